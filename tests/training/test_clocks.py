@@ -12,19 +12,19 @@ from harness.training.clocks import RECENT, WARMUP_BATCHES, Clock, Clocks
 CPU = torch.device("cpu")
 
 
+def timed(milliseconds) -> Clock:
+    clock = Clock(CPU)
+    clock.milliseconds = milliseconds
+    return clock
+
+
 @pytest.mark.guards("warm-up-untimed")
-def test_warmup_is_left_out_of_median_and_quartiles():
-    clock = Clock(CPU)
-    clock.milliseconds = [1e6] * WARMUP_BATCHES + [10.0, 20.0, 30.0]
+def test_warmup_is_left_out_of_median_and_quartiles_and_two_batches_are_needed():
     # quartiles of 10, 20, 30 at (n + 1) p: positions 1, 2, 3
-    assert clock.summary("train") == {"train_ms_per_batch": 20.0, "train_ms_per_batch_iqr": 20.0}
-
-
-@pytest.mark.parametrize("laps", [0, WARMUP_BATCHES, WARMUP_BATCHES + 1])
-def test_too_few_batches_give_no_figure(laps):
-    clock = Clock(CPU)
-    clock.milliseconds = [1.0] * laps
-    assert clock.summary("train") == {}
+    expected = {"train_ms_per_batch": 20.0, "train_ms_per_batch_iqr": 20.0}
+    assert timed([1e6] * WARMUP_BATCHES + [10.0, 20.0, 30.0]).summary("train") == expected
+    for laps in (0, WARMUP_BATCHES, WARMUP_BATCHES + 1):
+        assert timed([1.0] * laps).summary("train") == {}
 
 
 class Stream:
@@ -95,18 +95,10 @@ def test_on_a_gpu_every_lap_is_in_the_figures_once_in_order(stream):
     assert len(clock.milliseconds) == WARMUP_BATCHES + 3
 
 
-def test_the_recent_time_is_a_median_that_a_short_last_batch_and_the_warm_up_do_not_change():
-    clock = Clock(torch.device("cpu"))
-    clock.milliseconds = [900.0] * 2
-    assert clock.recent() == 900.0  # warm-up alone: better than nothing
-    clock.milliseconds = [900.0] * WARMUP_BATCHES + [85.0] * 20 + [10.0]  # an epoch's last batch is short
-    assert clock.recent() == 85.0
-
-
-def test_the_recent_time_follows_a_machine_that_becomes_slower():
-    clock = Clock(torch.device("cpu"))
-    clock.milliseconds = [85.0] * 1000 + [170.0] * (RECENT // 2 + 1)
-    assert clock.recent() == 170.0
+def test_the_recent_time_is_a_median_of_the_last_batches_after_warm_up():
+    assert timed([900.0] * 2).recent() == 900.0  # warm-up alone: better than nothing
+    assert timed([900.0] * WARMUP_BATCHES + [85.0] * 20 + [10.0]).recent() == 85.0  # an epoch's last batch is short
+    assert timed([85.0] * 1000 + [170.0] * (RECENT // 2 + 1)).recent() == 170.0  # a machine that becomes slower
 
 
 def test_peak_memory_sees_what_was_allocated_after_the_reset_and_not_before():

@@ -7,10 +7,13 @@ with. What a CUDA graph would freeze, a number of Python's or a tensor made anew
 import contextlib
 import gc
 import inspect
+import random
 import weakref
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from small import TOKENS
@@ -39,6 +42,7 @@ LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 2, "dropou
 TRANSFORMER = ComponentSpec(
     name="transformer_encoder", params={"d_model": 6, "num_layers": 1, "num_heads": 2, "d_ff": 5}
 )
+ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 HALVED = {"plateau": {"factor": 0.5}}
 
 
@@ -96,28 +100,29 @@ class Readout(nn.Linear):
         return Logits(super().forward(hidden.layers[-1]))
 
 
-def eager_step(backbone: ComponentSpec, train: TrainSpec) -> EagerStep:
+def eager_step(backbone: ComponentSpec, train: TrainSpec, device="cpu") -> EagerStep:
     torch.manual_seed(3)
-    model = LanguageModel(build_backbone(backbone, V), Readout(6, V))
+    model = LanguageModel(build_backbone(backbone, V), Readout(6, V)).to(device)
     return EagerStep(model, make_optimizer(model, train), train)
 
 
-def epoch_of(segments, train: TrainSpec, number: int) -> Epoch:
-    return Epoch(number=number, segments=segments, seed=1, shuffle=train.shuffle)
+def segments_on(device: str) -> Segments:
+    cut = SEGMENTS.cut
+    return replace(
+        SEGMENTS, cut=lambda units: Segment(*(each.to(device) for each in (cut(units).inputs, cut(units).targets)))
+    )
 
 
-def steps_before(epoch, schedule):
-    """What is called before a step of an epoch."""
-    return lambda done: schedule.before_step((epoch - 1) * STEPS + done)
-
-
-def trained(step, optimizer, train: TrainSpec) -> list[float]:
-    """The mean losses of three epochs, each after a validation no better than the one before."""
+def trained(step, optimizer, train: TrainSpec, device="cpu", epochs=3) -> list[float]:
+    """The mean losses of epochs, each after a validation no better than the one before."""
     schedule, losses = make_schedule(optimizer, train, segments=STEPS), []
-    for epoch in (1, 2, 3):
-        clock, before_step = Clock(torch.device("cpu")), steps_before(epoch, schedule)
-        losses.append(train_epoch(step, epoch_of(SEGMENTS, train, epoch), clock, before_step=before_step))
-        schedule.after_epoch(epoch, 1.0)
+    settings = {"segments": segments_on(device), "seed": 1, "shuffle": train.shuffle}
+    for number in range(1, epochs + 1):
+        clock, epoch = Clock(torch.device(device)), Epoch(**settings, number=number)
+        before_step = partial(lambda begun, done: schedule.before_step(begun + done), (number - 1) * STEPS)
+        losses.append(train_epoch(step, epoch, clock, before_step=before_step))
+        assert len(clock.milliseconds) == STEPS
+        schedule.after_epoch(number, 1.0)
     return losses
 
 
@@ -131,6 +136,7 @@ CASES = {
     "lstm": (LSTM, {}, 2),
     "lstm, clip and momentum": (LSTM, {"clip": 0.05, "momentum": 0.9, "weight_decay": 0.01}, 2),
     "lstm, plateau": (LSTM, {"schedule": HALVED}, 2),
+    "lstm, step": (LSTM, {"schedule": {"step": {"after": 1, "factor": 0.5}}}, 2),
     "lstm, shuffled": (LSTM, {"shuffle": True, "optimizer": "adam", "lr": 0.01}, 3),
     "lstm, in parts": (LSTM, {"accumulation": 2, "clip": 0.05}, 2),
     "transformer, in parts": (TRANSFORMER, {"accumulation": 4}, 3),
@@ -149,77 +155,95 @@ CASES = {
 }
 
 
+MODELS = {
+    "lstm": (LSTM, {"momentum": 0.9, "clip": 1.0}),
+    "lstm, adam": (LSTM, {"optimizer": "adam", "lr": 0.01}),
+    "transformer, adam": (TRANSFORMER, {"optimizer": "adam", "lr": 0.05}),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_A_GPU)])
 @pytest.mark.parametrize(("backbone", "changes", "replays"), CASES.values(), ids=CASES)
-def test_a_graph_trains_to_the_same_bits(backbone, changes, replays):
+def test_a_graph_trains_as_the_eager_step_without_a_gpu_to_the_same_bits(backbone, changes, replays, device):
     train, tapes = spec(**changes), []
-    eager, recorded = eager_step(backbone, train), eager_step(backbone, train)
-    graph = GraphStep(recorded, SEGMENTS[0], taped(tapes))
-    assert trained(graph, recorded.optimizer, train) == trained(eager, eager.optimizer, train)
-    assert tapes[0].replays == 3 * replays
-    before = eager_step(backbone, train)
-    for ours, theirs, untrained in zip(state_of(recorded), state_of(eager), before.parameters, strict=False):
-        assert torch.equal(ours, theirs)
-        assert not torch.equal(ours, untrained)
+    eager, recorded, untrained = (eager_step(backbone, train, device) for _ in range(3))
+    graph = GraphStep(recorded, segments_on(device)[0], taped(tapes) if device == "cpu" else captured)
+    found = trained(graph, recorded.optimizer, train, device)
+    expected = trained(eager, eager.optimizer, train, device)
+    assert not any(map(torch.equal, eager.parameters, untrained.parameters))
+    if device == "cpu":
+        assert found == expected
+        assert tapes[0].replays == 3 * replays
+        assert all(map(torch.equal, state_of(recorded), state_of(eager)))
+    else:
+        assert found == pytest.approx(expected, rel=1e-6)
+        for ours, theirs in zip(recorded.parameters, eager.parameters, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("changes", [{"momentum": 0.9}, {"optimizer": "adam"}], ids=str)
+def held(step: EagerStep) -> list[torch.Tensor]:
+    """What a graph must leave as it was."""
+    return [*step.model.buffers(), *state_of(step)]
+
+
+def count_calls(module, given):
+    module.running.add_(1)
+    module.unsaved.add_(1)
+
+
+@pytest.mark.parametrize("by", ["recorded", "checked"])
 @pytest.mark.parametrize("steps", [0, 2])
-def test_recording_leaves_everything_as_it_was_and_where_it_was(changes, steps):
-    step = eager_step(LSTM, spec(**changes))
+@pytest.mark.parametrize("name", MODELS)
+def test_a_graph_leaves_everything_as_it_was_and_where_it_was(name, steps, by):
+    backbone, changes = MODELS[name]
+    step, replays = eager_step(backbone, spec(**changes)), []
     step.model.register_buffer("running", torch.ones(2))
+    step.model.register_buffer("unsaved", torch.ones(2), persistent=False)
     step.model.register_forward_pre_hook(count_calls)
     for segment in SEGMENTS[:steps]:
         step(segment)
     torch.manual_seed(11)
-    held = [*state_of(step), step.model.running]
-    values, generator = [each.detach().clone() for each in held], torch.get_rng_state()
-    places = [each.data_ptr() for each in held]
-    GraphStep(step, SEGMENTS[0], taped([]))
-    after = [*state_of(step), step.model.running]
-    assert step.model.running.tolist() == [1.0 + steps] * 2
-    assert torch.equal(torch.get_rng_state(), generator)
-    assert all(parameter.grad is None for parameter in step.parameters)
-    if steps:
-        assert [each.data_ptr() for each in after] == places
-        assert all(map(torch.equal, after, values))
-    else:  # an optimiser that has not stepped has no state, or one of zeros
-        assert all(map(torch.equal, step.parameters, values))
-        assert not any(each.any() for each in after[len(step.parameters) : -1])
-
-
-def count_calls(module, args):
-    module.running.add_(1)
-
-
-def test_recording_that_fails_leaves_everything_as_it_was():
-    step = eager_step(LSTM, spec(optimizer="adam"))
-    values = [each.detach().clone() for each in step.parameters]
-    with pytest.raises(RuntimeError, match="no graph"):
-        GraphStep(step, SEGMENTS[0], failing)
-    assert all(map(torch.equal, step.parameters, values))
+    drawn, before = generators(), held(step)
+    values, places = [each.detach().clone() for each in before], [each.data_ptr() for each in before]
+    if by == "recorded":
+        GraphStep(step, SEGMENTS[0], taped([]))
+    else:
+        made = graphed(step, SEGMENTS[0], log=pytest.fail, record=lambda work: lambda: (replays.append(1), work()))
+        assert isinstance(made, GraphStep)
+        assert len(replays) == (3 if backbone is LSTM else 4)  # the first step has no state to carry yet
+    after = held(step)
+    assert all(map(torch.equal, after, values))
+    assert [each.data_ptr() for each in after][: len(places)] == places
+    assert generators() == drawn
+    assert not any(each.any() for each in after[len(values) :])  # an optimiser that has not stepped: none, or zeros
+    assert all(each.grad is None for each in step.parameters)
+    assert [float(group["lr"]) for group in step.optimizer.param_groups] == pytest.approx([spec(**changes).lr])
 
 
 def failing(work):
     work()
+    random.random()
+    np.random.rand()
     raise RuntimeError("no graph\nof this step")
+
+
+def generators() -> list:
+    return [random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()]
 
 
 def as_it_is(work):
     return work
 
 
-def test_auto_falls_back_on_the_eager_step_and_says_why():
-    step, logged = eager_step(LSTM, spec()), []
+def test_a_graph_that_cannot_be_had_is_an_error_where_it_is_demanded_and_changes_nothing():
+    step, logged = eager_step(LSTM, spec(optimizer="adam")), []
+    values, before = [each.detach().clone() for each in step.parameters], generators()
     assert graphed(step, SEGMENTS[0], log=logged.append, record=failing) is step
-    assert logged == [
-        "training steps are eager: they cannot be captured as a CUDA graph (RuntimeError: no graph)",
-    ]
-
-
-def test_on_fails_where_a_graph_cannot_be_had():
-    step = eager_step(LSTM, spec(cuda_graph="on"))
+    assert logged == ["training steps are eager: they cannot be captured as a CUDA graph (RuntimeError: no graph)"]
+    assert all(map(torch.equal, step.parameters, values))
+    assert generators() == before
     with pytest.raises(RuntimeError, match="no graph"):
-        graphed(step, SEGMENTS[0], log=lambda text: None, record=failing)
+        graphed(eager_step(LSTM, spec(cuda_graph="on")), SEGMENTS[0], log=pytest.fail, record=failing)
 
 
 @pytest.mark.parametrize(
@@ -237,85 +261,72 @@ def test_the_step_follows_the_setting_and_the_device(mode, record, kind):
 
 
 # A graph counts only after it agreed with eager steps. A recording is the step's own work here, done again by each
-# replay; the faults are planted around it.
+# replay; around the replay a fault is planted, which knows what was so when the work was recorded.
 
 
-def owner(work) -> GraphStep:
-    """The step whose work is recorded."""
-    return inspect.getclosurevars(work).nonlocals["self"]
+@contextlib.contextmanager
+def without_advancing_the_random_stream(step, recorded):
+    before = torch.get_rng_state()
+    yield
+    torch.set_rng_state(before)
 
 
-def without_advancing_the_random_stream(work):
+@contextlib.contextmanager
+def with_masks_of_its_recording(step, recorded):
+    torch.rand(1)
+    after = torch.get_rng_state()
+    torch.set_rng_state(recorded.generator)
+    yield
+    torch.set_rng_state(after)
+
+
+@contextlib.contextmanager
+def of_stale_inputs(step, recorded, name="inputs"):
+    getattr(step._segment, name).copy_(getattr(recorded, name))
+    yield
+
+
+of_stale_targets = partial(of_stale_inputs, name="targets")
+
+
+@contextlib.contextmanager
+def without_the_carried_state(step, recorded):
+    for tensor in tensors_of(step._carried):
+        tensor.zero_()
+    yield
+
+
+@contextlib.contextmanager
+def at_the_rate_of_its_recording(step, recorded):
+    (group,) = step._eager.optimizer.param_groups
+    wanted = float(group["lr"])
+    group["lr"].fill_(recorded.rate)
+    yield
+    group["lr"].fill_(wanted)
+
+
+@contextlib.contextmanager
+def without_an_update(step, recorded):
+    before = [each.detach().clone() for each in step._eager.parameters]
+    yield
+    with torch.no_grad():
+        for each, value in zip(step._eager.parameters, before, strict=True):
+            each.copy_(value)
+
+
+def with_fault(fault, work):
+    """A recording whose replays have the fault."""
+    step = inspect.getclosurevars(work).nonlocals["self"]
+    recorded = SimpleNamespace(
+        generator=torch.get_rng_state(),
+        inputs=step._segment.inputs.clone(),
+        targets=step._segment.targets.clone(),
+        rate=float(step._eager.optimizer.param_groups[0]["lr"]),
+    )
+
     def replay():
-        before = torch.get_rng_state()
-        work()
-        torch.set_rng_state(before)
-
-    return replay
-
-
-def with_masks_of_its_recording(work):
-    recorded = torch.get_rng_state()
-
-    def replay():
-        torch.rand(1)
-        after = torch.get_rng_state()
-        torch.set_rng_state(recorded)
-        work()
-        torch.set_rng_state(after)
-
-    return replay
-
-
-def of_stale(name):
-    """A replay that reads what the buffer held when it was recorded."""
-
-    def record(work):
-        buffer = getattr(owner(work)._segment, name)
-        recorded = buffer.clone()
-
-        def replay():
-            buffer.copy_(recorded)
+        with fault(step, recorded):
             work()
-
-        return replay
-
-    return record
-
-
-def without_the_carried_state(work):
-    carried = tensors_of(owner(work)._carried)
-
-    def replay():
-        for tensor in carried:
-            tensor.zero_()
-        work()
-
-    return replay
-
-
-def at_the_rate_of_its_recording(work):
-    (group,) = owner(work)._eager.optimizer.param_groups
-    recorded = float(group["lr"])
-
-    def replay():
-        wanted = float(group["lr"])
-        group["lr"].fill_(recorded)
-        work()
-        group["lr"].fill_(wanted)
-
-    return replay
-
-
-def without_an_update(work):
-    weights = owner(work)._eager.parameters
-
-    def replay():
-        before = [each.detach().clone() for each in weights]
-        work()
-        with torch.no_grad():
-            for each, value in zip(weights, before, strict=True):
-                each.copy_(value)
 
     return replay
 
@@ -324,54 +335,33 @@ def that_does_nothing(work):
     return lambda: None
 
 
-FAULTS = {
-    without_advancing_the_random_stream: "the random stream",
-    with_masks_of_its_recording: "",
-    of_stale("inputs"): "",
-    of_stale("targets"): "",
-    without_the_carried_state: "",
-    at_the_rate_of_its_recording: "",
-    without_an_update: "",
-    that_does_nothing: "",
-}
-MODELS = {
-    "lstm": (LSTM, {"momentum": 0.9, "clip": 1.0}),
-    "lstm, adam": (LSTM, {"optimizer": "adam", "lr": 0.01}),
-    "transformer, adam": (TRANSFORMER, {"optimizer": "adam", "lr": 0.05}),
-}
+FAULTS = [
+    without_advancing_the_random_stream,
+    with_masks_of_its_recording,
+    of_stale_inputs,
+    of_stale_targets,
+    without_the_carried_state,
+    at_the_rate_of_its_recording,
+    without_an_update,
+    None,
+]
 
 
 @pytest.mark.guards("graph-random-stream")
-@pytest.mark.parametrize("record", FAULTS)
+@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", MODELS)
-def test_a_graph_that_is_not_what_eager_steps_are_is_refused(name, record):
+def test_a_graph_that_is_not_what_eager_steps_are_is_refused(name, fault):
     backbone, changes = MODELS[name]
     step, logged = eager_step(backbone, spec(**changes)), []
+    record = that_does_nothing if fault is None else partial(with_fault, fault)
     made = graphed(step, SEGMENTS[0], log=logged.append, record=record)
-    if backbone is TRANSFORMER and record is without_the_carried_state:  # it carries none
+    if backbone is TRANSFORMER and fault is without_the_carried_state:  # it carries none
         assert isinstance(made, GraphStep)
         return
     assert made is step
     assert logged[0].startswith("training steps are eager: after ")
-    assert f"{FAULTS[record]} of a CUDA graph is not that of eager steps" in logged[0]
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_a_check_leaves_everything_as_it_was(name):
-    backbone, changes = MODELS[name]
-    step = eager_step(backbone, spec(**changes))
-    for segment in SEGMENTS[:2]:
-        step(segment)
-    torch.manual_seed(11)
-    values, generator = [each.detach().clone() for each in state_of(step)], torch.get_rng_state()
-    replays = []
-    made = graphed(step, SEGMENTS[0], log=pytest.fail, record=lambda work: lambda: (replays.append(1), work()))
-    assert len(replays) == (3 if backbone is LSTM else 4)  # the first step has no state to carry yet
-    assert isinstance(made, GraphStep)
-    assert all(map(torch.equal, state_of(step), values))
-    assert torch.equal(torch.get_rng_state(), generator)
-    assert all(each.grad is None for each in step.parameters)
-    assert [float(group["lr"]) for group in step.optimizer.param_groups] == pytest.approx([spec(**changes).lr])
+    what = "the random stream" if fault is without_advancing_the_random_stream else ""
+    assert f"{what} of a CUDA graph is not that of eager steps" in logged[0]
 
 
 @pytest.mark.guards("graph-left-out")
@@ -416,15 +406,9 @@ class Odd(nn.Module):
 @pytest.mark.parametrize(
     ("carry", "message"),
     [
-        (
-            lambda state: (torch.zeros(2), 1),
-            "the state of the backbone has a value of type int; a CUDA graph needs tensors",
-        ),
+        (lambda state: (torch.zeros(2), 1), "the state of the backbone has a value of type int; a CUDA graph needs"),
         (lambda state: {"memory": torch.zeros(2)}, "a value of type dict"),
-        (
-            lambda state: torch.zeros(1) if state is None else torch.cat([state, state]),
-            r"the carried state grows from \(1,\) to \(2,\)",
-        ),
+        (lambda state: torch.zeros(1 if state is None else 2), r"the carried state grows from \(1,\) to \(2,\)"),
     ],
 )
 def test_a_state_that_no_buffer_holds_is_no_graph(carry, message):
@@ -472,47 +456,14 @@ def test_a_recorded_graph_keeps_the_memory_that_it_was_recorded_with(monkeypatch
     assert inputs() is None
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize(("backbone", "changes", "replays"), CASES.values(), ids=CASES)
-def test_a_captured_step_trains_as_the_eager_one(backbone, changes, replays):
-    train, losses, weights = spec(**changes), [], []
-    for capture in (False, True):
-        made = eager_step(backbone, train)
-        made.model.cuda()
-        step = EagerStep(made.model, make_optimizer(made.model, train), train)
-        used = GraphStep(step, on_gpu(SEGMENTS)[0], captured) if capture else step
-        schedule = make_schedule(step.optimizer, train, segments=STEPS)
-        for epoch in (1, 2, 3):
-            clock = Clock(torch.device("cuda"))
-            before_step = steps_before(epoch, schedule)
-            losses.append(train_epoch(used, epoch_of(on_gpu(SEGMENTS), train, epoch), clock, before_step=before_step))
-            assert len(clock.milliseconds) == STEPS
-            schedule.after_epoch(epoch, 1.0)
-        weights.append([each.detach().cpu() for each in step.parameters])
-    assert losses[:3] == pytest.approx(losses[3:], rel=1e-6)
-    for eager, graph in zip(*weights, strict=True):
-        torch.testing.assert_close(graph, eager, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@ON_A_GPU
 def test_after_a_capture_that_fails_training_goes_on_eagerly_with_the_same_masks():
     train, losses = spec(), []
     for waits in (False, True):
-        made = eager_step(LSTM, train)
-        made.model.cuda()
-        step = EagerStep(made.model, make_optimizer(made.model, train), train)
+        step = eager_step(LSTM, train, "cuda")
         if waits:  # for the device, which no capture allows
-            hook = made.model.head.register_forward_hook(lambda module, given, result: torch.ones(1).cuda().item())
-            used = graphed(step, on_gpu(SEGMENTS)[0], log=lambda said: None)
+            hook = step.model.head.register_forward_hook(lambda module, given, result: torch.ones(1).cuda().item())
+            assert graphed(step, segments_on("cuda")[0], log=lambda reason: None) is step
             hook.remove()
-            assert used is step
-        clock = Clock(torch.device("cuda"))
-        losses.append(train_epoch(step, epoch_of(on_gpu(SEGMENTS), train, 1), clock))
+        losses += trained(step, step.optimizer, train, "cuda", epochs=1)
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-
-
-def on_gpu(segments: Segments) -> Segments:
-    cut = segments.cut
-    return replace(
-        segments, cut=lambda units: Segment(*(each.cuda() for each in (cut(units).inputs, cut(units).targets)))
-    )

@@ -1,39 +1,123 @@
-"""Training: gradient steps against a hand-written loop, schedule, clipping, carried state, pairing of streams."""
+"""Training: against a hand-written loop, parts of epochs, what is kept and reported, divergence."""
 
 import math
+from itertools import count
 
 import handmade
 import pytest
 import torch
-from small import LSTM, SOFTMAX, V, model, spec, tokens
+from small import LSTM, SOFTMAX, TOKENS, V, model, spec, tokens
 
-from harness.corpora.batching import training_segments
 from harness.corpora.corpus import Corpus
+from harness.errors import ExecutionError
 from harness.model import build
 from harness.plan.specs import ComponentSpec
 from harness.random_streams import stream_seed
 from harness.training.checkpoint import Checkpoints
-from harness.training.clocks import Clock
-from harness.training.optimizers import make_optimizer
-from harness.training.step import Diverged, EagerStep, Epoch, changed, segments_of, train_epoch
+from harness.training.evaluation import Score
+from harness.training.step import Diverged, EagerStep, changed, segments_of, steps_of
 
 CPU = torch.device("cpu")
 
 
-def corpus():
-    return Corpus(vocab_size=V, train=tokens(83), valid=tokens(31, 1), test=tokens(29, 2))
-
-
-def training(built, train, folder, **more):
-    """A Training with clocks and results of its own."""
-    return handmade.training(built, corpus(), train, folder, **more)
-
-
-def fitted(tmp_path, train, **kwargs):
-    reports = []
-    done = training(model(**kwargs), train, tmp_path, report=reports.append)
+def trained(train, folder, *, built=None, text=TOKENS, **host):
+    """What training leaves: the Training itself, and its reports of progress."""
+    corpus, reports = Corpus(vocab_size=V, train=text, valid=tokens(31, 1), test=tokens(29, 2)), []
+    done = handmade.training(built or model(), corpus, train, folder, report=reports.append, **host)
     done.fit()
-    return done.model, done.fitted, reports, done.clocks
+    return done, reports
+
+
+def columns(epoch):
+    """The four segments of an epoch of TOKENS: 19 targets in each of 4 columns, in fives."""
+    table = TOKENS[:80].view(4, 20)
+    return [(table[:, at : min(at + 5, 19)], table[:, at + 1 : min(at + 6, 20)]) for at in range(0, 19, 5)]
+
+
+def shuffled_columns(epoch):
+    return [columns(epoch)[place] for place in order(epoch, 4)]
+
+
+def order(epoch, units):
+    """The units of an epoch in the order of its stream of random numbers."""
+    return torch.randperm(units, generator=torch.Generator().manual_seed(stream_seed(1, "data", epoch)))
+
+
+def blocks(epoch, places=None):
+    """16 blocks of 5, the first token of each no target, and a tail of 3 that is left out; four blocks a segment."""
+    rows = TOKENS[:80].view(16, 5)[torch.arange(16) if places is None else places]
+    return [(rows[:, :-1], rows[:, 1:]) for rows in rows.split(4)]
+
+
+def shuffled_blocks(epoch):
+    return blocks(epoch, order(epoch, 16))
+
+
+LOOPS = {  # settings of training -> the segments of an epoch, whether their state is carried
+    "clip": ({"clip": 0.25}, columns, True),
+    "an epoch and a half": ({"epochs": 1.5}, columns, True),
+    "shuffled": ({"epochs": 1.5, "shuffle": True}, shuffled_columns, False),
+    "blocks": ({"epochs": 1.5, "batching": "blocks"}, blocks, False),
+    "shuffled blocks": ({"epochs": 1.5, "batching": "blocks", "shuffle": True}, shuffled_blocks, False),
+    "momentum": ({"lr": 0.1, "momentum": 0.9, "batching": "blocks"}, blocks, False),
+    "momentum reset": ({"lr": 0.1, "momentum": 0.9, "batching": "blocks", "reset_momentum": True}, blocks, False),
+}
+
+
+@pytest.mark.guards("shuffle-seed", case="shuffled")
+@pytest.mark.parametrize("name", LOOPS)
+def test_sgd_equals_a_hand_written_loop(name, tmp_path):
+    settings, segments_of_epoch, carried = LOOPS[name]
+    train = spec(**settings)
+    done, reports = trained(train, tmp_path)
+    ours, losses = model(), []
+    weights = list(ours.parameters())
+    velocity = [torch.zeros_like(each) for each in weights]
+    for epoch in range(1, math.ceil(train.epochs) + 1):
+        state, nats, scored = None, 0.0, 0
+        if train.reset_momentum:
+            velocity = [torch.zeros_like(each) for each in weights]
+        for inputs, targets in segments_of_epoch(epoch)[: 2 if epoch > train.epochs else 4]:
+            hidden = ours.backbone(inputs, state)
+            logits = hidden.layers[-1] @ ours.head.output.weight.T + ours.head.output.bias
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+            slopes = torch.autograd.grad(loss, weights)
+            norm = math.sqrt(sum(each.square().sum().item() for each in slopes))
+            scale = 1.0 if train.clip is None else min(1.0, train.clip / norm)
+            velocity = [train.momentum * v + g * scale for v, g in zip(velocity, slopes, strict=True)]
+            with torch.no_grad():
+                for weight, v in zip(weights, velocity, strict=True):
+                    weight -= train.lr * v
+            state = changed(hidden.state, torch.Tensor.detach) if carried else None
+            nats, scored = nats + loss.item() * targets.numel(), scored + targets.numel()
+        losses.append(nats / scored)
+    for a, b in zip(done.model.parameters(), weights, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-5 if carried else 1e-6)
+    curve = done.fitted.curve
+    assert [point.train_loss for point in curve] == pytest.approx(losses, abs=1e-5)
+    # each epoch is reported when it ends, each step is timed
+    steps = [4, 2] if train.epochs == 1.5 else [4, 4, 4]
+    ends = [(each.epoch, each.step, each.valid_ppl) for each in reports if each.step == each.steps]
+    assert ends == [(e, n, point.valid_ppl) for e, (n, point) in enumerate(zip(steps, curve, strict=True), start=1)]
+    assert [point.epoch for point in curve] == ([1, 1.5] if train.epochs == 1.5 else [1, 2, 3])
+    assert {each.epochs for each in reports} == {train.epochs}
+    assert len(done.clocks.train.milliseconds) == sum(steps)
+
+
+@pytest.mark.guards("dropout-stream")
+def test_the_backbones_dropout_masks_are_the_same_under_every_head_in_every_step(tmp_path):
+    backbone = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.5})
+    zeroed = []
+    for head in (SOFTMAX, ComponentSpec(name="mos", params={"num_mixtures": 3, "dropout": 0.5})):
+        built, seen = model(backbone, head), []
+        for dropout in (built.backbone.embedding_dropout, built.backbone.dropout):
+            dropout.register_forward_hook(
+                lambda m, a, output, seen=seen: seen.append(output == 0) if m.training else None
+            )
+        trained(spec(epochs=1), tmp_path, built=built)
+        zeroed.append(seen)
+    assert len(zeroed[0]) == len(zeroed[1]) == 8
+    assert all(map(torch.equal, *zeroed))
 
 
 def test_shifted_columns_begin_where_the_seed_says_and_only_where_it_is_asked_for():
@@ -47,109 +131,85 @@ def test_shifted_columns_begin_where_the_seed_says_and_only_where_it_is_asked_fo
     assert len({start[0] for start in starts.values()}) > 4
 
 
-def test_sgd_epochs_equal_a_hand_written_loop_with_carried_state_and_clipping(tmp_path):
-    train = spec(clip=0.25)
-    trained, *_ = fitted(tmp_path, train)
-    ours, columns = model(), tokens(83)[:80].view(4, 20)
-    parameters = list(ours.parameters())
-    for _ in range(3):
-        state = None
-        for start in range(0, 19, 5):
-            inputs, targets = columns[:, start : min(start + 5, 19)], columns[:, start + 1 : min(start + 6, 20)]
-            hidden = ours.backbone(inputs, state)
-            logits = hidden.layers[-1] @ ours.head.output.weight.T + ours.head.output.bias
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
-            gradients = torch.autograd.grad(loss, parameters)
-            norm = math.sqrt(sum(g.square().sum().item() for g in gradients))
-            with torch.no_grad():
-                for parameter, gradient in zip(parameters, gradients, strict=True):
-                    parameter -= 0.5 * gradient * min(1.0, 0.25 / norm)
-            state = changed(hidden.state, torch.Tensor.detach)
-    for a, b in zip(trained.parameters(), parameters, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
-
-
 @pytest.mark.parametrize(
-    ("settings", "kind", "expected"),
+    ("epoch", "epochs", "segments", "steps"),
     [
-        ({"optimizer": "sgd", "momentum": 0.5}, torch.optim.SGD, {"lr": 0.5, "momentum": 0.5, "weight_decay": 0.0}),
-        (
-            {"optimizer": "adam", "betas": (0.8, 0.9), "eps": 1e-6},
-            torch.optim.Adam,
-            {"betas": (0.8, 0.9), "eps": 1e-6},
-        ),
-        ({"optimizer": "adamw", "weight_decay": 0.01}, torch.optim.AdamW, {"weight_decay": 0.01, "eps": 1e-8}),
+        (1, 0.4, 10, 4),
+        (1, 0.4, 1, 1),  # round(0.4) = 0: at least one
+        (1, 0.001, 100, 1),
+        (1, 1.4, 10, 10),
+        (2, 1.4, 10, 4),
+        (2, 1.3, 5, 2),  # 1.5 to even; 1.3 - 1 is more than 0.3
+        (2, 1.9, 5, 4),  # 4.5 to even; 1.9 - 1 is less than 0.9
+        (3, 3.0, 7, 7),
+        (1, 0.999999, 10, 10),
     ],
 )
-def test_optimizers_take_the_suites_settings(settings, kind, expected):
-    optimizer = make_optimizer(model(), spec(**settings))
-    assert type(optimizer) is kind
-    assert {key: optimizer.param_groups[0][key] for key in expected} == expected
+def test_the_last_epoch_is_cut_to_its_part_of_the_segments(epoch, epochs, segments, steps):
+    assert steps_of(epoch, epochs, segments) == steps
 
 
-def test_the_best_epoch_by_validation_is_kept(tmp_path):
-    trained, result, *_ = fitted(tmp_path, spec(epochs=25, lr=5.0))
-    losses = [point.valid_ppl for point in result.curve]
-    assert result.best_epoch == 1 + losses.index(min(losses))
-    assert result.best.ppl == min(losses)
-    assert result.last.ppl == losses[-1]
-    assert 0 < result.best_epoch < 25  # a text of 83 random tokens is soon overfitted
-    best = Checkpoints(tmp_path).best_weights(result.best_epoch, CPU)
-    assert not torch.equal(best["head.output.weight"], trained.head.output.weight)
+@pytest.mark.parametrize(("losses", "best", "rate"), [([1.0, 2.0], 1, 0.25), ([2.0, 1.0], 2, 0.5)])
+def test_the_best_epoch_is_kept_and_the_schedule_follows_also_after_a_part(losses, best, rate, tmp_path, monkeypatch):
+    scores = [Score(nll_sum=10 * loss, num_scored=10, num_counted=10) for loss in losses]
+    left = iter(scores)
+    monkeypatch.setattr("harness.training.loop.evaluate", lambda *given, **more: (next(left), None))
+    done, _ = trained(spec(epochs=1.5, schedule={"plateau": {"factor": 0.5}}), tmp_path)
+    assert [point.valid_ppl for point in done.fitted.curve] == pytest.approx([math.exp(loss) for loss in losses])
+    assert (done.fitted.best_epoch, done.fitted.best, done.fitted.last) == (best, scores[best - 1], scores[1])
+    assert float(done.optimizer.param_groups[0]["lr"]) == rate
+    kept = Checkpoints(tmp_path)
+    newest = kept.newest("0" * 12)
+    assert (newest.position, newest.best_epoch) == ((3, 0), best)
+    last = kept.best_weights(best, CPU)["head.output.weight"]
+    assert torch.equal(last, done.model.head.output.weight) == (best == 2)
+
+
+def test_a_split_too_small_for_a_batch_is_a_sentence_and_without_epochs_none_is_needed(tmp_path):
+    with pytest.raises(ExecutionError, match=r"^train: batch_size 4 and seq_len 5 .* of a training split of 7 tokens$"):
+        trained(spec(), tmp_path, text=TOKENS[:7])
+    done, reports = trained(spec(epochs=0), tmp_path, text=TOKENS[:0])
+    assert math.isfinite(done.fitted.last.ppl)
+    assert (done.fitted.best_epoch, done.fitted.curve, reports) == (0, [], [])
+
+
+def test_the_score_at_the_start_is_of_the_untrained_model(tmp_path):
+    untrained = trained(spec(epochs=0), tmp_path)[0].fitted.last
+    measured, plain = (trained(spec(), tmp_path, score_start=start)[0] for start in (True, False))
+    assert (measured.fitted.start, plain.fitted.start) == (untrained, None)
+    assert trained(spec(epochs=0), tmp_path, score_start=True)[0].fitted.start == untrained
+    assert all(map(torch.equal, measured.model.parameters(), plain.model.parameters()))
 
 
 @pytest.mark.guards("training-loss-finite")
-def test_a_training_loss_that_is_not_finite_is_divergence_although_the_weights_are(tmp_path):
-    class Infinite(EagerStep):
+@pytest.mark.parametrize(
+    ("loss", "step", "settings", "message"),
+    [
+        (math.inf, 4, {}, "is inf in epoch 1, step 4 of 4; learning rate 0.5, clip is not set"),
+        # lr * factor^(2 - 1): half of it in the second epoch
+        (math.nan, 8, {"schedule": {"step": {"after": 1, "factor": 0.5}}, "clip": 0.25},
+         "is nan in epoch 2, step 4 of 4; learning rate 0.25, clip 0.25"),
+        # lr s / w = 0.5 * 2 / 10
+        (math.nan, 3, {"schedule": {"warmup": {"steps": 10}}},
+         "is nan in epoch 1, step 3 of 4; learning rate 0.1, clip is not set"),
+    ],
+)  # fmt: skip
+def test_divergence_names_epoch_step_learning_rate_and_clip(loss, step, settings, message, tmp_path):
+    done = count(1)
+
+    class Planted(EagerStep):
         def __call__(self, segment):
             super().__call__(segment)
-            self.loss_sum += math.inf
+            if next(done) == step:
+                self.loss_sum += loss  # the weights stay finite
 
     def prepare(step, segment, parts):
-        return Infinite(step.model, step.optimizer, step.train)
-
-    with pytest.raises(Diverged, match="training loss is inf in epoch 1"):
-        training(model(), spec(epochs=1), tmp_path, prepare=prepare).fit()
-
-
-class DivergesAt(EagerStep):
-    """Its loss is not finite after the step with this number, counted from 1 over all epochs."""
-
-    number, done = 0, 0
-
-    def __call__(self, segment):
-        super().__call__(segment)
-        type(self).done += 1
-        if self.done == self.number:
-            self.loss_sum += math.nan
-
-
-@pytest.mark.parametrize(("clip", "says"), [(None, "clip is not set"), (0.25, "clip 0.25")])
-def test_divergence_names_epoch_step_learning_rate_and_clip(tmp_path, clip, says):
-    steps = len(training(model(), spec(), tmp_path / "unused").segments)
-
-    class Planted(DivergesAt):
-        number = steps + 4  # step 4 of the second epoch
-
-    def prepare(step, segment, parts):
+        assert torch.equal(segment.inputs, columns(1)[0][0])
         return Planted(step.model, step.optimizer, step.train)
 
-    settings = spec(epochs=3, lr=0.5, clip=clip, schedule={"step": {"after": 1, "factor": 0.5}})
     with pytest.raises(Diverged) as caught:
-        training(model(), settings, tmp_path, prepare=prepare).fit()
-    # lr * factor^(2 - 1): half of it in the second epoch
-    assert str(caught.value) == f"training loss is nan in epoch 2, step 4 of {steps}; learning rate 0.25, {says}"
-
-
-def test_divergence_in_a_warm_up_names_the_rate_of_its_step(tmp_path):
-    class Planted(DivergesAt):
-        number = 3
-
-    def prepare(step, segment, parts):
-        return Planted(step.model, step.optimizer, step.train)
-
-    with pytest.raises(Diverged, match=r"step 3 of \d+; learning rate 0\.1, "):  # lr s / w = 0.5 * 2 / 10
-        training(model(), spec(epochs=1, lr=0.5, schedule={"warmup": {"steps": 10}}), tmp_path, prepare=prepare).fit()
+        trained(spec(**settings), tmp_path, prepare=prepare)
+    assert str(caught.value) == f"training loss {message}"
 
 
 @pytest.mark.guards("validation-loss-finite")
@@ -157,83 +217,12 @@ def test_a_validation_loss_that_is_not_finite_is_divergence_although_nothing_was
     ours = model()
     next(ours.parameters()).data.fill_(math.nan)
     with pytest.raises(Diverged, match="validation loss is nan after epoch 0"):
-        training(ours, spec(epochs=0), tmp_path).fit()
+        trained(spec(epochs=0), tmp_path, built=ours)
 
 
 def test_a_large_finite_training_loss_is_none(tmp_path):
     # NCE's loss sums over its noise words: 2000 of s - log(k q) = 10 - log(2000 / V) > 4 each; exp of it overflows
     head = ComponentSpec(name="nce", params={"num_noise": 2000, "log_normaliser": -10.0})
     ours = build(LSTM, head, vocab_size=V, seed=1, token_counts=torch.ones(V))
-    done = training(ours, spec(epochs=1, lr=1e-6), tmp_path)
-    done.fit()
+    done, _ = trained(spec(epochs=1, lr=1e-6), tmp_path, built=ours)
     assert 8000 < done.fitted.curve[0].train_loss < math.inf
-
-
-def test_progress_ends_every_epoch_and_every_step_is_timed(tmp_path):
-    _, result, reports, clocks = fitted(tmp_path, spec())
-    steps = len(training_segments(tokens(83), batch_size=4, seq_len=5))
-    assert steps == 4  # 19 targets a column in segments of 5: 5 + 5 + 5 + 4
-    ends = [report for report in reports if report.step == report.steps]
-    assert [(report.epoch, report.valid_ppl) for report in ends] == [(p.epoch, p.valid_ppl) for p in result.curve]
-    assert len(ends) == 3
-    assert len(clocks.train.milliseconds) == 12
-
-
-def test_heads_of_one_seed_start_on_the_same_backbone():
-    mos = ComponentSpec(name="mos", params={"num_mixtures": 3})
-    for a, b in zip(model().backbone.parameters(), model(head=mos).backbone.parameters(), strict=True):
-        assert torch.equal(a, b)
-    assert not torch.equal(model().backbone.embedding.weight, model(seed=2).backbone.embedding.weight)
-    assert torch.equal(model().head.output.weight, model().head.output.weight)
-
-
-@pytest.mark.guards("dropout-stream")
-def test_the_backbones_dropout_masks_are_the_same_under_every_head():
-    backbone = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.5})
-    mos = ComponentSpec(name="mos", params={"num_mixtures": 3, "dropout": 0.5})
-    zeroed = {}
-    for head in (SOFTMAX, mos):
-        built, seen = model(backbone, head), []
-        for dropout in (built.backbone.embedding_dropout, built.backbone.dropout):
-            dropout.register_forward_hook(lambda m, a, output, seen=seen: seen.append(output == 0))
-        optimizer = torch.optim.SGD(built.parameters(), lr=0.0)
-        segments = training_segments(tokens(83), batch_size=4, seq_len=5)
-        epoch = Epoch(number=1, segments=segments, seed=1)
-        train_epoch(EagerStep(built, optimizer, spec()), epoch, Clock(CPU))
-        zeroed[head.name] = seen
-    assert len(zeroed["softmax"]) == len(zeroed["mos"]) == 8
-    assert all(torch.equal(a, b) for a, b in zip(zeroed["softmax"], zeroed["mos"], strict=True))
-
-
-@pytest.mark.guards("shuffle-seed")
-def test_shuffled_segments_follow_the_data_stream_without_state():
-    built, seen = model(), []
-    built.backbone.register_forward_pre_hook(lambda module, args: seen.append((args[0], args[1])))
-    segments = training_segments(tokens(83), batch_size=4, seq_len=5)
-    optimizer = torch.optim.SGD(built.parameters(), lr=0.0)
-    train = spec(shuffle=True)
-    epoch = Epoch(number=2, segments=segments, seed=1, shuffle=True)
-    train_epoch(EagerStep(built, optimizer, train), epoch, Clock(CPU))
-    generator = torch.Generator().manual_seed(stream_seed(1, "data", 2))
-    order = torch.randperm(4, generator=generator).tolist()
-    assert all(torch.equal(inputs, segments[index].inputs) for (inputs, _), index in zip(seen, order, strict=True))
-    assert all(state is None for _, state in seen)
-
-
-def test_training_goes_on_with_the_step_that_is_prepared_of_the_first_segment(tmp_path):
-    given, called = [], []
-
-    class Counted(EagerStep):
-        def __call__(self, segment):
-            called.append(tuple(segment.inputs.shape))
-            super().__call__(segment)
-
-    def prepare(step, segment, parts):
-        given.append(segment)
-        return Counted(step.model, step.optimizer, step.train)
-
-    done = training(model(), spec(epochs=1), tmp_path, prepare=prepare)
-    done.fit()
-    assert called == [(4, 5), (4, 5), (4, 5), (4, 4)]
-    assert torch.equal(given[0].inputs, tokens(83)[:80].view(4, 20)[:, :5])
-    assert not done.fitted.graphed

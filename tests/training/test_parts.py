@@ -1,63 +1,29 @@
 """The parts of training: each is saved, resumed, and unchanged by a CUDA graph's warm-up, because it is in the list."""
 
 import random
-from contextlib import suppress
 
 import handmade
 import numpy as np
 import pytest
 import torch
-from small import CORPUS
+from small import CORPUS, LSTM, model, spec
+from trained import Halves
 
-from harness.model import build
-from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.plan.suite_file import CheckpointSpec
 from harness.training import loop
 from harness.training.checkpoint import Checkpoints, Position
 from harness.training.cuda_graph import GraphStep
 from harness.training.loop import Training
-from harness.training.parts import Generators, ModelState, OptimizerState, unchanged
+from harness.training.parts import ModelState
 
-V, STEPS = 7, 4  # 83 tokens in 4 columns of 20: 19 targets in segments of 5 are 5 + 5 + 5 + 4
-LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.3})
-CPU = torch.device("cpu")
-SETTINGS = {"optimizer": "adam", "lr": 0.1, "epochs": 3, "batch_size": 4, "seq_len": 5}
+STEPS, CPU = 4, torch.device("cpu")  # of an epoch: 83 tokens in 4 columns of 20: segments of 5 + 5 + 5 + 4 targets
+DROPPING = LSTM.model_copy(update={"params": {**LSTM.params, "dropout": 0.3}})
 NAMES = {"model", "optimizer", "generators", "schedule", "averaging", "clocks", "fitted"}
 
 
 def training(folder, **more) -> Training:
-    train = TrainSpec(**SETTINGS, schedule={"plateau": {"factor": 0.5}})
-    model = build(LSTM, ComponentSpec(name="softmax"), vocab_size=V, seed=1)
-    return handmade.training(model, CORPUS, train, folder, **more)
-
-
-class Halves:
-    """An averaging of weights: after every step half of the average and half of the weights."""
-
-    def __init__(self, model, train):
-        self.weights = list(model.parameters())
-        self.average = [each.detach().clone() for each in self.weights]
-        self.swaps = 0
-
-    @torch.no_grad()
-    def update(self):
-        for average, weight in zip(self.average, self.weights, strict=True):
-            average.lerp_(weight, 0.5)
-
-    @torch.no_grad()
-    def swap(self):
-        self.swaps += 1
-        for average, weight in zip(self.average, self.weights, strict=True):
-            kept = weight.clone()
-            weight.copy_(average)
-            average.copy_(kept)
-
-    def state_dict(self):
-        return {"average": self.average}
-
-    def load_state_dict(self, state):
-        for average, saved in zip(self.average, state["average"], strict=True):
-            average.copy_(saved)
+    train = spec(optimizer="adam", lr=0.1, schedule={"plateau": {"factor": 0.5}})
+    return handmade.training(model(DROPPING), CORPUS, train, folder, **more)
 
 
 def test_a_checkpoint_holds_every_part_and_within_an_epoch_the_step(tmp_path):
@@ -66,36 +32,11 @@ def test_a_checkpoint_holds_every_part_and_within_an_epoch_the_step(tmp_path):
     done.fit()
     newest = Checkpoints(tmp_path).newest("0" * 12)
     assert (newest.parts.keys(), newest.position) == (NAMES, Position(4))
-    interrupted(tmp_path, before=STEPS + 2)
+    Checkpoints(tmp_path).remove()
+    with handmade.interrupted_before(STEPS + 2):
+        training(tmp_path, pace=CheckpointSpec(minutes=1e-9)).fit()
     newest = Checkpoints(tmp_path).newest("0" * 12)
     assert (newest.parts.keys(), newest.position) == (NAMES | {"step"}, Position(2, 2))
-
-
-def interrupted(folder, before: int) -> None:
-    """Training that writes a checkpoint after every step, and is interrupted before a step of it."""
-    Checkpoints(folder).remove()
-    with handmade.interrupted_before(before):
-        training(folder, pace=CheckpointSpec(minutes=1e-9)).fit()
-
-
-def resumed(folder, **more) -> Training:
-    """Training that goes on from the newest checkpoint to its end."""
-    again = training(folder, **more)
-    again.fit(Checkpoints(folder).newest("0" * 12))
-    return again
-
-
-@pytest.mark.parametrize("before", [2, STEPS, STEPS + 2])
-def test_a_part_that_is_added_to_the_list_is_resumed_with_equal_bits(before, tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "make_averaging", Halves)
-    whole = training(tmp_path / "whole")
-    whole.fit()
-    interrupted(tmp_path / "cut", before)
-    cut = resumed(tmp_path / "cut")
-    for name in ("average", "weights"):
-        assert all(map(torch.equal, getattr(whole.averaging, name), getattr(cut.averaging, name)))
-    assert whole.fitted.best == cut.fitted.best
-    assert not any(map(torch.equal, whole.averaging.average, whole.averaging.weights))
 
 
 def test_averaged_weights_are_validated_kept_and_left_in_the_model_and_others_trained(tmp_path, monkeypatch):
@@ -140,66 +81,8 @@ def test_a_graph_is_recorded_without_a_change_of_any_part(tmp_path, monkeypatch)
     assert all(map(torch.equal, eager.averaging.average, graph.averaging.average))
 
 
-def test_the_optimizer_is_restored_in_its_memory_and_its_new_state_is_zero():
-    model = build(LSTM, ComponentSpec(name="softmax"), vocab_size=V, seed=1)
-    optimizer = torch.optim.Adam(model.parameters(), lr=torch.tensor(0.5))
-    part = OptimizerState(optimizer)
-
-    def step():
-        for parameter in model.parameters():
-            parameter.grad = torch.ones_like(parameter)
-        optimizer.step()
-
-    with unchanged({"optimizer": part}):
-        step()
-        optimizer.param_groups[0]["lr"].fill_(0.25)
-    tensors = [each for state in optimizer.state.values() for each in state.values()]
-    assert tensors
-    assert not any(each.any() for each in tensors)
-    assert optimizer.param_groups[0]["lr"].item() == 0.5
-    step()
-    before, places = [each.clone() for each in tensors], [each.data_ptr() for each in tensors]
-    with unchanged({"optimizer": part}):
-        step()
-        assert not all(map(torch.equal, tensors, before))
-    assert all(map(torch.equal, tensors, before))
-    again = [each for state in optimizer.state.values() for each in state.values()]
-    assert [each.data_ptr() for each in again] == places
-
-
-def test_buffers_that_torch_does_not_save_are_part_of_the_model():
-    model = torch.nn.Linear(2, 2)
-    model.register_buffer("count", torch.zeros(()), persistent=False)
-    part, place = ModelState(model), model.count.data_ptr()
-    with unchanged({"model": part}):
-        model.count += 1
-    assert (model.count.item(), model.count.data_ptr()) == (0.0, place)
-    other = torch.nn.Linear(2, 2)  # as one whose later calls would make the buffer
-    ModelState(other).load_state_dict(part.state_dict())
-    assert torch.equal(other.weight, model.weight)
-
-
-def test_all_generators_are_restored_also_after_an_error():
-    def draws():
-        return random.random(), np.random.rand(), torch.rand(2).tolist()
-
-    states = Generators(CPU).state_dict()
-    first = draws()
-    Generators(CPU).load_state_dict(states)
-    with suppress(ValueError), unchanged({"generators": Generators(CPU)}):
-        draws()
-        raise ValueError
-    assert draws() == first
-
-
-def test_a_step_that_is_not_resumable_has_no_checkpoint_within_an_epoch(tmp_path):
-    positions = []
-
-    def prepare(step, segment, parts):
-        step.resumable = False
-        return step
-
-    again = training(tmp_path, pace=CheckpointSpec(minutes=1e-9), prepare=prepare)
-    again.host.save = lambda position, parts: positions.append(position)
-    again.fit()
-    assert positions == [(2, 0), (3, 0), (4, 0)]
+def test_buffers_that_torch_does_not_save_are_part_of_the_model_also_of_one_that_makes_them_later():
+    one, later = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    one.register_buffer("count", torch.zeros(()), persistent=False)
+    ModelState(later).load_state_dict(ModelState(one).state_dict())
+    assert torch.equal(later.weight, one.weight)

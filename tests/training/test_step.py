@@ -1,101 +1,36 @@
-"""The eager step: in which precision it multiplies, the state it carries, and what a device cannot do."""
+"""The eager step: the z-loss, what a device cannot do, states that a model has kept; an update in parts.
+
+Its state, its loss and its epochs are compared with a loop in test_loop.py, its precision in tests/trial/test_run.py.
+Parts are resumed in tests/trial/test_resume.py.
+"""
 
 from contextlib import nullcontext
 
 import pytest
+import rounding
 import torch
+from small import Bare, bigram
 from torch import nn
 
 from harness.corpora.batching import Segment, training_segments
 from harness.distributions import Logits, Mixture
 from harness.errors import ExecutionError
-from harness.kernels import products
-from harness.kernels.products import Products
-from harness.model import LanguageModel
-from harness.plan.specs import TrainSpec
+from harness.model import LanguageModel, build
+from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.protocols import Hidden
 from harness.training.clocks import Clock
+from harness.training.optimizers import make_optimizer
 from harness.training.step import EagerStep, Epoch, refuse_unfit, refuse_z_loss, train_epoch
 
 SETTINGS = {"optimizer": "sgd", "lr": 0.5, "epochs": 1, "batch_size": 2, "seq_len": 3}
 TOKENS = torch.tensor([[0, 1, 2], [1, 2, 0]])
 
 
-class Counting(nn.Module):
-    """A backbone whose state counts the segments, and a head that notes under which products it runs."""
-
-    def __init__(self):
-        super().__init__()
-        self.embedding, self.seen, self.states = nn.Embedding(3, 3), [], []
-
-    def forward(self, tokens, state=None):
-        self.states.append(state)
-        count = torch.zeros(()) if state is None else state[0]
-        return Hidden((self.embedding(tokens),), (count + self.embedding.weight.sum() * 0 + 1,))
-
-    def head(self):
-        def forward(hidden):
-            self.seen.append(products.current())
-            return Logits(hidden.layers[-1])
-
-        module = nn.Module()
-        module.forward = forward
-        return module
-
-
-def step_of(**changes) -> EagerStep:
-    backbone = Counting()
-    model = LanguageModel(backbone, backbone.head())
-    return EagerStep(model, torch.optim.SGD(model.parameters(), lr=0.5), TrainSpec(**{**SETTINGS, **changes}))
-
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_step_multiplies_in_the_trials_precision_by_the_route_around_it(precision):
-    step = step_of(precision=precision)
-    with products.using(Products(route="onednn")):
-        step(Segment(TOKENS, TOKENS))
-        assert products.current() == Products(route="onednn")
-    assert step.model.backbone.seen == [Products(precision=precision, route="onednn")]
-
-
-def test_the_state_is_carried_without_its_graph_until_the_epoch_ends():
-    step = step_of()
-    step.begin_epoch()
-    for _ in range(3):
-        step(Segment(TOKENS, TOKENS))
-    step.begin_epoch()
-    step(Segment(TOKENS, TOKENS))
-    states = step.model.backbone.states
-    assert [None if state is None else state[0].item() for state in states] == [None, 1.0, 2.0, None]
-    assert not any(state[0].requires_grad for state in states if state is not None)
-
-
-def test_shuffled_segments_carry_nothing():
-    step = step_of(shuffle=True)
-    step(Segment(TOKENS, TOKENS))
-    step(Segment(TOKENS, TOKENS))
-    assert step.model.backbone.states == [None, None]
-
-
-def test_the_loss_is_summed_over_tokens_since_the_epoch_began():
-    step = step_of()
-    with torch.no_grad():
-        step.model.backbone.embedding.weight.zero_()
-    step.optimizer.param_groups[0]["lr"] = 0.0
-    for _ in range(2):
-        step.begin_epoch()
-        step(Segment(TOKENS, TOKENS))
-        step(Segment(TOKENS[:, :1], TOKENS[:, :1]))
-        # uniform over 3 words: ln 3 = 1.0986123 nats for each of 6 + 2 tokens
-        assert step.loss_sum.item() == pytest.approx(8 * 1.0986123, rel=1e-6)
-
-
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_a_z_loss_is_in_the_loss_and_in_the_update(accumulation):
-    step = step_of(z_loss=0.5, accumulation=accumulation)
-    weight = step.model.backbone.embedding.weight
-    with torch.no_grad():
-        weight.copy_(torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0], [-1.0, 3.0, 1.0]]))
+    model = bigram(torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0], [-1.0, 3.0, 1.0]]))
+    train, weight = TrainSpec(**SETTINGS, z_loss=0.5, accumulation=accumulation), model.backbone.embedding.weight
+    step = EagerStep(model, torch.optim.SGD(model.parameters(), lr=0.5), train)
     rows = weight.detach().double().requires_grad_()
     log_z = [torch.log(sum(torch.exp(z) for z in rows[x])) for x in TOKENS.flatten()]
     loss = sum(lz - rows[x, x] + 0.5 * lz**2 for lz, x in zip(log_z, TOKENS.flatten(), strict=True)) / 6
@@ -106,20 +41,10 @@ def test_a_z_loss_is_in_the_loss_and_in_the_update(accumulation):
     torch.testing.assert_close(weight.double(), rows - 0.5 * gradient, rtol=0, atol=1e-6)  # lr 0.5
 
 
-class Plain:
-    """The members that a distribution must have, and no others."""
-
-    aux_loss = 0.0
-    training_loss = mean_nll = nll = log_probs = None
-
-
 def test_a_distribution_that_takes_no_z_loss_is_a_sentence_before_training():
-    refuse_z_loss(step_of().model)
-    backbone = Counting()
-    bare = nn.Module()
-    bare.forward = lambda hidden: Plain()
+    refuse_z_loss(bigram(torch.eye(3)))
     with pytest.raises(ExecutionError, match=r"train\.z_loss: head returns a Plain, which has no attribute z_loss"):
-        refuse_z_loss(LanguageModel(backbone, bare))
+        refuse_z_loss(bigram(torch.eye(3), Bare()))
 
 
 class OwnLoss(Mixture):
@@ -137,7 +62,7 @@ def test_a_training_loss_that_ignores_the_z_loss_is_a_sentence_before_training(w
     monkeypatch.setattr(OwnLoss, "with_z", with_z)
     head = nn.Module()
     head.forward = lambda hidden: OwnLoss(torch.ones(1, 2, 1, 3), None, torch.eye(3))
-    model, before = LanguageModel(Counting(), head), torch.get_rng_state()
+    model, before = bigram(torch.eye(3), head), torch.get_rng_state()
     told = r"train\.z_loss: head returns a OwnLoss, whose training_loss ignores z_loss .*; add the term, or leave"
     with nullcontext() if with_z else pytest.raises(ExecutionError, match=told):
         refuse_z_loss(model)
@@ -145,25 +70,18 @@ def test_a_training_loss_that_ignores_the_z_loss_is_a_sentence_before_training(w
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "devices", "message"),
     [
-        ({"precision": "tf32"}, "train.precision is tf32, which only a GPU has"),
-        ({"cuda_graph": "on"}, "train.cuda_graph is on, but the trials run on the CPU"),
+        ({"precision": "tf32"}, {"cpu"}, "train.precision is tf32, which only a GPU has"),
+        ({"cuda_graph": "on"}, {"cpu"}, "train.cuda_graph is on, but the trials run on the CPU"),
+        ({"cuda_graph": "on", "data_parallel": 2}, {"cpu", "cuda"}, "cuda_graph is on, and the steps of 2 workers are"),
+        ({"cuda_graph": "auto", "data_parallel": 2}, {}, ""),
     ],
 )
-def test_what_only_a_gpu_can_do_is_refused_on_the_cpu(changes, message):
-    train = TrainSpec(**{**SETTINGS, **changes})
-    with pytest.raises(ExecutionError, match=message):
-        refuse_unfit(train, "cpu")
-    refuse_unfit(train, "cuda")
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_several_workers_have_no_graph(device):
-    train = TrainSpec(**{**SETTINGS, "cuda_graph": "on", "data_parallel": 2})
-    with pytest.raises(ExecutionError, match=r"cuda_graph is on, and the steps of 2 workers are eager: set it to auto"):
-        refuse_unfit(train, device)
-    refuse_unfit(train.model_copy(update={"cuda_graph": "auto"}), device)
+def test_what_a_device_or_several_workers_cannot_do_is_refused(changes, devices, message):
+    for device in ("cpu", "cuda"):
+        with pytest.raises(ExecutionError, match=message) if device in devices else nullcontext():
+            refuse_unfit(TrainSpec(**{**SETTINGS, **changes}), device)
 
 
 class KeptStates(LanguageModel):
@@ -191,3 +109,65 @@ def test_a_model_that_has_kept_its_states_trains_its_head_as_one_that_computes_t
         train_epoch(step, Epoch(number=1, segments=segments.shuffled(order), seed=1), Clock(torch.device("cpu")))
         found.append(head.weight)
     assert torch.equal(*found)
+
+
+V = 11
+COLUMNS = torch.randint(V, (120,), generator=torch.Generator().manual_seed(0))  # 6 columns of 20: 7 + 7 + 5 targets
+ATTENTION = {"d_model": 6, "num_layers": 3, "num_heads": 2, "d_ff": 5, "dropout": 0.0, "layer_dropout": 0.0}
+BACKBONES = {"lstm": {"d_model": 6, "num_layers": 2, "dropout": 0.0}, "transformer_encoder": ATTENTION}
+HEADS = {
+    "softmax": {},
+    "mos": {"num_mixtures": 3},
+    "mfs": {"num_partitions": 2, "window": 1},
+    "doc": {"components": {"top": 2, "second": 1}, "balance": 0.5},
+    "nce": {"num_noise": 5, "log_normaliser": 2.0},
+}
+
+
+def step_of(backbone: str, head: str, parts: int, dtype=torch.float64) -> EagerStep:
+    settings = {"optimizer": "sgd", "lr": 0.5, "epochs": 1, "batch_size": 6, "seq_len": 7, "clip": 0.2}
+    train = TrainSpec(accumulation=parts, **settings)
+    specs = [ComponentSpec(name=name, params=known[name]) for name, known in ((backbone, BACKBONES), (head, HEADS))]
+    model = build(*specs, vocab_size=V, seed=1, token_counts=torch.ones(V)).to(dtype)
+    return EagerStep(model, make_optimizer(model, train), train)
+
+
+def trained(step: EagerStep) -> EagerStep:
+    """After an epoch, from the same noise."""
+    torch.manual_seed(5)
+    step.begin_epoch()
+    for segment in training_segments(COLUMNS, batch_size=6, seq_len=7):
+        step(segment)
+    return step
+
+
+def apart(one: EagerStep, other: EagerStep) -> float:
+    return max((a - b).abs().max().item() for a, b in zip(one.parameters, other.parameters, strict=True))
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [(torch.float64, 1e-12), (torch.float32, 2e-6)], ids=str)
+@pytest.mark.parametrize("parts", [2, 3, 6])
+@pytest.mark.parametrize("head", ["softmax", "mos", "mfs"])
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_parts_make_the_clipped_update_the_loss_and_the_state_of_the_undivided_batch(
+    backbone, head, parts, dtype, atol
+):
+    whole, divided = (trained(step_of(backbone, head, number, dtype)) for number in (1, parts))
+    assert apart(divided, whole) <= atol
+    assert apart(whole, step_of(backbone, head, 1, dtype)) > 0.01
+    assert divided.loss_sum.item() == pytest.approx(
+        whole.loss_sum.item(), rel=1e-6 if dtype == torch.float32 else rounding.bound(len(COLUMNS))
+    )
+    if backbone == "transformer_encoder":
+        assert divided.state_dict()["carried"] is None
+
+
+@pytest.mark.parametrize("head", ["doc", "nce"])
+def test_losses_that_couple_rows_are_of_each_part_by_itself(head):
+    whole, divided = (trained(step_of("transformer_encoder", head, parts)) for parts in (1, 3))
+    assert apart(divided, whole) > 1e-5
+
+
+def test_rows_that_do_not_divide_are_refused():
+    with pytest.raises(ValueError, match="a batch of 5 rows does not divide into 3 equal parts"):
+        step_of("lstm", "softmax", 3)(Segment(COLUMNS[:35].view(5, 7), COLUMNS[:35].view(5, 7)))

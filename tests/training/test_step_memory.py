@@ -24,13 +24,14 @@ SMALL = {
     "gru": {"d_model": 16, "num_layers": 3},
     "transformer_encoder": {"d_model": 16, "num_layers": 3, "num_heads": 2, "d_ff": 16},
     "gpt2": {"d_model": 16, "num_layers": 3, "num_heads": 2},
+    "looked": {},
 }
 
 
-def planned(head, backbone="transformer_encoder", params=None, vocab_size=V, **changes):
-    body = ComponentSpec(name=backbone, params=SMALL.get(backbone, {}) if params is None else params)
-    train = TRAIN.model_copy(update=changes)
-    return plan_step(body, ComponentSpec(name=head), train, vocab_size=vocab_size, device=CPU)
+def planned(head, backbone="transformer_encoder", params=None, vocab_size=V, head_params=None, **changes):
+    body = ComponentSpec(name=backbone, params=params or SMALL[backbone])
+    top = ComponentSpec(name=head, params=head_params or {})
+    return plan_step(body, top, TRAIN.model_copy(update=changes), vocab_size=vocab_size, device=CPU)
 
 
 class Looked(nn.Module):
@@ -102,17 +103,13 @@ def test_weights_and_optimizer_by_formula(changes, copies):
 
 
 def test_a_tied_matrix_is_counted_once():
-    tied = ComponentSpec(name="softmax", params={"tie_weights": True})
-    body = ComponentSpec(name="lstm", params=SMALL["lstm"])
-    memory = plan_step(body, tied, TRAIN, vocab_size=V, device=CPU)
+    memory = planned("softmax", "lstm", head_params={"tie_weights": True})
     assert memory.weights == pytest.approx(4 * (V * 16 + 3 * (8 * 16 * 16 + 8 * 16) + V), rel=0.001)
 
 
 def test_the_lean_loss_is_counted_by_its_buffers_not_by_all_logits():
     # 15 components of 64 tokens: all logits of 20,000 words would be 77 MB; a chunk is 4 MiB of 80,000-byte rows
-    mos = ComponentSpec(name="mos", params={"num_mixtures": 15})
-    body = ComponentSpec(name="transformer_encoder", params=SMALL["transformer_encoder"])
-    memory = plan_step(body, mos, TRAIN, vocab_size=20_000, device=CPU)
+    memory = planned("mos", head_params={"num_mixtures": 15}, vocab_size=20_000)
     chunk, matrix = 256 // 15 * 15 * 20_000 * 4, 20_000 * 24 * 4
     assert chunk + matrix < memory.head < 1.2 * (chunk + matrix)
 
@@ -157,12 +154,9 @@ def test_after_planning_tensors_have_content_again():
     assert torch._C._get_mkldnn_enabled() == before
 
 
-def test_a_head_that_asks_for_content_is_a_sentence(own):
+def test_the_command_prints_bytes_or_says_which_head_asks_for_content(own, harness, tiny_suite):
     with pytest.raises(ValueError, match=r"curious on looked: .*unique"):
         planned("curious", "looked")
-
-
-def test_the_command_prints_bytes_or_says_why_not(own, harness, tiny_suite):
     tiny_suite.write_text(tiny_suite.read_text().replace("  - softmax\n", "  - softmax\n  - curious\n"))
     done = harness("plan", tiny_suite, "--memory", "--json")
     trials = json.loads(done.out)["trials"]

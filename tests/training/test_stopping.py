@@ -5,53 +5,23 @@ from itertools import count
 
 import handmade
 import pytest
-import torch
-from small import tokens
+from small import LSTM, V, model, spec, tokens
+from trained import Halves, before_steps
 
 from harness.corpora.corpus import Corpus
 from harness.machine.stop_request import Interrupted, StopRequest
-from harness.model import build
-from harness.plan.specs import ComponentSpec, TrainSpec
+from harness.plan.suite_file import CheckpointSpec
 from harness.registry import HEADS
 from harness.training import loop
 from harness.training.checkpoint import Checkpoints
 from harness.training.loop import Training
 from harness.training.step import EagerStep
 
-V, STEPS, EPOCHS = 7, 4, 3  # 83 tokens in 4 columns of 20: 19 targets in segments of 5, 5, 5 and 4
-LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.3})
-TRIAL = "0" * 12  # of handmade.Host
-
-
-CORPUS = Corpus(vocab_size=V, train=tokens(83), valid=tokens(61, 1), test=tokens(29, 2))
+STEPS, EPOCHS = 4, 3  # 83 tokens in 4 columns of 20: 19 targets in segments of 5, 5, 5 and 4
 BATCHES = 2  # of a validation: 60 targets in 10 columns of 6: segments of 5 and 1
-
-
-class Average:
-    """Weights that are validated in the place of those that are trained."""
-
-    def __init__(self, model, train):
-        self.weights = list(model.parameters())
-        self.average = [each.detach().clone() for each in self.weights]
-
-    @torch.no_grad()
-    def update(self):
-        for average, weight in zip(self.average, self.weights, strict=True):
-            average.lerp_(weight, 0.5)
-
-    @torch.no_grad()
-    def swap(self):
-        for average, weight in zip(self.average, self.weights, strict=True):
-            kept = weight.clone()
-            weight.copy_(average)
-            average.copy_(kept)
-
-    def state_dict(self):
-        return {"average": self.average}
-
-    def load_state_dict(self, state):
-        for average, saved in zip(self.average, state["average"], strict=True):
-            average.copy_(saved)
+TRIAL = "0" * 12  # of handmade.Host
+CORPUS = Corpus(vocab_size=V, train=tokens(83), valid=tokens(61, 1), test=tokens(29, 2))
+DROPPING = LSTM.model_copy(update={"params": {**LSTM.params, "dropout": 0.3}})
 
 
 @pytest.fixture(autouse=True)
@@ -64,77 +34,57 @@ def drawing(monkeypatch):
         return forward(self, hidden)
 
     monkeypatch.setattr(HEADS.get("softmax"), "forward", noisy)
-    monkeypatch.setattr(loop, "make_averaging", Average)
+    monkeypatch.setattr(loop, "make_averaging", Halves)
 
 
 def training(folder, **more) -> Training:
     random.seed(0)
-    model = build(LSTM, ComponentSpec(name="softmax"), vocab_size=V, seed=1)
-    train = TrainSpec(optimizer="adam", lr=0.05, epochs=EPOCHS, batch_size=4, seq_len=5)
-    return handmade.training(model, CORPUS, train, folder, **more)
+    return handmade.training(model(DROPPING), CORPUS, spec(optimizer="adam", lr=0.05), folder, **more)
 
 
-def left(trained: Training) -> list:
-    """What must not depend on an interruption."""
-    points = [(point.epoch, point.train_loss, point.valid_ppl) for point in trained.fitted.curve]
-    weights = [each.tolist() for each in trained.model.parameters()]
-    return [points, trained.fitted.best_epoch, weights, trained.averaging.average[0].tolist()]
-
-
-def undisturbed(folder) -> list:
-    whole = training(folder)
-    whole.fit()
-    return left(whole)
-
-
-def resumed(folder) -> list:
-    again = training(folder)
-    again.fit(Checkpoints(folder).newest(TRIAL))
-    return left(again)
-
-
-def position(folder) -> tuple[int, int] | None:
-    found = Checkpoints(folder).newest(TRIAL)
-    return None if found is None else tuple(found.position)
+def saved(folder) -> tuple[int, int]:
+    """The position of the newest checkpoint, from which training ends with the bits of an undisturbed one."""
+    newest, results = Checkpoints(folder).newest(TRIAL), []
+    position = tuple(newest.position)
+    for done, checkpoint in ((training(folder), newest), (training(folder / "whole"), None)):
+        random.seed(0)
+        done.fit(checkpoint)
+        points = [(point.epoch, point.train_loss, point.valid_ppl) for point in done.fitted.curve]
+        weights = [each.tolist() for each in (*done.model.parameters(), *done.averaging.average)]
+        results.append((points, done.fitted.best_epoch, weights))
+    assert results[0] == results[1]
+    return position
 
 
 @pytest.mark.guards("saved-when-stopped")
-@pytest.mark.parametrize("asked", range(1, STEPS * EPOCHS + 1))
-def test_a_request_during_a_step_stops_after_it_and_nothing_is_lost(asked, tmp_path, monkeypatch):
-    step, done, stop = EagerStep.advance, count(1), StopRequest()
+@pytest.mark.parametrize("asked", range(STEPS * EPOCHS + 1))
+def test_a_request_during_a_step_or_before_the_first_stops_after_it_and_nothing_is_lost(asked, tmp_path):
+    stop, begun = StopRequest(), []
+    if asked == 0:
+        stop.ask()
 
-    def advance(self, *arguments):
-        if next(done) == asked:
+    def act(number):
+        begun.append(number)
+        if len(begun) == asked:
             stop.ask()
-        return step(self, *arguments)
 
-    cut = training(tmp_path / "cut", stop=stop)
-    with monkeypatch.context() as patch:
-        patch.setattr(EagerStep, "advance", advance)
-        with pytest.raises(Interrupted):
-            cut.fit()
-    assert next(done) == asked + 1  # no further step was made
-    epoch, within = divmod(asked - 1, STEPS)
-    assert position(tmp_path / "cut") == (epoch + 1, within + 1)
-    assert resumed(tmp_path / "cut") == undisturbed(tmp_path / "whole")
+    with before_steps(act), pytest.raises(Interrupted):
+        training(tmp_path, stop=stop).fit()
+    assert len(begun) == max(asked, 1)  # no further step was made
+    epoch, within = divmod(len(begun) - 1, STEPS)
+    assert saved(tmp_path) == (epoch + 1, within + 1)
 
 
 @pytest.mark.guards("validation-draws-again")
 @pytest.mark.parametrize("batch", range(1, BATCHES * EPOCHS + 1))
 def test_a_request_during_validation_stops_there_and_the_epoch_is_kept(batch, tmp_path):
     done, stop = count(1), StopRequest()
-    cut = training(tmp_path / "cut", stop=stop)
-
-    def beat():
-        if next(done) == batch:
-            stop.ask()
-
-    cut.clocks.eval.beat = beat
+    cut = training(tmp_path, stop=stop)
+    cut.clocks.eval.beat = lambda: next(done) == batch and stop.ask()
     with pytest.raises(Interrupted):
         cut.fit()
     assert next(done) == batch + 1
-    assert position(tmp_path / "cut") == ((batch - 1) // BATCHES + 1, STEPS)
-    assert resumed(tmp_path / "cut") == undisturbed(tmp_path / "whole")
+    assert saved(tmp_path) == ((batch - 1) // BATCHES + 1, STEPS)
 
 
 @pytest.mark.parametrize("epoch", range(1, EPOCHS + 1))
@@ -145,34 +95,14 @@ def test_a_request_by_the_report_of_an_epochs_end_saves_the_end_of_the_epoch(epo
         if progress.epoch == epoch and progress.step == progress.steps:
             stop.ask()
 
-    cut = training(tmp_path / "cut", stop=stop, report=report)
     with pytest.raises(Interrupted):
-        cut.fit()
-    assert position(tmp_path / "cut") == (epoch + 1, 0)
-    assert resumed(tmp_path / "cut") == undisturbed(tmp_path / "whole")
+        training(tmp_path, stop=stop, report=report).fit()
+    assert saved(tmp_path) == (epoch + 1, 0)
 
 
-def test_a_step_that_is_not_resumable_leaves_the_checkpoint_before(tmp_path, monkeypatch):
-    stop, done = StopRequest(), count(1)
+def test_a_step_that_is_not_resumable_has_no_checkpoint_within_an_epoch(tmp_path, monkeypatch):
+    stop, always_due = StopRequest(), CheckpointSpec(minutes=1e-9)
     monkeypatch.setattr(EagerStep, "resumable", False)
-    step = EagerStep.advance
-
-    def advance(self, *arguments):
-        if next(done) == STEPS + 2:
-            stop.ask()
-        return step(self, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(EagerStep, "advance", advance)
-        with pytest.raises(Interrupted):
-            training(tmp_path / "cut", stop=stop).fit()
-    assert position(tmp_path / "cut") == (2, 0)
-    assert resumed(tmp_path / "cut") == undisturbed(tmp_path / "whole")
-
-
-def test_a_request_before_the_first_step_makes_one_step(tmp_path):
-    stop = StopRequest()
-    stop.ask()
-    with pytest.raises(Interrupted):
-        training(tmp_path, stop=stop).fit()
-    assert position(tmp_path) == (1, 1)
+    with before_steps(lambda number: number == STEPS + 1 and stop.ask()), pytest.raises(Interrupted):
+        training(tmp_path, stop=stop, pace=always_due).fit()
+    assert saved(tmp_path) == (2, 0)

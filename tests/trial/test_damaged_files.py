@@ -3,56 +3,44 @@
 import contextlib
 import io
 import os
-from functools import partial
 from pathlib import Path
 
-import handmade
 import pytest
 import torch
-from disturbed import Place, result, suite_text
+from disturbed import Place, suite_text
 from handmade import interrupted_before
+from trained import loaded, outcome, ran
 
-from harness import plan
 from harness.errors import Damaged, StorageError
 from harness.execution.executors import tidy_finished
 from harness.records import store
 from harness.training import checkpoint
 from harness.training.checkpoint import BEST, Checkpoint, Checkpoints, Position, SessionInfo
 from harness.trial import run as trial_run
-from harness.trial.run import run
 
 pytestmark = pytest.mark.system
 
-STEPS = 15
+STEPS = 15  # of an epoch
+KEPT = {"record.json", BEST, "trial.log", "test_nll.npz"}
 
 
 @pytest.fixture(scope="module")
 def spec(tmp_path_factory):
-    path = tmp_path_factory.mktemp("suite") / "tiny.yaml"
-    path.write_text(suite_text("softmax"))
-    return plan.load(path).trials[0]
-
-
-def trained(spec, runs: Path, **changes):
-    setting = partial(handmade.task, runs=runs)
-    return run(setting(spec=spec, **changes))
-
-
-def of(record) -> tuple:
-    return result(record.model_dump(mode="json"))
+    return loaded(tmp_path_factory.mktemp("suite"), suite_text("softmax")).trials[0]
 
 
 @pytest.fixture(scope="module")
 def whole(spec, tmp_path_factory):
     """What an undisturbed trial gives."""
-    return of(trained(spec, tmp_path_factory.mktemp("whole")))
+    return outcome(ran(spec, tmp_path_factory.mktemp("whole")))
 
 
-def interrupted(spec, runs: Path, at: int) -> Path:
-    """The folder of a trial that was interrupted before a step."""
-    with interrupted_before(at):
-        trained(spec, runs)
-    return store.folder(runs, spec.id)
+@pytest.fixture
+def interrupted(spec, tmp_path):
+    """The folder of a trial that was interrupted in its third epoch."""
+    with interrupted_before(2 * STEPS + 5):
+        ran(spec, tmp_path)
+    return store.folder(tmp_path, spec.id)
 
 
 class PowerCut(BaseException):
@@ -83,18 +71,17 @@ def test_crash_consistency_after_every_prefix_of_the_writes(spec, whole, tmp_pat
             for name in operations:
                 patch.setattr(Path, name, counted(name))
             try:
-                trained(spec, runs)
+                ran(spec, runs)
                 through = True
             except PowerCut:
                 for torn in store.folder(runs, spec.id).glob(".*.tmp"):
                     os.truncate(torn, torn.stat().st_size // 2)
                     torn.rename(torn.with_name(torn.name.replace(str(os.getpid()), "1")))  # of a process that is gone
-        record = trained(spec, runs)
-        assert of(record) == whole, f"cut off before operation {cut}"
+        record = ran(spec, runs)
+        assert outcome(record) == whole, f"cut off before operation {cut}"
         assert store.load(runs, spec.id) == record
-        kept = {"record.json", BEST, "trial.log", "test_nll.npz"}
         left = {path.name for path in store.folder(runs, spec.id).iterdir()}
-        assert kept <= left
+        assert left >= KEPT
         assert not [name for name in left if ".tmp" in name], f"cut off before operation {cut}"
         cut += 1
     assert cut > 12  # three epochs: attempt, best weights, checkpoints, best.pt, the record, removals
@@ -121,40 +108,35 @@ def test_a_file_is_on_the_disk_before_its_name_is(tmp_path, monkeypatch):
 
 @pytest.mark.guards("older-checkpoint", "two-checkpoints")
 @pytest.mark.parametrize("kept", [0, 1, 100, 0.5, -1])
-def test_ckpt_truncated_falls_back_to_the_older_one(kept, spec, whole, tmp_path):
-    folder = interrupted(spec, tmp_path, 2 * STEPS + 5)
-    _, newest = sorted(folder.glob("checkpoint-*.pt"))
+def test_ckpt_truncated_falls_back_to_the_older_one(kept, spec, whole, tmp_path, interrupted):
+    _, newest = sorted(interrupted.glob("checkpoint-*.pt"))
     content = newest.read_bytes()
     newest.write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else kept])
-    record = trained(spec, tmp_path)
-    assert of(record) == whole
-    log = (folder / "trial.log").read_text()
+    assert outcome(ran(spec, tmp_path)) == whole
+    log = (interrupted / "trial.log").read_text()
     assert f"{newest}: " in log
     assert "goes on from its checkpoint: epoch 2, 0 steps done" in log
 
 
 @pytest.mark.guards("checkpoint-checksum", "checkpoint-with-best-weights")
 @pytest.mark.parametrize("where", [0.0, 0.3, 0.6, 0.9999])
-@pytest.mark.parametrize("which", ["newest", "best"])
-def test_ckpt_bitflip_is_noticed(where, which, spec, whole, tmp_path):
-    folder = interrupted(spec, tmp_path, 2 * STEPS + 5)
-    place = sorted(folder.glob("checkpoint-*.pt" if which == "newest" else "best-*.pt"))[-1]
+@pytest.mark.parametrize("which", ["checkpoint", "best"])
+def test_ckpt_bitflip_is_noticed(where, which, spec, whole, tmp_path, interrupted):
+    place = sorted(interrupted.glob(f"{which}-*.pt"))[-1]
     content = bytearray(place.read_bytes())
     content[int(where * len(content))] ^= 1
     place.write_bytes(content)
     with pytest.raises(Damaged, match="SHA-256"):
         checkpoint.load(place)
-    assert of(trained(spec, tmp_path)) == whole
-    assert "its SHA-256 does not fit its content" in (folder / "trial.log").read_text()
+    assert outcome(ran(spec, tmp_path)) == whole
+    assert "its SHA-256 does not fit its content" in (interrupted / "trial.log").read_text()
 
 
-def test_with_no_good_checkpoint_left_the_trial_begins_anew(spec, whole, tmp_path):
-    folder = interrupted(spec, tmp_path, 2 * STEPS + 5)
-    for place in folder.glob("checkpoint-*.pt"):
+def test_with_no_good_checkpoint_left_the_trial_begins_anew(spec, whole, tmp_path, interrupted):
+    for place in interrupted.glob("checkpoint-*.pt"):
         place.write_bytes(b"")
-    record = trained(spec, tmp_path)
-    assert of(record) == whole
-    assert record.environment.sessions == 1
+    record = ran(spec, tmp_path)
+    assert (outcome(record), record.environment.sessions) == (whole, 1)
 
 
 @pytest.mark.guards("best-weights-kept")
@@ -164,15 +146,8 @@ def test_two_checkpoints_are_kept_and_the_best_weights_they_name(tmp_path):
     for epoch, best in ((1, 1), (2, 1), (3, 3), (4, 3), (5, 3)):
         if best == epoch:
             kept.save_best({"w": torch.full((2,), float(epoch))}, epoch)
-        kept.save(
-            Checkpoint(
-                trial="a trial",
-                position=Position(epoch + 1),
-                best_epoch=best,
-                session=session,
-                parts={"a": {"b": epoch}},
-            )
-        )
+        about = {"trial": "a trial", "best_epoch": best, "session": session}
+        kept.save(Checkpoint(**about, position=Position(epoch + 1), parts={"a": {"b": epoch}}))
         names = sorted(path.name for path in tmp_path.iterdir())
         expected = {1: [1], 2: [1], 3: [1, 3], 4: [3], 5: [3]}[epoch]  # epoch 3 is named beside epoch 1 at first
         assert [name for name in names if name.startswith("best")] == [f"best-{each:06}.pt" for each in expected]
@@ -196,45 +171,41 @@ def test_enospc_leaves_the_last_good_checkpoint_and_the_trial_goes_on_later(
 
     def filled(content, place):
         saved.append(place)
-        if len(saved) == 5:  # best and checkpoint of two epochs, then the disk is full
-            with monkeypatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch:
+            if len(saved) == 5:  # best and checkpoint of two epochs, then the disk is full
                 patch.setattr(*{"fsync": (os, "fsync", full), "write": (checkpoint._Hashed, "write", full)}[failing])
-                return save(content, place)
-        return save(content, place)
+            return save(content, place)
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", filled)
         with pytest.raises(StorageError, match="No space left on device"):
-            trained(spec, tmp_path)
+            ran(spec, tmp_path)
     folder = store.folder(tmp_path, spec.id)
     assert not list(folder.glob(".*.tmp"))
     assert store.load(tmp_path, spec.id) is None
     assert Checkpoints(folder).newest(spec.id).position.epoch == 3
-    record = trained(spec, tmp_path)
-    assert of(record) == whole
-    assert record.environment.sessions == 2
+    record = ran(spec, tmp_path)
+    assert (outcome(record), record.environment.sessions) == (whole, 2)
 
 
 @pytest.mark.guards("damaged-record-kept")
 def test_record_torn_is_kept_aside_as_bad_and_its_trial_runs_again(spec, whole, tmp_path):
-    trained(spec, tmp_path)
+    ran(spec, tmp_path)
     place = store.folder(tmp_path, spec.id) / "record.json"
     torn = place.read_bytes()[:100]
     place.write_bytes(torn)
-    assert of(trained(spec, tmp_path)) == whole
+    assert outcome(ran(spec, tmp_path)) == whole
     assert place.with_name("record.bad").read_bytes() == torn
     assert not place.with_name("record.previous.json").exists()
 
 
 def test_moved_results_are_found_where_they_are_now(tmp_path):
-    there = Place(tmp_path / "place", suite_text("softmax"))
-    options = ("--executor", "inline", "--no-tracking")
+    there, moved = Place(tmp_path / "place", suite_text("softmax")), tmp_path / "elsewhere"
     there.here()
     (record,) = there.runs.glob("*/record.json")
     assert str(there.folder) not in record.read_text()
-    moved = there.folder.parent / "elsewhere"
     (there.folder / "results").rename(moved)
-    done = there.run(*options, "--results", moved)
+    done = there.run("--executor", "inline", "--no-tracking", "--results", moved)
     assert done.returncode == 0
     assert "nothing to run" in done.stdout
 
@@ -245,18 +216,17 @@ def test_what_a_worker_leaves_that_dies_right_after_its_record_is_tidied_up(by, 
     with monkeypatch.context() as patch:
         patch.setattr(trial_run, "tidy", lambda *arguments: (_ for _ in ()).throw(PowerCut))
         with pytest.raises(PowerCut):
-            trained(spec, tmp_path)
-    folder = store.folder(tmp_path, spec.id)
-    saved = store.load(tmp_path, spec.id)
+            ran(spec, tmp_path)
+    folder, saved = store.folder(tmp_path, spec.id), store.load(tmp_path, spec.id)
     assert Checkpoints(folder).newest(spec.id) is not None
     with store.writing(tmp_path, spec.id):
         tidy_finished(tmp_path, [spec.id])  # another process has it
     assert Checkpoints(folder).newest(spec.id) is not None
     if by == "the next attempt":
-        assert trained(spec, tmp_path) == saved
+        assert ran(spec, tmp_path) == saved
     else:
         tidy_finished(tmp_path, [spec.id])
-    assert {path.name for path in folder.iterdir()} == {"record.json", BEST, "trial.log", "test_nll.npz"}
+    assert {path.name for path in folder.iterdir()} == KEPT
 
 
 @pytest.mark.guards("torch-disk-full")

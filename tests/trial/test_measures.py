@@ -1,29 +1,21 @@
 """Which measures a record has beside what all have: measure.* of a suite."""
 
-from functools import partial
-
-import handmade
 import pytest
 import torch
+from disturbed import CORPUS, suite_text
+from small import V, tokens
+from trained import loaded, outcome, ran
 
-from harness import plan
 from harness.corpora.corpus import Corpus, CorpusFacts, TextSize
 from harness.plan.suite_file import MeasureSpec
 from harness.registry import CORPORA
-from harness.trial.run import run
 
-V = 12
-TOKENS = torch.randint(V, (200,), generator=torch.Generator().manual_seed(0))
-
-SUITE = """\
-name: tiny
-version: 1
-corpora: [CORPUS]
-backbones: [{lstm: {d_model: 8, num_layers: 1}}]
-heads: [softmax]
-train: {optimizer: adam, lr: 0.01, epochs: 1, batch_size: 4, seq_len: 7}
-seeds: [1]
-"""
+TOKENS = tokens(200)
+TRAIN = "train: {optimizer: adam, lr: 0.01, epochs: 1, batch_size: 4, seq_len: 7}"
+NEW = {"test_calibration_error", "test_entropy", "start_valid_ppl", "inference_batch"} | {
+    f"inference_ms_per_batch{more}" for more in ("", "_iqr")
+}
+ALL = MeasureSpec(start=True, inference_batch=2, calibration=True)
 
 
 class Text:
@@ -50,43 +42,22 @@ def executed(tmp_path, monkeypatch):
     monkeypatch.setitem(CORPORA._classes, "written", Text)
 
     def execute(measure=None, *overrides, corpus="written"):
-        place = tmp_path / "tiny.yaml"
-        place.write_text(SUITE.replace("CORPUS", corpus))
-        setting = partial(
-            handmade.task,
-            runs=tmp_path / "runs",
-            measure=measure or MeasureSpec(),
-        )
-        return run(setting(spec=plan.load(place, overrides).trials[0]))
+        text = suite_text("softmax", train=TRAIN).replace(CORPUS, f"corpora: [{corpus}]")
+        spec = loaded(tmp_path, text, *overrides).trials[0]
+        return ran(spec, tmp_path / str(measure), measure=measure or MeasureSpec())
 
     return execute
 
 
-NEW = {"test_calibration_error", "test_entropy"} | {
-    "start_valid_ppl",
-    "inference_ms_per_batch",
-    "inference_ms_per_batch_iqr",
-    "inference_batch",
-}
-
-
-def test_measures_are_in_the_record_where_they_are_asked_for(executed):
-    plain = executed(None, "seeds=[2]")
-    asked = executed(MeasureSpec(start=True, inference_batch=2, calibration=True))
-    assert (plain.status, asked.status) == ("ok", "ok"), (plain.message, asked.message)
+def test_measures_are_in_the_record_where_they_are_asked_for_and_change_no_result(executed):
+    plain, asked = executed(), executed(ALL)
+    assert outcome(plain)[:2] == outcome(asked)[:2]
+    assert plain.id == asked.id
+    assert plain.metrics["test_ppl"] == asked.metrics["test_ppl"]
     assert not NEW & set(plain.metrics)
     assert set(asked.metrics) >= NEW
     assert asked.metrics["inference_batch"] == 2
     assert asked.metrics["inference_ms_per_batch"] > 0
-
-
-def test_measures_change_no_result(executed, tmp_path):
-    plain = executed()
-    (tmp_path / "runs").rename(tmp_path / "plain")
-    asked = executed(MeasureSpec(start=True, inference_batch=2, calibration=True))
-    assert plain.id == asked.id
-    assert plain.weights_sha256 == asked.weights_sha256
-    assert plain.metrics["test_ppl"] == asked.metrics["test_ppl"]
 
 
 def test_a_text_is_counted_by_words_bytes_and_characters(executed):
@@ -99,8 +70,7 @@ def test_a_text_is_counted_by_words_bytes_and_characters(executed):
 
 
 def test_a_corpus_that_is_only_evaluated_on_has_no_unigram(executed):
-    corpus = "{written: {untrained: true}}"
-    record = executed(MeasureSpec(start=True, inference_batch=2), "train.epochs=0", corpus=corpus)
+    record = executed(ALL, "train.epochs=0", corpus="{written: {untrained: true}}")
     assert record.status == "ok", record.message
     assert "unigram_test_ppl" not in record.metrics
     assert record.metrics["start_valid_ppl"] == record.metrics["valid_ppl"]

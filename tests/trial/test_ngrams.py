@@ -1,52 +1,40 @@
 """Trials of `ngrams` from spec to record: their numbers, and what they have in common with other trials."""
 
 import math
-from functools import partial
-from pathlib import Path
 
-import handmade
 import pytest
 import rounding
 import torch
 from ngram_oracle import Oracle, cached
+from trained import loaded, ran
 
-from harness import plan
 from harness.corpora.local_text import Embedded
 from harness.machine.stop_request import Interrupted
 from harness.records import sidecars, store
-from harness.trial.run import run
+from harness.trial import stages
 from harness.trial.stages import load_planned
 
 SUITE = """\
 name: counted
 version: 1
-corpora: [{text: {path: novel.txt, boundary: BOUNDARY}}]
+corpora: [{text: {path: PLACE, boundary: BOUNDARY}}]
 ngrams: NGRAMS
 """
 
 
-def suite_of(tmp_path, ngrams, boundary="eos"):
-    novel = Embedded().load(Path("no data"))
+def trial(tmp_path, ngrams, boundary="eos", text=None):
+    novel = Embedded().load(tmp_path)
     lines = " ".join(novel.symbols[token] for token in novel.train[:9000]).split(" <eos> ")
-    (tmp_path / "suites").mkdir()
-    (tmp_path / "suites" / "novel.txt").write_text("\n".join(lines), encoding="utf-8")
-    path = tmp_path / "suites" / "counted.yaml"
-    path.write_text(SUITE.replace("NGRAMS", ngrams).replace("BOUNDARY", boundary))
-    return plan.load(path)
-
-
-def setting_of(tmp_path, **more):
-    return partial(handmade.task, runs=tmp_path / "runs", **more)
-
-
-def run_of(spec, tmp_path):
-    return run(setting_of(tmp_path)(spec=spec))
+    place = tmp_path / "novel.txt"
+    place.write_text(text or "\n".join(lines), encoding="utf-8")
+    suite = SUITE.replace("PLACE", str(place)).replace("NGRAMS", ngrams).replace("BOUNDARY", boundary)
+    return loaded(tmp_path, suite).trials[0]
 
 
 @pytest.mark.parametrize("boundary", ["eos", "sos_eos"])
 def test_the_record_has_the_perplexity_of_the_loops(tmp_path, boundary):
-    (spec,) = suite_of(tmp_path, "[{order: 3, cache: true}]", boundary).trials
-    record = run_of(spec, tmp_path)
+    spec = trial(tmp_path, "[{order: 3, cache: true}]", boundary)
+    record = ran(spec, tmp_path)
     assert (record.status, record.message) == ("ok", "")
     corpus = load_planned(spec, tmp_path, {})
     train, test = corpus.train.tolist(), corpus.test.tolist()
@@ -61,13 +49,13 @@ def test_the_record_has_the_perplexity_of_the_loops(tmp_path, boundary):
     if boundary == "sos_eos":
         counted = sum(word != corpus.symbols.index("<sos>") for word in test[1:])
         assert record.metrics["test_ppl_standard"] == pytest.approx(math.exp(sum(nll) / counted), rel=1e-10)
-    scores = sidecars.TOKEN_NLL.load(tmp_path / "runs", record)
+    scores = sidecars.TOKEN_NLL.load(tmp_path, record)
     assert scores.nll[1:] == pytest.approx(nll, rel=1e-6)
 
 
-def test_the_record_is_certified_and_complete(tmp_path):
-    (spec,) = suite_of(tmp_path, "[3]").trials
-    record = run_of(spec, tmp_path)
+def test_the_record_is_certified_and_complete_and_its_weights_are_the_text(tmp_path):
+    spec = trial(tmp_path, "[3]")
+    record = ran(spec, tmp_path)
     assert record.certificate.fault is None
     assert record.certificate.sum_error < rounding.bound(record.certificate.vocab_size)
     assert record.certificate.drawn.keys() == {"test", "valid"}
@@ -75,21 +63,14 @@ def test_the_record_is_certified_and_complete(tmp_path):
     assert record.metrics["stored_ngrams"] > 0
     assert record.metrics["state_carried"] == 1
     assert not {"cache_window", "cache_weight"} & record.metrics.keys()
-    assert store.load(tmp_path / "runs", spec.id) == record
-
-
-def test_the_weights_beside_the_record_are_the_text(tmp_path):
-    (spec,) = suite_of(tmp_path, "[3]").trials
-    run_of(spec, tmp_path)
-    weights = torch.load(tmp_path / "runs" / spec.id / "best.pt", weights_only=True)["weights"]
+    assert store.load(tmp_path, spec.id) == record
+    weights = torch.load(tmp_path / spec.id / "best.pt", weights_only=True)["weights"]
     assert torch.equal(weights["head.text"].long(), load_planned(spec, tmp_path, {}).train)
 
 
 def test_a_trial_that_is_resumed_ends_with_the_same_record(tmp_path, monkeypatch):
-    from harness.trial import stages
-
-    (spec,) = suite_of(tmp_path, "[{order: 3, cache: true}]").trials
-    whole = run_of(spec, tmp_path / "whole")
+    spec = trial(tmp_path, "[{order: 3, cache: true}]")
+    whole = ran(spec, tmp_path / "whole")
 
     def killed(trial, built):
         raise Interrupted
@@ -97,18 +78,14 @@ def test_a_trial_that_is_resumed_ends_with_the_same_record(tmp_path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(stages, "evaluate", killed)
         with pytest.raises(KeyboardInterrupt):
-            run_of(spec, tmp_path)
-    assert list((tmp_path / "runs" / spec.id).glob("checkpoint-*.pt"))
-    resumed = run_of(spec, tmp_path)
+            ran(spec, tmp_path)
+    assert list((tmp_path / spec.id).glob("checkpoint-*.pt"))
+    resumed = ran(spec, tmp_path)
     assert resumed.environment.sessions == 2
     assert (resumed.metrics["test_ppl"], resumed.weights_sha256) == (whole.metrics["test_ppl"], whole.weights_sha256)
 
 
 def test_a_text_that_is_too_small_gives_a_record_with_the_reason(tmp_path):
-    (tmp_path / "suites").mkdir()
-    (tmp_path / "suites" / "novel.txt").write_text("a b c\n" * 20)
-    path = tmp_path / "suites" / "counted.yaml"
-    path.write_text(SUITE.replace("NGRAMS", "[3]").replace("BOUNDARY", "eos"))
-    record = run_of(plan.load(path).trials[0], tmp_path)
+    record = ran(trial(tmp_path, "[3]", text="a b c\n" * 20), tmp_path)
     assert record.status == "error"
     assert "the discounts of order 3 cannot be estimated from this training text" in record.message

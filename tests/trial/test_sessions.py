@@ -1,5 +1,9 @@
-"""What the attempts before mean for the next one: deaths of workers are counted, silence is a timeout."""
+"""What the attempts before mean for the next one: deaths count, silence is a timeout, parts for GPUs are left out.
 
+Forms of the loss are checked on the CPU here, with a planted fault.
+"""
+
+from dataclasses import replace
 from functools import partial
 
 import handmade
@@ -7,7 +11,9 @@ import pytest
 from handmade import interrupted_before
 
 from harness import plan
-from harness.records import store
+from harness.kernels import rows
+from harness.kernels.choice import Choice
+from harness.kernels.forms import FORMS, LEAN, by_rows
 from harness.trial import sessions
 from harness.trial.run import run
 
@@ -15,19 +21,8 @@ STEPS = 15
 
 
 @pytest.fixture
-def spec(tiny_suite):
-    return plan.load(tiny_suite).trials[0]
-
-
-@pytest.fixture
-def setting(tmp_path):
-    return partial(handmade.task, runs=tmp_path, driver="this run")
-
-
-def cut_off(spec, setting, at: int) -> None:
-    """An attempt that ends before a step as if its process had died."""
-    with interrupted_before(at):
-        run(setting(spec=spec))
+def task(tiny_suite, tmp_path):
+    return handmade.task(plan.load(tiny_suite).trials[0], tmp_path, driver="this run")
 
 
 @pytest.mark.guards("deaths-counted", "deaths-forgiven")
@@ -40,33 +35,31 @@ def test_deaths_in_one_place_are_counted_within_a_run_and_getting_on_forgives_th
 
 
 @pytest.mark.guards("curve-of-failed-trial", "two-deaths")
-def test_worker_sigkill_a_trial_that_died_twice_in_one_place_is_an_error_with_the_curve_so_far(
-    spec, setting, monkeypatch
-):
+def test_worker_sigkill_a_trial_that_died_twice_in_one_place_is_an_error_with_the_curve_so_far(task):
     for steps in (STEPS + 3, 2):
-        cut_off(spec, setting, steps)
-    record = run(setting(spec=spec))
+        with interrupted_before(steps):
+            run(task)
+    record = run(task)
     assert (record.status, record.environment.retries) == ("error", 2)
     assert record.message == "WorkerDied: the worker died 2 times after 0 steps of epoch 2"
     assert [point.epoch for point in record.curve] == [1]
 
 
 @pytest.mark.guards("stuck-is-timeout")
-def test_hang_whose_process_the_watchdog_ended_is_a_timeout(spec, setting):
-    folder = store.folder(setting.keywords["runs"], spec.id)
-    sessions.begin(folder, setting.keywords["driver"], (1, 0))
-    (folder / sessions.STUCK).write_text("where it was")
-    record = run(setting(spec=spec))
-    assert record.status == "timeout"
-    assert "where it was" in (folder / "trial.log").read_text()
-    assert not (folder / sessions.STUCK).exists()
+def test_hang_whose_process_the_watchdog_ended_is_a_timeout(task):
+    sessions.begin(task.folder, task.driver, (1, 0))
+    (task.folder / sessions.STUCK).write_text("where it was")
+    assert run(task).status == "timeout"
+    assert "where it was" in (task.folder / "trial.log").read_text()
+    assert not (task.folder / sessions.STUCK).exists()
 
 
 @pytest.mark.guards("fresh-only-once")
-def test_a_trial_begun_anew_by_force_goes_on_after_a_workers_death(spec, setting, monkeypatch):
-    anew = partial(setting, fresh=True)
-    cut_off(spec, anew, STEPS + 3)
-    assert run(anew(spec=spec)).environment.sessions == 2
+def test_a_trial_begun_anew_by_force_goes_on_after_a_workers_death(task):
+    anew = replace(task, fresh=True)
+    with interrupted_before(STEPS + 3):
+        run(anew)
+    assert run(anew).environment.sessions == 2
 
 
 @pytest.mark.guards("ended-with-part")
@@ -90,3 +83,55 @@ def test_a_part_that_an_attempt_ended_with_is_left_out_by_all_that_follow_and_it
 def test_an_attempt_of_an_older_version_is_read(tmp_path):
     (tmp_path / sessions.FILE_NAME).write_text('{"driver": "a", "position": [1, 0], "deaths": 1, "retries": 1}')
     assert sessions.begin(tmp_path, "a", (1, 0)).deaths == 2
+
+
+def wrong(*given):
+    result = rows.combine_rows_(*given)
+    return result._replace(scale=1.01 * result.scale)
+
+
+FAULTY = by_rows("rows", "a planted kernel", combine=wrong, fits=LEAN.fits)
+
+
+@pytest.fixture
+def checked_here(monkeypatch):
+    """Trials check their forms on the CPU, the planted one first."""
+    monkeypatch.setattr(sessions, "Choice", partial(Choice, forms=(FAULTY, *FORMS), devices=("cpu",)))
+
+
+def test_a_wrong_form_is_left_out_of_the_trial_whose_weights_are_the_same_and_whose_record_says_so(
+    task, tmp_path, request
+):
+    expected = run(task)
+    request.getfixturevalue("checked_here")
+    found = run(handmade.task(task.spec, runs=tmp_path / "again"))
+    assert found.weights_sha256 == expected.weights_sha256
+    assert expected.environment.switched_off == ()
+    (sentence,) = found.environment.switched_off
+    assert sentence.startswith("Left out on this device: a planted kernel, since the gradient of the")
+    assert sentence in (tmp_path / "again" / task.id / "trial.log").read_text()
+
+
+def test_a_resumed_trial_leaves_out_what_its_checkpoint_names(task, checked_here, monkeypatch):
+    with interrupted_before(18):
+        run(task)
+    monkeypatch.setattr(sessions, "Choice", partial(Choice, forms=(FAULTY, *FORMS)))  # nothing is checked now
+    found = run(task)
+    assert found.environment.sessions == 2
+    (sentence,) = found.environment.switched_off
+    assert sentence == (
+        "Left out on this device: a planted kernel, since it was left out before the trial was resumed; torch's own "
+        "operations run instead"
+    )
+    assert found.environment.changed == ()
+
+
+def test_a_part_that_ended_the_attempt_before_for_silence_is_left_out_and_the_trial_goes_on(task):
+    sessions.begin(task.folder, task.driver, (1, 0))
+    never_left = sessions.trying(task.folder, "graph")
+    never_left.__enter__()
+    (task.folder / sessions.STUCK).write_text("where it was")
+    found = run(task)
+    assert found.status == "ok"
+    assert "CUDA graph of the training step, since an attempt ended" in found.environment.switched_off[0]
+    del never_left

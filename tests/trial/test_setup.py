@@ -1,25 +1,22 @@
-"""Corpora and weights are made ready before trials start, and are what the plan was made with where trials run."""
+"""Corpora and weights are made ready before trials start, and are what was planned where trials run and begin."""
+
+import math
 
 import pytest
+import torch
+from disturbed import suite_text
+from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.nn import functional
+from trained import loaded, ran
+from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.utils import logging
 
+from harness.corpora.synthetic import Markov
 from harness.errors import CorpusError, WeightsError
-from harness.plan import load
+from harness.records import store
 from harness.registry import BACKBONES
 from harness.trial.setup import fetch_sources, load_planned
-
-SUITE = """\
-name: small
-version: 1
-corpora:
-  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}
-backbones:
-  - stored: {d_model: [4, 8]}
-  - lstm: {d_model: 8, num_layers: 1}
-heads: [softmax]
-train: {optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [1, 2]
-"""
 
 
 class Stored(nn.Module):
@@ -51,9 +48,7 @@ def planned(tmp_path, monkeypatch):
     BACKBONES.names()  # discover before the table is changed
     monkeypatch.setitem(BACKBONES._classes, "stored", Stored)
     monkeypatch.setattr(Stored, "fetched", [], raising=False)
-    path = tmp_path / "suite.yaml"
-    path.write_text(SUITE)
-    return load(path)
+    return loaded(tmp_path, suite_text("softmax", backbones="backbones: [{stored: {d_model: [4, 8]}}, lstm]"))
 
 
 @pytest.mark.parametrize("fault", [OSError("no network, says the hub"), ValueError("another content")])
@@ -81,3 +76,52 @@ def test_a_worker_refuses_weights_that_are_no_longer_what_was_planned(planned, t
     monkeypatch.setattr(Stored, "said", ValueError("the folder is gone"))
     with pytest.raises(WeightsError, match="the folder is gone"):
         load_planned(planned.trials[0], tmp_path, planned.contents)
+
+
+SUITE = """\
+name: started
+version: 1
+corpora:
+  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}
+backbones:
+  - gpt2: {weights: pretrained, path: saved}
+heads:
+  - softmax: {projection: true, bias: false, start: embedding}
+train: {optimizer: adam, lr: 0.01, epochs: 0, batch_size: 4, seq_len: 50, eval_batch_size: 1}
+seeds: [1]
+"""
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A GPT-2 for 12 words in the folder suites/saved/, far from uniform."""
+    logging.disable_progress_bar()
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 12, "n_embd": 16, "n_layer": 3, "n_head": 2, "n_positions": 64}
+    model = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=None, eos_token_id=None, initializer_range=0.5)).eval()
+    model.save_pretrained(tmp_path / "suites" / "saved")
+    return model
+
+
+@pytest.mark.guards("weights-as-planned")
+def test_an_untrained_trial_scores_as_transformers_does_and_changed_weights_wait(tmp_path, model):
+    suite, place = loaded(tmp_path, SUITE), tmp_path / "suites" / "saved" / "model.safetensors"
+    (spec,) = suite.trials
+    whole = place.read_bytes()
+    tensors = load_file(place)
+    tensors["transformer.ln_f.bias"][0] += 1
+    save_file(tensors, place)
+    with pytest.raises(CorpusError, match="has changed since the trials were planned; run the command again"):
+        ran(spec, tmp_path, contents=suite.contents)
+    assert store.load(tmp_path, spec.id) is None
+    place.write_bytes(whole)
+    record = ran(spec, tmp_path, contents=suite.contents)
+    assert record.status == "ok", record.message
+    test = Markov(vocab_size=12, num_tokens=400, branching=3).load(tmp_path).test
+    with torch.no_grad():
+        nlls = [
+            functional.cross_entropy(model(piece[None, :-1]).logits[0], piece[1:], reduction="sum").item()
+            for piece in (test[start : start + 51] for start in range(0, len(test) - 1, 50))
+        ]
+    assert record.metrics["test_ppl"] == pytest.approx(math.exp(sum(nlls) / (len(test) - 1)), rel=1e-4)
+    assert record.metrics["test_ppl"] > 20  # nothing like the uniform 12

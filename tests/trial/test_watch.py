@@ -15,12 +15,11 @@ import psutil
 import pytest
 from commands import PATIENCE
 from disturbed import suite_text
+from trained import before_steps, loaded
 
-from harness import plan
 from harness.plan.suite_file import TimeoutSpec
 from harness.records import store
 from harness.training.checkpoint import Checkpoints
-from harness.training.step import EagerStep
 from harness.trial import watch
 from harness.trial.run import run
 from harness.trial.watch import TimedOut, Watch
@@ -37,11 +36,9 @@ with Watch(Task.from_json(sys.argv[1]), 0.0):
 
 
 @pytest.fixture
-def task(tmp_path):
-    def make(**changes):
-        return handmade.task(handmade.record().spec, tmp_path, **changes)
-
-    return make
+def watched(tmp_path):
+    """A function: what a task has -> a watch over it."""
+    return lambda before=0.0, **task: Watch(handmade.task(handmade.record().spec, tmp_path, **task), before)
 
 
 def silent(seconds: float) -> TimeoutSpec:
@@ -49,58 +46,57 @@ def silent(seconds: float) -> TimeoutSpec:
 
 
 @pytest.mark.guards("minutes-limit", "minutes-of-all-processes")
-def test_the_minutes_of_all_processes_count(task, tmp_path):
+def test_the_minutes_of_all_processes_count(watched):
     limits = TimeoutSpec(minutes=1.0)
-    with Watch(task(timeout=limits), 59.0):
+    with watched(59.0, timeout=limits):
         pass
-    with pytest.raises(TimedOut, match="not finished after 1 minutes"), Watch(task(timeout=limits), 61.0):
+    with pytest.raises(TimedOut, match="not finished after 1 minutes"), watched(61.0, timeout=limits):
         pass
 
 
 @pytest.mark.guards("memory-limit")
-def test_host_oom_a_process_over_its_own_limit_is_ended(task, tmp_path):
-    with Watch(task(memory_gib=1000.0), 0.0):
+def test_host_oom_a_process_over_its_own_limit_is_ended(watched):
+    with watched(memory_gib=1000.0):
         pass
-    with pytest.raises(MemoryError, match=r"its limit is 0\.01 GiB"), Watch(task(memory_gib=0.01), 0.0):
+    with pytest.raises(MemoryError, match=r"its limit is 0\.01 GiB"), watched(memory_gib=0.01):
         pass
 
 
 @pytest.mark.guards("memory-share")
 @pytest.mark.parametrize(("percent", "share", "ended"), [(99.0, 1e-6, True), (50.0, 1e-6, False), (99.0, 1.0, False)])
 def test_host_oom_whoever_holds_more_than_its_share_ends_once_memory_is_short(
-    percent, share, ended, task, tmp_path, monkeypatch
+    percent, share, ended, watched, monkeypatch
 ):
     machine = SimpleNamespace(percent=percent, total=psutil.virtual_memory().total)
     monkeypatch.setattr(watch.psutil, "virtual_memory", lambda: machine)
     ending = pytest.raises(MemoryError, match="the machine is short of memory") if ended else contextlib.nullcontext()
-    with ending, Watch(task(memory_share=share), 0.0):
+    with ending, watched(memory_share=share):
         pass
 
 
 @pytest.mark.guards("alarm-set", "alarm-off")
-def test_hang_in_this_process_is_timed_out_by_an_alarm(task, tmp_path):
+def test_hang_in_this_process_is_timed_out_by_an_alarm(watched):
     before = signal.getsignal(signal.SIGALRM)
-    with pytest.raises(TimedOut, match="no sign of life"), Watch(task(timeout=silent(0.1)), 0.0):
+    with pytest.raises(TimedOut, match="no sign of life"), watched(timeout=silent(0.1)):
         time.sleep(600)
-    with Watch(task(timeout=silent(600)), 0.0):
+    with watched(timeout=silent(600)):
         pass
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     assert signal.getsignal(signal.SIGALRM) == before
 
 
 @pytest.mark.guards("silent-worker-ended")
-def test_hang_of_a_worker_ends_its_process_and_leaves_where_it_was(task):
-    silent_one = task(executor="ray", timeout=TimeoutSpec(silent_minutes=2 / 60))
-    silent_one.folder.mkdir()
-    sent = silent_one.to_json()
-    done = subprocess.run([sys.executable, "-c", SILENT, sent], timeout=PATIENCE, capture_output=True)
+def test_hang_of_a_worker_ends_its_process_and_leaves_where_it_was(tmp_path):
+    task = handmade.task(handmade.record().spec, tmp_path, executor="ray", timeout=silent(2))
+    task.folder.mkdir()
+    done = subprocess.run([sys.executable, "-c", SILENT, task.to_json()], timeout=PATIENCE, capture_output=True)
     assert done.returncode == 1
-    assert 'File "<string>", line 7' in (silent_one.folder / "stuck.log").read_text()
+    assert 'File "<string>", line 7' in (task.folder / "stuck.log").read_text()
 
 
 @pytest.mark.guards("heartbeat-fails")
-def test_a_sign_of_life_that_cannot_be_given_ends_no_trial(task, tmp_path):
-    with Watch(replace(task(), runs=Path("no such folder")), 0.0):
+def test_a_sign_of_life_that_cannot_be_given_ends_no_trial():
+    with Watch(handmade.task(handmade.record().spec, Path("no such folder")), 0.0):
         pass
 
 
@@ -108,29 +104,10 @@ def test_a_sign_of_life_that_cannot_be_given_ends_no_trial(task, tmp_path):
 
 
 @pytest.fixture
-def spec(tmp_path):
-    path = tmp_path / "tiny.yaml"
-    path.write_text(suite_text("softmax"))
-    return plan.load(path).trials[0]
-
-
-@pytest.fixture
-def limited(spec, tmp_path):
-    """A function: limits -> the task of a tiny trial that has them."""
+def limited(tmp_path):
+    """A function: limits -> the task of a tiny trial that has them: three epochs of 15 steps."""
+    (spec,) = loaded(tmp_path, suite_text("softmax")).trials
     return lambda **limits: handmade.task(spec, tmp_path / "runs", timeout=TimeoutSpec(**limits))
-
-
-def slow_from_step(number, monkeypatch, work):
-    """`work` is done in every step from this one on."""
-    step, done = EagerStep.advance, []
-
-    def advance(self, *arguments):
-        done.append(1)
-        if len(done) >= number:
-            work()
-        return step(self, *arguments)
-
-    monkeypatch.setattr(EagerStep, "advance", advance)
 
 
 def spin():
@@ -150,16 +127,15 @@ class Clock:
 
 
 @pytest.mark.parametrize("stuck", [lambda: time.sleep(1000), spin])
-def test_hang_inline_is_a_timeout_that_keeps_its_checkpoint(stuck, limited, monkeypatch):
-    task = limited(silent_minutes=30)
-    alarms = []
+def test_hang_inline_is_a_timeout_that_keeps_its_checkpoint(stuck, limited):
+    task, alarms = limited(silent_minutes=30), []
 
-    def hang():
-        alarms.append(signal.setitimer(signal.ITIMER_REAL, 0.1)[0])  # the half hour is over at once
-        stuck()
+    def hang(step):
+        if step == 19:
+            alarms.append(signal.setitimer(signal.ITIMER_REAL, 0.1)[0])  # the half hour is over at once
+            stuck()
 
-    with monkeypatch.context() as patch:
-        slow_from_step(20, patch, hang)
+    with before_steps(hang):
         record = run(task)
     assert 0 < alarms[0] <= 1800
     assert (record.status, [point.epoch for point in record.curve]) == ("timeout", [1])
@@ -175,41 +151,33 @@ def test_hang_is_no_name_for_a_trial_that_is_slow_but_alive(limited, monkeypatch
     def set_alarm(kind, seconds):
         due.append(clock.now + (seconds or math.inf))  # 0 takes the alarm back
 
-    def step():
-        clock.passes(100)
+    def step(number):
+        clock.passes(100)  # 45 steps: 4500 s in all
         assert clock.now < due[-1], "the alarm would have rung"
 
     monkeypatch.setattr(watch.signal, "setitimer", set_alarm)
-    slow_from_step(1, monkeypatch, step)  # 45 steps: 4500 s in all
-    record = run(limited(silent_minutes=5))
+    with before_steps(step):
+        record = run(limited(silent_minutes=5))
     assert record.status == "ok", record.message
     assert due[0] == 300
 
 
 def test_timeout_minutes_are_of_all_sessions_together(limited, monkeypatch):
-    clock = Clock(monkeypatch)
-    slow_from_step(1, monkeypatch, lambda: clock.passes(60))
-    task = limited(minutes=20)
-    record = run(task)
-    assert (record.status, record.message) == ("timeout", "TimedOut: not finished after 20 minutes (timeout.minutes)")
-    assert len(record.curve) == 1  # an epoch is 15 minutes
-    assert Checkpoints(task.folder).newest(task.id).session.elapsed == 15 * 60
-    again = run(replace(task, replaces=store.digest(record)))  # the time is up
-    assert again.status == "timeout"
-    longer = replace(limited(minutes=60), replaces=store.digest(again))
-    assert run(longer).status == "ok"
+    clock, task = Clock(monkeypatch), limited(minutes=20)
+    with before_steps(lambda step: clock.passes(60)):
+        record = run(task)
+        assert (record.status, len(record.curve)) == ("timeout", 1)  # an epoch is 15 minutes
+        assert record.message == "TimedOut: not finished after 20 minutes (timeout.minutes)"
+        assert Checkpoints(task.folder).newest(task.id).session.elapsed == 15 * 60
+        again = run(replace(task, replaces=store.digest(record)))  # the time is up
+        assert again.status == "timeout"
+        assert run(replace(limited(minutes=60), replaces=store.digest(again))).status == "ok"
 
 
 def test_limits_are_keys_of_the_suite_that_change_no_id(tmp_path):
-    path = tmp_path / "tiny.yaml"
-    path.write_text(suite_text("softmax"))
-    plain = plan.load(path)
-    path.write_text(
-        suite_text("softmax")
-        + "timeout: {minutes: 60, silent_minutes: 5}\ncheckpoint: {epochs: 2, minutes: 1}\nresources: {memory_gib: 8}\n"
-    )
-    limited = plan.load(path, ("timeout.minutes=30",))
+    keys = "timeout: {minutes: 60, silent_minutes: 5}\ncheckpoint: {epochs: 2, minutes: 1}\nresources: {memory_gib: 8}"
+    plain = loaded(tmp_path, suite_text("softmax"))
+    limited = loaded(tmp_path, suite_text("softmax", more=keys), "timeout.minutes=30")
     assert (limited.timeout.minutes, limited.timeout.silent_minutes) == (30, 5)
     assert (limited.checkpoint.epochs, limited.checkpoint.minutes, limited.resources.memory_gib) == (2, 1, 8)
-    assert limited.trials == plain.trials
-    assert limited.overrides == ()
+    assert (limited.trials, limited.overrides) == (plain.trials, ())
