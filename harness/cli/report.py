@@ -13,8 +13,8 @@ from harness.tracking import database
 from harness.tracking.description import description
 from harness.tracking.safe_tracker import SafeTracker
 
-NARROWEST, WIDEST = 2.5, 12.0  # inches
-A_WIDTH = "Of --figure: 3.3in or 84mm, one column of a paper."
+NARROWEST, COLUMN, WIDEST = 2.5, 3.3, 12.0  # inches
+A_WIDTH = "Of --figure: 3.3in, one column of a paper, or 178mm."
 UNITS = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4}  # in inches
 
 
@@ -39,7 +39,7 @@ def report(
     figure: Annotated[
         str | None, typer.Option("--figure", metavar="NAME", help="Write this plot only, as PDF for a paper: forest.")
     ] = None,
-    width: Annotated[float, typer.Option("--width", metavar="WIDTH", parser=inches, help=A_WIDTH)] = 3.3,
+    width: Annotated[float | None, typer.Option("--width", metavar="WIDTH", parser=inches, help=A_WIDTH)] = None,
     no_title: Annotated[bool, typer.Option("--no-title", help="Draw no titles in the files of the plots.")] = False,
     overwrite: Overwrite = False,
 ) -> None:
@@ -50,9 +50,11 @@ def report(
     """
     found = study.load(planning.load(suite, tuple(overrides)), results, warn=warn)
     if figure is not None:
-        for place in found.write_figure(figure, only, width=width):
+        for place in found.write_figure(figure, only, width=width or COLUMN, overwrite=overwrite):
             say(f"figure: {place}")
         return
+    if width is not None:
+        raise typer.BadParameter("--width is the width of a figure: name one with --figure")
     page, *plots = found.write_report(overwrite, only, titled=not no_title)
     if plots:
         say(f"plots: {plots[0].parent} ({len({place.stem for place in plots})}, each as .svg, .png and .pdf)")

@@ -1,4 +1,4 @@
-"""Executors run trials: what they are given, what they report, on which nodes trials fit, and the executors by name.
+"""Executors run trials: what they are given, what they report, and on which nodes trials fit.
 
 An executor is a module with two functions. `execute` runs trials, whose records are saved where they run. `time_rows`
 times finished ones. Ray is not imported here.

@@ -279,9 +279,13 @@ def _report(run: _Run, records: Records, tried: set[str], *, outdated: bool) -> 
         what = "nothing else to run" if outdated else "nothing to run"
         have = "the trial has" if len(chosen) == 1 else f"all {len(chosen)} trials have"
         reporter.say(f"{what}: {have} a record")
-    if failed := sum(record.status != "ok" for record in before.values()):
-        again = "it" if failed == 1 else "them"
-        reporter.say(f"failed: {counted(failed, 'trial')} of these; --retry-failed runs {again} again")
+    for what, number in {
+        "failed": sum(record.status != "ok" for record in before.values()),
+        "not certified": sum(bool(record.not_certified) for record in before.values()),
+    }.items():
+        if number:
+            again = "it" if number == 1 else "them"
+            reporter.say(f"{what}: {counted(number, 'trial')} of these; --retry-failed runs {again} again")
 
 
 def _lost_weights(trials: list[str]) -> str:

@@ -15,6 +15,7 @@ from harness.report.evidence.table_rows import Row
 from harness.report.evidence.times import Time, time_of
 
 UNDECIDED = "undecided"  # how such a verdict begins; a reason may follow
+DECIDED = ("better", "worse", "equivalent")
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 NAMED = 2  # heads that a sentence names; more are counted
 MOST = 4  # corpora and backbones in a text
@@ -34,12 +35,14 @@ def sentences(findings: Findings, lines: Sequence[Row]) -> list[str]:
     several = len({row.group for row in lines if not row.is_ngram}) > 1
     found = []
     for (corpus, backbone), compared in list(groups.items())[:MOST]:
-        first, *rest = _of_group(compared, findings)
-        found += [f"On {corpus} with {backbone}: {first}" if several else _capital(first), *map(_capital, rest)]
-    if (more := len(groups) - MOST) > 0:
-        found.append(f"{counted(more, 'more pair')} of corpus and backbone {_be(more)} in the table.")
-    decided = any(_word(each) not in (UNDECIDED, "too few seeds") for each in findings.compared.values())
-    return found if decided else [*found, *_lowest_means(lines)]
+        first, *rest = [*_of_group(compared, findings), *_left_out(compared, lines)]
+        if several:
+            found.append(" ".join([f"On {corpus} with {backbone}: {first}", *map(_capital, rest)]))
+        else:
+            found += map(_capital, [first, *rest])
+    if not any(_word(each) in DECIDED for compared in groups.values() for each in compared):
+        return [*found, *_lowest_means(lines)]
+    return [*found, *_more(len(groups))]
 
 
 def in_a_line(findings: Findings) -> str:
@@ -83,7 +86,11 @@ def _who(some: Sequence[Compared]) -> str:
     """'softmax and moc', or 'five heads'."""
     if len(some) <= NAMED:
         return " and ".join(each.row.head for each in some)
-    return f"{NUMBERS[len(some)] if len(some) < len(NUMBERS) else len(some)} heads"
+    return f"{_number(len(some))} heads"
+
+
+def _number(number: int) -> str:
+    return NUMBERS[number] if number < len(NUMBERS) else str(number)
 
 
 def _range(some: Sequence[Compared]) -> str:
@@ -100,12 +107,23 @@ def _best_of(better: Sequence[Compared], findings: Findings) -> list[str]:
     ties = [each for each in better if ranks.get(id(each.row)) == "tie"]
     if len(better) == 1:
         return []
-    if best:
-        return [f"{best[0].row.head} is the best of all"]
-    if len(ties) > 1:
-        among = "them" if len(ties) == len(better) else _who(ties)
-        return [f"which of {among} is the best is not decided"]
-    return []
+    if len(best) == 1 and len(_devices(findings.lines, best[0].row)) == 1:
+        return [f"{best[0].row.head} is the best of the heads"]
+    return ["which of the heads is the best is not decided"] if len(ties) > 1 else []
+
+
+def _devices(lines: Sequence[Row], of: Row) -> set[str]:
+    """Where the rows of a row's corpus and backbone were trained: ranks are of one device."""
+    return {row.records[seed].environment.device for row in lines if row.group == of.group for seed in row.ok_seeds}
+
+
+def _left_out(compared: Sequence[Compared], lines: Sequence[Row]) -> list[str]:
+    """The rows that are compared with nothing, because they, or the seeds of the baseline, have failed or not run."""
+    known = {id(each.row) for each in compared} | {id(each.baseline) for each in compared}
+    group = compared[0].row.group
+    heads = [row for row in lines if row.group == group and row.compat is None and not row.is_ngram]
+    number = sum(id(row) not in known for row in heads)
+    return [f"{_number(number)} {'head' if number == 1 else 'heads'} {_be(number)} not compared."] if number else []
 
 
 def _cheapest_of(better: Sequence[Compared], findings: Findings) -> list[str]:
@@ -127,10 +145,10 @@ def _comparable(time: Time | None, reference: Time) -> bool:
 
 def _why(open_: Sequence[Compared], few: Sequence[Compared]) -> str:
     """Why nothing is decided: '2 seeds, 6 are needed', or the reasons of the verdicts."""
-    if few and not open_:
-        return f"{counted(max(each.difference.n for each in few), 'seed')}, {RANK_SEEDS} are needed"
     reasons = dict.fromkeys(each.verdict.partition(": ")[2] or "more seeds are needed" for each in open_)
-    return ", ".join(reasons)
+    if few:
+        reasons[f"{counted(max(each.difference.n for each in few), 'seed')}, {RANK_SEEDS} are needed"] = None
+    return "; ".join(reasons)
 
 
 def _lowest_means(lines: Sequence[Row]) -> list[str]:
@@ -139,9 +157,12 @@ def _lowest_means(lines: Sequence[Row]) -> list[str]:
         f"{mean_and_place(row)}."
         for row, count in lowest(lines)
     ]
-    more = len(found) - MOST
-    rest = [f"{counted(more, 'more pair')} of corpus and backbone {_be(more)} in the table."] if more > 0 else []
-    return found[:MOST] + rest
+    return found[:MOST] + _more(len(found))
+
+
+def _more(pairs: int) -> list[str]:
+    more = pairs - MOST
+    return [f"{counted(more, 'more pair')} of corpus and backbone {_be(more)} in the table."] if more > 0 else []
 
 
 def lowest(lines: Sequence[Row]) -> list[tuple[Row, int]]:

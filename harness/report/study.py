@@ -151,10 +151,9 @@ class Study:
         chosen = {trial.id for trial in chosen_trials(self.suite, tuple(only))}
         if not chosen & self.records.keys():
             raise RecordError(f"{self.evidence.runs} has no record of these trials; `{self._run()}` makes them")
-        table, name = self._chosen(self._table(None), only), suite_table.stem(self.suite)
+        table, name = self._chosen(self._table(None), only), self._stem(only)
         if only:
             table = replace(table, title=f"{table.title}; ONLY {' or '.join(only)}")
-            name += f".only-{hashlib.sha256(repr(sorted(only)).encode()).hexdigest()[:8]}"
         page, folder = self.results / "reports" / f"{name}.html", self.results / "plots" / name
         if not overwrite:
             outputs.refuse_fewer([page, *plots.present(folder)], self.evidence.trials)
@@ -169,7 +168,7 @@ class Study:
                 self.evidence.warn(f"no plot '{plot.title}': {plot.reason}")
         return list(content)
 
-    def write_figure(self, kind: str, only: Sequence[str] = (), *, width: float) -> list[Path]:
+    def write_figure(self, kind: str, only: Sequence[str] = (), *, width: float, overwrite: bool = False) -> list[Path]:
         """Write one kind of plot for a paper: PDF files with embedded fonts and without titles, one for each corpus and
         backbone, below results/plots/<suite>/paper. Returns their paths.
 
@@ -177,8 +176,9 @@ class Study:
             kind: 'forest', for example.
             only: conditions as of `--only`.
             width: in inches.
-        Raises: RecordError where there is no such plot, or it would show nothing; SuiteError where a condition is not
-            valid.
+            overwrite: also replace files that were made of more finished trials.
+        Raises: RecordError where there is no such plot, or it would show nothing; FewerTrialsError, StorageError;
+            SuiteError where a condition is not valid.
         """
         from harness.report.figures import plots
 
@@ -187,10 +187,15 @@ class Study:
         made = [plot for plot in drawn if not isinstance(plot, plots.LeftOut)]
         if not made:
             raise RecordError(f"no plot '{kind}': {drawn[0].reason}")
-        folder = self.results / "plots" / suite_table.stem(self.suite) / "paper"
+        folder = self.results / "plots" / self._stem(only) / "paper"
         files = {folder / f"{plot.name}.{round(width, 2):g}in.pdf": plot.pdf for plot in made}
-        outputs.write(files, gone=(), overwrite=True)
+        outputs.write(files, overwrite=overwrite)
         return list(files)
+
+    def _stem(self, only: Sequence[str]) -> str:
+        """The name of the suite's files, or of those of some of its trials."""
+        name = suite_table.stem(self.suite)
+        return f"{name}.only-{hashlib.sha256(repr(sorted(only)).encode()).hexdigest()[:8]}" if only else name
 
     def _run(self) -> str:
         """The command that trains what is missing."""

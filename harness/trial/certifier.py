@@ -37,7 +37,7 @@ from harness.trial.setup import is_out_of_memory
 from harness.trial.task import Task
 
 KINDS = {"head": HEADS, "backbone": BACKBONES}
-MOST_SECONDS = 3600.0  # that a trial waits for its certificate
+MOST_SECONDS = 3600.0  # that a trial waits for an answer
 MOST_BYTES = 73  # of the path of a temporary folder, so that the path of a socket in it has at most 107
 SERVE = "import sys; from harness.trial.certifier import serve; serve(int(sys.argv[1]), *sys.argv[2:])"
 

@@ -114,6 +114,31 @@ def test_a_row_that_is_far_off_is_an_arrow_with_its_number_and_leaves_room_for_t
     assert "+84 %" in texts(on)[2]
 
 
+def test_what_goes_on_beyond_the_axis_has_a_caret_there(evidence):
+    baseline = evidence.rows[0]
+    near = compared(baseline, 0.01, "undecided")
+    on, _ = drawn(evidence, {0: near, 1: near, 2: compared(baseline, 0.02, "undecided", width=1.0)})
+    low, high = on.get_xlim()
+    carets = {(line.get_marker(), line.get_xdata()[0]) for line in on.lines if line.get_marker() in (4, 5)}
+    assert carets == {(4, low), (5, high)}
+
+
+def test_an_interval_over_blocks_of_text_and_a_disturbed_time_are_marked(evidence):
+    found = compared(evidence.rows[0], 0.01, "too few seeds")
+    found.interval = SimpleNamespace(low=0.0, high=0.02)
+    on, caption = drawn(evidence, {1: found})
+    (line,) = [line for line in on.lines if list(line.get_ydata()) == [1, 1]]
+    assert line.get_linestyle() == ":"
+    assert line.get_xdata() == pytest.approx([0, 100 * math.expm1(0.02)])
+    assert "dotted: an interval over blocks of text" in caption
+    assert "‡" not in caption
+    for record in evidence.rows[1].records.values():
+        record.environment.__dict__["shared"] = True
+    on, caption = drawn(evidence, {1: found})
+    assert texts(on)[1][2] == "11.0 ‡"
+    assert "‡ timed while other work ran" in caption
+
+
 def test_a_row_without_a_trial_says_so_and_without_comparisons_there_is_no_plot(suite_of, record_of):
     suite = suite_of(SUITE)
     made = [record_of(trial, test_ppl=50.0) for trial in suite.trials[:4]]
@@ -130,6 +155,9 @@ def test_a_figure_for_a_paper_is_a_pdf_of_the_width_without_title_and_with_its_f
     assert f"/MediaBox [ 0 0 {72 * 3.3:g}".encode() in content
     assert b"/FontFile2" in content  # embedded TrueType
     assert b"/Type3" not in content
+    (part,) = found.write_figure("forest", ["head=mos,num_mixtures=2"], width=3.3)
+    assert part.parent != place.parent
+    assert place.read_bytes() == content
     with pytest.raises(RecordError, match="no plot 'bush'; it has: forest, "):
         found.write_figure("bush", width=3.3)
 
@@ -139,3 +167,18 @@ def test_it_is_the_first_plot_and_only_of_suites_with_a_baseline(evidence, suite
     without = suite_of(handmade.changed(("table: {baseline: softmax}", "table: {baseline: null}")))
     titles = [each.title for each in plots.draw(handmade.evidence(without, []), "small")]
     assert "Change against the baseline" not in titles
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("width", [2.5, 3.3, forest.WIDE])
+def test_long_names_and_huge_numbers_leave_room_for_the_axes(width, suite_of, record_of, monkeypatch):
+    suite = suite_of(SUITE)
+    made = [record_of(trial, test_ppl=1e300, train_ms_per_batch=1e5) for trial in suite.trials[2:]]
+    made += [record_of(trial, test_ppl=2.0) for trial in suite.trials[:2]]
+    evidence = handmade.evidence(suite, made)
+    for row in evidence.rows:
+        object.__setattr__(row, "head", f"a_long_name_of_a_head({', '.join(f'parameter_{n}=None' for n in range(9))})")
+    on, _ = drawn(evidence, width=width)
+    with settings():
+        on.figure.draw_without_rendering()
+    assert on.get_position().width > 0.05

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from harness.report.evidence.comparisons import Compared
-from harness.report.evidence.findings import percent
+from harness.report.evidence.findings import COMPAT_MARK, SHARED_MARK, percent
 from harness.report.evidence.gather import Evidence
 from harness.report.evidence.seed_pairs import logarithms
 from harness.report.evidence.statistics import CONFIDENCE
@@ -23,14 +23,16 @@ NAME = "forest"  # of its files
 WIDE, NARROW = 6.6, 5.0  # inches: as it is drawn, and below which texts are shorter
 LINE, FURNITURE = 0.24, 0.95  # inches: of a row; of the axis, its label and the headings
 FAR = 4.0  # a row that is farther from 0 than so many times the median row is drawn at the edge
-LONG_NAME = 22  # characters of a row's name, which has two lines in a narrow plot if it is longer
+LARGE = 1e4  # percent; more is written as a power of ten
+AXES = 0.22  # of the width: the least that is left to the axes
+LEAST_NAME, MOST_WORD = 12, {True: 30, False: 14}  # characters: of a row's name, and of its verdict or state if wide
 LOOKS = {  # word of a verdict -> colour, marker and fill: apart in grey print, too
     "better": (COLOURS[0], "o", "full"),
     "worse": (COLOURS[1], "s", "full"),
     "equivalent": (COLOURS[2], "D", "full"),
 }
 OTHER = (INK, "o", "none")
-LETTER, GAP = 0.58, 0.9  # of the size of a text: the width of a letter, the space between columns
+LETTER, NAME_LETTER, GAP = 0.6, 0.55, 1.3  # of the size of a text: a letter, one of a name, between columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +43,14 @@ class Effect:
         mean: over the shared seeds.
         low, high: the ends of its interval; both are the mean if there is none.
         seeds: of each shared seed; () for Welch's test, which has no pairs.
+        blocks: the interval is over blocks of text, of a single seed.
     """
 
     mean: float
     low: float
     high: float
     seeds: tuple[float, ...]
+    blocks: bool = False
 
 
 def draw(
@@ -72,9 +76,10 @@ def draw(
     for place, line in enumerate(lines):
         if id(line) in effects:
             _row(on, place, effects[id(line)], compared[id(line)].verdict, size)
-    _beside(on, [_texts(line, compared, evidence, wide=wide) for line in lines], size)
-    names = [shown(line.head) if wide else _in_two_lines(shown(line.head)) for line in lines]
-    on.set_yticks(range(len(lines)), names, fontsize=size)
+    beside = _beside(on, [_texts(line, compared, evidence, wide=wide) for line in lines], size)
+    room = max(LEAST_NAME, int((72 * width * (1 - AXES) - beside) / (NAME_LETTER * size)))
+    marked = [f"{line.head} {COMPAT_MARK}" if line.compat is not None else line.head for line in lines]
+    on.set_yticks(range(len(lines)), [_fitted(name, room) for name in marked], fontsize=size)
     on.set_ylim(len(lines) - 0.4, -0.6)
     on.xaxis.set_major_locator(MaxNLocator(7 if wide else 4, steps=[1, 2, 5, 10]))
     on.tick_params(axis="x", labelsize=size)
@@ -82,7 +87,7 @@ def draw(
     on.tick_params(axis="y", length=0)
     on.grid(visible=False, axis="y")
     on.spines["left"].set_visible(False)
-    return on, _caption(effects, evidence)
+    return on, _caption(lines, effects, evidence)
 
 
 def effect(found: Compared) -> Effect:
@@ -96,6 +101,7 @@ def effect(found: Compared) -> Effect:
         low=percent(mean if low is None else low),
         high=percent(mean if high is None else high),
         seeds=() if found.test == "welch" else tuple(percent(ours - theirs) for ours, theirs in pairs),
+        blocks=found.interval is not None,
     )
 
 
@@ -110,7 +116,12 @@ def _ends(effects: list[Effect], margin: float) -> tuple[float, float]:
 
 def _row(on: Axes, place: int, found: Effect, verdict: str, size: float) -> None:
     (colour, marker, fill), (low, high) = LOOKS.get(verdict, OTHER), on.get_xlim()
-    on.plot([max(found.low, low), min(found.high, high)], [place, place], color=colour, linewidth=1.3, zorder=2)
+    line = {"color": colour, "linewidth": 1.3, "linestyle": ":" if found.blocks else "-", "zorder": 2}
+    on.plot([max(found.low, low), min(found.high, high)], [place, place], **line)
+    beyond = [(low, 4, each < low) for each in (found.low, *found.seeds)]  # matplotlib's carets: 4 left, 5 right
+    beyond += [(high, 5, each > high) for each in (found.high, *found.seeds)]
+    for end, caret in {(end, caret) for end, caret, is_beyond in beyond if is_beyond}:
+        on.plot([end], [place], marker=caret, color=colour, markersize=size / 2, clip_on=False, zorder=2)
     seeds = [each for each in found.seeds if low <= each <= high]
     on.plot(seeds, [place + 0.22] * len(seeds), ".", color=FAINT, markersize=2.5, zorder=1)
     if low <= found.mean <= high:
@@ -120,12 +131,20 @@ def _row(on: Axes, place: int, found: Effect, verdict: str, size: float) -> None
     end, arrow, align = (high, ">", "right") if above else (low, "<", "left")
     on.plot([end], [place], arrow, color=colour, fillstyle=fill, markersize=size / 1.5, clip_on=False, zorder=3)
     at = {"xytext": (-6 if above else 6, 0), "textcoords": "offset points", "ha": align, "va": "center"}
-    on.annotate(f"{found.mean:+.0f} %", (end, place), fontsize=size, color=colour, **at)
+    percents = f"{found.mean:+.0f} %" if abs(found.mean) < LARGE else f"{found.mean:+.0e} %"
+    on.annotate(percents, (end, place), fontsize=size, color=colour, **at)
 
 
-def _in_two_lines(name: str) -> str:
+def _fitted(name: str, room: int) -> str:
+    """A name in so many characters: in two lines where it has parameters."""
     head, given, rest = name.partition("(")
-    return f"{head}\n({rest}" if given and len(name) > LONG_NAME else name
+    lines = [head, f"({rest}"] if given and len(name) > room else [name]
+    return "\n".join(_elided(shown(line, 10 * room), room) for line in lines)
+
+
+def _elided(text: str, most: int) -> str:
+    """A text without its middle where it is too long: parameters that differ are often the last ones."""
+    return text if len(text) <= most else f"{text[: most // 3]}…{text[len(text) - most + most // 3 + 1 :]}"
 
 
 def _texts(line: Row, compared: Mapping[int, Compared], evidence: Evidence, *, wide: bool) -> tuple[str, str, str]:
@@ -138,11 +157,14 @@ def _texts(line: Row, compared: Mapping[int, Compared], evidence: Evidence, *, w
     else:
         word = "not compared" if line.ok_seeds else line.state.partition(": ")[2]
     values, time = line.values("test_ppl"), time_of(line, "train_ms_per_batch", evidence.timings)
-    return word, f"{statistics.fmean(values):.2f}" if values else "-", "-" if time is None else f"{time.value:.1f}"
+    word = shown(word, MOST_WORD[wide]) if word else word
+    mean = statistics.fmean(values) if values else None
+    ppl = "-" if mean is None else f"{mean:.2f}" if mean < LARGE else f"{mean:.1e}"
+    return word, ppl, "-" if time is None else f"{time.value:.1f}{'' if time.exclusive else f' {SHARED_MARK}'}"
 
 
-def _beside(on: Axes, texts: list[tuple[str, str, str]], size: float) -> None:
-    """Columns of texts to the right of the rows, with headings."""
+def _beside(on: Axes, texts: list[tuple[str, str, str]], size: float) -> float:
+    """Columns of texts to the right of the rows, with headings. Returns their width in points."""
     lines = [("", "test ppl", "ms/batch"), *texts]
     gap, ends = GAP * size, [0.0]
     for column in range(3):
@@ -163,12 +185,19 @@ def _beside(on: Axes, texts: list[tuple[str, str, str]], size: float) -> None:
                 fontweight="bold" if place < 0 else "normal",
                 annotation_clip=False,
             )
+    return ends[-1]
 
 
-def _caption(effects: Mapping[int, Effect], evidence: Evidence) -> str:
-    table = evidence.suite.table
-    dots = "; dots: seeds" if any(len(each.seeds) > 1 for each in effects.values()) else ""
-    return (
-        f"Change of test perplexity over the shared seeds, with its {100 * CONFIDENCE:.0f} % interval{dots}; band: the "
-        f"smallest difference of interest, {100 * table.margin:g} %. Verdicts are corrected for all comparisons."
-    )
+def _caption(lines: list[Row], effects: Mapping[int, Effect], evidence: Evidence) -> str:
+    table, found = evidence.suite.table, list(effects.values())
+    times = [time_of(line, "train_ms_per_batch", evidence.timings) for line in lines]
+    parts = {
+        "; dots: seeds": any(len(each.seeds) > 1 for each in found),
+        "; dotted: an interval over blocks of text, of one seed": any(each.blocks for each in found),
+        f"; band: the smallest difference of interest, {100 * table.margin:g} %": True,
+        ". Verdicts are corrected for all comparisons.": True,
+        f" {SHARED_MARK} timed while other work ran.": any(time is not None and not time.exclusive for time in times),
+        f" {COMPAT_MARK} computed as a published code does, not comparable.": any(line.compat for line in lines),
+    }
+    said = "".join(part for part, applies in parts.items() if applies)
+    return f"Change of test perplexity over the shared seeds, with its {100 * CONFIDENCE:.0f} % interval{said}"
