@@ -49,6 +49,7 @@ def test_one_softmax_mixed_equals_the_softmax_of_its_latent(head):
     mos = make(head, num_mixtures=1)
     latent = torch.tanh(states().layers[-1] @ mos.latent.weight.T + mos.latent.bias)
     assert_same(log_probs(mos), (latent @ mos.output.weight.T + mos.output.bias).log_softmax(-1))
+    assert mos(states()).log_prior_NK is None  # and costs as much: no weights are computed
 
 
 @pytest.mark.parametrize(("mixed", "single"), [("identity", "softmax"), ("sigsoftmax", "sigsoftmax")])
