@@ -20,7 +20,7 @@ UNITS = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4}  # in inches
 
 def inches(text: str) -> float:
     """'84mm' -> 3.307. Raises typer.BadParameter."""
-    found = re.fullmatch(r"([0-9.]+)(in|cm|mm)", str(text) if isinstance(text, str) else f"{text}in")
+    found = re.fullmatch(r"([0-9.]+)(in|cm|mm)", text)
     try:
         width = float(found[1]) * UNITS[found[2]]
     except (TypeError, ValueError):
