@@ -88,6 +88,7 @@ class AdaptiveSoftmax(nn.Module):
     z_0 = A_0 h (+ a) scores the frequent words and the C clusters;    z_c = A_c B_c h scores the words of cluster c
     p(x) = softmax(z_0)[x] for a frequent word, softmax(z_0)[c] softmax(z_c)[x] for a word of cluster c
 
+    Label: adaptive softmax
     Shapes: top layer h (B, T, D); A_0 (cutoff_1 + C, D); B_c (D / div_value^c, D), A_c (V_c, D / div_value^c).
     Args:
         cutoffs: the ends of the frequent words and of all clusters but the last, as numbers of words from the most

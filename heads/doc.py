@@ -37,6 +37,7 @@ class DirectOutputConnection(nn.Module):
     couple the rows: with `accumulation` or `data_parallel`, beta and S are computed for each part, and the gradient is
     different.
 
+    Label: DOC {components}
     Shapes: layers (B, T, D_l) -> facets (B, T, J, E), the top layer's first; prior (B, T, J); output matrix W (V, E).
     Args:
         components: the number of components of each layer, from the top layer down: (15, 5), or with the names top,

@@ -19,6 +19,7 @@ class DirectOutputConnectionPoster(nn.Module):
     f_k = A_k h^l(k) + a_k,  l(k) = L - K + k for k = 1 .. K;    pi = softmax(C [h^(L-K+1); ...; h^L] + c)
     log p = logsumexp_k [ log pi_k + log_softmax(W f_k) ]
 
+    Label: DOC {num_mixtures}, poster
     Shapes: the K top layers (B, T, D_l), lowest first -> facets (B, T, K, E), prior (B, T, K), output matrix W (V, E).
     Args:
         num_mixtures: K, the number of softmaxes and of layers that are read.

@@ -20,6 +20,7 @@ class PiecewiseLinearSoftmax(nn.Module):
     phi(z) = (z - knot_i) s_i + delta sum_{j<i} s_j,    s_i = softplus(w_i),  delta = 2T / M,  knot_i = -T + i delta
     i = floor((z + T) / delta), limited to 0 .. M - 1: the outer pieces continue beyond the range.
 
+    Label: PLIF
     Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E); w (M,) additional parameters.
     Args:
         num_pieces: M, the number of pieces.

@@ -304,7 +304,7 @@ def _refuse_smaller_table(run: _Run, records: Records) -> None:
     Raises: FewerTrialsError.
     """
     suite, options = records.suite, run.options
-    chosen = {trial.id for trial in select(possible_trials(suite), options.only)}
+    chosen = {trial.id for trial in select(possible_trials(suite), options.only, suite)}
 
     def most(trials: Sequence[TrialSpec]) -> int:
         return sum(trial.id in chosen or _finished(records, trial.id) for trial in trials)

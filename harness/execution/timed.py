@@ -111,7 +111,7 @@ def dry_run(suite: Suite, *, data: Path, options: RunOptions, reporter: Reporter
 def rows_of(suite: Suite, only: Iterable[str]) -> list[TrialSpec]:
     """The first trial of each row that conditions select: of each corpus, backbone, head and way of training."""
     found: dict[tuple[str, ...], TrialSpec] = {}
-    for spec in select(possible_trials(suite), tuple(only)):
+    for spec in select(possible_trials(suite), tuple(only), suite):
         train = spec.train.model_dump_json(exclude=NOT_OF_A_STEP)
         found.setdefault((str(spec.corpus), str(spec.backbone), str(spec.head), train), spec)
     return list(found.values())

@@ -7,7 +7,8 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from harness.containment import contained, first_line
 from harness.errors import ComponentError, HarnessError, nearest
 from harness.model import LanguageModel, build_backbone, build_head, count_parameters, on_meta
+from harness.plan.names import labelled
 from harness.plan.parameters import REQUIRED, axis, checked, is_place, parameters, resolved
 from harness.plan.reader import Place, Source
 from harness.plan.specs import ComponentSpec
@@ -24,6 +26,7 @@ from harness.protocols import StartsFromFiles
 from harness.registry import Registry
 
 MAX_TRIALS = 10_000
+LABEL = "label"  # the key of a component's own name; a parameter of this name comes first
 # sizes for checking heads if the corpora or backbones of the suite have problems
 STAND_IN_VOCAB = 64
 STAND_IN_WIDTH = 64
@@ -33,11 +36,16 @@ Built = TypeVar("Built")
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One point of the grid of a suite's entry: what to build, its class, and its place in the suite file."""
+    """One point of the grid of a suite's entry: what to build, its class, and its place in the suite file.
+
+    Args:
+        label: the name that the suite gives it; '' for none.
+    """
 
     spec: ComponentSpec
     cls: type
     place: Place
+    label: str = ""
 
     def problem(self, source: Source, message: str) -> str:
         """Return a message at the parameter that it begins with, or else at the entry."""
@@ -55,7 +63,7 @@ def components(entries: Any, registry: Registry, section: str, source: Source) -
     """
     found, problems = [], []
     for index, entry in enumerate(entries if isinstance(entries, list) else []):
-        place = (section, index)
+        place, first = (section, index), len(found)
         try:
             name, params = _name_and_params(entry)
             cls = registry.listed(name)
@@ -67,6 +75,7 @@ def components(entries: Any, registry: Registry, section: str, source: Source) -
         except (TypeError, NameError) as error:
             problems.append(source.problem(place, f"{registry.kind} '{entry}' has no readable signature: {error}"))
             continue
+        label = params.pop(LABEL, "") if LABEL not in known else ""
         axes, wrong = _axes(known, params, (*place, name), f"{registry.kind} '{name}'", source)
         problems += wrong
         if math.prod(map(len, axes.values())) > MAX_TRIALS:
@@ -76,7 +85,24 @@ def components(entries: Any, registry: Registry, section: str, source: Source) -
             for values in itertools.product(*axes.values()):
                 spec = ComponentSpec(name=name, params=dict(zip(axes, values, strict=True)))
                 found.append(Component(spec, cls, place))
+        if label != "":
+            found[first:], wrong = _labelled(label, found[first:], registry, source)
+            problems += wrong
     return found, problems
+
+
+def _labelled(
+    label: Any, entry: list[Component], registry: Registry, source: Source
+) -> tuple[list[Component], list[str]]:
+    """Return the points of an entry with the names that its label gives them, and what is wrong with the label."""
+    problem = partial(source.problem, (*entry[0].place, entry[0].spec.name, LABEL)) if entry else str
+    try:
+        labels = [labelled(label, each.spec, registry) for each in entry]
+    except ValueError as error:
+        return entry, [problem(str(error))]
+    if len(set(labels)) < len(labels):
+        return entry, [problem(f"names {len(labels)} rows of one grid; write what differs in it, as {{num_mixtures}}")]
+    return [replace(each, label=text) for each, text in zip(entry, labels, strict=True)], []
 
 
 def _name_and_params(entry: Any) -> tuple[str, dict[str, Any]]:
@@ -85,7 +111,7 @@ def _name_and_params(entry: Any) -> tuple[str, dict[str, Any]]:
     if isinstance(entry, dict) and len(entry) == 1:
         ((name, params),) = entry.items()
         if params is None or isinstance(params, dict):
-            return name, params or {}
+            return name, dict(params or {})
     raise ValueError("expected a name, or one name with its parameters like 'mos: {num_mixtures: 5}'")
 
 

@@ -26,6 +26,7 @@ class Suite(Strict):
             str(corpus).
         params: trial id -> numbers of parameters (total, head).
         settled: trial id -> the integers that the head's constructor chose for parameters that are None.
+        names: kind of component -> str(spec) of what `compared` returns -> its name in views (harness/plan/names.py).
         match: the comparison at equal numbers of parameters or training time, which chose the trials' widths or epochs;
             None without it.
         core_minutes: how long all trials take on one core of a CPU; None: not known.
@@ -48,6 +49,7 @@ class Suite(Strict):
     contents: dict[str, str]
     num_tokens: dict[str, dict[str, int]] = Field(default_factory=dict)
     params: dict[str, tuple[int, int]]
+    names: dict[str, dict[str, str]]
     match: MatchSpec | None = None
     core_minutes: float | None = None
     settled: dict[str, dict[str, int]] = Field(default_factory=dict)
@@ -59,8 +61,12 @@ class Suite(Strict):
         chosen = {self.match.vary} if self.match is not None else set()
         if self.tuning is not None:
             chosen |= {key.removeprefix(f"{kind}.") for key in self.tuning.spec.space if key.startswith(f"{kind}.")}
-        kept = {name: value for name, value in spec.params.items() if name not in chosen}
-        return ComponentSpec(name=spec.name, params=kept)
+        return spec.without(chosen)
+
+    def name_of(self, kind: Literal["corpus", "backbone", "head"], trial: TrialSpec) -> str:
+        """Return what views call a trial's corpus, backbone or head."""
+        spec = trial.corpus if kind == "corpus" else self.compared(kind, trial)
+        return self.names[kind][str(spec)]
 
     @property
     def tuning_trials(self) -> tuple[TrialSpec, ...]:
@@ -84,9 +90,9 @@ def with_choices(suite: Suite, choices: list[Choice | None]) -> Suite:
 def row_labels(suite: Suite) -> list[str]:
     """The rows as messages name them: by their head; with backbone and corpus if the suite has several of them."""
     firsts = [row.candidates[0].trial for row in suite.tuning.rows]
-    others = [f"{suite.compared('backbone', trial)} {trial.corpus.name}" for trial in firsts]
+    others = [f"{suite.name_of('backbone', trial)} {suite.name_of('corpus', trial)}" for trial in firsts]
     several = len(set(others)) > 1
-    heads = [str(suite.compared("head", trial)) for trial in firsts]
+    heads = [suite.name_of("head", trial) for trial in firsts]
     return [f"{head} {other}" if several else head for head, other in zip(heads, others, strict=True)]
 
 

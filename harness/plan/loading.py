@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from harness.corpora.corpus import CorpusFacts
 from harness.errors import ComponentError, CorpusError, SuiteError, nearest
 from harness.plan import tuned_rows
-from harness.plan.components import MAX_TRIALS, Component, Construction, components
+from harness.plan.components import LABEL, MAX_TRIALS, Component, Construction, components
 from harness.plan.expansion import (
     Combination,
     combinations,
@@ -23,9 +23,17 @@ from harness.plan.expansion import (
 )
 from harness.plan.identity import starting_content
 from harness.plan.loaded_suite import Suite
+from harness.plan.names import names_of
 from harness.plan.parameters import resolved, sentence
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, namesake, read, suite_file, value_of
-from harness.plan.specs import DECIDES_NO_RESULT, SUITE_NAME, TrainSpec
+from harness.plan.specs import (
+    DECIDES_NO_RESULT,
+    NGRAM_BACKBONE,
+    NGRAM_HEAD,
+    SUITE_NAME,
+    ComponentSpec,
+    TrainSpec,
+)
 from harness.plan.suite_file import OF_TRAINING, NgramSuiteFile, SuiteFile, TableSpec
 from harness.registry import BACKBONES, CORPORA, HEADS
 
@@ -64,9 +72,12 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
     if file is not None:
         complete = not (wrong_backbones or wrong_heads)
         problems += tuned_rows.problems(file, backbones, heads, source, complete=complete)
+    names: dict[str, dict[str, str]] = {}
     if file is not None and not problems:
-        file = file.model_copy(update={"table": with_baseline(file.table, heads)})
-        problems += _combination_problems(file, heads, facts, source)
+        names, problems = _names(file, corpora, backbones, heads, source)
+    if file is not None and not problems:
+        file = file.model_copy(update={"table": with_baseline(file.table, heads, names["head"])})
+        problems += _combination_problems(file, heads, names["head"], facts, source)
     contents = []
     if not problems:  # files of weights are read completely
         contents, problems = _asked(backbones, lambda each: starting_content(each.spec, each.cls), source)
@@ -78,7 +89,7 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
         combined = matched(file.match, combined, source)
     elif file.match is not None:
         combined = in_equal_time(file.match, combined, source)
-    return _expanded(file, combined, list(zip(corpora, facts, strict=True)), settings, source)
+    return _expanded(file, combined, list(zip(corpora, facts, strict=True)), names, settings, source)
 
 
 def _settings(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> list[tuple[str, str, str | None]]:
@@ -168,15 +179,43 @@ def give_name(data: dict[str, Any], path: Path) -> list[str]:
     ]
 
 
-def with_baseline(table: TableSpec, heads: list[Component]) -> TableSpec:
-    """Return the settings of the table with the baseline of a suite that does not give one.
+def _names(
+    file: SuiteFile, corpora: list[Component], backbones: list[Component], heads: list[Component], source: Source
+) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """Return `Suite.names`, and the labels that two components have."""
+    sections = {"corpus": (corpora, CORPORA), "backbone": (backbones, BACKBONES), "head": (heads, HEADS)}
+    vary = set() if file.match is None else {file.match.vary}
+    names, problems = {}, []
+    for kind, (listed, registry) in sections.items():
+        tuned = [] if file.tune is None else file.tune.space
+        chosen = {key.removeprefix(f"{kind}.") for key in tuned if key.startswith(f"{kind}.")} | vary
+        specs = [each.spec.without(chosen) for each in listed]
+        if kind == "head":
+            specs += [ComponentSpec(name=NGRAM_HEAD, params=ngram.head_params) for ngram in file.ngrams]
+        elif kind == "backbone" and file.ngrams:
+            specs.append(ComponentSpec(name=NGRAM_BACKBONE))
+        labels: dict[str, str] = {}
+        for each, spec in zip(listed, specs, strict=False):
+            if each.label and each.label in labels.values():
+                place = (*each.place, each.spec.name, LABEL)
+                problems.append(source.problem(place, f"'{each.label}' is the label of two components"))
+            labels |= {str(spec): each.label} if each.label else {}
+        names[kind] = names_of(specs, registry, labels=labels, chosen=chosen)
+    return names, problems
 
-    It is the head that the plan prints as `softmax`; without one, the only softmax that has no projection. A softmax
+
+def with_baseline(table: TableSpec, heads: list[Component], names: dict[str, str]) -> TableSpec:
+    """Return the settings of the table with the baseline of a suite that gives it by its name in the table, as the plan
+    prints it; and of a suite that does not give one.
+
+    Then it is the head that the plan prints as `softmax`; without one, the only softmax without a projection. A softmax
     with a projection is a head of its own in the papers, and of several softmaxes with other parameters none is the
     obvious one: these suites have no baseline until they name it. Neither has a suite of one head.
     """
     if "baseline" in table.model_fields_set:
-        return table
+        written = {text for each in heads for text in (each.spec.name, str(each.spec))}
+        named = [text for text, name in names.items() if name == table.baseline and name not in written]
+        return table.model_copy(update={"baseline": named[0]}) if named else table
     texts = list(dict.fromkeys(str(each.spec) for each in heads))
     plain = {
         str(each.spec): None
@@ -254,7 +293,7 @@ def _trained(
 
 
 def _combination_problems(
-    file: SuiteFile, heads: list[Component], facts: list[CorpusFacts], source: Source
+    file: SuiteFile, heads: list[Component], named: dict[str, str], facts: list[CorpusFacts], source: Source
 ) -> list[str]:
     problems = []
     counted = [fact.num_tokens["train"] for fact in facts if fact.num_tokens is not None]
@@ -268,7 +307,8 @@ def _combination_problems(
     if gpus and (gpus if gpus > 1 else 1) != workers:
         message = f"{gpus:g} GPUs do not fit train.data_parallel {workers}: expected one GPU for each worker, or none"
         problems.append(source.problem(("resources", "gpus"), message))
-    names = [name for head in heads for name in dict.fromkeys((head.spec.name, str(head.spec)))]
+    written = [name for head in heads for name in dict.fromkeys((head.spec.name, str(head.spec)))]
+    names = list(dict.fromkeys([*written, *named, *named.values()]))
     if file.table.baseline is not None and file.table.baseline not in names:
         message = f"'{file.table.baseline}' is not a head of this suite{nearest(file.table.baseline, names)}"
         problems.append(source.problem(("table", "baseline"), message))
@@ -279,6 +319,7 @@ def _expanded(
     file: SuiteFile,
     combined: list[Combination],
     texts: list[tuple[Component, CorpusFacts]],
+    names: dict[str, dict[str, str]],
     settings: list[tuple[str, str, str | None]],
     source: Source,
 ) -> Suite:
@@ -305,6 +346,7 @@ def _expanded(
         counting={str(corpus.spec): facts.counting for corpus, facts in texts},
         num_tokens={str(corpus.spec): facts.num_tokens for corpus, facts in texts if facts.num_tokens is not None},
         contents={str(corpus.spec): facts.content for corpus, facts in texts} | weights,
+        names=names,
         params={trial_id: each.params for trial_id, each in origins.items()} | dict.fromkeys(ngrams, (0, 0)),
         settled={trial_id: each.settled for trial_id, each in origins.items() if each.settled},
         match=file.match,

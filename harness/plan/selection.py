@@ -16,25 +16,28 @@ SHOWN = 20  # values of a key that a message or the plan lists
 _RESERVED = {"seed", "id", *_REGISTRIES}  # a parameter of this name needs its component: corpus.seed
 
 
-def select(trials: tuple[TrialSpec, ...], only: tuple[str, ...]) -> tuple[TrialSpec, ...]:
+def select(trials: tuple[TrialSpec, ...], only: tuple[str, ...], suite: Suite | None = None) -> tuple[TrialSpec, ...]:
     """Return the trials that meet at least one of the conditions.
 
     A condition has the form 'head=mos,num_mixtures=2' and is met by trials with all of its values. A key is corpus,
     backbone, head, seed, id, or a parameter of a component (also in the form 'head.dropout').
+
+    Args:
+        suite: that of the trials: a component may then also be named as in its table, 'head=affine softmax, rank 16'.
 
     Raises: SuiteError when a key is unknown, with the keys there are, or when no trial meets a condition, with the
         values of the key.
     """
     if not only:
         return trials
-    facts = facts_of(trials)
+    facts = facts_of(trials, suite)
     chosen = {trial for condition in only for trial in matching(facts, condition)}
     return tuple(trial for trial in trials if trial.id in chosen)
 
 
-def facts_of(trials: Iterable[TrialSpec]) -> Facts:
+def facts_of(trials: Iterable[TrialSpec], suite: Suite | None = None) -> Facts:
     """Return for each trial id the keys that conditions can use, each with its values."""
-    return {trial.id: _facts(trial) for trial in trials}
+    return {trial.id: _facts(trial, suite) for trial in trials}
 
 
 def matching(facts: Facts, condition: str) -> set[str]:
@@ -95,7 +98,9 @@ def _unmet(facts: Facts, wanted: list[tuple[str, str, list[Any]]]) -> str:
 
 
 def _parts(condition: str) -> list[str]:
-    """Split 'head=doc,components=[15, 5]' into its two parts: a comma within brackets is part of a value."""
+    """Split 'head=doc,components=[15, 5]' into its two parts. A comma within brackets is part of a value; so is one that
+    no 'key=' follows: 'head=affine softmax, rank 16'.
+    """
     parts, depth = [""], 0
     for character in condition:
         depth += (character in "[{") - (character in "]}")
@@ -103,15 +108,21 @@ def _parts(condition: str) -> list[str]:
             parts.append("")
         else:
             parts[-1] += character
-    return parts
+    joined = parts[:1]
+    for part in parts[1:]:
+        if "=" in part:
+            joined.append(part)
+        else:
+            joined[-1] += f",{part}"
+    return joined
 
 
-def _facts(trial: TrialSpec) -> dict[str, list[Any]]:
+def _facts(trial: TrialSpec, suite: Suite | None) -> dict[str, list[Any]]:
     """Return the keys that a condition can use, each with its values in this trial."""
     facts: dict[str, list[Any]] = {"seed": [trial.seed], "id": [trial.id]}
     for kind, registry in _REGISTRIES.items():
         component: ComponentSpec = getattr(trial, kind)
-        facts[kind] = [component.name]
+        facts[kind] = list(dict.fromkeys([component.name, *([] if suite is None else [suite.name_of(kind, trial)])]))
         for name, value in resolved(registry.get(component.name), component.params).items():
             if name not in _RESERVED:
                 facts.setdefault(name, []).append(value)
@@ -144,7 +155,7 @@ def chosen_rows(suite: Suite, only: tuple[str, ...]) -> list[int]:
 
     Raises: SuiteError as `select` does.
     """
-    met = {trial.id for trial in select(possible_trials(suite), only)}
+    met = {trial.id for trial in select(possible_trials(suite), only, suite)}
     rows = () if suite.tuning is None else enumerate(suite.tuning.rows)
     return [index for index, row in rows if not met.isdisjoint(trial.id for trial in trials_of_row(row))]
 
@@ -161,5 +172,5 @@ def chosen_trials(suite: Suite, only: tuple[str, ...]) -> tuple[TrialSpec, ...]:
 
     Raises: SuiteError as `select` does.
     """
-    met = {trial.id for trial in select(possible_trials(suite), only)}
+    met = {trial.id for trial in select(possible_trials(suite), only, suite)}
     return tuple(trial for trial in suite.trials if trial.id in met)

@@ -5,6 +5,7 @@ They are frozen, and unknown keys are errors. No torch is imported, because read
 
 import hashlib
 import json
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_serializer, model_validator
@@ -123,6 +124,11 @@ class ComponentSpec(Strict):
 
     def __str__(self) -> str:
         return self.label(*self.params)
+
+    def without(self, names: Collection[str]) -> "ComponentSpec":
+        """Return the component without some of its parameters."""
+        kept = {key: value for key, value in self.params.items() if key not in names}
+        return ComponentSpec(name=self.name, params=kept)
 
     def label(self, *keys: str) -> str:
         """Return the name with some of the parameters: 'mos(num_mixtures=2)'."""

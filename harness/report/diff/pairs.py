@@ -18,7 +18,7 @@ from harness.records.sidecars import TokenScores
 from harness.registry import CORPORA
 from harness.report.evidence.gather import Evidence
 from harness.report.evidence.seed_pairs import shared_seeds
-from harness.report.evidence.table_rows import Row
+from harness.report.evidence.table_rows import Row, of_head
 
 NOT_KNOWN = "an unknown number of"
 AGREEMENT = 1e-9  # relative, of sums of one order
@@ -129,9 +129,10 @@ def mean_scores(scores: tuple[TokenScores, ...]) -> TokenScores:
 
 
 def _row(rows: list[Row], head: str) -> Row:
-    """A row of one corpus and backbone, by the label of its head, or by the name if only one row has it."""
-    labelled = [row for row in rows if row.head == head]
-    named = labelled or [row for row in rows if row.trials[0].head.name == head]
+    """A row of one corpus and backbone, by the name of its head in the table, as the plan prints it, or by the name of
+    its class if only one row has it.
+    """
+    named = [row for row in rows if row.head == head] or of_head(rows, head)
     if len(named) != 1:
         wrong = f"'{head}' is the name of {len(named)} heads" if named else f"there is no head '{head}'"
         raise ExecutionError(f"{wrong}; expected one of: {'; '.join(row.head for row in named or rows)}")

@@ -7,7 +7,7 @@ from harness.report.evidence.comparisons import Compared, compare
 from harness.report.evidence.gather import Evidence
 from harness.report.evidence.ranks import ranks
 from harness.report.evidence.reproduced import Reproduction, of_row
-from harness.report.evidence.table_rows import Row
+from harness.report.evidence.table_rows import Row, of_head
 from harness.report.evidence.verdicts import Rank
 
 COMPAT_MARK = "†"  # computed as a published code does
@@ -35,6 +35,13 @@ class Findings:
     compared: dict[int, Compared]
     ranks: dict[int, Rank]
     reproduced: list[list[Reproduction]]
+
+    @property
+    def baseline(self) -> str | None:
+        """The name of the baseline in headers: that of its rows, or of its class if they have several."""
+        given = self.evidence.suite.table.baseline
+        names = {row.head for row in of_head(self.lines, given)}
+        return names.pop() if len(names) == 1 else given
 
 
 def find(evidence: Evidence) -> Findings:

@@ -4,14 +4,13 @@ import statistics
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 
 from harness.plan.loaded_suite import Suite
-from harness.plan.parameters import places, resolved
-from harness.plan.specs import ComponentSpec, TrialSpec, value_text
+from harness.plan.parameters import resolved
+from harness.plan.specs import TrialSpec
 from harness.records.record import TrialRecord
-from harness.registry import BACKBONES, CORPORA, HEADS, Registry
+from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.report.evidence.versions import NOTHING_CHANGED, Changed, left_out
 
 NOTHING: Mapping = MappingProxyType({})
@@ -22,7 +21,7 @@ class Row:
     """One corpus, backbone and head over all seeds.
 
     Args:
-        corpus, backbone, head: labels, with the parameters that distinguish entries of one name.
+        corpus, backbone, head: their names in views (harness/plan/names.py).
         trials: the planned trials, one for each seed.
         records: their verified records, by seed.
         params_total, params_head: parameter counts.
@@ -184,21 +183,15 @@ def rows(
     compared = [
         (trial.corpus, suite.compared("backbone", trial), suite.compared("head", trial)) for trial in suite.trials
     ]
-    corpora, backbones, heads = zip(*compared, strict=True) if compared else ((), (), ())  # no row is tuned yet
     points = {} if suite.tuning is None else suite.tuning.points
-    labels = {
-        "corpus": labels_of(corpora, CORPORA),
-        "backbone": labels_of(backbones, BACKBONES),
-        "head": labels_of(heads, HEADS, single_in_full=True),
-    }
     grouped: dict[tuple[str, str, str], list[TrialSpec]] = {}
     for trial, (corpus, backbone, head) in zip(suite.trials, compared, strict=True):
         grouped.setdefault((str(corpus), str(backbone), str(head)), []).append(trial)
     return [
         Row(
-            corpus=labels["corpus"][corpus],
-            backbone=labels["backbone"][backbone],
-            head=labels["head"][head],
+            corpus=suite.name_of("corpus", trials[0]),
+            backbone=suite.name_of("backbone", trials[0]),
+            head=suite.name_of("head", trials[0]),
             written_head=head,
             trials=tuple(trials),
             records={trial.seed: records[trial.id] for trial in trials if trial.id in records},
@@ -211,7 +204,7 @@ def rows(
             tuning_doubt=doubts.get(trials[0].id, ""),
             tuning_gap=gaps.get(trials[0].id, 0.0),
         )
-        for (corpus, backbone, head), trials in grouped.items()
+        for (_, _, head), trials in grouped.items()
     ]
 
 
@@ -235,38 +228,3 @@ def reduction(row: Row, baseline: Row | None, metric: str = "test_ppl") -> float
         return None
     head, base = (statistics.fmean(each.values(metric, shared)) for each in (row, baseline))
     return (base - head) / base if base else None  # it is 0 in a forged record only
-
-
-def shown(spec: ComponentSpec, registry: Registry) -> ComponentSpec:
-    """A component as tables show it: with the name of a file or folder instead of its path."""
-    named = places(registry.get(spec.name))
-    names = {key: Path(value).name for key, value in spec.params.items() if key in named and value is not None}
-    return ComponentSpec(name=spec.name, params={**spec.params, **names}) if names else spec
-
-
-def labels_of(specs: Iterable[ComponentSpec], registry: Registry, *, single_in_full: bool = False) -> dict[str, str]:
-    """str(spec) -> label.
-
-    Several entries of one name show the parameters in which they differ, except switches at their default. A single
-    entry shows its name or, with `single_in_full`, all parameters that the suite gives.
-    """
-    by_name: dict[str, dict[str, ComponentSpec]] = {}
-    for spec in specs:
-        by_name.setdefault(spec.name, {})[str(spec)] = spec
-    labels = {}
-    for name, entries in by_name.items():
-        full = {key: resolved(registry.get(name), spec.params) for key, spec in entries.items()}
-        differing = [
-            p for p in next(iter(full.values())) if len({value_text(values.get(p)) for values in full.values()}) > 1
-        ]
-        for key, spec in entries.items():
-            if len(entries) > 1:
-                shown_params = [p for p in differing if p in spec.params or _is_number(full[key][p])]
-                labels[key] = ComponentSpec(name=name, params=full[key]).label(*shown_params)
-            else:
-                labels[key] = str(spec) if single_in_full else name
-    return labels
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from harness.plan.names import shown
 from harness.plan.specs import LEADERBOARD
 from harness.printable import counted
 from harness.records.contents import facts_of
@@ -13,7 +14,7 @@ from harness.registry import BACKBONES, HEADS
 from harness.report.evidence import convergence, versions
 from harness.report.evidence.findings import certificate_mark
 from harness.report.evidence.multiple import RANK_SEEDS
-from harness.report.evidence.table_rows import Row, shown
+from harness.report.evidence.table_rows import Row
 from harness.report.evidence.times import time_of
 from harness.report.evidence.versions import OUTDATED_MARK
 from harness.report.leaderboard.against_best import Place, places

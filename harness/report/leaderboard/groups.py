@@ -20,6 +20,7 @@ from pathlib import Path
 
 from harness.errors import RecordError
 from harness.plan.identity import described
+from harness.plan.names import names_of, shown
 from harness.plan.parameters import resolved
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec, TrialSpec, canonical, value_text
 from harness.protocols import Bidirectional
@@ -31,7 +32,7 @@ from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.report import history
 from harness.report.evidence.convergence import collapsed
 from harness.report.evidence.ranks import rankable
-from harness.report.evidence.table_rows import Row, labels_of, shown
+from harness.report.evidence.table_rows import Row
 from harness.report.evidence.versions import changed, left_out
 
 COMPARED = frozenset(  # settings of `train` that say how a model is trained, and change nothing in its evaluation
@@ -231,8 +232,8 @@ def _group(finished: list[Finished]) -> Group:
         alike = each.record.spec.model_copy(update={"seed": 0})
         lines.setdefault(recomputed(alike, each.contents), []).append(each)
     specs = [each.record.spec for each in finished]
-    backbones = labels_of([shown(spec.backbone, BACKBONES) for spec in specs], BACKBONES)
-    heads = labels_of([shown(spec.head, HEADS) for spec in specs], HEADS, single_in_full=True)
+    backbones = names_of([spec.backbone for spec in specs], BACKBONES)
+    heads = names_of([spec.head for spec in specs], HEADS)
     settings = [spec.train.model_dump(include=COMPARED) for spec in specs]
     differing = [name for name in settings[0] if len({value_text(each[name]) for each in settings}) > 1]
     entries = [_entry_of(line, backbones, heads, differing) for line in lines.values()]
@@ -256,8 +257,8 @@ def _entry_of(line: list[Finished], backbones: dict[str, str], heads: dict[str, 
     counts = next((each.metrics for each in found if "params_total" in each.metrics), {})
     row = Row(
         corpus=spec.corpus.name,
-        backbone=backbones[str(shown(spec.backbone, BACKBONES))],
-        head=heads[str(shown(spec.head, HEADS))],
+        backbone=backbones[str(spec.backbone)],
+        head=heads[str(spec.head)],
         trials=tuple(record.spec for record in found),
         records={record.spec.seed: record for record in found},
         params_total=int(counts.get("params_total", 0)),

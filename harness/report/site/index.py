@@ -87,4 +87,4 @@ def _without_empty(columns: list[Column], lines: list[Line]) -> tuple[list[Colum
 
 def _general(column: str, found: Study) -> str:
     """The name of a column in a table of several suites: 'vs baseline' for 'vs softmax'."""
-    return "vs baseline" if column == f"vs {found.suite.table.baseline}" else column
+    return "vs baseline" if column == f"vs {found.findings.baseline}" else column

@@ -132,8 +132,7 @@ def _scores(findings: Findings) -> list[Quantity]:
 
 
 def _comparisons(findings: Findings) -> list[Quantity]:
-    baseline = findings.evidence.suite.table.baseline
-    if baseline is None:
+    if findings.baseline is None:
         return []
     each = [findings.compared.get(index) for index in range(len(findings.lines))]
     holm = [compared and compared.p_holm for compared in each]
@@ -141,7 +140,7 @@ def _comparisons(findings: Findings) -> list[Quantity]:
     pairs = [compared and len(compared.seeds) for compared in each]
     verdicts = tuple(EMPTY if compared is None else Cell(text=compared.verdict) for compared in each)
     return [
-        _numbers(f"vs {baseline}", map(_against, each), "quality", rows=_all(findings)),
+        _numbers(f"vs {findings.baseline}", map(_against, each), "quality", rows=_all(findings)),
         Quantity(column=Column(name="verdict"), cells=verdicts, kind="quality"),
         _numbers("p (Holm)", map(probability, holm), "quality"),
         _numbers("p (signs)", map(probability, flips), "quality"),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from harness.plan.loaded_suite import Suite
+from harness.plan.names import shown
 from harness.plan.parameters import parameters
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrialSpec, value_text
 from harness.plan.tuning import epochs_text
@@ -11,7 +12,7 @@ from harness.protocols import Bidirectional
 from harness.records.record import TrialRecord
 from harness.registry import BACKBONES, CORPORA, Registry
 from harness.report.evidence.findings import Findings
-from harness.report.evidence.table_rows import Row, shown
+from harness.report.evidence.table_rows import Row
 from harness.report.table import caveats, comparison_notes, time_notes, tuning_notes
 from harness.report.table.content import Note
 
