@@ -44,8 +44,9 @@ def table(
         str,
         typer.Option(metavar="NAME[,...]", help="Print these columns only: 'test ppl, vs, params'."),
     ] = "",
+    wide: Annotated[bool, typer.Option("--wide", help="Print all columns and notes.")] = False,
     compact: Annotated[
-        bool, typer.Option("--compact", help="Print a table for one column of a paper: few columns, no intervals.")
+        bool, typer.Option("--compact", help="Print a table for one column of a paper: short cells, no intervals.")
     ] = False,
     overwrite: Overwrite = False,
 ) -> None:
@@ -54,10 +55,10 @@ def table(
     if not found.records and (files := _committed(found.suite.name)):
         warn(f"{results} has no finished trial of this suite; the repository has some: harness import {files}")
     names = columns.split(",") if columns else []
-    if form is None and shape is None and not names and not compact and console.is_terminal:
+    if form is None and shape is None and not (names or wide or compact) and console.is_terminal:
         console.print(short_table(found.summary(only), console.width))
     else:
-        say(found.table(form or "md", shape, only, names, compact))
+        say(found.table(form or "md", shape, only, names, wide=wide, compact=compact))
     files = found.write_table(overwrite, shape)
     if form in (None, "md"):  # the other forms are for programs, which read only the table
         say_files("table", files)

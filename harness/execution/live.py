@@ -376,7 +376,7 @@ def short_table(summary: Summary, width: int) -> Table:
     lines.
     """
     drawn = Table(
-        title=_text(summary.title),
+        title=Text("\n").join([_text(summary.title), *([_text(summary.lead, "bold")] if summary.lead else [])]),
         title_justify="left",
         caption=Text("\n").join(map(_text, ("", *summary.legend))) if summary.legend else None,
         caption_justify="left",

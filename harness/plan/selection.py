@@ -98,8 +98,8 @@ def _unmet(facts: Facts, wanted: list[tuple[str, str, list[Any]]]) -> str:
 
 
 def _parts(condition: str) -> list[str]:
-    """Split 'head=doc,components=[15, 5]' into its two parts. A comma within brackets is part of a value; so is one that
-    no 'key=' follows: 'head=affine softmax, rank 16'.
+    """Split 'head=doc,components=[15, 5]' into its two parts. A comma within brackets is part of a value, and so is
+    one that no 'key=' follows: 'head=affine softmax, rank 16'.
     """
     parts, depth = [""], 0
     for character in condition:

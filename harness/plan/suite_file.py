@@ -148,6 +148,7 @@ class TableSpec(Strict):
         margin: the smallest relative difference of perplexity that is of interest; heads that differ by less are
             equivalent.
         notes: sentences under the table, such as what a paper reports that is no number of a table.
+        caption: of the table in LaTeX; without it, the suite's name and version.
     """
 
     rows: Literal["head"] = "head"
@@ -161,6 +162,7 @@ class TableSpec(Strict):
     test: Test = "paired"
     margin: Annotated[float, Field(gt=0, le=0.1)] = 0.01
     notes: list[Annotated[str, AfterValidator(_one_line)]] = Field(default_factory=list)
+    caption: Annotated[str, AfterValidator(_one_line)] = ""
 
 
 TOLERANCE = 0.005  # the largest relative difference between the parameter count of a matched trial and the target

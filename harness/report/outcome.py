@@ -12,9 +12,8 @@ from harness.report.evidence.findings import Findings, percent
 from harness.report.evidence.multiple import RANK_SEEDS
 from harness.report.evidence.ranks import rankable
 from harness.report.evidence.table_rows import Row
-from harness.report.evidence.times import Time, time_of
+from harness.report.evidence.times import ratio, time_of
 
-UNDECIDED = "undecided"  # how such a verdict begins; a reason may follow
 DECIDED = ("better", "worse", "equivalent")
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 NAMED = 2  # heads that a sentence names; more are counted
@@ -40,7 +39,7 @@ def sentences(findings: Findings, lines: Sequence[Row]) -> list[str]:
             found.append(" ".join([f"On {corpus} with {backbone}: {first}", *map(_capital, rest)]))
         else:
             found += map(_capital, [first, *rest])
-    if not any(_word(each) in DECIDED for compared in groups.values() for each in compared):
+    if not any(each.judged.word in DECIDED for compared in groups.values() for each in compared):
         return [*found, *_lowest_means(lines)]
     return [*found, *_more(len(groups))]
 
@@ -53,18 +52,18 @@ def in_a_line(findings: Findings) -> str:
 def _of_group(compared: Sequence[Compared], findings: Findings) -> list[str]:
     words: dict[str, list[Compared]] = {}
     for each in compared:
-        words.setdefault(_word(each), []).append(each)
+        words.setdefault(each.judged.word, []).append(each)
     baseline, found = compared[0].baseline.head, []
     if better := words.get("better", []):
         beat = "beats" if len(better) == 1 else "beat"
-        parts = [f"{_who(better)} {beat} {baseline} by {_range(better)}", *_best_of(better, findings)]
+        parts = [f"{_who(better)} {beat} {baseline} by {_range(better)}{_limits(better)}", *_best_of(better, findings)]
         found.append("; ".join([*parts, *_cheapest_of(better, findings)]))
     if worse := words.get("worse", []):
-        found.append(f"{_who(worse)} {_be(len(worse))} worse than {baseline} by {_range(worse)}")
+        found.append(f"{_who(worse)} {_be(len(worse))} worse than {baseline} by {_range(worse)}{_limits(worse)}")
     if equal := words.get("equivalent", []):
         margin = 100 * findings.evidence.suite.table.margin
-        found.append(f"{_who(equal)} {_be(len(equal))} equivalent to {baseline}, within {margin:g} %")
-    open_, few = words.get(UNDECIDED, []), words.get("too few seeds", [])
+        found.append(f"{_who(equal)} {_be(len(equal))} equivalent to {baseline}, within {margin:g} %{_limits(equal)}")
+    open_, few = words.get("undecided", []), words.get("too few seeds", [])
     if not found:
         return [f"nothing is decided: {_why(open_, few)}."]
     if rest := open_ + few:
@@ -76,10 +75,6 @@ def _capital(sentence: str) -> str:
     """A sentence as it begins a line; the name of a head stays as it is."""
     first = sentence.split()[0]
     return f"{first.capitalize()}{sentence[len(first) :]}" if first in (*NUMBERS, "nothing") else sentence
-
-
-def _word(each: Compared) -> str:
-    return each.verdict.partition(":")[0]
 
 
 def _who(some: Sequence[Compared]) -> str:
@@ -98,6 +93,17 @@ def _range(some: Sequence[Compared]) -> str:
     sizes = [f"{abs(percent(each.difference.mean)):.1f}" for each in some]
     low, high = min(sizes, key=float), max(sizes, key=float)
     return f"{low} %" if low == high else f"{low} to {high} %"
+
+
+def _limits(some: Sequence[Compared]) -> str:
+    """' at 6 epochs, where neither has converged': what limits these comparisons to the budget of the suite."""
+    limited = [each for each in some if each.judged.why]
+    if not limited:
+        return ""
+    epochs = dict.fromkeys(counted(each.row.trials[0].train.epochs, "epoch") for each in limited)
+    of_these = "" if len(limited) == len(some) else f" for {_number(len(limited))} of them"
+    why = dict.fromkeys(each.judged.why for each in limited)
+    return f" at {' or '.join(epochs)} ({'; '.join(why)}{of_these})"
 
 
 def _best_of(better: Sequence[Compared], findings: Findings) -> list[str]:
@@ -129,23 +135,18 @@ def _left_out(compared: Sequence[Compared], lines: Sequence[Row]) -> list[str]:
 def _cheapest_of(better: Sequence[Compared], findings: Findings) -> list[str]:
     """The cost of a row, or of the cheapest of several, as a ratio to that of the baseline, by times of one pass."""
     timings = findings.evidence.timings
-    times = [time_of(each.row, "train_ms_per_batch", timings) for each in better]
     reference = time_of(better[0].baseline, "train_ms_per_batch", timings)
-    if reference is None or not all(_comparable(time, reference) for time in times):
+    times = [(ratio(time_of(each.row, "train_ms_per_batch", timings), reference), each.row) for each in better]
+    if any(time is None for time, _ in times):
         return []
-    time, row = min(((time.value, each.row) for time, each in zip(times, better, strict=True)), key=lambda one: one[0])
-    cost = f"{time / reference.value:.1f} times the baseline's time a batch"
+    time, row = min(times, key=lambda one: one[0])
+    cost = f"{time:.1f} times the baseline's time a batch"
     return [f"it takes {cost}"] if len(better) == 1 else [f"{row.head} is the cheapest of them, with {cost}"]
-
-
-def _comparable(time: Time | None, reference: Time) -> bool:
-    same = time is not None and (time.device, time.pass_id) == (reference.device, reference.pass_id)
-    return same and time.exclusive and reference.exclusive
 
 
 def _why(open_: Sequence[Compared], few: Sequence[Compared]) -> str:
     """Why nothing is decided: '2 seeds, 6 are needed', or the reasons of the verdicts."""
-    reasons = dict.fromkeys(each.verdict.partition(": ")[2] or "more seeds are needed" for each in open_)
+    reasons = dict.fromkeys(each.judged.why or "more seeds are needed" for each in open_)
     if few:
         reasons[f"{counted(max(each.difference.n for each in few), 'seed')}, {RANK_SEEDS} are needed"] = None
     return "; ".join(reasons)

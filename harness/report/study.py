@@ -91,6 +91,8 @@ class Study:
         shape: Shape | None = None,
         only: Sequence[str] = (),
         columns: Sequence[str] = (),
+        *,
+        wide: bool = False,
         compact: bool = False,
     ) -> str:
         """The table of the suite as text.
@@ -99,11 +101,14 @@ class Study:
             form: 'md', 'csv' or 'latex'.
             shape: how rows are laid out; None: as the suite says.
             only: conditions as of `--only`: only rows of trials that meet one of them.
-            columns: the names of the columns, in order, without those that say what a row is; (): all.
+            columns: the names of the columns, in order, without those that say what a row is; (): those of the default
+                form.
+            wide: all columns and notes; CSV always has them.
             compact: for one column of a paper, see harness.report.table.chosen_columns.
         Raises: SuiteError where a condition is not valid; RecordError where the table has no such column.
         """
-        chosen = chosen_columns.select(self._chosen(self._table(shape), only), columns, compact=compact)
+        wide = wide or (form in suite_table.WIDE and not compact)
+        chosen = chosen_columns.select(self._table(shape, only), columns, wide=wide, compact=compact)
         if compact and form == "latex":
             return formats.latex(chosen, compact=True)
         return suite_table.text(chosen, form)
@@ -114,7 +119,7 @@ class Study:
         Args:
             only: as for `table`.
         """
-        return of_suite(self._chosen(self._table("mixtures"), only))
+        return of_suite(self._table("mixtures", only))
 
     def found(self) -> str:
         """What the suite found, in one line without a full stop at its end."""
@@ -130,7 +135,7 @@ class Study:
         """
         if not self.rows:
             raise RecordError(f"no row of the suite is tuned yet; `{self._run()}` does it")
-        return suite_table.write(self.suite, self._table(shape), self.results, shape, overwrite=overwrite)
+        return suite_table.write(self.suite, self._table(shape, ()), self.results, shape, overwrite=overwrite)
 
     def write_report(self, overwrite: bool = False, only: Sequence[str] = (), *, titled: bool = True) -> list[Path]:
         """Write the plots below results/plots, and the web page in results/reports; returns the paths, the page first.
@@ -151,15 +156,15 @@ class Study:
         chosen = {trial.id for trial in chosen_trials(self.suite, tuple(only))}
         if not chosen & self.records.keys():
             raise RecordError(f"{self.evidence.runs} has no record of these trials; `{self._run()}` makes them")
-        table, name = self._chosen(self._table(None), only), self._stem(only)
+        table, name = self._table(None, only), self._stem(only)
         if only:
             table = replace(table, title=f"{table.title}; ONLY {' or '.join(only)}")
         page, folder = self.results / "reports" / f"{name}.html", self.results / "plots" / name
         if not overwrite:
             outputs.refuse_fewer([page, *plots.present(folder)], self.evidence.trials)
-        drawn = plots.draw(self.evidence, table.title, chosen)
+        drawn = plots.draw(self.findings, table.title, chosen)
         sections, of_diagnostics = diagnosed_views.for_page(self.evidence, chosen)
-        for_files = drawn if titled else plots.draw(self.evidence, table.title, chosen, titled=False)
+        for_files = drawn if titled else plots.draw(self.findings, table.title, chosen, titled=False)
         files, gone = plots.files_of(for_files, folder)
         content = {page: document.render(self.findings, table, [*drawn, *of_diagnostics], sections).encode(), **files}
         outputs.write(content, gone=gone, overwrite=overwrite)
@@ -183,7 +188,7 @@ class Study:
         from harness.report.figures import plots
 
         chosen = {trial.id for trial in chosen_trials(self.suite, tuple(only))}
-        drawn = plots.draw(self.evidence, "", chosen, titled=False, kind=kind, width=width)
+        drawn = plots.draw(self.findings, "", chosen, titled=False, kind=kind, width=width)
         made = [plot for plot in drawn if not isinstance(plot, plots.LeftOut)]
         if not made:
             raise RecordError(f"no plot '{kind}': {drawn[0].reason}")
@@ -201,12 +206,12 @@ class Study:
         """The command that trains what is missing."""
         return shlex.join(["harness", "run", shown(self.suite.path), *results_option(self.results)])
 
-    def _table(self, shape: Shape | None) -> Table:
-        return suite_table.build(self.findings, shape)
-
-    def _chosen(self, table: Table, only: Sequence[str]) -> Table:
-        chosen = chosen_trials(self.suite, tuple(only))
-        return suite_table.of_trials(table, {trial.id for trial in chosen})
+    def _table(self, shape: Shape | None, only: Sequence[str]) -> Table:
+        """The table of the rows that meet some conditions, with their outcome in words."""
+        chosen = {trial.id for trial in chosen_trials(self.suite, tuple(only))}
+        rows = [row for row in self.rows if any(trial.id in chosen for trial in row.trials)]
+        table = suite_table.of_trials(suite_table.build(self.findings, shape), chosen)
+        return replace(table, lead=" ".join(outcome.sentences(self.findings, rows)))
 
     def _line(self, trial: TrialSpec, row: Row) -> dict[str, object]:
         record = self.records.get(trial.id)

@@ -8,6 +8,7 @@ import pytest
 
 from harness.errors import RecordError
 from harness.report.evidence.comparisons import compare
+from harness.report.evidence.findings import find
 from harness.report.evidence.statistics import MeanDifference
 from harness.report.figures import forest, plots
 from harness.report.figures.style import COLOURS, INK, settings
@@ -163,9 +164,9 @@ def test_a_figure_for_a_paper_is_a_pdf_of_the_width_without_title_and_with_its_f
 
 
 def test_it_is_the_first_plot_and_only_of_suites_with_a_baseline(evidence, suite_of):
-    assert plots.draw(evidence, "small")[0].name == "forest"
+    assert plots.draw(find(evidence), "small")[0].name == "forest"
     without = suite_of(handmade.changed(("table: {baseline: softmax}", "table: {baseline: null}")))
-    titles = [each.title for each in plots.draw(handmade.evidence(without, []), "small")]
+    titles = [each.title for each in plots.draw(find(handmade.evidence(without, [])), "small")]
     assert "Change against the baseline" not in titles
 
 

@@ -90,11 +90,11 @@ def test_a_table_of_ngrams_only(suite_of, record_of):
 
 def test_plots_leave_them_out(suite_of, record_of):
     suite = suite_of(SUITE)
-    made = plots.draw(evidence(suite, records(suite, record_of)), "suite")
+    made = plots.draw(find(evidence(suite, records(suite, record_of))), "suite")
     assert any(isinstance(plot, plots.Plot) for plot in made)
     assert not [plot for plot in made if "last_tokens" in plot.title or "kneser_ney" in getattr(plot, "svg", "")]
     only = suite_of(ONLY)
-    made = plots.draw(evidence(only, records(only, record_of)), "suite")
+    made = plots.draw(find(evidence(only, records(only, record_of))), "suite")
     assert {plot.reason for plot in made} == {"n-grams are in no plot"}
 
 
@@ -108,7 +108,8 @@ def test_the_page_of_ngrams_only_has_no_seeds_and_no_budget(suite_of, record_of)
 
 def test_the_printed_numbers_fit_their_rows(suite_of):
     from harness.report.evidence import printed_numbers
-    from harness.report.evidence.table_rows import rows
+    from harness.report.evidence.findings import find
+from harness.report.evidence.table_rows import rows
 
     suite = suite_of(
         ONLY.replace("{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}", "ptb").replace("[3,", "[3, 5,")

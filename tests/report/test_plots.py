@@ -14,6 +14,7 @@ from harness.errors import RecordError
 from harness.records.record import CurvePoint
 from harness.records.sidecars import Timing, TokenScores
 from harness.report import outputs
+from harness.report.evidence.findings import find
 from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
 from harness.report.evidence.table_rows import rows
 from harness.report.figures import panels, plots
@@ -110,7 +111,7 @@ def drawn(draw, evidence):
 
 
 def test_every_kind_of_plot_is_drawn_where_there_is_everything(suite, made):
-    found = plots.draw(Kept(suite, made), "small, version 1")
+    found = plots.draw(find(Kept(suite, made)), "small, version 1")
     assert {plot.name: plot.title for plot in found} == KINDS
 
 
@@ -139,7 +140,7 @@ def test_a_suite_with_low_rank_heads_has_a_plot_over_their_widths(suite_of, reco
     made = [record_of(trial, test_ppl=ppl[trial.head.params.get("d_embed")]) for trial in suite.trials]
     evidence = handmade.evidence(suite, made)
     kinds()
-    (plot,) = plots.draw(evidence, "small")
+    (plot,) = plots.draw(find(evidence), "small")
     assert plot.title == "Test perplexity by width of the output matrix"
     axes, _ = drawn(plots._by_width, evidence)
     assert list(bars(axes).values()) == [[(2, 99, 99, 99), (4, 90, 90, 90)]]
@@ -243,7 +244,7 @@ def test_curves_of_variants_of_a_backbone_are_in_one_plot_with_the_printed_end_a
     legend = [text.get_text() for text in axes.figure.legends[0].get_texts()]
     assert legend == ["d_model=8", "d_model=16", "printed: 7.5 (the paper, 2021)"]
     assert axes.get_ylim()[0] < 7.5
-    softmax, mos = [plot.name for plot in plots.draw(evidence, "suite")]
+    softmax, mos = [plot.name for plot in plots.draw(find(evidence), "suite")]
     assert softmax == "learning_curves_by_backbone.softmax"
     assert mos.startswith("learning_curves_by_backbone.mos")
 
@@ -277,7 +278,7 @@ def test_times_of_different_passes_are_not_in_one_plot(suite, made, kinds):
         )
         for record in made
     }
-    found = plots.draw(handmade.evidence(suite, made, timings=timing), "small")
+    found = plots.draw(find(handmade.evidence(suite, made, timings=timing)), "small")
     assert [type(plot) for plot in found] == [LeftOut, Plot]  # softmax alone is no comparison
     assert found[1].title == "Test perplexity by training time, second"
     assert "one trial at a time" in found[1].caption
@@ -327,8 +328,8 @@ def test_a_front_of_one_row_is_no_line_and_has_no_name(suite, made):
 
 def test_plots_for_a_paper_have_no_title_and_are_otherwise_the_same(suite, made, kinds):
     kinds("perplexity_by_mixtures")
-    (titled,) = plots.draw(handmade.evidence(suite, made), "small, version 1")
-    (plain,) = plots.draw(handmade.evidence(suite, made), "small, version 1", titled=False)
+    (titled,) = plots.draw(find(handmade.evidence(suite, made)), "small, version 1")
+    (plain,) = plots.draw(find(handmade.evidence(suite, made)), "small, version 1", titled=False)
     for text in (KINDS["perplexity_by_mixtures"], "small, version 1"):
         assert f">{text}<" in titled.svg
         assert f">{text}<" not in plain.svg
@@ -345,7 +346,7 @@ def test_scores_that_are_of_two_splits_are_a_reason(suite, made, monkeypatch):
 
 def test_a_plot_that_would_show_nothing_is_left_out_with_its_reason(suite_of, record_of):
     suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}\n", ""), ("table: {baseline: softmax}\n", "")))
-    found = plots.draw(handmade.evidence(suite, [record_of(suite.trials[0], test_ppl=9.0)]), "small")
+    found = plots.draw(find(handmade.evidence(suite, [record_of(suite.trials[0], test_ppl=9.0)])), "small")
     reasons = {plot.title: plot.reason for plot in found}
     assert list(reasons) == list(KINDS.values())[1:]  # one head has no baseline
     assert reasons[KINDS["perplexity_by_mixtures"]] == "no finished trial's head has num_mixtures"
@@ -381,7 +382,9 @@ def test_a_plot_for_each_backbone_says_which(suite_of, record_of, kinds):
     kinds("perplexity_by_mixtures")
     other = "\n  - transformer_encoder: {d_model: 8, num_layers: 1, num_heads: 1, d_ff: 8}"
     suite = suite_of(SUITE.replace("dropout: 0.1}", f"dropout: 0.1}}{other}"))
-    found = plots.draw(handmade.evidence(suite, [record_of(trial, test_ppl=9.0) for trial in suite.trials]), "small")
+    found = plots.draw(
+        find(handmade.evidence(suite, [record_of(trial, test_ppl=9.0) for trial in suite.trials])), "small"
+    )
     for plot, backbone in zip(found, ("lstm", "transformer_encoder"), strict=True):
         assert f">{backbone}; small<" in plot.svg
     assert {plot.name: plot.title for plot in found} == {
@@ -392,9 +395,9 @@ def test_a_plot_for_each_backbone_says_which(suite_of, record_of, kinds):
 
 def test_the_same_records_give_the_same_bytes_whatever_the_users_settings(suite, made, kinds):
     kinds("perplexity_by_mixtures", "perplexity_by_parameters")
-    first = plots.draw(Kept(suite, made), "small")
+    first = plots.draw(find(Kept(suite, made)), "small")
     with matplotlib.rc_context({"font.size": 30, "svg.hashsalt": None, "lines.linewidth": 9}):
-        assert plots.draw(Kept(suite, made), "small") == first
+        assert plots.draw(find(Kept(suite, made)), "small") == first
     for plot in first:
         assert plot.png.startswith(b"\x89PNG")
         assert plot.pdf.startswith(b"%PDF")
@@ -408,7 +411,7 @@ def test_the_same_records_give_the_same_bytes_whatever_the_users_settings(suite,
 def test_what_a_label_says_is_text(suite, made, kinds):
     kinds("perplexity_by_mixtures")
     hostile = '</text><script>alert(1)</script> $\\frac{1}$ "\x1b[31m'
-    (plot,) = plots.draw(handmade.evidence(suite, made), hostile)
+    (plot,) = plots.draw(find(handmade.evidence(suite, made)), hostile)
     tree = ElementTree.fromstring(plot.svg)
     assert "script" not in {element.tag.removeprefix(SVG) for element in tree.iter()}
     told = [element.text for element in tree.iter(f"{SVG}text")]

@@ -62,7 +62,7 @@ def place(tmp_path_factory):
     evidence = handmade.evidence(suite, made, timings={record.id: _timing(record) for record in made[:2]})
     findings = find(evidence)
     table = suite_table.build(findings)
-    text = document.render(findings, table, plots.draw(evidence, table.title))
+    text = document.render(findings, table, plots.draw(find(evidence), table.title))
     (folder / "page.html").write_text(text, encoding="utf-8")
     return folder / "page.html"
 

@@ -1,6 +1,7 @@
 """The rows of a table compared with the baseline."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from harness.errors import RecordError
 from harness.plan.suite_file import TableSpec, Test
@@ -11,12 +12,12 @@ from harness.report.evidence.multiple import holm, stars
 from harness.report.evidence.seed_pairs import difference, logarithms, shared_seeds
 from harness.report.evidence.statistics import MeanDifference, correlation, equivalence, sign_flip
 from harness.report.evidence.table_rows import Row, of_head
-from harness.report.evidence.verdicts import Corrected, Obstacle, Verdict, nats, obstacle, verdict
+from harness.report.evidence.verdicts import Corrected, Verdict, nats, obstacle, verdict
 
 Group = tuple[str, str]  # corpus and backbone
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Compared:
     """A row compared with the baseline of its group, by test perplexity.
 
@@ -40,10 +41,15 @@ class Compared:
     at_settings: Corrected | None
     interval: Interval | None
 
+    @cached_property
+    def judged(self) -> Verdict:
+        """How the row compares with the baseline."""
+        return verdict(self.difference, self.beyond, self.at_settings, obstacle(self.row), obstacle(self.baseline))
+
     @property
-    def verdict(self) -> Verdict:
-        """How the row compares with the baseline, in words."""
-        return verdict(self.difference, self.beyond, self.at_settings, self._hindered)
+    def verdict(self) -> str:
+        """The same as text."""
+        return str(self.judged)
 
     @property
     def p_holm(self) -> float | None:
@@ -52,8 +58,9 @@ class Compared:
 
     @property
     def stars(self) -> str:
-        """The stars of p_holm; '' where the row or the baseline cannot be judged."""
-        return "" if self.p_holm is None or self._hindered else stars(self.p_holm, self.difference.n)
+        """The stars of p_holm; '' where the row or the baseline has an obstacle."""
+        hindered = obstacle(self.row) or obstacle(self.baseline)
+        return "" if self.p_holm is None or hindered else stars(self.p_holm, self.difference.n)
 
     @property
     def p_sign_flip(self) -> float | None:
@@ -67,10 +74,6 @@ class Compared:
     def correlation(self) -> float | None:
         """The correlation of both log perplexities over the seeds; None for fewer than three seeds."""
         return correlation(*self._logarithms)
-
-    @property
-    def _hindered(self) -> Obstacle:
-        return obstacle(self.row) or obstacle(self.baseline)
 
     @property
     def _logarithms(self) -> tuple[list[float], list[float]]:
@@ -88,11 +91,11 @@ def compare(lines: list[Row], table: TableSpec, evidence: Evidence) -> dict[int,
     its row is not tuned, has not run or failed, counts with p = 1. So no star of an incomplete table is there only
     because comparisons are missing.
     """
-    baselines = _baselines(lines, table.baseline)
-    pairs = _pairs(lines, baselines)
+    of_group = baselines(lines, table.baseline)
+    pairs = _pairs(lines, of_group)
     found = {index: difference(row, other, seeds, table.test) for index, (row, other, seeds) in pairs.items()}
     tested = {index: each for index, each in found.items() if each.n > 1}
-    untested = _planned(lines, baselines) + evidence.rows_without_point - len(tested)
+    untested = _planned(lines, of_group) + evidence.rows_without_point - len(tested)
     beyond = _corrected(tested, untested, nats(table.margin))
     without_gaps = {index: replace(each, below=0.0, above=0.0) for index, each in tested.items()}
     at_settings = _corrected(without_gaps, untested, nats(table.margin))
@@ -118,7 +121,7 @@ def _corrected(tested: dict[int, MeanDifference], untested: int, margin: float) 
     return dict(zip(tested, map(Corrected, different, equivalent), strict=True))
 
 
-def _baselines(lines: list[Row], baseline: str | None) -> dict[Group, Row]:
+def baselines(lines: list[Row], baseline: str | None) -> dict[Group, Row]:
     """Corpus and backbone -> the baseline of this group."""
     found: dict[Group, Row] = {}
     for row in of_head((row for row in lines if row.compat is None), baseline):

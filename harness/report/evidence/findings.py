@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from harness.report.evidence.comparisons import Compared, compare
+from harness.report.evidence.comparisons import Compared, baselines, compare
 from harness.report.evidence.gather import Evidence
 from harness.report.evidence.ranks import ranks
 from harness.report.evidence.reproduced import Reproduction, of_row
@@ -28,6 +28,7 @@ class Findings:
         compared: index of a row -> its comparison with the baseline; empty if the suite names no baseline.
         ranks: index of a row -> its rank, of its corpus, backbone and device.
         reproduced: for each row, the printed numbers that have a tolerance.
+        baselines: corpus and backbone -> the row with which the others are compared.
     """
 
     evidence: Evidence
@@ -35,6 +36,7 @@ class Findings:
     compared: dict[int, Compared]
     ranks: dict[int, Rank]
     reproduced: list[list[Reproduction]]
+    baselines: dict[tuple[str, str], Row]
 
     @property
     def baseline(self) -> str | None:
@@ -53,6 +55,7 @@ def find(evidence: Evidence) -> Findings:
         compared=compare(lines, table, evidence),
         ranks=ranks(lines, table.test, evidence.rows_without_point),
         reproduced=[of_row(line, evidence) for line in lines],
+        baselines=baselines(lines, table.baseline),
     )
 
 

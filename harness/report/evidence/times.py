@@ -26,6 +26,14 @@ class Time:
     pass_id: str | None
 
 
+def ratio(time: Time | None, reference: Time | None) -> float | None:
+    """A time divided by another one; None where both are not of one exclusive pass on one device."""
+    if time is None or reference is None or not (time.exclusive and reference.exclusive and reference.value):
+        return None
+    same = (time.device, time.pass_id) == (reference.device, reference.pass_id)
+    return time.value / reference.value if same else None
+
+
 def time_of(row: Row, metric: str, timings: dict[str, Timing]) -> Time | None:
     """A time of a row; None where it was not measured.
 

@@ -11,21 +11,8 @@ from harness.report.evidence.table_rows import Row
 Obstacle = Literal[
     "", "seeds failed", "seeds missing", "equal seeds", "not certified", "unequal tuning", "collapsed", "not converged"
 ]
-Verdict = Literal[
-    "better",
-    "worse",
-    "equivalent",
-    "undecided",
-    "undecided: seeds failed",
-    "undecided: seeds missing",
-    "undecided: equal seeds",
-    "undecided: not certified",
-    "undecided: unequal tuning",
-    "undecided: collapsed",
-    "undecided: not converged",
-    "undecided: coarse tuning",
-    "too few seeds",
-]
+LIMITS = ("collapsed", "not converged")  # obstacles that limit a comparison to its budget, and do not prevent it
+Word = Literal["better", "worse", "equivalent", "undecided", "too few seeds"]
 Rank = Literal["best", "tie", "behind"]
 
 
@@ -36,8 +23,27 @@ class Corrected(NamedTuple):
     equivalent: float
 
 
+class Verdict(NamedTuple):
+    """How a row compares with the baseline.
+
+    Args:
+        word: what the tests say.
+        why: the reason why they say nothing, 'seeds missing'; or what limits the word to the budget of the suite, 'both
+            not converged'. '' for neither.
+    """
+
+    word: Word
+    why: str = ""
+
+    def __str__(self) -> str:
+        """'better', 'worse, not converged', 'undecided: seeds missing'."""
+        if not self.why:
+            return self.word
+        return f"{self.word}{', ' if self.why.endswith(LIMITS) else ': '}{self.why}"
+
+
 def obstacle(row: Row) -> Obstacle:
-    """Why a row has no rank, star or verdict; '' where nothing prevents it.
+    """Why a row has no rank and no star; '' where nothing prevents it.
 
     A planned seed failed, or has no finished trial of the row's code; two seeds have the same result, so they are no
     repetition; a trial could not be certified; the row was tuned otherwise than the others; it is collapsed; or more
@@ -59,27 +65,29 @@ def obstacle(row: Row) -> Obstacle:
 
 
 def verdict(
-    found: MeanDifference, beyond: Corrected | None, at_settings: Corrected | None, hindered: Obstacle
+    found: MeanDifference, beyond: Corrected | None, at_settings: Corrected | None, row: Obstacle, baseline: Obstacle
 ) -> Verdict:
     """How a row compares with the baseline.
 
     Equivalent: the difference is within the margin (two one-sided tests), even if it is not 0. Otherwise better or
     worse if there is a difference. Otherwise undecided: because of coarse tuning, if one of the two is shown at the
-    chosen settings.
+    chosen settings. Rows that have collapsed or not converged are compared at the budget that they had.
     Args:
         beyond: the tests beyond what tuning leaves open; None for one seed.
         at_settings: those at the chosen settings.
-        hindered: the obstacle of the row or, if it has none, of the baseline.
+        row, baseline: the obstacles of both.
     """
     if found.n < RANK_SEEDS:
-        return "too few seeds"
-    if hindered:
-        return f"undecided: {hindered}"
+        return Verdict("too few seeds")
+    for each in (row, baseline):
+        if each and each not in LIMITS:
+            return Verdict("undecided", each)
+    limit = f"both {row}" if row == baseline != "" else row or (f"baseline {baseline}" if baseline else "")
     if beyond.equivalent < SIGNIFICANT:
-        return "equivalent"
+        return Verdict("equivalent", limit)
     if beyond.different < SIGNIFICANT:
-        return "better" if found.mean < 0 else "worse"
-    return "undecided: coarse tuning" if min(at_settings) < SIGNIFICANT else "undecided"
+        return Verdict("better" if found.mean < 0 else "worse", limit)
+    return Verdict("undecided", "coarse tuning" if min(at_settings) < SIGNIFICANT else limit)
 
 
 def nats(margin: float) -> float:

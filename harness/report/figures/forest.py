@@ -16,11 +16,12 @@ from harness.report.evidence.gather import Evidence
 from harness.report.evidence.seed_pairs import logarithms
 from harness.report.evidence.statistics import CONFIDENCE
 from harness.report.evidence.table_rows import Row
-from harness.report.evidence.times import time_of
+from harness.report.evidence.times import Time, ratio, time_of
 from harness.report.figures.style import COLOURS, FAINT, INK, axes, shown
 
 NAME = "forest"  # of its files
-WIDE, NARROW = 6.6, 5.0  # inches: as it is drawn, and below which texts are shorter
+WIDE, NARROW, PHONE = 6.6, 5.0, 2.7  # inches: as it is drawn, below which texts are shorter, and on a phone
+LEAST_WIDE = 3.0  # inches: below it there is no column of perplexities
 LINE, FURNITURE = 0.24, 0.95  # inches: of a row; of the axis, its label and the headings
 FAR = 4.0  # a row that is farther from 0 than so many times the median row is drawn at the edge
 LARGE = 1e4  # percent; more is written as a power of ten
@@ -75,8 +76,11 @@ def draw(
     on.axvline(0, color=INK, linewidth=0.8)
     for place, line in enumerate(lines):
         if id(line) in effects:
-            _row(on, place, effects[id(line)], compared[id(line)].verdict, size)
-    beside = _beside(on, [_texts(line, compared, evidence, wide=wide) for line in lines], size)
+            _row(on, place, effects[id(line)], compared[id(line)].judged.word, size)
+    texts = [_texts(line, compared, evidence, wide=wide) for line in lines]
+    if width < LEAST_WIDE:
+        texts = [(word, time) for word, _, time in texts]
+    beside = _beside(on, texts, size)
     room = max(LEAST_NAME, int((72 * width * (1 - AXES) - beside) / (NAME_LETTER * size)))
     marked = [f"{line.head} {COMPAT_MARK}" if line.compat is not None else line.head for line in lines]
     on.set_yticks(range(len(lines)), [_fitted(name, room) for name in marked], fontsize=size)
@@ -150,8 +154,8 @@ def _elided(text: str, most: int) -> str:
 def _texts(line: Row, compared: Mapping[int, Compared], evidence: Evidence, *, wide: bool) -> tuple[str, str, str]:
     """The verdict of a row, its test perplexity and its time."""
     if id(line) in compared:
-        verdict = compared[id(line)].verdict
-        word = verdict if wide else verdict.partition(":")[0]
+        judged = compared[id(line)].judged
+        word = str(judged) if wide else judged.word
     elif any(line is each.baseline for each in compared.values()):
         word = "baseline"
     else:
@@ -160,18 +164,28 @@ def _texts(line: Row, compared: Mapping[int, Compared], evidence: Evidence, *, w
     word = shown(word, MOST_WORD[wide]) if word else word
     mean = statistics.fmean(values) if values else None
     ppl = "-" if mean is None else f"{mean:.2f}" if mean < LARGE else f"{mean:.1e}"
-    return word, ppl, "-" if time is None else f"{time.value:.1f}{'' if time.exclusive else f' {SHARED_MARK}'}"
+    return word, ppl, "-" if time is None else _cost(line, time, compared, evidence)
 
 
-def _beside(on: Axes, texts: list[tuple[str, str, str]], size: float) -> float:
+def _cost(line: Row, time: Time, compared: Mapping[int, Compared], evidence: Evidence) -> str:
+    """'63.2 (4.6x)': milliseconds a batch, and how many times that of the baseline they are."""
+    reference = compared[id(line)].baseline if id(line) in compared else None
+    base = None if reference is None else time_of(reference, "train_ms_per_batch", evidence.timings)
+    times = ratio(time, base)
+    shared = "" if time.exclusive else f" {SHARED_MARK}"
+    return f"{time.value:.1f}{shared}" if times is None else f"{time.value:.1f} ({times:.1f}x){shared}"
+
+
+def _beside(on: Axes, texts: list[tuple[str, ...]], size: float) -> float:
     """Columns of texts to the right of the rows, with headings. Returns their width in points."""
-    lines = [("", "test ppl", "ms/batch"), *texts]
+    columns = len(texts[0])
+    lines = [("", "test ppl", "ms/batch") if columns > 2 else ("", "ms/batch"), *texts]
     gap, ends = GAP * size, [0.0]
-    for column in range(3):
+    for column in range(columns):
         ends.append(ends[-1] + gap + LETTER * size * max(len(line[column]) for line in lines))
     for place, line in enumerate(lines, start=-1):
-        colour = LOOKS.get(line[0], OTHER)[0]
-        for text, offset, align in zip(line, (gap, *ends[2:]), ("left", "right", "right"), strict=True):
+        colour = next((look[0] for word, look in LOOKS.items() if line[0].startswith(word)), INK)
+        for text, offset, align in zip(line, (gap, *ends[2:]), ("left", *["right"] * (columns - 1)), strict=True):
             on.annotate(
                 text,
                 (1, 1) if place < 0 else (1, place),

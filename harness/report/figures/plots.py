@@ -4,19 +4,19 @@ size, and where a gain is.
 
 import re
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from matplotlib.axes import Axes
 
 from harness.errors import RecordError
-from harness.report.evidence.comparisons import compare
+from harness.report.evidence.findings import Findings
 from harness.report.evidence.gather import Evidence
 from harness.report.evidence.table_rows import Row
 from harness.report.evidence.times import time_of
 from harness.report.figures import forest, panels, tuning_panel
-from harness.report.figures.style import Plot, finished, set_titles, settings
+from harness.report.figures.style import Plot, finished, set_titles, settings, svg_of
 
 ENDINGS = ("svg", "png", "pdf")
 
@@ -38,16 +38,18 @@ class Kind:
         title: what it shows.
         part: the labels that the rows of one plot share; None for a row that is in no plot.
         draw: rows, evidence -> axes and a caption, or a sentence on why there is nothing to show.
+        narrow: the same for a page on a phone; None if the plot is readable there.
     """
 
     name: str
     title: str
     part: Callable[[Row, Evidence], tuple[str, ...] | None]
     draw: Callable[[list[Row], Evidence], tuple[Axes, str] | str]
+    narrow: Callable[[list[Row], Evidence], tuple[Axes, str]] | None = None
 
 
 def draw(
-    evidence: Evidence,
+    findings: Findings,
     suite: str,
     only: Container[str] | None = None,
     *,
@@ -66,10 +68,11 @@ def draw(
         width: of each plot, in inches; None: that of its kind.
     Raises: RecordError where there is no such kind.
     """
-    lines = [line for line in evidence.rows if not line.is_ngram]
+    evidence = findings.evidence
+    lines = [line for line in findings.lines if not line.is_ngram]
     lines = [line for line in lines if only is None or any(trial.id in only for trial in line.trials)]
     with settings():
-        kinds = {each.name: each for each in _kinds(lines, evidence, width)}
+        kinds = {each.name: each for each in _kinds(lines, findings, width)}
         if kind is not None and kind not in kinds:
             raise RecordError(f"this suite has no plot '{kind}'; it has: {', '.join(kinds)}")
         chosen = kinds.values() if kind is None else [kinds[kind]]
@@ -93,22 +96,21 @@ def present(place: Path) -> list[Path]:
     return [old for ending in ENDINGS for old in place.glob(f"*.{ending}")]
 
 
-def _kinds(lines: list[Row], evidence: Evidence, width: float | None) -> Iterator[Kind]:
-    yield from _of_baseline(evidence, width or forest.WIDE)
+def _kinds(lines: list[Row], findings: Findings, width: float | None) -> Iterator[Kind]:
+    yield from _of_baseline(findings, width or forest.WIDE)
     yield from KINDS
     yield from _of_widths(lines)
     yield from _of_backbones(lines)
-    yield from _of_tuning(evidence)
+    yield from _of_tuning(findings.evidence)
 
 
-def _of_baseline(evidence: Evidence, width: float) -> list[Kind]:
+def _of_baseline(findings: Findings, width: float) -> list[Kind]:
     """A kind for a suite that names a baseline."""
-    table = evidence.suite.table
-    if table.baseline is None:
+    if findings.baseline is None:
         return []
-    lines = evidence.rows
-    compared = {id(lines[index]): each for index, each in compare(lines, table, evidence).items()}
-    return [Kind(forest.NAME, "Change against the baseline", _group, partial(forest.draw, compared, width))]
+    compared = {id(findings.lines[index]): each for index, each in findings.compared.items()}
+    wide, narrow = (partial(forest.draw, compared, each) for each in (width, forest.PHONE))
+    return [Kind(forest.NAME, "Change against the baseline", _group, wide, narrow)]
 
 
 def _of_widths(lines: list[Row]) -> list[Kind]:
@@ -164,7 +166,10 @@ def _of_kind(
         if suite is not None:
             set_titles(on, kind.title, "; ".join([*labels, suite]))
         title, of = ", ".join([kind.title, *labels]), str(evidence.trials)
-        made.append(finished(on, name=name, title=title, caption=caption, of=of))
+        plot = finished(on, name=name, title=title, caption=caption, of=of)
+        if kind.narrow is not None:
+            plot = replace(plot, narrow=svg_of(kind.narrow(inside, evidence)[0].figure, of))
+        made.append(plot)
     if len(set(reasons)) == 1 and len(reasons) == len(made):
         return [LeftOut(title=kind.title, reason=reasons[0])]
     return made

@@ -74,6 +74,7 @@ class Plot:
         title, caption: what it shows; plain text.
         svg: a whole document, white behind.
         png, pdf: the same.
+        narrow: SVG for a narrow screen; '' if that of `svg` is readable there.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Plot:
     svg: str
     png: bytes
     pdf: bytes
+    narrow: str = ""
 
 
 def style(index: int) -> Style:
@@ -146,12 +148,13 @@ def finished(on: Axes, *, name: str, title: str, caption: str, of: str) -> Plot:
     Args:
         of: the trials that it is made of, '32 ok of 32': the description in its files.
     """
-    svg = _svg(on.figure, of)
+    svg = svg_of(on.figure, of)
     on.figure.set_layout_engine("none")  # keep the layout of the SVG
     return Plot(name=name, title=title, caption=caption, svg=svg, png=_png(on.figure, of), pdf=_pdf(on.figure, of))
 
 
-def _svg(figure: Figure, of: str) -> str:
+def svg_of(figure: Figure, of: str) -> str:
+    """A figure as SVG that says of which trials it is made."""
     content = io.StringIO()
     about = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # no date and no version
     about["Description"] = of  # guard: plot-size -> about["Description"] = None

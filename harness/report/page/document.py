@@ -28,7 +28,8 @@ from harness.report.page.arrangement import arranged
 from harness.report.page.details import HEIGHT, WIDTH, RowDetails, failures, row_details
 from harness.report.page.line_breaks import breakable, parts
 from harness.report.page.summary import summary
-from harness.report.table.content import Table
+from harness.report.table.chosen_columns import legend
+from harness.report.table.content import Note, Table
 
 _VARIABLES = {INK: "var(--ink)", FAINT: "var(--faint)", PAPER: "none"} | {
     colour: f"var(--series-{index})" for index, colour in enumerate(COLOURS, 1)
@@ -110,14 +111,18 @@ def of_tables(
     return _page(title=title, sections=sections, about=about, links=links, **empty)
 
 
-def inline(plot: Plot) -> Markup:
+def inline(plot: Plot, narrow: bool = False) -> Markup:
     """A plot's SVG as a part of the page: of flexible width, in the colours of the page, with unique ids.
 
     It is safe markup: matplotlib wrote it, and labels are escaped in it.
+
+    Args:
+        narrow: that for a narrow screen.
     """
-    svg = plot.svg[plot.svg.index("<svg") :]
+    whole = plot.narrow if narrow else plot.svg
+    svg = whole[whole.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style .*?</style>", "", svg, flags=re.DOTALL)
-    prefix = re.sub(r"[^A-Za-z0-9]+", "-", plot.name)
+    prefix = re.sub(r"[^A-Za-z0-9]+", "-", plot.name) + ("-narrow" if narrow else "")
     return Markup(re.sub(r"<[^>]*>", lambda tag: _tag(tag[0], prefix), svg))
 
 
@@ -177,6 +182,7 @@ def _page(**content: object) -> str:
     environment.filters |= {"number": number, "inline": inline, "curve": curve, "runs": _runs}
     environment.filters |= {"in_code": in_code, "counted": counted}
     environment.filters |= {"arranged": arranged, "parts": parts, "breakable": breakable, "meaning": meaning}
+    environment.filters |= {"legend": legend, "by_level": _by_level}
     script = (here / "page.js").read_text(encoding="utf-8")
     style = (here / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -188,6 +194,14 @@ def _page(**content: object) -> str:
 def in_code(text: str) -> Markup:
     """A text in which what stands between two backticks is shown as code. All of it is escaped."""
     return Markup(re.sub(r"`([^`\n]+)`", r"<code>\1</code>", str(escape(_shown(text)))))
+
+
+def _by_level(notes: Iterable[str]) -> list[tuple[str, list[str]]]:
+    """The notes that a reader needs, and those that are folded."""
+    found = {"reading": [], "detail": []}
+    for note in notes:
+        found["reading" if isinstance(note, Note) and note.level != "detail" else "detail"].append(note)
+    return [(level, of) for level, of in found.items() if of]
 
 
 def _runs(names: Iterable[str]) -> list[dict[str, object]]:

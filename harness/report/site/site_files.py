@@ -82,7 +82,7 @@ def _of_suite(found: Study, of_all: Container[str]) -> dict[str, bytes]:
     """The files of a suite; `of_all`: the files of all suites, to which its page links."""
     name = found.suite.name
     table = suite_table.build(found.findings)
-    drawn = plots.draw(found.evidence, table.title)
+    drawn = plots.draw(found.findings, table.title)
     pictures, _ = plots.files_of(drawn, Path("plots") / name)
     links = {
         **{title: f"../{place}" for title, place in OF_ALL.items() if place in of_all},

@@ -50,7 +50,7 @@ def notes(findings: Findings, records: list[TrialRecord]) -> list[str]:
     found += [f"{each.spec} ({each.id}): {each.status}: {each.message}" for each in records if each.status != "ok"]
     found += on_certificates(lines)
     found += _seeds(records)
-    found += [INVALID] if any(line.invalid for line in lines) else []
+    found += [Note(INVALID, level="warning")] if any(line.invalid for line in lines) else []
     return list(dict.fromkeys(found))
 
 
@@ -72,7 +72,8 @@ def _seeds(records: list[TrialRecord]) -> list[str]:
     seeds = sorted({each.spec.seed for each in records if not each.tuning})
     if not seeds or seeds[-1] - seeds[0] < len(seeds):  # guard: chosen-seeds
         return []
-    return [f"The seeds are {', '.join(map(str, seeds))}, not consecutive numbers: say how they were chosen."]
+    text = f"The seeds are {', '.join(map(str, seeds))}, not consecutive numbers: say how they were chosen."
+    return [Note(text, level="warning")]
 
 
 def _compat(row: Row) -> str:
@@ -88,7 +89,7 @@ def _code(findings: Findings, records: list[TrialRecord]) -> list[str]:
     """Rows whose code has changed since they were trained, or is of several versions."""
     evidence, lines = findings.evidence, findings.lines
     rows = versions.of_rows(((row_name(row, lines), row) for row in lines), evidence.outdated)
-    return rows + versions.of_harness(records)
+    return [*(Note(text, level="warning") for text in rows), *versions.of_harness(records)]
 
 
 def _sessions(record: TrialRecord) -> str:

@@ -1,65 +1,73 @@
-"""Choose the columns of a table: those that a reader names, or the few that fit into one column of a paper."""
+"""Choose the columns and notes of a table: the few of the default form, all, or those that a reader names."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from harness.errors import RecordError
+from harness.printable import counted
 from harness.registry import nearest
-from harness.report.evidence.multiple import RANK_SEEDS
-from harness.report.table.content import NOTHING, Cell, Column, Line, Note, Table
-from harness.report.table.verdict_marks import with_marks
+from harness.report.table.content import MARKS, NOTHING, Cell, Column, Line, Note, Table
 
-LABELS = ("corpus", "backbone", "head", "quantity")  # they say what a row is, and are never left out
-COMPACT = {  # a column of a compact table -> its header there
-    "params": "params",
-    "test ppl": "test ppl",
-    "vs": "",  # as it is
-    "printed test ppl": "printed",
-    "train ms/batch": "ms/batch",
-}
-STATE = "n"  # a column of a compact table where a row has fewer seeds than planned, or too few for a verdict
+MOST = 8  # kinds of columns of the default form
+ORDER = ("label", "test_ppl", "change", "verdict", "n", "printed", "reproduced", "tuned", "time", "params", "quantity")
+MOST_NOTES = 5  # of the default form
+LINK = "What columns, marks and tests mean: harness docs tables, harness docs statistics."
+SIGNS = "p below 0.05 (*), 0.01 (**), 0.001 (***), corrected"
 
 
-def select(table: Table, columns: Sequence[str] = (), *, compact: bool = False) -> Table:
-    """The table with some of its columns, without the notes on the others.
+def select(table: Table, columns: Sequence[str] = (), *, wide: bool = False, compact: bool = False) -> Table:
+    """The table with some of its columns, and the notes on these.
 
-    A compact table has the columns of COMPACT, if none are named, comparisons without interval, and no column that is
-    empty in all lines. What a reader needs so as not to be deceived stays: verdicts are marks of the comparisons with
-    notes (verdict_marks.py), and there is a column with the number of seeds if some row lacks some.
     Args:
-        columns: names as in the header: 'test ppl', or 'ptb test ppl' where the table has several corpora; (): all.
-            'vs' is the comparison with the baseline.
+        columns: names as in the header: 'test ppl', or 'ptb test ppl' where the table has several corpora; 'vs' is the
+            comparison with the baseline; (): those of the default form, the MOST first ones of ORDER.
+        wide: all columns and notes.
+        compact: for one column of a paper: changes without interval, parameters in millions, times without spread.
     Raises: RecordError where the table has no such column.
     """
-    if not columns and not compact:
-        return table
-    table = with_marks(table, LABELS) if compact else table
-    labels = [index for index, column in enumerate(table.columns) if column.name in LABELS]
     if columns := _joined(table, columns):
-        chosen = list(dict.fromkeys([*labels, *(index for name in columns for index in _named(table, name))]))
+        labels = [index for index, column in enumerate(table.columns) if column.key == "label"]
+        found = _of(
+            table, list(dict.fromkeys([*labels, *(index for name in columns for index in _named(table, name))]))
+        )
     else:
-        kept = {*COMPACT, STATE} if _lacks_seeds(table) else set(COMPACT)
-        chosen = [i for i, column in enumerate(table.columns) if i in labels or _general(column.name) in kept]
-    if compact:
-        chosen = [i for i in chosen if i in labels or any(line.cells[i].text != NOTHING for line in table.lines)]
-    lines = [Line(cells=tuple(line.cells[i] for i in chosen), trials=line.trials) for line in table.lines]
-    names = [table.columns[i].name for i in chosen]
-    notes = [note for note in table.notes if not isinstance(note, Note) or note.is_about(names)]
-    columns = tuple(table.columns[i] for i in chosen)
-    found = replace(table, columns=columns, lines=tuple(lines), notes=tuple(notes))
-    return _compact(found) if compact else found
+        found = table if wide else _default(table)
+    return _short(found) if compact else found
 
 
-def _lacks_seeds(table: Table) -> bool:
-    """Whether a row has not finished all planned seeds, has too few of them, or has a mark in its state."""
-    states = [i for i, column in enumerate(table.columns) if column.name == STATE]
-    return not all(_complete(line.cells[i].text) for line in table.lines for i in states)
+def _default(table: Table) -> Table:
+    keys = {column.key: None for column in table.columns if column.key in ORDER}
+    labels = len({column.name for column in table.columns if column.key == "label"})
+    kept = sorted(keys, key=ORDER.index)[: MOST + 1 - max(labels, 1)]
+    chosen = [index for index, column in enumerate(table.columns) if not keys or column.key in kept]
+    lines = tuple(line for line in table.lines if line.is_main)
+    found = _of(replace(table, lines=lines), chosen)
+    conditions = [table.conditions] if table.conditions else []
+    marks = legend(found)
+    room = MOST_NOTES - len(conditions) - len(marks) - 1
+    known = [note for note in found.notes if isinstance(note, Note)]
+    said = [note for level in ("warning", "reading") for note in known if note.level == level][:room]
+    hidden, more = len(table.columns) - len(chosen), len(table.notes) - len(said)
+    rest = [counted(hidden, "more column")] * bool(hidden) + [counted(more, "more note")] * bool(more)
+    where = f"{' and '.join(rest)}: harness table {table.suite} --wide. " if rest else ""
+    return replace(found, notes=(*conditions, *said, *marks, f"{where}{LINK}"))
 
 
-def _complete(state: str) -> bool:
-    """Whether a state is that of a row with all planned seeds, '8/8', and with enough of them."""
-    ok, _, planned = state.partition("/")
-    return ok == planned and int(ok) >= RANK_SEEDS
+def legend(table: Table) -> list[str]:
+    """What the marks in the cells of a table mean, in one line; [] without marks."""
+    used = {part for line in table.lines for cell in line.cells for part in cell.text.split()}
+    found = [f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in used]
+    found += [SIGNS] if any(set(part) == {"*"} for part in used) else []
+    return [f"{'; '.join(found)}."] if found else []
+
+
+def _of(table: Table, chosen: Sequence[int]) -> Table:
+    """The table with the columns of some indices, and the notes on these."""
+    lines = [replace(line, cells=tuple(line.cells[index] for index in chosen)) for line in table.lines]
+    names = [table.columns[index].name for index in chosen]
+    notes = tuple(note for note in table.notes if not isinstance(note, Note) or note.is_about(names))
+    return replace(table, columns=tuple(table.columns[index] for index in chosen), lines=tuple(lines), notes=notes)
 
 
 def _joined(table: Table, parts: Sequence[str]) -> list[str]:
@@ -73,45 +81,40 @@ def _joined(table: Table, parts: Sequence[str]) -> list[str]:
     return names
 
 
-def _compact(table: Table) -> Table:
-    """The table with short headers and cells."""
-    columns = [replace(each, name=COMPACT.get(each.name) or each.name) for each in table.columns]
-    lines = []
-    for line in table.lines:
-        cells = [_short(cell, column.name) for cell, column in zip(line.cells, table.columns, strict=True)]
-        lines.append(replace(line, cells=tuple(cells)))
-    return replace(table, columns=tuple(columns), lines=tuple(lines))
-
-
 def _named(table: Table, name: str) -> list[int]:
     """The columns of a name; of several corpora, all of them."""
     found = [i for i, column in enumerate(table.columns) if name in _names(column)]
     if not found:
-        known = list(dict.fromkeys(column.name for column in table.columns if column.name not in LABELS))
+        known = list(dict.fromkeys(column.name for column in table.columns if column.key != "label"))
         raise RecordError(f"the table has no column '{name}'{nearest(name, known)} (there are: {', '.join(known)})")
     return found
 
 
-def _names(column: Column) -> tuple[str, ...]:
-    return column.name, column.header, _general(column.name)
+def _names(column: Column) -> Container[str]:
+    return column.name, column.header, "vs" if column.key == "change" else column.name
 
 
-def _general(name: str) -> str:
-    return "vs" if name.startswith("vs ") else name
+def _short(table: Table) -> Table:
+    """The table with short cells, without columns that are empty in all lines."""
+    filled = [i for i in range(len(table.columns)) if any(line.cells[i].text != NOTHING for line in table.lines)]
+    table = _of(table, filled)
+    lines: list[Line] = []
+    for line in table.lines:
+        cells = [_shortened(cell, column.key) for cell, column in zip(line.cells, table.columns, strict=True)]
+        lines.append(replace(line, cells=tuple(cells)))
+    return replace(table, lines=tuple(lines))
 
 
-def _short(cell: Cell, column: str) -> Cell:
-    """A comparison without its interval, '-1.3 % ***'; parameters in millions, '4.98M'; a time without its spread; the
-    number of seeds, '1/6', without what became of the others.
-    """
-    if column == STATE:
+def _shortened(cell: Cell, key: str) -> Cell:
+    """'-1.3 % ***' for a comparison, '4.98M' for parameters, '63 (4.6x)' for a time, '1/6' for the state of a row."""
+    if key == "n":
         return replace(cell, text=f"{cell.text.partition(':')[0].removesuffix(cell.mark).strip()} {cell.mark}".strip())
     if cell.value is None:
         return cell
-    if _general(column) == "vs":
+    if key == "change":
         return replace(cell, text=f"{cell.value:+.1f} % {cell.mark}".strip(), interval=None)
-    if column == "params":
+    if key == "params":
         return replace(cell, text=f"{cell.value / 1e6:.2f}M")
-    if column == "train ms/batch":
-        return replace(cell, text=f"{cell.value:.0f} {cell.mark}".strip())
+    if key == "time":
+        return replace(cell, text=f"{cell.value:.0f}{re.sub('^[^ (]+( ± [^ (]+)?', '', cell.text)}")
     return cell

@@ -11,7 +11,7 @@ from harness.report.evidence.comparisons import Compared
 from harness.report.evidence.findings import SHARED_MARK, TIE_MARK, Findings, certificate_mark
 from harness.report.evidence.printed_numbers import PrintedCell
 from harness.report.evidence.table_rows import Row
-from harness.report.evidence.times import time_of
+from harness.report.evidence.times import Time, ratio, time_of
 from harness.report.table.comparison_cells import against, probability
 from harness.report.table.content import NOTHING, Cell, Column
 from harness.report.table.head_counts import head_counts
@@ -59,7 +59,7 @@ def quantities(findings: Findings) -> list[Quantity]:
         *_printed(findings),
         *_costs(findings),
         Quantity(
-            column=Column(name="n"),
+            column=Column(name="n", key="n"),
             cells=tuple(_state(line) for line in findings.lines),
             kind="state",
             rows=_all(findings),
@@ -81,8 +81,9 @@ def _shown(*kinds: str) -> list[Metric]:
     return [metric for metric in metrics_of(*kinds) if metric.table != "never"]
 
 
-def _numbers(name: str, cells: Iterable[Cell], kind: str, *, spread: str = "sd", **more) -> Quantity:
-    return Quantity(column=Column(name=name, numeric=True, spread=spread), cells=tuple(cells), kind=kind, **more)
+def _numbers(name: str, cells: Iterable[Cell], kind: str, *, key: str = "", spread: str = "sd", **more) -> Quantity:
+    column = Column(name=name, numeric=True, spread=spread, key=key)
+    return Quantity(column=column, cells=tuple(cells), kind=kind, **more)
 
 
 def _counts(findings: Findings) -> list[Quantity]:
@@ -100,10 +101,10 @@ def _sizes(findings: Findings) -> list[Quantity]:
     match, lines, found = findings.evidence.suite.match, findings.lines, []
     if match is not None and match.time is not None:
         epochs = [Cell(text=f"{each:g}", value=each) for each in (line.trials[0].train.epochs for line in lines)]
-        found.append(_numbers("epochs (matched)", epochs, "size", rows=_all(findings)))
+        found.append(_numbers("epochs (matched)", epochs, "size", key="tuned", rows=_all(findings)))
     elif match is not None:
         widths = [line.head_params.get(match.vary, line.backbone_params.get(match.vary)) for line in lines]
-        found.append(_numbers(f"{match.vary} (matched)", map(_whole, widths), "size", rows=_all(findings)))
+        found.append(_numbers(f"{match.vary} (matched)", map(_whole, widths), "size", key="tuned", rows=_all(findings)))
     counts = {
         "params_total": [line.params_total for line in lines],
         "params_head": [line.params_head for line in lines],
@@ -112,7 +113,8 @@ def _sizes(findings: Findings) -> list[Quantity]:
     for metric in _shown("count", "setting"):
         known = counts.get(metric.name)
         cells = [_mean(line, metric) for line in lines] if known is None else map(_whole, known)
-        found.append(_numbers(metric.label, cells, "size", rows=_where(metric, findings)))
+        key = "params" if metric.name == "params_total" else ""
+        found.append(_numbers(metric.label, cells, "size", key=key, rows=_where(metric, findings)))
     return found
 
 
@@ -127,7 +129,8 @@ def _scores(findings: Findings) -> list[Quantity]:
         if metric.name == "test_ppl_standard":
             cells, rows = [cell if index in differ else EMPTY for index, cell in enumerate(cells)], differ
         reducible = metric.name if metric.direction == "lower" else ""
-        found.append(_numbers(metric.label, cells, "quality", metric=reducible, rows=rows))
+        key = "test_ppl" if metric.name == "test_ppl" else ""
+        found.append(_numbers(metric.label, cells, "quality", key=key, metric=reducible, rows=rows))
     return found
 
 
@@ -140,8 +143,8 @@ def _comparisons(findings: Findings) -> list[Quantity]:
     pairs = [compared and len(compared.seeds) for compared in each]
     verdicts = tuple(EMPTY if compared is None else Cell(text=compared.verdict) for compared in each)
     return [
-        _numbers(f"vs {findings.baseline}", map(_against, each), "quality", rows=_all(findings)),
-        Quantity(column=Column(name="verdict"), cells=verdicts, kind="quality"),
+        _numbers(f"vs {findings.baseline}", map(_against, each), "quality", key="change", rows=_all(findings)),
+        Quantity(column=Column(name="verdict", key="verdict"), cells=verdicts, kind="quality"),
         _numbers("p (Holm)", map(probability, holm), "quality"),
         _numbers("p (signs)", map(probability, flips), "quality"),
         _numbers("pairs", map(_whole, pairs), "quality"),
@@ -160,12 +163,13 @@ def _printed(findings: Findings) -> list[Quantity]:
         if last in ours:
             means = [_mean(line, last) for line in findings.lines]
             found.append(_numbers(last.label, means, "quality", rows=rows, metric=last.name))
-        found.append(_numbers(f"printed {metric.label}", map(_as_printed, cells), "quality", rows=rows))
+        key = "printed" if metric.name == "test_ppl" else ""
+        found.append(_numbers(f"printed {metric.label}", map(_as_printed, cells), "quality", key=key, rows=rows))
         differences = map(_difference, findings.lines, ours, cells)
         found.append(_numbers(f"ours - printed {metric.label}", differences, "quality", rows=rows))
     answers = [reproduced.in_short(each) or NOTHING for each in findings.reproduced]
     cells = tuple(Cell(text=answer) for answer in answers)
-    return [*found, Quantity(column=Column(name="reproduced"), cells=cells, kind="quality")]
+    return [*found, Quantity(column=Column(name="reproduced", key="reproduced"), cells=cells, kind="quality")]
 
 
 def _costs(findings: Findings) -> list[Quantity]:
@@ -175,7 +179,8 @@ def _costs(findings: Findings) -> list[Quantity]:
         where = _where(metric, findings)
         if metric.timed:
             cells = [_time(line, metric, findings) for line in lines]
-            times.append(_numbers(_with_batch(metric, lines), cells, "cost", spread="spread", rows=where))
+            key = "time" if metric.name == "train_ms_per_batch" else ""
+            times.append(_numbers(_with_batch(metric, lines), cells, "cost", key=key, spread="spread", rows=where))
         else:
             others.append(_numbers(metric.label, [_mean(line, metric) for line in lines], "cost", rows=where))
     printed = []
@@ -216,8 +221,18 @@ def _time(line: Row, metric: Metric, findings: Findings) -> Cell:
     time = time_of(line, metric.name, findings.evidence.timings)
     if time is None:
         return EMPTY
-    cell = _spread(time.value, time.spread, metric.digits)
+    cell, times = _spread(time.value, time.spread, metric.digits), _against_baseline(line, metric, time, findings)
+    if times is not None:
+        cell = replace(cell, text=f"{cell.text} ({times:.1f}x)", ratio=times)
     return cell if time.exclusive else _marked(cell, SHARED_MARK)
+
+
+def _against_baseline(line: Row, metric: Metric, time: Time, findings: Findings) -> float | None:
+    """A time divided by that of the baseline of its corpus and backbone."""
+    reference = findings.baselines.get(line.group)
+    if reference is None or reference is line:
+        return None
+    return ratio(time, time_of(reference, metric.name, findings.evidence.timings))
 
 
 def _marked(cell: Cell, mark: str) -> Cell:

@@ -41,7 +41,8 @@ def of_convergence(lines: list[Row]) -> list[str]:
     found += [f"{convergence.COLLAPSED_MEANS}: {'; '.join(last)}."] if last else []
     of_rows = ((name, convergence.collapsed_seeds(row)) for name, row in _named(lines))
     some = [f"{name} seed {', '.join(map(str, seeds))}" for name, seeds in of_rows if seeds]
-    return found + ([f"{convergence.SOME_COLLAPSED}: {'; '.join(some)}."] if some else [])
+    collapsed = f"{convergence.SOME_COLLAPSED}: {'; '.join(some)}."
+    return [*found, *([Note(collapsed, level="reading")] if some else [])]
 
 
 def _tests(findings: Findings) -> list[str]:
@@ -88,7 +89,8 @@ def _too_few(lines: list[Row]) -> list[str]:
     planned = max((len(row.trials) for row in lines if rows[row.group] > 1 and not row.is_ngram), default=RANK_SEEDS)
     if planned >= RANK_SEEDS:
         return []
-    return [f"Too few seeds to rank: {planned}. Bold, stars and verdicts need {RANK_SEEDS} or more."]
+    text = f"Too few seeds to rank: {planned}. Bold, stars and verdicts need {RANK_SEEDS} or more."
+    return [Note(text, level="warning")]
 
 
 def _training(lines: list[Row]) -> list[str]:

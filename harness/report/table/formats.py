@@ -85,10 +85,10 @@ def _unrounded(table: Table) -> tuple[list[str], list[tuple[object, ...]]]:
 
 
 def latex(table: Table, *, compact: bool = False) -> str:
-    """A floating table with the rules of booktabs and its notes below; needs the packages named in its first line.
+    """A floating table with the rules of booktabs, its notes as comments; needs the packages named in its first line.
 
     Args:
-        compact: for one column of a paper: small, as wide as the column at most, the notes as comments.
+        compact: for one column of a paper: small, and as wide as the column at most.
     """
     aligned = "".join("r" if column.numeric else "l" for column in table.columns)
     width = r"\columnwidth" if compact else r"\textwidth"
@@ -97,7 +97,8 @@ def latex(table: Table, *, compact: bool = False) -> str:
             r"% \usepackage[T1]{fontenc} \usepackage{booktabs,adjustbox}",
             r"\begin{table}",
             *([r"\footnotesize\setlength{\tabcolsep}{3pt}"] if compact else []),
-            rf"\caption{{{_tex(table.title)}}}",
+            rf"\caption{{{_tex(table.caption or table.title)}}}",
+            *([rf"\label{{tab:{table.suite}}}"] if table.suite else []),
             rf"\begin{{adjustbox}}{{max width={width}}}",
             rf"\begin{{tabular}}{{{aligned}}}",
             r"\toprule",
@@ -111,21 +112,15 @@ def latex(table: Table, *, compact: bool = False) -> str:
             r"\bottomrule",
             r"\end{tabular}",
             r"\end{adjustbox}",
-            *(_tex_comments(table.notes) if compact else _tex_notes(table.notes)),
+            *_tex_comments((table.lead, *table.notes)),
             r"\end{table}",
             "",
         ]
     )
 
 
-def _tex_notes(notes: tuple[str, ...]) -> list[str]:
-    if not notes:
-        return []
-    return [r"\begin{itemize}\footnotesize", *(rf"\item{{}} {_tex(note)}" for note in notes), r"\end{itemize}"]
-
-
 def _tex_comments(notes: tuple[str, ...]) -> list[str]:
-    return [f"% {one_line(note)}" for note in notes]
+    return [f"% {one_line(note)}" for note in notes if note]
 
 
 def _bold(text: str, cell: Cell, form: str) -> str:
@@ -146,6 +141,7 @@ def _parts(column: Column, cells: list[Cell]) -> Iterator[tuple[str, list[object
         "low": [cell.interval and cell.interval[0] for cell in cells],
         "high": [cell.interval and cell.interval[1] for cell in cells],
         "rank": [cell.rank or None for cell in cells],
+        "ratio": [cell.ratio for cell in cells],
         "mark": [cell.mark or None for cell in cells],
     }
     yield from ((f"{name} {what}", values) for what, values in more.items() if any(v is not None for v in values))

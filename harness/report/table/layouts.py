@@ -84,7 +84,7 @@ def _heads(findings: Findings, said: list[Quantity]) -> Layout:
         for place in range(len(first))
     ]
     if len(corpora) > 1 and "cost" in leading:
-        notes.append(Note(f"Times and memory are of {corpora[0]}.", ("ms/batch", "peak MiB")))
+        notes.append(Note(f"Times and memory are of {corpora[0]}.", ("ms/batch", "peak MiB"), level="reading"))
     return Layout(columns, laid, notes)
 
 
@@ -101,12 +101,12 @@ def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
     heads = dict.fromkeys(row.head for row in rows)
     baseline = _baseline(findings)
     reduced = {head for indices in groups.values() if baseline in indices for head in indices} - {baseline}
-    columns = [Column(name="corpus"), *labels, Column(name="quantity")]
+    columns = [Column(name="corpus", key="label"), *labels, Column(name="quantity", key="label")]
     for head in heads:
         name = _label([rows[indices[head]] for indices in groups.values() if head in indices], "head").text
-        columns.append(Column(name="", numeric=True, group=name, spread="spread"))
+        columns.append(Column(name="", numeric=True, group=name, spread="spread", key="quantity"))
         if head in reduced:
-            columns.append(Column(name="reduction", numeric=True, group=name))
+            columns.append(Column(name="reduction", numeric=True, group=name, key="quantity"))
     laid = []
     for indices in groups.values():
         reference = rows[indices[baseline]] if baseline in indices else None
@@ -119,7 +119,7 @@ def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
                 if head in reduced:
                     cells.append(EMPTY if index is None else _reduction(rows[index], reference, each.metric))
             trials = tuple(trial.id for index in indices.values() for trial in rows[index].trials)
-            laid.append(Line(cells=tuple(cells), trials=trials))
+            laid.append(Line(cells=tuple(cells), trials=trials, is_main=bool(each.column.key)))
     return Layout(columns, laid, notes)
 
 
@@ -133,7 +133,11 @@ def _kept(said: Iterable[Quantity], indices: Collection[int]) -> list[Quantity]:
 
 def _labels(rows: list[Row], kinds: tuple[str, ...]) -> list[Column]:
     """Columns of labels: those in which rows differ, and the head."""
-    return [Column(name=kind) for kind in kinds if kind == "head" or len({getattr(row, kind) for row in rows}) > 1]
+    return [
+        Column(name=kind, key="label")
+        for kind in kinds
+        if kind == "head" or len({getattr(row, kind) for row in rows}) > 1
+    ]
 
 
 def _short_names(rows: list[Row]) -> tuple[dict[str, str], list[str]]:
@@ -142,7 +146,7 @@ def _short_names(rows: list[Row]) -> tuple[dict[str, str], list[str]]:
     if all(len(label) <= MAX_NAME for label in labels):
         return {label: label for label in labels}, []
     names = {label: f"{label.partition('(')[0]} {number}" for number, label in enumerate(labels, start=1)}
-    return names, [f"{name}: {label}." for label, name in names.items()]
+    return names, [Note(f"{name}: {label}.", level="reading") for label, name in names.items()]
 
 
 def _label_cells(rows: list[Row], labels: list[Column]) -> list[Cell]:

@@ -21,6 +21,7 @@ NGRAMS = (
     "kneser_ney: n-grams, counted once in the training split, without seed and parameters. The context of a word is "
     "within its line; every token except the first of a split is scored."
 )
+MANY = 4  # commits or numbers of epochs; so many are counted and not listed
 ROUTES = {"default": "its default route", "onednn": "oneDNN"}  # of the products on the CPU
 
 BOTH_DIRECTIONS = (
@@ -52,9 +53,36 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *(Note(f"Printed numbers of {source}.", ("printed",)) for source in evidence.printed.sources),
         *_reproduced(findings),
         *caveats.notes(findings, records),
-        *(f"The suite's file says: {text}" for text in suite.table.notes),
+        *(Note(f"The suite's file says: {text}", level="reading") for text in suite.table.notes),
         LEGEND,
     ]
+
+
+def conditions(findings: Findings) -> str:
+    """Seeds, budget, devices and versions of a table in one line: 'Seeds 1 to 8; 28 epochs; tuned over 6 points a row;
+    AMD EPYC, 1 thread; torch 2.13.0+cpu; harness 0.1.0 at 62ac43ef71aa.'
+    """
+    suite = findings.evidence.suite
+    trials = _finished(findings)
+    records = [findings.evidence.records[trial.id] for trial in trials]
+    if not records:
+        return ""
+    trained = [trial for trial in trials if not trial.is_ngram]
+    seeds = sorted({trial.seed for trial in trained})
+    run = len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1
+    listed = f"{seeds[0]} to {seeds[-1]}" if run else _listed(seeds)
+    said = [f"{'Seed' if len(seeds) == 1 else 'Seeds'} {listed}"] if seeds else []
+    epochs = dict.fromkeys(counted(trial.train.epochs, "epoch") for trial in trained)
+    said += [" or ".join(epochs) if len(epochs) < MANY else "epochs as matched"] if epochs else []
+    if suite.tuning is not None:
+        most = max(len(row.candidates) for row in suite.tuning.rows)
+        said.append(f"tuned over {counted(most, 'point')} a row")
+    devices = dict.fromkeys(f"{e.device}, {counted(e.threads, 'thread')}" for e in (r.environment for r in records))
+    versions = dict.fromkeys(f"torch {record.environment.torch}" for record in records)
+    commits = dict.fromkeys(record.environment.commit for record in records)
+    ours = dict.fromkeys(record.environment.harness for record in records)
+    of = " or ".join(ours) + f" at {' or '.join(commits)}" if len(commits) < MANY else f"{len(commits)} commits"
+    return "; ".join([*said, " or ".join(devices), " or ".join(versions), f"harness {of}"]) + "."
 
 
 def _finished(findings: Findings) -> list[TrialSpec]:
@@ -118,7 +146,7 @@ def _backbones(suite: Suite, records: list[TrialRecord]) -> list[str]:
             of_backbone[contexts[trial.id]] = None
     notes = [f"{'. Context: '.join([f'Backbone: {name}', *of_backbone])}." for name, of_backbone in found.items()]
     both = any(issubclass(BACKBONES.get(trial.backbone.name), Bidirectional) for trial in suite.trials)
-    return [*notes, *([BOTH_DIRECTIONS] if both else [])]
+    return [*notes, *([Note(BOTH_DIRECTIONS, level="reading")] if both else [])]
 
 
 def _backbone(suite: Suite, trial: TrialSpec) -> str:

@@ -7,11 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from harness.report.evidence.convergence import COLLAPSED_MARK, NOT_CONVERGED_MARK
-from harness.report.evidence.findings import COMPAT_MARK, EARLIER_MARK, SHARED_MARK, TIE_MARK, UNCERTIFIED_MARK
 from harness.report.evidence.multiple import RANK_SEEDS
-from harness.report.evidence.versions import OUTDATED_MARK
-from harness.report.table.content import NOTHING, Cell, Column, Line, Table
+from harness.report.table.content import MARKS, NOTHING, Cell, Column, Line, Table
 
 AGAINST = "vs "  # how the header of a comparison begins, before the name of the baseline
 FEW = "too few seeds"
@@ -20,20 +17,10 @@ ORDER = "the order is that of validation perplexity"
 SHARED_SEEDS = "vs baseline: over the seeds that both rows have, so not the ratio of the means shown"
 ROUNDED = 0.05  # percent, of a change as it is shown
 NAMES = {"train ms/batch": "ms/batch", "n": "seeds", "test ppl": "test ppl"}  # header in a table -> here
-KEPT = ("head", "K", "test ppl", "reproduced", "train ms/batch", "n")
+KEPT = ("head", "test ppl", "reproduced", "train ms/batch", "n")
 OF_GROUP = ("rank", "head", "backbone", "K", "test ppl", "vs best", "train ms/batch", "seeds")
 OF_TRUTHS = ("target", "printed", "ours", "difference", "reproduced")
 GROUPING = ("corpus", "backbone")
-MEANINGS = {
-    TIE_MARK: "the lowest, or not distinguishable from it",
-    NOT_CONVERGED_MARK: "not converged: longer training may change it",
-    COLLAPSED_MARK: "collapsed: hardly better than the frequencies of words, or worse",
-    COMPAT_MARK: "computed as a published code does, not comparable with the others",
-    SHARED_MARK: "timed while other work ran",
-    OUTDATED_MARK: "the code has changed since",
-    UNCERTIFIED_MARK: "not certified",
-    EARLIER_MARK: "certified by earlier, weaker rules",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +28,13 @@ class Summary:
     """The short form of a table.
 
     Args:
+        lead: the outcome in words; '' for none.
         sections: a heading, and the lines below it; '' if it is the only section.
         legend: a sentence for each mark in it.
     """
 
     title: str
+    lead: str
     columns: tuple[Column, ...]
     sections: tuple[tuple[str, tuple[Line, ...]], ...]
     legend: tuple[str, ...]
@@ -112,10 +101,10 @@ def _summary(table: Table, kept: Sequence[str], sections: list[tuple[str, tuple[
     numeric = {column.name: column.numeric and not column.name.startswith(AGAINST) for column in table.columns}
     columns = tuple(Column(name=_header(name), numeric=numeric[name]) for name in kept)
     texts = [cell.text for _, lines in sections for line in lines for cell in line.cells]
-    legend = [f"{mark} {meaning}" for mark, meaning in MEANINGS.items() if any(mark in text.split() for text in texts)]
+    legend = [f"{mark} {meaning}" for mark, meaning in MARKS.items() if any(mark in text.split() for text in texts)]
     if any(text.endswith(UNTESTED) for text in texts):
         legend.append(f"{' and '.join(UNTESTED)}: without a verdict, which needs {RANK_SEEDS} seeds or more")
-    return Summary(title=table.title, columns=columns, sections=tuple(sections), legend=tuple(legend))
+    return Summary(title=table.title, lead=table.lead, columns=columns, sections=tuple(sections), legend=tuple(legend))
 
 
 def _header(name: str) -> str:
@@ -132,19 +121,22 @@ def _line(line: Line, names: Sequence[str], kept: Sequence[str], against: str | 
     if against is not None:
         cells[against] = _in_words(cells, against)
     if (time := cells.get("train ms/batch")) is not None and time.value is not None:
-        cells["train ms/batch"] = Cell(text=f"{time.value:,.1f} {time.mark}".strip())
+        times = "" if time.ratio is None else f" ({time.ratio:.1f}x)"
+        cells["train ms/batch"] = Cell(text=f"{time.value:,.1f}{times} {time.mark}".strip())
     return Line(cells=tuple(cells[name] for name in kept), trials=line.trials)
 
 
 def _in_words(cells: dict[str, Cell], against: str) -> Cell:
-    """'3.2 % better', '3.2 % lower' (untested), 'equivalent (-0.1 %)', 'undecided: collapsed', 'baseline'."""
+    """'3.2 % better', '3.2 % lower' (untested), 'equivalent -0.1 %', 'undecided: seeds failed', 'baseline'.
+
+    That a row is collapsed or not converged is said by the mark of its perplexity.
+    """
     change, verdict = cells[against].value, cells["verdict"].text if "verdict" in cells else NOTHING
     if change is None:
         return Cell(text="baseline" if _is_baseline(cells, against) else NOTHING)
-    if verdict in ("better", "worse"):
-        return Cell(text=f"{abs(change):.1f} % {verdict}")
-    if verdict in ("equivalent", "undecided", "undecided: coarse tuning"):
-        return Cell(text=f"{verdict} ({change:+.1f} %)")
+    word = verdict.partition(",")[0]
+    if word in ("better", "worse"):
+        return Cell(text=f"{abs(change):.1f} % {word}")
     if verdict == FEW:
         return Cell(text=f"{abs(change):.1f} % {UNTESTED[change > 0]}")
-    return Cell(text=verdict)
+    return Cell(text=f"{word} {change:+.1f} %")

@@ -10,10 +10,10 @@ from harness.plan.loaded_suite import Suite
 from harness.plan.suite_file import Shape
 from harness.report import outputs
 from harness.report.evidence.findings import Findings
-from harness.report.table import formats
+from harness.report.table import chosen_columns, formats
 from harness.report.table.content import Table
 from harness.report.table.layouts import lay_out
-from harness.report.table.notes import notes_of
+from harness.report.table.notes import conditions, notes_of
 
 Form = Literal["md", "csv", "latex"]
 FORMS = {
@@ -21,6 +21,7 @@ FORMS = {
     "csv": (".csv", formats.csv),
     "latex": (".tex", formats.latex),
 }
+WIDE = ("csv",)  # forms that always have all columns
 MAX_LABEL = 100
 
 
@@ -37,6 +38,9 @@ def build(findings: Findings, shape: Shape | None = None) -> Table:
         columns=tuple(laid.columns),
         lines=tuple(laid.lines),
         notes=tuple(notes_of(findings, laid.notes)),
+        caption=suite.table.caption,
+        suite=suite.name,
+        conditions=conditions(findings),
     )
 
 
@@ -70,13 +74,14 @@ def write(
     suite: Suite, table: Table, results: Path, shape: Shape | None = None, *, overwrite: bool = False
 ) -> list[Path]:
     """Write a table in every form below results/tables; returns the paths, markdown first. Unchanged files are kept.
+    CSV has all columns, the others those of the default form.
 
     Args:
         shape: that of the table; None: that of the suite.
         overwrite: also replace a table that was made of more finished trials.
     Raises: FewerTrialsError, StorageError.
     """
-    contents = [form(table).encode() for _, form in FORMS.values()]
+    contents = [form(chosen_columns.select(table, wide=name in WIDE)).encode() for name, (_, form) in FORMS.items()]
     files = dict(zip(places(suite, results, shape), contents, strict=True))
     outputs.write(files, overwrite=overwrite)
     return list(files)

@@ -19,7 +19,9 @@ def _column(key: str, findings: Findings) -> Quantity:
     cells = tuple(_cell(line.tuned[key]) if key in line.tuned else EMPTY for line in findings.lines)
     numeric = all(cell is EMPTY or cell.value is not None for cell in cells)
     return Quantity(
-        column=Column(name=f"{key.removeprefix('train.')} (tuned)", numeric=numeric), cells=cells, kind="quality"
+        column=Column(name=f"{key.removeprefix('train.')} (tuned)", numeric=numeric, key="tuned"),
+        cells=cells,
+        kind="quality",
     )
 
 

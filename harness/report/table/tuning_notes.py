@@ -13,6 +13,7 @@ from harness.printable import counted
 from harness.report.evidence import tuned, tuning_gaps, versions
 from harness.report.evidence.findings import Findings
 from harness.report.evidence.gather import Evidence
+from harness.report.table.content import Note
 from harness.report.table.time_notes import row_name
 
 NOT_TUNED = "Settings not tuned per head: they may suit one head better than another."
@@ -27,7 +28,7 @@ def notes(findings: Findings) -> list[str]:
     if tuning is None:
         trained = any(not trial.is_ngram for trial in suite.trials)
         compares = suite.table.baseline is not None or findings.ranks
-        return [NOT_TUNED] if compares and trained else []
+        return [Note(NOT_TUNED, level="reading")] if compares and trained else []
     names = _names(findings)
     named = list(zip(names, tuning.rows, tuning.choices, strict=True))
     found = findings.evidence.tuning
@@ -36,7 +37,7 @@ def notes(findings: Findings) -> list[str]:
     return [
         _budget(tuning, exceptions=bool(unequal)),
         *unequal,
-        *([] if tuning_gaps.RATE in tuning.spec.space else [RATE_NOT_TUNED]),
+        *([] if tuning_gaps.RATE in tuning.spec.space else [Note(RATE_NOT_TUNED, level="reading")]),
         *_edges(tuning, named),
         *_gaps(suite, findings.evidence, names),
         *_not_ok(named, findings.evidence),
@@ -80,7 +81,8 @@ def _budget(tuning: Tuning, *, exceptions: bool) -> str:
 
 def _unequal(suite: Suite, evidence: Evidence, names: list[str]) -> list[str]:
     found = "; ".join(tuned.named(suite, evidence.tuning_doubts, names))
-    return [f"Not tuned like the other rows, so without verdict, star and rank: {found}."] if found else []
+    text = f"Not tuned like the other rows, so without verdict, star and rank: {found}."
+    return [Note(text, level="warning")] if found else []
 
 
 def _values(axis: Axis) -> str:
@@ -99,9 +101,8 @@ def _edges(tuning: Tuning, rows: list[Named]) -> list[str]:
         for text in [", ".join(_edge(tuning, row, choice))]
         if text
     ]
-    return (
-        [f"Chosen at the end of what was tried, so a wider range may be better: {'; '.join(found)}."] if found else []
-    )
+    text = f"Chosen at the end of what was tried, so a wider range may be better: {'; '.join(found)}."
+    return [Note(text, level="reading")] if found else []
 
 
 def _edge(tuning: Tuning, row: TunedRow, choice: Choice) -> Iterator[str]:
@@ -158,10 +159,6 @@ def _statuses(row: TunedRow, choice: Choice | None, evidence: Evidence) -> Itera
 def _without_point(rows: list[Named]) -> list[str]:
     waiting = [name for name, _, choice in rows if choice is None]
     failed = [name for name, _, choice in rows if choice is not None and choice.trial is None]
-    return [
-        *(
-            [f"Not in the table, because not all of their tuning trials are finished: {'; '.join(waiting)}."]
-            * bool(waiting)
-        ),
-        *([f"Not in the table, because all of their tuning trials failed: {'; '.join(failed)}."] * bool(failed)),
-    ]
+    why = {"not all of their tuning trials are finished": waiting, "all of their tuning trials failed": failed}
+    texts = [f"Not in the table, because {reason}: {'; '.join(names)}." for reason, names in why.items() if names]
+    return [Note(text, level="warning") for text in texts]
