@@ -57,7 +57,7 @@ def _of_group(compared: Sequence[Compared], findings: Findings) -> list[str]:
     if better := words.get("better", []):
         beat = "beats" if len(better) == 1 else "beat"
         parts = [f"{_who(better)} {beat} {baseline} by {_range(better)}{_limits(better)}", *_best_of(better, findings)]
-        found.append("; ".join([*parts, *_cheapest_of(better, findings)]))
+        found.append("; ".join([*parts, *_costs_of(better, findings)]))
     if worse := words.get("worse", []):
         found.append(f"{_who(worse)} {_be(len(worse))} worse than {baseline} by {_range(worse)}{_limits(worse)}")
     if equal := words.get("equivalent", []):
@@ -132,16 +132,20 @@ def _left_out(compared: Sequence[Compared], lines: Sequence[Row]) -> list[str]:
     return [f"{_number(number)} {'head' if number == 1 else 'heads'} {_be(number)} not compared."] if number else []
 
 
-def _cheapest_of(better: Sequence[Compared], findings: Findings) -> list[str]:
-    """The cost of a row, or of the cheapest of several, as a ratio to that of the baseline, by times of one pass."""
+def _costs_of(better: Sequence[Compared], findings: Findings) -> list[str]:
+    """What a batch of a row costs as a ratio to that of the baseline, or of the cheapest and the dearest of several."""
     timings = findings.evidence.timings
     reference = time_of(better[0].baseline, "train_ms_per_batch", timings)
     times = [(ratio(time_of(each.row, "train_ms_per_batch", timings), reference), each.row) for each in better]
     if any(time is None for time, _ in times):
         return []
-    time, row = min(times, key=lambda one: one[0])
-    cost = f"{time:.1f} times the baseline's time a batch"
-    return [f"it takes {cost}"] if len(better) == 1 else [f"{row.head} is the cheapest of them, with {cost}"]
+    (low, cheapest), (high, dearest) = (choose(times, key=lambda one: one[0]) for choose in (min, max))
+    if len(better) == 1:
+        return [f"it takes {low:.1f} times the baseline's time a batch"]
+    if f"{low:.1f}" == f"{high:.1f}":
+        return [f"they take {low:.1f} times the baseline's time a batch"]
+    cost = f"{cheapest.head} is the cheapest of them with {low:.1f} times the baseline's time a batch"
+    return [f"{cost}, {dearest.head} the dearest with {high:.1f} times"]
 
 
 def _why(open_: Sequence[Compared], few: Sequence[Compared]) -> str:

@@ -8,6 +8,7 @@ from handmade import findings
 from harness.records.sidecars import Timing
 from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
 from harness.report.table import suite_table
+from harness.report.table.chosen_columns import select
 
 GOLDEN = Path(__file__).parent / "golden"
 SUITE = """\
@@ -119,8 +120,9 @@ def test_golden_table_of_a_shape_in_every_form(shape, suite_of, record_of):
     timings = {r.id: timing(r) for r in made if r.spec.seed == 1 and r.spec.head.name != "mfs"}
     numbers = printed("markov", branching=2) if shape == "heads" else printed("ptb")
     table = suite_table.build(findings(suite, made, numbers, timings=timings))
-    for ending, form in suite_table.FORMS.values():
+    forms = {ending: (form, name in suite_table.WIDE) for name, (ending, form) in suite_table.FORMS.items()}
+    for ending, (form, wide) in {**forms, ".wide.md": (suite_table.FORMS["md"][1], True)}.items():
         golden = (GOLDEN / f"{shape}{ending}").read_text(encoding="utf-8")
         for number, record in enumerate(made):
             golden = golden.replace(f"TRIAL_{number:02}", record.id)
-        assert form(table) == golden
+        assert form(select(table, wide=wide)) == golden
