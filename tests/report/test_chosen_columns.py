@@ -1,4 +1,4 @@
-"""Some columns of a table, and the compact table for one column of a paper."""
+"""Some columns of a table, its default form, and the compact one for a column of a paper."""
 
 from dataclasses import replace
 
@@ -8,7 +8,17 @@ from harness.errors import RecordError
 from harness.report.table import chosen_columns, formats
 from harness.report.table.content import Cell, Column, Line, Note, Table
 
-COLUMNS = ("head", "K", "params", "test ppl", "test ppl, last epoch", "vs softmax", "train ms/batch", "n")
+COLUMNS = {  # name -> key
+    "head": "label",
+    "K": "",
+    "params": "params",
+    "test ppl": "test_ppl",
+    "test ppl, last epoch": "",
+    "vs softmax": "change",
+    "train ms/batch": "time",
+    "n": "n",
+}
+LINK = "What columns, marks and tests mean: harness docs tables, harness docs statistics."
 
 
 def table():
@@ -22,7 +32,7 @@ def table():
         Cell(text="26.3 ± 0.4 ‡", value=26.31, spread=0.4, mark="‡"),
         Cell(text="8/8"),
     )
-    columns = tuple(Column(name=name, numeric=name not in ("head", "n")) for name in COLUMNS)
+    columns = tuple(Column(name=name, key=key, numeric=name not in ("head", "n")) for name, key in COLUMNS.items())
     return Table(title="small", columns=columns, lines=(Line(cells=cells, trials=("a",)),), notes=("a note",))
 
 
@@ -43,12 +53,51 @@ def test_a_column_that_is_named_twice_or_names_the_row_is_shown_once():
     assert [cell.text for cell in made.lines[0].cells] == ["mos", "4,978,401"]
 
 
-def test_no_names_are_all_columns():
-    assert chosen_columns.select(table()) == table()
+def test_the_wide_form_has_all_columns_and_notes():
+    assert chosen_columns.select(table(), wide=True) == table()
+
+
+def test_the_default_form_has_few_columns_and_says_where_the_others_are():
+    made = chosen_columns.select(replace(table(), suite="small"))
+    assert list(shown(made)) == ["head", "params", "test ppl", "vs softmax", "train ms/batch", "n"]
+    assert made.notes[-1] == f"2 more columns and 1 more note: harness table small --wide. {LINK}"
+
+
+def test_the_default_form_has_eight_kinds_of_columns_and_leaves_out_the_least_important_ones():
+    keys = [*(each for each in chosen_columns.ORDER if each != "label"), "", "params", "tuned"]
+    columns = (Column(name="head", key="label"), Column(name="backbone", key="label"))
+    columns += tuple(Column(name=f"{key} {place}", key=key) for place, key in enumerate(keys))
+    line = Line(cells=tuple(Cell(text="1") for _ in columns))
+    made = chosen_columns.select(Table(title="", columns=columns, lines=(line,)))
+    found = list(dict.fromkeys(column.key for column in made.columns))
+    assert found == ["label", "test_ppl", "change", "verdict", "n", "printed", "reproduced"]
+    assert [column.name for column in made.columns][:2] == ["head", "backbone"]
+
+
+def test_the_default_form_has_five_notes_those_that_warn_first():
+    levels = ("detail", "reading", "reading", "warning", "reading", "warning")
+    notes = tuple(Note(f"{level} {place}", level=level) for place, level in enumerate(levels))
+    made = chosen_columns.select(replace(table(), notes=notes, conditions="one seed", suite="small"))
+    assert made.notes[:3] == ("one seed", "warning 3", "warning 5")
+    assert made.notes[3].startswith("‡ timed while other work ran")
+    assert made.notes[4].startswith("2 more columns and 4 more notes: ")
+    assert len(made.notes) == 5
+
+
+def test_marks_are_explained_where_they_are():
+    assert chosen_columns.legend(replace(table(), lines=())) == []
+    (line,) = chosen_columns.legend(table())
+    assert [part.split()[0] for part in line.split("; ")] == ["‡", "p"]
+
+
+def test_a_line_of_the_wide_form_is_not_in_the_default_one():
+    lines = (table().lines[0], replace(table().lines[0], is_main=False))
+    assert len(chosen_columns.select(replace(table(), lines=lines)).lines) == 1
+    assert len(chosen_columns.select(replace(table(), lines=lines), wide=True).lines) == 2
 
 
 def test_of_several_corpora_a_name_is_of_all_and_with_its_corpus_of_one():
-    columns = (Column(name="head"), *(Column(name="test ppl", group=group) for group in ("ptb", "wt2")))
+    columns = (Column(name="head", key="label"), *(Column(name="test ppl", group=group) for group in ("ptb", "wt2")))
     made = Table(title="", columns=columns, lines=(Line(cells=(Cell(text="mos"), Cell(text="1"), Cell(text="2"))),))
     assert [column.header for column in chosen_columns.select(made, ["test ppl"]).columns[1:]] == [
         "ptb test ppl",
@@ -63,8 +112,7 @@ def test_a_note_goes_with_the_columns_that_it_is_about():
     assert chosen_columns.select(whole, ["test ppl"]).notes == ("of all",)
     assert chosen_columns.select(whole, ["train ms/batch"]).notes == ("of all", "of times")
     assert chosen_columns.select(whole, ["vs"]).notes == ("of all", "of comparisons")
-    assert chosen_columns.select(whole, compact=True).notes == notes
-    assert chosen_columns.select(whole).notes == notes
+    assert chosen_columns.select(whole, wide=True).notes == notes
 
 
 @pytest.mark.parametrize(
@@ -82,94 +130,40 @@ def test_an_unknown_column_lists_the_known_ones():
         chosen_columns.select(table(), ["tst ppl"])
 
 
-def test_a_compact_table_has_few_columns_short_cells_and_no_empty_column():
+def test_a_compact_table_has_short_cells_and_no_empty_column():
     made = chosen_columns.select(table(), compact=True)
     assert shown(made) == {
         "head": "mos",
         "params": "4.98M",  # 4,978,401 / 10^6
         "test ppl": "88.58 ± 0.31",
         "vs softmax": "-1.3 % ***",
-        "ms/batch": "26 ‡",
+        "train ms/batch": "26 ‡",
+        "n": "8/8",
     }
     assert "K" not in shown(chosen_columns.select(table(), ["K", "params"], compact=True))
 
 
 @pytest.mark.parametrize(
-    ("states", "shown"),
+    ("key", "cell", "short"),
     [
-        (("8/8", "6/6"), None),
-        (("8/8", "7/8: 1 not run"), ["8/8", "7/8"]),
-        (("8/8", "0/8: 2 diverged, 6 not run"), ["8/8", "0/8"]),
-        (("5/5", "5/5"), ["5/5", "5/5"]),  # too few for a verdict
-        (("8/8", "8/8 °"), ["8/8", "8/8 °"]),
-        (("8/8", "7/8: 1 oom °"), ["8/8", "7/8 °"]),
+        ("n", Cell(text="7/8: 1 not run"), "7/8"),
+        ("n", Cell(text="7/8: 1 oom °", mark="°"), "7/8 °"),
+        ("time", Cell(text="63.2 ± 1.5 (4.6x)", value=63.2, ratio=4.6), "63 (4.6x)"),
+        ("time", Cell(text="63.2 ‡", value=63.2, mark="‡"), "63 ‡"),
+        ("change", Cell(text="-"), "-"),
     ],
 )
-def test_a_compact_table_has_the_numbers_of_seeds_where_a_row_has_fewer_than_planned_or_too_few(states, shown):
-    marks = ["°" if "°" in state else "" for state in states]
-    cells = [Cell(text=state, mark=mark) for state, mark in zip(states, marks, strict=True)]
-    whole = Table(
-        title="",
-        columns=(Column(name="head"), Column(name="n")),
-        lines=tuple(Line(cells=(Cell(text="mos"), cell)) for cell in cells),
-    )
-    made = chosen_columns.select(whole, compact=True)
-    assert [column.name for column in made.columns] == (["head"] if shown is None else ["head", "n"])
-    assert [line.cells[-1].text for line in made.lines] == (["mos", "mos"] if shown is None else shown)
+def test_cells_of_a_compact_table_are_short(key, cell, short):
+    lines = tuple(Line(cells=(each,)) for each in (cell, Cell(text="1")))
+    made = Table(title="", columns=(Column(name="x", key=key),), lines=lines)
+    assert chosen_columns.select(made, compact=True).lines[0].cells[0].text == short
 
 
-def compared(*rows):
-    """A table of rows: head, change, stars, verdict."""
-    names = ("head", "vs softmax", "verdict")
-    lines = []
-    for head, change, stars, verdict in rows:
-        text = f"{change:+.1f} % [-9.0, 9.0] {stars}".strip()
-        against = Cell(text=text, value=change, interval=(-9.0, 9.0), mark=stars)
-        lines.append(Line(cells=(Cell(text=f"{head} ¶", mark="¶"), against, Cell(text=verdict))))
-    return Table(title="", columns=tuple(Column(name=name) for name in names), lines=tuple(lines), notes=("a note",))
-
-
-def test_a_compact_table_has_no_column_of_verdicts_and_keeps_them_as_marks_and_notes():
-    whole = compared(
-        ("mos", -3.0, "***", "better"),
-        ("moc", -0.2, "*", "equivalent"),
-        ("gss", 2.4, "", "undecided: coarse tuning"),
-        ("doc", 1.0, "", "undecided"),
-        ("mfs", 2.5, "", "undecided: coarse tuning"),
-        ("plif", -9.0, "", "too few seeds"),
-    )
-    made = chosen_columns.select(whole, compact=True)
-    assert [column.name for column in made.columns] == ["head", "vs softmax"]
-    changes = ["-3.0 % ***", "-0.2 % * =", "+2.4 % ?", "+1.0 % ?", "+2.5 % ?", "-9.0 % ?"]
-    assert [line.cells[1].text for line in made.lines] == changes
-    assert made.notes[1:] == (
-        "? undecided: coarse tuning: gss; mfs.",
-        "? undecided: doc.",
-        "? too few seeds: plif.",
-        "a note",
-    )
-    assert made.notes[0].startswith("= equivalent: ")
-    assert chosen_columns.select(whole, ["vs"]).lines[2].cells[1].text == "+2.4 % [-9.0, 9.0]"  # not compact
-    assert chosen_columns.select(compared(("mos", -3.0, "***", "better")), compact=True).notes == ("a note",)
-
-
-def test_verdicts_are_marks_of_the_comparison_on_their_own_corpus():
-    columns = (
-        Column(name="head"),
-        *(Column(name=name, group=group) for group in ("ptb", "wt2") for name in ("vs softmax", "verdict")),
-    )
-    change = Cell(text="+1.0 %", value=1.0)
-    line = Line(cells=(Cell(text="mos"), change, Cell(text="worse"), change, Cell(text="undecided")))
-    made = chosen_columns.select(Table(title="", columns=columns, lines=(line,)), compact=True)
-    assert [cell.text for cell in made.lines[0].cells] == ["mos", "+1.0 %", "+1.0 % ?"]
-    assert made.notes == ("? undecided: mos, wt2.",)
-
-
-def test_compact_latex_is_as_wide_as_a_column_and_its_notes_are_comments():
+def test_compact_latex_is_as_wide_as_a_column_and_notes_are_comments():
     text = formats.latex(chosen_columns.select(table(), compact=True), compact=True)
     assert r"max width=\columnwidth" in text
-    assert "\n% a note\n" in text
-    assert "itemize" not in text
-    whole = formats.latex(table())
+    assert f"{LINK}\n\\end{{table}}" in text
+    whole = formats.latex(replace(table(), suite="small", caption="A caption"))
     assert r"max width=\textwidth" in whole
-    assert r"\item{} a note" in whole
+    assert "\n% a note\n" in whole
+    assert "\\caption{A caption}\n\\label{tab:small}" in whole

@@ -162,7 +162,7 @@ def test_the_head_that_the_plan_prints_so_comes_before_others_of_its_name(suite_
         SUITE.replace("[softmax, {softmax: {projection: true}},", "[{softmax: {projection: true}}, softmax,")
     )
     lines = rows(suite, {trial.id: record_of(trial, test_ppl=90.0 + trial.seed) for trial in suite.trials})
-    assert [row.head for row in lines[:2]] == ["softmax(projection=True)", "softmax"]
+    assert [row.head for row in lines[:2]] == ["affine softmax", "softmax"]
     assert suite.table.baseline == "softmax"
     found = compare(lines, evidence, baseline=suite.table.baseline)
     assert {index: each.baseline.head for index, each in found.items()} == dict.fromkeys((0, 2, 3), "softmax")
@@ -250,19 +250,25 @@ def test_seeds_with_the_same_result_are_no_repetition(table_of, evidence, same):
     assert (found.verdict, found.stars) == ("undecided: equal seeds", "")
 
 
-def test_rows_that_are_not_converged_have_neither_verdict_nor_star(table_of, evidence, with_curve):
+def test_a_verdict_on_rows_that_are_not_converged_says_so_and_has_no_star(table_of, evidence, with_curve):
     base, better = table_of(2, 6)(BASE, differing(-0.05, 0.001))
     falling = [200.0, 100.0]
-    for lines in ([with_curve(base, falling), better], [base, with_curve(better, falling, trials=4)]):
+    first, second = with_curve(base, falling), with_curve(better, falling, trials=4)
+    cases = {
+        "better, baseline not converged": [first, better],
+        "better, not converged": [base, second],
+        "better, both not converged": [first, second],
+    }
+    for verdict, lines in cases.items():
         (found,) = compare(lines, evidence).values()
-        assert (found.verdict, found.stars) == ("undecided: not converged", "")
+        assert (found.verdict, found.judged.word, found.stars) == (verdict, "better", "")
     (found,) = compare([base, with_curve(better, falling, trials=3)], evidence).values()
     assert (found.verdict, found.stars) == ("better", "***")
 
 
-def test_a_collapsed_row_has_neither_verdict_nor_star(table_of, evidence):
+def test_a_verdict_on_a_collapsed_row_says_so_and_has_no_star(table_of, evidence):
     (found,) = compare(table_of(2, 6)(BASE, BASE * 15), evidence).values()
-    assert (found.verdict, found.stars) == ("undecided: collapsed", "")
+    assert (found.verdict, found.stars) == ("worse, collapsed", "")
 
 
 def test_a_row_with_a_compatibility_switch_is_not_compared(suite_of, record_of, evidence):

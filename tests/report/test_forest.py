@@ -10,12 +10,13 @@ from harness.errors import RecordError
 from harness.report.evidence.comparisons import compare
 from harness.report.evidence.findings import find
 from harness.report.evidence.statistics import MeanDifference
+from harness.report.evidence.verdicts import Verdict
 from harness.report.figures import forest, plots
 from harness.report.figures.style import COLOURS, INK, settings
 from harness.report.study import Study
 
 SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5]}"))
-PPL = {"softmax": (100.0, 104.0), "mos(num_mixtures=2)": (80.0, 84.0), "mos(num_mixtures=5)": (90.0, 94.0)}
+PPL = {"softmax": (100.0, 104.0), "MoS 2": (80.0, 84.0), "MoS 5": (90.0, 94.0)}
 
 
 @pytest.fixture
@@ -40,8 +41,9 @@ def drawn(evidence, compared=None, width=forest.WIDE):
 def compared(baseline, mean, verdict, width=0.01):
     """A comparison of this outcome, in nats."""
     found = MeanDifference(n=6, mean=mean, sd=0.01, df=5, low=mean - width, high=mean + width, p_t=0.5)
+    judged = Verdict(*verdict.split(", "))
     return SimpleNamespace(
-        difference=found, interval=None, test="welch", seeds=(), verdict=verdict, row=baseline, baseline=baseline
+        difference=found, interval=None, test="welch", seeds=(), judged=judged, row=baseline, baseline=baseline
     )
 
 
@@ -73,8 +75,8 @@ def test_means_seeds_and_texts_are_those_of_the_records(evidence):
     assert texts(on) == {
         -1: ["", "test ppl", "ms/batch"],
         0: ["baseline", "102.00", "10.0"],
-        1: ["too few seeds", "82.00", "11.0"],
-        2: ["too few seeds", "92.00", "12.0"],
+        1: ["too few seeds", "82.00", "11.0 (1.1x)"],
+        2: ["too few seeds", "92.00", "12.0 (1.2x)"],
     }
     assert "95 % interval; dots: seeds" in caption
 
@@ -85,7 +87,8 @@ def test_means_seeds_and_texts_are_those_of_the_records(evidence):
         ("better", ("o", COLOURS[0])),
         ("worse", ("s", COLOURS[1])),
         ("equivalent", ("D", COLOURS[2])),
-        ("undecided: not converged", ("o", INK)),
+        ("better, not converged", ("o", COLOURS[0])),
+        ("undecided, not converged", ("o", INK)),
     ],
 )
 def test_a_verdict_has_a_colour_and_a_marker_and_its_whole_word_where_there_is_room(verdict, look, evidence):
@@ -94,7 +97,7 @@ def test_a_verdict_has_a_colour_and_a_marker_and_its_whole_word_where_there_is_r
     assert marks(on)[0][:2] == look
     assert texts(on)[1][0] == verdict
     on, _ = drawn(evidence, found, width=3.3)
-    assert texts(on)[1][0] == verdict.partition(":")[0]
+    assert texts(on)[1][0] == verdict.partition(",")[0]
 
 
 def test_the_interval_and_the_band_of_the_margin_are_drawn_in_percent(evidence):

@@ -59,7 +59,7 @@ def test_mixtures_has_a_line_for_each_corpus_backbone_and_head(suite, record_of)
 
 def test_heads_has_a_line_for_each_backbone_and_head_and_columns_for_each_corpus(suite, record_of):
     table = laid_out(suite, "heads", by_place(suite, record_of, "test_ppl"))
-    one, two = "markov(branching=2) test ppl", "markov(branching=3) test ppl"
+    one, two = "markov, branching 2 test ppl", "markov, branching 3 test ppl"
     assert [(row[one].split()[0], row[two].split()[0]) for row in texts(table)] == [
         ("111.00", "211.00"),
         ("112.00", "212.00"),
@@ -71,41 +71,39 @@ def test_heads_has_a_line_for_each_backbone_and_head_and_columns_for_each_corpus
 
 def test_heads_tells_size_and_time_once_of_the_first_corpus_where_the_size_is_one(suite, record_of):
     table = laid_out(suite, "heads", by_place(suite, record_of, "train_ms_per_batch"))
-    assert [row["train ms/batch"] for row in texts(table)] == ["111.0", "112.0", "121.0", "122.0"]
-    assert "Times and memory are of markov(branching=2)." in table.notes
+    assert [row["train ms/batch"] for row in texts(table)] == ["111.0", "112.0 (1.0x)", "121.0", "122.0 (1.0x)"]
+    assert "Times and memory are of markov, branching 2." in table.notes
 
 
 def test_heads_tells_size_and_time_of_each_corpus_where_sizes_differ(suite_of, record_of):
     suite = suite_of(SUITE.replace("VOCABS", "[10, 12]").replace("[2, 3]", "3").replace("[1, 2]}", "1}"))
     table = laid_out(suite, "heads")
-    assert headers(table)[:3] == ["head", "#S", "markov(vocab_size=10) params"]
+    assert headers(table)[:3] == ["head", "#S", "markov, vocab_size 10 params"]
     # d = 8: embedding 8 V, LSTM 576, softmax 8 V + V
-    assert [texts(table)[0][f"markov(vocab_size={V}) params"] for V in (10, 12)] == ["746", "780"]
-    assert "markov(vocab_size=12) train ms/batch" in headers(table)
+    assert [texts(table)[0][f"markov, vocab_size {V} params"] for V in (10, 12)] == ["746", "780"]
+    assert "markov, vocab_size 12 train ms/batch" in headers(table)
     assert not [note for note in table.notes if note.startswith("Times and memory")]
 
 
 def test_corpora_has_a_line_for_each_quantity_of_a_corpus_and_backbone_and_a_column_for_each_head(suite, record_of):
     table = laid_out(suite, "corpora", by_place(suite, record_of, "test_ppl"))
-    assert headers(table) == [
-        *("corpus", "backbone", "quantity", "softmax", "mos(num_mixtures=2)", "mos(num_mixtures=2) reduction")
-    ]
+    assert headers(table) == [*("corpus", "backbone", "quantity", "softmax", "MoS 2", "MoS 2 reduction")]
     found = [row for row in texts(table) if row["quantity"] == "test ppl"]
-    assert [(row["softmax"].split()[0], row["mos(num_mixtures=2)"].split()[0]) for row in found] == [
+    assert [(row["softmax"].split()[0], row["MoS 2"].split()[0]) for row in found] == [
         ("111.00", "112.00"),
         ("121.00", "122.00"),
         ("211.00", "212.00"),
         ("221.00", "222.00"),
     ]
     # (111 - 112) / 111, (121 - 122) / 121, ...
-    assert [row["mos(num_mixtures=2) reduction"] for row in found] == ["-0.9 %", "-0.8 %", "-0.5 %", "-0.5 %"]
+    assert [row["MoS 2 reduction"] for row in found] == ["-0.9 %", "-0.8 %", "-0.5 %", "-0.5 %"]
 
 
 def test_corpora_without_a_baseline_has_no_reduction(suite_of):
     table = laid_out(
         suite_of(SUITE.replace("VOCABS", "12").replace("baseline: softmax, ", "baseline: null, ")), "corpora"
     )
-    assert headers(table)[2:] == ["quantity", "softmax", "mos(num_mixtures=2)"]
+    assert headers(table)[2:] == ["quantity", "softmax", "MoS 2"]
     assert not [note for note in table.notes if note.startswith("Reduction")]
 
 
@@ -142,7 +140,7 @@ def test_a_long_label_of_a_corpus_is_told_once_and_named_by_a_number(suite_of, s
         {column.group for column in table.columns} if shape == "heads" else {line.cells[0].text for line in table.lines}
     )
     assert named - {""} == {"markov 1", "markov 2", "markov 3", "markov 4"}
-    assert "markov 2: markov(vocab_size=12, num_tokens=800)." in table.notes
+    assert "markov 2: markov, vocab_size 12, num_tokens 800." in table.notes
 
 
 # counts
@@ -170,5 +168,5 @@ def test_counts_of_a_head_are_read_off_its_parameters(suite_of, head, expected):
 def test_a_matched_head_has_the_counts_of_its_constructor_too(suite_of):
     text = SUITE.replace("VOCABS", "5000").replace("d_model: 8, num_layers: [1, 2]", "d_model: 250, num_layers: 2")
     suite = suite_of(text.replace(HEADS, "[softmax, mfs]") + "match: {params: softmax, vary: d_model}\n")
-    (mfs, *_) = [row for row in rows(suite, {}) if row.head == "mfs"]
+    (mfs, *_) = [row for row in rows(suite, {}) if row.head == "MFS 3"]
     assert head_counts(mfs, suite) == HeadCounts(3, 6, 4)

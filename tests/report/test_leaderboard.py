@@ -84,7 +84,7 @@ def test_a_row_has_mean_and_spread_over_seeds_and_rows_go_by_perplexity(finish, 
     (group,) = found()
     best, other = lines(group)
     # sd of 9 and 9.5: 0.25 * sqrt(2) = 0.354; of 10 and 12: sqrt(2) = 1.414
-    assert (best["head"], best["test ppl"], best["seeds"]) == ("mos(num_mixtures=2)", "9.25 ± 0.35", "2")
+    assert (best["head"], best["test ppl"], best["seeds"]) == ("MoS 2", "9.25 ± 0.35", "2")
     assert (other["head"], other["test ppl"], other["seeds"]) == ("softmax", "11.00 ± 1.41", "2")
     assert (best["params"], best["head params"], best["peak MiB"], best["context"]) == (
         "780",
@@ -140,10 +140,10 @@ def test_rows_that_cannot_be_judged_have_no_rank_and_follow_the_others(finish, f
     few = [3 + each for each in noise[:5]]
     finish(seeds, heads, ppls=[*of_heads[0], *of_heads[1], *lost, None, *few, 0], curve=tuple(points))
     assert [(line["head"], line["rank"]) for line in lines(found()[0])] == [
-        ("mos(num_mixtures=2)", "1"),
+        ("MoS 2", "1"),
         ("softmax", "2"),
-        ("mos(num_mixtures=4)", "-"),  # five seeds
-        ("mos(num_mixtures=3)", "-"),  # one of six diverged
+        ("MoS 4", "-"),  # five seeds
+        ("MoS 3", "-"),  # one of six diverged
     ]
 
 
@@ -180,7 +180,7 @@ def test_rows_are_in_the_order_of_validation_never_of_test(finish, found):
     (group,) = found()
     assert [(line["head"], line["valid ppl"]) for line in lines(group)] == [
         ("softmax", "9.00 ± 0.00"),
-        ("mos(num_mixtures=2)", "9.50 ± 0.00"),
+        ("MoS 2", "9.50 ± 0.00"),
     ]
 
 
@@ -191,11 +191,11 @@ def test_a_collapsed_row_is_last_and_rows_are_marked_as_in_tables(finish, found)
     finish(ppls=[0, 0, 18.0, 18.0], more={"valid_ppl": 9.5, "unigram_test_ppl": 20.0}, curve=tuple(points))
     (group,) = found()
     assert [(line["head"], line["test ppl"]) for line in lines(group)] == [
-        ("mos(num_mixtures=2)", "18.00 ± 0.00 ↓"),
+        ("MoS 2", "18.00 ± 0.00 ↓"),
         ("softmax", "19.10 ± 0.00 ∅"),
     ]
     notes = board.table(group).notes
-    assert any(note.endswith("Trials: mos(num_mixtures=2) 2 of 2.") for note in notes)
+    assert any(note.endswith("Trials: MoS 2 2 of 2.") for note in notes)
     assert any(note.startswith("∅ collapsed") and note.endswith(": softmax.") for note in notes)
     rows = board.as_json((group,))[0]["rows"]
     assert [(row["collapsed"], row["not_converged"]) for row in rows] == [(False, [1, 2]), (True, [])]
@@ -215,7 +215,7 @@ def test_a_row_with_an_invalid_trial_is_left_out_and_named(finish, found):
     assert [line["head"] for line in lines(group)] == ["softmax"]
     (left_out,) = [note for note in board.table(group).notes if note.startswith("Left out")]
     assert left_out.startswith("Left out: 1 row with invalid trials")
-    assert left_out.endswith("mos(num_mixtures=2) on lstm.")
+    assert left_out.endswith("MoS 2 on lstm.")
     ((entry,),) = [each["invalid"] for each in board.as_json((group,))]
     assert entry["statuses"] == {"ok": 2, "invalid": 1}
     assert (entry["test_ppl"], entry["certified"]) == (None, False)
@@ -226,7 +226,7 @@ def test_rows_of_records_from_before_certificates_are_marked(finish, found):
     finish(ppls=[0, 0, 9.0, 9.5])
     (group,) = found()
     assert [(line["head"], line["seeds"]) for line in lines(group)] == [
-        ("mos(num_mixtures=2)", "2"),
+        ("MoS 2", "2"),
         ("softmax", "2 °"),
     ]
     assert [entry["certified"] for entry in board.as_json((group,))[0]["rows"]] == [True, False]
@@ -239,7 +239,7 @@ def test_failed_trials_are_counts_and_rows_without_a_number_come_last(finish, fo
     finish(ppls=[None, None, 50.0, None])
     (group,) = found()
     assert [(line["head"], line["test ppl"], line["seeds"]) for line in lines(group)] == [
-        ("mos(num_mixtures=2)", "50.00", "1; 1 diverged"),
+        ("MoS 2", "50.00", "1; 1 diverged"),
         ("softmax", "-", "0; 2 diverged"),
     ]
 
@@ -391,7 +391,7 @@ def test_times_of_an_exclusive_pass_win_and_shared_ones_are_marked(results, fini
     (group,) = found()
     assert {line["head"]: (line["train ms/batch"], line["device"]) for line in lines(group)} == {
         "softmax": ("3.5", "another processor"),
-        "mos(num_mixtures=2)": ("5.0 (shared)", "a processor"),
+        "MoS 2": ("5.0 (shared)", "a processor"),
     }
 
 

@@ -113,7 +113,7 @@ def test_seeds_still_needed_are_a_range_from_five_seeds_on(suite_of, record_of):
     # sd ln 1.01 sqrt(0.3) = 0.5477 of the effect; chi-square with 4 degrees of freedom 11.1433 and 0.48442: the sd is
     # 0.3282 to 1.5739 of the effect, as in G*Power's d = 3.047 and 0.6354: 4 seeds in the first case, and
     # ((1.960 + 0.842) 1.5739)^2 = 19.4, two more for t: 22 in the second
-    assert note(notes, "Seeds still needed").endswith("mos(num_mixtures=2) 0 to 17.")
+    assert note(notes, "Seeds still needed").endswith("MoS 2 0 to 17.")
 
 
 def test_a_worse_head_has_a_plus(suite_of, record_of):
@@ -223,13 +223,11 @@ def test_rows_that_are_not_converged_or_collapsed_are_marked_and_counted(suite_o
     lines, notes = built(suite, made)
     assert [line["test ppl"].mark for line in lines] == ["", "↓", "∅ ↓"]
     assert lines[1]["test ppl"].text == "90.00 ± 0.00 ↓"
-    assert [line["verdict"].text for line in lines] == ["-", "undecided: not converged", "undecided: collapsed"]
+    assert [line["verdict"].text for line in lines] == ["-", "better, not converged", "worse, collapsed"]
     assert {line["vs softmax"].mark for line in lines} == {""}
-    assert note(notes, "↓").endswith(
-        "the learning rate does not decay to the end. Trials: mos(num_mixtures=2) 4 of 6; mos(num_mixtures=3) 4 of 6."
-    )
+    assert note(notes, "↓").endswith("the learning rate does not decay to the end. Trials: MoS 2 4 of 6; MoS 3 4 of 6.")
     assert note(notes, "∅").startswith("∅ collapsed: test perplexity is 0.95 of a unigram model's or worse.")
-    assert note(notes, "∅").endswith(": mos(num_mixtures=3).")
+    assert note(notes, "∅").endswith(": MoS 3.")
 
 
 def test_a_table_without_a_baseline_names_the_test_of_its_ranks(suite_of, record_of):
@@ -245,7 +243,7 @@ def test_a_table_without_a_baseline_names_the_test_of_its_ranks(suite_of, record
 def test_collapsed_trials_of_a_row_that_is_not_are_named(suite_of, record_of):
     suite = suite_with(suite_of, 6)
     _, notes = built(suite, of_heads(suite, record_of, [100.0] * 6, [90.0] * 4 + [1046.0] * 2))
-    assert note(notes, "Collapsed").endswith(": mos(num_mixtures=2) seed 5, 6.")
+    assert note(notes, "Collapsed").endswith(": MoS 2 seed 5, 6.")
     assert not any(each.startswith("∅") for each in notes)
 
 
@@ -266,7 +264,7 @@ def test_decays_on_a_plateau_are_counted_by_row(suite_of, record_of):
         for n, each in enumerate(of_heads(suite, record_of, [9.0] * 2, [9.0] * 2))
     ]
     _, notes = built(suite, made)
-    expected = "Decays of the learning rate on a plateau, by trial: softmax 1 to 2; mos(num_mixtures=2) 1."
+    expected = "Decays of the learning rate on a plateau, by trial: softmax 1 to 2; MoS 2 1."
     assert note(notes, "Decays") == expected
 
 
@@ -298,16 +296,14 @@ def test_times_of_an_exclusive_pass_stand_before_those_of_trials_with_its_condit
         made[1].id: timing(made[1], 7.0, busy=0.125, taken="2026-01-02T04:59:00+00:00"),
     }
     lines, notes = built(suite, made, timings=timings)
-    assert [line["train ms/batch"].text for line in lines] == ["5.0 ± 0.5", "7.0 ± 0.5", "30.0 ‡"]
+    assert [line["train ms/batch"].text for line in lines] == ["5.0 ± 0.5", "7.0 ± 0.5 (1.4x)", "30.0 ‡"]
     assert [line["train ms/batch"].mark for line in lines] == ["", "", "‡"]
     assert note(notes, "ms/batch of softmax") == (
-        "ms/batch of softmax; mos(num_mixtures=2): median ± interquartile range, one model at a time after training, 5 "
+        "ms/batch of softmax; MoS 2: median ± interquartile range, one model at a time after training, 5 "
         "rounds, 38 to 40 training batches a model, on a processor, 2 threads, torch 2.13.0, harness at abc, "
         "2026-01-02T04:59:00+00:00; other work used 0.2 cores."
     )
-    assert note(notes, "ms/batch of mos(num_mixtures=3)").endswith(
-        ": of each trial while it trained, the mean over seeds."
-    )
+    assert note(notes, "ms/batch of MoS 3").endswith(": of each trial while it trained, the mean over seeds.")
     assert note(notes, "‡")
 
 
@@ -318,8 +314,8 @@ def test_times_of_two_passes_are_told_apart(suite_of, record_of):
     timings = {record.id: timing(record, 5.0, pass_id=name) for record, name in zip(made, passes, strict=True)}
     _, notes = built(suite, made, timings=timings)
     assert [each.partition(":")[0] for each in notes if each.startswith("ms/batch")] == [
-        "ms/batch of softmax; mos(num_mixtures=3)",
-        "ms/batch of mos(num_mixtures=2)",
+        "ms/batch of softmax; MoS 3",
+        "ms/batch of MoS 2",
     ]
 
 

@@ -66,8 +66,8 @@ def test_tables_the_frame_and_the_page_show_a_new_metric(new, suite, tmp_path):
     made = study.load(suite, tmp_path, warn=[].append)
     header, first, *_ = made.table("csv").splitlines()
     assert dict(zip(header.split(","), first.split(","), strict=True))["test accuracy"] == "0.25"
-    assert "| 0.2500 ± 0.0000 |" in made.table("md")
-    assert "test accuracy" in made.table("latex")
+    assert "| 0.2500 ± 0.0000 |" in made.table("md", wide=True)
+    assert "test accuracy" in made.table("latex", wide=True)
     assert set(made.frame()["test_accuracy"]) == {0.25}
     page, *_ = made.write_report()
     text = page.read_text(encoding="utf-8")
@@ -91,8 +91,8 @@ def test_diff_the_leaderboard_and_mlflow_show_a_new_metric(new, suite, tmp_path)
 def test_a_column_of_an_existing_metric_is_a_change_of_its_entry(name, text, suite, tmp_path, monkeypatch):
     finish(suite, tmp_path, train_minutes=1.5)
     label = METRICS[name].label
-    assert f" {label} |" not in study.load(suite, tmp_path, warn=[].append).table()
+    assert f" {label} |" not in study.load(suite, tmp_path, warn=[].append).table(wide=True)
     monkeypatch.setitem(METRICS, name, replace(METRICS[name], table="measured"))
-    table = study.load(suite, tmp_path, warn=[].append).table()
+    table = study.load(suite, tmp_path, warn=[].append).table(wide=True)
     assert f" {label} |" in table
     assert f" {text} ± " in table

@@ -66,7 +66,7 @@ def test_rows_that_share_fewer_seeds_with_the_baseline_than_a_mean_has_are_named
 
     assert said(*softmax, *two, *three) == ""
     assert said(*softmax[:2], *two[:2], *three[:2]) == ""
-    shared = " Seeds shared, where one of both rows has more: mos(num_mixtures=2) 1; mos(num_mixtures=3) 2."
+    shared = " Seeds shared, where one of both rows has more: MoS 2 1; MoS 3 2."
     assert said(*softmax[:2], *two[1:], *three) == shared  # 1, 2 against 2, 3 and against 1, 2, 3
     assert said(*softmax, *two[:1], *three[:2]) == shared  # 1, 2, 3 against 1 and against 1, 2
 
@@ -142,7 +142,7 @@ def test_trials_without_token_scores_are_named(tmp_path, harness):
     trials = bundles.planned(tmp_path)
     for number, spec in enumerate(trials):
         bundles.keep(tmp_path / "results", bundles.record_of(spec), timed=False, scored=number != 1)
-    done = harness("table", tmp_path / "suite.yaml", "--results", tmp_path / "results")
+    done = harness("table", tmp_path / "suite.yaml", "--wide", "--results", tmp_path / "results")
     why = "test_nll.npz is missing or does not fit the record."
     assert f"- No token scores: 1 of 4 ok trials ({trials[1].id}): {why}\n" in done.out
     assert harness("report", tmp_path / "suite.yaml", "--results", tmp_path / "results").code == 0
@@ -152,7 +152,10 @@ def test_trials_without_token_scores_are_named(tmp_path, harness):
     )
     assert page.count('<th scope="row">token scores</th>') == 1
     off = ("--set", "measure.token_nll=false")
-    assert "oken scores" not in harness("table", tmp_path / "suite.yaml", "--results", tmp_path / "results", *off).out
+    assert (
+        "oken scores"
+        not in harness("table", tmp_path / "suite.yaml", "--wide", "--results", tmp_path / "results", *off).out
+    )
 
 
 def test_a_record_that_its_token_scores_contradict_counts_as_one_without(tmp_path, harness):
@@ -162,7 +165,7 @@ def test_a_record_that_its_token_scores_contradict_counts_as_one_without(tmp_pat
     runs = tmp_path / "results" / "runs" / "small"
     record = store.load(runs, trials[1].id)
     store.save(record.model_copy(update={"metrics": {**record.metrics, "test_ppl": 1.5}}), runs)
-    done = harness("table", tmp_path / "suite.yaml", "--results", tmp_path / "results")
+    done = harness("table", tmp_path / "suite.yaml", "--wide", "--results", tmp_path / "results")
     assert "the scores do not add up to the record's test perplexity" in done.err
     assert f"- No token scores: 1 of 4 ok trials ({trials[1].id})" in done.out
 

@@ -74,29 +74,31 @@ BEAT = "Four heads beat softmax by 2.9 to 3.1 %; which of the heads is the best 
         pytest.param({"changes": (-3.0, -2.9, -3.1, -3.0)}, [f"{BEAT}."], id="ties"),
         pytest.param(
             {"changes": (-3.0, -2.9, -3.1, -3.0), "costs": (10.0, 14.0, 20.0, 30.0, 11.0)},
-            [f"{BEAT}; moc(num_mixtures=5) is the cheapest of them, with 1.1 times the baseline's time a batch."],
+            [
+                f"{BEAT}; MoC 5 is the cheapest of them with 1.1 times the baseline's time a batch, MoS 5 the dearest "
+                "with 3.0 times."
+            ],
             id="cheapest",
         ),
         pytest.param(
             {"changes": (-3.0, -6.0, 2.0, 3.0)},
             [
-                "mos(num_mixtures=1) and mos(num_mixtures=2) beat softmax by 3.0 to 6.0 %; mos(num_mixtures=2) is the "
-                "best of the heads.",
-                "mos(num_mixtures=5) and moc(num_mixtures=5) are worse than softmax by 2.0 to 3.0 %.",
+                "MoS 1 and MoS 2 beat softmax by 3.0 to 6.0 %; MoS 2 is the best of the heads.",
+                "MoS 5 and MoC 5 are worse than softmax by 2.0 to 3.0 %.",
             ],
             id="best",
         ),
         pytest.param(
             {"changes": (0.0, 0.0, -4.0, 0.0), "costs": (10.0, 14.0, 20.0, 46.0, 11.0)},
             [
-                "mos(num_mixtures=5) beats softmax by 4.0 %; it takes 4.6 times the baseline's time a batch.",
+                "MoS 5 beats softmax by 4.0 %; it takes 4.6 times the baseline's time a batch.",
                 EQUAL,
             ],
             id="one",
         ),
         pytest.param(
             {"changes": (0.5, 0.5, 20.0, 0.5), "noise": 8.0},
-            ["mos(num_mixtures=5) is worse than softmax by 20.0 %.", "Three heads are undecided."],
+            ["MoS 5 is worse than softmax by 20.0 %.", "Three heads are undecided."],
             id="worse",
         ),
         pytest.param(
@@ -108,7 +110,7 @@ BEAT = "Four heads beat softmax by 2.9 to 3.1 %; which of the heads is the best 
             {"changes": (-9.0, 0.0, 0.0, 0.0), "seeds": 2},
             [
                 "Nothing is decided: 2 seeds, 6 are needed.",
-                f"{LOWEST}, none of which can be ranked: mos(num_mixtures=1), 91.05 ± 0.06 (2 seeds), {WHERE}.",
+                f"{LOWEST}, none of which can be ranked: MoS 1, 91.05 ± 0.06 (2 seeds), {WHERE}.",
             ],
             id="few seeds",
         ),
@@ -128,8 +130,8 @@ BEAT = "Four heads beat softmax by 2.9 to 3.1 %; which of the heads is the best 
         pytest.param(
             {"changes": (-3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 4.0), "backbones": f"{LSTM}, {ENCODER}"},
             [
-                f"On markov with lstm: mos(num_mixtures=1) beats softmax by 3.0 %. {EQUAL}",
-                f"On markov with transformer_encoder: moc(num_mixtures=5) is worse than softmax by 4.0 %. {EQUAL}",
+                f"On markov with lstm: MoS 1 beats softmax by 3.0 %. {EQUAL}",
+                f"On markov with transformer_encoder: MoC 5 is worse than softmax by 4.0 %. {EQUAL}",
             ],
             id="backbones",
         ),
@@ -162,5 +164,5 @@ def test_of_some_rows_only_these_are_said(suite_of, record_of):
     ]
     findings = handmade.findings(suite, made)
     lines = findings.lines
-    assert outcome.sentences(findings, lines[1:2]) == ["mos(num_mixtures=1) beats softmax by 3.0 %."]
+    assert outcome.sentences(findings, lines[1:2]) == ["MoS 1 beats softmax by 3.0 %."]
     assert outcome.sentences(findings, lines[:1]) == [f"Test perplexity: softmax, 100.00 ± 0.12 (6 seeds), {WHERE}."]

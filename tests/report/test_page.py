@@ -237,15 +237,18 @@ def test_the_page_begins_with_the_result_its_limits_and_the_next_command(evidenc
     assert found["Result"] == [
         ("Nothing is decided: 2 seeds, 6 are needed.", ""),
         (
-            "Lowest mean test perplexity of 3 rows, none of which can be ranked: mos(num_mixtures=5), 14.29 (1 seed), "
+            "Lowest mean test perplexity of 3 rows, none of which can be ranked: MoS 5, 14.29 (1 seed), "
             "on markov with lstm.",
             "",
         ),
     ]
     trust = [sentence for sentence, _ in found["Can it be trusted?"]]
     assert trust == [
-        "5 of 6 trials are finished and ok.",
-        "No row is called better or worse: that needs 6 seeds, and the comparisons have 2 at most.",
+        "✓ Every row has converged.",
+        "✓ The code is that of today.",
+        "✓ Every perplexity is certified.",
+        "! 5 of 6 trials are ok.",
+        "! No row is called better or worse: that needs 6 seeds, and the comparisons have 2 at most.",
     ]
     assert found["What comes next"] == [
         ("1 trial has failed, for the reasons below:", "harness run suites/suite.yaml --retry-failed")
@@ -289,7 +292,7 @@ def test_the_page_says_that_no_row_has_a_verdict_only_where_none_has_one(six_see
     assert [each.verdict == "too few seeds" for each in findings.compared.values()] == [False, True]
     assert not [sentence for sentence in trust(suite, made) if "better or worse" in sentence]
     few = [record for record in made if record.spec.seed < 6]
-    assert "No row is called better or worse: that needs 6 seeds, and the comparisons have 5 at most." in trust(
+    assert "! No row is called better or worse: that needs 6 seeds, and the comparisons have 5 at most." in trust(
         suite, few
     )
 
@@ -303,7 +306,7 @@ def test_the_page_counts_the_comparisons_that_are_undecided(six_seeds, record_of
         made[made.index(five)] = record_of(five.spec, test_ppl=ppl)
     (said,) = [sentence for sentence in trust(suite, made) if "undecided" in sentence]
     reason = "which does not mean equal (1: more seeds are needed)."
-    assert said == f"1 of 2 comparisons with the baseline is undecided, {reason}"
+    assert said == f"! 1 of 2 comparisons with the baseline is undecided, {reason}"
 
 
 def test_what_is_between_backticks_is_code_on_the_page_and_all_of_it_is_escaped(suite, record_of):
@@ -323,14 +326,14 @@ def test_an_epoch_is_singular(suite_of, record_of):
 def test_without_a_baseline_the_page_promises_ranks_and_no_verdict(six_seeds):
     no_baseline = ("table: {baseline: softmax}", "table: {baseline: null}")
     suite, made = six_seeds(no_baseline, fewer=6)
-    assert trust(suite, made)[1] == "The rows are compared with no baseline."
+    assert "! The rows are compared with no baseline." in trust(suite, made)
     for changes, judged in (((no_baseline,), "ranked"), ((), "ranked and have a verdict")):
         suite, made = six_seeds(("seeds: [1, 2, 3, 4, 5, 6]", "seeds: [1]"), *changes, fewer=1)
         findings = handmade.findings(suite, made)
         assert summary.summary(findings, findings.lines)["What comes next"] == [
             (
-                f"With 6 seeds or more in the suite's `seeds`, rows are {judged}. Add some, then:",
-                "harness run suites/suite.yaml",
+                f"With 6 seeds or more, rows are {judged}:",
+                "harness run suites/suite.yaml --set 'seeds=[1,2,3,4,5,6]'",
             )
         ]
 
@@ -340,8 +343,11 @@ def test_one_trial_and_one_row_are_singular(suite_of, record_of):
     suite = suite_of(text)
     made = record_of(suite.trials[0], test_ppl=1090.0)  # 0.95 of the unigram's 1100 is 1045
     assert trust(suite, [made]) == [
-        "1 of 1 trial is finished and ok.",
-        "1 of 1 row is collapsed (∅): hardly better than the frequencies of words, or worse.",
+        "✓ 1 of 1 trial is ok.",
+        "✓ Every row has converged.",
+        "✓ The code is that of today.",
+        "✓ Every perplexity is certified.",
+        "! 1 of 1 row is collapsed (∅): hardly better than the frequencies of words, or worse.",
     ]
 
 

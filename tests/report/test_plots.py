@@ -246,7 +246,7 @@ def test_curves_of_variants_of_a_backbone_are_in_one_plot_with_the_printed_end_a
     assert axes.get_ylim()[0] < 7.5
     softmax, mos = [plot.name for plot in plots.draw(find(evidence), "suite")]
     assert softmax == "learning_curves_by_backbone.softmax"
-    assert mos.startswith("learning_curves_by_backbone.mos")
+    assert mos.startswith("learning_curves_by_backbone.MoS")
 
 
 def test_perplexity_against_time_has_the_pareto_front(suite, made):
@@ -298,7 +298,7 @@ def test_an_axis_fits_the_figure_and_a_long_name_of_the_baseline_is_in_the_legen
     made = [record_of(trial, test_ppl=9.0, valid_ppl=9.0) for trial in suite.trials]
     axes, _ = drawn(panels.by_frequency, Kept(suite, made))
     assert axes.get_ylabel().startswith("Change of loss against the baseline\n")
-    assert axes.figure.legends[0].get_texts()[0].get_text() == f"0: as {name}"
+    assert axes.figure.legends[0].get_texts()[0].get_text() == "0: as affine softmax, rank 48"
     axes.figure.canvas.draw()
     label, whole = axes.yaxis.label.get_window_extent(), axes.figure.bbox
     assert whole.y0 <= label.y0 < label.y1 <= whole.y1

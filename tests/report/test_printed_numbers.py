@@ -181,7 +181,7 @@ def test_a_cell_may_name_parameters_of_the_backbone_and_the_corpus(compared):
         line.format("num_mixtures=5;backbone.num_layers=4;corpus.boundary=sos_eos", "3.5"),
         line.format("num_mixtures=5", "4.5"),
     )
-    (row,) = [row for row in rows(suite, {}) if row.head == "mos(num_mixtures=5)"]
+    (row,) = [row for row in rows(suite, {}) if row.head == "MoS 5"]
     assert row.params["backbone.num_layers"] == 4  # the default
     assert row.params["corpus.boundary"] == "sos_eos"
     assert printed.find(row.trials[0], row.params, "test_ppl").value == "3.5"

@@ -81,7 +81,7 @@ def test_all_rows_of_all_suites_can_be_searched(files):
     index = text_of(files, "index.html")
     searched = index[index.index('<section class="searched">') :].replace("<wbr>", "")
     names = re.findall(r'<td class="text name">([^<]*)<', searched)
-    assert sorted(names) == ["mos(num_mixtures=2)", "sigsoftmax", "softmax", "softmax"]
+    assert sorted(names) == ["MoS 2", "sigsoftmax", "softmax", "softmax"]
     assert index.count('id="search"') == 1
     columns = re.findall(r'<th scope="col"[^>]*><button[^>]*>([^<]*)<', searched)
     assert "test ppl" in columns
@@ -93,14 +93,14 @@ def test_the_data_has_every_trial_and_every_epoch_unrounded(place, files):
     trials = rows(files, "data/trials.csv")
     assert len(trials) == 8
     found = {(each["suite"], each["head"], each["seed"]): float(each["test_ppl"]) for each in trials}
-    assert found["small", "mos(num_mixtures=2)", "2"] == 92.0
+    assert found["small", "MoS 2", "2"] == 92.0
     assert found["other", "sigsoftmax", "1"] == 96.0
     curves = rows(files, "data/curves.csv")
     assert len(curves) == 8 * 2  # epochs
     assert {each["suite"] for each in curves} == {"small", "other"}
     board = rows(files, "data/leaderboard.csv")
     assert {each["head"]: each["rank"] for each in board} == {
-        "mos(num_mixtures=2)": "",  # two seeds give no rank
+        "MoS 2": "",  # two seeds give no rank
         "sigsoftmax": "",
         "softmax": "",
     }

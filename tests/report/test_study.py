@@ -69,7 +69,7 @@ def test_the_table_as_text_is_the_one_that_is_written(made):
 
 
 def test_conditions_choose_rows_of_the_table(made):
-    assert [line.split("(")[0] for line in made.table("csv", only=["head=mos"]).splitlines()[1:]] == ["mos", "mos"]
+    assert [line.split()[0] for line in made.table("csv", only=["head=mos"]).splitlines()[1:]] == ["MoS", "MoS"]
     with pytest.raises(SuiteError, match="no trial has 'haed'"):
         made.table(only=["haed=mos"])
 

@@ -31,9 +31,9 @@ def of_head(suite, name: str):
 def test_rows_stand_in_the_order_of_the_suite(suite_of):
     found = rows(suite_of(SUITE), {})
     # corpora outermost, then backbones, then heads; mos without a parameter has K = 10 by default
-    heads = ["mos(num_mixtures=3)", "softmax", "mos(num_mixtures=10)"]
+    heads = ["MoS 3", "softmax", "MoS 10"]
     expected = [
-        (f"markov(vocab_size={size})", backbone, head)
+        (f"markov, vocab_size {size}", backbone, head)
         for size in (12, 10)
         for backbone in ("lstm", "transformer_encoder")
         for head in heads
@@ -51,7 +51,7 @@ def test_the_order_does_not_depend_on_the_records(suite_of, record_of):
 def test_a_single_head_shows_all_that_the_suite_gives_it(suite_of):
     text = SUITE.replace("  - softmax\n  - mos\n", "").replace("[12, 10]", "12")
     (first, _) = rows(suite_of(text), {})
-    assert (first.corpus, first.backbone, first.head) == ("markov", "lstm", "mos(num_mixtures=3)")
+    assert (first.corpus, first.backbone, first.head) == ("markov", "lstm", "MoS 3")
 
 
 def test_parameter_counts_of_a_row(suite_of):

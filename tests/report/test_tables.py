@@ -94,7 +94,7 @@ def test_a_single_seed_has_no_spread(suite_of, record_of):
 
 def test_a_row_without_records_is_shown_as_not_run(suite_of):
     found = cells(render(suite_of(SUITE), []))
-    assert [row["head"] for row in found] == ["softmax", "mos(num_mixtures=2)", "mos(num_mixtures=3)"]
+    assert [row["head"] for row in found] == ["softmax", "MoS 2", "MoS 3"]
     for row in found:
         assert row["n"] == "0/3: 3 not run"
         assert {row[name] for name in ("valid ppl", "test ppl", "train ms/batch", "vs softmax")} == {"-"}

@@ -7,6 +7,7 @@ import pytest
 from handmade import evidence, tabulated
 
 from harness.plan.loaded_suite import with_choices
+from harness.report.evidence.findings import find
 from harness.report.evidence.printed_numbers import PrintedNumbers
 from harness.report.evidence.verdicts import obstacle
 from harness.report.figures import points, tuning_panel
@@ -67,7 +68,7 @@ def test_a_value_at_either_end_of_a_range_is_named(tuned, suite_of):
     suite = tuned(LR, best_at(suite_of, 0), best_at(suite_of, 1), best_at(suite_of, 3))
     low, high = (suite.tuning.choices[row].point["train.lr"] for row in (0, 2))
     (note,) = notes(tabulated(suite), "Chosen at the end")
-    assert note.endswith(f": softmax: lr {low:g}, the lowest; mos(num_mixtures=3): lr {high:g}, the highest.")
+    assert note.endswith(f": softmax: lr {low:g}, the lowest; MoS 3: lr {high:g}, the highest.")
 
 
 def test_a_value_within_the_range_is_not_named(tuned, suite_of):
@@ -79,13 +80,13 @@ def test_of_a_list_only_three_or_more_numbers_have_ends(tuned):
     # softmax: lr 1 of [0.5, 1, 2]; mos: (lr, dropout) in the order (0.5, 0), (0.5, 0.4), (1, 0), ...
     middle, last = [9, 9, 1, 9, 9, 9], [9, 9, 9, 9, 9, 1]
     (note,) = notes(tabulated(tuned(GRID, [9, 1, 9], middle, last)), "Chosen at the end")
-    assert note.endswith(": mos(num_mixtures=3): lr 2, the highest.")  # and nothing on the dropout, 0 or 0.4
+    assert note.endswith(": MoS 3: lr 2, the highest.")  # and nothing on the dropout, 0 or 0.4
 
 
 def test_a_lowest_value_of_0_is_no_end(tuned):
     tune = "epochs: 1, seed: 9, space: {head.dropout: [0, 0.2, 0.4]}"
     (note,) = notes(tabulated(tuned(tune, [9], [1, 9, 9], [9, 9, 1])), "Chosen at the end")
-    assert note.endswith(": mos(num_mixtures=3): head.dropout 0.4, the highest.")
+    assert note.endswith(": MoS 3: head.dropout 0.4, the highest.")
 
 
 def test_a_choice_has_no_ends(tuned):
@@ -102,8 +103,8 @@ def test_the_budget_is_a_note_and_the_chosen_values_are_columns(tuned):
     columns = [header.index(name) for name in ("head", "lr (tuned)", "head.dropout (tuned)")]
     assert [[line[column] for column in columns] for line in lines] == [
         ["softmax", "2", "-"],
-        ["mos(num_mixtures=2)", "1", "0"],
-        ["mos(num_mixtures=3)", "2", "0.4"],
+        ["MoS 2", "1", "0"],
+        ["MoS 3", "2", "0.4"],
     ]
     assert "lr tuned, epochs 2" in text
     assert "not tuned per head" not in text
@@ -131,13 +132,13 @@ def test_notes_name_a_row_as_the_table_does_and_one_that_is_not_in_it_as_the_pla
     suite = suite_of(text)
     made = [row.choice({each.id: 9.0 for each in row.tuning_trials}) for row in suite.tuning.rows[:2]]
     table = tabulated(with_choices(suite, [*made, None]))
-    rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| softmax")]
-    assert rows == ["softmax", "softmax(projection=True)"]
+    rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith(("| softmax", "| affine"))]
+    assert rows == ["softmax", "affine softmax"]
     (gaps,) = notes(table, "Tuning gap")
     assert all(f" {row} " in gaps for row in rows)
     assert "init_range" not in gaps
     (note,) = notes(table, "Not in the table")
-    assert note.endswith(": mos(num_mixtures=2, init_range=0.1).")
+    assert note.endswith(": MoS 2.")
 
 
 def test_a_choice_that_its_records_contradict_is_named_and_cannot_be_judged(tuned, record_of):
@@ -150,7 +151,7 @@ def test_a_choice_that_its_records_contradict_is_named_and_cannot_be_judged(tune
     }
     (note,) = notes(tabulated(suite, tuning=made), "Not tuned like the other rows")
     lr = suite.tuning.rows[1].candidates[0].point["train.lr"]
-    assert note.endswith(f": mos(num_mixtures=2): not the best of its tuning trials, which is lr {lr:.4g}.")
+    assert note.endswith(f": MoS 2: not the best of its tuning trials, which is lr {lr:.4g}.")
     finished = [record_of(trial) for trial in suite.trials]
     assert [obstacle(row) for row in evidence(suite, finished, tuning=made).rows] == ["", "unequal tuning", ""]
     del made[suite.tuning.rows[1].tuning_trials[3].id]  # then it is not known
@@ -159,8 +160,8 @@ def test_a_choice_that_its_records_contradict_is_named_and_cannot_be_judged(tune
 
 def test_rows_without_a_point_are_named_and_the_others_are_there(tuned):
     text = tabulated(tuned(GRID, [9, 9, 1], None, [None] * 6))
-    assert "Not in the table, because not all of their tuning trials are finished: mos(num_mixtures=2)." in text
-    assert "Not in the table, because all of their tuning trials failed: mos(num_mixtures=3)." in text
+    assert "Not in the table, because not all of their tuning trials are finished: MoS 2." in text
+    assert "Not in the table, because all of their tuning trials failed: MoS 3." in text
     assert len([line for line in text.splitlines() if line.startswith("| softmax")]) == 1
     assert not [line for line in text.splitlines() if line.startswith("| mos")]
 
@@ -171,12 +172,10 @@ def test_tuning_trials_that_are_not_ok_are_counted_by_status(tuned, record_of):
     failed = [record_of(two[1], "diverged"), record_of(two[3], "oom"), record_of(two[5], "diverged")]
     made = {each.id: each for each in (*failed, record_of(three[1], valid_ppl=9.0))}
     (note,) = notes(tabulated(suite, tuning=made), "Tuning trials that are not ok")
-    assert note.endswith(
-        ": mos(num_mixtures=2): 2 diverged, 1 oom of 6; mos(num_mixtures=3): 1 of unknown status of 6."
-    )
+    assert note.endswith(": MoS 2: 2 diverged, 1 oom of 6; MoS 3: 1 of unknown status of 6.")
     waiting = tuned(GRID, [9, 9, 1], None, [9] * 6)
     (note,) = notes(tabulated(waiting, tuning=made), "Tuning trials that are not ok")
-    assert note.endswith(": mos(num_mixtures=2): 2 diverged, 1 oom of 6.")
+    assert note.endswith(": MoS 2: 2 diverged, 1 oom of 6.")
     assert notes(tabulated(tuned(GRID, [9, 9, 1], [9] * 6, [9] * 6)), "Tuning trials that are not ok") == []
 
 
@@ -195,7 +194,7 @@ def test_the_page_says_what_tuning_leaves_open(tuned, record_of, suite_of):
     said = [sentence for sentence, _ in summary(findings, findings.lines)["Can it be trusted?"]]
     lower = f"{100 * (1 - math.exp(-gap)):.1f} %"
     assert (
-        f"Between the values that tuning tried, rows may be lower: by up to {lower}, 1 row by an "
+        f"! Between the values that tuning tried, rows may be lower: by up to {lower}, 1 row by an "
         "unknown amount (tuning gap). Verdicts, stars and ranks allow for it, the means do not."
     ) in said
 
@@ -211,8 +210,8 @@ def test_rows_that_were_tuned_by_other_code_are_named(tuned, record_of):
     ]
     outdated = {each.id: ("head",) for each in made if each.code == old}
     assert notes(tabulated(suite, tuning={each.id: each for each in made}, outdated=outdated), "¶") == [
-        "- ¶ mos(num_mixtures=2): tuned before heads/mos.py changed, so the present code may choose another point.",
-        "- ¶ mos(num_mixtures=3): tuned by 2 versions of heads/mos.py, so the present code may choose another point.",
+        "- ¶ MoS 2: tuned before heads/mos.py changed, so the present code may choose another point.",
+        "- ¶ MoS 3: tuned by 2 versions of heads/mos.py, so the present code may choose another point.",
     ]
     assert notes(tabulated(suite, tuning={each.id: each for each in made[:3]}), "¶") == []
 
@@ -242,7 +241,7 @@ def test_the_plot_has_every_tuning_trial_and_the_chosen_one(tuned, record_of):
     assert one.curves == (tuple(sorted((lr, y) for lr, y in zip(lrs, ppl, strict=True) if y is not None)),)
     assert (one.failed, one.best) == ((lrs[1],), (lrs[2], 9.0))
     assert other.best == (lrs[1], 11.0)
-    (plot,) = [each for each in draw(made, "suite") if not isinstance(each, LeftOut) and each.name == "tuning_lr"]
+    (plot,) = [each for each in draw(find(made), "suite") if not isinstance(each, LeftOut) and each.name == "tuning_lr"]
     assert "Each point is one tuning trial of 1 epoch, seed 9" in plot.caption
     assert "Crosses at the top: trials that failed" in plot.caption
     assert "softmax" in plot.svg
@@ -269,7 +268,7 @@ def test_a_list_beside_a_range_leaves_no_trial_out_of_the_plot(tuned, record_of)
     axes, _ = tuning_panel.draw("train.lr", made.rows, made)
     crosses = [sorted(line.get_xdata()) for line in axes.lines if line.get_marker() == "x"]
     assert crosses == [sorted([a, b, b]), sorted([a, a, b, b])]  # 200 is above the ceiling, ten times 9
-    assert [each for each in draw(made, "suite") if not isinstance(each, LeftOut) and each.name == "tuning_lr"]
+    assert [each for each in draw(find(made), "suite") if not isinstance(each, LeftOut) and each.name == "tuning_lr"]
 
 
 def test_a_list_of_numbers_has_a_plot(tuned, record_of):
@@ -279,12 +278,12 @@ def test_a_list_of_numbers_has_a_plot(tuned, record_of):
     one, other = tuning_panel.tried("train.lr", made.rows, suite)
     assert (one.curves, one.failed, one.best) == ((((0.5, 9), (2, 7)),), (1,), (2, 7))
     assert other.curves == (((0.5, 10), (1, 11), (2, 8)), ((0.5, 20), (1, 21), (2, 22)))
-    drawn = draw(made, "suite")
+    drawn = draw(find(made), "suite")
     assert [each.name for each in drawn if not isinstance(each, LeftOut) and "tuning" in each.name] == ["tuning_lr"]
 
 
 @pytest.mark.parametrize("tune", ["space: {train.lr: [0.5, 1]}", "trials: 2, space: {train.lr: {choice: [0.5, 1, 2]}}"])
 def test_two_numbers_and_a_choice_have_no_plot(tuned, record_of, tune):
     suite = tuned(f"epochs: 1, seed: 9, {tune}", *[[9, 8]] * 3)
-    drawn = draw(evidence(suite, records(suite, record_of)), "suite")
+    drawn = draw(find(evidence(suite, records(suite, record_of))), "suite")
     assert not [each for each in drawn if "tuning" in each.title]

@@ -48,7 +48,7 @@ def known(made) -> dict:
     return {"outdated": outdated}
 
 
-def row(markdown: str, head: str = "mos") -> list[str]:
+def row(markdown: str, head: str = "MoS") -> list[str]:
     (line,) = [line for line in markdown.splitlines() if line.startswith(f"| {head}")]
     return [cell.strip() for cell in line.split("|")[1:-1]]
 
@@ -61,16 +61,16 @@ def test_a_table_of_one_version_that_is_here_says_nothing_of_code(shown):
     table = shown(HERE, HERE, HERE)
     assert "¶" not in table
     assert notes(table, "code") == []
-    assert row(table)[0] == "mos(num_mixtures=2)"
+    assert row(table)[0] == "MoS 2"
 
 
 def test_a_row_whose_code_has_changed_since_is_marked(shown):
     table = shown(OLD, OLD, OLD)
-    assert row(table)[0] == "mos(num_mixtures=2) ¶"
+    assert row(table)[0] == "MoS 2 ¶"
     assert row(table)[-1] == "3/3"
     assert row(table, "softmax")[0] == "softmax"
-    assert notes(table, "¶ mos") == [
-        "- ¶ mos(num_mixtures=2): trained before heads/mos.py changed; the numbers are of the earlier code."
+    assert notes(table, "¶ MoS") == [
+        "- ¶ MoS 2: trained before heads/mos.py changed; the numbers are of the earlier code."
     ]
 
 
@@ -79,12 +79,12 @@ def test_rows_that_another_harness_trained_are_marked(suite_of, record_of):
     codes = [HERE.model_copy(update={"harness": each * 64}) for each in "aab"]
     made = planted(suite, record_of, codes)
     table = tabulated(suite, made, outdated={record.id: ("harness",) for record in made[3:5]})
-    assert notes(table, "¶ mos") == [
-        "- ¶ mos(num_mixtures=2): trained by 2 versions of the harness' own code: seeds 1, 2 by aaaaaaaaaaaa; seed 3 "
+    assert notes(table, "¶ MoS") == [
+        "- ¶ MoS 2: trained by 2 versions of the harness' own code: seeds 1, 2 by aaaaaaaaaaaa; seed 3 "
         f"by {harness_code().sha256[:12]}, the present one. The numbers are of seed 3 only."
     ]
     table = tabulated(suite, made, outdated={record.id: ("harness",) for record in made[3:]})
-    assert "mos(num_mixtures=2) ¶" in table
+    assert "MoS 2 ¶" in table
 
 
 @pytest.mark.guards("one-version", "version-here")
@@ -101,14 +101,14 @@ def test_the_mean_is_over_one_version_only(shown, codes, mean, state, told):
     assert row(table)[5].strip("*≈ ") == mean
     assert row(table)[0].endswith("¶")
     assert row(table)[-1] == state
-    (note,) = notes(table, "¶ mos")
+    (note,) = notes(table, "¶ MoS")
     assert note.endswith(f"The numbers are of {told} only.")
 
 
 def test_a_note_says_which_seeds_are_of_which_version(shown):
-    (note,) = notes(shown(OLD, OLD, HERE), "¶ mos")
+    (note,) = notes(shown(OLD, OLD, HERE), "¶ MoS")
     assert note == (
-        "- ¶ mos(num_mixtures=2): trained by 2 versions of heads/mos.py: seeds 1, 2 by aaaaaaaaaaaa; seed 3 by "
+        "- ¶ MoS 2: trained by 2 versions of heads/mos.py: seeds 1, 2 by aaaaaaaaaaaa; seed 3 by "
         "111111111111, the present one. The numbers are of seed 3 only."
     )
 
@@ -160,7 +160,7 @@ def test_the_csv_keeps_the_label_and_has_the_mark_in_a_column_of_its_own(suite_o
     suite = suite_of(SUITE.replace("SHAPE", "mixtures"))
     made = planted(suite, record_of, (OLD, OLD, OLD))
     frame = formats.frame(suite_table.build(findings(suite, made, **known(made))))
-    assert list(frame["head"]) == ["softmax", "mos(num_mixtures=2)"]
+    assert list(frame["head"]) == ["softmax", "MoS 2"]
     assert list(frame["head mark"]) == [None, "¶"]
 
 
@@ -169,8 +169,7 @@ def test_one_note_tells_of_all_rows_that_one_file_has_outdated(suite_of, record_
     made = [record_of(trial, test_ppl=5.0) for trial in suite.trials]
     table = tabulated(suite, made, outdated={record.id: ("backbone",) for record in made})
     assert notes(table, "¶") == [
-        "- ¶ softmax; mos(num_mixtures=2): trained before backbones/lstm.py changed; the numbers are of the earlier "
-        "code."
+        "- ¶ softmax; MoS 2: trained before backbones/lstm.py changed; the numbers are of the earlier code."
     ]
 
 

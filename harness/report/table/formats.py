@@ -98,7 +98,7 @@ def latex(table: Table, *, compact: bool = False) -> str:
             r"\begin{table}",
             *([r"\footnotesize\setlength{\tabcolsep}{3pt}"] if compact else []),
             rf"\caption{{{_tex(table.caption or table.title)}}}",
-            *([rf"\label{{tab:{table.suite}}}"] if table.suite else []),
+            *([rf"\label{{tab:{table.suite.replace('_', '-')}}}"] if table.suite else []),
             rf"\begin{{adjustbox}}{{max width={width}}}",
             rf"\begin{{tabular}}{{{aligned}}}",
             r"\toprule",
@@ -120,7 +120,7 @@ def latex(table: Table, *, compact: bool = False) -> str:
 
 
 def _tex_comments(notes: tuple[str, ...]) -> list[str]:
-    return [f"% {one_line(note)}" for note in notes if note]
+    return [f"% {_tex(note)}" for note in notes if note]
 
 
 def _bold(text: str, cell: Cell, form: str) -> str:

@@ -145,7 +145,7 @@ def _short_names(rows: list[Row]) -> tuple[dict[str, str], list[str]]:
     labels = dict.fromkeys(row.corpus for row in rows)
     if all(len(label) <= MAX_NAME for label in labels):
         return {label: label for label in labels}, []
-    names = {label: f"{label.partition('(')[0]} {number}" for number, label in enumerate(labels, start=1)}
+    names = {label: f"{label.partition(',')[0]} {number}" for number, label in enumerate(labels, start=1)}
     return names, [Note(f"{name}: {label}.", level="reading") for label, name in names.items()]
 
 

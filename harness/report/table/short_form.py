@@ -34,7 +34,7 @@ class Summary:
     """
 
     title: str
-    lead: str
+    lead: str = ""
     columns: tuple[Column, ...]
     sections: tuple[tuple[str, tuple[Line, ...]], ...]
     legend: tuple[str, ...]
