@@ -53,6 +53,7 @@ class KneserNey(nn.Module):
     number in (0, 1): those with the lowest perplexity of the validation split.
     The state dict has the training text: an n-gram model is its text. The tables are computed again when it is loaded.
 
+    Label: Kneser-Ney {order}[, {cache:cache}]
     Shapes: layer (B, T, L) of the backbone last_tokens -> probabilities float64.
     Args:
         order: the order n of the n-grams, which is 1 more than the tokens of context.

@@ -71,18 +71,10 @@ def test_the_table_of_ground_truths_is_the_committed_one():
     assert shown.splitlines() == lines_of_table(GROUND_TRUTHS.read_text(encoding="utf-8"))
 
 
-def cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip("|").split("|")]
-
-
-def test_the_example_table_has_columns_of_the_committed_one():
+def test_the_example_table_is_the_committed_one():
     committed = (ROOT / "results" / "showcase" / "tables" / "embedded_mixtures.md").read_text(encoding="utf-8")
     (shown,) = re.findall(r"<!-- embedded_mixtures table -->\n(.*?)\n<!-- end", README, flags=re.DOTALL)
-    header, _, *rows = map(cells, shown.splitlines())
-    whole, _, *all_rows = map(cells, lines_of_table(committed))
-    names = ["head", "K", "params", "lr", "test", "vs", "verdict", "train", "n"]
-    assert [header[0], *(each.split()[0] for each in header[1:])] == names
-    assert rows == [[row[whole.index(name)] for name in header] for row in all_rows]
+    assert shown.splitlines() == lines_of_table(committed)
 
 
 def test_the_committed_table_of_ground_truths_has_every_number_of_the_suites_that_has_a_tolerance(tmp_path):
