@@ -9,8 +9,7 @@ import pytest
 from bundles import files, keep, members, planned, record_of
 
 from harness.code import fingerprints
-from harness.exchange.exporter import export_records
-from harness.exchange.importer import import_records
+from harness.exchange.copying import export_records, import_records
 from harness.records import sidecars, store
 
 
@@ -65,7 +64,7 @@ def test_an_import_says_how_many_records_are_not_certified(tmp_path, here, harne
     export_records(tmp_path / "older", tmp_path / "records.zip")
     done = harness("import", tmp_path / "records.zip", "--results", here)
     assert done.code == 0
-    assert "warning: 2 of these records have no certificate" in done.err
+    assert "warning: 2 records without a certificate" in done.err
 
 
 def test_an_import_names_a_record_that_says_ok_against_its_certificate(tmp_path, here, harness):
@@ -268,7 +267,7 @@ def test_records_whose_ids_cannot_be_computed_here_are_counted(there, tmp_path, 
     export_records(there, tmp_path / "records.zip")
     done = harness("import", tmp_path / "records.zip", "--results", here)
     assert done.code == 0
-    assert done.err.startswith("warning: the ids of 1 record could not be checked")
+    assert done.err.startswith("warning: 1 record whose id could not be checked")
     assert files(here) == files(there)
 
 
@@ -280,8 +279,8 @@ def test_records_by_other_code_than_is_here_are_counted_and_taken_in(there, tmp_
     done = harness("import", tmp_path / "records.zip", "--results", here)
     assert done.code == 0
     assert done.err == (
-        "warning: 1 of these records was made by other code of a head, backbone or corpus than the code here; "
-        "`harness plan SUITE` shows them as outdated\n"
+        "warning: 1 record made by other code of a head, backbone or corpus than is here; "
+        "`harness plan` shows what is outdated\n"
     )
     assert files(here) == files(there)
 

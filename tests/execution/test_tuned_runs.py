@@ -12,8 +12,7 @@ from rich.console import Console
 import harness
 from harness.cli import history_tables
 from harness.errors import RecordError
-from harness.exchange.exporter import export_records
-from harness.exchange.importer import import_records
+from harness.exchange.copying import export_records, import_records
 from harness.execution.live import Reporter
 from harness.execution.run_suite import all_ok
 from harness.records import choices, sealed, store
