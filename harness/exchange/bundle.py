@@ -65,12 +65,6 @@ class Trial(_Frozen):
     id: Annotated[str, Field(pattern=TRIAL_ID)]
     files: dict[Literal["record.json", "timing.json", "test_nll.npz", "diagnostics.json"], Member]
 
-    @model_validator(mode="after")
-    def _has_record(self) -> "Trial":
-        if store.FILE_NAME not in self.files:
-            raise ValueError(f"trial {self.id} has no {store.FILE_NAME}")
-        return self
-
     def path(self, name: str) -> str:
         """The name of a file of this trial in the archive."""
         return f"{self.suite}/{self.id}/{name}"
@@ -126,7 +120,7 @@ class Files:
         """The record. Raises RecordError when there is none, or none that verifies and is of this suite and trial."""
         place = self.place / store.FILE_NAME
         if (content := self.content(store.FILE_NAME)) is None:
-            raise RecordError(f"{place} does not exist any more")
+            raise RecordError(f"{self.place} has no {store.FILE_NAME}")
         record = store.parsed(content, self.place.name, place)
         if record.suite != self.place.parent.name:
             raise RecordError(f"{place}: holds a record of the suite '{record.suite}'")

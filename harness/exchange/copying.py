@@ -28,7 +28,7 @@ TOO_LARGE = (
 NOTED = {  # what an import says of some of the records
     "of unknown id": "{} whose id could not be checked: made with local text files, plug-ins, or another version",
     "uncertified": "{} without a certificate: made before records had one",
-    "outdated": "{} made by other code of a head, backbone or corpus than is here; `harness plan` shows what is outdated",
+    "outdated": "{} made by other code than is here; `harness plan` shows what is outdated",
 }
 
 Warn = Callable[[str], None]
@@ -167,34 +167,28 @@ def import_records(place: Path, results: Path, *, replacing: bool = False) -> Im
             command writes the others.
     """
     with opened(place) as bundle:
-        checked = _checked(bundle, results)
-        if checked.conflict and not replacing:  # guard: import-conflicts
-            raise RecordError(checked.conflict)
+        warnings, made, others = _checked(bundle, results)
+        if others and not replacing:  # guard: import-conflicts
+            more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
+            raise RecordError(
+                f"{results / 'runs'} holds {counted(len(others), 'other result')} than this file: "
+                f"{', '.join(others[:MAX_NAMED])}{more}; nothing was imported; --replace imports them and keeps the other "
+                "records as record.previous.json"
+            )
         how = Counter(_write(bundle, trial, results) for trial in bundle.manifest.trials)
-        for suite, made in checked.choices.items():
-            choices.save(store.runs_folder(results, suite), made)
+        for suite, found in made.items():
+            choices.save(store.runs_folder(results, suite), found)
         # guard: import-contradiction *_differing(bundle, results), ->
-        return Imported(**how, warnings=(*_differing(bundle, results), *checked.warnings))
+        return Imported(**how, warnings=(*_differing(bundle, results), *warnings))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Checked:
-    """What is known of an archive of which every file verifies.
+def _checked(bundle: Bundle, results: Path) -> tuple[list[str], dict[str, tuple[Choice, ...]], list[str]]:
+    """Verify every file of an archive. Its records may be too large to be held in memory, so each is read alone.
 
-    Args:
-        choices: of each suite with `tune`.
-        warnings: that do not depend on the results folder.
-        conflict: what the results folder has already and differs; '' if nothing does.
+    Returns: sentences that do not depend on the results folder; the choices of each suite with `tune`; the records and
+        choices of which the results folder has others.
     """
-
-    choices: dict[str, tuple[Choice, ...]]
-    warnings: list[str]
-    conflict: str
-
-
-def _checked(bundle: Bundle, results: Path) -> _Checked:
-    """Verify every file of an archive. Its records may be too large to be held in memory, so each is read alone."""
-    known, number, warnings, others, tuned = KnownContents(), Counter(), [], [], {}
+    known, number, warnings, others, tuned, made = KnownContents(), Counter(), [], [], {}, {}
     for trial in bundle.manifest.trials:
         files = bundle.files(trial)
         record = files.record()
@@ -212,46 +206,18 @@ def _checked(bundle: Bundle, results: Path) -> _Checked:
             others.append(f"{trial.suite}/{trial.id}")
         if record.tuning:
             tuned[trial.suite, trial.id] = choices.perplexity(record)
-    warnings += [NOTED[what].format(counted(number[what], "record")) for what in NOTED if number[what]]
-    made = {suite: _choices_of(bundle, suite, tuned) for suite in bundle.manifest.tuning}
-    conflict = _of_records(others, results) if others else _of_choices(made, results)
-    return _Checked(choices=made, warnings=warnings, conflict=conflict)
-
-
-def _of_records(others: list[str], results: Path) -> str:
-    more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
-    which = ", ".join(others[:MAX_NAMED]) + more
-    return (
-        f"{results / 'runs'} holds other records of {len(others)} of these trials: {which}; nothing was imported; "
-        "--replace imports them and keeps the other records as record.previous.json"
-    )
-
-
-def _of_choices(made: dict[str, tuple[Choice, ...]], results: Path) -> str:
-    """The first choice of which the results folder has another one of the same tuning trials."""
-    for suite, found in made.items():
+    for suite in bundle.manifest.tuning:
+        place = bundle.place / choices_path(suite)
+        made[suite] = choices.parsed(bundle.content(choices_path(suite)), suite, place)
         here = choices.readable(store.runs_folder(results, suite), lambda damage: None)
         before = {frozenset(each.valid_ppl): each.trial for each in here}
-        for choice in found:
+        for choice in made[suite]:
+            if wrong := [each for each, ppl in choice.valid_ppl.items() if tuned.get((suite, each), ppl) != ppl]:
+                raise RecordError(f"{place}: the choice of '{choice.row}' contradicts the record of trial {wrong[0]}")
             if before.get(frozenset(choice.valid_ppl), choice.trial) != choice.trial:
-                return (
-                    f"{results / 'runs' / choices_path(suite)} holds another choice of '{choice.row}'; nothing was "
-                    "imported; --replace imports the choice with its records"
-                )
-    return ""
-
-
-def _choices_of(bundle: Bundle, suite: str, tuned: dict[tuple[str, str], float | None]) -> tuple[Choice, ...]:
-    """The choices of a suite. Raises RecordError when they contradict the perplexities of the archive's records."""
-    path = choices_path(suite)
-    made = choices.parsed(bundle.content(path), suite, bundle.place / path)
-    for choice in made:
-        for trial, ppl in choice.valid_ppl.items():
-            if tuned.get((suite, trial), ppl) != ppl:
-                raise RecordError(
-                    f"{bundle.place / path}: the choice of '{choice.row}' contradicts the record of trial {trial}"
-                )
-    return made
+                others.append(f"the choice of '{choice.row}' in {choices_path(suite)}")
+    warnings += [NOTED[what].format(counted(number[what], "record")) for what in NOTED if number[what]]
+    return warnings, made, others
 
 
 def _differing(bundle: Bundle, results: Path) -> Iterator[str]:

@@ -192,7 +192,7 @@ def test_a_different_record_is_a_conflict_and_nothing_is_written(sent, here, tmp
     done = harness("import", sent, "--results", here)
     assert done.code == 2
     assert done.err.count("\n") == 1
-    assert f"other records of 1 of these trials: small/{folder.name}; nothing was imported" in done.err
+    assert f"holds 1 other result than this file: small/{folder.name}; nothing was imported" in done.err
     assert files(tmp_path) == before
 
 
@@ -278,10 +278,7 @@ def test_records_by_other_code_than_is_here_are_counted_and_taken_in(there, tmp_
     export_records(there, tmp_path / "records.zip")
     done = harness("import", tmp_path / "records.zip", "--results", here)
     assert done.code == 0
-    assert done.err == (
-        "warning: 1 record made by other code of a head, backbone or corpus than is here; "
-        "`harness plan` shows what is outdated\n"
-    )
+    assert done.err == ("warning: 1 record made by other code than is here; `harness plan` shows what is outdated\n")
     assert files(here) == files(there)
 
 

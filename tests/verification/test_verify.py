@@ -1,14 +1,11 @@
 """`harness verify`: true records are identical, forged ones are not, and what cannot be checked is said."""
 
 import json
-import math
 import os
 import shutil
 import tempfile
-from types import SimpleNamespace
 
 import commands
-import numpy as np
 import pytest
 
 from harness.distributions import Mixture
@@ -16,7 +13,6 @@ from harness.execution import inline
 from harness.records import sealed, sidecars, store
 from harness.records.record import CurvePoint
 from harness.training.checkpoint import BEST, load_weights, save, weights_sha256
-from harness.verification.verdict import _limit, _near
 
 
 @pytest.fixture
@@ -219,17 +215,12 @@ def test_the_other_seeds_decide_what_is_plausible(place, verify, forge):
     assert verify(place.one, "--retrain").code == 1
 
 
+@pytest.mark.guards("verify-limit")
 def test_forged_seeds_do_not_widen_what_is_plausible_beyond_ten_percent(place, verify, forge):
     planted(place, forge, 0.88)
     for seed, value in ((2, 2.0), (3, 900.0)):
         forge(place.ids["softmax", seed], metrics={"test_ppl": value})
     assert ": different: " in verify(place.one, "--retrain").out
-
-
-@pytest.mark.guards("verify-limit")
-def test_records_of_other_seeds_widen_what_is_plausible_to_ten_percent_at_most():
-    others = tuple(SimpleNamespace(metrics={"test_ppl": value}) for value in (2.0, 900.0))
-    assert _limit(None, others).value == 0.1
 
 
 def test_one_other_seed_says_nothing_of_a_spread(place, verify, forge):
@@ -383,10 +374,3 @@ def test_parameters_of_a_hostile_record_end_in_a_sentence(place, verify, forge):
     backbone = spec.backbone.model_copy(update={"params": {"d_model": -3, "num_layers": 1}})
     forge(spec=spec.model_copy(update={"backbone": backbone}), contents=None)
     assert verify(place.one).code == 1
-
-
-def test_the_tolerance_is_of_logarithms():
-    assert _near(100.0, 101.0, math.log(1.011))
-    assert not _near(100.0, 101.0, math.log(1.009))
-    assert not _near(100.0, 0.0, 1.0)
-    assert np.isclose(math.log(1.03) / math.sqrt(2) * 2 * math.sqrt(2), 0.0591, atol=1e-4)
