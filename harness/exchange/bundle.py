@@ -99,7 +99,7 @@ class Manifest(_Frozen):
         return of_suites | of_trials
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Files:
     """The files of one trial, in its folder or in an archive.
 
@@ -116,6 +116,7 @@ class Files:
         """Those in the folder of a trial."""
         return cls(folder, lambda name: sealed.read(folder / name, FILES[name]))
 
+    @cached_property
     def record(self) -> TrialRecord:
         """The record. Raises RecordError when there is none, or none that verifies and is of this suite and trial."""
         place = self.place / store.FILE_NAME
@@ -126,15 +127,14 @@ class Files:
             raise RecordError(f"{place}: holds a record of the suite '{record.suite}'")
         return store.counted(record)
 
-    def beside(self, name: str, record: TrialRecord) -> bytes | None:
+    def beside(self, name: str) -> bytes | None:
         """The content of a file beside the record; None if there is none. Raises RecordError for one that does not
         verify or does not belong to the record.
         """
-        if (content := self.content(name)) is None:
-            return None
-        place = self.place / name
-        if SIDECARS[name].parsed(content, record, place) is None:  # guard: bundle-sidecars
-            raise RecordError(f"{place}: belongs to another training of trial {record.id} than the record does")
+        content, place = self.content(name), self.place / name
+        # guard: bundle-sidecars
+        if content is not None and SIDECARS[name].parsed(content, self.record, place) is None:
+            raise RecordError(f"{place}: belongs to another training of trial {self.record.id} than the record does")
         return content
 
 

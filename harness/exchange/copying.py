@@ -5,11 +5,13 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import harness
 from harness.errors import RecordError, StorageError, nearest
-from harness.exchange.bundle import MANIFEST, Bundle, Files, Manifest, Member, Trial, add, choices_path, opened
+from harness.exchange.bundle import MANIFEST, Bundle, Files, Manifest, Trial, add, choices_path, opened
 from harness.machine.files import atomically, write_atomically
 from harness.plan.specs import SUITE_NAME, TRIAL_ID
 from harness.plan.tuning import Choice
@@ -32,6 +34,7 @@ NOTED = {  # what an import says of some of the records
 }
 
 Warn = Callable[[str], None]
+Found = TypeVar("Found")
 
 
 def export_records(
@@ -68,8 +71,11 @@ def export_records(
             written = [trial for folder in folders if (trial := _add_trial(archive, folder, beside, warn)) is not None]
             if not written:
                 raise RecordError(f"{results / 'runs'} holds no record that verifies")
-            runs = {trial.suite: store.runs_folder(results, trial.suite) for trial in written}
-            tuning = {suite: member for suite in runs if (member := _add_choices(archive, runs[suite], warn))}
+            tuning = {}
+            for suite in {trial.suite: None for trial in written}:
+                content = _verified(partial(_choices, store.runs_folder(results, suite) / choices.FILE_NAME), warn)
+                if content is not None:
+                    tuning[suite] = add(archive, choices_path(suite), content)
             manifest = Manifest(harness=harness.__version__, trials=written, tuning=tuning)
             unused = set() if tuning else {"tuning"}
             add(archive, MANIFEST, manifest.model_dump_json(indent=1, exclude=unused).encode())
@@ -98,40 +104,32 @@ def _folders(results: Path, suites: tuple[str, ...], trials: tuple[str, ...]) ->
 
 
 def _add_trial(archive: zipfile.ZipFile, folder: Path, beside: list[str], warn: Warn) -> Trial | None:
-    """Write the record of a trial and the files beside it that belong to it, and return what the manifest says of them;
-    None when the record does not verify.
-    """
-    files, suite, members = Files.in_folder(folder), folder.parent.name, {}
+    """Write the record of a trial and what lies beside it; None when the record does not verify."""
+    files = Files.in_folder(folder)
+    if _verified(lambda: files.record, warn) is None:
+        return None
+    contents = {store.FILE_NAME: files.content(store.FILE_NAME)}
+    contents |= {name: _verified(partial(files.beside, name), warn) for name in beside}
+    place = f"{folder.parent.name}/{folder.name}"
+    members = {name: add(archive, f"{place}/{name}", each) for name, each in contents.items() if each is not None}
+    return Trial(suite=folder.parent.name, id=folder.name, files=members)
 
-    def write(name: str, content: bytes | None) -> None:
-        if content is not None:
-            members[name] = add(archive, f"{suite}/{folder.name}/{name}", content)
 
+def _choices(place: Path) -> bytes | None:
+    """The content of a file of choices; None if there is none. Raises RecordError for one that does not verify."""
+    content = sealed.read(place, choices.MAX_BYTES)
+    if content is not None:
+        choices.parsed(content, place.parent.name, place)
+    return content
+
+
+def _verified(read: Callable[[], Found], warn: Warn) -> Found | None:
+    """What `read` returns; None with a warning for what does not verify."""
     try:
-        record = files.record()
-        write(store.FILE_NAME, files.content(store.FILE_NAME))
+        return read()
     except RecordError as damaged:
         warn(str(damaged))
         return None
-    for name in beside:
-        try:
-            write(name, files.beside(name, record))
-        except RecordError as damaged:
-            warn(str(damaged))
-    return Trial(suite=suite, id=folder.name, files=members)
-
-
-def _add_choices(archive: zipfile.ZipFile, runs: Path, warn: Warn) -> Member | None:
-    """Write the choices of a suite with `tune`, and return what the manifest says of them; None if there are none."""
-    place = runs / choices.FILE_NAME
-    try:
-        content = sealed.read(place, choices.MAX_BYTES)
-        if content is not None:
-            choices.parsed(content, runs.name, place)
-            return add(archive, choices_path(runs.name), content)
-    except RecordError as damaged:
-        warn(str(damaged))
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,10 +168,10 @@ def import_records(place: Path, results: Path, *, replacing: bool = False) -> Im
         warnings, made, others = _checked(bundle, results)
         if others and not replacing:  # guard: import-conflicts
             more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
+            found = f"{counted(len(others), 'other result')} than this file: {', '.join(others[:MAX_NAMED])}{more}"
             raise RecordError(
-                f"{results / 'runs'} holds {counted(len(others), 'other result')} than this file: "
-                f"{', '.join(others[:MAX_NAMED])}{more}; nothing was imported; --replace imports them and keeps the other "
-                "records as record.previous.json"
+                f"{results / 'runs'} holds {found}; nothing was imported; "
+                "--replace imports them and keeps the other records as record.previous.json"
             )
         how = Counter(_write(bundle, trial, results) for trial in bundle.manifest.trials)
         for suite, found in made.items():
@@ -191,9 +189,9 @@ def _checked(bundle: Bundle, results: Path) -> tuple[list[str], dict[str, tuple[
     known, number, warnings, others, tuned, made = KnownContents(), Counter(), [], [], {}, {}
     for trial in bundle.manifest.trials:
         files = bundle.files(trial)
-        record = files.record()
+        record = files.record
         for name in SIDECARS:
-            files.beside(name, record)
+            files.beside(name)
         try:
             number["of unknown id"] += known.of(record) is None
         except RecordError as fault:
@@ -228,10 +226,8 @@ def _differing(bundle: Bundle, results: Path) -> Iterator[str]:
         for suite in suites:
             other = _here(results, suite, trial.id) if suite != trial.suite else None
             if ours and other and plausible.contradicting([ours, other]):
-                yield (
-                    f"trial {trial.id} has different results in the suites {trial.suite} and {suite}; the leaderboard "
-                    "leaves it out"
-                )
+                two = f"the suites {trial.suite} and {suite}"
+                yield f"trial {trial.id} has different results in {two}; the leaderboard leaves it out"
                 break
 
 
@@ -246,7 +242,7 @@ def _write(bundle: Bundle, trial: Trial, results: Path) -> str:
     Returns: 'new', 'replaced' or 'known'.
     """
     runs, files = store.runs_folder(results, trial.suite), bundle.files(trial)
-    record, folder = files.record(), store.folder(runs, trial.id)
+    record, folder = files.record, store.folder(runs, trial.id)
     with store.writing(runs, trial.id, wait=0):
         here = _here(results, trial.suite, trial.id)
         if here != record:
@@ -254,16 +250,13 @@ def _write(bundle: Bundle, trial: Trial, results: Path) -> str:
             for name in SIDECARS:  # they belong to another training
                 (folder / name).unlink(missing_ok=True)
         for name in trial.files.keys() & SIDECARS:
-            if not _is_present(name, record, folder):
+            if not _is_present(name, folder):
                 write_atomically(folder / name, files.content(name))
         if here != record:
             write_atomically(folder / store.FILE_NAME, files.content(store.FILE_NAME))
     return "known" if here == record else "new" if here is None else "replaced"
 
 
-def _is_present(name: str, record: TrialRecord, folder: Path) -> bool:
+def _is_present(name: str, folder: Path) -> bool:
     """Whether a file lies in the folder of a trial and belongs to its record."""
-    try:
-        return Files.in_folder(folder).beside(name, record) is not None
-    except RecordError:
-        return False
+    return _verified(partial(Files.in_folder(folder).beside, name), lambda damage: None) is not None

@@ -236,10 +236,10 @@ def evaluate(trial: Trial, built: Built) -> dict[str, TokenNll]:
     of_test, counted = scores_of_test(built, train.evaluation, test, tokens, beat=trial.watch.beat)
     scores = {
         "valid_ppl": fitted.best.ppl,
+        **of_test,
         "last_valid_ppl": fitted.last.ppl,
         "last_test_ppl": last.ppl,
         "state_carried": int(carried),
-        **of_test,
     }
     if fitted.start is not None and math.isfinite(fitted.start.ppl):
         scores["start_valid_ppl"] = fitted.start.ppl

@@ -97,7 +97,8 @@ def find_records(target: str, results: Path, only: tuple[str, ...] = ()) -> Iter
         yield from _in_folder((place / store.FILE_NAME if place.is_dir() else place).resolve(), only)
     elif place.exists():
         with opened(place) as bundle:
-            found = [_stored(bundle.files(trial)) for trial in bundle.manifest.trials]
+            of_trials = map(bundle.files, bundle.manifest.trials)
+            found = [_stored(files, files.place / store.FILE_NAME) for files in of_trials]
             yield from _examined(found, [each.record for each in found if each.record is not None], only)
     elif re.fullmatch("[0-9a-f]+", target):
         for folder in folders_of(results, target):
@@ -116,15 +117,15 @@ def _in_folder(place: Path, only: tuple[str, ...]) -> Iterator[StoredRecord]:
         together = list(store.load_all(folder.parent, ids)[0].values())
     files = Files(folder, lambda name: sealed.read(place if name == store.FILE_NAME else folder / name, FILES[name]))
     best = folder / BEST if (folder / BEST).is_file() else None
-    yield from _examined([replace(_stored(files), best=best)], together, only)
+    yield from _examined([replace(_stored(files, place), best=best)], together, only)
 
 
-def _stored(files: Files) -> StoredRecord:
+def _stored(files: Files, place: Path) -> StoredRecord:
     """The verified record among the files of a trial, whose id is compared where the name of their folder is one."""
-    place, trial = files.place / store.FILE_NAME, files.place.name
+    trial = files.place.name
     try:
         if (content := files.content(store.FILE_NAME)) is None:
-            raise RecordError(f"{files.place} has no {store.FILE_NAME}")
+            raise RecordError(f"{place} does not exist")
         if not re.fullmatch(TRIAL_ID, trial):
             own = sealed.parsed(content, TrialRecord, place, schema=SCHEMA).id
             trial = own if re.fullmatch(TRIAL_ID, own) else ""

@@ -157,7 +157,7 @@ def test_another_choice_than_the_records_give_is_a_warning_and_refused_by_an_imp
     export_records(run.results, tmp_path / "records.zip")
     export_records(copied.results, tmp_path / "contradiction.zip")
     before = (copied.runs / "tuning.json").read_bytes()
-    with pytest.raises(RecordError, match="the choice of 'softmax lstm markov' in tuned/tuning.json; nothing was imp"):
+    with pytest.raises(RecordError, match="the choice of 'softmax lstm markov' in tuned/tuning"):
         import_records(tmp_path / "records.zip", copied.results)
     assert (copied.runs / "tuning.json").read_bytes() == before
     import_records(tmp_path / "records.zip", copied.results, replacing=True)
