@@ -87,13 +87,13 @@ class Built:
         model: on the trial's device.
         corpus: with its tokens where they were read to.
         on_device: the same corpus on the trial's device.
-        digest: of its splits before training.
+        digest: of its splits before training; '' where nothing is trained.
     """
 
     model: LanguageModel
     corpus: Corpus
     on_device: Corpus
-    digest: str
+    digest: str = ""
 
 
 @dataclass(slots=True, kw_only=True)

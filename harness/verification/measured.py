@@ -79,7 +79,7 @@ def evaluate_again(
         fetch_sources([spec], task.data)
         corpus = load_planned(spec, task.data, task.contents)
         model, on_device = trained_model(spec, corpus, weights).to(device), corpus.to(device)
-        built = stages.Built(model=model, corpus=corpus, on_device=on_device, digest="")
+        built = stages.Built(model=model, corpus=corpus, on_device=on_device)
         how = {"uncounted_id": corpus.uncounted_id, "clock": Clock(device)}
         valid, read = evaluate(model, on_device.valid, evaluation, **how)
         test, tokens = evaluate(model, on_device.test, evaluation, **how)

@@ -43,15 +43,7 @@ CURVE_AGREEMENT = 1e-4  # relative, of the numbers of an epoch, with equal weigh
 MIN_SEEDS = 2  # other seeds needed to estimate a spread
 LEAST, DEFAULT, MOST = 0.01, 0.05, 0.10  # allowed difference between the log-perplexities of two trainings
 UNDECIDED = ("error", "oom", "timeout")  # a training that ends so says nothing about the record
-FACTS = {  # fields of an environment that the bits of a result may depend on
-    "device": "processor or GPU",
-    "threads": "threads",
-    "python": "Python",
-    "torch": "torch",
-    "harness": "harness",
-    "commit": "commit",
-    "matmul_route": "route of float32 products",
-}
+FACTS = ("device", "threads", "python", "torch", "harness", "commit", "matmul_route")  # that bits may depend on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,10 +220,9 @@ def verify_record(
         return Verdict(outcome="different", sentence=contradiction, **about)
     unknown = {"its id cannot be computed here": given.contents, "no token scores": given.scores}
     about["notes"] = tuple(note for note, value in unknown.items() if value is None)
-    if record.status != "ok":
-        reason = f"its status is '{record.status}', so there is nothing to compare"
-        return Verdict(outcome="not checked", sentence=reason, **about)
     try:
+        if record.status != "ok":
+            raise ExecutionError(f"its status is '{record.status}', so there is nothing to compare")
         if retrain:
             found = train_again(record, given.contents, options, on_event)
         elif given.best is None:
@@ -268,11 +259,8 @@ def _compared(given: StoredRecord, found: Measured, about: dict[str, Any]) -> Ve
 
 def _differences(there: Environment, here: Environment) -> tuple[str, ...]:
     """The fields of two environments that differ and that bits may depend on, and what changed during the training."""
-    found = []
-    for name, called in FACTS.items():
-        before, now = getattr(there, name), getattr(here, name)
-        if before is not None and now is not None and before != now:
-            found.append(f"{called} {before} there, {now} here")
+    pairs = [(name.replace("_", " "), getattr(there, name), getattr(here, name)) for name in FACTS]
+    found = [f"{name} {was} there, {now} here" for name, was, now in pairs if None not in (was, now) and was != now]
     return (*found, *(f"{each} there" for each in there.changed))
 
 
@@ -286,10 +274,8 @@ def _limit(others: tuple[TrialRecord, ...]) -> tuple[float, str]:
     """
     logs = [math.log(each.metrics["test_ppl"]) for each in others]
     if len(logs) < MIN_SEEDS:
-        return (
-            DEFAULT,
-            f"{DEFAULT:.0%} allowed, because there are not {MIN_SEEDS} other seeds to estimate a spread from",
-        )
+        why = f"there are not {MIN_SEEDS} other seeds to estimate a spread from"
+        return DEFAULT, f"{DEFAULT:.0%} allowed, because {why}"
     value = min(max(2 * math.sqrt(2) * statistics.stdev(logs), LEAST), MOST)  # guard: verify-limit MOST -> 10.0
     return value, f"{100 * value:.1f} % allowed by the spread of {len(logs)} other seeds"
 

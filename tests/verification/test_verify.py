@@ -189,7 +189,7 @@ def test_the_other_seeds_decide_what_another_processor_may_give(place, verify, f
     assert done.code == (outcome == "different"), done.out
     assert f": {outcome}: after a second training here: " in done.out
     assert sentence in done.out
-    assert "differences: processor or GPU another processor there, " in done.out
+    assert "differences: device another processor there, " in done.out
     assert "torch 2.0.0 there, " in done.out
 
 
