@@ -176,8 +176,8 @@ def import_records(place: Path, results: Path, *, replacing: bool = False) -> Im
         how = Counter(_write(bundle, trial, results) for trial in bundle.manifest.trials)
         for suite, found in made.items():
             choices.save(store.runs_folder(results, suite), found)
-        # guard: import-contradiction *_differing(bundle, results), ->
-        return Imported(**how, warnings=(*_differing(bundle, results), *warnings))
+        warnings += _differing(bundle, results)  # guard: import-contradiction
+        return Imported(**how, warnings=tuple(warnings))
 
 
 def _checked(bundle: Bundle, results: Path) -> tuple[list[str], dict[str, tuple[Choice, ...]], list[str]]:
