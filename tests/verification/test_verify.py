@@ -167,7 +167,7 @@ OTHERS = {  # perplexities are so many times as large, with other weights; those
     "within the spread": (1.002, None, "plausible", "allowed by the spread of 2 other seeds"),
     "2 sqrt(2) log(1.03) / sqrt(2)": (1.04, (10.0, 10.3), "plausible", "5.9 % allowed by the spread of 2 other seeds"),
     "2 log(1.01)": (1.04, (10.0, 10.1), "different", "valid_ppl is 9"),
-    "forged seeds": (0.88, (2.0, 900.0), "different", "valid_ppl is 9"),
+    "forged seeds": (0.88, (8.0, 10.4), "different", "valid_ppl is 9"),
     "one other seed": (1.04, (10.0, None), "plausible", "5% allowed, because there are not 2 other seeds"),
 }
 
