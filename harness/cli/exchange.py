@@ -1,12 +1,13 @@
 """`harness export` and `import`: copy records from one machine to another."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from harness.cli.options import RESULTS, Results, say, warn
-from harness.exchange import exporter, importer
+from harness.exchange import copying
 from harness.plan.reader import suite_name
 from harness.printable import counted
 from harness.records import sidecars
@@ -25,14 +26,15 @@ def export(
 ) -> None:
     """Write the records, timings, token scores and diagnostics of finished trials into one file, without weights."""
     chosen = {"suites": tuple(map(suite_name, suite)), "trials": tuple(trial)}
-    written = exporter.export_records(results, file, **chosen, token_nll=not no_token_nll, warn=warn)
-    parts = [f"{counted(written.trials, 'record')} of {counted(written.suites, 'suite')}"]
-    if (number := written.beside.get(sidecars.TIMING.file)) is not None:
-        parts.append(counted(number, "timing"))
-    if (number := written.beside.get(sidecars.TOKEN_NLL.file)) is not None:
-        parts.append(f"token scores of {counted(number, 'trial')}")
-    if number := written.beside[sidecars.DIAGNOSES.file]:
-        parts.append(f"diagnostics of {counted(number, 'trial')}")
+    written = copying.export_records(results, file, **chosen, token_nll=not no_token_nll, warn=warn).trials
+    number = Counter(name for each in written for name in each.files)
+    suites = {each.suite for each in written}
+    parts = [f"{counted(len(written), 'record')} of {counted(len(suites), 'suite')}"]
+    parts.append(counted(number[sidecars.TIMING.file], "timing"))
+    if not no_token_nll:
+        parts.append(f"token scores of {counted(number[sidecars.TOKEN_NLL.file], 'trial')}")
+    if diagnosed := number[sidecars.DIAGNOSES.file]:
+        parts.append(f"diagnostics of {counted(diagnosed, 'trial')}")
     say(f"{', '.join(parts)}: {file}")
 
 
@@ -47,8 +49,8 @@ def import_records(
     ] = False,
 ) -> None:
     """Copy the records of a file into the results folder. All of it is checked first, and nothing in it is executed."""
-    imported = importer.import_records(file, results, replacing=replace)
+    imported = copying.import_records(file, results, replacing=replace)
     new, known = counted(imported.new, "new record"), f"{imported.known} known already"
     say(f"{new}, {imported.replaced} replaced, {known}: {results / 'runs'}")
-    for sentence in imported.sentences():
+    for sentence in imported.warnings:
         warn(sentence)

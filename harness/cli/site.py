@@ -8,7 +8,7 @@ import typer
 
 from harness.cli.options import RESULTS, Results, say, warn
 from harness.errors import ExecutionError
-from harness.exchange.importer import import_records
+from harness.exchange.copying import import_records
 
 
 def site(
@@ -50,5 +50,5 @@ def _import(records: Path, results: Path) -> None:
     if not found:
         raise ExecutionError(f"--records {records} has no file *.zip; `harness export` writes such files")
     for path in found:
-        for sentence in import_records(path, results).sentences():
+        for sentence in import_records(path, results).warnings:
             warn(f"{path}: {sentence}")

@@ -11,10 +11,8 @@ from harness.cli.options import RESULTS, Data, Device, Json, Only, Results, erro
 from harness.corpora.download import DEFAULT_DATA
 from harness.execution.live import LiveView
 from harness.printable import counted
-from harness.verification.check import verify_record
 from harness.verification.measured import VerificationOptions
-from harness.verification.stored import StoredRecord, find_records
-from harness.verification.verdict import Verdict
+from harness.verification.verify import StoredRecord, Verdict, find_records, verify_record
 
 
 def verify(

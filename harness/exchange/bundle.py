@@ -18,18 +18,19 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, BinaryIO, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from harness.errors import RecordError
 from harness.machine.files import opened_bounded
 from harness.plan.specs import SUITE_NAME, TRIAL_ID
-from harness.records import choices, store
+from harness.records import choices, sealed, store
 from harness.records.record import TrialRecord
 from harness.records.sidecars import SIDECARS, TOKEN_NLL
 
@@ -51,7 +52,7 @@ class _Frozen(BaseModel):
 
 
 class Member(_Frozen):
-    """The expected size and checksum of one file of a trial."""
+    """The expected size and checksum of one file."""
 
     size: Annotated[int, Field(ge=0)]
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -82,6 +83,60 @@ class Manifest(_Frozen):
     tuning: dict[Annotated[str, Field(pattern=SUITE_NAME)], Member] = Field(default_factory=dict)
     trials: Annotated[tuple[Trial, ...], Field(min_length=1, max_length=MAX_MEMBERS)]
 
+    @model_validator(mode="after")
+    def _each_trial_once(self) -> "Manifest":
+        if len({(trial.suite, trial.id) for trial in self.trials}) != len(self.trials):
+            raise ValueError("it names one trial twice")
+        return self
+
+    @cached_property
+    def members(self) -> dict[str, tuple[Member, int]]:
+        """The name of each file in the archive -> what is expected of it, and how many bytes it may have at most."""
+        of_suites = {choices_path(suite): (member, choices.MAX_BYTES) for suite, member in self.tuning.items()}
+        of_trials = {
+            trial.path(name): (member, FILES[name]) for trial in self.trials for name, member in trial.files.items()
+        }
+        return of_suites | of_trials
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one trial, in its folder or in an archive.
+
+    Args:
+        place: <suite>/<trial id>; in an archive it is for messages only.
+        content: the content of a file by its name; None if there is none. Raises RecordError.
+    """
+
+    place: Path
+    content: Callable[[str], bytes | None]
+
+    @classmethod
+    def in_folder(cls, folder: Path) -> "Files":
+        """Those in the folder of a trial."""
+        return cls(folder, lambda name: sealed.read(folder / name, FILES[name]))
+
+    @cached_property
+    def record(self) -> TrialRecord:
+        """The record. Raises RecordError when there is none, or none that verifies and is of this suite and trial."""
+        place = self.place / store.FILE_NAME
+        if (content := self.content(store.FILE_NAME)) is None:
+            raise RecordError(f"{self.place} has no {store.FILE_NAME}")
+        record = store.parsed(content, self.place.name, place)
+        if record.suite != self.place.parent.name:
+            raise RecordError(f"{place}: holds a record of the suite '{record.suite}'")
+        return store.counted(record)
+
+    def beside(self, name: str) -> bytes | None:
+        """The content of a file beside the record; None if there is none. Raises RecordError for one that does not
+        verify or does not belong to the record.
+        """
+        content, place = self.content(name), self.place / name
+        # guard: bundle-sidecars
+        if content is not None and SIDECARS[name].parsed(content, self.record, place) is None:
+            raise RecordError(f"{place}: belongs to another training of trial {self.record.id} than the record does")
+        return content
+
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
@@ -91,34 +146,27 @@ class Bundle:
     manifest: Manifest
     archive: zipfile.ZipFile
 
-    def content(self, trial: Trial, name: str) -> bytes:
-        """Read a file of a trial. Raises RecordError when its size or its checksum is not that of the manifest."""
-        return self._member(trial.path(name), trial.files[name])
-
-    def choices(self, suite: str) -> bytes:
-        """Read the choices of a suite. Raises as `content` does."""
-        return self._member(choices_path(suite), self.manifest.tuning[suite])
-
-    def _member(self, path: str, member: Member) -> bytes:
+    def content(self, path: str) -> bytes:
+        """Read a member. Raises RecordError when its size or its checksum is not that of the manifest."""
+        member, _ = self.manifest.members[path]
         with _refused(self.place):
             content = _read(self.archive, path, member.size)
         if hashlib.sha256(content).hexdigest() != member.sha256:  # guard: bundle-member-hash
             raise RecordError(f"{self.place}: {path} does not have the checksum of the manifest; the file is damaged")
         return content
 
-    def source(self, trial: Trial, name: str) -> Path:
-        """The origin of a file of a trial, for messages."""
-        return self.place / trial.suite / trial.id / name
+    def files(self, trial: Trial) -> Files:
+        """The files of a trial."""
+
+        def content(name: str) -> bytes | None:
+            return self.content(trial.path(name)) if name in trial.files else None
+
+        return Files(self.place / trial.suite / trial.id, content)
 
 
 def choices_path(suite: str) -> str:
     """The name of the file of a suite's choices in an archive."""
     return f"{suite}/{choices.FILE_NAME}"
-
-
-def new(file: BinaryIO) -> zipfile.ZipFile:
-    """A new archive in an open file. Members are written first, the manifest last."""
-    return zipfile.ZipFile(file, "w", allowZip64=False)
 
 
 def add(archive: zipfile.ZipFile, path: str, content: bytes) -> Member:
@@ -127,12 +175,6 @@ def add(archive: zipfile.ZipFile, path: str, content: bytes) -> Member:
     about.external_attr = (stat.S_IFREG | 0o644) << 16
     archive.writestr(about, content, _packed(path))
     return Member(size=len(content), sha256=hashlib.sha256(content).hexdigest())
-
-
-def check_beside(name: str, content: bytes, record: TrialRecord, place: Path) -> None:
-    """Check that a file belongs to a record. Raises RecordError."""
-    if SIDECARS[name].parsed(content, record, place) is None:  # guard: bundle-sidecars
-        raise RecordError(f"{place}: belongs to another training of trial {record.id} than the record does")
 
 
 @contextmanager
@@ -193,32 +235,18 @@ def _manifest(archive: zipfile.ZipFile, infos: dict[str, zipfile.ZipInfo], place
     found = content.get("schema_version") if isinstance(content, dict) else None
     if found != SCHEMA:  # guard: bundle-schema
         raise RecordError(f"{place}: schema {found}, expected {SCHEMA}; it was made by another version of the harness")
-    manifest = Manifest.model_validate_json(json.dumps(content))
-    if len({(trial.suite, trial.id) for trial in manifest.trials}) != len(manifest.trials):
-        raise ValueError("it names one trial twice")
-    return manifest
+    return Manifest.model_validate(content)
 
 
 def _check_members(manifest: Manifest, infos: dict[str, zipfile.ZipInfo]) -> None:
     """Check that the members are exactly the files of the manifest, regular and of the same sizes."""
-    expected = {trial.path(name): (trial, name) for trial in manifest.trials for name in trial.files}
-    of_suites = {choices_path(suite): member for suite, member in manifest.tuning.items()}
-    odd = sorted(infos.keys() ^ (expected.keys() | of_suites.keys() | {MANIFEST}))
+    odd = sorted(infos.keys() ^ {*manifest.members, MANIFEST})
     if odd:  # guard: bundle-odd-members
         raise ValueError(f"'{odd[0]}' is only in one of the archive and its manifest")
-    for path, (trial, name) in expected.items():
-        if store.FILE_NAME not in trial.files:
-            raise ValueError(f"trial {trial.id} has no {store.FILE_NAME}")
-        _check_member(infos[path], FILES[name])
-        _check_size(infos[path], trial.files[name])
-    for path, member in of_suites.items():
-        _check_member(infos[path], choices.MAX_BYTES)
-        _check_size(infos[path], member)
-
-
-def _check_size(about: zipfile.ZipInfo, member: Member) -> None:
-    if about.file_size != member.size:
-        raise ValueError(f"'{about.filename}' has another size than its manifest says")
+    for path, (member, max_bytes) in manifest.members.items():
+        _check_member(infos[path], max_bytes)
+        if infos[path].file_size != member.size:
+            raise ValueError(f"'{path}' has another size than its manifest says")
 
 
 def _check_member(about: zipfile.ZipInfo, max_bytes: int) -> None:

@@ -16,6 +16,7 @@ from harness.corpora.batching import Segment
 from harness.corpora.corpus import SPLITS, Corpus
 from harness.machine.stop_request import StopRequest
 from harness.model import LanguageModel, count_parameters
+from harness.plan.specs import EvalSpec
 from harness.plan.suite_file import CheckpointSpec
 from harness.records import sidecars
 from harness.records.plausible import most
@@ -86,13 +87,13 @@ class Built:
         model: on the trial's device.
         corpus: with its tokens where they were read to.
         on_device: the same corpus on the trial's device.
-        digest: of its splits before training.
+        digest: of its splits before training; '' where nothing is trained.
     """
 
     model: LanguageModel
     corpus: Corpus
     on_device: Corpus
-    digest: str
+    digest: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -232,15 +233,13 @@ def evaluate(trial: Trial, built: Built) -> dict[str, TokenNll]:
         test, tokens = score(trial, built, "test", trial.clocks.eval)
     trial.checkpoints.publish_best(fitted.best_epoch)
     carried = train.batching == "stream" and state_of(built.model) is not None
+    of_test, counted = scores_of_test(built, train.evaluation, test, tokens, beat=trial.watch.beat)
     scores = {
         "valid_ppl": fitted.best.ppl,
-        "test_ppl": test.ppl,
-        "test_ppl_standard": test.ppl_standard,
+        **of_test,
         "last_valid_ppl": fitted.last.ppl,
         "last_test_ppl": last.ppl,
-        "scored_test_tokens": test.num_scored,
         "state_carried": int(carried),
-        **text_scores(test, built.corpus, train.evaluation),
     }
     if fitted.start is not None and math.isfinite(fitted.start.ppl):
         scores["start_valid_ppl"] = fitted.start.ppl
@@ -250,9 +249,6 @@ def evaluate(trial: Trial, built: Built) -> dict[str, TokenNll]:
         )
     if trial.task.measure.calibration:
         scores |= calibration(built.model, corpus.test, train.evaluation, beat=trial.watch.beat)
-    counted = {"test": tokens}
-    if (right := score_from_the_right(built.model, corpus, train.evaluation, beat=trial.watch.beat)) is not None:
-        scores["test_ppl_from_the_right"], counted["test" + FROM_THE_RIGHT] = right[0].ppl, right[1]
     counted["valid"] = trial.valid_tokens or score(trial, built, "valid", Clock(trial.device, trial.watch.beat))[1]
     nats = counted["valid"].counted_N
     mean = nats[~nats.isnan()].double().mean().item()
@@ -319,6 +315,22 @@ def score(trial: Trial, built: Built, split: str, clock: Clock) -> tuple[Score, 
     """Score a split with the weights in the model."""
     corpus, spec = built.on_device, trial.task.spec.train.evaluation
     return evaluation.evaluate(built.model, getattr(corpus, split), spec, uncounted_id=corpus.uncounted_id, clock=clock)
+
+
+def scores_of_test(
+    built: Built, spec: EvalSpec, test: Score, tokens: TokenNll, *, beat: Callable[[], None]
+) -> tuple[dict[str, float], dict[str, TokenNll]]:
+    """What the weights in the model give the test split, as metrics, and by token in each direction that is read.
+
+    Args:
+        test, tokens: from left to right; from right to left it is scored here, where the model reads so.
+    """
+    metrics = {"test_ppl": test.ppl, "test_ppl_standard": test.ppl_standard, "scored_test_tokens": test.num_scored}
+    metrics |= text_scores(test, built.corpus, spec)
+    counted = {"test": tokens}
+    if (right := score_from_the_right(built.model, built.on_device, spec, beat=beat)) is not None:
+        metrics["test_ppl_from_the_right"], counted["test" + FROM_THE_RIGHT] = right[0].ppl, right[1]
+    return metrics, counted
 
 
 def scores_of(tokens: TokenNll, corpus: Corpus) -> TokenScores:

@@ -18,18 +18,15 @@ from harness.model import count_parameters
 from harness.plan.suite_file import MeasureSpec
 from harness.records import sidecars
 from harness.records.contents import files_named
-from harness.records.record import CurvePoint, Environment, Status
+from harness.records.record import Contents, TrialRecord
 from harness.records.sidecars import TokenScores
 from harness.training.checkpoint import load_weights, weights_sha256
 from harness.training.clocks import Clock
-from harness.training.evaluation import evaluate, references, score_from_the_right, text_scores
-from harness.trial import certifier
-from harness.trial.certify import FROM_THE_RIGHT
+from harness.training.evaluation import evaluate, references
+from harness.trial import certifier, stages
 from harness.trial.sessions import History
 from harness.trial.setup import conditions, fetch_sources, load_planned, trained_model, with_exact_route
-from harness.trial.stages import scores_of
 from harness.trial.task import Task
-from harness.verification.stored import StoredRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,82 +50,67 @@ class Measured:
     """What was measured on this machine.
 
     Args:
-        status: how the trial ended.
-        metrics: names as in a record.
-        weights: the digest of the weights.
-        environment: this machine and its software.
-        trained: whether the trial was trained again; if not, its weights were read and evaluated.
-        message: why the status is not ok.
-        curve: the learning curve; () after an evaluation.
+        record: the record with its status, metrics, weights, environment and certificate as they are here.
         scores: what each test token costs.
+        trained: whether the trial was trained again; if not, its weights were read and evaluated.
     """
 
-    status: Status
-    metrics: dict[str, float]
-    weights: str | None
-    environment: Environment
+    record: TrialRecord
+    scores: TokenScores | None
     trained: bool
-    message: str = ""
-    curve: tuple[CurvePoint, ...] = ()
-    scores: TokenScores | None = None
 
 
-def evaluate_again(given: StoredRecord, options: VerificationOptions) -> Measured:
-    """Evaluate the weights beside a record.
+def evaluate_again(
+    record: TrialRecord, contents: Contents | None, best: Path, options: VerificationOptions
+) -> Measured:
+    """Evaluate the weights in `best`.
 
+    Args:
+        contents: what the trial read; None when it is not known.
     Raises:
         ExecutionError: the trial cannot be evaluated on this machine.
         Damaged: the weights cannot be read.
         CorpusError: the corpus cannot be loaded.
     """
-    task = with_exact_route(_task(given, options, Path()))
+    task = with_exact_route(_task(record, contents, options, Path()))
     spec, device = task.spec, torch.device(task.device)
-    weights = load_weights(given.best, "cpu")
+    evaluation, weights = spec.train.evaluation, load_weights(best, "cpu")
     with _explained("evaluated"), conditions(task):
         fetch_sources([spec], task.data)
         corpus = load_planned(spec, task.data, task.contents)
-        model, on_device, clock = trained_model(spec, corpus, weights).to(device), corpus.to(device), Clock(device)
-        evaluation, uncounted_id = spec.train.evaluation, corpus.uncounted_id
-        valid, counted = evaluate(model, on_device.valid, evaluation, uncounted_id=uncounted_id, clock=clock)
-        test, tokens = evaluate(model, on_device.test, evaluation, uncounted_id=uncounted_id, clock=clock)
-        nll, more = {"valid": counted.counted_N, "test": tokens.counted_N}, {}
-        if (right := score_from_the_right(model, on_device, evaluation, beat=lambda: None)) is not None:
-            more, nll["test" + FROM_THE_RIGHT] = {"test_ppl_from_the_right": right[0].ppl}, right[1].counted_N
-        drawn = {} if given.record.certificate is None else given.record.certificate.drawn
-        fault = certifier.certificate(task, given.best, nll, drawn).fault
-        total, head = count_parameters(model)
-        metrics = {
-            "valid_ppl": valid.ppl,
-            "test_ppl": test.ppl,
-            "test_ppl_standard": test.ppl_standard,
-            **more,
-            "scored_test_tokens": test.num_scored,
-            "params_total": total,
-            "params_head": head,
-            **text_scores(test, corpus, evaluation),
-            **references(corpus, evaluation),
-        }
-    return Measured(
-        status="ok" if fault is None else "invalid",  # guard: verify-certifies always
-        message=fault or "",
-        metrics=metrics,
-        weights=weights_sha256(weights),
-        environment=History(task).environment(graphed=False),
-        trained=False,
-        scores=scores_of(tokens, corpus),
-    )
+        model, on_device = trained_model(spec, corpus, weights).to(device), corpus.to(device)
+        built = stages.Built(model=model, corpus=corpus, on_device=on_device)
+        how = {"uncounted_id": corpus.uncounted_id, "clock": Clock(device)}
+        valid, read = evaluate(model, on_device.valid, evaluation, **how)
+        test, tokens = evaluate(model, on_device.test, evaluation, **how)
+        metrics, counted = stages.scores_of_test(built, evaluation, test, tokens, beat=lambda: None)
+        nll = {name: each.counted_N for name, each in {"valid": read, **counted}.items()}
+        drawn = {} if record.certificate is None else record.certificate.drawn
+        certificate = certifier.certificate(task, best, nll, drawn)
+        metrics |= {"valid_ppl": valid.ppl, **references(corpus, evaluation)}
+        metrics |= dict(zip(("params_total", "params_head"), count_parameters(model), strict=True))
+    found = {
+        "status": "ok" if certificate.fault is None else "invalid",  # guard: verify-certifies always
+        "message": certificate.fault or "",
+        "metrics": metrics,
+        "weights_sha256": weights_sha256(weights),
+        "environment": History(task).environment(graphed=False),
+        "certificate": certificate,
+    }
+    return Measured(record=record.model_copy(update=found), scores=stages.scores_of(tokens, corpus), trained=False)
 
 
-def train_again(given: StoredRecord, options: VerificationOptions, on_event: Callable[[Event], None]) -> Measured:
+def train_again(
+    record: TrialRecord, contents: Contents | None, options: VerificationOptions, on_event: Callable[[Event], None]
+) -> Measured:
     """Train the trial of a record in a temporary folder. Nothing is written elsewhere.
 
     Raises:
         ExecutionError: the trial cannot be trained on this machine.
         CorpusError: the corpus cannot be loaded.
     """
-    spec = given.record.spec
-    if spec.train.data_parallel > 1:
-        raise ExecutionError(f"it was trained by {spec.train.data_parallel} workers, and is verified in one process")
+    if (workers := record.spec.train.data_parallel) > 1:
+        raise ExecutionError(f"it was trained by {workers} workers, and is verified in one process")
     ends: list[Event] = []
 
     def listen(event: Event) -> None:
@@ -138,44 +120,30 @@ def train_again(given: StoredRecord, options: VerificationOptions, on_event: Cal
 
     prefix = f"{scratch_prefix()}{os.getpid()}-"  # if this process is killed, the next run removes it
     with tempfile.TemporaryDirectory(prefix=prefix) as folder:
-        task = _task(given, options, Path(folder).resolve() / "runs")
+        task = _task(record, contents, options, Path(folder).resolve() / "runs")
         resources = Resources(cpus=task.threads, gpus=0 if task.device == "cpu" else None)
         with _explained("trained"):
             inline.execute(Execution(tasks=[task], resources=resources), listen)
-        record = ends[-1].record
-        if record is None:
+        found = ends[-1].record
+        if found is None:
             raise ExecutionError(ends[-1].message)
-        scores = sidecars.TOKEN_NLL.load(task.runs, record)
-    return Measured(
-        status=record.status,
-        metrics=record.metrics,
-        weights=record.weights_sha256,
-        environment=record.environment,
-        trained=True,
-        message=record.message,
-        curve=record.curve,
-        scores=scores,
-    )
+        return Measured(record=found, scores=sidecars.TOKEN_NLL.load(task.runs, found), trained=True)
 
 
-def _task(given: StoredRecord, options: VerificationOptions, runs: Path) -> Task:
+def _task(record: TrialRecord, contents: Contents | None, options: VerificationOptions, runs: Path) -> Task:
     """The trial, in the folder `runs`, as far as this machine allows: with its number of threads and its route of
     matrix products. Raises ExecutionError for a trial that reads files which its record names by their path.
     """
-    record, environment = given.record, given.record.environment
-    named = files_named(record.spec)
+    spec, environment = record.spec, record.environment
+    named = files_named(spec)
     if named and not options.named_files:  # guard: verify-names-file
         raise ExecutionError(f"it reads files that its record names ({', '.join(named)}); --named-files allows this")
     device = options.device
     if device == "auto":
         device = "cuda" if environment.matmul_route is None and torch.cuda.is_available() else "cpu"
-    contents = {}
-    if given.contents is not None:
-        contents = {str(record.spec.corpus): given.contents.corpus}
-        if given.contents.backbone is not None:
-            contents[str(record.spec.backbone)] = given.contents.backbone
+    known = {} if contents is None else {str(spec.corpus): contents.corpus, str(spec.backbone): contents.backbone}
     return Task(
-        spec=record.spec,
+        spec=spec,
         suite=record.suite,
         runs=runs,
         data=options.data.resolve(),
@@ -184,7 +152,7 @@ def _task(given: StoredRecord, options: VerificationOptions, runs: Path) -> Task
         threads=min(max(environment.threads, 1), cpus_available()),
         route=environment.matmul_route or "default",
         measure=MeasureSpec(start="start_valid_ppl" in record.metrics),
-        contents=contents,
+        contents={component: content for component, content in known.items() if content is not None},
     )
 
 

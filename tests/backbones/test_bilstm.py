@@ -23,7 +23,7 @@ from harness.training.evaluation import evaluate
 from harness.training.step import SegmentLoss
 from harness.trial.run import run
 from harness.verification.measured import VerificationOptions, evaluate_again
-from harness.verification.stored import find_records
+from harness.verification.verify import find_records
 
 V, D = 11, 5
 SIZES = {"d_model": D, "num_layers": 3, "dropout": 0.0}
@@ -181,7 +181,8 @@ def test_a_trial_has_the_perplexity_of_both_directions_and_one_certificate(trial
     assert left != right
     assert all(1 < ppl < record.metrics["unigram_test_ppl"] * 1.2 for ppl in (left, right))
     (stored,) = find_records(str(tmp_path / "runs" / record.id), tmp_path)
-    again = evaluate_again(stored, VerificationOptions(data=tmp_path, device="cpu"))
+    options = VerificationOptions(data=tmp_path, device="cpu")
+    again = evaluate_again(stored.record, stored.contents, stored.best, options).record
     assert (again.status, again.metrics["test_ppl_from_the_right"]) == ("ok", pytest.approx(right, rel=1e-6))
 
 

@@ -1,7 +1,6 @@
 """`harness export` and `harness import`: what one machine finished counts on another, whole, or nothing of it does."""
 
 import json
-import math
 
 import bundles
 import handmade
@@ -9,8 +8,7 @@ import pytest
 from bundles import files, keep, members, planned, record_of
 
 from harness.code import fingerprints
-from harness.exchange.exporter import export_records
-from harness.exchange.importer import import_records
+from harness.exchange.copying import export_records, import_records
 from harness.records import sidecars, store
 
 
@@ -46,40 +44,49 @@ def test_what_is_exported_and_imported_is_the_same_files(there, sent, here, harn
     assert len(files(here)) == 7
 
 
-def test_one_trial_is_exported_alone_and_an_unknown_one_is_refused(there, here, tmp_path, harness):
-    _, two, *_ = planned(tmp_path)
-    assert harness("export", tmp_path / "two.zip", "--trial", two.id, "--results", there).code == 0
-    harness("import", tmp_path / "two.zip", "--results", here)
-    assert {path.split("/")[2] for path in files(here)} == {two.id}
-    done = harness("export", tmp_path / "other.zip", "--trial", "0123456789ab", "--results", there)
-    assert done.code == 2
-    assert done.err == "no record of a trial '0123456789ab' among the 3 that --suite and --results choose\n"
-    assert not (tmp_path / "other.zip").exists()
+def certified(planned):
+    one, two, three = planned
+    return record_of(one, certificate=None), record_of(two, certificate=None), record_of(three)
 
 
-def test_an_import_says_how_many_records_are_not_certified(tmp_path, here, harness):
-    one, two, three, _ = planned(tmp_path)
-    keep(tmp_path / "older", record_of(one, certificate=None))
-    keep(tmp_path / "older", record_of(two, certificate=None))
-    keep(tmp_path / "older", record_of(three))
-    export_records(tmp_path / "older", tmp_path / "records.zip")
-    done = harness("import", tmp_path / "records.zip", "--results", here)
-    assert done.code == 0
-    assert "warning: 2 of these records have no certificate" in done.err
+def of_a_plug_in(planned):
+    head = planned[0].head.model_copy(update={"name": "of_a_plug_in"})
+    return (record_of(planned[0].model_copy(update={"id": "0" * 12, "head": head})), record_of(planned[1]))
 
 
-def test_an_import_names_a_record_that_says_ok_against_its_certificate(tmp_path, here, harness):
-    one, two, *_ = planned(tmp_path)
-    keep(tmp_path / "forged", record_of(one, certificate=handmade.certificate(sum_error=277.0)))
-    keep(tmp_path / "forged", record_of(two))
-    export_records(tmp_path / "forged", tmp_path / "records.zip")
-    done = harness("import", tmp_path / "records.zip", "--results", here)
-    assert done.code == 0
-    (warning,) = done.err.splitlines()
-    assert warning.startswith(f"warning: trial {one.id}: the record says ok, and its certificate says otherwise")
-    assert store.load(here / "runs" / "small", one.id).status == "invalid"
-    again = harness("import", tmp_path / "records.zip", "--results", here)
-    assert "0 new records, 0 replaced, 2 known already" in again.out
+def of_other_code(planned):
+    one, two, _ = planned
+    other = fingerprints.of_trial(two).model_copy(update={"head": "0" * 64})
+    return record_of(one, code=fingerprints.of_trial(one)), record_of(two, code=other)
+
+
+def against_its_certificate(planned):
+    return record_of(planned[0], certificate=handmade.certificate(sum_error=277.0)), record_of(planned[1])
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    {
+        certified: "2 records without a certificate: made before records had one",
+        of_a_plug_in: "1 record whose id could not be checked: made with local text files, plug-ins, or another ver",
+        of_other_code: "1 record made by other code than is here; `harness plan` shows what is outdated",
+        against_its_certificate: "the record says ok, and its certificate says otherwise",
+    }.items(),
+)
+def test_an_import_says_what_is_to_know_of_the_records_and_takes_them_in(tmp_path, here, harness, records, said):
+    made = records(planned(tmp_path)[:3])
+    for record in made:
+        keep(tmp_path / "there", record)
+    export_records(tmp_path / "there", tmp_path / "sent.zip")
+    done, again = (harness("import", tmp_path / "sent.zip", "--results", here) for _ in range(2))
+    for imported in (done, again):
+        (warning,) = imported.err.splitlines()
+        assert (imported.code, said in warning) == (0, True)
+    assert f"{len(made)} new records, 0 replaced, 0 known already" in done.out
+    assert f"0 new records, 0 replaced, {len(made)} known already" in again.out
+    assert files(here) == files(tmp_path / "there")
+    counts = [store.load(here / "runs" / "small", record.id).status for record in made]
+    assert counts == ["invalid" if record is made[0] and "certificate says" in said else "ok" for record in made]
 
 
 def test_a_suite_finds_its_trials_finished_after_an_import(sent, here, tmp_path, harness):
@@ -102,22 +109,50 @@ def test_weights_logs_checkpoints_and_what_was_set_aside_stay(there, tmp_path):
     assert kinds == {"record.json", "timing.json", "test_nll.npz", "manifest.json"}
 
 
-def test_scores_of_tokens_can_be_left_out(there, tmp_path, harness):
-    done = harness("export", tmp_path / "records.zip", "--results", there, "--no-token-nll")
-    assert "3 records of 1 suite, 2 timings:" in done.out
-    assert not [path for path in members(tmp_path / "records.zip") if path.endswith(".npz")]
-
-
-def test_suites_can_be_chosen(there, tmp_path, harness):
-    (spec, *_) = planned(tmp_path)
-    keep(there, record_of(spec, suite="other"))
-    done = harness("export", tmp_path / "records.zip", "--results", there, "--suite", "other")
+@pytest.mark.parametrize(
+    ("options", "said", "suites", "scored"),
+    [
+        (("--no-token-nll",), "4 records of 2 suites, 3 timings: ", {"small", "other"}, 0),
+        (("--suite", "other"), "1 record of 1 suite, 1 timing, token scores of 1 trial: ", {"other"}, 1),
+        (("--trial", "{one}"), "2 records of 2 suites, 2 timings, token scores of 2 trials: ", {"small", "other"}, 2),
+    ],
+)
+def test_what_is_exported_can_be_chosen(there, tmp_path, harness, options, said, suites, scored):
+    (one, *_) = planned(tmp_path)
+    keep(there, record_of(one, suite="other"))
+    options = [each.format(one=one.id) for each in options]
+    done = harness("export", tmp_path / "records.zip", "--results", there, *options)
     assert (done.code, done.err) == (0, "")
-    assert {path.partition("/")[0] for path in members(tmp_path / "records.zip")} == {"other", "manifest.json"}
-    refused = harness("export", tmp_path / "more.zip", "--results", there, "--suite", "smal")
-    assert refused.code == 2
-    assert "no records of a suite 'smal'; did you mean 'small'? (known: other, small)" in refused.err
-    assert not (tmp_path / "more.zip").exists()
+    assert done.out.startswith(said)
+    kept = members(tmp_path / "records.zip").keys() - {"manifest.json"}
+    assert {path.partition("/")[0] for path in kept} == suites
+    assert sum(path.endswith(".npz") for path in kept) == scored
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            ("--trial", "0123456789ab"),
+            "no record of a trial '0123456789ab' among the 3 that --suite and",
+        ),
+        (("--suite", "smal"), "no records of a suite 'smal'; did you mean 'small'? (known: small)"),
+        (("--results", "nowhere"), "nowhere/runs holds no record that verifies"),
+        ((), "records.zip exists already; name another file, or remove it"),
+        ((), "export one suite at a time (--suite)"),
+    ],
+)
+def test_a_wrong_export_is_one_sentence_and_writes_nothing(there, tmp_path, harness, monkeypatch, options, sentence):
+    monkeypatch.chdir(tmp_path)
+    if "exists" in sentence:
+        (tmp_path / "records.zip").write_text("a year's work")
+    if "at a time" in sentence:
+        monkeypatch.setattr("zipfile.ZIP_FILECOUNT_LIMIT", 4)
+    before = files(tmp_path)
+    done = harness("export", "records.zip", *(options if "--results" in options else ("--results", there, *options)))
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert sentence in done.err
+    assert files(tmp_path) == before
 
 
 def test_what_does_not_verify_is_named_and_left_out(there, tmp_path, harness):
@@ -132,33 +167,6 @@ def test_what_does_not_verify_is_named_and_left_out(there, tmp_path, harness):
     assert f"small/{finished[0].name}/record.json" in kept
     assert f"small/{finished[0].name}/timing.json" not in kept
     assert not [path for path in kept if finished[1].name in path]
-
-
-@pytest.mark.parametrize("damaged", [False, True])
-def test_without_a_record_there_is_no_export(tmp_path, harness, damaged):
-    if damaged:
-        (tmp_path / "runs" / "small" / "0123456789ab").mkdir(parents=True)
-        (tmp_path / "runs" / "small" / "0123456789ab" / "record.json").write_text("{}")
-    done = harness("export", tmp_path / "records.zip", "--results", tmp_path)
-    assert done.code == 2
-    assert "holds no record that verifies" in done.err
-    assert not [path for path in tmp_path.iterdir() if path.name != "runs"]
-
-
-def test_a_file_that_is_there_is_not_written_over(there, tmp_path, harness):
-    (tmp_path / "thesis.tex").write_text("a year's work")
-    done = harness("export", tmp_path / "thesis.tex", "--results", there)
-    assert done.code == 2
-    assert done.err == f"{tmp_path / 'thesis.tex'} exists already; name another file, or remove it\n"
-    assert (tmp_path / "thesis.tex").read_text() == "a year's work"
-
-
-def test_more_than_a_file_holds_is_a_sentence(there, tmp_path, harness, monkeypatch):
-    monkeypatch.setattr("zipfile.ZIP_FILECOUNT_LIMIT", 4)
-    done = harness("export", tmp_path / "records.zip", "--results", there)
-    assert done.code == 2
-    assert "export one suite at a time (--suite)" in done.err
-    assert not (tmp_path / "records.zip").exists()
 
 
 def test_a_second_import_changes_nothing(sent, here, harness):
@@ -193,7 +201,7 @@ def test_a_different_record_is_a_conflict_and_nothing_is_written(sent, here, tmp
     done = harness("import", sent, "--results", here)
     assert done.code == 2
     assert done.err.count("\n") == 1
-    assert f"other records of 1 of these trials: small/{folder.name}; nothing was imported" in done.err
+    assert f"holds 1 other result than this file: small/{folder.name}; nothing was imported" in done.err
     assert files(tmp_path) == before
 
 
@@ -220,37 +228,28 @@ def test_a_damaged_record_here_is_no_conflict(there, sent, here):
     assert place.with_name("record.bad").read_text() == "{"
 
 
-@pytest.mark.guards("import-contradiction")
+@pytest.mark.guards("import-contradiction", "invalid-in-another-suite")
 def test_other_results_of_a_trial_in_another_suite_are_told_and_none_is_replaced(sent, here, tmp_path, harness):
     one, two, three, _ = planned(tmp_path)
-    better = {"test_ppl": 1.5, "scored_test_tokens": 3.0}
-    other = keep(here, record_of(one, suite="other", metrics=better), timed=False, scored=False)
-    equal = keep(here, record_of(two, suite="other", metrics={**record_of(two).metrics, "train_minutes": 9.0}))
+    keep(here, record_of(one, suite="other", metrics={"test_ppl": 1.5, "scored_test_tokens": 3.0}), scored=False)
+    keep(here, record_of(two, suite="other", metrics={**record_of(two).metrics, "train_minutes": 9.0}))  # equal
+    keep(here, record_of(two, suite="third", status="invalid"), timed=False, scored=False)
     keep(here, record_of(three, suite="other"))  # ok here, failed there: that is no other result
-    before = {place: files(place) for place in (other, equal)}
+    before = files(here)
     done = harness("import", sent, "--results", here)
     assert done.code == 0
-    assert done.err == (
-        f"warning: trial {one.id} has different results in the suites small and other; the leaderboard leaves it out\n"
+    assert sorted(done.err.splitlines()) == sorted(
+        f"warning: trial {trial.id} has different results in {suites}; the leaderboard leaves it out"
+        for trial, suites in ((one, "the suites small and other"), (two, "the suites small and third"))
     )
-    assert {place: files(place) for place in before} == before
-
-
-@pytest.mark.guards("invalid-in-another-suite")
-def test_an_import_names_a_trial_that_is_invalid_in_another_suite(sent, here, tmp_path, harness):
-    (one, *_) = planned(tmp_path)
-    keep(here, record_of(one, suite="other", status="invalid"), timed=False, scored=False)
-    done = harness("import", sent, "--results", here)
-    assert f"trial {one.id} has different results in the suites small and other" in done.err
+    assert before.items() <= files(here).items()
 
 
 def test_a_trial_that_is_being_run_here_is_not_waited_for(sent, here, tmp_path, harness):
     (spec, *_) = planned(tmp_path)
     with store.writing(store.runs_folder(here, "small"), spec.id):
         done = harness("import", sent, "--results", here)
-    assert done.code == 2
-    assert done.err.count("\n") == 1
-    assert f"{spec.id}.lock" in done.err
+    assert (done.code, done.err.count("\n"), f"{spec.id}.lock" in done.err) == (2, 1, True)
     assert harness("import", sent, "--results", here).code == 0
 
 
@@ -259,36 +258,3 @@ def test_a_place_that_cannot_be_written_is_one_sentence(sent, tmp_path, harness)
     done = harness("import", sent, "--results", tmp_path / "file")
     assert done.code == 2
     assert done.err.count("\n") == 1
-
-
-def test_records_whose_ids_cannot_be_computed_here_are_counted(there, tmp_path, here, harness):
-    (spec, *_) = planned(tmp_path)
-    unknown = spec.model_copy(update={"id": "0" * 12, "head": spec.head.model_copy(update={"name": "of_a_plug_in"})})
-    keep(there, record_of(unknown))
-    export_records(there, tmp_path / "records.zip")
-    done = harness("import", tmp_path / "records.zip", "--results", here)
-    assert done.code == 0
-    assert done.err.startswith("warning: the ids of 1 record could not be checked")
-    assert files(here) == files(there)
-
-
-def test_records_by_other_code_than_is_here_are_counted_and_taken_in(there, tmp_path, here, harness):
-    (spec, other, *_) = planned(tmp_path)
-    keep(there, record_of(spec, code=fingerprints.of_trial(spec)))
-    keep(there, record_of(other, code=fingerprints.of_trial(other).model_copy(update={"head": "0" * 64})))
-    export_records(there, tmp_path / "records.zip")
-    done = harness("import", tmp_path / "records.zip", "--results", here)
-    assert done.code == 0
-    assert done.err == (
-        "warning: 1 of these records was made by other code of a head, backbone or corpus than the code here; "
-        "`harness plan SUITE` shows them as outdated\n"
-    )
-    assert files(here) == files(there)
-
-
-def test_a_failed_trials_record_travels_too(sent, here):
-    import_records(sent, here)
-    runs = store.runs_folder(here, "small")
-    found, _ = store.load_all(runs, [path.name for path in runs.iterdir()])
-    assert sorted(record.status for record in found.values()) == ["diverged", "ok", "ok"]
-    assert {record.metrics.get("test_ppl") for record in found.values()} == {math.exp(2.0), None}

@@ -12,8 +12,7 @@ from rich.console import Console
 import harness
 from harness.cli import history_tables
 from harness.errors import RecordError
-from harness.exchange.exporter import export_records
-from harness.exchange.importer import import_records
+from harness.exchange.copying import export_records, import_records
 from harness.execution.live import Reporter
 from harness.execution.run_suite import all_ok
 from harness.records import choices, sealed, store
@@ -158,7 +157,7 @@ def test_another_choice_than_the_records_give_is_a_warning_and_refused_by_an_imp
     export_records(run.results, tmp_path / "records.zip")
     export_records(copied.results, tmp_path / "contradiction.zip")
     before = (copied.runs / "tuning.json").read_bytes()
-    with pytest.raises(RecordError, match="holds another choice of 'softmax lstm markov'; nothing was imported"):
+    with pytest.raises(RecordError, match="the choice of 'softmax lstm markov' in tuned/tuning"):
         import_records(tmp_path / "records.zip", copied.results)
     assert (copied.runs / "tuning.json").read_bytes() == before
     import_records(tmp_path / "records.zip", copied.results, replacing=True)

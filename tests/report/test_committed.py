@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness import plan
-from harness.exchange.importer import import_records
+from harness.exchange.copying import import_records
 from harness.report import study
 
 ROOT = Path(__file__).parent.parent.parent

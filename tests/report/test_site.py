@@ -9,7 +9,7 @@ import handmade
 import pytest
 
 from harness import plan
-from harness.exchange import exporter
+from harness.exchange import copying
 from harness.records import store
 from harness.records.record import Contents
 from harness.report.site import folder, site_files
@@ -190,7 +190,7 @@ def test_a_folder_with_other_files_is_refused_and_not_touched(harness, place, tm
 def test_the_site_of_exported_records_is_that_of_the_results_they_are_from(harness, place, files, tmp_path):
     (tmp_path / "records").mkdir()
     for name in ("small", "other"):
-        exporter.export_records(
+        copying.export_records(
             place / "results",
             tmp_path / "records" / f"{name}.zip",
             suites=(name,),
@@ -216,12 +216,12 @@ def test_what_an_import_says_is_said_of_the_records_of_a_site(harness, tmp_path)
     store.save(record, store.runs_folder(tmp_path / "results", "small"))
     archive = tmp_path / "records" / "small.zip"
     options = {"suites": (), "trials": (), "token_nll": True, "warn": pytest.fail}
-    exporter.export_records(tmp_path / "results", archive, **options)
+    copying.export_records(tmp_path / "results", archive, **options)
     done = harness(
         "site", "--out", tmp_path / "site", "--records", tmp_path / "records", "--suites", tmp_path / "suites"
     )
     assert done.code == 0
-    said = f"{archive}: 1 of these records has no certificate: made before records had one"
+    said = f"{archive}: 1 record without a certificate: made before records had one"
     assert said in " ".join(done.err.split())
 
 

@@ -8,7 +8,8 @@ import pytest
 from harness import plan
 from harness.execution import inline
 from harness.execution.executors import Execution, Resources
-from harness.records import store
+from harness.records import sidecars, store
+from harness.training.checkpoint import BEST
 from harness.trial.task import Task
 
 SUITE = """\
@@ -37,28 +38,35 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def place(trained, tmp_path, monkeypatch):
-    """A copy as the current folder: its runs, and the ids of the trials by head and seed."""
+    """A copy as the current folder: its runs, the ids of the trials by head and seed; of the first one the record and
+    the files beside it.
+    """
     folder = shutil.copytree(trained, tmp_path / "here")
     monkeypatch.chdir(folder)
     runs = store.runs_folder(folder / "results", "tiny")
-    specs = plan.load(folder / "tiny.yaml").trials
-    ids = {(spec.head.name, spec.seed): spec.id for spec in specs}
-    return SimpleNamespace(folder=folder, runs=runs, ids=ids, one=ids["softmax", 1])
+    ids = {(spec.head.name, spec.seed): spec.id for spec in plan.load(folder / "tiny.yaml").trials}
+    one = ids["softmax", 1]
+    beside = {"best": runs / one / BEST, "scores": runs / one / sidecars.TOKEN_NLL.file}
+    return SimpleNamespace(folder=folder, runs=runs, ids=ids, one=one, record=store.load(runs, one), **beside)
 
 
 @pytest.fixture
 def forge(place):
-    """A function: changes of metrics, of other fields -> the record of the first trial is changed and sealed anew."""
+    """A function: changes of metrics, of the spec, of other fields -> a record is changed and sealed anew. A metric
+    that is None is taken out.
+    """
 
     def write(trial: str | None = None, **changes) -> None:
         record = store.load(place.runs, trial or place.one)
         metrics = {**record.metrics, **changes.pop("metrics", {})}
-        store.save(record.model_copy(update={**changes, "metrics": metrics}), place.runs)
+        metrics = {name: value for name, value in metrics.items() if value is not None}
+        spec = record.spec.model_copy(update=changes.pop("spec", {}))
+        store.save(record.model_copy(update={**changes, "metrics": metrics, "spec": spec}), place.runs)
 
     return write
 
 
 @pytest.fixture
 def verify(harness):
-    """`harness verify`: its verdicts by trial id, its exit code, its output."""
+    """`harness verify`: its exit code and output."""
     return lambda *arguments: harness("verify", *arguments)

@@ -1,0 +1,262 @@
+"""Copies records between a results folder and one file. Everything in a file is checked before anything is written."""
+
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import harness
+from harness.errors import RecordError, StorageError, nearest
+from harness.exchange.bundle import MANIFEST, Bundle, Files, Manifest, Trial, add, choices_path, opened
+from harness.machine.files import atomically, write_atomically
+from harness.plan.specs import SUITE_NAME, TRIAL_ID
+from harness.plan.tuning import Choice
+from harness.printable import counted
+from harness.records import choices, plausible, sealed, store
+from harness.records.contents import KnownContents
+from harness.records.record import TrialRecord
+from harness.records.sidecars import SIDECARS, TOKEN_NLL
+from harness.trial.behaviour import is_outdated
+
+MAX_NAMED = 5  # trials that a message names
+TOO_LARGE = (
+    "an exported file holds at most 2 GiB in 65,535 files, and these are more: export one suite at a time (--suite), "
+    "or leave out the scores of tokens (--no-token-nll)"
+)
+NOTED = {  # what an import says of some of the records
+    "of unknown id": "{} whose id could not be checked: made with local text files, plug-ins, or another version",
+    "uncertified": "{} without a certificate: made before records had one",
+    "outdated": "{} made by other code than is here; `harness plan` shows what is outdated",
+}
+
+Warn = Callable[[str], None]
+Found = TypeVar("Found")
+
+
+def export_records(
+    results: Path,
+    place: Path,
+    *,
+    suites: tuple[str, ...] = (),
+    trials: tuple[str, ...] = (),
+    token_nll: bool = True,
+    warn: Warn = lambda sentence: None,
+) -> Manifest:
+    """Write the verified records of a results folder into one file, with their timings, scores of tokens and
+    diagnostics, and the choices of suites with `tune`, but without weights, logs and checkpoints. The same records give
+    the same bytes.
+
+    Args:
+        results: the results folder.
+        place: the file to write. It must not exist.
+        suites: only these suites; () for all.
+        trials: only the trials with these ids; () for all.
+        token_nll: include the scores of tokens, which are by far the largest part.
+        warn: receives a sentence for each file that does not verify. Such a file is left out.
+    Returns: what was written.
+    Raises:
+        RecordError: there is no record to write, a suite or trial has no record, or they are too large for one file.
+        StorageError: the file exists already or cannot be written.
+    """
+    folders = _folders(results, suites, trials)
+    if place.exists():
+        raise StorageError(f"{place} exists already; name another file, or remove it")
+    beside = [name for name in SIDECARS if token_nll or name != TOKEN_NLL.file]
+    try:
+        with atomically(place) as file, zipfile.ZipFile(file, "w", allowZip64=False) as archive:
+            written = [trial for folder in folders if (trial := _add_trial(archive, folder, beside, warn)) is not None]
+            if not written:
+                raise RecordError(f"{results / 'runs'} holds no record that verifies")
+            tuning = {}
+            for suite in {trial.suite: None for trial in written}:
+                content = _verified(partial(_choices, store.runs_folder(results, suite) / choices.FILE_NAME), warn)
+                if content is not None:
+                    tuning[suite] = add(archive, choices_path(suite), content)
+            manifest = Manifest(harness=harness.__version__, trials=written, tuning=tuning)
+            unused = set() if tuning else {"tuning"}
+            add(archive, MANIFEST, manifest.model_dump_json(indent=1, exclude=unused).encode())
+            return manifest
+    except zipfile.LargeZipFile as cause:
+        raise RecordError(TOO_LARGE) from cause
+
+
+def _folders(results: Path, suites: tuple[str, ...], trials: tuple[str, ...]) -> list[Path]:
+    """The folders of the chosen trials with a record, sorted by suite and id. Raises RecordError as export_records."""
+    runs = results.resolve() / "runs"
+    found = sorted(place.parent for place in runs.glob(f"*/*/{store.FILE_NAME}"))
+    found = [each for each in found if re.fullmatch(SUITE_NAME, each.parent.name) and re.fullmatch(TRIAL_ID, each.name)]
+    known = sorted({each.parent.name for each in found})
+    for suite in suites:
+        if suite not in known:
+            others = f"{nearest(suite, known)} (known: {', '.join(known) or 'none'})"
+            raise RecordError(f"{runs} holds no records of a suite '{suite}'{others}")
+    found = [each for each in found if not suites or each.parent.name in suites]
+    for trial in trials:
+        if trial not in {each.name for each in found}:
+            raise RecordError(
+                f"no record of a trial '{trial}' among the {len(found)} that --suite and --results choose"
+            )
+    return [each for each in found if not trials or each.name in trials]
+
+
+def _add_trial(archive: zipfile.ZipFile, folder: Path, beside: list[str], warn: Warn) -> Trial | None:
+    """Write the record of a trial and what lies beside it; None when the record does not verify."""
+    files = Files.in_folder(folder)
+    if _verified(lambda: files.record, warn) is None:
+        return None
+    contents = {store.FILE_NAME: files.content(store.FILE_NAME)}
+    contents |= {name: _verified(partial(files.beside, name), warn) for name in beside}
+    place = f"{folder.parent.name}/{folder.name}"
+    members = {name: add(archive, f"{place}/{name}", each) for name, each in contents.items() if each is not None}
+    return Trial(suite=folder.parent.name, id=folder.name, files=members)
+
+
+def _choices(place: Path) -> bytes | None:
+    """The content of a file of choices; None if there is none. Raises RecordError for one that does not verify."""
+    content = sealed.read(place, choices.MAX_BYTES)
+    if content is not None:
+        choices.parsed(content, place.parent.name, place)
+    return content
+
+
+def _verified(read: Callable[[], Found], warn: Warn) -> Found | None:
+    """What `read` returns; None with a warning for what does not verify."""
+    try:
+        return read()
+    except RecordError as damaged:
+        warn(str(damaged))
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """The result of an import.
+
+    Args:
+        new: the number of records that the results folder did not have.
+        replaced: the number of records that replaced a different record of the same trial.
+        known: the number of records that the results folder had already.
+        warnings: what a user should know about these records, a sentence each.
+    """
+
+    new: int = 0
+    replaced: int = 0
+    known: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+def import_records(place: Path, results: Path, *, replacing: bool = False) -> Imported:
+    """Write the records of a file, with what lies beside them and choices of tuning, into a results folder.
+
+    When the results folder already has a record, only missing files beside it are written. A record of the results
+    folder that does not verify is renamed and replaced.
+
+    Args:
+        place: a file that `harness export` wrote.
+        results: the results folder.
+        replacing: rename a different record of the same trial. Otherwise such a record is a conflict.
+    Raises:
+        RecordError: the file is damaged, a record is not of its trial, or there is a conflict. Nothing was written.
+        StorageError: a trial is running, or its folder cannot be written. The records written before remain; the same
+            command writes the others.
+    """
+    with opened(place) as bundle:
+        warnings, made, others = _checked(bundle, results)
+        if others and not replacing:  # guard: import-conflicts
+            more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
+            found = f"{counted(len(others), 'other result')} than this file: {', '.join(others[:MAX_NAMED])}{more}"
+            raise RecordError(
+                f"{results / 'runs'} holds {found}; nothing was imported; "
+                "--replace imports them and keeps the other records as record.previous.json"
+            )
+        how = Counter(_write(bundle, trial, results) for trial in bundle.manifest.trials)
+        for suite, found in made.items():
+            choices.save(store.runs_folder(results, suite), found)
+        warnings += _differing(bundle, results)  # guard: import-contradiction
+        return Imported(**how, warnings=tuple(warnings))
+
+
+def _checked(bundle: Bundle, results: Path) -> tuple[list[str], dict[str, tuple[Choice, ...]], list[str]]:
+    """Verify every file of an archive. Its records may be too large to be held in memory, so each is read alone.
+
+    Returns: sentences that do not depend on the results folder; the choices of each suite with `tune`; the records and
+        choices of which the results folder has others.
+    """
+    known, number, warnings, others, tuned, made = KnownContents(), Counter(), [], [], {}, {}
+    for trial in bundle.manifest.trials:
+        files = bundle.files(trial)
+        record = files.record
+        for name in SIDECARS:
+            files.beside(name)
+        try:
+            number["of unknown id"] += known.of(record) is None
+        except RecordError as fault:
+            raise RecordError(f"{bundle.place}: {fault}") from fault
+        number["uncertified"] += record.uncertified
+        number["outdated"] += is_outdated(record)
+        if record.message.startswith(store.CONTRADICTED):
+            warnings.append(f"trial {record.id}: {record.message}; it counts as invalid")
+        if (_here(results, trial.suite, trial.id) or record) != record:
+            others.append(f"{trial.suite}/{trial.id}")
+        if record.tuning:
+            tuned[trial.suite, trial.id] = choices.perplexity(record)
+    for suite in bundle.manifest.tuning:
+        place = bundle.place / choices_path(suite)
+        made[suite] = choices.parsed(bundle.content(choices_path(suite)), suite, place)
+        here = choices.readable(store.runs_folder(results, suite), lambda damage: None)
+        before = {frozenset(each.valid_ppl): each.trial for each in here}
+        for choice in made[suite]:
+            if wrong := [each for each, ppl in choice.valid_ppl.items() if tuned.get((suite, each), ppl) != ppl]:
+                raise RecordError(f"{place}: the choice of '{choice.row}' contradicts the record of trial {wrong[0]}")
+            if before.get(frozenset(choice.valid_ppl), choice.trial) != choice.trial:
+                others.append(f"the choice of '{choice.row}' in {choices_path(suite)}")
+    warnings += [NOTED[what].format(counted(number[what], "record")) for what in NOTED if number[what]]
+    return warnings, made, others
+
+
+def _differing(bundle: Bundle, results: Path) -> Iterator[str]:
+    """A sentence for each imported trial that has different results in another suite of the results folder."""
+    suites = sorted(place.name for place in (results.resolve() / "runs").iterdir() if place.is_dir())
+    for trial in bundle.manifest.trials:
+        ours = _here(results, trial.suite, trial.id)
+        for suite in suites:
+            other = _here(results, suite, trial.id) if suite != trial.suite else None
+            if ours and other and plausible.contradicting([ours, other]):
+                two = f"the suites {trial.suite} and {suite}"
+                yield f"trial {trial.id} has different results in {two}; the leaderboard leaves it out"
+                break
+
+
+def _here(results: Path, suite: str, trial_id: str) -> TrialRecord | None:
+    """The record of a trial in the results folder, or None when there is none that verifies."""
+    return store.load_all(store.runs_folder(results, suite), [trial_id])[0].get(trial_id)
+
+
+def _write(bundle: Bundle, trial: Trial, results: Path) -> str:
+    """Write the missing files of a trial. The record is written last, because a trial with a record is finished.
+
+    Returns: 'new', 'replaced' or 'known'.
+    """
+    runs, files = store.runs_folder(results, trial.suite), bundle.files(trial)
+    record, folder = files.record, store.folder(runs, trial.id)
+    with store.writing(runs, trial.id, wait=0):
+        here = _here(results, trial.suite, trial.id)
+        if here != record:
+            store.set_aside(runs, trial.id)
+            for name in SIDECARS:  # they belong to another training
+                (folder / name).unlink(missing_ok=True)
+        for name in trial.files.keys() & SIDECARS:
+            if not _is_present(name, folder):
+                write_atomically(folder / name, files.content(name))
+        if here != record:
+            write_atomically(folder / store.FILE_NAME, files.content(store.FILE_NAME))
+    return "known" if here == record else "new" if here is None else "replaced"
+
+
+def _is_present(name: str, folder: Path) -> bool:
+    """Whether a file lies in the folder of a trial and belongs to its record."""
+    return _verified(partial(Files.in_folder(folder).beside, name), lambda damage: None) is not None

@@ -1,0 +1,339 @@
+"""Is a record true? What is stored is compared with what its weights, or the same training, give on this machine.
+
+identical: the same weights and the same numbers, bit for bit.
+plausible: other bits, because the processor, a version or the number of threads is another, and numbers within a limit.
+different: anything else.
+
+Records are in a results folder, in any folder, or in an exported file. Nothing in them is executed, and no file is
+opened whose path comes from a record.
+"""
+
+import math
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from harness.diagnostics.trained import folders_of
+from harness.errors import ExecutionError, HarnessError, RecordError
+from harness.exchange.bundle import FILES, Files, opened
+from harness.execution.executors import Event
+from harness.plan.selection import facts_of, matching
+from harness.plan.specs import TRIAL_ID
+from harness.printable import sentence
+from harness.records import sealed, store
+from harness.records.contents import KnownContents
+from harness.records.metrics import metrics_of
+from harness.records.record import SCHEMA, Contents, Environment, TrialRecord
+from harness.records.sidecars import AGREEMENT, TOKEN_NLL, TokenScores
+from harness.training.checkpoint import BEST
+from harness.verification.measured import Measured, VerificationOptions, evaluate_again, train_again
+
+Outcome = Literal["identical", "plausible", "different", "not checked"]
+
+# Nats of one token, with equal weights: float32 sums of several hundred products are rounded differently.
+TOKEN_AGREEMENT = 1e-3
+CURVE_AGREEMENT = 1e-4  # relative, of the numbers of an epoch, with equal weights
+MIN_SEEDS = 2  # other seeds needed to estimate a spread
+LEAST, DEFAULT, MOST = 0.01, 0.05, 0.10  # allowed difference between the log-perplexities of two trainings
+UNDECIDED = ("error", "oom", "timeout")  # a training that ends so says nothing about the record
+FACTS = ("device", "threads", "python", "torch", "harness", "commit", "matmul_route")  # that bits may depend on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRecord:
+    """A record and what lies beside it.
+
+    Args:
+        name: suite and trial id; the path of the file when the record cannot be read.
+        record: None when it cannot be read.
+        fault: why it cannot be read, or which part of it contradicts another part.
+        files: of the trial.
+        best: the file of its weights, if it exists.
+        contents: what the trial read; None when this version of the harness cannot compute it.
+        scores: the scores of its test tokens, if the file exists.
+        others: records from the same place that differ only in the seed.
+    """
+
+    name: str
+    record: TrialRecord | None = None
+    fault: str = ""
+    files: Files | None = None
+    best: Path | None = None
+    contents: Contents | None = None
+    scores: TokenScores | None = None
+    others: tuple[TrialRecord, ...] = ()
+
+
+def find_records(target: str, results: Path, only: tuple[str, ...] = ()) -> Iterator[StoredRecord]:
+    """Yield the records that a user names, one after the other.
+
+    Args:
+        target: a record.json or its folder; a file that `harness export` wrote; or the id of a trial in `results`, or
+            its first digits.
+        results: the results folder.
+        only: conditions as in `harness run --only`. A record that cannot be read meets no condition.
+
+    Raises:
+        ExecutionError, RecordError: the target is none of these.
+        SuiteError: no record meets a condition.
+    """
+    place = Path(target)
+    if place.is_dir() or (place.exists() and place.suffix == ".json"):
+        yield from _in_folder((place / store.FILE_NAME if place.is_dir() else place).resolve(), only)
+    elif place.exists():
+        with opened(place) as bundle:
+            of_trials = map(bundle.files, bundle.manifest.trials)
+            found = [_stored(files, files.place / store.FILE_NAME) for files in of_trials]
+            yield from _examined(found, [each.record for each in found if each.record is not None], only)
+    elif re.fullmatch("[0-9a-f]+", target):
+        for folder in folders_of(results, target):
+            yield from _in_folder(folder / store.FILE_NAME, only)
+    else:
+        raise ExecutionError(
+            f"{target} does not exist and is not the id of a trial: expected a file, or digits of 0-9 and a-f"
+        )
+
+
+def _in_folder(place: Path, only: tuple[str, ...]) -> Iterator[StoredRecord]:
+    """The record in a file. In the folder of a trial, the other records of its row are in the folders beside that."""
+    folder, together = place.parent, []
+    if re.fullmatch(TRIAL_ID, folder.name):
+        ids = [each.name for each in sorted(folder.parent.iterdir()) if re.fullmatch(TRIAL_ID, each.name)]
+        together = list(store.load_all(folder.parent, ids)[0].values())
+    files = Files(folder, lambda name: sealed.read(place if name == store.FILE_NAME else folder / name, FILES[name]))
+    best = folder / BEST if (folder / BEST).is_file() else None
+    yield from _examined([replace(_stored(files, place), best=best)], together, only)
+
+
+def _stored(files: Files, place: Path) -> StoredRecord:
+    """The verified record among the files of a trial, whose id is compared where the name of their folder is one."""
+    trial = files.place.name
+    try:
+        if (content := files.content(store.FILE_NAME)) is None:
+            raise RecordError(f"{place} does not exist")
+        if not re.fullmatch(TRIAL_ID, trial):
+            own = sealed.parsed(content, TrialRecord, place, schema=SCHEMA).id
+            trial = own if re.fullmatch(TRIAL_ID, own) else ""
+        record = store.parsed(content, trial, place)
+    except RecordError as error:
+        return StoredRecord(name=str(place), fault=str(error))
+    return StoredRecord(name=f"{record.suite}/{record.id}", record=record, files=files)
+
+
+def _examined(found: list[StoredRecord], together: list[TrialRecord], only: tuple[str, ...]) -> Iterator[StoredRecord]:
+    """The records that meet the conditions. What lies beside one is large, so it is read when it is its turn."""
+    known, rows = KnownContents(), defaultdict(list)
+    for record in together:
+        if record.status == "ok":
+            rows[_row(record)].append(record)
+    for each in _picked(found, only):
+        if (record := each.record) is None:
+            yield each
+            continue
+        about = {"others": tuple(one for one in rows[_row(record)] if one.spec.seed != record.spec.seed)}
+        try:
+            about["contents"] = known.of(record)
+            if (content := each.files.content(TOKEN_NLL.file)) is not None:
+                about["scores"] = TOKEN_NLL.parsed(content, record, each.files.place / TOKEN_NLL.file)
+        except RecordError as error:
+            about["fault"] = str(error)  # guard: verify-id
+        yield replace(each, **about)
+
+
+def _picked(found: list[StoredRecord], only: tuple[str, ...]) -> list[StoredRecord]:
+    if not only:
+        return found
+    facts = {}
+    for each in found:
+        with suppress(HarnessError):  # its components are not installed
+            facts |= facts_of([] if each.record is None else [each.record.spec])
+    ids = {trial for condition in only for trial in matching(facts, condition)}
+    return [each for each in found if each.record is not None and each.record.id in ids]
+
+
+def _row(record: TrialRecord) -> str:
+    """What the records of one row of a table have in common: everything except the seed."""
+    return record.spec.model_copy(update={"id": "", "seed": 0}).model_dump_json()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The result for one record.
+
+    Args:
+        name: the name of the record, as in StoredRecord.
+        outcome: identical, plausible, different or not checked.
+        sentence: the reason for the outcome.
+        trial: head, backbone, corpus and seed; '' when the record cannot be read.
+        record_ppl: the test perplexity in the record.
+        ppl: the test perplexity measured here.
+        limit: the allowed difference between their logarithms.
+        differs: differences between the two environments, such as 'torch 2.12 there, 2.13 here'.
+        notes: what could not be checked.
+    """
+
+    name: str
+    outcome: Outcome
+    sentence: str
+    trial: str = ""
+    record_ppl: float | None = None
+    ppl: float | None = None
+    limit: float | None = None
+    differs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def good(self) -> bool:
+        """Whether the record was confirmed."""
+        return self.outcome in ("identical", "plausible")
+
+    def __str__(self) -> str:
+        about = f" ({self.trial})" if self.trial else ""
+        where = f"; differences: {', '.join(self.differs)}" if self.differs else ""
+        notes = "".join(f"; {note}" for note in self.notes)
+        return sentence(f"{self.name}{about}: {self.outcome}: {self.sentence}{where}{notes}")
+
+
+def verify_record(
+    given: StoredRecord, options: VerificationOptions, *, retrain: bool, on_event: Callable[[Event], None]
+) -> Verdict:
+    """The verdict on one record. Faults of the record are part of it; they are not raised.
+
+    Args:
+        options: where corpora are, the device, and what may be read.
+        retrain: train the trial again, even if its weights exist.
+        on_event: receives the events of that training.
+    """
+    if (record := given.record) is None:
+        return Verdict(name=given.name, outcome="not checked", sentence=given.fault)
+    about = {"name": given.name, "trial": str(record.spec), "record_ppl": record.metrics.get("test_ppl")}
+    counts = store.counted(record)
+    # guard: verify-own-certificate last
+    if contradiction := given.fault or counts.message * (counts.status != record.status):
+        return Verdict(outcome="different", sentence=contradiction, **about)
+    unknown = {"its id cannot be computed here": given.contents, "no token scores": given.scores}
+    about["notes"] = tuple(note for note, value in unknown.items() if value is None)
+    try:
+        if record.status != "ok":
+            raise ExecutionError(f"its status is '{record.status}', so there is nothing to compare")
+        if retrain:
+            found = train_again(record, given.contents, options, on_event)
+        elif given.best is None:
+            raise ExecutionError("there are no weights to evaluate; --retrain trains it again")
+        else:
+            found = evaluate_again(record, given.contents, given.best, options)
+        if found.record.status in UNDECIDED:
+            raise ExecutionError(f"the second training ended as '{found.record.status}': {found.record.message}")
+    except HarnessError as reason:
+        return Verdict(outcome="not checked", sentence=str(reason), **about)
+    return _compared(given, found, about)
+
+
+def _compared(given: StoredRecord, found: Measured, about: dict[str, Any]) -> Verdict:
+    """The verdict from what was measured on this machine."""
+    there, here = given.record.metrics["test_ppl"], found.record.metrics.get("test_ppl")
+    same_weights = found.record.weights_sha256 == given.record.weights_sha256
+    differs = _differences(given.record.environment, found.record.environment)
+    limit, by = _limit(given.others)
+    limit = AGREEMENT if same_weights else limit  # guard: verify-exact-perplexity
+    if fault := _fault(given, found, limit):
+        outcome, reason = "different", fault
+    elif not same_weights:
+        apart = f"{100 * (here / there - 1):+.2f} %"
+        reason = f"test perplexity {here:.2f}, the record has {there:.2f} ({apart}; {by})"
+        outcome, reason = "plausible", reason + "; equal bits were expected" * (not differs)
+    elif _equal_bits(given, found):
+        outcome, reason = "identical", f"the same weights, test perplexity {here:.2f} to the last bit"
+    else:
+        outcome, reason = "plausible", f"the same weights, test perplexity {here:.4f}, rounded differently"
+    how = "after a second training here" if found.trained else "with its weights, evaluated here"
+    return Verdict(outcome=outcome, sentence=f"{how}: {reason}", ppl=here, limit=limit, differs=differs, **about)
+
+
+def _differences(there: Environment, here: Environment) -> tuple[str, ...]:
+    """The fields of two environments that differ and that bits may depend on, and what changed during the training."""
+    pairs = [(name.replace("_", " "), getattr(there, name), getattr(here, name)) for name in FACTS]
+    found = [f"{name} {was} there, {now} here" for name, was, now in pairs if None not in (was, now) and was != now]
+    return (*found, *(f"{each} there" for each in there.changed))
+
+
+def _limit(others: tuple[TrialRecord, ...]) -> tuple[float, str]:
+    """The allowed difference between two trainings of one trial, in log-perplexity, and its reason: twice the standard
+    deviation of the difference between two seeds of the row, within bounds.
+
+    Two trainings of one seed that round differently drift apart, but not farther than two seeds do. The spread is
+    estimated from the other seeds, because the record itself is in question. It is kept within LEAST and MOST, because
+    few seeds give a poor estimate and the other records may be false too.
+    """
+    logs = [math.log(each.metrics["test_ppl"]) for each in others]
+    if len(logs) < MIN_SEEDS:
+        why = f"there are not {MIN_SEEDS} other seeds to estimate a spread from"
+        return DEFAULT, f"{DEFAULT:.0%} allowed, because {why}"
+    value = min(max(2 * math.sqrt(2) * statistics.stdev(logs), LEAST), MOST)  # guard: verify-limit MOST -> 10.0
+    return value, f"{100 * value:.1f} % allowed by the spread of {len(logs)} other seeds"
+
+
+def _fault(given: StoredRecord, found: Measured, allowed: float) -> str:
+    """What shows that the record was made by something else than what was measured; '' when nothing does."""
+    there, here = given.record, found.record
+    same_weights = here.weights_sha256 == there.weights_sha256
+    if here.status != "ok":
+        return f"the status is '{here.status}' ({here.message})"
+    if not found.trained and not same_weights:  # guard: verify-weights
+        return "best.pt holds other weights than the record names"
+    for metric in metrics_of("count", "setting", "score"):
+        name = metric.name
+        if name == "best_epoch" and not same_weights:
+            continue  # two trainings that drift apart may have different best epochs
+        if name in there.metrics and name in here.metrics:
+            margin = 0.0 if metric.kind != "score" else AGREEMENT if metric.of_text else allowed
+            if not _near(there.metrics[name], here.metrics[name], margin):
+                return f"{name} is {here.metrics[name]:,.6g}, the record has {there.metrics[name]:,.6g}"
+    if found.trained and not _curves_agree(_curve(there), _curve(here), exact=same_weights):
+        return "the learning curve differs"
+    if same_weights and not _tokens_agree(given.scores, found.scores):  # guard: verify-tokens
+        return "the scores of single tokens differ"
+    return ""
+
+
+def _near(there: float, here: float, margin: float) -> bool:
+    return there == here or (min(there, here) > 0 and abs(math.log(here / there)) <= margin)
+
+
+def _curves_agree(there: np.ndarray, here: np.ndarray, *, exact: bool) -> bool:
+    """Whether two curves can be of one training. With other final weights only their length is compared: two trainings
+    that drift apart may differ much before the end.
+    """
+    return len(there) == len(here) and (not exact or np.allclose(there, here, rtol=CURVE_AGREEMENT, atol=0.0))
+
+
+def _curve(record: TrialRecord) -> np.ndarray:
+    """(epochs, 4) its numbers that training determines."""
+    return np.array([(point.epoch, point.train_loss, point.valid_ppl, point.lr) for point in record.curve])
+
+
+def _tokens_agree(there: TokenScores | None, here: TokenScores | None) -> bool:
+    if there is None or here is None:
+        return True
+    if not np.array_equal(there.offset, here.offset) or not np.array_equal(there.count, here.count):
+        return False
+    return np.allclose(there.nll, here.nll, rtol=0.0, atol=TOKEN_AGREEMENT, equal_nan=True)
+
+
+def _equal_bits(given: StoredRecord, found: Measured) -> bool:
+    """Whether all numbers that the weights and the training determine are equal to the last bit."""
+    there, here = given.record, found.record
+    names = {metric.name for metric in metrics_of("score")} & there.metrics.keys() & here.metrics.keys()
+    if any(there.metrics[name] != here.metrics[name] for name in names):
+        return False
+    if found.trained and not np.array_equal(_curve(there), _curve(here)):
+        return False
+    both = given.scores is not None and found.scores is not None
+    return not both or np.array_equal(given.scores.nll, found.scores.nll, equal_nan=True)
