@@ -75,27 +75,17 @@ def comparison(
     route: str = "both",
     backbone: str = "transformer_encoder",
     compile_too: bool = False,
-    graph: bool = False,
-    rounds: int = 1,
-    threads: int = 1,
+    **more,
 ) -> Comparison:
-    """The comparison that options describe. Raises ExecutionError when an option is wrong."""
-    if graph and device.type != "cuda":
+    """The comparison of some options; `more` are fields of its own. Raises ExecutionError when an option is wrong."""
+    if more.get("graph") and device.type != "cuda":
         raise ExecutionError("--graph: CUDA graphs need a GPU; leave out --graph")
     chosen = setting_of(setting, device, tokens, backbone)
     for name in heads:
         component(name)
-    return Comparison(
-        kind=kind,
-        setting=chosen,
-        device=device,
-        heads=heads or chosen.heads,
-        impls=checked_impls(impl, compile_too=compile_too),
-        ways=checked_ways(precision, route, device),
-        graph=graph,
-        rounds=rounds,
-        threads=threads,
-    )
+    impls, ways = checked_impls(impl, compile_too=compile_too), checked_ways(precision, route, device)
+    what = {"kind": kind, "setting": chosen, "heads": heads or chosen.heads, "impls": impls, "ways": ways}
+    return Comparison(**what, device=device, **more)
 
 
 def measure(kind: Kind, report: Report = silent, *, strict: bool = False, **options) -> list[Measurement]:
