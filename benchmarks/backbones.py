@@ -173,15 +173,9 @@ def fitted(values: dict[int, float]) -> Quadratic:
     ((fit(T) - value) / value)^2.
 
     Absolute differences would be those of the longest contexts only, whose costs are hundreds of times as large.
-
-    Raises: ExecutionError for fewer than three lengths, or a value that is not above 0.
     """
     from scipy.optimize import nnls  # here: it takes a second to import
 
-    if len(values) < 3:
-        raise ExecutionError(f"a quadratic fit needs at least 3 context lengths, got {len(values)}")
-    if min(values.values()) <= 0:
-        raise ExecutionError(f"a quadratic fit needs values above 0, got {min(values.values())}")
     T, y = np.array([*values], dtype=float), np.array([*values.values()], dtype=float)
     columns = np.stack([T**power for power in range(3)], axis=1) / y[:, None]
     scales = np.linalg.norm(columns, axis=0)

@@ -25,7 +25,7 @@ from harness.errors import ExecutionError
 from harness.kernels import products
 from harness.kernels.products import Products, using
 
-TARGET_ONLY, COMPILED = "target-only", "compiled"
+TARGET_ONLY, TORCH, COMPILED = "target-only", "torch", "compiled"
 EPSILON = 1e-8  # added to probabilities by the published codes
 ROUTES = {"default": ("default",), "onednn": ("onednn",), "both": ("default", "onednn")}
 Evaluation = Callable[[Mixture, Tensor], Tensor]
@@ -178,51 +178,25 @@ def _product_dtype(mixture: Mixture) -> torch.dtype:
 
 
 class Implementation(NamedTuple):
-    """How a mixture is evaluated.
+    """How a mixture is evaluated, and what that needs.
 
     Args:
         make: returns the evaluation; None: the methods of Mixture.
-        missing: says of a mixture why it cannot be measured on its device; '' if it can.
         tensors: about how many tensors of N K V floats exist at once.
         library: whether it is not our code: if it fails, its cell has no value.
+        package: of CUDA kernels that it calls.
+        plain: whether it has no partitions and no logit map.
+        mixes: whether it has more than one component.
         precision: the only one that it has, if there is only one.
     """
 
     make: Callable[[], Evaluation] | None
-    missing: Callable[[Mixture], str] = lambda mixture: ""
     tensors: int = 0
     library: bool = False
+    package: str = ""
+    plain: bool = False
+    mixes: bool = True
     precision: str | None = None
-
-
-def _torch_missing(mixture: Mixture) -> str:
-    return _plain(mixture) if hasattr(functional, "linear_cross_entropy") else "not in this torch"
-
-
-def _compiler_missing(mixture: Mixture) -> str:
-    """On the CPU, Inductor needs a C++ compiler."""
-    compilers = (os.environ.get("CXX"), "g++", "clang++", "c++")
-    found = mixture.facets_NFE.device.type == "cuda" or any(shutil.which(name) for name in compilers if name)
-    return "" if found else "no C++ compiler"
-
-
-def _package_missing(package: str, components: int) -> Callable[[Mixture], str]:
-    """Of a library of CUDA kernels for at most `components` components."""
-
-    def missing(mixture: Mixture) -> str:
-        if mixture.facets_NFE.device.type != "cuda":
-            return "CUDA only"
-        if importlib.util.find_spec(package) is None:
-            return "not installed"
-        return "no mixtures" if len(mixture.partitions) > components else _plain(mixture)
-
-    return missing
-
-
-def _plain(mixture: Mixture) -> str:
-    if max(mixture.partitions) > 1:
-        return "no partitions"
-    return "" if mixture.logit_map is LOGIT_MAPS["identity"] else "no logit map"
 
 
 IMPLEMENTATIONS = {
@@ -230,11 +204,11 @@ IMPLEMENTATIONS = {
     PUBLISHED: Implementation(lambda: published, tensors=4),
     "log-space": Implementation(lambda: log_space, tensors=5),
     TARGET_ONLY: Implementation(lambda: target_only, tensors=3),
-    "torch": Implementation(lambda: torch_library, _torch_missing, library=True),
-    COMPILED: Implementation(compiled, _compiler_missing, tensors=3, library=True),
-    "liger": Implementation(lambda: liger, _package_missing("liger_kernel", 1), library=True),
+    TORCH: Implementation(lambda: torch_library, library=True, plain=True),
+    COMPILED: Implementation(compiled, tensors=3, library=True),
+    "liger": Implementation(lambda: liger, library=True, package="liger_kernel", plain=True, mixes=False),
     "cce": Implementation(
-        lambda: cut_cross_entropy, _package_missing("cut_cross_entropy", 1_000), library=True, precision="bf16"
+        lambda: cut_cross_entropy, library=True, package="cut_cross_entropy", plain=True, precision="bf16"
     ),
 }
 
@@ -243,9 +217,20 @@ def lacks(cell: Cell, mixture: Mixture, setting: Setting) -> str:
     """Return why a cell cannot be measured on this machine; '' if it can."""
     how, device = IMPLEMENTATIONS[cell.impl], mixture.facets_NFE.device
     needed = 4 * how.tensors * setting.tokens * mixtures(cell.head) * setting.vocab
-    if needed > 0.7 * free_memory(device):
-        return f"needs about {needed / 2**30:.0f} GiB"
-    return how.missing(mixture) or ("" if how.precision in (None, cell.precision) else f"{how.precision} only")
+    compilers = (os.environ.get("CXX"), "g++", "clang++", "c++")  # Inductor needs one for the CPU
+    compiles = device.type == "cuda" or any(shutil.which(name) for name in compilers if name)
+    reasons = {
+        f"needs about {needed / 2**30:.0f} GiB": needed and needed > 0.7 * free_memory(device),
+        "CUDA only": how.package and device.type != "cuda",
+        "not installed": how.package and importlib.util.find_spec(how.package) is None,
+        "not in this torch": cell.impl == TORCH and not hasattr(functional, "linear_cross_entropy"),
+        "no C++ compiler": cell.impl == COMPILED and not compiles,
+        "no mixtures": not how.mixes and len(mixture.partitions) > 1,
+        "no partitions": how.plain and max(mixture.partitions) > 1,
+        "no logit map": how.plain and mixture.logit_map is not LOGIT_MAPS["identity"],
+        f"{how.precision} only": how.precision not in (None, cell.precision),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def free_memory(device: torch.device) -> int:

@@ -205,12 +205,12 @@ def high_load(load_average: float, threads: int) -> tuple[str, ...]:
 
 def unsteady(products: Iterable[ProductRate]) -> list[str]:
     """Return a sentence for each product rate that varied between the rounds by more than VARIATION."""
-    sentences = []
-    for each in products:
-        variation = (max(each.gflops) - min(each.gflops)) / statistics.median(each.gflops)
-        if variation > VARIATION:
-            sentences.append(f"the {each.precision} {each.route} product rate varied by {100 * variation:.0f} %")
-    return sentences
+    variations = {each: (max(each.gflops) - min(each.gflops)) / statistics.median(each.gflops) for each in products}
+    return [
+        f"the {each.precision} {each.route} product rate varied by {100 * variation:.0f} %"
+        for each, variation in variations.items()
+        if variation > VARIATION
+    ]
 
 
 def slug(device: str) -> str:

@@ -164,9 +164,3 @@ def test_relative_differences_count_and_not_absolute_ones():
     assert (fit.linear, fit.quadratic) == (0, 0)
     assert fit.constant == pytest.approx(66 / 49, rel=1e-9)
     assert fit.deviation == pytest.approx(1 - 22 / 49)
-
-
-@pytest.mark.parametrize("values", [{8: 1, 16: 2}, {8: 1, 16: 0, 32: 2}])
-def test_what_cannot_be_fitted_is_an_error(values):
-    with pytest.raises(ExecutionError, match="a quadratic fit needs"):
-        fitted(values)

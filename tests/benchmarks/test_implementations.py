@@ -150,8 +150,8 @@ def test_what_an_implementation_lacks_is_said(monkeypatch):
     sigsoftmax = lacks(Cell("sigsoftmax", "torch", *FP32), mixture((1,), "sigsoftmax"), TINY)
     assert sigsoftmax == (missing or "no logit map")
     assert lacks(Cell("softmax", "liger", *FP32), mixture(), TINY) == "CUDA only"
-    on_gpu = SimpleNamespace(facets_NFE=SimpleNamespace(device=CUDA), partitions=(1, 1))
-    assert IMPLEMENTATIONS["liger"].missing(on_gpu) in ("not installed", "no mixtures")
+    on_gpu = SimpleNamespace(facets_NFE=SimpleNamespace(device=CUDA), partitions=(1, 1), logit_map=None)
+    assert lacks(Cell("mos2", "liger", *FP32), on_gpu, TINY) in ("not installed", "no mixtures")
     monkeypatch.setattr(implementations.shutil, "which", lambda name: None)
     assert lacks(Cell("softmax", "compiled", *FP32), mixture(), TINY) == "no C++ compiler"
     monkeypatch.setattr(implementations, "free_memory", lambda device: 4 * 4 * 70 * 2 * 97)
@@ -160,8 +160,7 @@ def test_what_an_implementation_lacks_is_said(monkeypatch):
 
 
 def test_what_multiplies_in_bf16_only_is_no_float32_baseline(monkeypatch):
-    cce = IMPLEMENTATIONS["cce"]._replace(missing=lambda mixture: "")
-    monkeypatch.setitem(IMPLEMENTATIONS, "cce", cce)
+    monkeypatch.setitem(IMPLEMENTATIONS, "cce", IMPLEMENTATIONS["cce"]._replace(package=""))
     reasons = [lacks(Cell("softmax", "cce", p, "default"), mixture(), TINY) for p in ("fp32", "tf32", "bf16")]
     assert reasons == ["bf16 only", "bf16 only", ""]
 
