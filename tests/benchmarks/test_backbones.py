@@ -90,8 +90,6 @@ def test_lengths_beyond_the_positions_are_left_out(monkeypatch):
 @pytest.mark.parametrize(
     ("names", "contexts", "said"),
     [
-        (("rnn",), (1, 2, 3), "--backbones rnn: expected lstm, gru"),
-        (("lstm",), (1, 2, 2), "expected at least 3 different lengths from 1$"),
         (("lstm",), (0, 1, 2), "expected at least 3 different lengths from 1$"),
         (("gpt2",), (8, 16, 2048), "from 1 up to 1,024, the positions of gpt2"),
     ],

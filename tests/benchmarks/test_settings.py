@@ -20,15 +20,3 @@ def test_a_mixture_is_named_by_its_size():
 def test_a_setting_takes_other_tokens_and_more_on_a_gpu():
     sizes = [settings.setting_of("gpt2-small", device, tokens).tokens for device in (CPU, CUDA) for tokens in (None, 9)]
     assert sizes == [1024, 9, 4096, 9]
-
-
-@pytest.mark.parametrize(
-    ("name", "backbone", "said"),
-    [
-        ("bert", "lstm", "--setting bert: expected ptb, wt2, gpt2-small, tiny"),
-        ("tiny", "gpt2", "--backbone gpt2: expected transformer_encoder, lstm"),
-    ],
-)
-def test_an_unknown_one_is_a_users_mistake(name, backbone, said):
-    with pytest.raises(ExecutionError, match=said):
-        settings.setting_of(name, CPU, backbone=backbone)
