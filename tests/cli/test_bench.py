@@ -8,7 +8,7 @@ import pytest
 import torch
 from onednn import sitecustomize as onednn
 
-from harness.benchmarks import record, tables
+from harness.benchmarks import plan_memory, record, tables
 from harness.execution import doctor
 from harness.kernels import products
 
@@ -143,6 +143,14 @@ def test_targets_can_be_asserted(fresh, harness, monkeypatch, verdict, code):
     monkeypatch.setattr(tables, "target_rows", lambda measured: rows)
     assert harness("bench", "eval", *TINY, "--assert-targets").code == code
     assert harness("bench", "eval", *TINY).code == 0
+
+
+@pytest.mark.parametrize(("planned", "code"), [(100, 0), (140, 1)])
+def test_a_plan_of_memory_that_is_not_measured_ends_with_code_1(fresh, harness, monkeypatch, planned, code):
+    step = plan_memory.PlannedStep(size="tiny", head="softmax", planned=planned, measured=100, kept=None)
+    found = plan_memory.PlannedSteps(device="a processor", commit="abc", started="today", steps=(step,))
+    monkeypatch.setattr(plan_memory, "measure", lambda *_, **__: [found])
+    assert harness("bench", "plan-memory").code == code
 
 
 @pytest.mark.parametrize("options", [(), ("--again",)])
