@@ -43,31 +43,13 @@ BACKBONE_SIZES = {  # as in suites/: of Benka et al. (2021), and of the language
     "lstm": {"num_layers": 2, "dropout": 0.2},
 }
 ALL_HEADS = ("softmax", "mos2", "mos3", "mos5", "mos10", "mos15", "mfs", "sigsoftmax")
+TINY_HEADS, GPT2_HEADS = ("softmax", "mos2", "mfs", "sigsoftmax"), ("softmax", "mos3", "mfs")
+GPT2_SMALL = {"tokens": 1024, "gpu_tokens": 4096, "width": 768, "vocab": 50_257, "num_layers": 12, "num_heads": 12}
 SETTINGS = {
-    setting.name: setting
-    for setting in (
-        Setting(name="ptb", tokens=700, width=200, vocab=10_000, heads=ALL_HEADS),
-        Setting(name="wt2", tokens=700, width=200, vocab=33_278, heads=("softmax", "mos5", "mos15")),
-        Setting(
-            name="gpt2-small",
-            tokens=1024,
-            gpu_tokens=4096,
-            width=768,
-            vocab=50_257,
-            heads=("softmax", "mos3", "mfs"),
-            num_layers=12,
-            num_heads=12,
-        ),
-        Setting(
-            name="tiny",
-            tokens=70,
-            width=16,
-            vocab=97,
-            heads=("softmax", "mos2", "mfs", "sigsoftmax"),
-            num_layers=3,
-            num_heads=2,
-        ),
-    )
+    "ptb": Setting(name="ptb", tokens=700, width=200, vocab=10_000, heads=ALL_HEADS),
+    "wt2": Setting(name="wt2", tokens=700, width=200, vocab=33_278, heads=("softmax", "mos5", "mos15")),
+    "gpt2-small": Setting(name="gpt2-small", heads=GPT2_HEADS, **GPT2_SMALL),
+    "tiny": Setting(name="tiny", tokens=70, width=16, vocab=97, heads=TINY_HEADS, num_layers=3, num_heads=2),
 }
 NAMED_HEADS = {
     "softmax": ("softmax", {}),

@@ -1,15 +1,28 @@
-"""Tables of measurements: on the screen, and one markdown file for each device."""
+"""What is shown and kept of measurements: their tables, one markdown file for each device, and what other benchmarks
+write beside theirs.
+"""
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar, get_args
 
-from rich.table import Table
-from rich.text import Text
-
-from harness.benchmarks import figures
-from harness.benchmarks.cells import OURS, PUBLISHED, Cell
-from harness.benchmarks.figures import BAND, BASE_WAY, Way
-from harness.benchmarks.measurement import KINDS, WHOLE_MODELS, Measurement, load, slug
-from harness.benchmarks.targets import outcomes
+from harness.benchmarks import ratios
+from harness.benchmarks.ratios import BAND
+from harness.benchmarks.record import (
+    OURS,
+    PUBLISHED,
+    Cell,
+    Kind,
+    Measurement,
+    Record,
+    Rows,
+    Way,
+    load,
+    loses,
+    save,
+    save_with_table,
+    slug,
+)
 from harness.errors import ExecutionError
 
 KIND_TITLES = {
@@ -19,12 +32,85 @@ KIND_TITLES = {
     "inference": "Inference of a whole GPT-2, 4 sequences, forward with loss",
     "memory": "Peak extra memory of one head step",
 }
-UNITS = {"head": "ms", "step": "ms", "eval": "ms", "inference": "ms", "memory": "MiB"}
 # Printed by the multi-facet poster for GPT-2 small, table 1 (results/published/chang2022.csv): ms over its softmax's 84
 PRINTED_OVER_SOFTMAX = {"poster-mos3": 130 / 84, "mfs-inputs": 138 / 84}
 WHOLE_STEPS = "bf16, tf32: baselines run under autocast or in tf32 as a whole, ours keeps the backbone in float32."
 ALONE = "products alone"
-Row = list[str]
+Item = TypeVar("Item")
+
+
+def shown(measured: Sequence[Record]) -> Iterator[str | Rows]:
+    """What is to be shown of the records of one benchmark: tables, sentences, and the targets."""
+    comparisons = [each for each in measured if isinstance(each, Measurement)]
+    for each in measured:
+        if isinstance(each, Measurement):
+            yield from (title(each), rows(each), *derived(each), provenance(each))
+        else:
+            yield from (*each.tables(), *flags(each))
+    if targets := target_rows(comparisons):
+        yield targets
+
+
+def keep(measured: Sequence[Record], results: Path, *, replace: bool) -> list[Path]:
+    """Save records, and write their tables; return the paths. Of measurements all are saved or none.
+
+    Raises: ExecutionError when a saved measurement has more content, unless `replace`.
+    """
+    comparisons = {results / "bench" / each.place: each for each in measured if isinstance(each, Measurement)}
+    for place, each in comparisons.items():
+        lost = "" if replace else loses(each, place)
+        if lost:
+            raise ExecutionError(f"--save: {lost}; nothing was saved; use --replace to save all the same")
+    for place, each in comparisons.items():
+        save(each, place)
+    if comparisons:
+        return write(results)
+    return [place for each in measured for place in save_with_table(each, results)]
+
+
+def listed(items: Sequence[Item], columns: Mapping[str, Callable[[Item], str]]) -> Rows:
+    """Return a table with a row for each item, whose cells are made by the functions of the columns."""
+    return [[*columns], *([cell(item) for cell in columns.values()] for item in items)]
+
+
+def markdown_table(table: Rows) -> str:
+    """Return a header and rows in markdown."""
+    head, *body = [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in table]
+    return "\n".join([head, "|" + "---|" * len(table[0]), *body])
+
+
+def document(title: str, about: str, measured: Record, lines: Sequence[str], how: str = "", versions: str = "") -> str:
+    """The markdown of a record of its own: a title, a paragraph, its tables, sentences, and its provenance."""
+    tables = [markdown_table(table) for table in measured.tables()]
+    sentences = "\n".join(f"- {line}" for line in (*lines, *flags(measured), provenance(measured, how, versions)))
+    return "\n\n".join([f"# {title} on {measured.device}", about, *tables, sentences]) + "\n"
+
+
+def provenance(measured: Record, how: str = "", versions: str = "") -> str:
+    """Return a sentence with the machine, the versions and the date.
+
+    Args:
+        how: what the values are; by default what they are in a Measurement.
+        versions: in place of torch's.
+    """
+    on_gpu, load_average = measured.device_type == "cuda", measured.load_average
+    parts = (
+        [measured.device] if on_gpu or measured.threads is None else [measured.device, f"{measured.threads} thread(s)"]
+    )
+    parts += [] if load_average is None else [f"load {load_average:.2f} at the start"]
+    how = how or ("a fresh process a cell" if measured.kind == "memory" else medians(measured))
+    machine = ", ".join([*parts, versions or f"torch {measured.torch}"])
+    return f"Measured on {machine}, harness at {measured.commit}, {measured.started}; {how}."
+
+
+def medians(measured: Record) -> str:
+    """'medians of 7 interleaved rounds'."""
+    return f"medians of {measured.rounds} interleaved rounds"
+
+
+def flags(measured: Record) -> list[str]:
+    """What shows that other programs used the machine, a line each."""
+    return [f"CONTENDED: {flag}" for flag in measured.contended]
 
 
 def title(measured: Measurement) -> str:
@@ -33,62 +119,36 @@ def title(measured: Measurement) -> str:
     graph = ", CUDA graph" if measured.graph else ""
     backbone = f", {measured.backbone}" if measured.kind == "step" else ""
     flag = f" (CONTENDED: {'; '.join(measured.contended)})" if measured.contended else ""
-    return f"{KIND_TITLES[measured.kind]}{backbone}, {sizes}{graph}, {UNITS[measured.kind]}{flag}"
+    unit = "MiB" if measured.kind == "memory" else "ms"
+    return f"{KIND_TITLES[measured.kind]}{backbone}, {sizes}{graph}, {unit}{flag}"
 
 
-def rows(measured: Measurement) -> list[Row]:
+def rows(measured: Measurement) -> Rows:
     """Return a header, and a row for each implementation and way: medians, and their ratios to the base."""
-    medians, heads = measured.medians(), figures.heads(measured)
+    took, alone, heads = measured.medians(), measured.alone(), measured.named("head")
     found = [["implementation", "products", *heads]]
-    for impl in figures.impls(measured):
-        for way in figures.ways(measured):
-            cells = [Cell(head, impl, *way) for head in heads]
-            if any(cell in medians for cell in cells):
-                found.append([impl, " ".join(way), *(_entry(measured, medians, cell) for cell in cells)])
-    for way in figures.ways(measured):
-        cells = [Cell(head, OURS, *way) for head in heads]
-        if any(measured.alone(cell) is not None for cell in cells):
-            found.append([ALONE, " ".join(way), *(_alone(measured, cell) for cell in cells)])
+    for impl in (*measured.named("impl"), ALONE):
+        for way in measured.ways:
+            cells = [Cell(head, OURS if impl == ALONE else impl, *way) for head in heads]
+            values = alone if impl == ALONE else took
+            if any(cell in values for cell in cells):
+                entry = _alone if impl == ALONE else _entry
+                shown = [entry(measured, cell, values[cell]) if cell in values else "-" for cell in cells]
+                found.append([impl, " ".join(way), *shown])
     return found
 
 
 def derived(measured: Measurement) -> list[str]:
     """Return the sentences under the table."""
     found = _lacking(measured)
-    if any(figures.base(measured, head) is not None for head in figures.heads(measured)):
-        found.append(f"x = {PUBLISHED} {' '.join(BASE_WAY)} of the same head / this.")
+    if any(measured.base(head) is not None for head in measured.named("head")):
+        found.append(f"x = {PUBLISHED} fp32 default of the same head / this.")
     if measured.products_alone:
         found.append(f"{ALONE}: all matrix products of our step, computed one after the other; (fraction of our step).")
     if measured.kind == "memory":
-        slopes = _by_way(measured, lambda way: figures.memory_slope(measured, OURS, way))
-        found += [f"Growth with K, ours, in N d floats (4 bytes) a component: {slopes}."] if slopes else []
-    else:
-        found += _products(measured) + _linearity(measured) + _over_softmax(measured)
-        compared = figures.against_fastest(measured)
-        slower = {cell: pair for cell, pair in compared.items() if pair[0] > BAND}
-        listed = ", ".join(
-            f"{c.head} {c.precision} {c.route} ({ratio:.2f} of {name})" for c, (ratio, name) in slower.items()
-        )
-        if compared:
-            found.append(f"Slower than a baseline of the same precision and route by over 5 %: {listed or 'none'}.")
-        if measured.kind == "step" and any(cell.precision != "fp32" for cell in compared):
-            found.append(WHOLE_STEPS)
-    return found
-
-
-def provenance(measured: Measurement) -> str:
-    """Return a sentence with the machine, the versions and the date."""
-    threads = "" if measured.device_type == "cuda" else f"{measured.threads} thread(s), "
-    how = "a fresh process a cell" if measured.kind == "memory" else f"medians of {measured.rounds} interleaved rounds"
-    return (
-        f"Measured on {measured.device}, {threads}load {measured.load_average:.2f} at the start, "
-        f"torch {measured.torch}, harness at {measured.commit}, {measured.started}; {how}."
-    )
-
-
-def _order(measured: Measurement) -> tuple:
-    sizes = (-len(measured.setting), measured.setting, measured.tokens)
-    return KINDS.index(measured.kind), measured.backbone != "transformer_encoder", *sizes, measured.graph
+        slopes = _by_way(measured, lambda way: ratios.memory_slope(measured, OURS, way))
+        return found + ([f"Growth with K, ours, in N d floats (4 bytes) a component: {slopes}."] if slopes else [])
+    return found + _products(measured) + _linearity(measured) + _over_softmax(measured) + _against_fastest(measured)
 
 
 def markdown(measurements: list[Measurement]) -> str:
@@ -100,30 +160,19 @@ def markdown(measurements: list[Measurement]) -> str:
     for measured in ordered:
         parts.append(f"## {title(measured)}\n\n{markdown_table(rows(measured))}\n")
         parts.append("\n".join(f"- {line}" for line in (*derived(measured), provenance(measured))) + "\n")
-    aims = target_rows(ordered)
-    if len(aims) > 1:
-        parts.append(f"## Targets\n\n{markdown_table(aims)}\n")
+    if targets := target_rows(ordered):
+        parts.append(f"## Targets\n\n{markdown_table(targets)}\n")
     return "\n".join(parts)
 
 
-def target_rows(measurements: list[Measurement]) -> list[Row]:
-    """Return a header, and a row for each target that belongs to one of the measurements."""
-    found = [["kind", "setting", "figure", "measured", "target", "met"]]
+def target_rows(measurements: list[Measurement]) -> Rows:
+    """Return a header, and a row for each target that belongs to one of the measurements; [] if none does."""
+    found = []
     for measured in measurements:
-        for target, value in outcomes(measured):
+        for target, value in ratios.outcomes(measured):
             bound, verdict = f"{target.bound} {target.value:g}", "yes" if target.met(value) else "no"
             found.append([measured.kind, measured.setting, target.text, f"{value:.2f}", bound, verdict])
-    return found
-
-
-def screen(table: list[Row], texts: int = 2) -> Table:
-    """Return a table for the terminal. The first columns are texts, the others numbers."""
-    shown = Table()
-    for number, name in enumerate(table[0]):
-        shown.add_column(name, justify="left" if number < texts else "right", overflow="fold")
-    for row in table[1:]:
-        shown.add_row(*map(Text, row))
-    return shown
+    return [["kind", "setting", "figure", "measured", "target", "met"], *found] if found else []
 
 
 def write(results: Path) -> list[Path]:
@@ -131,7 +180,7 @@ def write(results: Path) -> list[Path]:
 
     Raises ExecutionError if there are no records.
     """
-    records = [load(path) for path in sorted((results / "bench").glob("*/*.json"))]
+    records = [load(Measurement, path) for path in sorted((results / "bench").glob("*/*.json"))]
     if not records:
         raise ExecutionError(f"{results / 'bench'} holds no measurements: harness bench head --save makes one")
     written = []
@@ -143,18 +192,19 @@ def write(results: Path) -> list[Path]:
     return written
 
 
-def _entry(measured: Measurement, medians: dict[Cell, float], cell: Cell) -> str:
-    if cell not in medians:
-        return "-"
-    value = medians[cell]
-    shown = _shown(value)
-    base = figures.base(measured, cell.head)
-    return shown if base is None or value <= 0 else f"{shown} ({base / value:.2f}x)"
+def _order(measured: Measurement) -> tuple:
+    sizes = (-len(measured.setting), measured.setting, measured.tokens)
+    return get_args(Kind).index(measured.kind), measured.backbone != "transformer_encoder", *sizes, measured.graph
 
 
-def _alone(measured: Measurement, cell: Cell) -> str:
-    took, fraction = measured.alone(cell), figures.alone_fraction(measured, cell.head, (cell.precision, cell.route))
-    return "-" if took is None or fraction is None else f"{_shown(took)} ({fraction:.2f})"
+def _entry(measured: Measurement, cell: Cell, value: float) -> str:
+    base = measured.base(cell.head)
+    return _shown(value) if base is None or value <= 0 else f"{_shown(value)} ({base / value:.2f}x)"
+
+
+def _alone(measured: Measurement, cell: Cell, value: float) -> str:
+    fraction = ratios.alone_fraction(measured, cell.head, cell[2:])
+    return "-" if fraction is None else f"{_shown(value)} ({fraction:.2f})"
 
 
 def _shown(value: float) -> str:
@@ -166,59 +216,58 @@ def _lacking(measured: Measurement) -> list[str]:
     for each in measured.cells:
         if each.lacking:
             reasons.setdefault((each.impl, each.lacking), []).append(each.head)
-    if not reasons:
-        return []
-    heads = len(figures.heads(measured))
     shown = []
     for (impl, reason), named in reasons.items():
-        different = list(dict.fromkeys(named))
-        shown.append(f"{impl}: {reason}" + ("" if len(different) == heads else f" ({', '.join(different)})"))
-    return [f"Not measured: {'; '.join(shown)}."]
+        heads = list(dict.fromkeys(named))
+        of = "" if len(heads) == len(measured.named("head")) else f" ({', '.join(heads)})"
+        shown.append(f"{impl}: {reason}{of}")
+    return [f"Not measured: {'; '.join(shown)}."] if shown else []
 
 
 def _products(measured: Measurement) -> list[str]:
-    rates = _by_way(measured, lambda way: measured.rate(*way), "{:.0f}")
-    lines = [f"Products of a chunk alone, GFLOP/s: {rates}."]
-    if measured.kind in WHOLE_MODELS:
-        return lines
-    for way in figures.ways(measured):
-        fractions = {head: figures.product_fraction(measured, head, way) for head in figures.heads(measured)}
+    lines = [f"Products of a chunk alone, GFLOP/s: {_by_way(measured, measured.rate, '{:.0f}')}."]
+    for way in measured.ways if measured.kind in ("head", "eval") else ():
+        fractions = {head: ratios.product_fraction(measured, head, way) for head in measured.named("head")}
         shown = ", ".join(f"{head} {value:.2f}" for head, value in fractions.items() if value is not None)
         lines += [f"Fraction of that rate, ours {' '.join(way)}: {shown}."] if shown else []
     return lines
 
 
 def _linearity(measured: Measurement) -> list[str]:
-    lines = []
-    for impl in (OURS, PUBLISHED):
-        shown = _by_way(measured, lambda way, impl=impl: figures.linearity(measured, impl, way))
-        lines += [f"MoS-15 / (15 x Softmax), {impl}: {shown}."] if shown else []
-    return lines
+    shown = {
+        impl: _by_way(measured, lambda way, impl=impl: ratios.linearity(measured, impl, way))
+        for impl in (OURS, PUBLISHED)
+    }
+    return [f"MoS-15 / (15 x Softmax), {impl}: {values}." for impl, values in shown.items() if values]
 
 
 def _over_softmax(measured: Measurement) -> list[str]:
     """Return the ratios to the softmax, with those that the poster prints, which used the published structure."""
-    if measured.kind != "inference":
-        return []
     lines = []
-    for impl in figures.impls(measured):
-        for way in figures.ways(measured):
-            ratios = figures.over_softmax(measured, impl, way)
-            shown = ", ".join(
+    for impl in measured.named("impl") if measured.kind == "inference" else ():
+        for way in measured.ways:
+            shown = [
                 f"{head} {ratio:.2f}"
-                + (f" (poster {printed:.2f})" if (printed := PRINTED_OVER_SOFTMAX.get(head)) else "")
-                for head, ratio in ratios.items()
-            )
-            lines += [f"Time over poster-softmax's, {impl} {' '.join(way)}: {shown}."] if shown else []
+                + (f" (poster {PRINTED_OVER_SOFTMAX[head]:.2f})" if head in PRINTED_OVER_SOFTMAX else "")
+                for head, ratio in ratios.over_softmax(measured, impl, way).items()
+            ]
+            lines += [f"Time over poster-softmax's, {impl} {' '.join(way)}: {', '.join(shown)}."] if shown else []
     return lines
 
 
-def _by_way(measured: Measurement, figure, form: str = "{:.2f}") -> str:
-    values: dict[Way, float | None] = {way: figure(way) for way in figures.ways(measured)}
+def _against_fastest(measured: Measurement) -> list[str]:
+    compared = ratios.against_fastest(measured)
+    slower = [
+        f"{cell.head} {cell.precision} {cell.route} ({ratio:.2f} of {name})"
+        for cell, (ratio, name) in compared.items()
+        if ratio > BAND
+    ]
+    listed = ", ".join(slower) or "none"
+    lines = [f"Slower than a baseline of the same precision and route by over 5 %: {listed}."] if compared else []
+    whole = measured.kind == "step" and any(cell.precision != "fp32" for cell in compared)
+    return lines + [WHOLE_STEPS] * whole
+
+
+def _by_way(measured: Measurement, figure: Callable[[Way], float | None], form: str = "{:.2f}") -> str:
+    values = {way: figure(way) for way in measured.ways}
     return ", ".join(f"{' '.join(way)} {form.format(value)}" for way, value in values.items() if value is not None)
-
-
-def markdown_table(table: list[Row]) -> str:
-    """Return a header and rows in markdown."""
-    head, *body = [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in table]
-    return "\n".join([head, "|" + "---|" * len(table[0]), *body])

@@ -1,14 +1,11 @@
-"""The workloads that are timed: the forward and backward pass of a head, its evaluation, a training step, or
-inference.
-"""
+"""The workloads that are timed: the forward and backward pass of a head, its evaluation, a training step, inference."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from harness.benchmarks.baselines import EPSILON, Evaluation
-from harness.benchmarks.cells import loss, token_losses
+from harness.benchmarks.implementations import EPSILON, Evaluation
 from harness.benchmarks.settings import BACKBONE_SIZES, Setting, head, inputs
 from harness.corpora.batching import Segment
 from harness.distributions import Mixture
@@ -25,22 +22,12 @@ SEQ_LEN = 35
 TRAIN = TrainSpec(optimizer="sgd", lr=0.01, epochs=1, batch_size=20, seq_len=SEQ_LEN, clip=0.25)
 
 
-class Workload(Protocol):
-    """One head with its inputs. Cells that share a workload differ only in the evaluation."""
-
-    targets_BT: Tensor
-
-    def distribution(self) -> Mixture:
-        """Compute the Mixture of the head."""
-        ...
-
-    def run(self, evaluation: Evaluation | None) -> Tensor:
-        """Run what is timed; return the mean loss."""
-        ...
-
-
 class HeadPass:
-    """The forward pass of a head, the loss, and the backward pass to its parameters and to the hidden states."""
+    """The forward pass of a head, the loss, and the backward pass to its parameters and to the hidden states.
+
+    Every workload has its methods `distribution` and `run`, and `targets_BT`. Cells that share a workload differ only
+    in the evaluation, a baseline, or None for the methods of the Mixture.
+    """
 
     def __init__(self, setting: Setting, name: str, device: torch.device):
         self.head = head(name, setting, device)
@@ -51,14 +38,14 @@ class HeadPass:
         return self.head(self.hidden)
 
     def run(self, evaluation: Evaluation | None) -> Tensor:
-        """Drop the gradients of the previous pass, as a training loop does, and run a pass."""
+        """Drop the gradients of the previous pass, as a training loop does, run a pass, and return the mean loss."""
         for tensor in self.leaves():
             tensor.grad = None
         return self.accumulate(evaluation)
 
     def accumulate(self, evaluation: Evaluation | None) -> Tensor:
         """Run the forward and backward pass, and add to existing gradients."""
-        value = loss(evaluation, self.distribution(), self.targets_BT)
+        value = _loss(evaluation, self.distribution(), self.targets_BT)
         value.backward()
         return value.detach()
 
@@ -72,8 +59,11 @@ class Evaluated(HeadPass):
 
     @torch.no_grad()
     def run(self, evaluation: Evaluation | None) -> Tensor:
-        """Run the forward pass of the head and the loss."""
-        return token_losses(evaluation, self.distribution(), self.targets_BT).float().mean()
+        """Run the forward pass and the loss; return its mean."""
+        mixture = self.distribution()
+        if evaluation is None:
+            return mixture.nll(self.targets_BT).float().mean()
+        return evaluation(mixture, self.targets_BT.flatten()).float().mean()
 
 
 class Step:
@@ -88,26 +78,23 @@ class Step:
         backbone = BACKBONES.get(setting.backbone)(setting.vocab, d_model=setting.width, **sizes)
         self.model = _Measured(backbone, head(name, setting, device)).to(device)
         self.optimizer = make_optimizer(self.model, TRAIN)
-        shape = (setting.tokens // SEQ_LEN, SEQ_LEN)
-        generator = torch.Generator().manual_seed(1)
-        self.tokens_BT, self.targets_BT = (
-            torch.randint(setting.vocab, shape, generator=generator).to(device) for _ in range(2)
-        )
+        self.segment = _segment(setting, setting.tokens // SEQ_LEN, device)
+        self.targets_BT = self.segment.targets
 
     def distribution(self) -> Mixture:
         """Compute the Mixture of the model in training mode, with dropout."""
-        return LanguageModel.forward(self.model, Segment(self.tokens_BT, self.targets_BT))[0]
+        return LanguageModel.forward(self.model, self.segment)[0]
 
     def run(self, evaluation: Evaluation | None) -> Tensor:
-        """Run forward pass, loss, backward pass, clipping and SGD."""
+        """Run forward pass, loss, backward pass, clipping and SGD; return the mean loss."""
         self.model.evaluation = evaluation
         train = TRAIN.model_copy(update={"precision": products.current().precision})
         step = EagerStep(self.model, self.optimizer, train)
-        step.advance(Segment(self.tokens_BT, self.targets_BT), None)
+        step.advance(self.segment, None)
         return step.loss_sum / self.targets_BT.numel()
 
 
-class Inference:
+class Inference(Evaluated):
     """A GPT-2 with a head: forward pass with loss for 4 sequences, without gradients and dropout.
 
     This is the time in the table of the multi-facet poster.
@@ -123,20 +110,16 @@ class Inference:
         layers = {"num_layers": setting.num_layers, "num_heads": setting.num_heads}
         backbone = BACKBONES.get("gpt2")(setting.vocab, d_model=setting.width, **layers)
         self.model = LanguageModel(backbone, head(name, setting, torch.device("cpu"))).to(device).eval()
-        shape = (self.BATCH, setting.tokens // self.BATCH)
-        generator = torch.Generator().manual_seed(1)
-        self.tokens_BT, self.targets_BT = (
-            torch.randint(setting.vocab, shape, generator=generator).to(device) for _ in range(2)
-        )
+        self.segment = _segment(setting, self.BATCH, device)
+        self.targets_BT = self.segment.targets
 
     def distribution(self) -> Mixture:
         """Compute the Mixture of the model."""
-        return self.model(Segment(self.tokens_BT, self.targets_BT))[0]
+        return self.model(self.segment)[0]
 
-    @torch.no_grad()
-    def run(self, evaluation: Evaluation | None) -> Tensor:
-        """Run the forward pass of the model and the loss."""
-        return token_losses(evaluation, self.distribution(), self.targets_BT).float().mean()
+
+WORKLOADS = {"head": HeadPass, "eval": Evaluated, "step": Step, "inference": Inference}
+Workload = HeadPass | Step
 
 
 class _Measured(LanguageModel):
@@ -155,7 +138,21 @@ class _Loss(NamedTuple):
     evaluation: Evaluation | None
 
     def training_loss(self, targets_BT: Tensor) -> Tensor:
-        return loss(self.evaluation, self.mixture, targets_BT)
+        return _loss(self.evaluation, self.mixture, targets_BT)
+
+
+def _loss(evaluation: Evaluation | None, distribution: Mixture, targets_BT: Tensor) -> Tensor:
+    """() the mean loss by a baseline, or by the method of the distribution."""
+    if evaluation is None:
+        return distribution.mean_nll(targets_BT)
+    return evaluation(distribution, targets_BT.flatten()).float().mean()
+
+
+def _segment(setting: Setting, rows: int, device: torch.device) -> Segment:
+    """Random tokens and targets."""
+    generator = torch.Generator().manual_seed(1)
+    shape = (rows, setting.tokens // rows)
+    return Segment(*(torch.randint(setting.vocab, shape, generator=generator).to(device) for _ in range(2)))
 
 
 @torch.no_grad()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.benchmarks.measurement import CellValues, Measurement, ProductRate
+from harness.benchmarks.record import CellValues, Measurement, ProductRate
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ def measured():
             made.append(CellValues(head=head, impl=impl, precision=precision, route=route, **given))
         products = [ProductRate(precision=p, route=r, gflops=values) for (p, r), values in (rates or {}).items()]
         about = {"kind": "head", "setting": "ptb", "tokens": 700, "width": 200, "vocab": 10_000, "device": "A CPU (64)"}
-        machine = {"device_type": "cpu", "threads": 1, "load_average": 0.25, "torch": "2.13.0", "commit": "abc"}
-        run = {"started": "2026-11-21T00:00:00+00:00", "rounds": 3, "graph": False}
+        machine = {"threads": 1, "load_average": 0.25, "torch": "2.13.0", "commit": "abc"}
+        run = {"started": "2026-11-21T00:00:00+00:00", "rounds": 3}
         return Measurement(**{**about, **machine, **run, **fields}, cells=tuple(made), products=tuple(products))
 
     return make

@@ -7,12 +7,9 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from harness.benchmarks import speed
-from harness.benchmarks.settings import SETTINGS, setting_of
-from harness.benchmarks.speed import Comparison
+from harness.benchmarks.settings import SETTINGS
 from harness.benchmarks.step_products import recorded
 from harness.benchmarks.workloads import SEQ_LEN, Step
-from harness.errors import ExecutionError
 
 CPU = torch.device("cpu")
 TINY = SETTINGS["tiny"]
@@ -83,18 +80,3 @@ def test_products_of_a_whole_step_with_the_lstm():
     left_out = 0 if torch.backends.mkldnn.enabled else 2 * L * (N // SEQ_LEN) * 4 * d * d
     # four gates, each of the input and of the state; dW has 8 columns more, for the bias
     assert found == 3 * 2 * N * (L * 8 * d * d + V * d) + 2 * N * V * 8 - left_out
-
-
-def test_products_are_timed_in_turns_with_steps_and_only_with_steps():
-    given = {"setting": TINY, "device": CPU, "heads": ("softmax",), "impls": ("ours",), "rounds": 3}
-    compared = Comparison(**given, ways=[("fp32", "default"), ("bf16", "default")])
-    measured = speed.measure("step", compared)
-    assert [(each.cell, len(each.values)) for each in measured.products_alone] == [
-        (each.cell, 3) for each in measured.cells
-    ]
-    assert speed.measure("head", compared).products_alone == ()
-
-
-def test_an_unknown_backbone_is_refused():
-    with pytest.raises(ExecutionError, match="--backbone gpt2: expected transformer_encoder, lstm"):
-        setting_of("tiny", CPU, backbone="gpt2")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from onednn import sitecustomize as onednn
 
-from harness.benchmarks import machine, tables
+from harness.benchmarks import plan_memory, record, tables
 from harness.execution import doctor
 from harness.kernels import products
 
@@ -19,7 +19,7 @@ TINY = ("--setting", "tiny", "--rounds", "1", "--route", "default", "--precision
 
 @pytest.fixture(autouse=True)
 def _quiet_machine(monkeypatch):
-    monkeypatch.setattr(machine, "cpus_available", lambda: 1000)
+    monkeypatch.setattr(record.environment, "cpus_available", lambda: 1000)
 
 
 @pytest.mark.parametrize("kind", ["head", "step", "eval"])
@@ -49,10 +49,8 @@ def test_memory_is_measured_at_ten_times_the_tokens_too(fresh, harness):
     )
     assert harness("bench", "memory", *options, "--json", "out.json").code == 0
     found = [json.loads((fresh / name).read_text()) for name in ("out.json", "out_n700.json")]
-    assert [(each["kind"], each["tokens"], len(each["cells"])) for each in found] == [
-        ("memory", 70, 2),
-        ("memory", 700, 2),
-    ]
+    shown = [(each["kind"], each["tokens"], len(each["cells"])) for each in found]
+    assert shown == [("memory", 70, 2), ("memory", 700, 2)]
 
 
 def test_backbones_by_context_length_are_shown_and_saved(fresh, harness):
@@ -114,6 +112,7 @@ def test_targets_that_do_not_apply_are_told(fresh, harness):
         (["head", "--graph"], "--graph: CUDA graphs need a GPU; leave out --graph"),
         (["step", "--setting", "gpt2-small", "--route", "default"], "bench step: setting gpt2-small"),
         (["head", "--device", "cuda"], "a GPU was requested, but torch finds none"),
+        (["step", "--backbone", "gpt2"], "--backbone gpt2: expected transformer_encoder, lstm"),
         (["table"], "results/bench holds no measurements"),
         (["backbone", "--contexts", "8,16,x"], "--contexts 8,16,x: expected whole numbers, separated by commas"),
         (["backbone", "--contexts", "8,16"], "--contexts: expected at least 3 different lengths from 1"),
@@ -129,7 +128,7 @@ def test_a_mistake_is_one_sentence_and_code_2(fresh, harness, monkeypatch, argum
 
 
 def test_a_loaded_machine_is_flagged_and_refused_when_strict(fresh, harness, monkeypatch):
-    monkeypatch.setattr(machine, "cpus_available", lambda: 0)
+    monkeypatch.setattr(record.environment, "cpus_available", lambda: 0)
     done = harness("bench", "eval", *TINY)
     assert done.code == 0
     assert "CONTENDED" in done.out
@@ -144,6 +143,14 @@ def test_targets_can_be_asserted(fresh, harness, monkeypatch, verdict, code):
     monkeypatch.setattr(tables, "target_rows", lambda measured: rows)
     assert harness("bench", "eval", *TINY, "--assert-targets").code == code
     assert harness("bench", "eval", *TINY).code == 0
+
+
+@pytest.mark.parametrize(("planned", "code"), [(100, 0), (140, 1)])
+def test_a_plan_of_memory_that_is_not_measured_ends_with_code_1(fresh, harness, monkeypatch, planned, code):
+    step = plan_memory.PlannedStep(size="tiny", head="softmax", planned=planned, measured=100, kept=None)
+    found = plan_memory.PlannedSteps(device="a processor", commit="abc", started="today", steps=(step,))
+    monkeypatch.setattr(plan_memory, "measure", lambda *_, **__: [found])
+    assert harness("bench", "plan-memory").code == code
 
 
 @pytest.mark.parametrize("options", [(), ("--again",)])

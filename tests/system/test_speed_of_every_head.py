@@ -3,24 +3,18 @@
 import pytest
 import torch
 
-from harness.benchmarks import speed
-from harness.benchmarks.cells import IMPLEMENTATIONS
+from harness.benchmarks.comparisons import Comparison, timed
+from harness.benchmarks.implementations import IMPLEMENTATIONS
 from harness.benchmarks.settings import ALL_HEADS, SETTINGS
-from harness.benchmarks.speed import Comparison
 
-CPU = torch.device("cpu")
 WAYS = [("fp32", "default"), ("bf16", "default")]
-
-
-def compared(**changes) -> Comparison:
-    impls = tuple(name for name in IMPLEMENTATIONS if name != "compiled")
-    given = {"setting": SETTINGS["tiny"], "device": CPU, "heads": ALL_HEADS, "impls": impls, "ways": WAYS, "rounds": 2}
-    return Comparison(**{**given, **changes})
 
 
 @pytest.mark.parametrize("kind", ["head", "step", "eval"])
 def test_every_head_is_measured_by_every_implementation_that_can(kind):
-    found = speed.measure(kind, compared())
+    impls = tuple(name for name in IMPLEMENTATIONS if name != "compiled")
+    what = {"kind": kind, "setting": SETTINGS["tiny"], "heads": ALL_HEADS, "impls": impls, "ways": WAYS}
+    found = timed(Comparison(**what, device=torch.device("cpu"), rounds=2))
     counts = {each.cell: len(each.values) for each in found.cells}
     assert len(counts) == len(ALL_HEADS) * (len(IMPLEMENTATIONS) - 1) * len(WAYS)
     for cell, count in counts.items():

@@ -1,0 +1,252 @@
+"""`bench head`, `step`, `eval`, `inference`: check that all cells of a comparison agree, and time them in turns;
+`bench memory`: the peak memory of a head's step beyond weights, inputs and gradients, each cell in a new process.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+import torch
+
+from harness.benchmarks.implementations import (
+    COMPILED,
+    IMPLEMENTATIONS,
+    Evaluation,
+    arithmetic,
+    checked_impls,
+    checked_ways,
+    lacks,
+)
+from harness.benchmarks.measure import Report, extra_mib, in_new_process, interleaved, silent
+from harness.benchmarks.record import (
+    OURS,
+    PUBLISHED,
+    Cell,
+    CellValues,
+    Kind,
+    Measurement,
+    ProductRate,
+    Way,
+    about,
+    sizes,
+    unsteady,
+)
+from harness.benchmarks.settings import SETTINGS, Setting, component, setting_of
+from harness.benchmarks.step_products import recorded
+from harness.benchmarks.workloads import WORKLOADS, HeadPass, Workload, expected_loss
+from harness.errors import ExecutionError
+from harness.kernels.products import Products
+from harness.machine.environment import torch_threads
+from harness.training.cuda_graph import SharedMemory, captured
+
+# The largest relative error of the loss. bf16 rounds to 2^-8, and processors round in different places: for the large
+# logits of MFS, a processor with AMX is 0.6 % away.
+TOLERANCE = {"fp32": 1e-5, "tf32": 5e-4, "bf16": 4 * 2**-8}
+SEED = 2
+CHUNK_ROWS = {"cpu": 256, "cuda": 4096}  # rows of the products that are timed together with the cells
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A comparison of every head by every implementation in every way, which is a precision and a route of products."""
+
+    kind: Kind
+    setting: Setting
+    device: torch.device
+    heads: tuple[str, ...]
+    impls: tuple[str, ...]
+    ways: list[Way]
+    rounds: int = 7
+    threads: int = 1
+    graph: bool = False
+
+
+def comparison(
+    kind: Kind,
+    *,
+    device: torch.device,
+    setting: str = "ptb",
+    tokens: int | None = None,
+    heads: tuple[str, ...] = (),
+    impl: tuple[str, ...] = (),
+    precision: tuple[str, ...] = ("fp32", "bf16"),
+    route: str = "both",
+    backbone: str = "transformer_encoder",
+    compile_too: bool = False,
+    **more,
+) -> Comparison:
+    """The comparison of some options; `more` are fields of its own. Raises ExecutionError when an option is wrong."""
+    if more.get("graph") and device.type != "cuda":
+        raise ExecutionError("--graph: CUDA graphs need a GPU; leave out --graph")
+    chosen = setting_of(setting, device, tokens, backbone)
+    for name in heads:
+        component(name)
+    impls, ways = checked_impls(impl, compile_too=compile_too), checked_ways(precision, route, device)
+    what = {"kind": kind, "setting": chosen, "heads": heads or chosen.heads, "impls": impls, "ways": ways}
+    return Comparison(**what, device=device, **more)
+
+
+def measure(kind: Kind, report: Report = silent, *, strict: bool = False, **options) -> list[Measurement]:
+    """Measure what the options of `comparison` describe; memory on the CPU also at ten times the tokens of a setting.
+
+    Raises: ExecutionError when an option or the loss of an implementation is wrong; if `strict`, also when other
+        programs use the machine.
+    """
+    compared = comparison(kind, **options)
+    if kind != "memory":
+        return [timed(compared, report, strict=strict)]
+    small = replace(compared.setting, tokens=10 * compared.setting.tokens)
+    more = [] if options.get("tokens") or compared.device.type == "cuda" else [replace(compared, setting=small)]
+    return [memory(each, report) for each in (compared, *more)]
+
+
+def timed(compared: Comparison, report: Report = silent, *, strict: bool = False) -> Measurement:
+    """Time a comparison. Raises ExecutionError if the loss of an implementation is wrong."""
+    device, fields = compared.device, about(compared.device, compared.threads)
+    _refuse(fields["contended"], strict)
+    calls, lacking = {}, {}
+    shared = SharedMemory() if compared.graph else None  # large cells would not fit beside each other
+    with torch_threads(compared.threads):
+        for head in compared.heads:
+            workload = WORKLOADS[compared.kind](compared.setting, head, device)
+            for cell, evaluation in _contestants(compared, head, workload, lacking):
+                report(f"checking {cell}")
+                call = _within(cell, partial(workload.run, evaluation), device)
+                try:
+                    _check(cell, workload, call)
+                    calls["cell", cell] = call if shared is None else captured(call, shared)
+                except RuntimeError as error:
+                    lacking[cell] = _excused(cell, error)
+                if compared.kind == "step" and cell.impl == OURS and device.type == "cpu":
+                    calls["alone", cell] = _within(cell, recorded(call), device)
+        calls |= {("chunk", way): _chunk_products(compared.setting, way, device) for way in compared.ways}
+        taken = interleaved(calls, compared.rounds, device, report)
+    rates = tuple(_product_rate(compared.setting, way, device, taken["chunk", way]) for way in compared.ways)
+    fields["contended"] = (*fields["contended"], *unsteady(rates))
+    _refuse(fields["contended"], strict)
+    times = {
+        of: tuple(CellValues(**key._asdict(), values=values) for (what, key), values in taken.items() if what == of)
+        for of in ("cell", "alone")
+    }
+    return Measurement(
+        **{"kind": compared.kind, "rounds": compared.rounds, "graph": compared.graph},
+        **{**fields, **sizes(compared.setting), "backbone": compared.setting.backbone},
+        cells=(*times["cell"], *(CellValues(**cell._asdict(), lacking=why) for cell, why in lacking.items())),
+        products=rates,
+        products_alone=times["alone"],
+    )
+
+
+def memory(compared: Comparison, report: Report = silent) -> Measurement:
+    """Measure the MiB of every cell. `compiled` is left out, because it would include the memory of the compiler.
+
+    Raises: ExecutionError if ours fails, or if the system cannot reset the counter of the peak.
+    """
+    setting, device = compared.setting, compared.device
+    fields, cells = about(device, compared.threads) | {"contended": ()}, []  # other programs do not change it
+    compared = replace(compared, impls=tuple(impl for impl in compared.impls if impl != COMPILED))
+    for head in compared.heads:
+        lacking: dict[Cell, str] = {}
+        for cell, _ in list(_contestants(compared, head, HeadPass(setting, head, device), lacking)):
+            report(f"measuring {cell}")
+            try:
+                found = {"values": (in_new_process(_pass_mib, cell, setting, device, threads=compared.threads),)}
+            except Exception as error:  # of any library
+                if cell.impl == OURS:
+                    raise ExecutionError(f"bench memory: {cell}: {error}") from error
+                found = {"lacking": f"failed: {type(error).__name__}"}
+            cells.append(CellValues(**cell._asdict(), **found))
+        cells += [CellValues(**cell._asdict(), lacking=reason) for cell, reason in lacking.items()]
+    return Measurement(kind="memory", **sizes(setting), **fields, cells=tuple(cells))
+
+
+def _pass_mib(cell: Cell, setting: Setting, device: torch.device) -> float:
+    """Measure the peak of one pass above the memory before it, in this process, which must be a new one.
+
+    Weights, inputs and all gradients are in memory before the pass. A pass of a tiny setting has initialised libraries.
+    """
+    make = IMPLEMENTATIONS[cell.impl].make
+    evaluation = None if make is None else make()
+    with arithmetic(cell, device):
+        HeadPass(SETTINGS["tiny"], cell.head, device).run(evaluation)
+        workload = HeadPass(setting, cell.head, device)
+        for leaf in workload.leaves():
+            leaf.grad = torch.zeros_like(leaf)
+        return extra_mib(lambda: workload.accumulate(evaluation), device)
+
+
+def _contestants(
+    compared: Comparison, head: str, workload: Workload, lacking: dict[Cell, str]
+) -> Iterator[tuple[Cell, Evaluation | None]]:
+    """Yield (cell, evaluation) for cells that can be measured. Add the others to `lacking`."""
+    with torch.no_grad():
+        mixture = workload.distribution()
+    for impl in compared.impls:
+        cells = [Cell(head, impl, *way) for way in compared.ways]
+        reasons = {cell: lacks(cell, mixture, compared.setting) for cell in cells}
+        lacking |= {cell: reason for cell, reason in reasons.items() if reason}
+        possible, make = [cell for cell, reason in reasons.items() if not reason], IMPLEMENTATIONS[impl].make
+        evaluation = make() if possible and make is not None else None
+        yield from ((cell, evaluation) for cell in possible)
+
+
+def _within(cell: Cell, call: Callable[[], Result], device: torch.device) -> Callable[[], Result]:
+    """Return a function that makes a call with the precision and route of a cell."""
+
+    def within() -> Result:
+        with arithmetic(cell, device):
+            return call()
+
+    return within
+
+
+def _check(cell: Cell, workload: Workload, call: Callable[[], torch.Tensor]) -> None:
+    """Raises ExecutionError if the loss of a call differs from the reference with the same dropout."""
+    torch.manual_seed(SEED)
+    expected = expected_loss(workload, with_epsilon=cell.impl == PUBLISHED)
+    torch.manual_seed(SEED)
+    found = call().item()
+    if not abs(found - expected) <= TOLERANCE[cell.precision] * abs(expected):
+        raise ExecutionError(
+            f"{cell}: the loss is {found:.6f}, but that of the reference is {expected:.6f}; nothing is timed"
+        )
+
+
+def _excused(cell: Cell, error: RuntimeError) -> str:
+    """Why a cell has no value: a baseline has too little memory, or a library fails. Any other error is raised."""
+    no_memory = isinstance(error, torch.OutOfMemoryError) and cell.impl != OURS
+    if not no_memory and not IMPLEMENTATIONS[cell.impl].library:
+        raise error
+    return f"failed: {type(error).__name__}"
+
+
+def _chunk_products(setting: Setting, way: Way, device: torch.device) -> Callable[[], None]:
+    """Return a function that computes the three products of a chunk: logits, gradients of facets and of the matrix."""
+    rows = CHUNK_ROWS[device.type]
+    dtype = torch.bfloat16 if way[0] == "bf16" else torch.float32
+    h, w, z = (
+        torch.randn(shape, device=device).to(dtype)
+        for shape in ((rows, setting.width), (setting.vocab, setting.width), (rows, setting.vocab))
+    )
+    logits, dh, dw = torch.empty_like(z), torch.empty_like(h), torch.empty_like(w)
+
+    def multiply() -> None:
+        with Products(*way).switched(device):
+            torch.mm(h, w.t(), out=logits)
+            torch.mm(z, w, out=dh)
+            torch.mm(z.t(), h, out=dw)
+
+    return multiply
+
+
+def _product_rate(setting: Setting, way: Way, device: torch.device, milliseconds: tuple[float, ...]) -> ProductRate:
+    """Return the GFLOP/s of `_chunk_products`, given its times."""
+    gflop = 3 * 2e-9 * CHUNK_ROWS[device.type] * setting.vocab * setting.width
+    return ProductRate(precision=way[0], route=way[1], gflops=tuple(gflop / ms * 1e3 for ms in milliseconds))
+
+
+def _refuse(contended: tuple[str, ...], strict: bool) -> None:
+    if strict and contended:
+        raise ExecutionError(f"--strict: the machine is contended: {'; '.join(contended)}")

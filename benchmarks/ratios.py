@@ -1,0 +1,188 @@
+"""Numbers that are computed from one Measurement, as ratios of medians, and the project's targets for them.
+
+Different measurements are never combined. No test asserts a target.
+"""
+
+import statistics
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from harness.benchmarks.implementations import TARGET_ONLY
+from harness.benchmarks.record import OURS, Cell, Kind, Measurement, Way
+from harness.benchmarks.settings import component, mixtures
+
+BAND = 1.05  # two times with a smaller ratio count as equal
+FLOAT_BYTES, MIB = 4, 2**20
+LEAST, MOST = "at least", "at most"
+Figure = Callable[[Measurement], float | None]
+
+
+def quotient(above: float | None, below: float | None) -> float | None:
+    """Return above / below; None if one of them was not measured."""
+    return above / below if above is not None and below else None
+
+
+def linearity(measured: Measurement, impl: str, way: Way) -> float | None:
+    """Return the time of MoS-15 divided by 15 times the time of the softmax. 1: no cost besides its arithmetic."""
+    ratio = quotient(measured.best("mos15", impl, *way), measured.best("softmax", impl, *way))
+    return None if ratio is None else ratio / 15
+
+
+def product_fraction(measured: Measurement, head: str, way: Way) -> float | None:
+    """Return the rate of operations of a whole evaluation, as a fraction of the rate of the chunk's products alone."""
+    took, rate = measured.best(head, OURS, *way), measured.rate(way)
+    return None if took is None or rate is None else measured.gflop(head) / took * 1e3 / rate
+
+
+def alone_fraction(measured: Measurement, head: str, way: Way) -> float | None:
+    """Return the time of the matrix products of our step, computed alone, as a fraction of the time of the step."""
+    return quotient(measured.alone().get(Cell(head, OURS, *way)), measured.best(head, OURS, *way))
+
+
+def against_fastest(measured: Measurement) -> dict[Cell, tuple[float, str]]:
+    """Return for each of our cells its time divided by that of the fastest baseline, and the name of this baseline.
+
+    Baselines are compared with the same precision and route.
+    """
+    medians, found = measured.medians(), {}
+    for cell, took in medians.items():
+        others = {other.impl: value for other, value in medians.items() if other == cell._replace(impl=other.impl)}
+        del others[cell.impl]
+        if cell.impl == OURS and others:
+            fastest = min(others, key=others.__getitem__)
+            found[cell] = (took / others[fastest], fastest)
+    return found
+
+
+def over_softmax(measured: Measurement, impl: str, way: Way) -> dict[str, float]:
+    """Return for each head its time divided by the time of the poster's softmax, for one implementation and way."""
+    took = {cell.head: value for cell, value in measured.medians().items() if cell[1:] == (impl, *way)}
+    softmax = took.pop("poster-softmax", None)
+    return {head: value / softmax for head, value in took.items()} if softmax else {}
+
+
+def memory_slope(measured: Measurement, impl: str, way: Way) -> float | None:
+    """Return the growth of memory with K, in units of N d floats per component; None for fewer than two mixtures."""
+    points = {
+        mixtures(cell.head): value
+        for cell, value in measured.medians().items()
+        if component(cell.head)[0] == "mos" and cell[1:] == (impl, *way)
+    }
+    if len(points) < 2:
+        return None
+    mib_a_component = statistics.linear_regression(*zip(*points.items(), strict=True)).slope
+    return mib_a_component * MIB / (measured.tokens * measured.width * FLOAT_BYTES)
+
+
+class Target(NamedTuple):
+    """A bound on one number, for measurements of one kind. None: any value."""
+
+    kind: Kind
+    setting: str
+    tokens: int | None
+    text: str
+    bound: str
+    value: float
+    figure: Figure
+    device_type: str = "cpu"
+    graph: bool | None = None
+    backbone: str = "transformer_encoder"
+
+    def applies(self, measured: Measurement) -> bool:
+        """Return whether the target is for a measurement."""
+        fields = ("kind", "setting", "tokens", "device_type", "graph", "backbone")
+        return all(getattr(self, name) in (None, getattr(measured, name)) for name in fields)
+
+    def met(self, measured: float) -> bool:
+        """Return whether a number meets the bound."""
+        return measured >= self.value if self.bound == LEAST else measured <= self.value
+
+
+def outcomes(measured: Measurement) -> list[tuple[Target, float]]:
+    """Return the targets for a measurement, each with the measured number."""
+    found = [(target, target.figure(measured)) for target in TARGETS if target.applies(measured)]
+    return [(target, value) for target, value in found if value is not None]
+
+
+def _best(of: Callable[[Iterable[float]], float], values: Iterable[float | None]) -> float | None:
+    """The smallest or the largest value that was measured; None if there is none."""
+    return of((value for value in values if value is not None), default=None)
+
+
+def _float32(m: Measurement) -> list[Way]:
+    return [way for way in m.ways if way[0] == "fp32"]
+
+
+def _published_over_ours(head: str, precision: str = "fp32", route: str | None = None) -> Figure:
+    return lambda m: quotient(m.base(head), m.best(head, OURS, precision, route))
+
+
+def _over_published_softmax(head: str, precision: str) -> Figure:
+    return lambda m: quotient(m.best(head, OURS, precision), m.base("softmax"))
+
+
+def _milliseconds(head: str, precision: str) -> Figure:
+    return lambda m: m.best(head, OURS, precision)
+
+
+def _alone(head: str) -> Figure:
+    return lambda m: _best(min, (alone_fraction(m, head, way) for way in _float32(m)))
+
+
+def _target_only_over_ours(m: Measurement) -> float | None:
+    times = ([m.best("softmax", impl, *way) for impl in (TARGET_ONLY, OURS)] for way in _float32(m))
+    return _best(min, (quotient(theirs, ours) for theirs, ours in times))
+
+
+def _over_own_softmax(m: Measurement) -> float | None:
+    return _best(max, (quotient(m.best("mos15", OURS, *way), m.best("softmax", OURS, *way)) for way in m.ways))
+
+
+def _against_fastest(m: Measurement) -> float | None:
+    return _best(max, (ratio for ratio, _ in against_fastest(m).values()))
+
+
+def _fastest_route(of: Callable[[Measurement, str, Way], float | None], named: str) -> Figure:
+    """A number for our fastest float32 route of MoS-15."""
+
+    def figure(m: Measurement) -> float | None:
+        took = {way: m.best("mos15", OURS, *way) for way in _float32(m)}
+        measured = {way: value for way, value in took.items() if value is not None}
+        return of(m, named, min(measured, key=measured.__getitem__)) if measured else None
+
+    return figure
+
+
+_HEAD, _STEP, _GRAPH = ("head", "ptb", 700), ("step", "ptb", 700), {"device_type": "cuda", "graph": True}
+TARGETS = (
+    Target(*_HEAD, "MoS-10, published / ours, both on torch's route", LEAST, 1.8,
+           _published_over_ours("mos10", route="default")),
+    Target(*_HEAD, "MoS-10, published / ours by the best fp32 route", LEAST, 3.2, _published_over_ours("mos10")),
+    Target(*_HEAD, "MoS-10, published / ours with bf16 products", LEAST, 5.2, _published_over_ours("mos10", "bf16")),
+    Target(*_HEAD, "Softmax, linear + cross_entropy / ours, worse route", LEAST, 1.0, _target_only_over_ours),
+    Target(*_HEAD, "MoS-15 / (15 x Softmax), ours, best fp32 route", MOST, 1.05, _fastest_route(linearity, OURS)),
+    Target(*_HEAD, "MoS-15, fraction of product rate, best fp32 route", LEAST, 0.78,
+           _fastest_route(product_fraction, "mos15")),
+    Target(*_HEAD, "ours / fastest baseline of same products, worst cell", MOST, BAND, _against_fastest),
+    Target("memory", "ptb", 700, "MoS-15, published / ours", LEAST, 28, _published_over_ours("mos15")),
+    Target("memory", "wt2", 700, "MoS-15, published / ours", LEAST, 35, _published_over_ours("mos15")),
+    Target(*_STEP, "MoS-15 ours / Softmax published, fp32", MOST, 4.2, _over_published_softmax("mos15", "fp32")),
+    Target(*_STEP, "MoS-5 ours, bf16 products / Softmax published", MOST, 1.0, _over_published_softmax("mos5", "bf16")),
+    *(
+        Target(*_STEP, f"{shown}, {name}, products alone / ours, worse fp32 route", LEAST, 0.8, _alone(head),
+               backbone=backbone)
+        for shown, backbone in (("Transformer", "transformer_encoder"), ("LSTM", "lstm"))
+        for name, head in (("Softmax", "softmax"), ("MoS-5", "mos5"))
+    ),
+    Target("eval", "ptb", 700, "MoS-10, published / ours", LEAST, 3.0, _published_over_ours("mos10")),
+    Target("head", "ptb", None, "MoS-15, bf16, ms", MOST, 0.6, _milliseconds("mos15", "bf16"), **_GRAPH),
+    Target("head", "ptb", None, "MoS-15, tf32, ms", MOST, 1.0, _milliseconds("mos15", "tf32"), **_GRAPH),
+    Target("head", "gpt2-small", 4096, "MFS (K=3, P=4), bf16, ms", MOST, 6.6, _milliseconds("mfs", "bf16"), **_GRAPH),
+    *(
+        Target("step", "ptb", None, "MoS-15 / Softmax, ours, worst precision", MOST, value, _over_own_softmax,
+               "cuda", graph)
+        for graph, value in ((False, 1.25), (True, 1.8))
+    ),
+    Target("memory", "gpt2-small", 16_384, "MFS (K=3, P=4), published / ours", LEAST, 25,
+           _published_over_ours("mfs"), "cuda"),
+)  # fmt: skip

@@ -1,0 +1,108 @@
+"""What measuring does: everything agrees before it is timed, and is timed in turns. No speed is asserted."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from harness.benchmarks import comparisons, implementations
+from harness.benchmarks.comparisons import Comparison, memory, timed
+from harness.benchmarks.implementations import IMPLEMENTATIONS, Implementation
+from harness.benchmarks.record import Cell
+from harness.benchmarks.settings import SETTINGS, Setting
+from harness.errors import ExecutionError
+
+CPU = torch.device("cpu")
+FP32, BF16 = ("fp32", "default"), ("bf16", "default")
+
+
+def compared(kind: str = "head", **changes) -> Comparison:
+    impls = tuple(name for name in IMPLEMENTATIONS if name != "compiled")
+    given = {"setting": SETTINGS["tiny"], "device": CPU, "heads": ("softmax",), "impls": impls, "ways": [FP32, BF16]}
+    return Comparison(**{"kind": kind, "rounds": 1, **given, **changes})
+
+
+@pytest.fixture
+def replaced(monkeypatch):
+    """A function that replaces an implementation by one that raises an error, or that gives a wrong loss."""
+
+    def replace(name: str, error: Exception | None, *, library: bool = False) -> None:
+        def evaluate(mixture, targets):
+            if error is not None:
+                raise error
+            return 1.001 * implementations.target_only(mixture, targets)
+
+        monkeypatch.setitem(IMPLEMENTATIONS, name, Implementation(lambda: evaluate, library=library))
+
+    return replace
+
+
+def test_a_wrong_loss_is_refused_before_anything_is_timed(replaced, monkeypatch):
+    replaced("target-only", None)
+    monkeypatch.setattr(comparisons, "interleaved", lambda *_: pytest.fail("timed"))
+    with pytest.raises(ExecutionError, match=r"softmax target-only fp32 default: the loss is .* nothing is timed"):
+        timed(compared())
+
+
+def test_a_library_that_fails_is_lacking_and_a_baseline_without_memory_too(replaced):
+    replaced("torch", RuntimeError("no kernel"), library=True)
+    replaced("published", torch.OutOfMemoryError("400 GiB"))
+    found = timed(compared("eval"))
+    lacking = {(each.impl, each.lacking) for each in found.cells if each.impl in ("torch", "published")}
+    assert lacking == {("torch", "failed: RuntimeError"), ("published", "failed: OutOfMemoryError")}
+
+
+@pytest.mark.parametrize(
+    ("impl", "error"), [("ours", torch.OutOfMemoryError("400 GiB")), ("published", RuntimeError("a fault of ours"))]
+)
+def test_our_own_code_is_not_excused(replaced, impl, error):
+    replaced(impl, error)
+    with pytest.raises(type(error)):
+        timed(compared("eval"))
+
+
+def test_inference_is_of_the_whole_model_and_of_every_implementation_that_can():
+    heads = ("poster-softmax", "poster-mos3", "mfs-inputs")
+    found = timed(compared("inference", setting=replace(SETTINGS["tiny"], tokens=40), heads=heads))
+    measured = {(each.head, each.impl) for each in found.cells if each.values}
+    assert {(head, impl) for head in heads for impl in ("ours", "published", "target-only")} <= measured
+
+
+def test_products_are_timed_in_turns_with_steps_and_only_with_steps():
+    ours = {"impls": ("ours",), "rounds": 3}
+    found = timed(compared("step", **ours))
+    alone = [(each.cell, len(each.values)) for each in found.products_alone]
+    assert alone == [(each.cell, 3) for each in found.cells]
+    assert timed(compared("head", **ours)).products_alone == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "tokens", "said"),
+    [
+        ("inference", "ptb", 700, "expected gpt2-small or tiny and a multiple of 4 tokens"),
+        ("inference", "tiny", 42, "expected gpt2-small or tiny and a multiple of 4 tokens"),
+        ("step", "tiny", 71, "a multiple of 35 tokens"),
+        ("step", "gpt2-small", 70, "expected ptb, wt2 or tiny"),
+    ],
+)
+def test_other_sizes_are_refused(kind, name, tokens, said):
+    with pytest.raises(ExecutionError, match=said):
+        timed(compared(kind, setting=replace(SETTINGS[name], tokens=tokens)))
+
+
+def test_the_peak_of_the_published_form_holds_all_probabilities():
+    # its logits and probabilities are (N, K, V) each, and both are alive: 2 x 20,000 x 2 x 97 x 4 bytes = 30 MB
+    wide: Setting = replace(SETTINGS["tiny"], tokens=20_000)
+    found = memory(compared("memory", setting=wide, heads=("mos2",), impls=("published",), ways=[FP32]))
+    assert found.medians()[Cell("mos2", "published", *FP32)] * 2**20 > 2 * 20_000 * 2 * 97 * 4
+
+
+def test_a_process_that_fails_is_an_error_for_ours_and_a_lack_for_a_baseline(monkeypatch):
+    def killed(*_, **__):
+        raise RuntimeError("killed")
+
+    monkeypatch.setattr(comparisons, "in_new_process", killed)
+    found = memory(compared("memory", impls=("published", "compiled"), ways=[FP32]))
+    assert [(each.impl, each.lacking) for each in found.cells] == [("published", "failed: RuntimeError")]
+    with pytest.raises(ExecutionError, match="bench memory: softmax ours fp32 default: killed"):
+        memory(compared("memory", impls=("ours",)))
