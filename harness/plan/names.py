@@ -101,12 +101,12 @@ def _name(spec: ComponentSpec, cls: type, values: Mapping[str, Any], said: Colle
     declared = _DECLARED.search(inspect.cleandoc(cls.__doc__ or ""))
     label = declared[1] if declared else spec.name
     of_label = [name for name, _ in _VALUE.findall(label)]
-    telling = [name for name in said if name in values and _tells(parameters(cls)[name], values[name])]
+    telling = [name for name in said if name in values and _is_shown(parameters(cls)[name], values[name])]
     others = [] if single else [name for name in telling if name not in of_label]
     return "".join([_worded(label, values, telling), *(f", {_said(name, values[name])}" for name in others)])
 
 
-def _tells(parameter: Parameter, value: Any) -> bool:
+def _is_shown(parameter: Parameter, value: Any) -> bool:
     """Whether a value says more than that it is the default. A number always does: nobody knows all defaults."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number or value_text(value) != value_text(parameter.default)

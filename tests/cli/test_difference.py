@@ -144,7 +144,7 @@ def test_two_trials_differ_in_settings_metrics_and_words(harness, finish):
 def test_two_heads_pair_over_their_seeds(harness, finish):
     ids = finish()
     found = told(harness, "softmax", "mos(num_mixtures=2)", "--suite", "pair.yaml")
-    assert (found["a"], found["b"], found["within"]) == ("softmax", "mos(num_mixtures=2)", "words, lstm")
+    assert (found["a"], found["b"], found["within"]) == ("softmax", "MoS 2", "words, lstm")
     assert found["trials"] == [[ids["softmax 1"], ids["mos2 1"]], [ids["softmax 2"], ids["mos2 2"]]]
     assert "seed" not in [each["key"] for each in found["changes"]]
     ppl = metric(found, "test_ppl")
@@ -319,9 +319,9 @@ def test_another_seed_budget_or_backbone_is_a_setting_that_differs(harness, fini
         (("{softmax 1}", "000000000000"), "there is no finished trial"),
         (
             ("softmax", "mos", "--suite", "pair.yaml"),
-            "'mos' is the name of 2 heads; expected one of: mos(num_mixtures=2)",
+            "'mos' is the name of 2 heads; expected one of: MoS 2",
         ),
-        (("softmax", "mixtape", "--suite", "pair.yaml"), "there is no head 'mixtape'; expected one of: softmax; mos("),
+        (("softmax", "mixtape", "--suite", "pair.yaml"), "there is no head 'mixtape'; expected one of: softmax; MoS 2"),
         (("softmax", "softmax", "--suite", "pair.yaml"), "are the same head"),
         (("{softmax 1}", "{mos2 1}", "--only", "head=mos"), "name the suite with --suite"),
         (("softmax", "mos(num_mixtures=2)", "--suite", "pair.yaml", "--results", "none"), "no seed"),

@@ -48,7 +48,7 @@ def test_they_are_run_listed_verified_and_sampled(harness, suite, tmp_path):
     assert "1 identical" in harness("verify", counted["id"], *results).out
     assert harness("sample", counted["id"], *results, "--prompt", "it is", "--device", "cpu").out.startswith("it is")
     board = harness("leaderboard", *results)
-    assert "kneser_ney(order=2, cache=True)" in board.out
+    assert "Kneser-Ney 2, cache" in board.out
     assert "embedded, not trained, context 1000" in board.out
 
 

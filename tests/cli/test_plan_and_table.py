@@ -178,7 +178,7 @@ def test_table_only_shows_those_rows_and_leaves_the_file_whole(finished, harness
     place.unlink()
     done = harness("table", "suites/tiny.yaml", "--only", "head=mos")
     assert done.code == 0
-    assert table_rows(done.out) == {"mos(num_mixtures=2)": "2/2"}
+    assert table_rows(done.out) == {"MoS 2": "2/2"}
     assert place.read_text() == whole
 
 
@@ -186,7 +186,7 @@ def test_table_only_keeps_the_labels_and_numbers_of_the_whole_table(finished, ha
     whole = (finished / "results" / "tables" / "tiny.md").read_text()
     shown = harness("table", "suites/tiny.yaml", "--only", "head=mos").out
     rows = [
-        [re.sub(" +", " ", line) for line in text.splitlines() if line.startswith("| mos")] for text in (whole, shown)
+        [re.sub(" +", " ", line) for line in text.splitlines() if line.startswith("| MoS")] for text in (whole, shown)
     ]
     assert rows[1] == rows[0] != []
 
@@ -222,7 +222,7 @@ def test_table_in_another_shape_has_files_of_its_own(finished, harness):
     before = {path: path.read_bytes() for path in folder.iterdir()}
     done = harness("table", "suites/tiny.yaml", "--shape", "corpora")
     assert done.code == 0
-    assert "mos(num_mixtures=2) reduction" in done.out
+    assert "MoS 2 reduction" in done.out
     assert (folder / "tiny.corpora.md").read_text() in done.out
     after = {path: path.read_bytes() for path in folder.iterdir()}
     assert before.items() <= after.items()

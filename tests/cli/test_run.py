@@ -16,7 +16,7 @@ def test_a_run_prints_and_writes_the_table_and_leaves_with_0(first_run):
     assert first_run.code == 0
     markdown = (first_run.folder / "results" / "tables" / "tiny.md").read_text()
     assert markdown in first_run.out
-    assert table_rows(markdown) == {"softmax": "2/2", "mos(num_mixtures=2)": "2/2"}
+    assert table_rows(markdown) == {"softmax": "2/2", "MoS 2": "2/2"}
     assert re.search(r"^MLflow UI: ('.*/harness'|(\S*/)?harness) ui tiny$", first_run.out, flags=re.MULTILINE)
 
 
@@ -67,7 +67,7 @@ def test_an_interrupted_run_says_what_is_saved_and_leaves_the_files_of_a_finishe
     assert done.err == (
         "interrupted: 1 of 4 trials finished, table: results/tables/tiny.md; start the same command again to go on\n"
     )
-    rows = {"softmax": "1/2: 1 not run", "mos(num_mixtures=2)": "0/2: 2 not run"}
+    rows = {"softmax": "1/2: 1 not run", "MoS 2": "0/2: 2 not run"}
     assert table_rows((folder / "tiny.md").read_text()) == rows
 
 
@@ -95,7 +95,7 @@ def test_a_run_of_some_trials_of_a_fresh_clone_leaves_the_whole_table(finished, 
     assert not list((finished / "results").glob("runs/*/*/record.json"))
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     assert run().code == 0
-    assert table_rows((folder / "tiny.md").read_text()) == {"softmax": "2/2", "mos(num_mixtures=2)": "2/2"}
+    assert table_rows((folder / "tiny.md").read_text()) == {"softmax": "2/2", "MoS 2": "2/2"}
 
 
 @pytest.mark.guards("record-settings")
@@ -116,7 +116,7 @@ def test_a_failed_trial_is_a_row_and_exit_code_1_until_retried(fresh, run):
     done = run(*options)
     assert done.code == 1
     markdown = (fresh / "results" / "tables" / "tiny.lr=1e30.md").read_text()
-    assert table_rows(markdown) == {"softmax": "0/2: 1 diverged, 1 not run", "mos(num_mixtures=2)": "0/2: 2 not run"}
+    assert table_rows(markdown) == {"softmax": "0/2: 1 diverged, 1 not run", "MoS 2": "0/2: 2 not run"}
     assert re.search(r"- softmax lstm markov seed=1 \([0-9a-f]{12}\): diverged: Diverged: ", markdown)
     first = record_files(fresh)
     again = run(*options)
@@ -158,7 +158,7 @@ def test_only_runs_the_chosen_trials_and_the_table_shows_all_rows(fresh, run):
     done = run("--only", "head=softmax,seed=1", "--only", "head=mos,seed=2")
     assert done.code == 0
     assert len(record_files(fresh)) == 2
-    expected = {"softmax": "1/2: 1 not run", "mos(num_mixtures=2)": "1/2: 1 not run"}
+    expected = {"softmax": "1/2: 1 not run", "MoS 2": "1/2: 1 not run"}
     assert table_rows((fresh / "results" / "tables" / "tiny.md").read_text()) == expected
 
 

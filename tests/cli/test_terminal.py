@@ -32,14 +32,14 @@ def test_the_table_of_a_suite_is_a_summary_and_its_files_are_named(finished, har
     lines = [line.rstrip() for line in terminal.shown().splitlines()]
     assert not is_markdown(terminal.shown())
     assert max(map(len, lines)) <= 80
-    assert [line.split()[0] for line in lines if line.endswith("2/2")] == ["softmax", "mos(num_mixtures=2)"]
+    assert [line.split()[0] for line in lines if line.endswith("2/2")] == ["softmax", "MoS"]
     assert lines[-1] == "table: results/tables/tiny.md, .csv, .tex"
     assert is_markdown((finished / "results/tables/tiny.md").read_text())
 
 
 def test_with_only_the_summary_has_these_rows(finished, harness, terminal):
     harness("table", "suites/tiny.yaml", "--only", "head=mos")
-    assert [line.split()[0] for line in terminal.shown().splitlines() if "2/2" in line] == ["mos(num_mixtures=2)"]
+    assert [line.split()[0] for line in terminal.shown().splitlines() if "2/2" in line] == ["MoS"]
 
 
 @pytest.mark.parametrize("options", [("--form", "md"), ("--shape", "mixtures")], ids=["form", "shape"])
@@ -67,7 +67,7 @@ def test_the_leaderboard_is_a_summary_of_each_group(finished, harness, terminal)
     shown = terminal.shown()
     assert not is_markdown(shown)
     assert max(map(len, shown.splitlines()[:-1])) <= 80  # the last line names two files
-    assert [name for name in ("softmax", "mos(num_mixtures=2)") if name in shown] == ["softmax", "mos(num_mixtures=2)"]
+    assert [name for name in ("softmax", "MoS 2") if name in shown] == ["softmax", "MoS 2"]
 
 
 def test_the_table_of_ground_truths_is_a_summary_whose_numbers_are_whole(terminal):

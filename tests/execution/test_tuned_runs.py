@@ -61,7 +61,7 @@ def run(tmp_path_factory):
     made = Run(tmp_path_factory.mktemp("tuned"))
     made(only=("head=softmax,seed=9",))  # as if it was ended between the stages
     assert len(made.records()) == 3
-    assert "Not in the table, because not all of their tuning trials are finished: mos(num_mixtures=2)." in made.shown
+    assert "Not in the table, because not all of their tuning trials are finished: MoS 2." in made.shown
     made(only=("head=softmax",))
     assert len(made.records()) == 4
     made()
@@ -237,12 +237,12 @@ def test_a_tuning_trial_that_fails_in_another_way_than_by_divergence_is_a_failur
     study = copied()
     assert not all_ok(study)
     assert all_ok(study, ("head=softmax",))
-    assert "softmax: 1 diverged of 3; mos(num_mixtures=2): " in study.table()
-    assert f"1 {status}" in study.table()
+    assert "softmax: 1 diverged of 3; MoS 2: " in study.table(wide=True)
+    assert f"1 {status}" in study.table(wide=True)
     assert "failed: 1 of the tuning trials; --retry-failed runs them again" in copied.shown
     again = copied(retry_failed=True)
     assert all_ok(again)
-    assert "softmax: 1 diverged of 3; mos(num_mixtures=2): 1 diverged of 3." in again.table()
+    assert "softmax: 1 diverged of 3; MoS 2: 1 diverged of 3." in again.table(wide=True)
 
 
 def test_tuning_trials_that_are_run_again_choose_again(copied):

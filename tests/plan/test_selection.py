@@ -92,7 +92,7 @@ UNKNOWN = {
     "hed=mos": "no trial has 'hed'; did you mean 'head'?",
     "train.lr=1": "no trial has 'train.lr'",
     "softmax.bias=true": "no trial has 'softmax.bias'",
-    **dict.fromkeys(("head=mos,", "", "head"), "expected key=value"),
+    **dict.fromkeys(("", "head"), "expected key=value"),
 }
 NONE = {
     "head=mixtape": "head is softmax, mos",

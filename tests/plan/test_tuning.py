@@ -131,7 +131,7 @@ def test_the_lowest_perplexity_is_chosen_the_first_of_equal_ones_and_its_trials_
     assert completed.trials == mos.candidates[1].finals
     assert completed.compared("head", completed.trials[0]).params == {"num_mixtures": 2}
     assert with_choices(suite, [lost, None]).trials == ()
-    assert row_labels(suite) == ["softmax", "mos(num_mixtures=2)"]
+    assert row_labels(suite) == ["softmax", "MoS 2"]
 
 
 def test_a_condition_selects_the_tuning_of_its_rows(suite):

@@ -65,7 +65,7 @@ def test_corpora_has_no_reduction_of_ngrams_and_no_number_of_other_heads_in_thei
     suite = suite_of(SUITE)
     table = suite_table.build(findings(suite, records(suite, record_of)), "corpora")
     names = [column.header for column in table.columns]
-    ngrams = ["kneser_ney, order 3", "kneser_ney, order 5, cache"]
+    ngrams = ["Kneser-Ney 3", "Kneser-Ney 5, cache"]
     trained = ["softmax", "MoS 2", "MoS 2 reduction"]
     assert names == ["corpus", "backbone", "quantity", *trained, *ngrams]
     for line in lines(table):

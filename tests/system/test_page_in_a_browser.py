@@ -136,7 +136,7 @@ def test_a_column_sorts_by_the_keyboard_and_names_sort_with_their_numbers(opened
 
     index, header = _column(opened, "head")
     header.find_element("tag name", "button").send_keys(Keys.ENTER)
-    assert _cells(opened, index) == [f"mos(num_mixtures={k})" for k in (2, 5, 10)] + ["softmax"]
+    assert _cells(opened, index) == [f"MoS {k}" for k in (2, 5, 10)] + ["softmax"]
     others = opened.find_elements("css selector", "th[aria-sort=none]")
     assert len(others) == len(opened.find_elements("css selector", "th[aria-sort]")) - 1
 
@@ -228,7 +228,7 @@ TABLES = {
         ("head", "test ppl", f"vs {LONG}", "verdict"),
         [
             (LONG, "75.32 ± 0.66", "-", "-"),
-            ("mos(num_mixtures=10)", "77.12 ± 0.41", "+2.4 % [+12.0, +12.8] ***", "worse"),
+            ("MoS 10", "77.12 ± 0.41", "+2.4 % [+12.0, +12.8] ***", "worse"),
         ],
     ),
     "suites": (

@@ -13,7 +13,7 @@ MOST = 8  # kinds of columns of the default form
 ORDER = ("label", "test_ppl", "change", "verdict", "n", "printed", "reproduced", "tuned", "time", "params", "quantity")
 MOST_NOTES = 5  # of the default form
 LINK = "What columns, marks and tests mean: harness docs tables, harness docs statistics."
-SIGNS = "p below 0.05 (*), 0.01 (**), 0.001 (***), corrected"
+STARS = "p below 0.05 (*), 0.01 (**), 0.001 (***), corrected"
 
 
 def select(table: Table, columns: Sequence[str] = (), *, wide: bool = False, compact: bool = False) -> Table:
@@ -58,7 +58,7 @@ def legend(table: Table) -> list[str]:
     """What the marks in the cells of a table mean, in one line; [] without marks."""
     used = {part for line in table.lines for cell in line.cells for part in cell.text.split()}
     found = [f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in used]
-    found += [SIGNS] if any(set(part) == {"*"} for part in used) else []
+    found += [STARS] if any(set(part) == {"*"} for part in used) else []
     return [f"{'; '.join(found)}."] if found else []
 
 
