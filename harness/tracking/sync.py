@@ -96,7 +96,7 @@ class Mirror:
         with store.writing(self.results):
             experiment, diagnosed = self._experiment(record.suite), self._diagnosed(record)
             runs = self._runs(experiment, record.id).get(record.id, [])
-            if not _shows(runs, record, diagnosed):  # guard: run-not-written-twice always
+            if not _shows(runs, record, diagnosed):  # guard: run-not-logged-twice always
                 self._delete(runs)  # guard: one-run-per-trial
                 self._write(experiment, record, diagnosed)
 
@@ -112,7 +112,7 @@ class Mirror:
         runs, names = self._runs(experiment), row_names(suite, self.results)
         for record in records:
             before = runs.pop(record.id, [])
-            if not _shows(before, record, self._diagnosed(record)):  # guard: missed-runs-shown
+            if not _shows(before, record, self._diagnosed(record)):  # guard: missed-runs-logged
                 self.show(record)  # each under a lock of its own, so that another driver never waits for long
             else:
                 self._rename(before[0], record, names.get(record.id))

@@ -1,8 +1,10 @@
 """What a suite's experiment says of itself in MLflow."""
 
+import json
+
 import pytest
 
-from harness.tracking.description import MAX_CHARACTERS, MAX_NAMED, description
+from harness.tracking.description import MAX_CHARACTERS, MAX_NAMED, description, row_names
 
 TABLE = "# tiny, version 1\n\n| head |\n|:-----|\n| mos  |\n"
 
@@ -60,3 +62,23 @@ def test_what_mlflow_has_no_room_for_is_named_instead(results, rows, shown):
 
 def test_a_suites_name_is_shown_as_it_is(tmp_path):
     assert "Suite \\*x\\*&lt;b>." in description("*x*<b>", tmp_path)
+
+
+def test_the_outcome_is_in_the_first_line_and_plots_follow_of_overrides_above_their_table(results):
+    for stem, plots in (("tiny", {"forest.a=1.png": "Change_"}), ("tiny.epochs=1", {})):
+        (results / "tables" / f"{stem}.md").write_text(TABLE)
+        (results / "artifacts" / "tiny" / stem).mkdir(parents=True)
+        summary = {"found": f"*{stem}* wins", "plots": plots, "names": {}}
+        (results / "artifacts" / "tiny" / stem / "suite.json").write_text(json.dumps(summary))
+    first, plot, caption, *_ = (text := description("tiny", results)).split("\n\n")
+    assert first.startswith(r"Suite tiny. \*tiny\* wins. Files of the results folder: ")
+    assert plot == "![forest.a=1.png](ajax-api/2.0/mlflow-artifacts/artifacts/tiny/tiny/forest.a%3D1.png)"
+    assert caption == r"Change\_"
+    assert "\n\n### tiny, version 1\n\n\\*tiny.epochs=1\\* wins.\n\n| head |" in text
+
+
+def test_a_damaged_summary_counts_as_none(results):
+    (results / "artifacts" / "tiny" / "tiny").mkdir(parents=True)
+    (results / "artifacts" / "tiny" / "tiny" / "suite.json").write_text("{")
+    assert description("tiny", results).startswith("Suite tiny. Files of the results folder: ")
+    assert row_names("tiny", results) == {}
