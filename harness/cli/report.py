@@ -9,7 +9,7 @@ from harness import plan as planning
 from harness.cli.options import RESULTS, Data, Only, Overwrite, Results, Set, SuitePath, say, warn
 from harness.corpora.download import DEFAULT_DATA
 from harness.report import study
-from harness.tracking import store
+from harness.tracking import database
 from harness.tracking.sync import Tracker
 
 NARROWEST, COLUMN, WIDEST = 2.5, 3.3, 12.0  # inches
@@ -58,4 +58,4 @@ def report(
     if plots:
         say(f"plots: {plots[0].parent} ({len({place.stem for place in plots})}, each as .svg, .png and .pdf)")
     say(f"page: {page}")
-    Tracker(results if store.exists(results) else None, warn).show_suite(found)  # its description names the files
+    Tracker(results if database.exists(results) else None, warn).show_suite(found)  # its description names the files

@@ -42,7 +42,7 @@ from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.printable import counted
 from harness.records.store import FILE_NAME
-from harness.tracking import store
+from harness.tracking import database
 from harness.training.cuda_graph import Record, graphed
 from harness.training.optimizers import make_optimizer
 from harness.training.step import EagerStep
@@ -232,7 +232,7 @@ def _memory(found: Findings) -> None:
 
 def _mlflow(found: Findings, results: Path) -> None:
     """MLflow's database, stores of older versions, which MLflow 3 refuses, and the port of the UI."""
-    kept = results / store.DATABASE
+    kept = results / database.DATABASE
     old, uri = [results / "mlruns"], os.environ.get("MLFLOW_TRACKING_URI", "")
     if uri:
         found.notes.append(f"MLFLOW_TRACKING_URI={uri} is not used: runs are shown from {kept}")
@@ -243,11 +243,11 @@ def _mlflow(found: Findings, results: Path) -> None:
         for place in old
         if place.is_dir()
     )
-    found.values["MLflow"] = str(kept) if store.exists(results) else f"no {kept} yet"
-    if store.exists(results):
+    found.values["MLflow"] = str(kept) if database.exists(results) else f"no {kept} yet"
+    if database.exists(results):
         try:
-            store.probe(results, whole=True)
-        except store.UnusableDatabase as fault:
+            database.probe(results, whole=True)
+        except database.UnusableDatabase as fault:
             found.problems.append(f"{fault}; `harness sync` writes it again from the records")
         except ExecutionError as fault:
             found.notes.append(f"{fault}; runs work without MLflow until `harness sync`")

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from harness.machine.files import write_atomically
 from harness.report.markdown import escaped
-from harness.tracking.store import ARTIFACTS
+from harness.tracking.database import ARTIFACTS
 
 if TYPE_CHECKING:
     from harness.report.study import Study

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from harness.errors import ExecutionError, HarnessError
 from harness.printable import sentence
-from harness.records import store as records_store
+from harness.records import store
 from harness.records.record import TrialRecord
-from harness.tracking import fields, store
+from harness.tracking import database, fields
 from harness.tracking.description import description, keep, row_names
 from harness.tracking.fields import DIGEST_TAG, TRIAL_TAG, Point
 
@@ -73,7 +73,7 @@ class Tracker:
             action(self._mirror)
         # guard: tracking-fault-is-warning
         except Exception as error:  # of any kind: MLflow only shows records, so its faults must not fail a trial
-            said = sentence(str(error).splitlines()[0] if isinstance(error, HarnessError) else store.reason(error))
+            said = sentence(str(error).splitlines()[0] if isinstance(error, HarnessError) else database.reason(error))
             self._warn(f"MLflow is off from here on ({said}); `harness sync` rebuilds it later")
             self.results = None  # guard: tracking-off-after-fault
 
@@ -89,11 +89,11 @@ class Mirror:
 
     def __init__(self, results: Path, warn: Callable[[str], None]):
         self.results = results
-        self.client = store.open_or_replace(results, warn)
+        self.client = database.open_or_replace(results, warn)
 
     def show(self, record: TrialRecord) -> None:
         """Write the run of a record, in place of all other runs of its trial, unless it shows the record already."""
-        with store.writing(self.results):
+        with database.writing(self.results):
             experiment, diagnosed = self._experiment(record.suite), self._diagnosed(record)
             runs = self._runs(experiment, record.id).get(record.id, [])
             if not _shows(runs, record, diagnosed):  # guard: run-not-logged-twice always
@@ -107,7 +107,7 @@ class Mirror:
             records: of the suite, at most one for each trial.
             remove_others: delete the runs of trials that have no record in `records`.
         """
-        with store.writing(self.results):
+        with database.writing(self.results):
             experiment = self._experiment(suite)
         runs, names = self._runs(experiment), row_names(suite, self.results)
         for record in records:
@@ -117,10 +117,10 @@ class Mirror:
             else:
                 self._rename(before[0], record, names.get(record.id))
         for others in runs.values() if remove_others else ():  # guard: runs-of-others-stay always
-            with store.writing(self.results):
+            with database.writing(self.results):
                 self._delete(others)
         tags = {DESCRIPTION_TAG: description(suite, self.results), **fields.views(records)}
-        with store.writing(self.results):
+        with database.writing(self.results):
             for name, value in tags.items():
                 if experiment.tags.get(name) != value:
                     self.client.set_experiment_tag(experiment.experiment_id, name, value)
@@ -142,7 +142,7 @@ class Mirror:
     def _rename(self, run: "Run", record: TrialRecord, row: str | None) -> None:
         name, tag = fields.name(record, row), fields.row_tag(record, row)
         if (run.info.run_name, run.data.tags.get(fields.ROW_TAG)) != (name, tag):
-            with store.writing(self.results):
+            with database.writing(self.results):
                 self.client.set_tag(run.info.run_id, fields.ROW_TAG, tag)
                 self.client.update_run(run.info.run_id, name=name)
 
@@ -151,7 +151,7 @@ class Mirror:
             self.client.delete_run(run.info.run_id)
 
     def _diagnosed(self, record: TrialRecord) -> list[Point]:
-        return fields.diagnosed_points(records_store.runs_folder(self.results, record.suite), record)
+        return fields.diagnosed_points(store.runs_folder(self.results, record.suite), record)
 
     def _runs(self, experiment: "Experiment", trial: str | None = None) -> dict[str, list["Run"]]:
         """Trial id -> its runs, of all trials of an experiment or of one. Runs that a user added are left out."""
@@ -185,7 +185,7 @@ def sync(results: Path, warn: Callable[[str], None]) -> tuple[int, int]:
     Returns: the number of records and of suites.
     Raises: ExecutionError: there are no records, or MLflow cannot be imported or written.
     """
-    folders = sorted({path.parent.parent for path in (results / "runs").glob(f"*/*/{records_store.FILE_NAME}")})
+    folders = sorted({path.parent.parent for path in (results / "runs").glob(f"*/*/{store.FILE_NAME}")})
     if not folders:
         raise ExecutionError(
             f"{results / 'runs'} holds no records: run a suite first, or name the folder with --results"
@@ -195,7 +195,7 @@ def sync(results: Path, warn: Callable[[str], None]) -> tuple[int, int]:
         mirror = Mirror(results, warn)
         for folder in folders:
             trials = [path.name for path in sorted(folder.iterdir()) if path.is_dir()]
-            records, damaged = records_store.load_all(folder, trials)
+            records, damaged = store.load_all(folder, trials)
             for said in damaged:
                 warn(said)
             mirror.show_suite(folder.name, list(records.values()), remove_others=True)
@@ -203,7 +203,7 @@ def sync(results: Path, warn: Callable[[str], None]) -> tuple[int, int]:
     except HarnessError:
         raise
     except Exception as cause:  # exceptions of MLflow, SQLAlchemy or Alembic
-        said = f"MLflow cannot be written ({store.reason(cause)}); runs and tables work without it"
+        said = f"MLflow cannot be written ({database.reason(cause)}); runs and tables work without it"
         raise ExecutionError(said) from cause
     return number, len(folders)
 

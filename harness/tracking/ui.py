@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness.errors import ExecutionError
-from harness.tracking import store
+from harness.tracking import database
 from harness.tracking.fields import CHARTS_VIEW, RUNS_VIEW
 
 HERE = "127.0.0.1"
@@ -99,12 +99,12 @@ def main(command: list[str]) -> int:
 
 def _experiment(results: Path, suite: str | None) -> str | None:
     """The id of the experiment to open: of the given suite, or else the one that was written last."""
-    place = results / store.DATABASE
-    if not store.exists(results):
+    place = results / database.DATABASE
+    if not database.exists(results):
         raise ExecutionError(f"{place} does not exist: run a suite first, or `harness sync`")
     try:
-        found = store.client(results).search_experiments(order_by=["last_update_time DESC"])
-    except store.UnusableDatabase as fault:
+        found = database.client(results).search_experiments(order_by=["last_update_time DESC"])
+    except database.UnusableDatabase as fault:
         raise ExecutionError(f"{fault}; `harness sync` writes it again from the records") from fault
     experiments = {each.name: each.experiment_id for each in found if each.name != "Default"}
     if suite is not None and suite not in experiments:
@@ -117,8 +117,8 @@ def _command(results: Path, port: int) -> list[str]:
     name that begins like a private address, such as 10.<anything>. In its patterns '[' begins a set of characters.
     """
     allowed = ",".join(pattern for name in NAMES for pattern in (name, f"{name.replace('[', '[[]', 1)}:*"))
-    artifacts = (results.absolute() / store.ARTIFACTS).as_uri()
-    options = ["--backend-store-uri", store.address(results), "--artifacts-destination", artifacts]
+    artifacts = (results.absolute() / database.ARTIFACTS).as_uri()
+    options = ["--backend-store-uri", database.address(results), "--artifacts-destination", artifacts]
     # guard: ui-address HERE -> ".".join("0000")
     options += ["--host", HERE, "--port", str(port), "--workers", "1"]
     # guard: ui-allowed-hosts , "--allowed-hosts", allowed ->

@@ -1,6 +1,7 @@
 """MLflow's database under faults: several processes at once, a lock, files that MLflow cannot use. It stays a view."""
 
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -15,8 +16,8 @@ from mlflow import MlflowClient
 from mlflow.entities import ViewType
 
 from harness.errors import ExecutionError
-from harness.records import store as records_store
-from harness.tracking import store
+from harness.records import store
+from harness.tracking import database
 from harness.tracking.sync import Mirror
 
 # A driver that shows the record of argv[1] of the results folder argv[2].
@@ -48,7 +49,7 @@ def together(place, number: int) -> None:
 
 
 def runs_of(results) -> list:
-    client = MlflowClient(tracking_uri=store.address(results))
+    client = MlflowClient(tracking_uri=database.address(results))
     return client.search_runs([each.experiment_id for each in client.search_experiments()], run_view_type=ViewType.ALL)
 
 
@@ -57,7 +58,7 @@ def pristine(tmp_path_factory):
     """A results folder with an empty database and one record that is not shown yet."""
     results, record = tmp_path_factory.mktemp("pristine"), handmade.record()
     Mirror(results, pytest.fail)
-    records_store.save(record, results / "runs" / "small")
+    store.save(record, results / "runs" / "small")
     return SimpleNamespace(results=results, record=record)
 
 
@@ -66,7 +67,7 @@ def place(pristine, tmp_path):
     return SimpleNamespace(results=shutil.copytree(pristine.results, tmp_path / "results"), record=pristine.record)
 
 
-def database(place) -> sqlite3.Connection:
+def opened(place) -> sqlite3.Connection:
     return closing(sqlite3.connect(place.results / "mlflow.db", isolation_level=None))
 
 
@@ -78,6 +79,18 @@ def test_several_drivers_at_once_make_one_database_and_one_run(place, fresh):
     assert [run.info.status for run in runs_of(place.results)] == ["FINISHED"]
 
 
+@pytest.mark.guards("mlflow-made-whole")
+def test_a_process_that_is_killed_while_it_makes_the_database_leaves_none(tmp_path):
+    script = """
+import os, pathlib, signal, sys
+from mlflow import MlflowClient
+from harness.tracking.database import client
+MlflowClient.search_experiments = lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGKILL)
+client(pathlib.Path(sys.argv[1]))"""
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, timeout=commands.PATIENCE)
+    assert (done.returncode, list(tmp_path.iterdir())) == (-signal.SIGKILL, [])
+
+
 @pytest.mark.guards("mlflow-one-writer")
 @pytest.mark.parametrize("action", ["open", "show", "show_suite"])
 def test_every_writing_waits_for_that_of_another_driver(place, monkeypatch, action):
@@ -87,8 +100,8 @@ def test_every_writing_waits_for_that_of_another_driver(place, monkeypatch, acti
         "show": lambda: mirror.show(place.record),
         "show_suite": lambda: mirror.show_suite("small", [place.record]),
     }[action]
-    monkeypatch.setattr(store, "LOCK_SECONDS", 0.1)
-    with store.writing(place.results):
+    monkeypatch.setattr(database, "LOCK_SECONDS", 0.1)
+    with database.writing(place.results):
         with pytest.raises(ExecutionError, match=r"\.mlflow\.lock has been held by another process for 0\.1 s"):
             call()
     call()
@@ -96,9 +109,9 @@ def test_every_writing_waits_for_that_of_another_driver(place, monkeypatch, acti
 
 @pytest.mark.guards("mlflow-usable", "mlflow-not-locked")
 def test_a_locked_database_is_reported_within_seconds(place, monkeypatch):
-    monkeypatch.setattr(store, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
     mirror = Mirror(place.results, pytest.fail)
-    with database(place) as other:
+    with opened(place) as other:
         other.execute("BEGIN EXCLUSIVE")
         for call in (lambda: Mirror(place.results, pytest.fail), lambda: mirror.show(place.record)):
             start = time.monotonic()
@@ -111,7 +124,7 @@ def test_a_locked_database_is_reported_within_seconds(place, monkeypatch):
 
 
 def of_another_schema(place) -> None:
-    with database(place) as other:
+    with opened(place) as other:
         other.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
 
 
@@ -122,7 +135,7 @@ def torn(place) -> None:
 
 def half_made(place) -> None:
     """As a process leaves it that was killed while MLflow made the tables."""
-    with database(place) as other:
+    with opened(place) as other:
         (tables,) = zip(*other.execute("SELECT name FROM sqlite_master WHERE type = 'table'"), strict=True)
         other.execute("PRAGMA foreign_keys = OFF")
         for table in tables[len(tables) // 2 :]:

@@ -7,11 +7,11 @@ from bundles import diagnose
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
 
-from harness.records import store as records_store
+from harness.records import store
 from harness.records.record import CurvePoint
 from harness.report import study
 from harness.report.markdown import escaped
-from harness.tracking import fields, store, sync
+from harness.tracking import database, fields, sync
 from harness.tracking.fields import CURVES, LAYOUT
 from harness.tracking.sync import Mirror, Tracker
 
@@ -29,7 +29,7 @@ def records(suite, record_of):
 
 
 def runs_of(results, view: int = ViewType.ACTIVE_ONLY) -> list:
-    client = MlflowClient(tracking_uri=store.address(results))
+    client = MlflowClient(tracking_uri=database.address(results))
     experiments = [e.experiment_id for e in client.search_experiments() if e.name != "Default"]
     return client.search_runs(experiments, run_view_type=view) if experiments else []
 
@@ -66,7 +66,7 @@ def test_a_record_is_one_flat_run_with_its_tags_times_settings_and_curves(mirror
             "status": "ok",
             "stage": "table",
             "harness.trial_id": records[2].id,
-            "harness.record": f"{records_store.digest(records[2])} {LAYOUT}",
+            "harness.record": f"{store.digest(records[2])} {LAYOUT}",
         }.items()
     )
     assert "mlflow.parentRunId" not in run.data.tags
@@ -266,9 +266,16 @@ def test_a_database_holds_no_path_so_that_results_can_be_moved(mirror, records, 
     assert not mirror.results.exists()
 
 
+def test_a_deleted_database_is_made_again_in_the_same_process(mirror, records):
+    mirror.show(records[0])
+    (mirror.results / "mlflow.db").unlink()
+    Mirror(mirror.results, pytest.fail).show(records[0])
+    assert len(runs_of(mirror.results, ViewType.ALL)) == 1
+
+
 def test_a_written_table_gives_runs_their_rows_names_and_the_description_its_outcome(results, suite, records):
     for record in records:
-        records_store.save(record, results / "runs" / "tiny")
+        store.save(record, results / "runs" / "tiny")
     tracker, found = Tracker(results, pytest.fail), study.load(suite, results, warn=pytest.fail)
     tracker.show(records[0])
     tracker.show_suite(found, written=False)
@@ -278,7 +285,9 @@ def test_a_written_table_gives_runs_their_rows_names_and_the_description_its_out
     for row in found.rows:
         names = {(runs[trial.id].info.run_name, runs[trial.id].data.tags["row"]) for trial in row.trials}
         assert names == {(f"{row.head}, seed {trial.seed}", row.head) for trial in row.trials}
-    note = MlflowClient(tracking_uri=store.address(results)).get_experiment_by_name("tiny").tags["mlflow.note.content"]
+    note = (
+        MlflowClient(tracking_uri=database.address(results)).get_experiment_by_name("tiny").tags["mlflow.note.content"]
+    )
     assert note.startswith(f"Suite tiny. {escaped(found.found())}. Files of")
     assert "\n\n![forest.png](ajax-api/2.0/mlflow-artifacts/artifacts/tiny/tiny/forest.png)\n\n" in note
     assert (results / "artifacts" / "tiny" / "tiny" / "forest.png").read_bytes().startswith(b"\x89PNG")
@@ -317,7 +326,7 @@ def test_no_tracking_opens_nothing(records, tmp_path):
 
 
 def test_the_address_is_that_of_the_database_of_the_results_folder(results):
-    assert store.address(results) == f"sqlite:///{results}/mlflow.db"
+    assert database.address(results) == f"sqlite:///{results}/mlflow.db"
 
 
 @pytest.mark.guards("path-in-address")

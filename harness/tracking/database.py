@@ -10,11 +10,13 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
 from harness.errors import ExecutionError
+from harness.machine.files import write_atomically
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -107,6 +109,11 @@ def client(results: Path) -> "MlflowClient":
     place = address(results)
     if exists(results):
         probe(results, whole=True)  # guard: mlflow-usable
+    else:  # by an address that is not used twice: MLflow makes tables when a process uses an address for the first time
+        with TemporaryDirectory() as folder:
+            new = Path(folder)  # guard: mlflow-made-whole Path(folder) -> results
+            MlflowClient(tracking_uri=address(new)).search_experiments(max_results=1)
+            write_atomically(results / DATABASE, (new / DATABASE).read_bytes())
     try:
         made = MlflowClient(tracking_uri=place)
         made.search_experiments(max_results=1)
