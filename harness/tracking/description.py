@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from harness.machine.files import write_atomically
+from harness.printable import counted
 from harness.report.markdown import escaped
 from harness.tracking.database import ARTIFACTS
 
@@ -16,7 +17,7 @@ SUMMARY = "suite.json"  # in the folder of a suite's artifacts: what is known wh
 SERVED = "ajax-api/2.0/mlflow-artifacts/artifacts"  # where the server of `harness ui` has the artifacts
 MAX_CHARACTERS = 20_000  # of the description of an experiment: MLflow refuses more
 MAX_NAMED = 8  # files of one kind that are named
-RESERVED = 3_000  # characters that are kept free for the names of tables that are too long
+RESERVED = 500  # characters that are kept free for what joins the parts, and for how many were left out
 KINDS = {"page": ("reports", "html"), "table": ("tables", "md"), "plots": ("plots", "png")}
 GUIDE = """\
 A run is one trial and shows its record. The menu *Views* has the trials by validation perplexity, and charts of
@@ -74,18 +75,22 @@ def description(suite: str, results: Path) -> str:
     named = {kind: _names(places, results) for kind, places in found.items() if places}
     files = "; ".join(f"{kind}: {names}" for kind, names in named.items()) or "no table yet"
     outcome, *plots = _outcome(suite, suite, results) or [""]
-    shown, too_long = [f"Suite {escaped(suite)}. {outcome}Files of the results folder: {files}.", *plots, GUIDE], []
-    for place in found["table"]:
-        title, _, rest = place.read_text(encoding="utf-8").replace("# ", "### ", 1).partition("\n")
-        above = [] if place.stem == suite else _outcome(place.stem, suite, results)
-        text = "\n\n".join([title, *map(str.strip, above), rest.lstrip("\n")])
-        if sum(map(len, [*shown, text])) + RESERVED <= MAX_CHARACTERS:
-            shown.append(text)
+    shown, left_out = [f"Suite {escaped(suite)}. {outcome}Files of the results folder: {files}."], 0
+    for part in [*plots, GUIDE, *(_table(place, suite, results) for place in found["table"])]:
+        if sum(map(len, [*shown, part])) + RESERVED <= MAX_CHARACTERS:
+            shown.append(part)
         else:
-            too_long.append(place)
-    if too_long:
-        shown.append(f"Too long to be shown here: {_names(too_long, results)}.")
+            left_out += 1
+    if left_out:
+        shown.append(f"Too long to be shown here: {counted(left_out, 'table or plot', 'tables or plots')}.")
     return "\n\n".join(shown)
+
+
+def _table(place: Path, suite: str, results: Path) -> str:
+    """A table with a smaller heading; with that of overrides, their outcome."""
+    title, _, rest = place.read_text(encoding="utf-8").replace("# ", "### ", 1).partition("\n")
+    above = [] if place.stem == suite else _outcome(place.stem, suite, results)
+    return "\n\n".join([title, *map(str.strip, above), rest.lstrip("\n")])
 
 
 def _outcome(stem: str, suite: str, results: Path) -> list[str]:

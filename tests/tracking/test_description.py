@@ -47,8 +47,8 @@ def test_a_suite_without_files_says_so(tmp_path):
     assert description("tiny", tmp_path).splitlines()[0] == "Suite tiny. Files of the results folder: no table yet."
 
 
-@pytest.mark.parametrize(("rows", "shown"), [(10, 13), (1_000, 2), (100_000, 1)])  # a row has nine characters
-def test_what_mlflow_has_no_room_for_is_named_instead(results, rows, shown):
+@pytest.mark.parametrize(("rows", "shown"), [(10, 13), (1_000, 3), (100_000, 1)])  # a row has nine characters
+def test_what_mlflow_has_no_room_for_is_counted_instead(results, rows, shown):
     for number in range(12):
         (results / "tables" / f"tiny.lr={number:03}.md").write_text(TABLE + "| mos  |\n" * rows)
     (results / "tables" / "tiny.md").write_text(TABLE)
@@ -56,8 +56,15 @@ def test_what_mlflow_has_no_room_for_is_named_instead(results, rows, shown):
     assert len(text) <= MAX_CHARACTERS
     assert "##" + TABLE in text
     assert text.count("\n### ") == shown
-    assert (f"Too long to be shown here: `tables/tiny.lr={shown - 1:03}.md`" in text) is (shown < 13)
+    assert (f"Too long to be shown here: {13 - shown} tables" in text) is (shown < 13)
     assert f"and {13 - MAX_NAMED} more" in text
+
+
+def test_many_long_captions_leave_room(results):
+    (results / "artifacts" / "tiny" / "tiny").mkdir(parents=True)
+    summary = {"found": "x" * 9_000, "plots": {f"forest.{n}.png": "y" * 3_000 for n in range(99)}, "names": {}}
+    (results / "artifacts" / "tiny" / "tiny" / "suite.json").write_text(json.dumps(summary))
+    assert 10_000 < len(description("tiny", results)) <= MAX_CHARACTERS
 
 
 def test_a_suites_name_is_shown_as_it_is(tmp_path):
