@@ -93,7 +93,7 @@ def test_a_database_that_mlflow_cannot_use_is_replaced_by_a_run_with_one_warning
 
 def test_mlflow_broken_while_syncing_is_a_sentence(lived, tmp_path, harness, monkeypatch):
     monkeypatch.chdir(shutil.copytree(lived, tmp_path / "copy"))
-    raising_at("set_experiment_tag")(monkeypatch)
+    raising_at("search_runs")(monkeypatch)
     done = harness("sync")
     assert done.code == 2
     assert (

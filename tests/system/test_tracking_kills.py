@@ -89,7 +89,6 @@ def test_a_process_was_killed_before_each_kind_of_call_and_the_digest_is_written
     assert killed.calls.count("log_batch") == 6  # three calls for each record
 
 
-@pytest.mark.guards("run-digest")
 def test_sync_makes_the_runs_equal_to_those_rebuilt_from_nothing(killed):
     for call, results in zip(killed.calls, killed.left, strict=True):
         sync(results, pytest.fail)
