@@ -1,12 +1,13 @@
 """What MLflow shows of a suite as a whole: its outcome, forest plots and tables, and the names of its rows."""
 
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from harness.machine.files import write_atomically
 from harness.printable import counted
+from harness.report import outputs
 from harness.report.markdown import escaped
 from harness.tracking.database import ARTIFACTS
 
@@ -30,6 +31,7 @@ measured afterwards, one trial at a time."""
 
 def keep(found: "Study") -> None:
     """Write the outcome of a suite, its forest plots and the names of its rows below results/artifacts/<suite>."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns when the home folder cannot be written
     from harness.report.figures import forest, plots  # here: matplotlib takes a second to import
     from harness.report.table.suite_table import stem
 
@@ -44,11 +46,9 @@ def keep(found: "Study") -> None:
         for trial in row.trials
     }
     summary = {"found": found.found(), "plots": {name: plot.caption for name, plot in made.items()}, "names": names}
-    for place in set(folder.glob("*.png")) - {folder / name for name in made}:
-        place.unlink()
-    for name, plot in made.items():
-        write_atomically(folder / name, plot.png)
-    write_atomically(folder / SUMMARY, json.dumps(summary, indent=1).encode())
+    files = {folder / name: plot.png for name, plot in made.items()}
+    gone = set(folder.glob("*.png")) - files.keys()
+    outputs.write({**files, folder / SUMMARY: json.dumps(summary, indent=1).encode()}, gone=gone, overwrite=True)
 
 
 def row_names(suite: str, results: Path) -> dict[str, str]:
