@@ -102,7 +102,8 @@ def test_mlflow_broken_while_syncing_is_a_sentence(lived, tmp_path, harness, mon
 
 
 @pytest.mark.parametrize("command", [("sync",), ("ui",)])
-def test_mlflow_broken_is_a_sentence_where_it_is_needed(folder, harness, monkeypatch, command):
+def test_mlflow_broken_is_a_sentence_where_it_is_needed(lived, tmp_path, harness, monkeypatch, command):
+    monkeypatch.chdir(shutil.copytree(lived, tmp_path / "copy"))
     missing(monkeypatch)
     done = harness(*command)
     assert (done.code, done.out) == (2, "")
