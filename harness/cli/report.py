@@ -10,8 +10,7 @@ from harness.cli.options import RESULTS, Data, Only, Overwrite, Results, Set, Su
 from harness.corpora.download import DEFAULT_DATA
 from harness.report import study
 from harness.tracking import database
-from harness.tracking.description import description
-from harness.tracking.safe_tracker import SafeTracker
+from harness.tracking.sync import Tracker
 
 NARROWEST, COLUMN, WIDEST = 2.5, 3.3, 12.0  # inches
 A_WIDTH = "Of --figure: 3.3in, one column of a paper, or 178mm."
@@ -59,5 +58,4 @@ def report(
     if plots:
         say(f"plots: {plots[0].parent} ({len({place.stem for place in plots})}, each as .svg, .png and .pdf)")
     say(f"page: {page}")
-    tracking = SafeTracker(results if database.exists(results) else None, warn)  # MLflow's description names the files
-    tracking.call(lambda tracker: tracker.describe(found.suite.name, description(found.suite.name, results)))
+    Tracker(results if database.exists(results) else None, warn).show_suite(found)  # its description names the files

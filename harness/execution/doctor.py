@@ -231,7 +231,7 @@ def _memory(found: Findings) -> None:
 
 
 def _mlflow(found: Findings, results: Path) -> None:
-    """MLflow's database, incomplete runs, stores of older versions, which MLflow 3 refuses, and the port of the UI."""
+    """MLflow's database, stores of older versions, which MLflow 3 refuses, and the port of the UI."""
     kept = results / database.DATABASE
     old, uri = [results / "mlruns"], os.environ.get("MLFLOW_TRACKING_URI", "")
     if uri:
@@ -246,13 +246,7 @@ def _mlflow(found: Findings, results: Path) -> None:
     found.values["MLflow"] = str(kept) if database.exists(results) else f"no {kept} yet"
     if database.exists(results):
         try:
-            database.refuse_unusable(results)
-            if before := database.made_elsewhere(results):
-                found.notes.append(f"{kept} was made for {before}; `harness sync` writes it again from the records")
-            if left := len(database.left_running(results)):
-                found.notes.append(
-                    f"{left} MLflow runs are incomplete: their driver was killed; `harness sync` replaces them"
-                )
+            database.probe(results, whole=True)
         except database.UnusableDatabase as fault:
             found.problems.append(f"{fault}; `harness sync` writes it again from the records")
         except ExecutionError as fault:

@@ -24,7 +24,7 @@ from harness.printable import sentence
 from harness.records import store
 from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
-from harness.tracking.safe_tracker import SafeTracker
+from harness.tracking.sync import Tracker
 from harness.training.checkpoint import BEST, ends_with_seal
 from harness.training.loop import Progress
 from harness.trial import sessions
@@ -219,8 +219,8 @@ def executor(execution: Execution) -> Executor:
     return importlib.import_module(EXECUTORS[execution.tasks[0].executor])
 
 
-def run_trials(execution: Execution, show: OnEvent, tracking: SafeTracker) -> dict[str, TrialRecord]:
-    """Run trials with their executor, and log each record to MLflow when it arrives.
+def run_trials(execution: Execution, show: OnEvent, tracking: Tracker) -> dict[str, TrialRecord]:
+    """Run trials with their executor, and show each record in MLflow when it arrives.
 
     Args:
         show: called with each event.
@@ -235,7 +235,7 @@ def run_trials(execution: Execution, show: OnEvent, tracking: SafeTracker) -> di
             records[event.spec.id] = event.record
         show(event)
         if event.record is not None:
-            tracking.call(lambda tracker: tracker.log(event.record))
+            tracking.show(event.record)
 
     executor(execution).execute(execution.with_route(), on_event)
     return records

@@ -36,8 +36,7 @@ from harness.report.evidence.printed_numbers import PrintedNumbers
 from harness.report.outputs import Trials
 from harness.report.study import Study
 from harness.report.table import suite_table
-from harness.tracking.description import description
-from harness.tracking.safe_tracker import SafeTracker
+from harness.tracking.sync import Tracker
 from harness.trial.task import Task
 
 SHOWN = 5  # how many trials a warning names
@@ -82,7 +81,7 @@ def run_suite(
     )
     records = _read(run, suite)
     _refuse_smaller_table(run, records)
-    tracking = SafeTracker(results if options.tracking else None, run.reporter.warn)
+    tracking = Tracker(results if options.tracking else None, run.reporter.warn)
     try:
         after, tried = _train(run, records, tracking)
         timed = _time(run, after)
@@ -189,7 +188,7 @@ def due(records: Records, options: RunOptions, tried: Collection[str] = ()) -> l
     return asked or [trial for trial in chosen_trials(suite, options.only) if again(trial)]
 
 
-def _train(run: _Run, records: Records, tracking: SafeTracker) -> tuple[Records, set[str]]:
+def _train(run: _Run, records: Records, tracking: Tracker) -> tuple[Records, set[str]]:
     """Run the trials that are due, until none is: first those that tuning asks for, then those of the table.
 
     Returns: the records as they are then, and the ids of the trials that were run.
@@ -335,7 +334,7 @@ def _time(run: _Run, records: Records) -> bool:
     return time_rows(execution, records.table, run.reporter)
 
 
-def _publish(run: _Run, found: Study, tracking: SafeTracker | None) -> None:
+def _publish(run: _Run, found: Study, tracking: Tracker | None) -> None:
     """Show and write the table, and describe the suite in MLflow."""
     run.reporter.table(found)
     if not found.rows:
@@ -344,9 +343,7 @@ def _publish(run: _Run, found: Study, tracking: SafeTracker | None) -> None:
     if files := _write(run, found):
         run.reporter.table_files(files)
     if tracking is not None:
-        name = found.suite.name
-        tracking.call(lambda tracker: tracker.catch_up(name, found.records.values()))
-        tracking.call(lambda tracker: tracker.describe(name, description(name, run.results)))
+        tracking.show_suite(found, written=bool(files))
 
 
 def _write(run: _Run, found: Study) -> list[Path]:

@@ -1,79 +1,38 @@
-"""The file of MLflow's database: whether it is complete, writable and made for this folder; one writer at a time.
+"""MLflow's database of a results folder: one writer at a time, and a file that MLflow cannot use is set aside.
 
-This module only reads, and asks SQLite rather than MLflow: on a damaged or locked file MLflow tries again for minutes.
+SQLite is asked before MLflow is: on a damaged or locked file MLflow tries again for minutes. MLflow is imported when a
+database is opened, because it takes a second.
 """
 
-import atexit
+import logging
 import os
-import shutil
 import sqlite3
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from functools import cache
 from pathlib import Path
-from urllib.parse import unquote, urlparse
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
 from harness.errors import ExecutionError
-from harness.machine import processes
-from harness.machine.processes import scratch_prefix
+from harness.machine.files import write_atomically
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 DATABASE, PREVIOUS = "mlflow.db", "mlflow.db.previous"
-TRIAL_TAG = "harness.trial_id"
-DIGEST_TAG = "harness.record"  # the checksum of the record that a run shows
-WRITER_TAG = "harness.writer"  # the process that wrote the run: see harness/machine/processes.py
-ARTIFACTS = "artifacts"
+ARTIFACTS = "artifacts"  # of the results folder: files that MLflow's UI shows
 LOCK = ".mlflow.lock"
 LOCK_SECONDS = 60  # of waiting for another process that writes; one record takes a fraction of a second
 BUSY_SECONDS = 5  # of waiting for a program that holds SQLite's own lock
-NOT_IN_URI = "?%"  # '?' begins the options of a URI, and some versions of SQLAlchemy read '%' as a quoted character
+NOT_IN_ADDRESS = "?%"  # '?' begins options in the address of a database, '%' a quoted character
 BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 DAMAGED = ("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")
 
 
 class UnusableDatabase(ExecutionError):
-    """A database that MLflow cannot use. `harness sync` replaces it."""
-
-
-@contextmanager
-def single_writer(results: Path) -> Iterator[None]:
-    """Hold the lock that every process of ours holds while it writes to the database of a results folder.
-
-    Raises:
-        ExecutionError: another process has held the lock for more than LOCK_SECONDS.
-    """
-    lock = results / "runs" / LOCK
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(lock, timeout=LOCK_SECONDS):  # guard: mlflow-one-writer
-            yield
-    except Timeout as cause:
-        raise ExecutionError(f"{lock} has been held by another process for {LOCK_SECONDS} s") from cause
-
-
-@cache
-def path_for_uri(results: Path) -> Path:
-    """A path of a results folder that can be part of a database URI: its own path, or a link to it.
-
-    The link lies in a temporary folder, which is removed when the process ends, or, after a kill, by the next run
-    under Ray.
-
-    Raises:
-        ExecutionError: the path of the temporary folder cannot be part of a URI either.
-    """
-    place = results.resolve()
-    if not set(NOT_IN_URI) & set(str(place)):  # guard: uri-of-any-name always
-        return place
-    if set(NOT_IN_URI) & set(tempfile.gettempdir()):
-        raise ExecutionError(
-            f"the temporary folder {tempfile.gettempdir()} has one of {NOT_IN_URI} in its path; set TMPDIR to another"
-        )
-    folder = Path(tempfile.mkdtemp(prefix=f"{scratch_prefix()}{os.getpid()}-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    (folder / "results").symlink_to(place, target_is_directory=True)
-    return folder / "results"
+    """A database that MLflow cannot use. `harness run` and `harness sync` set it aside."""
 
 
 def exists(results: Path) -> bool:
@@ -82,81 +41,115 @@ def exists(results: Path) -> bool:
     return place.exists() and (not place.is_file() or place.stat().st_size > 0)
 
 
-def refuse_unusable(results: Path) -> None:
-    """Check the content of the whole database.
-
-    Raises:
-        UnusableDatabase: the database is damaged.
-        ExecutionError: the database is locked or cannot be written.
-    """
-    with _opened(results) as database:
-        result = database.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if result != "ok":
-        raise UnusableDatabase(_damaged(results))
-
-
-def refuse_locked(results: Path) -> None:
-    """Check that the database can be written now. Raises ExecutionError when it cannot."""
-    with _opened(results):
-        pass
-
-
-def made_elsewhere(results: Path) -> Path | None:
-    """The results folder that the database was made for, when it is another one: the folder was moved or copied.
-    Otherwise None.
-    """
-    with _opened(results) as database:
-        locations = database.execute("SELECT artifact_location FROM experiments").fetchall()
-    for (location,) in locations:
-        place = Path(unquote(urlparse(location).path))
-        if place.parent.name == ARTIFACTS and place.parent.parent != results.resolve():
-            return place.parent.parent
-    return None
-
-
-def left_running(results: Path) -> list[str]:
-    """The trials whose MLflow run is incomplete because its writer was killed."""
-    question = """SELECT trial.value, writer.value FROM runs
-        JOIN tags AS trial ON trial.run_uuid = runs.run_uuid AND trial.key = ?
-        JOIN tags AS writer ON writer.run_uuid = runs.run_uuid AND writer.key = ?
-        WHERE runs.status = 'RUNNING' AND runs.lifecycle_stage = 'active'"""
-    with _opened(results) as database:
-        return [
-            trial
-            for trial, writer in database.execute(question, (TRIAL_TAG, WRITER_TAG))
-            if processes.has_ended(writer)  # guard: run-of-living-writer processes.has_ended(writer) -> True
-        ]
-
-
-def set_aside(results: Path) -> Path:
-    """Rename the database to mlflow.db.previous. Returns the new path."""
-    with single_writer(results):
-        return (results / DATABASE).replace(results / PREVIOUS)
+def address(results: Path) -> str:
+    """The address of the database for MLflow. Raises ExecutionError where the folder's path cannot be part of one."""
+    place = results.absolute() / DATABASE
+    if set(NOT_IN_ADDRESS) & set(str(place)):  # guard: path-in-address
+        raise ExecutionError(f"MLflow cannot open {place}: a path with '?' or '%' is no address of a database")
+    return f"sqlite:///{place}"
 
 
 @contextmanager
-def _opened(results: Path) -> Iterator[sqlite3.Connection]:
-    """The database, after a check that it could be written now. Nothing is written, except what SQLite itself must
-    undo after a crash.
+def writing(results: Path) -> Iterator[None]:
+    """Hold the lock that every process of ours holds while it writes to a database that exists.
+
+    Raises:
+        UnusableDatabase: the database is damaged.
+        ExecutionError: another process has held the lock for more than LOCK_SECONDS; another program has locked the
+            database; it cannot be written.
+    """
+    with _one_writer(results):
+        probe(results)  # guard: mlflow-not-locked
+        yield
+
+
+def probe(results: Path, *, whole: bool = False) -> None:
+    """Check that the database could be written now; nothing is. Raises as `writing` does.
+
+    Args:
+        whole: check the content of the whole file, too.
     """
     place = results.resolve() / DATABASE
     try:
-        with closing(_connect(place)) as database:
+        given = {"uri": True, "timeout": BUSY_SECONDS, "isolation_level": None}
+        with closing(sqlite3.connect(f"{place.as_uri()}?mode=rw", **given)) as database:
             database.execute("BEGIN IMMEDIATE")
             database.execute("ROLLBACK")
-            yield database
+            sound = not whole or database.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok"
     except sqlite3.DatabaseError as fault:
         name = getattr(fault, "sqlite_errorname", "")
         if name.startswith(BUSY):
-            raise ExecutionError(f"{place} is locked by another program") from fault
-        if name.startswith(DAMAGED):
-            raise UnusableDatabase(_damaged(results)) from fault
-        raise ExecutionError(f"{place} cannot be opened ({fault})") from fault
+            raise ExecutionError(f"{results / DATABASE} is locked by another program") from fault
+        if not name.startswith(DAMAGED):
+            raise ExecutionError(f"{results / DATABASE} cannot be opened ({fault})") from fault
+        sound = False
+    if not sound:
+        raise UnusableDatabase(f"{results / DATABASE} is damaged, or is not an SQLite database of MLflow")
 
 
-def _connect(place: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{place.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+def client(results: Path) -> "MlflowClient":
+    """A client of the database of a results folder. MLflow creates the database when there is none.
+
+    Raises:
+        UnusableDatabase: the database is damaged, or this version of MLflow cannot use it.
+        ExecutionError: as `writing` and `address`; MLflow cannot be imported.
+    """
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
+    # No connection stays open: an open connection would write to a database file that has been renamed.
+    os.environ["MLFLOW_SQLALCHEMYSTORE_POOLCLASS"] = "NullPool"
+    try:
+        from mlflow import MlflowClient
+        from mlflow.exceptions import MlflowException
+        from sqlalchemy.exc import SQLAlchemyError
+    except Exception as cause:  # of any kind, in any of its dependencies
+        raise ExecutionError(f"MLflow cannot be imported ({reason(cause)}); runs and tables work without it") from cause
+    for library in ("alembic", "mlflow"):  # after the import of MLflow, which sets its own levels
+        logging.getLogger(library).setLevel(logging.ERROR)
+    place = address(results)
+    if exists(results):
+        probe(results, whole=True)  # guard: mlflow-usable
+    else:  # by an address that is not used twice: MLflow makes tables when a process uses an address for the first time
+        with TemporaryDirectory() as folder:
+            new = Path(folder)  # guard: mlflow-made-whole Path(folder) -> results
+            MlflowClient(tracking_uri=address(new)).search_experiments(max_results=1)
+            write_atomically(results / DATABASE, (new / DATABASE).read_bytes())
+    try:
+        made = MlflowClient(tracking_uri=place)
+        made.search_experiments(max_results=1)
+    except (MlflowException, SQLAlchemyError) as cause:
+        said = f"{results / DATABASE} cannot be used by this version of MLflow ({reason(cause)})"
+        raise UnusableDatabase(said) from cause
+    return made
 
 
-def _damaged(results: Path) -> str:
-    return f"{results / DATABASE} is damaged, or is not an SQLite database of MLflow"
+def open_or_replace(results: Path, warn: Callable[[str], None]) -> "MlflowClient":
+    """A client of the database. One that MLflow cannot use is renamed first, and an empty one created in its place.
+
+    Args:
+        warn: called with a sentence that says why the database was renamed.
+    Raises: ExecutionError as `client`.
+    """
+    with _one_writer(results):  # a database is created by one process
+        try:
+            return client(results)
+        except UnusableDatabase as fault:
+            kept = (results / DATABASE).replace(results / PREVIOUS)
+            warn(f"{fault}; it is kept as {kept}, and `harness sync` writes all records to a new one")
+        return client(results)
+
+
+def reason(fault: Exception) -> str:
+    """'RuntimeError: no', in one line."""
+    return f"{type(fault).__name__}: {fault}".splitlines()[0]
+
+
+@contextmanager
+def _one_writer(results: Path) -> Iterator[None]:
+    lock = results / "runs" / LOCK
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(lock, timeout=LOCK_SECONDS):  # guard: mlflow-one-writer
+            yield
+    except Timeout as cause:
+        raise ExecutionError(f"{lock} has been held by another process for {LOCK_SECONDS} s") from cause

@@ -1,28 +1,68 @@
-"""The description of a suite's experiment in MLflow: where its files are, how runs are filtered, and its tables."""
+"""What MLflow shows of a suite as a whole: its outcome, forest plots and tables, and the names of its rows."""
 
+import json
+import logging
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+from harness.printable import counted
+from harness.report import outputs
 from harness.report.markdown import escaped
+from harness.tracking.database import ARTIFACTS
 
+if TYPE_CHECKING:
+    from harness.report.study import Study
+
+SUMMARY = "suite.json"  # in the folder of a suite's artifacts: what is known when its table is written, for `sync`
+SERVED = "ajax-api/2.0/mlflow-artifacts/artifacts"  # where the server of `harness ui` has the artifacts
 MAX_CHARACTERS = 20_000  # of the description of an experiment: MLflow refuses more
 MAX_NAMED = 8  # files of one kind that are named
-RESERVED = 3_000  # characters that are kept free for the names of tables that are too long
+RESERVED = 500  # characters that are kept free for what joins the parts, and for how many were left out
 KINDS = {"page": ("reports", "html"), "table": ("tables", "md"), "plots": ("plots", "png")}
 GUIDE = """\
-A run is one trial and shows its record. The menu *Views* has the trials by validation perplexity, and the curves
-as means over seeds. Filter by tags, `tags.head = 'softmax'` or `tags.status != 'ok'`, or by any setting,
+A run is one trial and shows its record. The menu *Views* has the trials by validation perplexity, and charts of
+means over seeds. Filter by tags, `tags.head = 'softmax'` or `tags.status != 'ok'`, or by any setting,
 `params.train.lr = '7.0'`. `tags.stage = 'table'` leaves out tuning trials, as both views do. Metrics are of the
 best epoch by validation, `..._last` of the last one, `curves/...` are learning curves. `time/...` was measured
 by the trial itself; `tags.times` says whether other trials ran at the same time. Tables show times that were
 measured afterwards, one trial at a time."""
 
 
+def keep(found: "Study") -> None:
+    """Write the outcome of a suite, its forest plots and the names of its rows below results/artifacts/<suite>."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns when the home folder cannot be written
+    from harness.report.figures import forest, plots  # here: matplotlib takes a second to import
+    from harness.report.table.suite_table import stem
+
+    folder, drawn = found.results / ARTIFACTS / found.suite.name / stem(found.suite), ()
+    if found.suite.table.baseline is not None:
+        drawn = plots.draw(found.evidence, found.suite.name, kind=forest.NAME)
+    made = {f"{plot.name}.png": plot for plot in drawn if isinstance(plot, plots.Plot)}
+    several = len({row.group for row in found.rows}) > 1
+    names = {
+        trial.id: ", ".join([row.head, *(filter(None, row.group) if several else ())])
+        for row in found.rows
+        for trial in row.trials
+    }
+    summary = {"found": found.found(), "plots": {name: plot.caption for name, plot in made.items()}, "names": names}
+    files = {folder / name: plot.png for name, plot in made.items()}
+    gone = set(folder.glob("*.png")) - files.keys()
+    outputs.write({**files, folder / SUMMARY: json.dumps(summary, indent=1).encode()}, gone=gone, overwrite=True)
+
+
+def row_names(suite: str, results: Path) -> dict[str, str]:
+    """Trial id -> the name of its row, for trials whose suite's table was written."""
+    kept = (_summary(place) for place in sorted((results / ARTIFACTS / suite).glob(f"*/{SUMMARY}")))
+    return {trial: name for summary in kept for trial, name in summary.get("names", {}).items()}
+
+
 def description(suite: str, results: Path) -> str:
     """The description of a suite's experiment.
 
-    The first line is complete in itself, because MLflow hides the lines after it at first. It names files by their
-    path relative to the results folder and does not link to them: a browser opens no local file from a page of a
-    server.
+    The first line is complete in itself, because MLflow hides the lines after it at first. Files are named by their
+    path relative to the results folder: a browser opens no local file from a page of a server. Plots are shown by the
+    server of `harness ui`.
 
     Args:
         suite: the name of the suite.
@@ -34,16 +74,40 @@ def description(suite: str, results: Path) -> str:
     found = {kind: _files(suite, results / folder, ending) for kind, (folder, ending) in KINDS.items()}
     named = {kind: _names(places, results) for kind, places in found.items() if places}
     files = "; ".join(f"{kind}: {names}" for kind, names in named.items()) or "no table yet"
-    shown, too_long = [f"Suite {escaped(suite)}. Files of the results folder: {files}.", GUIDE], []
-    for place in found["table"]:
-        text = place.read_text(encoding="utf-8").replace("# ", "### ", 1)
-        if sum(map(len, [*shown, text])) + RESERVED <= MAX_CHARACTERS:
-            shown.append(text)
+    outcome, *plots = _outcome(suite, suite, results) or [""]
+    shown, left_out = [f"Suite {escaped(suite)}. {outcome}Files of the results folder: {files}."], 0
+    for part in [*plots, GUIDE, *(_table(place, suite, results) for place in found["table"])]:
+        if sum(map(len, [*shown, part])) + RESERVED <= MAX_CHARACTERS:
+            shown.append(part)
         else:
-            too_long.append(place)
-    if too_long:
-        shown.append(f"Too long to be shown here: {_names(too_long, results)}.")
+            left_out += 1
+    if left_out:
+        shown.append(f"Too long to be shown here: {counted(left_out, 'table or plot', 'tables or plots')}.")
     return "\n\n".join(shown)
+
+
+def _table(place: Path, suite: str, results: Path) -> str:
+    """A table with a smaller heading; with that of overrides, their outcome."""
+    title, _, rest = place.read_text(encoding="utf-8").replace("# ", "### ", 1).partition("\n")
+    above = [] if place.stem == suite else _outcome(place.stem, suite, results)
+    return "\n\n".join([title, *map(str.strip, above), rest.lstrip("\n")])
+
+
+def _outcome(stem: str, suite: str, results: Path) -> list[str]:
+    """The outcome in words, and the plots, of the suite itself or with overrides; [] when no table was written yet."""
+    summary = _summary(results / ARTIFACTS / suite / stem / SUMMARY)
+    if not summary:
+        return []
+    place = quote(f"{SERVED}/{suite}/{stem}")
+    shown = [f"![{name}]({place}/{quote(name)})\n\n{escaped(caption)}" for name, caption in summary["plots"].items()]
+    return [f"{escaped(summary['found'])}. ", *shown]
+
+
+def _summary(place: Path) -> dict[str, Any]:
+    try:
+        return json.loads(place.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
 
 
 def _files(suite: str, folder: Path, ending: str) -> list[Path]:

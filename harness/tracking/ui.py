@@ -1,115 +1,109 @@
-"""Starts MLflow's UI as a separate process, reachable from this machine only, and makes the links to a suite's runs."""
+"""MLflow's UI as a separate process, reachable from this machine only, that ends together with `harness ui`.
 
-import ipaddress
+`harness ui` starts this module as a process and holds the other end of its standard input. The operating system closes
+that end when `harness ui` ends, even by SIGKILL. This module then ends the server and all processes that it started.
+"""
+
+import contextlib
 import os
-import socket
+import signal
+import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from harness.errors import ExecutionError
-from harness.tracking import database, ui_server
-from harness.tracking.database import DATABASE
-from harness.tracking.saved_views import CURVES_VIEW, RUNS_VIEW
-from harness.tracking.tracker import open_client, store_uri
+from harness.tracking import database
+from harness.tracking.fields import CHARTS_VIEW, RUNS_VIEW
 
-LOCALHOST = "127.0.0.1"
-LOOPBACK = (LOCALHOST, "localhost", "::1")
+HERE = "127.0.0.1"
+NAMES = (HERE, "localhost", "[::1]")  # by which a browser may call the server; a tunnel may have another port
 # Variables of the user's environment that would let other hosts or pages use the server.
 UNSAFE_VARIABLES = ("MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE", "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS")
 START_SECONDS = 60
+GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL
 LOG_NAME = ".mlflow-ui.log"
+FROM_TERMINAL = (signal.SIGINT, signal.SIGHUP)  # sent to all processes of a terminal; the server ends with the command
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """The address that the UI listens on.
-
-    Args:
-        host: a name or an IP address of this machine.
-        port: a free port.
-        remote: allow a host that other machines can reach.
-    """
-
-    host: str = LOCALHOST
-    port: int = 5000
-    remote: bool = False
-
-    @property
-    def base(self) -> str:
-        """The URL to open on this machine."""
-        return f"http://{_in_url(LOCALHOST if _is_any(self.host) else self.host)}:{self.port}"
-
-
-def serve(results: Path, address: Address, suite: str | None, announce: Callable[[str], None]) -> int:
+def serve(results: Path, port: int, suite: str | None, announce: Callable[[str], None]) -> int:
     """Start the UI, announce its links when it answers, and wait until it ends.
 
     Args:
-        results: the results folder.
-        address: where to listen.
         suite: the suite whose runs the links open; None for the suite that was written last.
         announce: receives the text with the links.
-
-    Returns:
-        The exit code of the server.
-
-    Raises:
-        ExecutionError: there is no database, the suite is unknown, other machines could reach the address, the port
-            is taken, or the UI does not start.
+    Returns: the exit code of the server.
+    Raises: ExecutionError: there is no database, the suite is unknown, the port is taken, or the UI does not start.
     """
-    _refuse_remote(address)  # guard: ui-not-remote
-    experiment = _experiment(results, suite)
-    base = address.base
+    experiment, base = _experiment(results, suite), f"http://{HERE}:{port}"
     if _answers(base):
-        raise ExecutionError(f"port {address.port} is taken; choose another with --port")
+        raise ExecutionError(f"port {port} is taken; choose another with --port")
     log = results / "runs" / LOG_NAME
     with log.open("wb") as output:
-        server = ui_server.start(_command(results, address), stdout=output, stderr=output, env=_environment())
+        server = start(_command(results, port), stdout=output, stderr=output, env=_environment())
     try:
         deadline = time.monotonic() + START_SECONDS
         while not _answers(base):
             if server.poll() is not None or time.monotonic() > deadline:
                 raise ExecutionError(f"the MLflow UI did not start on {base}; its log is {log}")
             time.sleep(0.3)
-        curves = deep_link(base, experiment, charts=True)
-        announce(f"runs:   {deep_link(base, experiment)}\ncurves: {curves}\nCtrl-C ends it")
+        charts = deep_link(base, experiment, charts=True)
+        announce(f"runs:   {deep_link(base, experiment)}\ncharts: {charts}\nCtrl-C ends it")
         return server.wait()
     finally:
-        ui_server.end(server)
+        end(server)
 
 
 def deep_link(base: str, experiment: str | None, *, charts: bool = False) -> str:
-    """The link to the runs of an experiment in one of our saved views: the table of trials, or the curves.
+    """The link to the runs of an experiment in one of our saved views: the table of trials, or the charts.
 
     Without a saved view the UI shows an overview page without runs, or a table without metrics.
     """
     if experiment is None:
         return f"{base}/#/experiments"
-    view = f"&compareRunsMode=CHART&viewStateShareKey={CURVES_VIEW}" if charts else f"&viewStateShareKey={RUNS_VIEW}"
+    view = f"&compareRunsMode=CHART&viewStateShareKey={CHARTS_VIEW}" if charts else f"&viewStateShareKey={RUNS_VIEW}"
     return f"{base}/#/experiments/{experiment}/runs?workflowType=machine_learning{view}"
 
 
-def _refuse_remote(address: Address) -> None:
-    if address.host not in LOOPBACK and not address.remote:
-        raise ExecutionError(
-            f"--host {address.host} lets other machines read and change the runs without a password. Use a tunnel "
-            f"instead (ssh -L {address.port}:{LOCALHOST}:{address.port} <this machine>), or add --allow-remote"
-        )
+def start(command: list[str], **options) -> subprocess.Popen:
+    """Start a command that ends when the standard input of the returned process is closed. `options` are passed to
+    subprocess.Popen.
+    """
+    return subprocess.Popen([sys.executable, "-m", __name__, *command], stdin=subprocess.PIPE, **options)
+
+
+def end(process: subprocess.Popen) -> None:
+    """End a process that `start` returned, and wait until it has ended."""
+    process.stdin.close()
+    process.wait()
+
+
+def main(command: list[str]) -> int:
+    """Run a command until it ends or standard input is closed. No process of the command is left after that.
+
+    Returns: the exit code of the command.
+    """
+    for number in FROM_TERMINAL:
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, which the server would inherit
+    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    signal.signal(signal.SIGTERM, lambda *_: _signal(server.pid, signal.SIGTERM))
+    threading.Thread(target=_end_with_parent, args=(server.pid,), daemon=True).start()
+    code = server.wait()
+    _end(server.pid)  # guard: ui-children-end
+    return code
 
 
 def _experiment(results: Path, suite: str | None) -> str | None:
     """The id of the experiment to open: of the given suite, or else the one that was written last."""
-    place = results / DATABASE
+    place = results / database.DATABASE
     if not database.exists(results):
         raise ExecutionError(f"{place} does not exist: run a suite first, or `harness sync`")
     try:
-        found = open_client(results).search_experiments(order_by=["last_update_time DESC"])
+        found = database.client(results).search_experiments(order_by=["last_update_time DESC"])
     except database.UnusableDatabase as fault:
         raise ExecutionError(f"{fault}; `harness sync` writes it again from the records") from fault
     experiments = {each.name: each.experiment_id for each in found if each.name != "Default"}
@@ -118,50 +112,22 @@ def _experiment(results: Path, suite: str | None) -> str | None:
     return experiments[suite] if suite else next(iter(experiments.values()), None)
 
 
-def _command(results: Path, address: Address) -> list[str]:
+def _command(results: Path, port: int) -> list[str]:
     """The command of the server, with the exact names that a browser may use for it: by default MLflow accepts every
-    name that begins like a private address, such as 10.<anything>.
+    name that begins like a private address, such as 10.<anything>. In its patterns '[' begins a set of characters.
     """
-    names = list(LOOPBACK)
-    # guard: ui-address address.host -> address.host.replace(HERE, ".".join("0000"))
-    options = ["--backend-store-uri", store_uri(results), "--host", address.host, "--port", str(address.port)]
-    if address.host not in LOOPBACK:
-        names = _names_of_this_machine() if _is_any(address.host) else [address.host]
-        options += ["--cors-allowed-origins", ",".join(f"http://{_in_url(name)}:{address.port}" for name in names)]
-    allowed = ",".join(pattern for name in names for pattern in _host_patterns(name))
+    allowed = ",".join(pattern for name in NAMES for pattern in (name, f"{name.replace('[', '[[]', 1)}:*"))
+    artifacts = (results.absolute() / database.ARTIFACTS).as_uri()
+    options = ["--backend-store-uri", database.address(results), "--artifacts-destination", artifacts]
+    # guard: ui-address HERE -> ".".join("0000")
+    options += ["--host", HERE, "--port", str(port), "--workers", "1"]
     # guard: ui-allowed-hosts , "--allowed-hosts", allowed ->
-    return [sys.executable, "-m", "mlflow", "server", *options, "--allowed-hosts", allowed, "--workers", "1"]
+    return [sys.executable, "-m", "mlflow", "server", *options, "--allowed-hosts", allowed]
 
 
 def _environment() -> dict[str, str]:
     # guard: ui-environment not in UNSAFE_VARIABLES ->
     return {name: value for name, value in os.environ.items() if name not in UNSAFE_VARIABLES}
-
-
-def _names_of_this_machine() -> list[str]:
-    kinds = (socket.AF_INET, socket.AF_INET6)
-    addresses = [each.address for them in psutil.net_if_addrs().values() for each in them if each.family in kinds]
-    return [*LOOPBACK, socket.gethostname(), *(each for each in addresses if "%" not in each)]
-
-
-def _host_patterns(name: str) -> tuple[str, str]:
-    """Patterns for a Host header with this name, without a port and with any port, because a tunnel may use another
-    one. '[' begins a set of characters in such a pattern, so it is quoted.
-    """
-    name = _in_url(name)
-    return name, f"{name.replace('[', '[[]', 1)}:*"
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def _is_any(host: str) -> bool:
-    """Whether a host stands for all addresses of this machine, as :: does."""
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False
 
 
 def _answers(base: str) -> bool:
@@ -170,3 +136,30 @@ def _answers(base: str) -> bool:
             return True
     except (urllib.error.URLError, OSError):
         return False
+
+
+def _end_with_parent(group: int) -> None:
+    # guard: ui-server-ends -> threading.Event().wait()
+    os.read(0, 1)  # nothing is ever written to standard input, so this returns when the other end is closed
+    _end(group)
+
+
+def _end(group: int) -> None:
+    """Send SIGTERM to all processes of a group, and SIGKILL to those that do not end."""
+    deadline = time.monotonic() + GRACE_SECONDS
+    _signal(group, signal.SIGTERM)
+    while _signal(group, 0) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    _signal(group, signal.SIGKILL)
+
+
+def _signal(group: int, number: int) -> bool:
+    """Send a signal to a process group. Returns whether the group exists."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, number)
+        return True
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -25,7 +25,7 @@ def test_a_run_that_goes_well_writes_nothing_to_standard_error(first_run):
 
 
 def test_a_second_run_starts_nothing(finished, harness, monkeypatch):
-    for module in ("ray", "harness.execution.ray.tuner", "harness.tracking.tracker"):
+    for module in ("ray", "harness.execution.ray.tuner", "mlflow"):
         monkeypatch.setitem(sys.modules, module, None)  # an import of it would raise
     before = files(finished)
     done = harness("run", "suites/tiny.yaml")

@@ -38,7 +38,7 @@ def test_models_are_timed_once_and_their_records_stay_as_they_are(timing, harnes
     assert len({each["passed"] for each in first.values()}) == 1
     assert all(each["metrics"]["train_ms_per_batch"] > 0 and not each["shared"] for each in first.values())
     assert record_files(timing) == before
-    for module in ("ray", "harness.execution.ray.tuner", "harness.tracking.tracker"):
+    for module in ("ray", "harness.execution.ray.tuner", "mlflow"):
         monkeypatch.setitem(sys.modules, module, None)  # an import of it would raise
     again = harness("run", "suites/tiny.yaml")
     assert (again.code, "timing" in again.out) == (0, False)

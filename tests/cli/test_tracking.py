@@ -20,8 +20,7 @@ def database(results: Path) -> tuple[dict, str]:
         about = (run.info.run_name, run.info.status, run.info.start_time, run.info.end_time)
         trial = run.data.tags["harness.trial_id"]
         assert trial not in found
-        tags = {name: value for name, value in run.data.tags.items() if name != "harness.writer"}
-        found[trial] = (about, run.data.params, tags, history)
+        found[trial] = (about, run.data.params, run.data.tags, history)
     return found, experiment.tags["mlflow.note.content"]
 
 

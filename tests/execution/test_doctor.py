@@ -5,6 +5,7 @@ import socket
 import sqlite3
 import sys
 from collections import namedtuple
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -200,47 +201,17 @@ def test_a_token_that_others_can_read_is_a_note(place):
 def test_neither_ray_nor_mlflow_is_imported(place, monkeypatch):
     for module in ("ray", "mlflow"):
         monkeypatch.setitem(sys.modules, module, None)  # an import of it would raise
-    monkeypatch.delitem(sys.modules, "harness.tracking.tracker", raising=False)
     assert examined().problems == []
 
 
-@pytest.fixture
-def store(place):
-    """A database with MLflow's tables as far as the doctor reads them."""
-    (place / "results").mkdir()
-    with sqlite3.connect(place / "results" / "mlflow.db") as made:
-        made.executescript("""
-            CREATE TABLE experiments (name TEXT, artifact_location TEXT);
-            CREATE TABLE runs (run_uuid TEXT, status TEXT, lifecycle_stage TEXT);
-            CREATE TABLE tags (run_uuid TEXT, key TEXT, value TEXT);
-        """)
-    yield made
-    made.close()
-
-
-def test_a_locked_database_is_a_note(store, monkeypatch):
+def test_a_locked_database_is_a_note(place, monkeypatch):
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
-    store.isolation_level = None
-    store.execute("BEGIN EXCLUSIVE")
-    (note,) = examined().notes
+    (place / "results").mkdir()
+    with closing(sqlite3.connect(place / "results" / "mlflow.db", isolation_level=None)) as other:
+        other.execute("CREATE TABLE experiments (name TEXT)")
+        other.execute("BEGIN EXCLUSIVE")
+        (note,) = examined().notes
     assert "is locked by another program" in note
-
-
-def test_runs_of_killed_drivers_and_moved_results_are_notes(store):
-    started = doctor.psutil.Process().create_time()
-    with store:
-        for run, status, pid in (("a", "RUNNING", NOBODY), ("b", "RUNNING", os.getpid()), ("c", "KILLED", NOBODY)):
-            store.execute("INSERT INTO runs VALUES (?, ?, 'active')", (run, status))
-            writer = f"{socket.gethostname()} {pid} {started}"
-            for key, value in ((database.TRIAL_TAG, run * 12), (database.WRITER_TAG, writer)):
-                store.execute("INSERT INTO tags VALUES (?, ?, ?)", (run, key, value))
-    (killed,) = examined().notes
-    assert killed == "1 MLflow runs are incomplete: their driver was killed; `harness sync` replaces them"
-    with store:
-        store.execute("INSERT INTO experiments VALUES ('tiny', 'file:///old%20place/artifacts/tiny')")
-        store.execute("INSERT INTO experiments VALUES ('Default', '/somewhere/mlruns/0')")
-    moved = "results/mlflow.db was made for /old place; `harness sync` writes it again from the records"
-    assert sorted(examined().notes) == [killed, moved]
 
 
 def test_planted_batches_find_wrong_forms_and_graphs():

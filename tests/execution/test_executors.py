@@ -6,7 +6,7 @@ import pytest
 
 from harness.execution import executors, inline
 from harness.execution.executors import Execution, Resources, run_trials
-from harness.tracking.safe_tracker import SafeTracker
+from harness.tracking.sync import Tracker
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,6 @@ def test_the_route_is_chosen_once_for_trials_on_the_cpu(
     monkeypatch.setattr(inline, "execute", lambda execution, on_event: handed.append(execution.tasks))
     given = tasks(suite.trials, "driven", "inline", device=device, runs=tmp_path / "runs")
     execution = Execution(tasks=given, resources=Resources(cpus=1, gpus=gpus))
-    run_trials(execution, print, SafeTracker(None, print))
+    run_trials(execution, print, Tracker(None, print))
     assert len(calls) == asked
     assert handed == [[replace(task, route="onednn" if asked else "default") for task in given]]

@@ -145,9 +145,8 @@ def violations(soak: Soak) -> Iterator[str]:
     yield from wrong_tracking(soak)
     if left := soak.place.leftovers():
         yield f"left beside the records: {left[:10]}"
-    for pattern in (".*.tmp", "mlflow.db.new"):
-        if left := list((soak.place.folder / "results").rglob(pattern)):
-            yield f"temporary files: {left[:10]}"
+    if left := list((soak.place.folder / "results").rglob(".*.tmp")):
+        yield f"temporary files: {left[:10]}"
     if left := list(soak.temporary.glob(".harness-tune-*")):
         yield f"Tune's folders of dead drivers: {left}"
     if left := left_processes(soak.place):
@@ -195,7 +194,7 @@ def wrong_epochs(soak: Soak) -> Iterator[str]:
 def wrong_tracking(soak: Soak) -> Iterator[str]:
     """MLflow shows each trial once, and what `harness sync` builds of the records alone is the same."""
     results, rebuilt = soak.place.folder / "results", soak.place.folder / "rebuilt"
-    for part in ("runs", "tables"):
+    for part in ("runs", "tables", "artifacts"):
         shutil.copytree(results / part, rebuilt / part)
     done = soak.place.end(soak.place.command("sync", "--results", rebuilt), 600)
     if done.returncode != 0:

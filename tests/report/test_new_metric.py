@@ -13,7 +13,7 @@ from harness.report.diff import pairs
 from harness.report.diff.difference import difference
 from harness.report.leaderboard import board
 from harness.report.leaderboard.groups import gather, groups
-from harness.tracking import run_fields
+from harness.tracking import fields
 
 NEW = Metric(
     name="test_accuracy",
@@ -84,7 +84,7 @@ def test_diff_the_leaderboard_and_mlflow_show_a_new_metric(new, suite, tmp_path)
     assert "test accuracy" in [column.name for column in board.table(group).columns]
     assert board.as_json((group,))[0]["rows"][0]["test_accuracy"] == 0.25
     record = store.load(store.runs_folder(tmp_path, suite.name), one)
-    assert run_fields.Point("test/accuracy", 0.25, 0) in run_fields.points(record)
+    assert fields.Point("test/accuracy", 0.25, 0) in fields.points(record)
 
 
 @pytest.mark.parametrize(("name", "text"), [("train_minutes", "1.50"), ("best_epoch", "1")])

@@ -4,7 +4,7 @@ import json
 
 
 def dump(results) -> dict:
-    """Suite -> (its tags, its active runs): all that the database says, but for its own ids and who wrote it."""
+    """Suite -> (its tags, its active runs): all that the database says, but for its own ids."""
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri=f"sqlite:///{results}/mlflow.db")
@@ -26,6 +26,6 @@ def _run(client, run) -> list:
         name: sorted((m.step, m.value, m.timestamp) for m in client.get_metric_history(run.info.run_id, name))
         for name in sorted(run.data.metrics)
     }
-    tags = {name: value for name, value in sorted(run.data.tags.items()) if name != "harness.writer"}
+    tags = dict(sorted(run.data.tags.items()))
     about = [run.info.run_name, run.info.status, run.info.start_time, run.info.end_time]
     return [about, sorted(run.data.params.items()), tags, history]

@@ -15,25 +15,26 @@ import psutil
 import pytest
 
 from harness import plan
-from harness.errors import ExecutionError
 from harness.records import store
-from harness.tracking import ui, ui_server
-from harness.tracking.tracker import Tracker
-from harness.tracking.ui import Address, serve
+from harness.tracking import ui
+from harness.tracking.sync import Mirror
 
 API = "/ajax-api/2.0/mlflow"
+PLOT = b"\x89PNG..."
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A results folder whose database shows four trials of the tiny suite."""
+    """A results folder whose database shows four trials of the tiny suite, and a plot of it."""
     folder = tmp_path_factory.mktemp("shown")
     (folder / "tiny.yaml").write_text(commands.SUITE)
-    tracker = Tracker(folder / "results")
+    mirror = Mirror(folder / "results", pytest.fail)
     for spec in plan.load(folder / "tiny.yaml").trials:
         record = handmade.record(suite="tiny", spec=spec, metrics={"test_ppl": 9.0})
         store.save(record, folder / "results" / "runs" / "tiny")
-        tracker.log(record)
+        mirror.show(record)
+    (folder / "results" / "artifacts" / "tiny" / "tiny").mkdir(parents=True)
+    (folder / "results" / "artifacts" / "tiny" / "tiny" / "forest.png").write_bytes(PLOT)
     return folder
 
 
@@ -75,7 +76,7 @@ class SimpleLinks:
     """The two links that were printed."""
 
     def __init__(self, lines: list[str]):
-        self.runs, self.curves = (line.partition(":")[2].strip() for line in lines[:2])
+        self.runs, self.charts = (line.partition(":")[2].strip() for line in lines[:2])
 
 
 def asked(port: int, path: str, content: dict | None = None, **headers) -> tuple[int, str]:
@@ -98,7 +99,7 @@ def test_deep_link_opens_the_flat_runs_of_the_suite(links, port):
         rf"http://127\.0\.0\.1:{port}/#/experiments/(\d+)/runs\?workflowType=machine_learning&viewStateShareKey=harness-runs",
         links.runs,
     )[1]
-    assert links.curves == ui.deep_link(f"http://127.0.0.1:{port}", experiment, charts=True)
+    assert links.charts == ui.deep_link(f"http://127.0.0.1:{port}", experiment, charts=True)
     status, body = asked(port, f"{API}/experiments/get?experiment_id={experiment}")
     assert (status, json.loads(body)["experiment"]["name"]) == (200, "tiny")
     status, body = asked(port, f"{API}/runs/search", {"experiment_ids": [experiment]})
@@ -142,41 +143,14 @@ def test_ui_bind_every_socket_is_of_this_machine_only(links, port):
     assert {each.laddr.ip for each in listening() if each.laddr.port == port} == {"127.0.0.1"}
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.org"])
-def test_ui_bind_an_address_of_others_is_refused_with_the_way_out(folder, host):
-    with pytest.raises(ExecutionError, match=rf"--host {host} lets other machines .*ssh -L 5000:127\.0\.0\.1:5000 <"):
-        serve(folder / "results", Address(host=host), None, pytest.fail)
-
-
-@pytest.mark.guards("ui-not-remote")
-def test_ui_bind_the_refusal_is_one_sentence_and_exit_code_2(folder):
-    process = commands.started(folder, "ui", "--host", "0.0.0.0")
-    out, err = process.communicate(timeout=commands.PATIENCE)
-    assert (process.returncode, out, err.count("\n")) == (2, "", 1)
-    assert "ssh -L" in err
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
-def test_ui_bind_on_this_machine_needs_no_permission(host):
-    ui._refuse_remote(Address(host=host))
-
-
-def test_ui_bind_with_permission_the_middleware_stays_and_knows_the_host(tmp_path):
-    command = ui._command(tmp_path, Address(host="example.org", port=5001, remote=True))
-    options = dict(zip(command[4::2], command[5::2], strict=True))
-    assert options["--host"] == "example.org"
-    assert options["--allowed-hosts"] == "example.org,example.org:*"
-    assert options["--cors-allowed-origins"] == "http://example.org:5001"
-    assert not any("disable" in each for each in command)
-
-
-def test_ui_bind_on_all_interfaces_only_names_of_this_machine_are_allowed(tmp_path):
-    command = ui._command(tmp_path, Address(host="0.0.0.0", remote=True))
-    options = dict(zip(command[4::2], command[5::2], strict=True))
-    allowed = options["--allowed-hosts"].split(",")
-    assert {"127.0.0.1", "localhost", socket.gethostname()} <= set(allowed)
-    assert "*" not in allowed
-    assert "*" not in options["--cors-allowed-origins"]
+def test_the_server_serves_plots_of_the_description_and_nothing_else_of_the_results(links, port):
+    plots = "/ajax-api/2.0/mlflow-artifacts/artifacts"
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{port}{plots}/tiny/tiny/forest.png", timeout=commands.PATIENCE
+    ) as answer:
+        assert (answer.headers["Content-Type"], answer.read()) == ("image/png", PLOT)
+    for path in ("../runs/tiny", "..%2Fmlflow.db", "%2e%2e/mlflow.db", "tiny/../../mlflow.db"):
+        assert asked(port, f"{plots}/{path}")[0] in (400, 404)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
@@ -208,9 +182,9 @@ time.sleep(600)
 
 @pytest.mark.guards("ui-server-ends")
 def test_a_server_that_does_not_listen_is_killed_with_what_it_started():
-    with ui_server.start([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True) as watching:
+    with ui.start([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True) as watching:
         both = [psutil.Process(int(pid)) for pid in watching.stdout.readline().split()]
-        ui_server.end(watching)
+        ui.end(watching)
     _, alive = psutil.wait_procs(both, timeout=200)
     assert alive == []
 
@@ -218,7 +192,7 @@ def test_a_server_that_does_not_listen_is_killed_with_what_it_started():
 @pytest.mark.guards("ui-children-end")
 def test_what_a_server_leaves_that_ends_by_itself_is_ended():
     leaves = "import os, sys, time\npid = os.fork()\nif pid: print(pid, flush=True); sys.exit(3)\ntime.sleep(600)"
-    with ui_server.start([sys.executable, "-c", leaves], stdout=subprocess.PIPE, text=True) as watching:
+    with ui.start([sys.executable, "-c", leaves], stdout=subprocess.PIPE, text=True) as watching:
         left = psutil.Process(int(watching.stdout.readline()))
         assert watching.wait(timeout=200) == 3
     _, alive = psutil.wait_procs([left], timeout=200)

@@ -10,11 +10,11 @@ __all__ = ["empty", "place", "record_of", "results", "suite"]
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory):
-    """A results folder with an empty store; making one takes seconds, copying it none."""
-    from harness.tracking.tracker import Tracker
+    """A results folder with an empty database; making one takes seconds, copying it none."""
+    from harness.tracking.sync import Mirror
 
     results = tmp_path_factory.mktemp("empty")
-    Tracker(results)
+    Mirror(results, pytest.fail)
     return results
 
 

@@ -1,11 +1,11 @@
-"""The links of `harness ui`. The server itself is tested in tests/faults/test_tracking_ui.py."""
+"""The links of `harness ui`. The server itself is tested in tests/system/test_tracking_ui.py."""
 
 import pytest
 
 from harness.errors import ExecutionError
 from harness.tracking import ui
-from harness.tracking.tracker import Tracker
-from harness.tracking.ui import Address, deep_link
+from harness.tracking.sync import Mirror
+from harness.tracking.ui import deep_link
 
 
 def test_the_deep_link_opens_the_runs_of_the_suite():
@@ -17,6 +17,6 @@ def test_the_deep_link_opens_the_runs_of_the_suite():
 
 
 def test_the_ui_refuses_an_unknown_suite_and_names_the_known(suite, results, record_of):
-    Tracker(results).log(record_of(suite.trials[0]))
+    Mirror(results, pytest.fail).show(record_of(suite.trials[0]))
     with pytest.raises(ExecutionError, match=r"no suite 'tyni' in .*mlflow\.db \(known: tiny\)"):
-        ui.serve(results, Address(), "tyni", print)
+        ui.serve(results, 5000, "tyni", print)

@@ -1,0 +1,342 @@
+"""MLflow as a view of the records."""
+
+from datetime import UTC, datetime
+
+import pytest
+from bundles import diagnose
+from mlflow import MlflowClient
+from mlflow.entities import ViewType
+
+from harness.records import store
+from harness.records.record import CurvePoint
+from harness.report import study
+from harness.report.markdown import escaped
+from harness.tracking import database, fields, sync
+from harness.tracking.fields import CURVES, LAYOUT
+from harness.tracking.sync import Mirror, Tracker
+
+CALIBRATED = {"diagnostics/calibration.calibration_error": 0.25, "diagnostics/calibration.entropy": 1.5}
+
+
+@pytest.fixture
+def mirror(results):
+    return Mirror(results, pytest.fail)
+
+
+@pytest.fixture
+def records(suite, record_of):
+    return list(map(record_of, suite.trials))
+
+
+def runs_of(results, view: int = ViewType.ACTIVE_ONLY) -> list:
+    client = MlflowClient(tracking_uri=database.address(results))
+    experiments = [e.experiment_id for e in client.search_experiments() if e.name != "Default"]
+    return client.search_runs(experiments, run_view_type=view) if experiments else []
+
+
+def trial_of(run) -> str:
+    return run.data.tags["harness.trial_id"]
+
+
+def experiment_of(mirror):
+    return mirror.client.get_experiment_by_name("tiny")
+
+
+def history_of(mirror, run) -> dict[str, list[tuple[int, float]]]:
+    known = CURVES.values() & run.data.metrics.keys()
+    return {
+        name: [(m.step, m.value) for m in mirror.client.get_metric_history(run.info.run_id, name)] for name in known
+    }
+
+
+def test_a_record_is_one_flat_run_with_its_tags_times_settings_and_curves(mirror, records):
+    mirror.show(records[2])
+    (run,) = runs_of(mirror.results)
+    assert (
+        run.data.tags.items()
+        >= {
+            "suite": "tiny",
+            "head": "mos(num_mixtures=2, dropout=0.1)",
+            "backbone": "lstm(d_model=8, num_layers=1, dropout=0.1)",
+            "corpus": "markov(vocab_size=12, num_tokens=400, branching=3)",
+            "times": "alone",
+            "device": "a processor",
+            "seed": "1",
+            "commit": "abc",
+            "status": "ok",
+            "stage": "table",
+            "harness.trial_id": records[2].id,
+            "harness.record": f"{store.digest(records[2])} {LAYOUT}",
+        }.items()
+    )
+    assert "mlflow.parentRunId" not in run.data.tags
+    started = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).timestamp() * 1000
+    assert (run.info.status, run.info.start_time, run.info.end_time) == ("FINISHED", started, started + 60_000)
+    given = {"head": "mos", "head.num_mixtures": "2", "backbone.d_model": "8", "train.lr": "0.01", "seed": "1"}
+    defaults = {"head.activation": "tanh", "corpus.seed": "0", "train.eval_batch_size": "10"}
+    assert run.data.params.items() >= {**given, **defaults}.items()
+    assert {name: value for name, value in run.data.metrics.items() if name not in CURVES.values()} == {
+        "valid/ppl": 9.5,
+        "test/ppl": 9.25,
+        "valid/ppl_last": 12.0,
+        "test/ppl_last": 11.0,
+        "train/best_epoch": 2.0,
+        "params/total": 780.0,
+        "params/head": 108.0,
+        "time/train_ms_per_batch": 2.5,
+        "time/eval_ms_per_batch": 1.5,
+    }
+    assert history_of(mirror, run) == {
+        "curves/valid_ppl": [(1, 9.75), (2, 9.5)],
+        "curves/train_loss": [(1, 2.5), (2, 1.25)],
+        "train/lr_by_epoch": [(1, 0.01), (2, 0.01)],
+    }
+
+
+def test_the_table_of_runs_shows_the_best_epochs_perplexity_not_the_curves_last_point(mirror, suite, record_of):
+    curve = [CurvePoint(epoch=at, train_loss=2, valid_ppl=ppl, lr=1, seconds=1) for at, ppl in ((1, 9.5), (1.4, 12.0))]
+    mirror.show(record_of(suite.trials[0], curve=tuple(curve)))
+    metrics = runs_of(mirror.results)[0].data.metrics
+    assert (metrics["valid/ppl"], metrics["curves/valid_ppl"], metrics["curves/train_loss"]) == (9.5, 12.0, 2.0)
+
+
+def test_a_run_of_more_values_than_mlflow_accepts_in_one_call_is_complete(mirror, suite, record_of, monkeypatch):
+    monkeypatch.setattr(sync, "MAX_PARAMS", 7)  # no head has a hundred parameters
+    points = [CurvePoint(epoch=n, train_loss=2, valid_ppl=9.5, lr=1 / n, seconds=1) for n in range(1, 1001)]
+    record = record_of(suite.trials[2], curve=tuple(points))
+    mirror.show(record)
+    (run,) = runs_of(mirror.results)
+    assert run.data.params == fields.params(record)
+    assert {name: len(points) for name, points in history_of(mirror, run).items()} == dict.fromkeys(
+        CURVES.values(), 1000
+    )
+    assert run.data.metrics["train/lr_by_epoch"] == 1 / 1000
+
+
+def test_runs_are_found_by_the_filters_of_the_guide(mirror, suite, records, record_of):
+    mirror.show_suite("tiny", [*records[:5], record_of(suite.trials[5], "diverged", "nan")])
+    expected = {
+        "tags.head = 'softmax'": 2,
+        "tags.head LIKE 'mos%'": 4,
+        "params.head = 'mos'": 4,
+        "tags.status != 'ok'": 1,
+        "params.train.lr = '0.01'": 6,
+        "metrics.`valid/ppl` < 9.6": 5,
+    }
+    experiment = experiment_of(mirror).experiment_id
+    assert {question: len(mirror.client.search_runs([experiment], question)) for question in expected} == expected
+
+
+@pytest.mark.guards("run-not-logged-twice")
+def test_the_same_record_again_writes_nothing(mirror, records):
+    mirror.show(records[0])
+    before = [run.info.run_id for run in runs_of(mirror.results)]
+    mirror.show(records[0])
+    Mirror(mirror.results, pytest.fail).show(records[0])
+    assert [run.info.run_id for run in runs_of(mirror.results, ViewType.ALL)] == before
+
+
+@pytest.mark.guards("run-digest", "one-run-per-trial", "missed-runs-logged")
+def test_a_suite_writes_what_is_not_shown_and_no_other(mirror, suite, records, record_of):
+    mirror.show(records[0])
+    mirror.show_suite("tiny", records)
+    first = {run.info.run_id: trial_of(run) for run in runs_of(mirror.results)}
+    assert sorted(first.values()) == sorted(trial.id for trial in suite.trials)
+    mirror.show_suite("tiny", [*records[:3], record_of(suite.trials[3], "oom", "no memory"), *records[4:]])
+    second = {run.info.run_id: run.data.tags["status"] for run in runs_of(mirror.results, ViewType.ALL)}
+    assert len(second) == 7  # one was replaced
+    assert first.keys() < second.keys()
+    assert sorted(run.data.tags["status"] for run in runs_of(mirror.results)) == ["ok"] * 5 + ["oom"]
+
+
+@pytest.mark.guards("run-digest", "one-run-per-trial")
+@pytest.mark.parametrize("digest", [None, "another"], ids=["killed before it was complete", "of another record"])
+def test_runs_that_do_not_show_the_record_are_replaced_by_one(mirror, records, digest):
+    mirror.show(records[0])
+    tags = {"harness.trial_id": records[0].id} | ({} if digest is None else {"harness.record": digest})
+    for status in ("RUNNING", "FINISHED"):
+        run = mirror.client.create_run(experiment_of(mirror).experiment_id, tags=tags)
+        mirror.client.update_run(run.info.run_id, status)
+    mirror.show_suite("tiny", records[:1])
+    (run,) = runs_of(mirror.results)
+    assert (run.info.status, run.data.metrics["valid/ppl"]) == ("FINISHED", 9.5)
+
+
+def test_runs_of_an_earlier_layout_are_written_again(mirror, records, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(fields, "LAYOUT", 1)
+        mirror.show(records[0])
+    (before,) = runs_of(mirror.results)
+    mirror.show_suite("tiny", records[:1])
+    (after,) = runs_of(mirror.results)
+    assert after.info.run_id != before.info.run_id
+
+
+def test_a_run_gets_the_numbers_of_diagnostics_when_there_are_new_ones(mirror, records):
+    about = {"diagnostic": "calibration", "settings": {}}
+    for content, taken in (({"error": 0.25}, "2026-01-02"), ({"error": 0.5}, "2026-01-03")):
+        mirror.show(records[0])
+        taken = f"{taken}T00:00:00+00:00"
+        diagnose(mirror.results, records[0], **about, content={**content, "entropy": 1.5}, taken=taken)
+        for _ in range(2):
+            mirror.show_suite("tiny", records[:1])
+        (run,) = runs_of(mirror.results)
+        shown = {key: value for key, value in run.data.metrics.items() if key.startswith("diagnostics/")}
+        assert shown == {**CALIBRATED, "diagnostics/calibration.calibration_error": content["error"]}
+    assert len(runs_of(mirror.results, ViewType.ALL)) == 3
+
+
+def test_a_suite_that_is_shown_lists_its_runs_once_and_one_record_those_of_its_trial(mirror, records, monkeypatch):
+    mirror.show_suite("tiny", records)
+    questions, original = [], MlflowClient.search_runs
+    searched = lambda *args, **kwargs: questions.append(args[2]) or original(*args, **kwargs)  # noqa: E731
+    monkeypatch.setattr(MlflowClient, "search_runs", searched)
+    mirror.show_suite("tiny", records)
+    mirror.show(records[0])
+    assert questions == ["", f"tags.`harness.trial_id` = '{records[0].id}'"]
+
+
+@pytest.mark.guards("all-pages-of-runs")
+def test_runs_beyond_the_first_page_are_known(mirror, records, monkeypatch):
+    original = MlflowClient.search_runs
+    mirror.show_suite("tiny", records)
+    with monkeypatch.context() as patch:
+        page = lambda *args, **kwargs: original(*args, **{**kwargs, "max_results": 4})  # noqa: E731
+        patch.setattr(MlflowClient, "search_runs", page)
+        mirror.show_suite("tiny", records)
+        assert len(runs_of(mirror.results, ViewType.ALL)) == 4  # of a page
+        mirror.show_suite("tiny", [], remove_others=True)
+    assert runs_of(mirror.results) == []
+    assert len(runs_of(mirror.results, ViewType.ALL)) == 6
+
+
+@pytest.mark.guards("runs-of-others-stay")
+def test_runs_of_other_trials_stay_unless_their_removal_is_asked_for(mirror, records):
+    mirror.show_suite("tiny", records)
+    mirror.show_suite("tiny", records[:2])
+    assert len(runs_of(mirror.results)) == 6
+    mirror.show_suite("tiny", records[:2], remove_others=True)
+    assert set(map(trial_of, runs_of(mirror.results))) == {record.id for record in records[:2]}
+
+
+@pytest.mark.guards("runs-of-users-stay")
+def test_a_run_that_a_user_added_stays(mirror, records):
+    mirror.show_suite("tiny", [])
+    mirror.client.create_run(experiment_of(mirror).experiment_id, run_name="my own")
+    mirror.show_suite("tiny", records[:1], remove_others=True)
+    assert {run.info.run_name for run in runs_of(mirror.results)} == {"my own", fields.name(records[0])}
+
+
+@pytest.mark.guards("invalid-run")
+@pytest.mark.parametrize(
+    ("status", "message", "metrics", "shown"),
+    [
+        ("diverged", "Diverged: training loss is nan in epoch 1", {}, {}),
+        (
+            "invalid",
+            "the nll of a test token is -8: below 0",
+            {"test_ppl": 0.5, "train_minutes": 2.0},
+            {"time/train_minutes": 2.0},
+        ),
+    ],
+)
+def test_a_trial_that_failed_or_is_invalid_is_a_failed_run_with_its_message(
+    mirror, suite, record_of, status, message, metrics, shown
+):
+    mirror.show(record_of(suite.trials[0], "error", "RuntimeError: first"))
+    mirror.show(record_of(suite.trials[0], status, message, metrics=metrics))
+    (run,) = runs_of(mirror.results)
+    tags = run.data.tags
+    assert (run.info.status, tags["status"], tags["message"], run.data.metrics) == ("FAILED", status, message, shown)
+
+
+def test_a_deleted_experiment_is_restored(mirror, records):
+    mirror.show_suite("tiny", [])
+    mirror.client.delete_experiment(experiment_of(mirror).experiment_id)
+    mirror.show(records[0])
+    assert len(runs_of(mirror.results)) == 1
+
+
+def test_a_database_holds_no_path_so_that_results_can_be_moved(mirror, records, tmp_path):
+    mirror.show_suite("tiny", records)
+    assert experiment_of(mirror).artifact_location == "mlflow-artifacts:/tiny"
+    moved = mirror.results.rename(tmp_path / "moved here")
+    Mirror(moved, pytest.fail).show_suite("tiny", records)
+    assert len(runs_of(moved, ViewType.ALL)) == 6
+    assert not mirror.results.exists()
+
+
+def test_a_deleted_database_is_made_again_in_the_same_process(mirror, records):
+    mirror.show(records[0])
+    (mirror.results / "mlflow.db").unlink()
+    Mirror(mirror.results, pytest.fail).show(records[0])
+    assert len(runs_of(mirror.results, ViewType.ALL)) == 1
+
+
+def test_a_written_table_gives_runs_their_rows_names_and_the_description_its_outcome(results, suite, records):
+    for record in records:
+        store.save(record, results / "runs" / "tiny")
+    tracker, found = Tracker(results, pytest.fail), study.load(suite, results, warn=pytest.fail)
+    tracker.show(records[0])
+    tracker.show_suite(found, written=False)
+    assert not (results / "artifacts").exists()
+    tracker.show_suite(found)
+    runs = {trial_of(run): run for run in runs_of(results)}
+    for row in found.rows:
+        names = {(runs[trial.id].info.run_name, runs[trial.id].data.tags["row"]) for trial in row.trials}
+        assert names == {(f"{row.head}, seed {trial.seed}", row.head) for trial in row.trials}
+    note = (
+        MlflowClient(tracking_uri=database.address(results)).get_experiment_by_name("tiny").tags["mlflow.note.content"]
+    )
+    assert note.startswith(f"Suite tiny. {escaped(found.found())}. Files of")
+    assert "\n\n![forest.png](ajax-api/2.0/mlflow-artifacts/artifacts/tiny/tiny/forest.png)\n\n" in note
+    assert (results / "artifacts" / "tiny" / "tiny" / "forest.png").read_bytes().startswith(b"\x89PNG")
+    before = {run.info.run_id: run.info.run_name for run in runs_of(results, ViewType.ALL)}
+    assert sync.sync(results, pytest.fail) == (6, 1)
+    assert {run.info.run_id: run.info.run_name for run in runs_of(results, ViewType.ALL)} == before
+
+
+@pytest.mark.guards("tracking-fault-is-warning", "tracking-off-after-fault")
+def test_a_fault_is_one_warning_and_nothing_is_shown_after_it(results, records, monkeypatch):
+    warnings, asked = [], []
+
+    def fault(mirror, record):
+        asked.append(record)
+        raise OSError("disk\nfull")
+
+    monkeypatch.setattr(Mirror, "show", fault)
+    tracker = Tracker(results, warnings.append)
+    for record in records:
+        tracker.show(record)
+    assert asked == records[:1]
+    assert warnings == ["MLflow is off from here on (OSError: disk); `harness sync` rebuilds it later"]
+
+
+def test_a_database_that_cannot_be_opened_is_a_warning_too(tmp_path, records):
+    (tmp_path / "mlflow.db").mkdir()
+    warnings = []
+    Tracker(tmp_path, warnings.append).show(records[0])
+    assert len(warnings) == 1
+    assert warnings[0].startswith(f"MLflow is off from here on ({tmp_path}/mlflow.db cannot be opened (")
+
+
+def test_no_tracking_opens_nothing(records, tmp_path):
+    Tracker(None, pytest.fail).show(records[0])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_address_is_that_of_the_database_of_the_results_folder(results):
+    assert database.address(results) == f"sqlite:///{results}/mlflow.db"
+
+
+@pytest.mark.guards("path-in-address")
+@pytest.mark.parametrize("name", ["what?", "50%41"])
+def test_a_path_that_cannot_be_an_address_is_a_sentence_and_nothing_is_written(name, tmp_path, records):
+    warnings = []
+    Tracker(tmp_path / name, warnings.append).show(records[0])
+    assert warnings == [
+        f"MLflow is off from here on (MLflow cannot open {tmp_path / name}/mlflow.db: a path with '?' or '%' is no "
+        "address of a database); `harness sync` rebuilds it later"
+    ]
+    assert [each.name for each in (tmp_path / name).iterdir()] == ["runs"]
+    assert [each.name for each in tmp_path.iterdir()] == [name]
