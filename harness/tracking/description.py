@@ -37,7 +37,7 @@ def keep(found: "Study") -> None:
 
     folder, drawn = found.results / ARTIFACTS / found.suite.name / stem(found.suite), ()
     if found.suite.table.baseline is not None:
-        drawn = plots.draw(found.evidence, found.suite.name, kind=forest.NAME)
+        drawn = plots.draw(found.findings, found.suite.name, kind=forest.NAME)
     made = {f"{plot.name}.png": plot for plot in drawn if isinstance(plot, plots.Plot)}
     several = len({row.group for row in found.rows}) > 1
     names = {

@@ -75,7 +75,8 @@ def test_a_condition_selects_rows_in_both_stages(suite, tmp_path, harness):
     done = harness("plan", suite, "--results", tmp_path, "--only", "head=moc")
     assert done.code == 2
     assert (
-        done.err.splitlines()[0] == "--only head=moc: no trial of the suite meets this condition; head is softmax, mos, MoS 2"
+        done.err.splitlines()[0]
+        == "--only head=moc: no trial of the suite meets this condition; head is softmax, mos, MoS 2"
     )
 
 

@@ -163,14 +163,14 @@ def test_latex_of_a_first_cell_is_no_argument_of_the_line_before(text):
 @settings(deadline=None, max_examples=300, derandomize=True)
 @given(ANYTHING)
 def test_latex_shows_every_text_and_obeys_none(text):
-    lines = formats.latex(table([text, "next"], columns=(text, "n"), title=text, notes=[text])).split("\n")
+    lines = formats.latex(table([text, "next"], columns=(text, "n"), title=text, notes=[f"on {text}"])).split("\n")
     (line,) = (line for line in lines if line.endswith(r" & next \\"))
     assert untex(
         line.removesuffix(r" & next \\").removeprefix("{}" * line.startswith(("{}[", "{}*")))
     ).strip() == shown(text)
     assert untex(lines[2].removeprefix(r"\caption{").removesuffix("}")).strip() == shown(text)
-    *_, note = (line for line in lines[1:-1] if line.startswith("%"))
-    assert untex(note.removeprefix("%")).strip() == shown(text)
+    (note,) = (line for line in lines[1:] if line.startswith("%"))
+    assert untex(note.removeprefix("%")).strip() == shown(f"on {text}")
 
 
 # all

@@ -47,7 +47,8 @@ def notes(findings: Findings, records: list[TrialRecord]) -> list[str]:
     found += _code(findings, records)
     found += [_sessions(record) for record in records if record.environment.changed]
     found += _unscored(findings)
-    found += [f"{each.spec} ({each.id}): {each.status}: {each.message}" for each in records if each.status != "ok"]
+    failed = [f"{each.spec} ({each.id}): {each.status}: {each.message}" for each in records if each.status != "ok"]
+    found += [Note(text, level="reading") for text in failed]
     found += on_certificates(lines)
     found += _seeds(records)
     found += [Note(INVALID, level="warning")] if any(line.invalid for line in lines) else []
