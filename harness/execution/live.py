@@ -7,7 +7,7 @@ cost. CONTRIBUTING.md compares the two.
 import heapq
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +19,10 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.execution.executors import Event
+from harness.plan.names import names_of
 from harness.plan.specs import TrialSpec
 from harness.printable import counted, printable
+from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.report.study import Study
 from harness.report.table import content, suite_table
 from harness.report.table.short_form import Summary, of_truths
@@ -30,9 +32,14 @@ MAX_ROWS = 20
 LINE_SECONDS = 60.0  # between two lines of one trial within an epoch
 BAR = 10  # characters of a running trial's bar
 WIDE = 120  # characters of a terminal that shows all columns
+ENOUGH = 78  # characters of a terminal with room for columns of fixed width
 ALL = ("trial", "head", "backbone", "corpus", "seed", "state", "epoch", "valid ppl", "ms/batch", "ETA")
-NARROW = ("head", "seed", "state", "epoch", "valid ppl", "ETA")
-CUT = ("head", "state")  # columns whose texts are cut off where the others leave too little room
+NARROW = ("head", "backbone", "corpus", "seed", "state", "epoch", "valid ppl", "ETA")
+KINDS = {"head": HEADS, "backbone": BACKBONES, "corpus": CORPORA}
+VARYING = ("backbone", "corpus")  # columns that are there only if the run has several of them
+CUT = ("state",)  # a column whose texts are cut off where the others leave too little room
+NAME = {True: 40, False: 20}  # characters of a name, in a wide terminal or not
+LEAST = {"state": BAR, "epoch": 13, "valid ppl": 9, "ms/batch": 8, "ETA": 7}  # so that the layout stays
 GAP = 2  # characters between columns
 WIDTHS = (  # of columns of a summary: those that become narrower, in this order, to these widths
     *(("vs", 17), ("head", 20), ("target", 28), ("printed", 10), ("seeds", 10), ("backbone", 10), ("vs", 10)),
@@ -104,10 +111,18 @@ class LiveView:
     Args:
         specs: the trials of the run.
         console: where to print.
+        name_of: what a trial's head, backbone or corpus is called, given its kind and the trial; None: as in a table of
+            these trials.
     """
 
-    def __init__(self, specs: list[TrialSpec], console: Console):
+    def __init__(
+        self, specs: list[TrialSpec], console: Console, name_of: Callable[[str, TrialSpec], str] | None = None
+    ):
         self.console = console
+        names = {} if name_of else {kind: names_of((getattr(s, kind) for s in specs), KINDS[kind]) for kind in KINDS}
+        self._name_of = name_of or (lambda kind, spec: names[kind][str(getattr(spec, kind))])
+        self._varying = [kind for kind in VARYING if len({self._name_of(kind, spec) for spec in specs}) > 1]
+        self._longest = max((cell_len(printable(self._name_of("head", spec))) for spec in specs), default=0)
         self.total = len(specs)
         self.pace = Pace(specs)
         self._began = time.monotonic()
@@ -181,23 +196,28 @@ class LiveView:
         running = list(self.pace.running)[:room]
         finished = list(self._ends)[max(0, len(self._ends) - (room - len(running))) :] if len(running) < room else []
         table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False)
-        columns = ALL if width >= WIDE else NARROW
+        wide = width >= WIDE
+        columns = [name for name in (ALL if wide else NARROW) if name not in VARYING or name in self._varying]
+        least_of = LEAST | {"head": min(self._longest, NAME[wide])} if width >= ENOUGH else {"state": BAR}
         for name in columns:
-            least = BAR if name == "state" else None
+            least = least_of.get(name)
             table.add_column(Text(name, style="bold"), min_width=least, no_wrap=name not in CUT, overflow="ellipsis")
         for cells in [*map(self._finished_row, finished), *(self._running_row(trial, now) for trial in running)]:
-            table.add_row(
-                *(Text(printable(cells.get(name, "")), no_wrap=True, overflow="ellipsis") for name in columns)
-            )
+            texts = {name: printable(cells.get(name, "")) for name in columns}
+            texts |= {name: elided(text, NAME[wide]) for name, text in texts.items() if name in KINDS}
+            table.add_row(*(Text(text, no_wrap=True, overflow="ellipsis") for text in texts.values()))
         return Group(*about, Text("━" * (width * len(self._ends) // max(1, self.total)), style="green"), table)
+
+    def _about(self, spec: TrialSpec) -> dict[str, str]:
+        return {"trial": spec.id, **{kind: self._name_of(kind, spec) for kind in KINDS}, "seed": str(spec.seed)}
 
     def _running_row(self, trial: str, now: float) -> dict[str, str]:
         """The texts of a row by column."""
         spec, progress = self.pace.running[trial].spec, self.pace.running[trial].latest
         if progress is None:
-            return {**_about(spec), "state": "starting"}
+            return {**self._about(spec), "state": "starting"}
         return {
-            **_about(spec),
+            **self._about(spec),
             "state": "━" * int(BAR * epochs_done(progress) / progress.epochs),
             "epoch": _position(progress),
             "valid ppl": f"{progress.valid_ppl:.2f}" if progress.valid_ppl else "",
@@ -209,9 +229,9 @@ class LiveView:
         end = self._ends[trial]
         record = end.record
         if record is None or record.status != "ok":
-            return {**_about(end.spec), "state": _result(end)}
+            return {**self._about(end.spec), "state": _result(end)}
         return {
-            **_about(end.spec),
+            **self._about(end.spec),
             "state": "ok",
             "epoch": f"{record.curve[-1].epoch:g}" if record.curve else "0",
             "valid ppl": f"{record.metrics['valid_ppl']:.2f}",
@@ -224,9 +244,9 @@ def clock(seconds: float) -> str:
     return f"{int(seconds // 3600)}:{int(seconds // 60 % 60):02}:{int(seconds % 60):02}"
 
 
-def _about(spec: TrialSpec) -> dict[str, str]:
-    names = {"head": str(spec.head), "backbone": spec.backbone.name, "corpus": spec.corpus.name}
-    return {"trial": spec.id, **names, "seed": str(spec.seed)}
+def elided(text: str, most: int) -> str:
+    """A text without its middle where it is longer than so many characters: the ends of names differ."""
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[len(text) - most + most // 2 + 1 :]}"
 
 
 def _position(progress: Progress) -> str:

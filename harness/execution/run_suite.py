@@ -205,7 +205,7 @@ def _train(run: _Run, records: Records, tracking: Tracker) -> tuple[Records, set
         if tuning:
             of_rows = counted(len(chosen_tuning(records.suite, options.only)), "trial")
             reporter.say(f"tuning: {len(todo)} of {of_rows} to run, then the trials of the table")
-        with LiveView(todo, reporter.output) as view:
+        with LiveView(todo, reporter.output, records.suite.name_of) as view:
             finished = run_trials(_execution(run, records, todo, fresh=options.force), view, tracking)
         tried |= {spec.id for spec in todo}
         records = _read(run, records.suite, rows if tuning else (), tried)

@@ -1,7 +1,9 @@
 """A study: what the records of a suite say, read and computed once. Tables, plots and pages are views of it.
 
 study = load(suite, Path("results"), warn=print)
-study.frame()       # one line a trial, as a pandas DataFrame
+study                    # in a notebook: its table
+study.plot("forest")
+study.frame()            # one line a trial, as a pandas DataFrame
 print(study.table())
 """
 
@@ -19,6 +21,7 @@ from harness.plan.reader import results_option, shown
 from harness.plan.selection import chosen_trials
 from harness.plan.specs import TrialSpec
 from harness.plan.suite_file import Shape
+from harness.printable import counted
 from harness.records import choices
 from harness.records.metrics import METRICS
 from harness.records.record import TrialRecord
@@ -34,10 +37,12 @@ from harness.report.table.suite_table import Form
 if TYPE_CHECKING:
     import pandas as pd
 
+    from harness.report.figures.style import Plot
+
 _IDENTITY = ("id", "corpus", "backbone", "head", "seed", "status")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Study:
     """The records of a suite, and what follows from them.
 
@@ -50,6 +55,15 @@ class Study:
 
     evidence: Evidence
     results: Path
+
+    def __repr__(self) -> str:
+        """'<Study embedded_mixtures, version 3: 10 rows, 80 ok of 80 trials>'."""
+        rows = counted(len(self.rows), "row")
+        return f"<Study {self.suite.name}, version {self.suite.version}: {rows}, {self.evidence.trials} trials>"
+
+    def _repr_html_(self) -> str:
+        """The default form of the table, for a notebook."""
+        return formats.html(chosen_columns.select(self._table(None, ())))
 
     @property
     def suite(self) -> Suite:
@@ -196,6 +210,26 @@ class Study:
         files = {folder / f"{plot.name}.{round(width, 2):g}in.pdf": plot.pdf for plot in made}
         outputs.write(files, overwrite=overwrite)
         return list(files)
+
+    def plot(self, kind: str, only: Sequence[str] = ()) -> "Plot":
+        """A plot, which a notebook shows.
+
+        Args:
+            kind: 'forest', for example.
+            only: conditions as of `--only`: of several corpora or backbones they choose one.
+        Raises: RecordError where there is no such plot, it would show nothing, or there are several of the kind.
+        """
+        from harness.report.figures import plots
+
+        chosen = {trial.id for trial in chosen_trials(self.suite, tuple(only))}
+        drawn = plots.draw(self.findings, suite_table.title(self.suite), chosen, kind=kind)
+        made = [plot for plot in drawn if not isinstance(plot, plots.LeftOut)]
+        if not made:
+            raise RecordError(f"no plot '{kind}': {drawn[0].reason}")
+        if len(made) > 1:
+            titles = "; ".join(plot.title for plot in made)
+            raise RecordError(f"there are {len(made)} plots '{kind}' ({titles}); choose one by only=['backbone=...']")
+        return made[0]
 
     def _stem(self, only: Sequence[str]) -> str:
         """The name of the suite's files, or of those of some of its trials."""

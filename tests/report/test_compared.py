@@ -1,5 +1,6 @@
 """Rows against their baseline: differences, verdicts, stars, and what is not compared."""
 
+import itertools
 import math
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,8 +13,9 @@ from harness.records.record import CurvePoint
 from harness.records.sidecars import TokenScores
 from harness.report.evidence import comparisons
 from harness.report.evidence.blocks import block_interval
-from harness.report.evidence.statistics import sign_flip
+from harness.report.evidence.statistics import paired, sign_flip
 from harness.report.evidence.table_rows import rows
+from harness.report.evidence.verdicts import LIMITS, Corrected, verdict
 
 SUITE = """\
 name: suite
@@ -304,3 +306,18 @@ def test_a_trial_that_could_not_be_certified_leaves_its_row_without_a_verdict(ta
     without = row.records[3].model_copy(update={"certificate": None, "not_certified": "its process ended"})
     found = compare([baseline, replace(row, records={**row.records, 3: without})], evidence)[1]
     assert (found.verdict, found.stars) == ("undecided: not certified", "")
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("whose", ["row", "baseline", "both"])
+def test_what_limits_a_comparison_changes_no_word_so_words_err_as_often_as_without_it(limit, whose):
+    """The rates of simulated tables (tests/report/test_simulated_tables.py) hold for rows that have not converged."""
+    row, baseline = (limit if whose in (each, "both") else "" for each in ("row", "baseline"))
+    found = paired([-0.02, -0.03, -0.01, -0.02, -0.025, -0.015])
+    said = {"row": limit, "baseline": f"baseline {limit}", "both": f"both {limit}"}[whose]
+    values = (0.001, 0.049, 0.051, 1.0)
+    for beyond, settings in itertools.product(itertools.product(values, values), repeat=2):
+        tests = found, Corrected(*beyond), Corrected(*settings)
+        plain, limited = verdict(*tests, "", ""), verdict(*tests, row, baseline)
+        assert limited.word == plain.word
+        assert limited.why == (plain.why or said)

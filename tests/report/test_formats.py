@@ -173,10 +173,18 @@ def test_latex_shows_every_text_and_obeys_none(text):
     assert untex(note.removeprefix("%")).strip() == shown(f"on {text}")
 
 
+def test_html_escapes_every_text():
+    hostile = "<script>alert(1)</script> &amp; 'x'"
+    made = table([hostile, "x"], columns=(hostile, "n"), title=hostile, notes=[hostile])
+    text = formats.html(made)
+    assert "<script" not in text
+    assert text.count("&lt;script&gt;alert(1)&lt;/script&gt; &amp;amp; ") == 4
+
+
 # all
 
 
-@pytest.mark.parametrize("form", [formats.markdown, formats.csv, formats.latex])
+@pytest.mark.parametrize("form", [formats.markdown, formats.csv, formats.latex, formats.html])
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_text_changes_the_shape_of_no_form(text, form):
     def lines(of: str) -> list[str]:

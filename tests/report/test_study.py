@@ -113,3 +113,13 @@ def test_records_and_printed_numbers_are_read_once_and_rows_compared_once(suite,
     made.write_table()
     made.write_report()
     assert sorted(calls) == sorted(["load_all", "load", "rows", "find", "compare"])
+
+
+def test_a_notebook_shows_a_study_in_a_line_as_its_table_and_as_a_plot(suite, record_of, tmp_path):
+    made = [record_of(trial, test_ppl=9.0 + trial.seed, valid_ppl=9.0) for trial in suite.trials]
+    found = Study(evidence=handmade.evidence(suite, made), results=tmp_path)
+    assert repr(found) == "<Study suite, version 1: 3 rows, 6 ok of 6 trials>"
+    assert found._repr_html_().count("<tr>") == 1 + len(found.rows)
+    assert found.plot("perplexity_by_parameters")._repr_svg_().startswith("<?xml")
+    with pytest.raises(RecordError, match="this suite has no plot 'forst'"):
+        found.plot("forst")

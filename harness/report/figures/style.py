@@ -85,6 +85,10 @@ class Plot:
     pdf: bytes
     narrow: str = ""
 
+    def _repr_svg_(self) -> str:
+        """What a notebook shows."""
+        return self.svg
+
 
 def style(index: int) -> Style:
     """The style of the index-th series of a plot."""

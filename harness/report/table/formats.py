@@ -4,6 +4,7 @@ import csv as csv_files
 import io
 import re
 from collections.abc import Iterator
+from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,16 @@ def markdown(table: Table) -> str:
     notes = "\n".join(f"- {escaped(note)}" for note in table.notes)
     lead = f"{escaped(table.lead)}\n\n" if table.lead else ""
     return f"# {escaped(table.title)}\n\n{lead}{drawn}\n\n{notes}\n"
+
+
+def html(table: Table) -> str:
+    """Title, lead, the table and its notes as HTML, for a notebook. All text is escaped."""
+    cells = [[one_line(cell.text) for cell in line.cells] for line in table.lines]
+    headers = [one_line(column.header) for column in table.columns]
+    drawn = tabulate(cells, headers=headers, tablefmt="html", disable_numparse=True)
+    lead = [f"<p>{escape(one_line(table.lead))}</p>"] if table.lead else []
+    notes = "".join(f"<li>{escape(one_line(note))}</li>" for note in table.notes)
+    return "\n".join([f"<h4>{escape(one_line(table.title))}</h4>", *lead, drawn, f"<ul>{notes}</ul>"])
 
 
 def csv(table: Table) -> str:
