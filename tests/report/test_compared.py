@@ -261,9 +261,9 @@ def test_a_verdict_on_rows_that_are_not_converged_says_so_and_has_no_star(table_
         "better, not converged": [base, second],
         "better, both not converged": [first, second],
     }
-    for verdict, lines in cases.items():
+    for said, lines in cases.items():
         (found,) = compare(lines, evidence).values()
-        assert (found.verdict, found.judged.word, found.stars) == (verdict, "better", "")
+        assert (found.verdict, found.judged.word, found.stars) == (said, "better", "")
     (found,) = compare([base, with_curve(better, falling, trials=3)], evidence).values()
     assert (found.verdict, found.stars) == ("better", "***")
 
