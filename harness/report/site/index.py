@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from harness.plan.specs import GROUND_TRUTH
 from harness.report import ground_truth
-from harness.report.outcome import lowest, mean_and_place
 from harness.report.outputs import Trials
 from harness.report.page import document
 from harness.report.page.document import Section
@@ -41,16 +40,16 @@ def page_of(found: Study) -> str:
 def _suites(found: Sequence[Study]) -> Table:
     columns = (
         Column(name="suite"),
+        Column(name="found"),
         Column(name="trials"),
-        Column(name="lowest test perplexity"),
         Column(name="last trial"),
     )
     lines = [
         Line(
             cells=(
                 Cell(text=each.suite.name, link=page_of(each)),
+                Cell(text=f"{each.found()}."),
                 Cell(text=str(each.evidence.trials)),
-                Cell(text="; ".join(mean_and_place(row) for row, _ in lowest(each.rows))),
                 Cell(text=max(record.environment.finished for record in each.records.values())[:10]),
             )
         )
