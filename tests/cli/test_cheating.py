@@ -51,7 +51,7 @@ def test_every_cheat_is_invalid_from_the_run_to_the_leaderboard(cheats, tmp_path
         assert "**" not in row
         assert " 0/1: 1 invalid " in row
         assert re.search(r"\d\.\d\d", row) is None  # no perplexity, no time
-    assert table.count(": invalid: ") == len(rows)
+    assert harness("table", "suites/cheats.yaml", "--wide").out.count(": invalid: ") == len(rows)
     assert "- invalid: the certificate of a trial failed" in table
 
     board = harness("leaderboard", "--json")

@@ -74,4 +74,4 @@ def test_the_leaderboard_is_a_page_too(finished, harness):
     assert "results/reports/leaderboard.html" in done.out
     text = (finished / "results" / "reports" / "leaderboard.html").read_text()
     assert "<h1>Leaderboard</h1>" in text
-    assert "mos(num_mixtures=2)" in text
+    assert "MoS 2" in text

@@ -90,7 +90,7 @@ def _code(findings: Findings, records: list[TrialRecord]) -> list[str]:
     """Rows whose code has changed since they were trained, or is of several versions."""
     evidence, lines = findings.evidence, findings.lines
     rows = versions.of_rows(((row_name(row, lines), row) for row in lines), evidence.outdated)
-    return [*(Note(text, level="warning") for text in rows), *versions.of_harness(records)]
+    return [Note(text, level="warning") for text in [*rows, *versions.of_harness(records)]]
 
 
 def _sessions(record: TrialRecord) -> str:
