@@ -54,5 +54,6 @@ def verify(
 
 def _verify_one(given: StoredRecord, options: VerificationOptions, retrain: bool) -> Verdict:
     specs = [given.record.spec] if retrain and given.record is not None else []
-    with LiveView(specs, errors) as view:
+    # written in full: a component of a record need not be installed here
+    with LiveView(specs, errors, lambda kind, spec: str(getattr(spec, kind))) as view:
         return verify_record(given, options, retrain=retrain, on_event=view)
