@@ -15,8 +15,7 @@ from harness.execution.ground_truths import found_in
 from harness.model import build
 from harness.plan.specs import ComponentSpec
 from harness.registry import HEADS
-from harness.report import ground_truth, study
-from harness.report.table import suite_table
+from harness.report import ground_truth, study, suite_table
 from harness.trial.run import run
 
 ROOT = Path(__file__).parent.parent

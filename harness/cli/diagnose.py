@@ -38,7 +38,7 @@ from harness.records import store
 
 if TYPE_CHECKING:
     from harness.diagnostics.diagnosing import Outcome, Watch
-    from harness.report.evidence.diagnosed import Diagnosed
+    from harness.report.diagnosed import Diagnosed
     from harness.report.study import Study
 
 MAX_NAMED = 3  # trials that a warning names
@@ -70,8 +70,8 @@ def diagnose(
     """
     from harness.diagnostics import catalogue, diagnosing
     from harness.diagnostics.diagnostic import Settings
-    from harness.report import diagnosed_views, study
-    from harness.report.evidence.diagnosed import gathered
+    from harness.report import diagnosed, study
+    from harness.report.diagnosed import gathered
 
     chosen, settings = catalogue.chosen(tuple(diagnostic)), Settings(contexts=contexts)
     found = study.load(planning.load(suite, tuple(overrides)), results, warn=warn)
@@ -92,7 +92,7 @@ def diagnose(
     stored = gathered(found.evidence, chosen, lambda each: settings.model_dump(include=set(each.settings)))
     if not any(of.stored for of in stored):
         raise ExecutionError(f"there is no result of {found.suite.name} to show")
-    files = diagnosed_views.write(found.evidence, stored, results, overwrite=overwrite)
+    files = diagnosed.write(found.evidence, stored, results, overwrite=overwrite)
     if as_json:
         print(json.dumps(_as_json(found, stored, wanted), indent=1))
     else:
@@ -142,12 +142,12 @@ def _say_problems(outcome: "Outcome", found: "Study") -> None:
 
 def _show(found: "Study", of: "Diagnosed") -> None:
     """The table of a diagnostic: on a terminal the few columns that fit, else all as markdown."""
-    from harness.report.table import diagnosed_table, formats
+    from harness.report import diagnosed, table_forms
 
     if console.is_terminal:
-        console.print(short_table(diagnosed_table.summary(found.evidence, of), console.width))
+        console.print(short_table(diagnosed.summary(found.evidence, of), console.width))
     else:
-        say(formats.markdown(diagnosed_table.build(found.evidence, of)))
+        say(table_forms.markdown(diagnosed.build(found.evidence, of)))
 
 
 def _as_json(found: "Study", stored: "list[Diagnosed]", wanted: set[str]) -> dict[str, object]:

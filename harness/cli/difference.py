@@ -14,8 +14,7 @@ from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
 from harness.plan.selection import chosen_trials
 from harness.report import study
-from harness.report.diff import pairs
-from harness.report.diff.difference import difference
+from harness.report.diff import difference, of_heads, of_trials
 
 NAMED = "a trial's id or its first digits; with --suite, a head by its name or as the table shows it."
 
@@ -38,12 +37,12 @@ def diff(
     if suite is None:
         if overrides or only:
             raise ExecutionError("--set and --only select trials of a suite: name the suite with --suite")
-        compared = [("", *pairs.of_trials(results, a, b))]
+        compared = [("", *of_trials(results, a, b))]
     else:
         found = study.load(planning.load(suite, tuple(overrides)), results, warn=warn)
         chosen = {trial.id for trial in chosen_trials(found.suite, tuple(only))}
         rows = [row for row in found.rows if chosen & {trial.id for trial in row.trials}]
-        compared = pairs.of_heads(rows, found.evidence, a, b)
+        compared = of_heads(rows, found.evidence, a, b)
     differences = [difference(one, other, data, top=top, within=within) for within, one, other in compared]
     if as_json:
         content = [asdict(each, dict_factory=_without_nan) for each in differences]

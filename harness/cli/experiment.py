@@ -46,24 +46,22 @@ def experiment(
 
 
 def _degeneracy(seeds: Sequence[int], results: Path) -> None:
-    from harness.experiments import degeneracy
-    from harness.report import degeneracy_views
+    from harness.experiments import degeneracy, degeneracy_table
 
     found = [
         degeneracy.spectrum(layer, seeds, inputs=inputs)
         for inputs in degeneracy.INPUT_KINDS
         for layer in degeneracy.LAYERS
     ]
-    tables, plots = degeneracy_views.write(found, seeds, results)
+    tables, plots = degeneracy_table.write(found, seeds, results)
     say_files("table", tables)
     for _, files in groupby(plots, key=lambda place: place.stem):
         say_files("plot", list(files))
 
 
 def _expressiveness(seeds: Sequence[int], heads: Sequence[str], results: Path) -> None:
-    from harness.experiments import expressiveness
+    from harness.experiments import expressiveness, expressiveness_table
     from harness.registry import HEADS
-    from harness.report import expressiveness_views
 
     rows = [*expressiveness.ROWS, *(expressiveness.row(each) for each in heads)]
     for row in rows:
@@ -71,4 +69,4 @@ def _expressiveness(seeds: Sequence[int], heads: Sequence[str], results: Path) -
     found = [expressiveness.optimum(seeds), expressiveness.optimum(seeds, bound=1.0)]
     shown = track(rows, "heads", console=errors, transient=True, disable=not errors.is_terminal)
     found += [expressiveness.reached(row, seeds) for row in shown]
-    say_files("table", expressiveness_views.write(found, seeds, results))
+    say_files("table", expressiveness_table.write(found, seeds, results))

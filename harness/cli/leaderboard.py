@@ -7,7 +7,7 @@ import typer
 
 from harness.cli.options import RESULTS, Json, Overwrite, Results, console, say, warn
 from harness.execution.live import short_table
-from harness.report.leaderboard.all_suites import load
+from harness.report.leaderboard import load
 
 
 def leaderboard(

@@ -18,10 +18,8 @@ from harness.records.metrics import METRICS
 if TYPE_CHECKING:  # a command waits only for the modules that it works with
     from harness.conformance import Summary
     from harness.diagnostics.facets import Position
-    from harness.report.diff.contexts import Context
-    from harness.report.diff.difference import Difference
-    from harness.report.diff.metric_pairs import MetricDifference
-    from harness.report.evidence.gains import Band
+    from harness.report.diff import Difference, MetricDifference
+    from harness.report.tokens import Band, Context
 
 
 def components(entries: list[dict[str, Any]]) -> Table:

@@ -26,7 +26,7 @@ def site(
 
     The folder needs no network and no server: open its index.html, or copy it to any host.
     """
-    from harness.report.site import folder
+    from harness.report import site
 
     if records is None:
         files = _files(results, suites)
@@ -34,14 +34,14 @@ def site(
         with tempfile.TemporaryDirectory(prefix="harness-site-") as imported:
             _import(records, Path(imported))
             files = _files(Path(imported), suites)
-    folder.write(files, out)
+    site.write(files, out)
     say(f"site: {out / 'index.html'} ({len(files)} files, {sum(map(len, files.values())) / 2**20:.1f} MiB)")
 
 
 def _files(results: Path, suites: Path) -> dict[str, bytes]:
-    from harness.report.site import site_files  # here: matplotlib, jinja2 and pandas take seconds to import
+    from harness.report import site  # here: matplotlib, jinja2 and pandas take seconds to import
 
-    return site_files.files_of(site_files.studies(results, suites, warn), results, warn)
+    return site.files_of(site.studies(results, suites, warn), results, warn)
 
 
 def _import(records: Path, results: Path) -> None:

@@ -24,7 +24,7 @@ from harness.corpora.download import DEFAULT_DATA
 from harness.execution.live import short_table
 from harness.plan.suite_file import Shape
 from harness.report import study
-from harness.report.table.suite_table import Form
+from harness.report.suite_table import Form
 
 
 def table(

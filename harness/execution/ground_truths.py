@@ -14,9 +14,9 @@ from harness.plan.reader import shown
 from harness.plan.specs import GROUND_TRUTH
 from harness.printable import counted
 from harness.report import ground_truth, study
-from harness.report.evidence.reproduced import Answer, together
+from harness.report.content import Table
+from harness.report.ground_truth import Answer, together
 from harness.report.study import Study
-from harness.report.table.content import Table
 
 SHORT_MINUTES = 120  # of one core, for all trials of a suite
 Which = Literal["short", "all", "none"]

@@ -23,9 +23,9 @@ from harness.plan.names import names_of
 from harness.plan.specs import TrialSpec
 from harness.printable import counted, printable
 from harness.registry import BACKBONES, CORPORA, HEADS
+from harness.report import content, suite_table
 from harness.report.study import Study
-from harness.report.table import content, suite_table
-from harness.report.table.short_form import Summary, of_truths
+from harness.report.terminal import Summary, of_truths
 from harness.training.loop import Progress
 
 MAX_ROWS = 20

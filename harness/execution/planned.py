@@ -27,8 +27,7 @@ from harness.plan.tuning import Point
 from harness.printable import counted
 from harness.records import choices, store
 from harness.records.record import TrialRecord
-from harness.report import retraining
-from harness.report.evidence import printed_numbers
+from harness.report import printed_numbers, retraining
 from harness.training.checkpoint import KEPT
 from harness.training.step_memory import StepMemory, plan_trials
 from harness.trial.behaviour import is_outdated

@@ -29,13 +29,11 @@ from harness.plan.tuning import Choice
 from harness.printable import counted
 from harness.records import choices, store
 from harness.records.choices import Records
-from harness.report import outputs, retraining, study
-from harness.report.evidence import printed_numbers
-from harness.report.evidence.gather import gather
-from harness.report.evidence.printed_numbers import PrintedNumbers
+from harness.report import outputs, printed_numbers, retraining, study, suite_table
+from harness.report.evidence import gather
 from harness.report.outputs import Trials
+from harness.report.printed_numbers import PrintedNumbers
 from harness.report.study import Study
-from harness.report.table import suite_table
 from harness.tracking.sync import Tracker
 from harness.trial.task import Task
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from harness.plan.specs import GROUND_TRUTH
 from harness.printable import counted
 from harness.report import outputs
-from harness.report.evidence.reproduced import Reproduction, furthest, together
-from harness.report.evidence.table_rows import Row
+from harness.report.content import NOTHING, Cell, Column, Line, Table
+from harness.report.printed_numbers import Reproduction, furthest, together
 from harness.report.study import Study
-from harness.report.table.content import NOTHING, Cell, Column, Line, Table
-from harness.report.table.suite_table import FORMS
+from harness.report.suite_table import FORMS
+from harness.report.table_rows import Row
 
 COLUMNS = (
     Column(name="target"),

@@ -25,14 +25,13 @@ from harness.printable import counted
 from harness.records import choices
 from harness.records.metrics import METRICS
 from harness.records.record import TrialRecord
-from harness.report import outcome, outputs
-from harness.report.evidence.findings import Findings, find
-from harness.report.evidence.gather import Evidence, gather
-from harness.report.evidence.table_rows import Row
-from harness.report.table import chosen_columns, formats, suite_table
-from harness.report.table.content import Table
-from harness.report.table.short_form import Summary, of_suite
-from harness.report.table.suite_table import Form
+from harness.report import layouts, outcome, outputs, suite_table, table_forms
+from harness.report.content import Table
+from harness.report.evidence import Evidence, gather
+from harness.report.findings import Findings, find
+from harness.report.suite_table import Form
+from harness.report.table_rows import Row
+from harness.report.terminal import Summary, of_suite
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +62,7 @@ class Study:
 
     def _repr_html_(self) -> str:
         """The default form of the table, for a notebook."""
-        return formats.html(chosen_columns.select(self._table(None, ())))
+        return table_forms.html(layouts.select(self._table(None, ())))
 
     @property
     def suite(self) -> Suite:
@@ -118,13 +117,13 @@ class Study:
             columns: the names of the columns, in order, without those that say what a row is; (): those of the default
                 form.
             wide: all columns and notes; CSV always has them.
-            compact: for one column of a paper, see harness.report.table.chosen_columns.
+            compact: for one column of a paper, see harness.report.layouts.
         Raises: SuiteError where a condition is not valid; RecordError where the table has no such column.
         """
         wide = wide or (form in suite_table.WIDE and not compact)
-        chosen = chosen_columns.select(self._table(shape, only), columns, wide=wide, compact=compact)
+        chosen = layouts.select(self._table(shape, only), columns, wide=wide, compact=compact)
         if compact and form == "latex":
-            return formats.latex(chosen, compact=True)
+            return table_forms.latex(chosen, compact=True)
         return suite_table.text(chosen, form)
 
     def summary(self, only: Sequence[str] = ()) -> Summary:
@@ -163,7 +162,7 @@ class Study:
         Raises: RecordError where none of the trials has a record; FewerTrialsError, StorageError; SuiteError where a
             condition is not valid.
         """
-        from harness.report import diagnosed_views  # here: matplotlib and jinja2 take a second to import
+        from harness.report import diagnosed  # here: matplotlib and jinja2 take a second to import
         from harness.report.figures import plots
         from harness.report.page import document
 
@@ -177,7 +176,7 @@ class Study:
         if not overwrite:
             outputs.refuse_fewer([page, *plots.present(folder)], self.evidence.trials)
         drawn = plots.draw(self.findings, table.title, chosen)
-        sections, of_diagnostics = diagnosed_views.for_page(self.evidence, chosen)
+        sections, of_diagnostics = diagnosed.for_page(self.evidence, chosen)
         for_files = drawn if titled else plots.draw(self.findings, table.title, chosen, titled=False)
         files, gone = plots.files_of(for_files, folder)
         content = {page: document.render(self.findings, table, [*drawn, *of_diagnostics], sections).encode(), **files}

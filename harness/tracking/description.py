@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from harness.printable import counted
 from harness.report import outputs
-from harness.report.markdown import escaped
+from harness.report.table_forms import escaped
 from harness.tracking.database import ARTIFACTS
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def keep(found: "Study") -> None:
     """Write the outcome of a suite, its forest plots and the names of its rows below results/artifacts/<suite>."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns when the home folder cannot be written
     from harness.report.figures import forest, plots  # here: matplotlib takes a second to import
-    from harness.report.table.suite_table import stem
+    from harness.report.suite_table import stem
 
     folder, drawn = found.results / ARTIFACTS / found.suite.name / stem(found.suite), ()
     if found.suite.table.baseline is not None:

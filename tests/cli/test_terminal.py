@@ -9,7 +9,7 @@ from rich.console import Console
 
 from harness.execution.live import Reporter
 from harness.report import ground_truth
-from harness.report.table.content import Cell, Line, Table
+from harness.report.content import Cell, Line, Table
 
 HEADER = "test ppl"
 

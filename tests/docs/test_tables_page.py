@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from harness.records.metrics import METRICS
-from harness.report.evidence import findings, versions
+from harness.report import findings, versions
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "tables.md").read_text(encoding="utf-8")
 

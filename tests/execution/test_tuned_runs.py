@@ -17,8 +17,7 @@ from harness.execution.live import Reporter
 from harness.execution.run_suite import all_ok
 from harness.records import choices, sealed, store
 from harness.records.record import TrialRecord
-from harness.report import history
-from harness.report.leaderboard import all_suites
+from harness.report import history, leaderboard
 
 SUITE = handmade.changed(
     ("optimizer: adam, lr: 0.01", "optimizer: sgd, lr: 1.0"), ("[1, 2]", "[1]"), ("small", "tuned")
@@ -88,7 +87,7 @@ def test_both_stages_have_records_and_only_the_second_is_in_the_table(run):
     assert [kept[trial.id].status for trial in tuning if trial.train.lr == 1e30] == ["diverged"] * 2
     assert not list(run.runs.glob(f"{tuning[0].id}/test_nll.npz"))
     assert all_ok(study)
-    (group,) = all_suites.load(run.results, pytest.fail).groups  # nor are the others on the leaderboard
+    (group,) = leaderboard.load(run.results, pytest.fail).groups  # nor are the others on the leaderboard
     assert {record.spec.seed for entry in group.entries for record in entry.row.records.values()} == {1}
 
 
@@ -278,7 +277,7 @@ def test_a_tuning_trial_that_becomes_a_trial_of_the_table_is_trained_as_such(tmp
     assert not record.tuning
     assert (run.runs / record.id / "test_nll.npz").is_file()
     assert f"the record of trial {record.id} does not count: it was made as a tuning trial" in run.warned
-    (group,) = all_suites.load(run.results, pytest.fail).groups
+    (group,) = leaderboard.load(run.results, pytest.fail).groups
     (entry,) = group.entries
     assert set(entry.row.records) == {1, 9}
     run.suite.write_text(first)  # back: the record of the table also counts for tuning

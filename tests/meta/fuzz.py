@@ -30,8 +30,7 @@ from harness import plan
 from harness.errors import RecordError, SuiteError
 from harness.plan.specs import canonical
 from harness.records import store
-from harness.report import study
-from harness.report.table import suite_table
+from harness.report import study, suite_table
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 5.0  # of processor time for one mutant

@@ -7,7 +7,7 @@ import pytest
 
 from harness import plan
 from harness.records.record import CurvePoint, TrialRecord
-from harness.report.evidence.table_rows import rows
+from harness.report.table_rows import rows
 
 ENVIRONMENT = handmade.environment()
 CODE = handmade.code()

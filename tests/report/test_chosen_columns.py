@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from harness.errors import RecordError
-from harness.report.table import chosen_columns, formats
-from harness.report.table.content import Cell, Column, Line, Note, Table
+from harness.report import layouts, table_forms
+from harness.report.content import Cell, Column, Line, Note, Table
 
 COLUMNS = {  # name -> key
     "head": "label",
@@ -41,34 +41,34 @@ def shown(made) -> dict[str, str]:
 
 
 def test_named_columns_are_in_the_given_order_behind_the_name_of_the_row():
-    made = chosen_columns.select(table(), ["vs", "params", "test ppl, last epoch"])
+    made = layouts.select(table(), ["vs", "params", "test ppl, last epoch"])
     assert list(shown(made)) == ["head", "vs softmax", "params", "test ppl, last epoch"]
     assert shown(made)["vs softmax"] == "-1.3 % [-1.9, -0.7] ***"
     assert made.lines[0].trials == ("a",)
 
 
 def test_a_column_that_is_named_twice_or_names_the_row_is_shown_once():
-    made = chosen_columns.select(table(), ["params", "head", "params"])
+    made = layouts.select(table(), ["params", "head", "params"])
     assert [column.name for column in made.columns] == ["head", "params"]
     assert [cell.text for cell in made.lines[0].cells] == ["mos", "4,978,401"]
 
 
 def test_the_wide_form_has_all_columns_and_notes():
-    assert chosen_columns.select(table(), wide=True) == table()
+    assert layouts.select(table(), wide=True) == table()
 
 
 def test_the_default_form_has_few_columns_and_says_where_the_others_are():
-    made = chosen_columns.select(replace(table(), suite="small"))
+    made = layouts.select(replace(table(), suite="small"))
     assert list(shown(made)) == ["head", "params", "test ppl", "vs softmax", "train ms/batch", "n"]
     assert made.notes[-1] == f"2 more columns and 1 more note: harness table small --wide. {LINK}"
 
 
 def test_the_default_form_has_eight_kinds_of_columns_and_leaves_out_the_least_important_ones():
-    keys = [*(each for each in chosen_columns.ORDER if each != "label"), "", "params", "tuned"]
+    keys = [*(each for each in layouts.ORDER if each != "label"), "", "params", "tuned"]
     columns = (Column(name="head", key="label"), Column(name="backbone", key="label"))
     columns += tuple(Column(name=f"{key} {place}", key=key) for place, key in enumerate(keys))
     line = Line(cells=tuple(Cell(text="1") for _ in columns))
-    made = chosen_columns.select(Table(title="", columns=columns, lines=(line,)))
+    made = layouts.select(Table(title="", columns=columns, lines=(line,)))
     found = list(dict.fromkeys(column.key for column in made.columns))
     assert found == ["label", "test_ppl", "change", "verdict", "n", "printed", "reproduced"]
     assert [column.name for column in made.columns][:2] == ["head", "backbone"]
@@ -77,7 +77,7 @@ def test_the_default_form_has_eight_kinds_of_columns_and_leaves_out_the_least_im
 def test_the_default_form_has_five_notes_those_that_warn_first():
     levels = ("detail", "reading", "reading", "warning", "reading", "warning")
     notes = tuple(Note(f"{level} {place}", level=level) for place, level in enumerate(levels))
-    made = chosen_columns.select(replace(table(), notes=notes, conditions="one seed", suite="small"))
+    made = layouts.select(replace(table(), notes=notes, conditions="one seed", suite="small"))
     assert made.notes[:3] == ("one seed", "warning 3", "warning 5")
     assert made.notes[3].startswith("‡ timed while other work ran")
     assert made.notes[4].startswith("2 more columns and 4 more notes: ")
@@ -85,41 +85,41 @@ def test_the_default_form_has_five_notes_those_that_warn_first():
 
 
 def test_marks_are_explained_where_they_are():
-    assert chosen_columns.legend(replace(table(), lines=())) == []
-    (line,) = chosen_columns.legend(table())
+    assert layouts.legend(replace(table(), lines=())) == []
+    (line,) = layouts.legend(table())
     assert [part.split()[0] for part in line.split("; ")] == ["‡", "p"]
 
 
 def test_a_line_of_the_wide_form_is_not_in_the_default_one():
     lines = (table().lines[0], replace(table().lines[0], is_main=False))
-    assert len(chosen_columns.select(replace(table(), lines=lines)).lines) == 1
-    assert len(chosen_columns.select(replace(table(), lines=lines), wide=True).lines) == 2
+    assert len(layouts.select(replace(table(), lines=lines)).lines) == 1
+    assert len(layouts.select(replace(table(), lines=lines), wide=True).lines) == 2
 
 
 def test_of_several_corpora_a_name_is_of_all_and_with_its_corpus_of_one():
     columns = (Column(name="head", key="label"), *(Column(name="test ppl", group=group) for group in ("ptb", "wt2")))
     made = Table(title="", columns=columns, lines=(Line(cells=(Cell(text="mos"), Cell(text="1"), Cell(text="2"))),))
-    assert [column.header for column in chosen_columns.select(made, ["test ppl"]).columns[1:]] == [
+    assert [column.header for column in layouts.select(made, ["test ppl"]).columns[1:]] == [
         "ptb test ppl",
         "wt2 test ppl",
     ]
-    assert [column.header for column in chosen_columns.select(made, ["wt2 test ppl"]).columns[1:]] == ["wt2 test ppl"]
+    assert [column.header for column in layouts.select(made, ["wt2 test ppl"]).columns[1:]] == ["wt2 test ppl"]
 
 
 def test_a_note_goes_with_the_columns_that_it_is_about():
     notes = ("of all", Note("of times", ("ms/batch",)), Note("of comparisons", ("vs ", "verdict")))
     whole = replace(table(), notes=notes)
-    assert chosen_columns.select(whole, ["test ppl"]).notes == ("of all",)
-    assert chosen_columns.select(whole, ["train ms/batch"]).notes == ("of all", "of times")
-    assert chosen_columns.select(whole, ["vs"]).notes == ("of all", "of comparisons")
-    assert chosen_columns.select(whole, wide=True).notes == notes
+    assert layouts.select(whole, ["test ppl"]).notes == ("of all",)
+    assert layouts.select(whole, ["train ms/batch"]).notes == ("of all", "of times")
+    assert layouts.select(whole, ["vs"]).notes == ("of all", "of comparisons")
+    assert layouts.select(whole, wide=True).notes == notes
 
 
 @pytest.mark.parametrize(
     "given", ["test ppl, last epoch,vs , params", "test ppl, last epoch, vs,params,", " test ppl,last epoch,vs,params"]
 )
 def test_spaces_around_a_comma_do_not_matter_and_a_name_may_have_a_comma(given):
-    made = chosen_columns.select(table(), given.split(","))
+    made = layouts.select(table(), given.split(","))
     assert list(shown(made)) == ["head", "test ppl, last epoch", "vs softmax", "params"]
 
 
@@ -127,11 +127,11 @@ def test_an_unknown_column_lists_the_known_ones():
     with pytest.raises(
         RecordError, match=r"the table has no column 'tst ppl'; did you mean 'test ppl'.*there are: K, p"
     ):
-        chosen_columns.select(table(), ["tst ppl"])
+        layouts.select(table(), ["tst ppl"])
 
 
 def test_a_compact_table_has_short_cells_and_no_empty_column():
-    made = chosen_columns.select(table(), compact=True)
+    made = layouts.select(table(), compact=True)
     assert shown(made) == {
         "head": "mos",
         "params": "4.98M",  # 4,978,401 / 10^6
@@ -140,7 +140,7 @@ def test_a_compact_table_has_short_cells_and_no_empty_column():
         "train ms/batch": "26 ‡",
         "n": "8/8",
     }
-    assert "K" not in shown(chosen_columns.select(table(), ["K", "params"], compact=True))
+    assert "K" not in shown(layouts.select(table(), ["K", "params"], compact=True))
 
 
 @pytest.mark.parametrize(
@@ -156,14 +156,14 @@ def test_a_compact_table_has_short_cells_and_no_empty_column():
 def test_cells_of_a_compact_table_are_short(key, cell, short):
     lines = tuple(Line(cells=(each,)) for each in (cell, Cell(text="1")))
     made = Table(title="", columns=(Column(name="x", key=key),), lines=lines)
-    assert chosen_columns.select(made, compact=True).lines[0].cells[0].text == short
+    assert layouts.select(made, compact=True).lines[0].cells[0].text == short
 
 
 def test_compact_latex_is_as_wide_as_a_column_and_notes_are_comments():
-    text = formats.latex(chosen_columns.select(table(), compact=True), compact=True)
+    text = table_forms.latex(layouts.select(table(), compact=True), compact=True)
     assert r"max width=\columnwidth" in text
     assert f"{LINK}\n\\end{{table}}" in text
-    whole = formats.latex(replace(table(), suite="small", caption="A caption"))
+    whole = table_forms.latex(replace(table(), suite="small", caption="A caption"))
     assert r"max width=\textwidth" in whole
     assert "\n% a note\n" in whole
     assert "\\caption{A caption}\n\\label{tab:small}" in whole

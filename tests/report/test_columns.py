@@ -3,7 +3,7 @@
 import pytest
 from handmade import tabulated
 
-from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
+from harness.report.printed_numbers import PrintedCell, PrintedNumbers
 
 SUITE = """\
 name: suite

@@ -5,7 +5,7 @@ import pytest
 
 from harness.plan.specs import DECIDES_NO_RESULT, EvalSpec, TrainSpec
 from harness.records.record import Contents
-from harness.report.leaderboard.groups import COMPARED, Finished, groups
+from harness.report.groups import COMPARED, Finished, groups
 
 
 class Extended(TrainSpec):

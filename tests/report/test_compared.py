@@ -11,11 +11,10 @@ import pytest
 from harness.plan.suite_file import TableSpec
 from harness.records.record import CurvePoint
 from harness.records.sidecars import TokenScores
-from harness.report.evidence import comparisons
-from harness.report.evidence.blocks import block_interval
-from harness.report.evidence.statistics import paired, sign_flip
-from harness.report.evidence.table_rows import rows
-from harness.report.evidence.verdicts import LIMITS, Corrected, verdict
+from harness.report import verdicts
+from harness.report.statistics import block_interval, paired, sign_flip
+from harness.report.table_rows import rows
+from harness.report.verdicts import LIMITS, Corrected, verdict
 
 SUITE = """\
 name: suite
@@ -37,7 +36,7 @@ def table(table_of):
 
 
 def compare(lines, evidence, baseline="softmax", **declared):
-    return comparisons.compare(lines, TableSpec(baseline=baseline, **declared), evidence)
+    return verdicts.compare(lines, TableSpec(baseline=baseline, **declared), evidence)
 
 
 def differing(mean: float, sd: float):

@@ -9,9 +9,9 @@ from torch import nn
 
 from harness.records import store
 from harness.registry import HEADS
-from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
-from harness.report.evidence.table_rows import rows
-from harness.report.table import suite_table
+from harness.report import suite_table
+from harness.report.printed_numbers import PrintedCell, PrintedNumbers
+from harness.report.table_rows import rows
 
 NONE = PrintedNumbers((), ())
 V = 5000

@@ -8,7 +8,7 @@ from harness.corpora.corpus import Corpus
 from harness.corpora.vocabulary import ByteCodec, CharacterCodec, WordCodec
 from harness.errors import RecordError
 from harness.records.sidecars import TokenScores
-from harness.report.diff.contexts import contexts
+from harness.report.tokens import contexts
 
 
 def corpus_of(codec, ids: list[int], symbols=None, vocab_size: int = 100) -> Corpus:

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from harness.plan.specs import Schedule
-from harness.report.evidence.convergence import (
+from harness.report.convergence import (
     collapsed,
     collapsed_seeds,
     decays,

@@ -7,8 +7,8 @@ from bundles import diagnose, planned, record_of
 from harness import plan
 from harness.diagnostics.catalogue import DIAGNOSTICS
 from harness.records import store
-from harness.report.evidence.diagnosed import gathered
-from harness.report.table import diagnosed_table, formats
+from harness.report import diagnosed, table_forms
+from harness.report.diagnosed import gathered
 
 SPECTRUM = DIAGNOSTICS["spectrum"]
 
@@ -35,7 +35,7 @@ def evidence(tmp_path):
 
 def built(evidence):
     (of,) = gathered(evidence, [SPECTRUM])
-    return diagnosed_table.build(evidence, of)
+    return diagnosed.build(evidence, of)
 
 
 def cells(table, line: int) -> dict[str, str]:
@@ -52,7 +52,7 @@ def test_a_mean_over_seeds_with_its_deviation(evidence):
 
 
 def test_numbers_of_files_are_not_rounded(evidence):
-    header, _, mos = formats.csv(built(evidence)).splitlines()
+    header, _, mos = table_forms.csv(built(evidence)).splitlines()
     of = dict(zip(header.split(","), mos.split(","), strict=True))
     assert (of["Press rank"], of["Press rank mark"], of["entropy rank"]) == ("4.5", "≥", "2.5")
 
@@ -81,12 +81,12 @@ def test_each_diagnostic_says_what_its_contexts_are():
 
 
 def test_latex_has_the_sign_of_a_lower_bound(evidence):
-    assert r"$\geq$ 4 $\pm$ 2" in formats.latex(built(evidence))
+    assert r"$\geq$ 4 $\pm$ 2" in table_forms.latex(built(evidence))
 
 
 def test_a_terminal_shows_few_columns(evidence):
     (of,) = gathered(evidence, [SPECTRUM])
-    names = [column.name for column in diagnosed_table.summary(evidence, of).columns]
+    names = [column.name for column in diagnosed.summary(evidence, of).columns]
     assert names == ["head", "bound", "Press rank", "rank 1e-5", "centred: rank 1e-5", "test ppl", "n"]
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from harness.errors import HarnessError
 from harness.printable import printable
-from harness.report.evidence import printed_numbers
-from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
-from harness.report.markdown import MAX_TEXT, escaped
+from harness.report import printed_numbers
+from harness.report.printed_numbers import PrintedCell, PrintedNumbers
+from harness.report.table_forms import MAX_TEXT, escaped
 
 SUITE = """\
 name: suite

@@ -7,13 +7,12 @@ import handmade
 import pytest
 
 from harness.errors import RecordError
-from harness.report.evidence.comparisons import compare
-from harness.report.evidence.findings import find
-from harness.report.evidence.statistics import MeanDifference
-from harness.report.evidence.verdicts import Verdict
 from harness.report.figures import forest, plots
 from harness.report.figures.style import COLOURS, INK, settings
+from harness.report.findings import find
+from harness.report.statistics import MeanDifference
 from harness.report.study import Study
+from harness.report.verdicts import Verdict, compare
 
 SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5]}"))
 PPL = {"softmax": (100.0, 104.0), "MoS 2": (80.0, 84.0), "MoS 5": (90.0, 94.0)}

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.printable import printable
-from harness.report.markdown import MAX_TEXT
-from harness.report.table import formats
-from harness.report.table.content import Cell, Column, Line, Table
+from harness.report import table_forms
+from harness.report.content import Cell, Column, Line, Table
+from harness.report.table_forms import MAX_TEXT
 
 HOSTILE = [
     "=cmd|'/c calc'!A1",
@@ -53,7 +53,7 @@ def read(text: str) -> list[list[str]]:
     return list(csv.reader(io.StringIO(text, newline="")))
 
 
-TEX = {name: sign for sign, name in formats._LATEX.items()}
+TEX = {name: sign for sign, name in table_forms._LATEX.items()}
 
 
 def untex(text: str) -> str:
@@ -69,7 +69,7 @@ def untex(text: str) -> str:
 
 def test_csv_has_numbers_unrounded_and_beside_them_what_a_cell_has_more():
     cell = Cell(text="86.89 ± 0.31 ‡", value=86.8881, spread=0.3125, interval=(-1.5, 2.5), mark="‡", rank="tie")
-    assert read(formats.csv(numbers(cell, group="ptb"))) == [
+    assert read(table_forms.csv(numbers(cell, group="ptb"))) == [
         [f"ptb test ppl{more}" for more in ("", " sd", " low", " high", " rank", " mark")],
         ["86.8881", "0.3125", "-1.5", "2.5", "tie", "‡"],
         [""] * 6,
@@ -77,38 +77,38 @@ def test_csv_has_numbers_unrounded_and_beside_them_what_a_cell_has_more():
 
 
 def test_csv_has_no_column_for_what_no_cell_has():
-    assert read(formats.csv(numbers(Cell(text="5", value=5)))) == [["test ppl"], ["5"], [""]]
+    assert read(table_forms.csv(numbers(Cell(text="5", value=5)))) == [["test ppl"], ["5"], [""]]
 
 
 def test_csv_names_a_spread_that_is_no_standard_deviation():
     cell = Cell(text="5.0 ± 1.0", value=5.0, spread=1.0)
-    assert read(formats.csv(numbers(cell, spread="spread")))[0] == ["test ppl", "test ppl spread"]
+    assert read(table_forms.csv(numbers(cell, spread="spread")))[0] == ["test ppl", "test ppl spread"]
 
 
 def test_csv_keeps_what_is_no_number_in_a_column_of_numbers():
-    assert read(formats.csv(numbers(Cell(text="95.0*"))))[1:] == [["95.0*"], [""]]
+    assert read(table_forms.csv(numbers(Cell(text="95.0*"))))[1:] == [["95.0*"], [""]]
 
 
 def test_csv_has_the_mark_of_a_label_beside_it():
     made = Table(title="t", columns=(Column(name="head"),), lines=(Line(cells=(Cell(text="mos †", mark="†"),)),))
-    assert read(formats.csv(made)) == [["head", "head mark"], ["mos", "†"]]
+    assert read(table_forms.csv(made)) == [["head", "head mark"], ["mos", "†"]]
 
 
 @pytest.mark.guards("csv-formula")
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", " =1", "\t=1", "\r\n=1"])
 def test_csv_of_a_formula_is_text_in_cells_and_headers(text):
-    for row in read(formats.csv(table([text, "x"], columns=(text, "n")))):
+    for row in read(table_forms.csv(table([text, "x"], columns=(text, "n")))):
         assert row[0] == f"'{text.strip()}"
 
 
 def test_csv_of_a_negative_number_is_a_number():
-    assert read(formats.csv(numbers(Cell(text="-1.3 %", value=-1.3125))))[1] == ["-1.3125"]
+    assert read(table_forms.csv(numbers(Cell(text="-1.3 %", value=-1.3125))))[1] == ["-1.3125"]
 
 
 @settings(deadline=None, max_examples=300, derandomize=True)
 @given(ANYTHING)
 def test_csv_read_back_says_what_was_given_and_nothing_calculates(text):
-    (_, row) = read(formats.csv(table([text, "next"])))
+    (_, row) = read(table_forms.csv(table([text, "next"])))
     expected = "" if text == "-" else shown(text)
     assert row[0].removeprefix("'") == expected.removeprefix("'")
     assert not row[0].startswith(("=", "+", "-", "@", "\t", "\r", " "))
@@ -119,7 +119,7 @@ def test_csv_read_back_says_what_was_given_and_nothing_calculates(text):
 
 
 def test_latex_is_a_booktabs_table_with_groups_ruled_off():
-    text = formats.latex(table(["a", "b", "c"], columns=("head", "x", "y"), group="ptb", notes=["first", "second"]))
+    text = table_forms.latex(table(["a", "b", "c"], columns=("head", "x", "y"), group="ptb", notes=["first", "second"]))
     assert text.splitlines() == [
         r"% \usepackage[T1]{fontenc} \usepackage{booktabs,adjustbox}",
         r"\begin{table}",
@@ -142,28 +142,28 @@ def test_latex_is_a_booktabs_table_with_groups_ruled_off():
 
 
 def test_latex_without_groups_or_notes_has_neither():
-    text = formats.latex(table(["a", "b"]))
+    text = table_forms.latex(table(["a", "b"]))
     assert r"\cmidrule" not in text
     assert r"\multicolumn" not in text
     assert r"\item" not in text
 
 
 def test_latex_of_numbers_is_flush_right_with_minus_signs_and_the_best_bold():
-    lines = formats.latex(numbers(Cell(text="-1.3 % [-1.9, -0.7] ± 2 ≈", value=-1.3, rank="best"))).splitlines()
+    lines = table_forms.latex(numbers(Cell(text="-1.3 % [-1.9, -0.7] ± 2 ≈", value=-1.3, rank="best"))).splitlines()
     assert r"\begin{tabular}{r}" in lines
     assert r"\textbf{$-$1.3 \% [$-$1.9, $-$0.7] $\pm$ 2 $\approx$} \\" in lines
 
 
 @pytest.mark.parametrize("text", ["[1em]", "*"])
 def test_latex_of_a_first_cell_is_no_argument_of_the_line_before(text):
-    assert f"{{}}{text} & b \\\\" in formats.latex(table([text, "b"])).splitlines()
+    assert f"{{}}{text} & b \\\\" in table_forms.latex(table([text, "b"])).splitlines()
 
 
 @pytest.mark.guards("latex-commands")
 @settings(deadline=None, max_examples=300, derandomize=True)
 @given(ANYTHING)
 def test_latex_shows_every_text_and_obeys_none(text):
-    lines = formats.latex(table([text, "next"], columns=(text, "n"), title=text, notes=[f"on {text}"])).split("\n")
+    lines = table_forms.latex(table([text, "next"], columns=(text, "n"), title=text, notes=[f"on {text}"])).split("\n")
     (line,) = (line for line in lines if line.endswith(r" & next \\"))
     assert untex(
         line.removesuffix(r" & next \\").removeprefix("{}" * line.startswith(("{}[", "{}*")))
@@ -176,7 +176,7 @@ def test_latex_shows_every_text_and_obeys_none(text):
 def test_html_escapes_every_text():
     hostile = "<script>alert(1)</script> &amp; 'x'"
     made = table([hostile, "x"], columns=(hostile, "n"), title=hostile, notes=[hostile])
-    text = formats.html(made)
+    text = table_forms.html(made)
     assert "<script" not in text
     assert text.count("&lt;script&gt;alert(1)&lt;/script&gt; &amp;amp; ") == 4
 
@@ -184,7 +184,7 @@ def test_html_escapes_every_text():
 # all
 
 
-@pytest.mark.parametrize("form", [formats.markdown, formats.csv, formats.latex, formats.html])
+@pytest.mark.parametrize("form", [table_forms.markdown, table_forms.csv, table_forms.latex, table_forms.html])
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_text_changes_the_shape_of_no_form(text, form):
     def lines(of: str) -> list[str]:
@@ -204,7 +204,7 @@ def test_only_the_best_is_bold_whatever_the_texts_are():
         Cell(text="4", value=4.0),
     )
     made = Table(title="t", columns=(Column(name="x"),), lines=tuple(Line(cells=(cell,)) for cell in cells))
-    rows = [line.strip("| ") for line in formats.markdown(made).splitlines() if line.startswith("|")][2:]
+    rows = [line.strip("| ") for line in table_forms.markdown(made).splitlines() if line.startswith("|")][2:]
     assert rows == [r"**1\*\* &lt;b>**", "2", "3", "4"]
 
 
@@ -215,6 +215,6 @@ def test_the_csv_is_what_pandas_writes_of_the_frame():
     ]
     columns = (Column(name="head"), Column(name="ppl", numeric=True), Column(name="change", numeric=True))
     table = Table(title="a table", columns=columns, lines=tuple(Line(cells=line) for line in cells))
-    assert formats.csv(table) == formats.frame(table).to_csv(index=False, lineterminator="\n")
+    assert table_forms.csv(table) == table_forms.frame(table).to_csv(index=False, lineterminator="\n")
     none = Table(title="no row is tuned yet", columns=(), lines=())
-    assert formats.csv(none) == formats.frame(none).to_csv(index=False, lineterminator="\n")
+    assert table_forms.csv(none) == table_forms.frame(none).to_csv(index=False, lineterminator="\n")

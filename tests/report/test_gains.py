@@ -7,8 +7,8 @@ import pytest
 
 from harness.errors import RecordError
 from harness.records.sidecars import TokenScores
-from harness.report.evidence.blocks import BLOCK
-from harness.report.evidence.gains import by_frequency, by_position, differences
+from harness.report.statistics import BLOCK
+from harness.report.tokens import by_frequency, by_position, differences
 
 NAN = math.nan
 

@@ -6,9 +6,9 @@ import pytest
 from handmade import findings
 
 from harness.records.sidecars import Timing
-from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
-from harness.report.table import suite_table
-from harness.report.table.chosen_columns import select
+from harness.report import suite_table
+from harness.report.layouts import select
+from harness.report.printed_numbers import PrintedCell, PrintedNumbers
 
 GOLDEN = Path(__file__).parent / "golden"
 SUITE = """\

@@ -7,10 +7,9 @@ import handmade
 import pytest
 
 from harness.records.record import CurvePoint
-from harness.report import ground_truth
-from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
+from harness.report import ground_truth, suite_table
+from harness.report.printed_numbers import PrintedCell, PrintedNumbers
 from harness.report.study import Study
-from harness.report.table import suite_table
 
 SUITE = handmade.changed(("name: small", "name: ground_truth_small"), ("seeds: [1, 2]", "seeds: [1, 2, 3]"))
 CELL = PrintedCell(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from handmade import findings
 
-from harness.report.table import chosen_columns, formats, suite_table
-from harness.report.table.content import Table
+from harness.report import layouts, suite_table, table_forms
+from harness.report.content import Table
 
 ROOT = Path(__file__).parent.parent.parent
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.tex"))
@@ -24,7 +24,7 @@ table: {baseline: softmax}
 """
 ENVIRONMENTS = {"table", "adjustbox", "tabular"}
 RULES = {r"\toprule", r"\midrule", r"\bottomrule"}
-SYMBOLS = {name for name in re.findall(r"\\[A-Za-z]+", "".join(formats._LATEX.values()))}
+SYMBOLS = {name for name in re.findall(r"\\[A-Za-z]+", "".join(table_forms._LATEX.values()))}
 COMMANDS = SYMBOLS | RULES | {
     *(r"\begin", r"\end", r"\caption", r"\label", r"\textbf", r"\multicolumn", r"\cmidrule"),
     *(r"\footnotesize", r"\setlength", r"\tabcolsep", r"\columnwidth", r"\textwidth"),
@@ -108,7 +108,7 @@ def test_every_shape_is_sound_whole_and_compact(shape, compact, suite_of, record
     suite = suite_of(SUITE)
     made = [record_of(trial, test_ppl=80.0 + n, valid_ppl=90.0 + n) for n, trial in enumerate(suite.trials)]
     table = suite_table.build(findings(suite, made), shape)
-    check(formats.latex(chosen_columns.select(table, compact=compact), compact=compact))
+    check(table_forms.latex(layouts.select(table, compact=compact), compact=compact))
 
 
 @pytest.mark.parametrize(
@@ -132,5 +132,5 @@ def test_the_check_finds_what_tex_would_refuse(good, bad):
 
 
 def test_a_table_without_columns_is_a_table():
-    text = formats.latex(Table(title="a suite without trials", columns=(), lines=()))
+    text = table_forms.latex(Table(title="a suite without trials", columns=(), lines=()))
     assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 1

@@ -3,10 +3,9 @@
 import pytest
 from handmade import findings
 
-from harness.report.evidence.table_rows import rows
-from harness.report.table import suite_table
-from harness.report.table.content import Table
-from harness.report.table.head_counts import HeadCounts, head_counts
+from harness.report import suite_table
+from harness.report.content import Table
+from harness.report.table_rows import HeadCounts, head_counts, rows
 
 SUITE = """\
 name: suite

@@ -15,9 +15,9 @@ from harness.execution.live import short_table
 from harness.records import sidecars, store
 from harness.records.record import Contents, CurvePoint
 from harness.records.sidecars import Timing
-from harness.report.leaderboard import board
-from harness.report.leaderboard.groups import gather, groups
-from harness.report.table.short_form import of_group
+from harness.report import leaderboard
+from harness.report.groups import gather, groups
+from harness.report.terminal import of_group
 
 WEIGHTS = "ab" * 32
 METRICS = {
@@ -74,7 +74,7 @@ def found(results):
 
 def lines(group) -> list[dict[str, str]]:
     """The texts of a group's table."""
-    table = board.table(group)
+    table = leaderboard.table(group)
     names = [column.name for column in table.columns]
     return [dict(zip(names, [cell.text for cell in line.cells], strict=True)) for line in table.lines]
 
@@ -94,7 +94,7 @@ def test_a_row_has_mean_and_spread_over_seeds_and_rows_go_by_perplexity(finish, 
     )
     assert (best["device"], best["suites"], best["finished"]) == ("a processor", "small", "2026-01-02")
     assert "training" not in best
-    (table,) = map(board.table, (group,))
+    (table,) = map(leaderboard.table, (group,))
     assert table.lines[0].cells[4].value == 9.25
     assert table.lines[0].cells[4].spread == pytest.approx(0.25 * math.sqrt(2))
 
@@ -102,7 +102,7 @@ def test_a_row_has_mean_and_spread_over_seeds_and_rows_go_by_perplexity(finish, 
 def test_a_terminal_shows_rank_backbone_seeds_and_the_difference_to_the_best(finish, found):
     finish(ppls=[10.0, 12.0, 9.0, 9.5])
     (group,) = found()
-    summary = of_group(board.table(group))
+    summary = of_group(leaderboard.table(group))
     expected = ["rank", "head", "backbone", "K", "test ppl", "vs best", "ms/batch", "seeds"]
     assert [column.name for column in summary.columns] == [name for name in expected if name != "K"]
     console = Console(width=80, file=io.StringIO(), color_system=None)
@@ -124,7 +124,7 @@ def test_a_row_has_its_difference_to_the_first_over_shared_seeds_with_its_interv
     assert other["rank"] == "-"
     assert other["vs best"] == f"+15.5 % [{low:+.1f}, {high:+.1f}]"
     assert other["pairs"] == "2"
-    row = board.as_json(found())[0]["rows"][1]
+    row = leaderboard.as_json(found())[0]["rows"][1]
     assert row["rank"] is None
     assert row["vs_best"]["nats"] == pytest.approx(0.14384, abs=1e-5)
     assert set(row["vs_best"]) == {"nats", "low", "high", "pairs"}
@@ -158,7 +158,7 @@ def test_no_row_has_a_star_or_a_p_value_and_a_sentence_says_why(finish, found):
     assert other["vs best"].startswith("+100.")
     assert "*" not in other["vs best"]
     assert not [name for name in other if name.startswith("p (")]
-    text = board.render(found())
+    text = leaderboard.render(found())
     assert "\n- vs best: " in text
     assert "It has no p and no star: records know neither the test that a suite declares nor what its tuning" in text
 
@@ -170,8 +170,8 @@ def test_a_table_says_what_it_compares_with_what(finish, found):
         "These rows compare with each other and with no other table: one text (markov), one counting rule, one way of "
         "evaluating, trained for 2 epochs."
     )
-    assert board.table(group).lead == sentence
-    assert f"\n\n{sentence}\n\n|" in board.render((group,))
+    assert leaderboard.table(group).lead == sentence
+    assert f"\n\n{sentence}\n\n|" in leaderboard.render((group,))
 
 
 def test_rows_are_in_the_order_of_validation_never_of_test(finish, found):
@@ -194,10 +194,10 @@ def test_a_collapsed_row_is_last_and_rows_are_marked_as_in_tables(finish, found)
         ("MoS 2", "18.00 ± 0.00 ↓"),
         ("softmax", "19.10 ± 0.00 ∅"),
     ]
-    notes = board.table(group).notes
+    notes = leaderboard.table(group).notes
     assert any(note.endswith("Trials: MoS 2 2 of 2.") for note in notes)
     assert any(note.startswith("∅ collapsed") and note.endswith(": softmax.") for note in notes)
-    rows = board.as_json((group,))[0]["rows"]
+    rows = leaderboard.as_json((group,))[0]["rows"]
     assert [(row["collapsed"], row["not_converged"]) for row in rows] == [(False, [1, 2]), (True, [])]
 
 
@@ -213,10 +213,10 @@ def test_a_row_with_an_invalid_trial_is_left_out_and_named(finish, found):
     )
     (group,) = found()
     assert [line["head"] for line in lines(group)] == ["softmax"]
-    (left_out,) = [note for note in board.table(group).notes if note.startswith("Left out")]
+    (left_out,) = [note for note in leaderboard.table(group).notes if note.startswith("Left out")]
     assert left_out.startswith("Left out: 1 row with invalid trials")
     assert left_out.endswith("MoS 2 on lstm.")
-    ((entry,),) = [each["invalid"] for each in board.as_json((group,))]
+    ((entry,),) = [each["invalid"] for each in leaderboard.as_json((group,))]
     assert entry["statuses"] == {"ok": 2, "invalid": 1}
     assert (entry["test_ppl"], entry["certified"]) == (None, False)
 
@@ -229,10 +229,10 @@ def test_rows_of_records_from_before_certificates_are_marked(finish, found):
         ("MoS 2", "2"),
         ("softmax", "2 °"),
     ]
-    assert [entry["certified"] for entry in board.as_json((group,))[0]["rows"]] == [True, False]
-    (note,) = [note for note in board.table(group).notes if "not certified" in note]
+    assert [entry["certified"] for entry in leaderboard.as_json((group,))[0]["rows"]] == [True, False]
+    (note,) = [note for note in leaderboard.table(group).notes if "not certified" in note]
     assert note.startswith("° not certified: ")
-    assert note in board.render((group,)).replace("\\", "")
+    assert note in leaderboard.render((group,)).replace("\\", "")
 
 
 def test_failed_trials_are_counts_and_rows_without_a_number_come_last(finish, found):
@@ -260,7 +260,7 @@ def test_what_does_not_compare_is_in_tables_of_their_own(finish, found, replacem
     finish(ppls=[10.0, 12.0, 9.0, 9.5])
     finish(replacement, ppls=[1.0, 2.0, 3.0, 4.0], suite="other")
     assert [len(group.entries) for group in found()] == [2, 2]
-    assert len({board.table(group).title for group in found()}) == 2
+    assert len({leaderboard.table(group).title for group in found()}) == 2
     assert {entry.suites for group in found() for entry in group.entries} == {("small",), ("other",)}
 
 
@@ -269,7 +269,7 @@ def test_titles_that_would_be_the_same_name_the_setting_that_differs_and_others_
     finish(("seq_len: 7", "seq_len: 7, eval_batch_size: 5"), ppls=[1.0, 2.0, 3.0, 4.0], suite="other")
     finish(("epochs: 2", "epochs: 3"), ppls=[1.0, 2.0, 3.0, 4.0], suite="longer")
     about = "markov(vocab_size=12, num_tokens=400, branching=3)"
-    assert {entry.suites: board.table(group).title for group in found() for entry in group.entries} == {
+    assert {entry.suites: leaderboard.table(group).title for group in found() for entry in group.entries} == {
         ("small",): f"{about}, 2 epochs, context 7, eval_batch_size=10",
         ("other",): f"{about}, 2 epochs, context 7, eval_batch_size=5",
         ("longer",): f"{about}, 3 epochs, context 7",
@@ -281,7 +281,10 @@ def test_a_head_computed_as_a_published_code_does_compares_with_its_like_only(fi
     finish(compat, ppls=[10.0, 12.0, 9.0, 9.5])
     first, second = found()
     assert [len(group.entries) for group in (first, second)] == [1, 1]
-    assert "computed with {log_epsilon: 1e-08}" in board.table(max(first, second, key=lambda g: g.compat or "")).title
+    assert (
+        "computed with {log_epsilon: 1e-08}"
+        in leaderboard.table(max(first, second, key=lambda g: g.compat or "")).title
+    )
 
 
 def test_a_model_that_is_trained_in_both_directions_compares_with_its_like_only(finish, found):
@@ -289,8 +292,8 @@ def test_a_model_that_is_trained_in_both_directions_compares_with_its_like_only(
     finish(("lstm:", "bilstm:"), ppls=[70, 72, 50, 52])
     one, both = sorted(found(), key=lambda group: group.bidirectional)
     assert [(group.bidirectional, len(group.entries)) for group in (one, both)] == [(False, 2), (True, 2)]
-    assert board._title(both) == f"{board._title(one)}, trained in both directions"
-    assert [group["bidirectional"] for group in board.as_json((one, both))] == [False, True]
+    assert leaderboard._title(both) == f"{leaderboard._title(one)}, trained in both directions"
+    assert [group["bidirectional"] for group in leaderboard.as_json((one, both))] == [False, True]
 
 
 def test_a_text_of_another_hash_is_another_text(tmp_path, finish, found):
@@ -306,7 +309,7 @@ def test_a_text_of_another_hash_is_another_text(tmp_path, finish, found):
     assert first.corpus.params == second.corpus.params == {"path": "mine"}  # a name, not its place on this machine
     assert [len(group.entries) for group in (first, second)] == [2, 2]
     for group in (first, second):
-        assert board.table(group).title.endswith(f", text={group.content[:12]}")
+        assert leaderboard.table(group).title.endswith(f", text={group.content[:12]}")
 
 
 def test_records_that_do_not_say_their_text_count_where_the_id_confirms_it(finish, found):
@@ -450,9 +453,9 @@ def test_a_row_of_two_versions_of_a_head_is_marked_and_averages_one_of_them(fini
     (group,) = found()
     (line,) = lines(group)
     assert (line["head"], line["test ppl"], line["seeds"]) == ("softmax ¶", "12.00", "1; 1 of other code")
-    (row,) = board.as_json((group,))[0]["rows"]
+    (row,) = leaderboard.as_json((group,))[0]["rows"]
     assert (row["test_ppl"], row["seeds"], row["outdated"], row["left_out"]) == (12.0, [2], [1], [1])
-    notes = board.table(group).notes
+    notes = leaderboard.table(group).notes
     assert f"seed 1 by {'0' * 12}; seed 2 by {here.head[:12]}, the present one" in " ".join(notes)
 
 

@@ -10,7 +10,7 @@ from harness.records import sidecars
 from harness.records.record import CurvePoint
 from harness.records.sidecars import Timing, TokenScores
 from harness.records.store import folder
-from harness.report.table import suite_table
+from harness.report import suite_table
 
 SUITE = """\
 name: suite

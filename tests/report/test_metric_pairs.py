@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from harness.records.sidecars import TokenScores
-from harness.report.diff.metric_pairs import MetricDifference, costs, results
-from harness.report.diff.pairs import Selection
+from harness.report.diff import MetricDifference, Selection, costs, results
 
 SUITE = """\
 name: suite

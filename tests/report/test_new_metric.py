@@ -8,11 +8,9 @@ import pytest
 from harness.errors import RecordError
 from harness.records import store
 from harness.records.metrics import METRICS, Metric
-from harness.report import study
-from harness.report.diff import pairs
-from harness.report.diff.difference import difference
-from harness.report.leaderboard import board
-from harness.report.leaderboard.groups import gather, groups
+from harness.report import diff, leaderboard, study
+from harness.report.diff import difference
+from harness.report.groups import gather, groups
 from harness.tracking import fields
 
 NEW = Metric(
@@ -78,11 +76,11 @@ def test_tables_the_frame_and_the_page_show_a_new_metric(new, suite, tmp_path):
 def test_diff_the_leaderboard_and_mlflow_show_a_new_metric(new, suite, tmp_path):
     finish(suite, tmp_path, test_accuracy=0.25)
     one, other, *_ = (trial.id for trial in suite.trials)
-    found = difference(*pairs.of_trials(tmp_path, one, other), tmp_path, top=0)
+    found = difference(*diff.of_trials(tmp_path, one, other), tmp_path, top=0)
     assert {each.name: (each.a, each.b) for each in found.metrics}["test_accuracy"] == (0.25, 0.25)
     (group,) = groups(gather(tmp_path, pytest.fail)[0])
-    assert "test accuracy" in [column.name for column in board.table(group).columns]
-    assert board.as_json((group,))[0]["rows"][0]["test_accuracy"] == 0.25
+    assert "test accuracy" in [column.name for column in leaderboard.table(group).columns]
+    assert leaderboard.as_json((group,))[0]["rows"][0]["test_accuracy"] == 0.25
     record = store.load(store.runs_folder(tmp_path, suite.name), one)
     assert fields.Point("test/accuracy", 0.25, 0) in fields.points(record)
 

@@ -3,10 +3,10 @@
 import pytest
 from handmade import evidence, findings, tabulated
 
-from harness.report.evidence.findings import find
+from harness.report import suite_table
 from harness.report.figures import plots
+from harness.report.findings import find
 from harness.report.page import document
-from harness.report.table import suite_table
 
 SUITE = """\
 name: suite
@@ -108,8 +108,8 @@ def test_the_page_of_ngrams_only_has_no_seeds_and_no_budget(suite_of, record_of)
 
 
 def test_the_printed_numbers_fit_their_rows(suite_of):
-    from harness.report.evidence import printed_numbers
-    from harness.report.evidence.table_rows import rows
+    from harness.report import printed_numbers
+    from harness.report.table_rows import rows
 
     suite = suite_of(
         ONLY.replace("{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}", "ptb").replace("[3,", "[3, 5,")

@@ -5,7 +5,7 @@ import pytest
 from handmade import tabulated
 
 from harness.records import store
-from harness.report.table import suite_table
+from harness.report import suite_table
 
 SUITE = """\
 name: suite

@@ -10,14 +10,14 @@ import pytest
 
 from harness.records.record import CurvePoint
 from harness.records.sidecars import Timing
-from harness.report import outcome, outputs
-from harness.report.evidence.findings import find
+from harness.report import outcome as outcome_module
+from harness.report import outputs, suite_table
+from harness.report.content import Cell, Column, Line, Table
 from harness.report.figures import plots
 from harness.report.figures.style import Plot
-from harness.report.page import arrangement, document, line_breaks, summary
+from harness.report.findings import find
+from harness.report.page import document as page_document
 from harness.report.page.document import Section
-from harness.report.table import suite_table
-from harness.report.table.content import Cell, Column, Line, Table
 
 SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5]}"))
 HOSTILE = "</script><script>alert(1)</script></pre><img src=x onerror=alert(1)> \"' & {{ 7 * 7 }} \x1b[31m\u202e\x00"
@@ -124,7 +124,7 @@ def evidence(suite, made, timing, tmp_path):
 
 
 def rendered(evidence, sections=()) -> str:
-    return document.render(find(evidence), suite_table.build(find(evidence)), [], sections)
+    return page_document.render(find(evidence), suite_table.build(find(evidence)), [], sections)
 
 
 def near(shown: str, value: float) -> bool:
@@ -192,7 +192,7 @@ def test_what_a_row_is_besides_its_head_stands_below_the_head():
     columns = tuple(Column(name=name, numeric=name not in ("corpus", "backbone", "head")) for name in names)
     line = Line(cells=tuple(map(lambda text: Cell(text=text), ("ptb", "lstm", "mos", "12", "88.6", "-1.3 % [-2, -1]"))))
     table = Table(title="several", columns=columns, lines=(line,))
-    found = arrangement.arranged(table)
+    found = page_document.arranged(table)
     assert (found.first.name, found.lines[0].name.text, found.lines[0].of) == ("head", "mos", ("lstm", "ptb"))
     assert [column.name for column in found.columns] == ["test ppl", "vs softmax", "params"]
     assert [cell.text for cell in found.lines[0].cells] == ["88.6", "-1.3 % [-2, -1]", "12"]
@@ -200,15 +200,15 @@ def test_what_a_row_is_besides_its_head_stands_below_the_head():
 
 
 def test_a_line_of_a_cell_breaks_between_its_numbers_and_within_a_name():
-    assert line_breaks.parts("-1.3 % [-2, -1] ***") == ["-1.3 %", "[-2, -1] ***"]
-    assert line_breaks.parts("88.58 ± 0.31") == ["88.58", "± 0.31"]
-    assert line_breaks.parts("156.9, 142.8, 130.0") == ["156.9,", "142.8,", "130.0"]
+    assert page_document.parts("-1.3 % [-2, -1] ***") == ["-1.3 %", "[-2, -1] ***"]
+    assert page_document.parts("88.58 ± 0.31") == ["88.58", "± 0.31"]
+    assert page_document.parts("156.9, 142.8, 130.0") == ["156.9,", "142.8,", "130.0"]
     head = "softmax(projection=True, d_embed=None)"
-    assert line_breaks.breakable(head) == "softmax(<wbr>projection=True, d_embed=None)"
-    assert line_breaks.breakable(head, True) == "softmax(<wbr>projection=<wbr>True, d_embed=<wbr>None)"
-    assert line_breaks.breakable("ground_truth_kim") == "ground_<wbr>truth_<wbr>kim"
-    assert line_breaks.breakable("p (Holm)") == "p (Holm)"
-    assert line_breaks.breakable("a_<b>\x1b") == "a_<wbr>&lt;b&gt;\\x1b"
+    assert page_document.breakable(head) == "softmax(<wbr>projection=True, d_embed=None)"
+    assert page_document.breakable(head, True) == "softmax(<wbr>projection=<wbr>True, d_embed=<wbr>None)"
+    assert page_document.breakable("ground_truth_kim") == "ground_<wbr>truth_<wbr>kim"
+    assert page_document.breakable("p (Holm)") == "p (Holm)"
+    assert page_document.breakable("a_<b>\x1b") == "a_<wbr>&lt;b&gt;\\x1b"
 
 
 def test_main_results_of_several_corpora_come_before_the_rest_of_each():
@@ -221,7 +221,7 @@ def test_main_results_of_several_corpora_come_before_the_rest_of_each():
         ("wt2", "test ppl"),
     ]
     columns = tuple(Column(name=name, group=group) for group, name in pairs)
-    found = arrangement.arranged(Table(title="t", columns=columns, lines=()))
+    found = page_document.arranged(Table(title="t", columns=columns, lines=()))
     assert [column.header for column in found.columns] == [
         "ptb test ppl",
         "wt2 test ppl",
@@ -232,7 +232,7 @@ def test_main_results_of_several_corpora_come_before_the_rest_of_each():
 
 
 def test_the_page_begins_with_the_result_its_limits_and_the_next_command(evidence, suite, record_of):
-    found = summary.summary(find(evidence), evidence.rows)
+    found = outcome_module.summary(find(evidence), evidence.rows)
     # odd numbers of the records: 100 / (index + 3) for indices 0 to 4; the lowest mean is that of K = 5, seed 1
     assert found["Result"] == [
         ("Nothing is decided: 2 seeds, 6 are needed.", ""),
@@ -254,7 +254,7 @@ def test_the_page_begins_with_the_result_its_limits_and_the_next_command(evidenc
         ("1 trial has failed, for the reasons below:", "harness run suites/suite.yaml --retry-failed")
     ]
     few = handmade.evidence(suite, [record_of(suite.trials[0], test_ppl=9.0)])
-    assert summary.summary(find(few), few.rows)["What comes next"] == [
+    assert outcome_module.summary(find(few), few.rows)["What comes next"] == [
         ("5 trials have not been run:", "harness run suites/suite.yaml")
     ]
     text = rendered(evidence)
@@ -263,7 +263,7 @@ def test_the_page_begins_with_the_result_its_limits_and_the_next_command(evidenc
 
 def trust(suite, made) -> list[str]:
     findings = handmade.findings(suite, made)
-    return [sentence for sentence, _ in summary.summary(findings, findings.lines)["Can it be trusted?"]]
+    return [sentence for sentence, _ in outcome_module.summary(findings, findings.lines)["Can it be trusted?"]]
 
 
 @pytest.fixture
@@ -330,7 +330,7 @@ def test_without_a_baseline_the_page_promises_ranks_and_no_verdict(six_seeds):
     for changes, judged in (((no_baseline,), "ranked"), ((), "ranked and have a verdict")):
         suite, made = six_seeds(("seeds: [1, 2, 3, 4, 5, 6]", "seeds: [1]"), *changes, fewer=1)
         findings = handmade.findings(suite, made)
-        assert summary.summary(findings, findings.lines)["What comes next"] == [
+        assert outcome_module.summary(findings, findings.lines)["What comes next"] == [
             (
                 f"With 6 seeds or more, rows are {judged}:",
                 "harness run suites/suite.yaml --set 'seeds=[1,2,3,4,5,6]'",
@@ -363,7 +363,7 @@ def test_the_lowest_row_has_no_compatibility_switch_and_is_not_collapsed(suite_o
 
     def lowest(**ppls):
         made = [record_of(trial, test_ppl=ppls[trial.head.name]) for trial in suite.trials]
-        found = outcome.lowest(handmade.evidence(suite, made).rows)
+        found = outcome_module.lowest(handmade.evidence(suite, made).rows)
         return [(row.trials[0].head.name, count) for row, count in found]
 
     # a unigram model has 1100, so 1045 and more are collapsed
@@ -424,7 +424,7 @@ def test_what_anybody_wrote_is_text(evidence, record_of):
         lines=(Line(cells=(Cell(text=HOSTILE), Cell(text=HOSTILE, value=1.0))),),
         notes=(HOSTILE,),
     )
-    text = document.render(
+    text = page_document.render(
         find(evidence),
         table,
         [plots.LeftOut(title=HOSTILE, reason=HOSTILE)],
@@ -467,7 +467,7 @@ PLOT = """<?xml version="1.0"?>
 @pytest.mark.guards("plot-ids")
 def test_plots_stand_in_the_page_with_ids_of_their_own_and_its_colours(evidence):
     drawn = [Plot(name=name, title=name, caption=f"of {name}", svg=PLOT, png=b"", pdf=b"") for name in ("one.a", "two")]
-    read = Page(document.render(find(evidence), suite_table.build(find(evidence)), drawn))
+    read = Page(page_document.render(find(evidence), suite_table.build(find(evidence)), drawn))
     ids = [tag.attributes["id"] for tag in read.with_("id")]
     assert len(set(ids)) == len(ids)
     assert {"one-a-axes", "two-axes"} <= set(ids)
@@ -502,7 +502,7 @@ def test_tables_of_several_suites_are_a_page_of_their_own():
     line = Line(cells=(Cell(text="mos"), Cell(text="-"), Cell(text="86.89", value=86.8874)))
     table = Table(title="ptb, 40 epochs", columns=columns, lines=(line,), notes=("like with like",))
     read = Page(
-        document.of_tables("Leaderboard", [Section(heading="Penn Treebank", tables=(table,), notes=("of all",))])
+        page_document.of_tables("Leaderboard", [Section(heading="Penn Treebank", tables=(table,), notes=("of all",))])
     )
     assert [tag.text for tag in read.all("h1")] == ["Leaderboard"]
     assert [(tag.text, tag.attributes["colspan"]) for tag in read.all("th", scope="colgroup")] == [

@@ -14,12 +14,12 @@ from harness.errors import RecordError
 from harness.records.record import CurvePoint
 from harness.records.sidecars import Timing, TokenScores
 from harness.report import outputs
-from harness.report.evidence.findings import find
-from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
-from harness.report.evidence.table_rows import rows
 from harness.report.figures import panels, plots
 from harness.report.figures.plots import LeftOut, Plot
 from harness.report.figures.style import LOOKS, settings, shown, style
+from harness.report.findings import find
+from harness.report.printed_numbers import PrintedCell, PrintedNumbers
+from harness.report.table_rows import rows
 
 SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5]}"))
 KINDS = {

@@ -8,10 +8,10 @@ import pytest
 
 from harness.records.record import CurvePoint
 from harness.records.sidecars import TokenScores
-from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
-from harness.report.evidence.table_rows import rows
 from harness.report.figures import points
 from harness.report.figures.points import Point
+from harness.report.printed_numbers import PrintedCell, PrintedNumbers
+from harness.report.table_rows import rows
 
 SUITE = handmade.changed(
     ("seeds: [1, 2]", "seeds: [1, 2, 3]"),

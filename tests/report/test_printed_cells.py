@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.report.evidence import printed_numbers
+from harness.report import printed_numbers
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 

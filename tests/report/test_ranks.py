@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.report.evidence.ranks import ranks
+from harness.report.ranks import ranks
 
 BASE = np.array([100.0, 101, 102, 103, 104, 105])
 NOISE = np.array([0.1, -0.2, 0.15, -0.05, 0.2, -0.2])

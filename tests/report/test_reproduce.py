@@ -7,8 +7,8 @@ import handmade
 import pytest
 
 from harness import plan
-from harness.report import reproduce
-from harness.report.evidence.table_rows import rows
+from harness.report import retraining
+from harness.report.table_rows import rows
 
 ROOT = Path(__file__).parent.parent.parent
 TWO_OF_ALL = """\
@@ -59,7 +59,7 @@ def test_the_command_of_a_row_selects_its_trials_and_no_others(text, overrides, 
     suite = suite_of(text, *overrides)
     monkeypatch.chdir(suite.path.parent.parent)
     lines, loaded = rows(suite, {}), {}
-    for line, command in zip(lines, reproduce.of_rows(suite, lines), strict=True):
+    for line, command in zip(lines, retraining.of_rows(suite, lines), strict=True):
         assert selected(command, loaded) == line.trials
         assert "id=" not in command
 
@@ -69,7 +69,7 @@ def test_the_commands_of_the_suites_here_select_their_rows(name, monkeypatch):
     monkeypatch.chdir(ROOT)
     suite = plan.load(Path("suites") / f"{name}.yaml")
     lines, loaded = rows(suite, {}), {}
-    for line, command in zip(lines, reproduce.of_rows(suite, lines), strict=True):
+    for line, command in zip(lines, retraining.of_rows(suite, lines), strict=True):
         assert selected(command, loaded) == line.trials
 
 
@@ -77,9 +77,9 @@ def test_the_commands_of_the_suites_here_select_their_rows(name, monkeypatch):
 def test_a_value_that_no_condition_can_say_is_told_by_ids(suite_of, monkeypatch):
     suite = suite_of(TWO_OF_ALL)
     monkeypatch.chdir(suite.path.parent.parent)
-    monkeypatch.setattr(reproduce, "value_text", lambda value: f"{value},")  # as of a text with a comma
+    monkeypatch.setattr(retraining, "value_text", lambda value: f"{value},")  # as of a text with a comma
     lines, loaded = rows(suite, {}), {}
-    for line, command in zip(lines, reproduce.of_rows(suite, lines), strict=True):
+    for line, command in zip(lines, retraining.of_rows(suite, lines), strict=True):
         assert selected(command, loaded) == line.trials
         assert f"--only id={line.trials[0].id} --only id={line.trials[1].id}" in command
 
@@ -87,19 +87,19 @@ def test_a_value_that_no_condition_can_say_is_told_by_ids(suite_of, monkeypatch)
 def test_the_command_of_a_failed_trial_is_its_id(suite_of, monkeypatch):
     suite = suite_of(handmade.SMALL)
     monkeypatch.chdir(suite.path.parent.parent)
-    command = reproduce.of_trials(suite, [suite.trials[2]], None, "--retry-failed")
+    command = retraining.of_trials(suite, [suite.trials[2]], None, "--retry-failed")
     assert selected(command, {}) == (suite.trials[2],)
 
 
 def test_the_command_names_no_folder_of_this_machine(suite_of, tmp_path):
     suite = suite_of(handmade.SMALL)  # read from an absolute path
     lines = rows(suite, {})
-    for command in reproduce.of_rows(suite, lines):
+    for command in retraining.of_rows(suite, lines):
         assert command.startswith("harness run suites/suite.yaml --only ")
         assert str(tmp_path) not in command
 
 
 def test_what_a_shell_would_obey_is_quoted(suite_of):
     suite = suite_of(handmade.SMALL, "seeds=[1] # $(reboot); `reboot`")
-    command = reproduce.of_rows(suite, rows(suite, {}))[0]
+    command = retraining.of_rows(suite, rows(suite, {}))[0]
     assert "seeds=[1] # $(reboot); `reboot`" in shlex.split(command)

@@ -6,8 +6,7 @@ import handmade
 import pytest
 
 from harness.records.record import CurvePoint
-from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
-from harness.report.evidence.reproduced import in_short, of_row
+from harness.report.printed_numbers import PrintedCell, PrintedNumbers, in_short, of_row
 
 SUITE = handmade.changed(("seeds: [1, 2]", "seeds: [1, 2, 3]"), ("\n  - mos: {num_mixtures: 2}", ""))
 CELL = PrintedCell(
@@ -35,7 +34,7 @@ def judged(suite_of, record_of):
         made = [record_of(t, status, test_ppl=ppl, **metrics) for t, ppl in zip(trials, values, strict=True)]
         evidence = handmade.evidence(suite, made, PrintedNumbers(cells or (CELL,), ()))
         (row,) = evidence.rows
-        return of_row(row, evidence)
+        return of_row(row, evidence.printed, changed=bool(overrides))
 
     return judge
 
@@ -123,7 +122,7 @@ def curves(suite_of, record_of):
 def test_of_a_curve_each_epoch_with_a_tolerance_is_compared(curves):
     suite, made, printed = curves
     evidence = handmade.evidence(suite, made, printed)
-    found = of_row(evidence.rows[0], evidence)
+    found = of_row(evidence.rows[0], printed, changed=False)
     assert [(each.metric, each.mean, each.answer) for each in found] == [
         ("valid ppl after epoch 2", 106.0, "no so far"),
         ("valid ppl after epoch 3", 53.0, "yes so far"),

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from harness.plan.suite_file import TableSpec
-from harness.report.evidence.comparisons import compare
-from harness.report.evidence.ranks import ranks
+from harness.report.ranks import ranks
+from harness.report.verdicts import compare
 
 pytestmark = pytest.mark.system
 

@@ -12,7 +12,7 @@ from harness import plan
 from harness.exchange import copying
 from harness.records import store
 from harness.records.record import Contents
-from harness.report.site import folder, site_files
+from harness.report import site as site_module
 
 pytestmark = pytest.mark.system
 
@@ -44,8 +44,8 @@ def finish(place: Path, name: str, *, known: bool = True) -> None:
 @pytest.fixture(scope="module")
 def files(place):
     results = place / "results"
-    return site_files.files_of(
-        site_files.studies(results, place / "suites", pytest.fail), results, lambda sentence: None
+    return site_module.files_of(
+        site_module.studies(results, place / "suites", pytest.fail), results, lambda sentence: None
     )
 
 
@@ -108,40 +108,40 @@ def test_the_data_has_every_trial_and_every_epoch_unrounded(place, files):
 
 def test_the_same_records_give_the_same_site(place, files):
     results = place / "results"
-    again = site_files.files_of(
-        site_files.studies(results, place / "suites", pytest.fail), results, lambda sentence: None
+    again = site_module.files_of(
+        site_module.studies(results, place / "suites", pytest.fail), results, lambda sentence: None
     )
     assert again == files
 
 
 def test_writing_it_again_removes_what_is_no_longer_made(files, tmp_path):
-    folder.write({**files, "suites/gone.html": b"gone"}, tmp_path / "site")
-    folder.write(files, tmp_path / "site")
+    site_module.write({**files, "suites/gone.html": b"gone"}, tmp_path / "site")
+    site_module.write(files, tmp_path / "site")
     found = {
         path.relative_to(tmp_path / "site").as_posix() for path in (tmp_path / "site").rglob("*") if path.is_file()
     }
-    assert found == {*files, folder.MARK}
+    assert found == {*files, site_module.MARK}
     assert (tmp_path / "site" / "index.html").read_bytes() == files["index.html"]
 
 
 def test_what_the_site_did_not_write_stays(files, tmp_path):
     site = tmp_path / "site"
-    folder.write({**files, "suites/gone.html": b"gone"}, site)
+    site_module.write({**files, "suites/gone.html": b"gone"}, site)
     kept = {".git/HEAD": "ref: refs/heads/pages", ".nojekyll": "", "CNAME": "heads.example", "suites/mine.html": "mine"}
     for name, content in kept.items():
         (site / name).parent.mkdir(exist_ok=True)
         (site / name).write_text(content)
-    folder.write(files, site)
+    site_module.write(files, site)
     assert {name: (site / name).read_text() for name in kept} == kept
     assert not (site / "suites" / "gone.html").exists()
 
 
 def test_a_list_from_elsewhere_removes_nothing_outside_the_folder(files, tmp_path):
     (tmp_path / "mine.txt").write_text("kept")
-    folder.write(files, tmp_path / "site")
-    with (tmp_path / "site" / folder.MARK).open("a") as mark:
+    site_module.write(files, tmp_path / "site")
+    with (tmp_path / "site" / site_module.MARK).open("a") as mark:
         mark.write(f"../mine.txt\n{tmp_path / 'mine.txt'}\nsuites\n\n")
-    folder.write(files, tmp_path / "site")
+    site_module.write(files, tmp_path / "site")
     assert (tmp_path / "mine.txt").read_text() == "kept"
     assert (tmp_path / "site" / "suites" / "small.html").is_file()
 
@@ -153,11 +153,11 @@ def test_a_suite_file_that_is_not_valid_is_left_out_with_its_problem(tmp_path, f
         finish(tmp_path, name)
     path, results, said = tmp_path / "suites" / "other.yaml", tmp_path / "results", []
     path.write_text(OTHER.replace("epochs: 2", "epochs: two"))
-    found = site_files.studies(results, tmp_path / "suites", said.append)
+    found = site_module.studies(results, tmp_path / "suites", said.append)
     assert [each.suite.name for each in found] == ["small"]
     (sentence,) = said
     assert sentence.startswith(f"{path} is not valid: the trials of suite other are on the leaderboard only ({path}:")
-    made = site_files.files_of(found, results, pytest.fail)
+    made = site_module.files_of(found, results, pytest.fail)
     assert made.keys() == {name for name in files if "other" not in name}
     assert "sigsoftmax" in text_of(made, "leaderboard.html")
 
@@ -172,7 +172,7 @@ def test_without_a_trial_for_the_leaderboard_the_site_has_none(tmp_path):
     (tmp_path / "suites" / "small.yaml").write_text(text)
     finish(tmp_path, "small", known=False)
     results, said = tmp_path / "results", []
-    made = site_files.files_of(site_files.studies(results, tmp_path / "suites", pytest.fail), results, said.append)
+    made = site_module.files_of(site_module.studies(results, tmp_path / "suites", pytest.fail), results, said.append)
     assert [sentence.partition(":")[0] for sentence in said] == ["the site has no leaderboard"]
     assert {"index.html", "suites/small.html", "data/trials.csv"} <= made.keys()
     assert not [name for name in made if "leaderboard" in name]

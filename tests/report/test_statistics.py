@@ -8,17 +8,22 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.report.evidence.blocks import FEWEST_BLOCKS, block_interval, block_sums
-from harness.report.evidence.multiple import RANK_SEEDS, holm, stars
-from harness.report.evidence.power import more_seeds, seeds_needed
-from harness.report.evidence.statistics import (
+from harness.report.statistics import (
     DRAWN_PATTERNS,
     EXACT_SEEDS,
+    FEWEST_BLOCKS,
+    RANK_SEEDS,
     MeanDifference,
+    block_interval,
+    block_sums,
     correlation,
     equivalence,
+    holm,
+    more_seeds,
     paired,
+    seeds_needed,
     sign_flip,
+    stars,
     welch,
 )
 

@@ -8,8 +8,8 @@ import pytest
 from harness.errors import RecordError, SuiteError
 from harness.records import store
 from harness.records.metrics import METRICS
-from harness.report import study
-from harness.report.evidence import findings, gather
+from harness.report import evidence as evidence_module
+from harness.report import findings, study
 from harness.report.study import Study
 
 SUITE = """
@@ -102,9 +102,9 @@ def test_records_and_printed_numbers_are_read_once_and_rows_compared_once(suite,
         function = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *arguments: calls.append(name) or function(*arguments))
 
-    counted(gather.store, "load_all")
-    counted(gather.printed_numbers, "load")
-    counted(gather, "rows")
+    counted(evidence_module.store, "load_all")
+    counted(evidence_module.printed_numbers, "load")
+    counted(evidence_module, "rows")
     counted(study, "find")
     counted(findings, "compare")
     made = study.load(suite, tmp_path, warn=[].append)

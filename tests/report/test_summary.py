@@ -10,10 +10,9 @@ from rich.console import Console
 
 from harness import plan
 from harness.execution.live import short_table
-from harness.report.evidence.findings import BLOCKS_MARK
-from harness.report.table.content import MARKS, Cell, Column, Line, Table
-from harness.report.table.short_form import SHARED_SEEDS, of_suite
-from harness.report.table.suite_table import build
+from harness.report.content import BLOCKS_MARK, MARKS, Cell, Column, Line, Table
+from harness.report.suite_table import build
+from harness.report.terminal import SHARED_SEEDS, of_suite
 
 HEADS = ("softmax", "mos")
 ROOT = Path(__file__).parent.parent.parent

@@ -4,7 +4,7 @@ import handmade
 import pytest
 import rounding
 
-from harness.report.evidence.table_rows import reduction, rows
+from harness.report.table_rows import reduction, rows
 
 SUITE = """\
 name: suite

@@ -7,9 +7,9 @@ import re
 import pytest
 from handmade import findings, tabulated
 
-from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
-from harness.report.table import suite_table
-from harness.report.table.content import Column, Table
+from harness.report import suite_table
+from harness.report.content import Column, Table
+from harness.report.printed_numbers import PrintedCell, PrintedNumbers
 from harness.tracking.description import description
 
 NONE = PrintedNumbers((), ())

@@ -3,8 +3,7 @@
 import pytest
 
 from harness.records.sidecars import Timing
-from harness.report.evidence.table_rows import rows
-from harness.report.evidence.times import Time, time_of
+from harness.report.table_rows import Time, rows, time_of
 
 SUITE = """\
 name: suite

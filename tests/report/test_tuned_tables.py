@@ -7,12 +7,12 @@ import pytest
 from handmade import evidence, tabulated
 
 from harness.plan.loaded_suite import with_choices
-from harness.report.evidence.findings import find
-from harness.report.evidence.printed_numbers import PrintedNumbers
-from harness.report.evidence.verdicts import obstacle
 from harness.report.figures import points, tuning_panel
 from harness.report.figures.plots import LeftOut, draw
-from harness.report.page.summary import summary
+from harness.report.findings import find
+from harness.report.outcome import summary
+from harness.report.printed_numbers import PrintedNumbers
+from harness.report.verdicts import obstacle
 
 SUITE = """\
 name: suite

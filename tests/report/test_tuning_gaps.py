@@ -11,9 +11,9 @@ from handmade import tabulated
 from harness.plan.loaded_suite import with_choices
 from harness.plan.suite_file import TableSpec
 from harness.plan.tuning import Axis
-from harness.report.evidence import comparisons
-from harness.report.evidence.ranks import ranks
-from harness.report.evidence.tuning_gaps import gaps, of_curve, of_row
+from harness.report import verdicts
+from harness.report.ranks import ranks
+from harness.report.tuning_doubts import gaps, of_curve, of_row
 
 SUITE = """\
 name: suite
@@ -197,7 +197,7 @@ def lower(share: float) -> list[float]:
 def test_a_difference_counts_beyond_what_tuning_leaves_open(table_of, share, row_gap, base_gap, verdict):
     lines = table_of(2, 6)(BASE, lower(share))
     lines = [replace(lines[0], tuning_gap=base_gap), replace(lines[1], tuning_gap=row_gap)]
-    found = comparisons.compare(lines, TableSpec(baseline="softmax"), ALL_TUNED)[1]
+    found = verdicts.compare(lines, TableSpec(baseline="softmax"), ALL_TUNED)[1]
     assert found.verdict == verdict
     assert bool(found.stars) is (verdict in ("better", "worse"))
     assert found.at_settings.different == found.difference.p_t
@@ -209,7 +209,7 @@ def test_a_gap_ends_at_a_perplexity_of_1(table_of):
     lines = [
         replace(row, tuning_gap=math.inf) for row in table_of(2, 6)([1.002] * 5 + [1.0021], [1.004] * 5 + [1.0041])
     ]
-    assert comparisons.compare(lines, TableSpec(baseline="softmax"), ALL_TUNED)[1].verdict == "equivalent"
+    assert verdicts.compare(lines, TableSpec(baseline="softmax"), ALL_TUNED)[1].verdict == "equivalent"
 
 
 def test_a_row_that_tuning_may_lower_prevents_a_best_row(table_of):

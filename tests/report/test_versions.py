@@ -5,9 +5,9 @@ import pytest
 from handmade import findings, tabulated
 
 from harness.code.fingerprints import harness_code
-from harness.report.evidence.table_rows import rows
-from harness.report.evidence.versions import left_out
-from harness.report.table import formats, suite_table
+from harness.report import suite_table, table_forms
+from harness.report.table_rows import rows
+from harness.report.versions import left_out
 
 SUITE = """\
 name: suite
@@ -159,7 +159,7 @@ def test_the_mark_is_in_every_shape_and_form(suite_of, record_of, shape, form):
 def test_the_csv_keeps_the_label_and_has_the_mark_in_a_column_of_its_own(suite_of, record_of):
     suite = suite_of(SUITE.replace("SHAPE", "mixtures"))
     made = planted(suite, record_of, (OLD, OLD, OLD))
-    frame = formats.frame(suite_table.build(findings(suite, made, **known(made))))
+    frame = table_forms.frame(suite_table.build(findings(suite, made, **known(made))))
     assert list(frame["head"]) == ["softmax", "MoS 2"]
     assert list(frame["head mark"]) == [None, "¶"]
 

@@ -214,8 +214,8 @@ def interrupted_before(number: int):
 
 def evidence(suite, made=(), printed=None, **more):
     """What is known of a suite: records, printed numbers, and what a test gives more (timings, interrupted)."""
-    from harness.report.evidence.gather import Evidence  # here: scipy, which few tests need, takes a second to import
-    from harness.report.evidence.printed_numbers import PrintedNumbers
+    from harness.report.evidence import Evidence  # here: scipy, which few tests need, takes a second to import
+    from harness.report.printed_numbers import PrintedNumbers
 
     known = {"runs": Path("nowhere"), "timings": {}, "interrupted": frozenset(), "warn": pytest.fail, **more}
     numbers = printed or PrintedNumbers((), ())
@@ -224,13 +224,13 @@ def evidence(suite, made=(), printed=None, **more):
 
 def findings(suite, made=(), printed=None, **more):
     """What `evidence` of the same arguments says: rows and comparisons."""
-    from harness.report.evidence.findings import find
+    from harness.report.findings import find
 
     return find(evidence(suite, made, printed, **more))
 
 
 def tabulated(suite, made=(), printed=None, **more) -> str:
     """The suite's table as markdown."""
-    from harness.report.table import suite_table
+    from harness.report import suite_table
 
     return suite_table.text(suite_table.build(findings(suite, made, printed, **more)))

@@ -9,11 +9,11 @@ import pytest
 from harness import plan
 from harness.records.record import CurvePoint
 from harness.records.sidecars import Timing
-from harness.report.evidence.findings import find
+from harness.report import suite_table
+from harness.report.content import Cell, Column, Line, Table
 from harness.report.figures import plots
+from harness.report.findings import find
 from harness.report.page import document
-from harness.report.table import suite_table
-from harness.report.table.content import Cell, Column, Line, Table
 
 SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5, 10]}"))
 PPL = {"softmax": 100.0, 2: 9.5, 5: 88.0, 10: None}  # as text 9.5 sorts after 88, and what is missing comes last

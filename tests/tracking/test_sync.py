@@ -10,7 +10,7 @@ from mlflow.entities import ViewType
 from harness.records import store
 from harness.records.record import CurvePoint
 from harness.report import study
-from harness.report.markdown import escaped
+from harness.report.table_forms import escaped
 from harness.tracking import database, fields, sync
 from harness.tracking.fields import CURVES, LAYOUT
 from harness.tracking.sync import Mirror, Tracker

@@ -1,17 +1,20 @@
 """The plots of diagnostics: a line for each row, on logarithmic axes."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from harness.diagnostics.diagnostic import Curves
-from harness.report.evidence.diagnosed import Diagnosed
-from harness.report.evidence.gather import Evidence
+from harness.report.evidence import Evidence
 from harness.report.figures.panels import MOST
 from harness.report.figures.style import Plot, axes, finished, legend, logarithmic, set_titles, settings, style
+
+if TYPE_CHECKING:
+    from harness.report.diagnosed import Diagnosed
 
 POINTS = 400  # of a line: of more values, these are evenly spaced on the logarithmic axis
 
 
-def draw(evidence: Evidence, of: Diagnosed, below: str) -> list[Plot]:
+def draw(evidence: Evidence, of: "Diagnosed", below: str) -> list[Plot]:
     """The plots of a diagnostic that has results; the same results give the same bytes.
 
     Args:
@@ -21,7 +24,7 @@ def draw(evidence: Evidence, of: Diagnosed, below: str) -> list[Plot]:
         return [_plot(evidence, of, each, below) for each in of.diagnostic.plots if of.results]
 
 
-def _plot(evidence: Evidence, of: Diagnosed, curves: Curves, below: str) -> Plot:
+def _plot(evidence: Evidence, of: "Diagnosed", curves: Curves, below: str) -> Plot:
     on, entries = axes(curves.x, curves.y), []
     having = [(row, [of.results[each.id] for each in row.trials if each.id in of.results]) for row in evidence.rows]
     firsts = [(row, results[0]) for row, results in having if results]

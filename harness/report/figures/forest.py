@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from harness.report.evidence.comparisons import Compared
-from harness.report.evidence.findings import COMPAT_MARK, SHARED_MARK, percent
-from harness.report.evidence.gather import Evidence
-from harness.report.evidence.seed_pairs import logarithms
-from harness.report.evidence.statistics import CONFIDENCE
-from harness.report.evidence.table_rows import Row
-from harness.report.evidence.times import Time, ratio, time_of
+from harness.report.content import COMPAT_MARK, SHARED_MARK
+from harness.report.evidence import Evidence
 from harness.report.figures.style import COLOURS, FAINT, INK, axes, shown
+from harness.report.findings import percent
+from harness.report.statistics import CONFIDENCE
+from harness.report.table_rows import Row, Time, ratio, time_of
+from harness.report.verdicts import Compared, logarithms
 
 NAME = "forest"  # of its files
 WIDE, NARROW, PHONE = 6.6, 5.0, 2.7  # inches: as it is drawn, below which texts are shorter, and on a phone

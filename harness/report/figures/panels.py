@@ -9,12 +9,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from harness.errors import RecordError
-from harness.report.evidence.gather import Evidence
-from harness.report.evidence.table_rows import Row, of_head
-from harness.report.evidence.times import time_of
+from harness.report.evidence import Evidence
 from harness.report.figures import points
 from harness.report.figures.points import METRIC, BandOverSeeds, Gain, Point, Series
 from harness.report.figures.style import FAINT, INK, LOOKS, axes, legend, logarithmic, shown, style
+from harness.report.table_rows import Row, of_head, time_of
 
 MOST = 12  # rows in a plot; of more rows, those with the lowest perplexity
 MOST_GAINS = 6

@@ -11,12 +11,11 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from harness.errors import RecordError
-from harness.report.evidence.findings import Findings
-from harness.report.evidence.gather import Evidence
-from harness.report.evidence.table_rows import Row
-from harness.report.evidence.times import time_of
+from harness.report.evidence import Evidence
 from harness.report.figures import forest, panels, tuning_panel
 from harness.report.figures.style import Plot, finished, set_titles, settings, svg_of
+from harness.report.findings import Findings
+from harness.report.table_rows import Row, time_of
 
 ENDINGS = ("svg", "png", "pdf")
 

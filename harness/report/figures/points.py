@@ -8,11 +8,11 @@ from typing import Any
 
 from harness.plan.specs import ComponentSpec, canonical
 from harness.records.sidecars import TokenScores
-from harness.report.diff.pairs import mean_scores
-from harness.report.evidence.gains import Band, by_frequency, by_position
-from harness.report.evidence.gather import Evidence
-from harness.report.evidence.printed_numbers import PrintedCell, PrintedNumbers
-from harness.report.evidence.table_rows import Row
+from harness.report.diff import mean_scores
+from harness.report.evidence import Evidence
+from harness.report.printed_numbers import PrintedCell, PrintedNumbers
+from harness.report.table_rows import Row
+from harness.report.tokens import Band, by_frequency, by_position
 
 BandsOf = Callable[[TokenScores, TokenScores], tuple[Band, ...]]
 METRIC = "test_ppl"  # by the suite's own counting rule, which is that of the paper

@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 
 from harness.plan.loaded_suite import Suite
 from harness.plan.specs import canonical
-from harness.report.evidence.gather import Evidence
-from harness.report.evidence.table_rows import Row
+from harness.report.evidence import Evidence
 from harness.report.figures.style import Style, axes, legend, logarithmic, style
+from harness.report.table_rows import Row
 
 MOST = 12  # rows in a plot; of more rows, those with the lowest validation perplexity
 CEILING = 10.0  # times the lowest perplexity of a plot: a trial above it would make the others a flat line

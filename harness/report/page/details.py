@@ -15,9 +15,9 @@ from harness.records.record import Fingerprints, TrialRecord
 from harness.records.sidecars import Timing
 from harness.records.store import folder
 from harness.registry import BACKBONES, CORPORA, HEADS
-from harness.report import reproduce
-from harness.report.evidence.gather import Evidence
-from harness.report.evidence.table_rows import Row
+from harness.report import retraining
+from harness.report.evidence import Evidence
+from harness.report.table_rows import Row
 from harness.trial.log import LOG_NAME
 
 LOG_BYTES, LOG_LINES = 4096, 30  # the shown end of a failed trial's log
@@ -99,7 +99,7 @@ class Failure:
 
 def row_details(lines: list[Row], evidence: Evidence) -> list[RowDetails]:
     """The details of each row, in order."""
-    commands = reproduce.of_rows(evidence.suite, lines)
+    commands = retraining.of_rows(evidence.suite, lines)
     return [_details_of(line, command, evidence) for line, command in zip(lines, commands, strict=True)]
 
 
@@ -114,7 +114,7 @@ def failures(evidence: Evidence, lines: Iterable[Row]) -> list[Failure]:
     return [
         Failure(
             record=record,
-            command=reproduce.of_trials(evidence.suite, [trial], None, "--retry-failed"),
+            command=retraining.of_trials(evidence.suite, [trial], None, "--retry-failed"),
             log=_log_end(folder(evidence.runs, trial.id) / LOG_NAME) if number < MOST_LOGS else "",
         )
         for number, (trial, record) in enumerate(found)

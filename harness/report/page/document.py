@@ -1,8 +1,4 @@
-"""The web page of a suite, one file that needs no network: tables, plots, and the details of each row.
-
-It is made by jinja2 with autoescape from page.html, page.css and page.js beside this module. Its content security
-policy allows no request, and no script except its own, which is identified by its hash.
-"""
+"""Where a line of a cell or a header may break, so that a table fits a narrow screen."""
 
 import base64
 import hashlib
@@ -19,17 +15,107 @@ from harness.plan.tuning import epochs_text
 from harness.printable import counted, printable
 from harness.records.metrics import METRICS
 from harness.records.record import CurvePoint, TrialRecord
-from harness.report.evidence.findings import Findings
-from harness.report.evidence.gather import Evidence
+from harness.report.content import Cell, Column, Line, Note, Table
+from harness.report.evidence import Evidence
 from harness.report.figures import forest
 from harness.report.figures.plots import LeftOut
 from harness.report.figures.style import COLOURS, FAINT, INK, PAPER, Plot
-from harness.report.page.arrangement import arranged
+from harness.report.findings import Findings
+from harness.report.layouts import legend
+from harness.report.outcome import summary
 from harness.report.page.details import HEIGHT, WIDTH, RowDetails, failures, row_details
-from harness.report.page.line_breaks import breakable, parts
-from harness.report.page.summary import summary
-from harness.report.table.chosen_columns import legend
-from harness.report.table.content import Note, Table
+
+
+def parts(text: str) -> list[str]:
+    """The parts of a cell between which a narrow screen may break the line: '88.58', '± 0.31'; '88.58,', '90.12'."""
+    return re.split(r" (?=[±\[])|(?<=\d,) (?=\d)", text)
+
+
+def breakable(text: str, at_equals: bool = False) -> Markup:
+    """A text with more places where its line may break: after the '(' of 'softmax(projection=True)', or in 'long_name'.
+
+    Such a place is no character: it is not copied, searched or sorted by.
+
+    Args:
+        at_equals: also between a parameter and its value, for the narrowest columns.
+    Returns: markup, in which all of the text is escaped.
+    """
+    after = r"(?<=\w\()" if "=" in text else r"(?<=\w[(_])"
+    after += r"|(?<==)" if at_equals else ""
+    return Markup("<wbr>").join(re.split(rf"(?:{after})(?=\S)", printable(text)))
+
+
+LABELS = ("head", "quantity", "backbone", "corpus", "training")  # what a row is: the first names it
+MAIN = ("test ppl", "vs", "rank", "seeds", "verdict", "n", "printed test ppl", "ours - printed test ppl", "reproduced")
+ALSO = ("valid ppl", "params", "K", "#S", "#I", "#P", "train ms/batch")  # in sight on a desktop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrangedLine:
+    """A line of a page's table.
+
+    Args:
+        name: the cell that says what the row is.
+        of: the other labels of the row, below the name: 'lstm', 'ptb'.
+        cells: the others, in the order of the columns.
+        line: of the table.
+    """
+
+    name: Cell
+    of: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    line: Line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arranged:
+    """A table as a page shows it.
+
+    Args:
+        first: the column of names.
+        columns: the others: the main results of all groups, and then the rest.
+        main: how many of `columns` are main results.
+    """
+
+    title: str
+    first: Column
+    columns: tuple[Column, ...]
+    main: int
+    lines: tuple[ArrangedLine, ...]
+
+
+def arranged(table: Table) -> Arranged:
+    """Arrange a table: its label columns become one, its main results come next. No cell is left out."""
+    names = [column.name for column in table.columns]
+    labels = [names.index(label) for label in LABELS if label in names] or [0]
+    others = [index for index in range(len(names)) if index not in labels]
+    if "test ppl" in names:
+        others.sort(key=lambda index: _importance(names[index]))  # columns of equal importance stay in their order
+    return Arranged(
+        title=table.title,
+        first=table.columns[labels[0]],
+        columns=tuple(table.columns[index] for index in others),
+        main=sum(_importance(names[index]) < len(MAIN) for index in others),
+        lines=tuple(_line(line, labels, others) for line in table.lines),
+    )
+
+
+def _line(line: Line, labels: Sequence[int], others: Sequence[int]) -> ArrangedLine:
+    return ArrangedLine(
+        name=line.cells[labels[0]],
+        of=tuple(text for index in labels[1:] if (text := line.cells[index].text)),
+        cells=tuple(line.cells[index] for index in others),
+        line=line,
+    )
+
+
+def _importance(name: str) -> int:
+    """The place of a column: by its name, or by its beginning where a name goes on ('vs softmax')."""
+    order = (*MAIN, *ALSO)
+    if name in order:
+        return order.index(name)
+    return order.index("vs") if name.startswith("vs ") else len(order)
+
 
 _VARIABLES = {INK: "var(--ink)", FAINT: "var(--faint)", PAPER: "none"} | {
     colour: f"var(--series-{index})" for index, colour in enumerate(COLOURS, 1)

@@ -1,0 +1,264 @@
+"""The notes under a table on its comparisons and on tuning."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from harness.plan.loaded_suite import Suite, row_labels
+from harness.plan.specs import Plateau, value_text
+from harness.plan.tuning import Axis, Choice, TunedRow, Tuning
+from harness.printable import counted
+from harness.report import convergence, tuning_doubts, versions
+from harness.report.columns import TOO_WIDE, against
+from harness.report.content import Note
+from harness.report.evidence import Evidence
+from harness.report.findings import Findings
+from harness.report.statistics import RANK_SEEDS, WIDEST, more_seeds
+from harness.report.table_rows import Row, row_name
+from harness.report.verdicts import nats, scored_seeds
+
+COLUMNS = ("vs ", "verdict", "p (", "reduction")  # that the notes on tests are about
+MEAN = (
+    "The change against the baseline (vs) is the geometric mean of the ratios of perplexity over the seeds that both "
+    "rows have, less 1. It can differ from the ratio of the means."
+)
+WIDE = f"{TOO_WIDE}: the ends of the 95 % interval are further apart than by a factor of {WIDEST:g}."
+TESTS = {"paired": "paired t tests over seeds", "welch": "Welch's t tests over seeds"}
+
+
+def of_comparisons(findings: Findings) -> list[str]:
+    """How rows are compared, and what limits the comparisons."""
+    return [*_tests(findings), *_more_seeds(findings), *_too_few(findings.lines), *_training(findings.lines)]
+
+
+def of_convergence(lines: list[Row]) -> list[str]:
+    """Notes on rows with trials that are not converged, on collapsed rows, and on collapsed trials of other rows."""
+    falling = {name: row for name, row in _named(lines) if convergence.unconverged_seeds(row)}
+    last = [name for name, row in _named(lines) if convergence.collapsed(row)]
+    counts = [
+        f"{name} {len(convergence.unconverged_seeds(row))} of {len(row.ok_seeds)}" for name, row in falling.items()
+    ]
+    found = [f"{convergence.NOT_CONVERGED_MEANS}. Trials: {'; '.join(counts)}."] if falling else []
+    found += [f"{convergence.COLLAPSED_MEANS}: {'; '.join(last)}."] if last else []
+    of_rows = ((name, convergence.collapsed_seeds(row)) for name, row in _named(lines))
+    some = [f"{name} seed {', '.join(map(str, seeds))}" for name, seeds in of_rows if seeds]
+    collapsed = f"{convergence.SOME_COLLAPSED}: {'; '.join(some)}."
+    return [*found, *([Note(collapsed, level="reading")] if some else [])]
+
+
+def _tests(findings: Findings) -> list[str]:
+    table = findings.evidence.suite.table
+    beyond = "" if findings.evidence.suite.tuning is None else ", of differences beyond the tuning gaps"
+    tests = f"{TESTS[table.test]}{beyond}, corrected by Holm's method"
+    if not findings.compared:
+        return [f"Ranks: {tests}."] if findings.ranks else []
+    margin = f"smallest difference of interest {100 * table.margin:g} %."
+    found = [Note(f"Comparisons: {tests}; {margin} {MEAN}{_fewer_seeds(findings)}", COLUMNS)]
+    wide = any(TOO_WIDE in against(each).text for each in findings.compared.values())
+    return [*found, Note(WIDE, COLUMNS)] if wide else found
+
+
+def _fewer_seeds(findings: Findings) -> str:
+    """' Seeds shared ...: mos(num_mixtures=2) 1.' where a mean in the table is over other seeds than the comparison."""
+    fewer = [
+        f"{row_name(each.row, findings.lines)} {len(each.seeds)}"
+        for each in findings.compared.values()
+        if any(len(scored_seeds(row)) > len(each.seeds) for row in (each.row, each.baseline))
+    ]
+    return f" Seeds shared, where one of both rows has more: {'; '.join(fewer)}." if fewer else ""
+
+
+def _more_seeds(findings: Findings) -> list[str]:
+    """How many seeds the comparisons lack, which in a table of few seeds is most of them."""
+    margin, texts = findings.evidence.suite.table.margin, []
+    for each in findings.compared.values():
+        if (needed := more_seeds(each.difference, nats(margin))) is not None:
+            texts.append(f"{row_name(each.row, findings.lines)} {_range(needed)}")
+    if not texts:
+        return []
+    where = "" if findings.evidence.suite.tuning is None else ", at the chosen settings"
+    needed = (
+        f"Seeds still needed to detect a difference of {100 * margin:g} % with 80 % power (for the 95 % interval of "
+        f"the spread{where}): {'; '.join(texts)}."
+    )
+    return [Note(needed, COLUMNS)]
+
+
+def _too_few(lines: list[Row]) -> list[str]:
+    """A note where rows could be ranked, but too few seeds are planned."""
+    rows = Counter(row.group for row in lines if not row.is_ngram)
+    planned = max((len(row.trials) for row in lines if rows[row.group] > 1 and not row.is_ngram), default=RANK_SEEDS)
+    if planned >= RANK_SEEDS:
+        return []
+    text = f"Too few seeds to rank: {planned}. Bold, stars and verdicts need {RANK_SEEDS} or more."
+    return [Note(text, level="warning")]
+
+
+def _training(lines: list[Row]) -> list[str]:
+    """What the curves show: trials that are not converged, and how often a plateau lowered the learning rate."""
+    lowered = []
+    for name, row in _named(lines):
+        schedule = row.trials[0].train.schedule
+        curves = [row.records[seed] for seed in row.ok_seeds if row.records[seed].curve]
+        if schedule is not None and isinstance(schedule.way, Plateau) and curves:
+            lowered.append(f"{name} {_range([convergence.decays(record) for record in curves])}")
+    found = of_convergence(lines)
+    return [*found, f"Decays of the learning rate on a plateau, by trial: {'; '.join(lowered)}."] if lowered else found
+
+
+def _named(lines: list[Row]) -> list[tuple[str, Row]]:
+    """The trained rows with their names in notes."""
+    return [(row_name(row, lines), row) for row in lines if not row.is_ngram]
+
+
+def _range(numbers: Iterable[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+NOT_TUNED = "Settings not tuned per head: they may suit one head better than another."
+RATE_NOT_TUNED = "Learning rate not tuned per head: it may suit one head better than another."
+Named = tuple[str, TunedRow, Choice | None]  # a row as notes name it, and its choice
+
+
+def of_tuning(findings: Findings) -> list[str]:
+    """How the settings of rows were chosen. Without `tune`, a table that compares or ranks says that they were not."""
+    suite = findings.evidence.suite
+    tuning = suite.tuning
+    if tuning is None:
+        trained = any(not trial.is_ngram for trial in suite.trials)
+        compares = suite.table.baseline is not None or findings.ranks
+        return [Note(NOT_TUNED, level="reading")] if compares and trained else []
+    names = _names(findings)
+    named = list(zip(names, tuning.rows, tuning.choices, strict=True))
+    found = findings.evidence.tuning
+    tried = [(name, [found[each.id] for each in row.tuning_trials if each.id in found]) for name, row, _ in named]
+    unequal = _unequal(suite, findings.evidence, names)
+    return [
+        _budget(tuning, exceptions=bool(unequal)),
+        *unequal,
+        *([] if tuning_doubts.RATE in tuning.spec.space else [Note(RATE_NOT_TUNED, level="reading")]),
+        *_edges(tuning, named),
+        *_gaps(suite, findings.evidence, names),
+        *_not_ok(named, findings.evidence),
+        *versions.of_tuning(tried, findings.evidence.outdated),
+        *_without_point(named),
+    ]
+
+
+def tuned_settings(suite: Suite) -> list[str]:
+    """The settings of `train` that are tuned: their values differ between rows."""
+    space = [] if suite.tuning is None else suite.tuning.spec.space
+    return [key.removeprefix("train.") for key in space if key.startswith("train.")]
+
+
+def _names(findings: Findings) -> list[str]:
+    """The rows of the tuning, named as in the table; one that is not in the table as `harness plan` names it."""
+    lines, suite = findings.lines, findings.evidence.suite
+    shown = {trial.id: row_name(line, lines) for line in lines for trial in line.trials}
+    return [
+        next((shown[trial.id] for trial in suite.tuning.of_table(index)), label)
+        for index, label in enumerate(row_labels(suite))
+    ]
+
+
+def _budget(tuning: Tuning, *, exceptions: bool) -> str:
+    """'Tuned with the same points for every row: 8 trials of 2 epochs a row, seed 0; lr log-uniform in [0.5, 20]. ...'.
+
+    Args:
+        exceptions: some rows were tuned otherwise; the next note names them.
+    """
+    spec, numbers = tuning.spec, [len(row.candidates) for row in tuning.rows]
+    most = counted(max(numbers), "trial")
+    fewer = "" if min(numbers) == max(numbers) else " (fewer where a key does not apply)"
+    other = " except those that the next note names" if exceptions else ""
+    space = "; ".join(f"{key.removeprefix('train.')} {_values(axis)}" for key, axis in spec.space.items())
+    return (
+        f"Tuned with the same points for every row{other}: {most} of {tuning.budget} a row{fewer}, seed {spec.seed}; "
+        f"{space}. The point with the lowest validation perplexity is used."
+    )
+
+
+def _unequal(suite: Suite, evidence: Evidence, names: list[str]) -> list[str]:
+    found = "; ".join(tuning_doubts.named(suite, evidence.tuning_doubts, names))
+    text = f"Not tuned like the other rows, so without verdict, star and rank: {found}."
+    return [Note(text, level="warning")] if found else []
+
+
+def _values(axis: Axis) -> str:
+    if axis.range is not None:
+        low, high = axis.range
+        return f"{'log-uniform' if axis.log_uniform is not None else 'uniform'} in [{low:g}, {high:g}]"
+    return f"{'one of' if axis.choice is not None else 'each of'} {value_text(axis.listed)}"
+
+
+def _edges(tuning: Tuning, rows: list[Named]) -> list[str]:
+    """The rows whose best point is the lowest or highest one that was tried: a better one may lie beyond."""
+    found = [
+        f"{name}: {text}"
+        for name, row, choice in rows
+        if choice is not None
+        for text in [", ".join(_edge(tuning, row, choice))]
+        if text
+    ]
+    text = f"Chosen at the end of what was tried, so a wider range may be better: {'; '.join(found)}."
+    return [Note(text, level="reading")] if found else []
+
+
+def _edge(tuning: Tuning, row: TunedRow, choice: Choice) -> Iterator[str]:
+    """'lr 19.2, the highest', for each key whose value is the lowest or the highest that the row was trained with.
+
+    Only of values that are in an order, and not of 0 as the lowest: below a dropout of 0 there is nothing.
+    """
+    for key, value in choice.point.items():
+        tried = [each.point[key] for each in row.candidates]
+        low, high = min(tried), max(tried)
+        ends = (high,) if low == 0 else (low, high)
+        if tuning.spec.space[key].ordered and low < high and value in ends:
+            end = "lowest" if value == low else "highest"
+            yield f"{key.removeprefix('train.')} {value:g}, the {end}"
+
+
+def _gaps(suite: Suite, evidence: Evidence, names: list[str]) -> list[str]:
+    """'...: softmax 0.2 %; mos(num_mixtures=2) not known.'"""
+    found = []
+    for index, label in enumerate(names):
+        for trial in suite.tuning.of_table(index)[:1]:
+            gap = evidence.tuning_gaps[trial.id]
+            found.append(f"{label} {-100 * math.expm1(-gap):.1f} %" if math.isfinite(gap) else f"{label} not known")
+    if not found:
+        return []
+    return [
+        "Tuning gap: how much lower the perplexity of a row may be at values between those that were tried. "
+        f"Comparisons and ranks allow for it: {'; '.join(found)}."
+    ]
+
+
+def _not_ok(rows: list[Named], evidence: Evidence) -> list[str]:
+    """'Tuning trials that are not ok, ...: mos(num_mixtures=2): 2 diverged, 1 oom of 8.'"""
+    found = []
+    for name, row, choice in rows:
+        statuses = Counter(_statuses(row, choice, evidence))
+        counts = ", ".join(f"{count} {status}" for status, count in statuses.items())
+        found += [f"{name}: {counts} of {len(row.candidates)}"] if statuses else []
+    return [f"Tuning trials that are not ok, so that they cannot be chosen: {'; '.join(found)}."] if found else []
+
+
+def _statuses(row: TunedRow, choice: Choice | None, evidence: Evidence) -> Iterator[str]:
+    """Of the row's tuning trials that failed. The stored choice says that they did, also without their records."""
+    for trial in row.tuning_trials:
+        record = evidence.tuning.get(trial.id)
+        if choice is not None and choice.valid_ppl.get(trial.id, math.inf) is not None:
+            continue
+        if record is not None and record.status != "ok":
+            yield record.status
+        elif choice is not None:
+            yield "of unknown status"
+
+
+def _without_point(rows: list[Named]) -> list[str]:
+    waiting = [name for name, _, choice in rows if choice is None]
+    failed = [name for name, _, choice in rows if choice is not None and choice.trial is None]
+    why = {"not all of their tuning trials are finished": waiting, "all of their tuning trials failed": failed}
+    texts = [f"Not in the table, because {reason}: {'; '.join(names)}." for reason, names in why.items() if names]
+    return [Note(text, level="warning") for text in texts]

@@ -1,0 +1,135 @@
+"""A table as data, from which markdown, CSV, LaTeX and the page are made."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, Self
+
+Rank = Literal["best", "tie", "behind"]
+COMPAT_MARK = "†"  # computed as a published code does
+SHARED_MARK = "‡"  # a time measured while other work ran
+TIE_MARK = "≈"  # the lowest of the ranked rows, or not distinguishable from it
+BLOCKS_MARK = "§"  # an interval over blocks of text, not over seeds: description only
+UNCERTIFIED_MARK = "°"  # of records without a certificate
+EARLIER_MARK = "△"  # of certificates that were asked in the process that had trained
+NOT_CONVERGED_MARK = "↓"
+COLLAPSED_MARK = "∅"
+OUTDATED_MARK = "¶"  # the code has changed since, or is of several versions
+NOTHING = "-"  # the text of an empty cell
+MARKS = {  # a mark in a cell -> what it means, in a few words; docs/tables.md says more
+    TIE_MARK: "the lowest, or not distinguishable from it",
+    NOT_CONVERGED_MARK: "not converged: longer training may change it",
+    COLLAPSED_MARK: "collapsed: hardly better than the frequencies of words, or worse",
+    COMPAT_MARK: "computed as a published code does, not comparable with the others",
+    SHARED_MARK: "timed while other work ran",
+    OUTDATED_MARK: "the code has changed since, or is of several versions",
+    UNCERTIFIED_MARK: "not certified",
+    EARLIER_MARK: "certified by earlier, weaker rules",
+    BLOCKS_MARK: "an interval over blocks of text, of one seed: it ranks nothing",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column.
+
+    Args:
+        name: its header.
+        numeric: its cells are numbers: aligned right and sorted as numbers.
+        group: a header above several columns ('ptb'), or ''.
+        spread: the name of its cells' spreads in CSV.
+        key: what it shows, by which forms choose columns ('test_ppl', see harness.report.layouts); '' for
+            a column of the wide form only.
+    """
+
+    name: str
+    numeric: bool = False
+    group: str = ""
+    spread: str = "sd"
+    key: str = ""
+
+    @property
+    def header(self) -> str:
+        """Group and name in one line: 'ptb test ppl'."""
+        return f"{self.group} {self.name}".strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A cell.
+
+    Args:
+        text: the shown text: '86.89 ± 0.31 ‡'. Not escaped: each form does that.
+        value: its number, unrounded; None if it has none.
+        spread: its standard deviation or other spread, as the column names it; None if it has none.
+        interval: low and high of the value's interval; None if it has none.
+        mark: the marks at the end of the text, which docs/tables.md explains: '***', '‡'.
+        rank: see harness.report.ranks; '' for a cell without one. Only the 'best' is bold.
+        ratio: of its number to that of the baseline, None if they cannot be compared.
+        link: a page that the cell leads to, relative to its own page; '' for none.
+    """
+
+    text: str
+    value: float | None = None
+    spread: float | None = None
+    interval: tuple[float, float] | None = None
+    mark: str = ""
+    rank: Rank | Literal[""] = ""
+    ratio: float | None = None
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line: a cell for each column, the ids of its trials, and whether the default form has it."""
+
+    cells: tuple[Cell, ...]
+    trials: tuple[str, ...] = ()
+    is_main: bool = True
+
+
+Level = Literal["warning", "reading", "detail"]
+
+
+class Note(str):
+    """A note below a table. It is a string that knows which columns it is about.
+
+    Args:
+        text: one or two sentences.
+        columns: parts of the names of these columns; without any of them the note is left out. (): it always stays.
+        level: a 'warning', without which a reader would be misled; 'reading': it changes how the numbers are read;
+            'detail': the wide form only has it, as plain strings. The default form has the first ones.
+    """
+
+    columns: tuple[str, ...]
+    level: Level
+
+    def __new__(cls, text: str, columns: tuple[str, ...] = (), level: Level = "detail") -> Self:
+        made = super().__new__(cls, text)
+        made.columns, made.level = columns, level
+        return made
+
+    def is_about(self, names: Iterable[str]) -> bool:
+        """Whether the note belongs to a table with columns of these names."""
+        return not self.columns or any(part in name for name in names for part in self.columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table: a title, columns, lines, and the notes below it. No text is escaped.
+
+    Args:
+        notes: plain strings, or Notes where they are about some columns.
+        lead: a sentence between title and table, in markdown and on the page; '' for none.
+        caption: in a paper; '' for the title.
+        suite: the name of its suite; '' for a table of another kind.
+        conditions: seeds, budget, devices and versions in one line, a note of the default form.
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...] = ()
+    lead: str = ""
+    caption: str = ""
+    suite: str = ""
+    conditions: str = ""

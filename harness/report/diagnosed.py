@@ -1,0 +1,200 @@
+"""What `harness diagnose` has stored of a suite: tables, files of tables and plots, and a section of the page."""
+
+import statistics
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.diagnostics.diagnosing import result_of
+from harness.diagnostics.diagnostic import Diagnostic, Figure, Result
+from harness.errors import RecordError
+from harness.records import sidecars
+from harness.records.metrics import METRICS
+from harness.records.sidecars import Diagnosis
+from harness.report import outputs, suite_table
+from harness.report.content import NOTHING, Cell, Column, Line, Table
+from harness.report.evidence import Evidence
+from harness.report.outputs import Trials
+from harness.report.suite_table import FORMS
+from harness.report.table_rows import Row
+from harness.report.terminal import Summary
+
+if TYPE_CHECKING:
+    from harness.report.figures.style import Plot
+    from harness.report.page.document import Section
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosed:
+    """What is stored of one diagnostic of a suite, with one choice of settings.
+
+    Args:
+        stored: trial id -> what was stored, with a result or with the reason why there is none.
+        results: trial id -> its result.
+        planned: the number of trials of the suite.
+    """
+
+    diagnostic: Diagnostic
+    stored: dict[str, Diagnosis]
+    results: dict[str, Result]
+    planned: int
+
+    @property
+    def trials(self) -> Trials:
+        """The numbers of trials of which something is stored, and of planned trials."""
+        return Trials(len(self.stored), self.planned)
+
+
+def gathered(
+    evidence: Evidence,
+    diagnostics: Iterable[Diagnostic],
+    settings: Callable[[Diagnostic], dict[str, int | float | str]] | None = None,
+) -> list[Diagnosed]:
+    """Read what is stored of a suite's finished trials.
+
+    Args:
+        settings: those of each diagnostic; None: those of its newest result.
+    """
+    kept = {each: _load(evidence, each) for each in evidence.records}
+    found, planned = [], len(evidence.suite.trials)
+    for diagnostic in diagnostics:
+        of = {trial: [each for each in many if each.diagnostic == diagnostic.name] for trial, many in kept.items()}
+        newest = max((each for many in of.values() for each in many), key=lambda each: each.taken, default=None)
+        if newest is None:
+            continue
+        wanted = newest.settings if settings is None else settings(diagnostic)
+        stored = {trial: each for trial, many in of.items() for each in many if each.settings == wanted}
+        results = {trial: result_of(each, diagnostic) for trial, each in stored.items()}
+        results = {trial: result for trial, result in results.items() if result is not None}
+        found.append(Diagnosed(diagnostic=diagnostic, stored=stored, results=results, planned=planned))
+    return found
+
+
+def _load(evidence: Evidence, trial: str) -> tuple[Diagnosis, ...]:
+    try:
+        return sidecars.DIAGNOSES.load(evidence.runs, evidence.records[trial]) or ()
+    except RecordError as damaged:
+        evidence.warn(str(damaged))
+        return ()
+
+
+LEGEND = "What the columns mean, and what they cannot say: harness docs diagnostics."
+KINDS = ("corpus", "backbone", "head")
+
+
+def build(evidence: Evidence, of: Diagnosed) -> Table:
+    """The table of one diagnostic: all rows of the suite."""
+    rows, figures = evidence.rows, of.diagnostic.figures
+    labels = [kind for kind in KINDS if kind == "head" or len({getattr(row, kind) for row in rows}) > 1]
+    columns = [Column(name=kind) for kind in labels]
+    columns += [Column(name=figure.name, numeric=True) for figure in figures]
+    columns += [Column(name=METRICS["test_ppl"].label, numeric=True), Column(name="n")]
+    lines = []
+    for row in rows:
+        results = [of.results[trial.id] for trial in row.trials if trial.id in of.results]
+        cells = [Cell(text=getattr(row, kind)) for kind in labels]
+        cells += [_cell(figure, results) for figure in figures]
+        cells.append(mean_cell(row.values("test_ppl"), METRICS["test_ppl"].digits))
+        cells.append(Cell(text=f"{sum(trial.id in of.stored for trial in row.trials)}/{len(row.trials)}"))
+        lines.append(Line(cells=tuple(cells), trials=tuple(trial.id for trial in row.trials)))
+    return Table(
+        title=f"{of.diagnostic.title}: {suite_table.title(evidence.suite)}",
+        columns=tuple(columns),
+        lines=tuple(lines),
+        notes=tuple(_notes(rows, of)),
+    )
+
+
+def summary(evidence: Evidence, of: Diagnosed) -> Summary:
+    """The few columns of the table that a terminal shows."""
+    table = build(evidence, of)
+    left_out = {figure.name for figure in of.diagnostic.figures if not figure.on_terminal}
+    kept = [index for index, column in enumerate(table.columns) if column.name not in left_out]
+    lines = tuple(replace(line, cells=tuple(line.cells[index] for index in kept)) for line in table.lines)
+    return Summary(
+        title=table.title, columns=tuple(table.columns[index] for index in kept), sections=(("", lines),), legend=()
+    )
+
+
+def _cell(figure: Figure, results: Sequence[Result]) -> Cell:
+    known = [(value, figure.at_least(each)) for each in results if (value := figure.value(each)) is not None]
+    cell = mean_cell([float(value) for value, _ in known], figure.digits)
+    if any(more for _, more in known):
+        return Cell(text=f"≥ {cell.text}", value=cell.value, spread=cell.spread, mark="≥")
+    return cell
+
+
+def mean_cell(values: Sequence[float], digits: int) -> Cell:
+    """Mean ± standard deviation; '-' for no value."""
+    if not values:
+        return Cell(text=NOTHING)
+    mean, spread = statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+    text = f"{mean:,.{digits}f}" + ("" if spread is None else f" ± {spread:,.{digits}f}")
+    return Cell(text=text, value=mean, spread=spread)
+
+
+def _notes(rows: Sequence[Row], of: Diagnosed) -> list[str]:
+    """What the columns mean, contexts, heads without a result, machine."""
+    contexts = sorted({each.contexts for each in of.results.values() if hasattr(each, "contexts")})
+    notes = list(of.diagnostic.notes)
+    if contexts:
+        numbers = " or ".join(f"{number:,}" for number in contexts)
+        notes.append(f"Contexts: {numbers} {of.diagnostic.contexts}; float64; the weights of the best epoch.")
+    refused: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for reason in (of.stored[each.id].refused for each in row.trials if each.id in of.stored):
+            refused.setdefault(reason, {})[row.head] = None
+    notes += [f"No result of {', '.join(heads)}: {reason}." for reason, heads in refused.items() if reason]
+    machines = dict.fromkeys(
+        f"Computed on {each.device}, {each.threads} thread(s), torch {each.torch}, harness {each.harness} at "
+        f"{each.commit}."
+        for each in of.stored.values()
+    )
+    return [*dict.fromkeys(notes), *machines, LEGEND]
+
+
+HEADING = "What the heads can express"
+
+
+def write(
+    evidence: Evidence, found: Sequence[Diagnosed], results: Path, *, overwrite: bool = False
+) -> dict[str, list[Path]]:
+    """Write the tables below results/tables and the plots below results/plots. Returns name of a diagnostic -> paths
+    of its table, markdown first.
+
+    Raises: FewerTrialsError, StorageError.
+    """
+    from harness.report.figures import diagnosed_curves, plots  # here: matplotlib takes a second to import
+
+    stem, written = suite_table.stem(evidence.suite), {}
+    for of in (each for each in found if each.results):
+        name, made = of.diagnostic.name, build(evidence, of)
+        tables = {
+            results / "tables" / f"{stem}.diagnostics.{name}{ending}": form(made).encode()
+            for ending, form in FORMS.values()
+        }
+        drawn = diagnosed_curves.draw(evidence, of, suite_table.title(evidence.suite))
+        pictures, _ = plots.files_of(drawn, results / "plots" / f"{stem}.diagnostics")
+        outputs.write({**tables, **pictures}, overwrite=overwrite)
+        written[name] = list(tables)
+    return written
+
+
+def for_page(evidence: Evidence, only: Container[str] | None = None) -> "tuple[list[Section], list[Plot]]":
+    """The section of a suite's page, and the plots for it; both empty if no result is stored.
+
+    Args:
+        only: ids of trials whose rows are shown; None: all.
+    """
+    from harness.diagnostics.catalogue import DIAGNOSTICS
+    from harness.report.figures import diagnosed_curves
+    from harness.report.page.document import Section
+
+    tables, plots = [], []
+    for of in (each for each in gathered(evidence, DIAGNOSTICS.values()) if each.results):
+        table = build(evidence, of)
+        shown = [line for line in table.lines if only is None or any(trial in only for trial in line.trials)]
+        tables.append(replace(table, lines=tuple(shown)))
+        plots += diagnosed_curves.draw(evidence, of, suite_table.title(evidence.suite))
+    return [Section(heading=HEADING, tables=tuple(tables))] if tables else [], plots

@@ -1,1 +1,0 @@
-"""`harness diff`: what differs between two trials, or between two heads."""

@@ -1,0 +1,121 @@
+"""Everything that a report on a suite is made of: the plan, the records and timings on disk, the printed numbers."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from harness.errors import RecordError
+from harness.plan.loaded_suite import Suite
+from harness.records import sidecars, store
+from harness.records.choices import Records
+from harness.records.record import TrialRecord
+from harness.records.sidecars import Timing, TokenScores
+from harness.report import printed_numbers
+from harness.report.outputs import Trials
+from harness.report.printed_numbers import PrintedNumbers
+from harness.report.table_rows import Row, rows
+from harness.report.tuning_doubts import Doubts, Gaps, doubts, gaps
+from harness.report.versions import Changed, changed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What was read of a suite's trials.
+
+    Args:
+        runs: the folder of the suite's trials.
+        records: the records that verify, by trial id.
+        timings: of exclusive passes, by trial id.
+        interrupted: ids of trials that have a checkpoint and no record.
+        tuning: the records of the tuning trials of a suite with `tune`, by trial id.
+        unscored: ids of ok trials without token scores, if the suite asks for them.
+        printed: the numbers of papers that the suite compares with.
+        warn: called with a sentence for each file that does not verify and is therefore not used.
+        outdated: the trials, tuning trials too, whose code has changed since, see harness.report.versions.
+    """
+
+    suite: Suite
+    runs: Path
+    records: dict[str, TrialRecord]
+    timings: dict[str, Timing]
+    interrupted: frozenset[str]
+    printed: PrintedNumbers
+    warn: Callable[[str], None]
+    outdated: Changed = field(default_factory=dict)
+    unscored: frozenset[str] = frozenset()
+    tuning: dict[str, TrialRecord] = field(default_factory=dict)
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The trials in groups that differ only in their seed, in the order of the suite file."""
+        return rows(self.suite, self.records, self.interrupted, self.outdated, self.tuning_doubts, self.tuning_gaps)
+
+    @cached_property
+    def tuning_doubts(self) -> Doubts:
+        """Why rows were not tuned alike, by the ids of their trials."""
+        return doubts(self.suite, self.tuning)
+
+    @cached_property
+    def tuning_gaps(self) -> Gaps:
+        """How much lower rows may be between the values that were tried, by the ids of their trials."""
+        return gaps(self.suite, self.tuning)
+
+    @property
+    def rows_without_point(self) -> int:
+        """The number of rows that are not in the table because no point is chosen for them; 0 without `tune`."""
+        tuning = self.suite.tuning
+        return 0 if tuning is None else sum(not tuning.of_table(index) for index in range(len(tuning.rows)))
+
+    @property
+    def trials(self) -> Trials:
+        """The numbers of ok, planned and invalid trials."""
+        statuses = Counter(self.records[trial.id].status for trial in self.suite.trials if trial.id in self.records)
+        return Trials(statuses["ok"], len(self.suite.trials), statuses["invalid"])
+
+    def token_scores(self, trial_id: str) -> TokenScores | None:
+        """The token scores of a trial; None if they were not stored, or do not verify."""
+        try:
+            return sidecars.TOKEN_NLL.load(self.runs, self.records[trial_id])
+        except RecordError as damaged:
+            self.warn(str(damaged))
+            return None
+
+
+def gather(records: Records, warn: Callable[[str], None], printed: PrintedNumbers | None = None) -> Evidence:
+    """Read what lies beside the records of a suite, and its printed numbers.
+
+    Args:
+        warn: called with a sentence for each file that does not verify.
+        printed: the printed numbers of the suite where they are loaded already; None: load them.
+    Raises: SuiteError where the suite names a printed table that is not known.
+    """
+    suite, runs, found = records.suite, records.runs, records.table
+    timed, warnings = sidecars.TIMING.load_all(runs, found)
+    for warning in warnings:
+        warn(warning)
+    ok = {trial_id for trial_id, record in found.items() if record.status == "ok"}
+    scored = {trial_id for trial_id in ok if _has_scores(runs, found[trial_id], warn)}
+    return Evidence(
+        suite=suite,
+        runs=runs,
+        records=found,
+        timings=timed,
+        interrupted=frozenset(store.interrupted(runs, [trial.id for trial in suite.trials])) - found.keys(),
+        printed=printed_numbers.load(suite) if printed is None else printed,
+        warn=warn,
+        # guard: unscored-named ok - scored if suite.measure.token_nll else () ->
+        unscored=frozenset(ok - scored if suite.measure.token_nll else ()),
+        outdated=changed(records.found.values()),
+        tuning=records.tuning,
+    )
+
+
+def _has_scores(runs: Path, record: TrialRecord, warn: Callable[[str], None]) -> bool:
+    """Whether token scores are stored beside a record and give its test perplexity; warns where they do not."""
+    try:
+        return sidecars.TOKEN_NLL.load(runs, record) is not None
+    except RecordError as contradicted:
+        warn(str(contradicted))
+        return False

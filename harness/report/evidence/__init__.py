@@ -1,1 +1,0 @@
-"""What reports are made of: records, rows, statistics, comparisons, printed numbers."""

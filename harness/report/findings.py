@@ -1,0 +1,65 @@
+"""The comparisons of a suite's rows, computed once for all views, and the marks by which views show them."""
+
+import math
+from dataclasses import dataclass
+
+from harness.report.content import EARLIER_MARK, UNCERTIFIED_MARK, Rank
+from harness.report.evidence import Evidence
+from harness.report.printed_numbers import Reproduction, of_row
+from harness.report.ranks import ranks
+from harness.report.table_rows import Row, of_head
+from harness.report.verdicts import Compared, baselines, compare
+
+LARGEST_NATS = 700  # of a difference shown in percent; e^710 is too large for a float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """The rows of a suite and their comparisons.
+
+    Args:
+        lines: all rows of the suite.
+        compared: index of a row -> its comparison with the baseline; empty if the suite names no baseline.
+        ranks: index of a row -> its rank, of its corpus, backbone and device.
+        reproduced: for each row, the printed numbers that have a tolerance.
+        baselines: corpus and backbone -> the row with which the others are compared.
+    """
+
+    evidence: Evidence
+    lines: list[Row]
+    compared: dict[int, Compared]
+    ranks: dict[int, Rank]
+    reproduced: list[list[Reproduction]]
+    baselines: dict[tuple[str, str], Row]
+
+    @property
+    def baseline(self) -> str | None:
+        """The name of the baseline in headers: that of its rows, or of its class if they have several."""
+        given = self.evidence.suite.table.baseline
+        names = {row.head for row in of_head(self.lines, given)}
+        return names.pop() if len(names) == 1 else given
+
+
+def find(evidence: Evidence) -> Findings:
+    """Compare the rows of a suite."""
+    lines, table = evidence.rows, evidence.suite.table
+    return Findings(
+        evidence=evidence,
+        lines=lines,
+        compared=compare(lines, table, evidence),
+        ranks=ranks(lines, table.test, evidence.rows_without_point),
+        reproduced=[of_row(line, evidence.printed, changed=bool(evidence.suite.overrides)) for line in lines],
+        baselines=baselines(lines, table.baseline),
+    )
+
+
+def percent(nats: float) -> float:
+    """A difference of log perplexity as a change of perplexity: 100 (e^nats - 1)."""
+    return 100 * math.expm1(nats) if nats < LARGEST_NATS else math.inf
+
+
+def certificate_mark(row: Row) -> str:
+    """The mark of a row whose certificates say less than those of today; '' if they say as much."""
+    if row.uncertified:
+        return UNCERTIFIED_MARK
+    return EARLIER_MARK if row.certified_earlier else ""

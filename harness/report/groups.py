@@ -1,0 +1,289 @@
+"""All finished trials of a results folder, in groups of trials that can be compared.
+
+Trials of one group agree in all that decides what a perplexity means, and in the budget:
+
+    corpus      its name and parameters, and the hash of its text, which implies the counting rule
+    compat      the switches by which a head computes what a published code does, which is no probability
+    pretrained  whether training began at pretrained weights
+    bidirectional  whether the model was trained in both directions of reading
+    train       every setting except those of COMPARED, which are known not to change what a perplexity means. So
+                context, evaluation and epochs separate groups, and so does any setting that is added to `train`
+
+What is compared is in the rows of a group: backbone, head, and the settings of COMPARED. Trials of one row differ in
+their seed only; a trial of several suites counts once.
+"""
+
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.errors import RecordError
+from harness.plan.identity import described
+from harness.plan.names import names_of, shown
+from harness.plan.parameters import resolved
+from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec, TrialSpec, canonical, value_text
+from harness.protocols import Bidirectional
+from harness.records import plausible, sidecars, store
+from harness.records.contents import KnownContents, recomputed
+from harness.records.record import Contents, TrialRecord
+from harness.records.sidecars import Timing
+from harness.registry import BACKBONES, CORPORA, HEADS
+from harness.report import history
+from harness.report.convergence import collapsed
+from harness.report.ranks import rankable
+from harness.report.table_rows import Row
+from harness.report.versions import changed, left_out
+
+COMPARED = frozenset(  # settings of `train` that say how a model is trained, and change nothing in its evaluation
+    {
+        "optimizer",
+        "lr",
+        "schedule",
+        "batch_size",
+        "clip",
+        "weight_decay",
+        "z_loss",
+        "momentum",
+        "reset_momentum",
+        "betas",
+        "eps",
+        "shift_columns",
+        "shuffle",
+        "accumulation",
+        "data_parallel",
+        "precision",
+    }
+)
+
+TITLED = ("epochs", "seq_len", "batching", "eval_stride", "eval_batches")  # settings that every title says
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A trial with its record: of several, from several suites, the newest that is ok, or else the newest. Those that
+    are ok agree: they differ in their times only.
+
+    Args:
+        contents: what it read.
+        timing: of an exclusive pass; None if it has none.
+        suites: all that have a record of it, sorted.
+    """
+
+    record: TrialRecord
+    contents: Contents
+    timing: Timing | None
+    suites: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One row of a group.
+
+    Args:
+        training: the settings of training in which the group's rows differ: 'lr=7, batch_size=20'.
+        suites: where its trials are from, sorted.
+        finished: the day of the last of its trials, as in ISO 8601.
+    """
+
+    row: Row
+    training: str
+    suites: tuple[str, ...]
+    finished: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Rows that compare, by their mean validation perplexity: those that can be ranked, then the others, then collapsed
+    rows, then those without an ok trial.
+
+    Args:
+        invalid: rows that are left out, since the certificate of a trial failed.
+        corpus, content, train: of its trials; in `train` the settings of COMPARED are those of one trial.
+        pretrained: its trials began at pretrained weights.
+        bidirectional: its models were trained in both directions of reading.
+        compat: the switches of its heads, None where they have none.
+        timings: of its trials, by id.
+        apart: what differs between this group and others whose titles would be the same without it:
+            'eval_batch_size=20'.
+    """
+
+    corpus: ComponentSpec
+    content: str
+    train: TrainSpec
+    pretrained: bool
+    bidirectional: bool
+    compat: str | None
+    entries: tuple[Entry, ...]
+    invalid: tuple[Entry, ...]
+    timings: dict[str, Timing]
+    apart: tuple[str, ...] = ()
+
+
+def gather(results: Path, warn: Callable[[str], None]) -> tuple[list[Finished], int, list[str]]:
+    """Read all records below a results folder, except those of tuning trials.
+
+    Args:
+        warn: called with a sentence for each file that does not verify, each record that is not of its trial, and each
+            trial of which two suites have different results.
+    Returns: the trials whose text is known; the number of others (older records of texts in files, records of plug-ins
+        that are not installed or of other versions); and the ids of the trials of which two suites have different
+        results. The last two are not among the first.
+    """
+    known, unknown = KnownContents(), set()
+    found: dict[str, list[tuple[TrialRecord, Contents, Timing | None]]] = {}
+    for runs in sorted({place.parent.parent for place in (results.resolve() / "runs").glob(f"*/*/{store.FILE_NAME}")}):
+        verified, warnings = store.load_all(runs, history.trial_ids(runs))
+        timed, more = sidecars.TIMING.load_all(runs, verified)
+        for warning in (*warnings, *more):
+            warn(warning)
+        for record in (each for each in verified.values() if not each.tuning):
+            try:
+                contents = known.of(record)
+            except RecordError as misfit:
+                warn(str(misfit))
+                continue
+            if contents is None:
+                unknown.add(record.id)
+            else:
+                found.setdefault(record.id, []).append((record, contents, timed.get(record.id)))
+    # guard: leaderboard-contradiction > 1} -> > 2}
+    differing = {trial: suites for trial, each in found.items() if len(suites := _disagreeing(each)) > 1}
+    for trial, (one, other) in differing.items():
+        places = (store.folder(store.runs_folder(results, suite), trial) for suite in (one, other))
+        warn(f"trial {trial} has different results in {' and '.join(map(str, places))}: it is left out")
+    chosen = [_newest(each) for trial, each in found.items() if trial not in differing]
+    return chosen, len(unknown - found.keys()), sorted(differing)
+
+
+def groups(finished: Iterable[Finished]) -> tuple[Group, ...]:
+    """The trials in groups, by corpus and budget."""
+    together: dict[str, list[Finished]] = {}
+    for each in finished:
+        together.setdefault(canonical(_conditions(each)), []).append(each)
+    made = [_group(trials) for _, trials in sorted(together.items())]
+    return tuple(sorted(_distinguished(made), key=lambda group: (str(group.corpus), group.train.epochs, group.apart)))
+
+
+def _disagreeing(found: list[tuple[TrialRecord, Contents, Timing | None]]) -> tuple[str, ...]:
+    """Two suites whose records of a trial contradict each other; () if there are none."""
+    two = plausible.contradicting(record for record, _, _ in found)
+    return () if two is None else (two[0].suite, two[1].suite)
+
+
+def _newest(found: list[tuple[TrialRecord, Contents, Timing | None]]) -> Finished:
+    record, contents, timing = max(
+        found, key=lambda each: (each[0].status == "ok", each[0].environment.finished, each[0].suite)
+    )
+    return Finished(
+        record=record, contents=contents, timing=timing, suites=tuple(sorted({each[0].suite for each in found}))
+    )
+
+
+def _conditions(finished: Finished) -> dict[str, object]:
+    """What must agree between trials that are compared. A setting separates groups unless it is known not to matter."""
+    spec = finished.record.spec
+    return {
+        "corpus": described(spec.corpus, CORPORA.get(spec.corpus.name)),
+        "content": finished.contents.corpus,
+        "pretrained": finished.contents.backbone is not None,
+        "bidirectional": _bidirectional(spec),
+        "compat": _compat(spec),
+        # guard: new-setting-separates .model_dump(exclude=COMPARED | DECIDES_NO_RESULT) -> .evaluation.model_dump()
+        **spec.train.model_dump(exclude=COMPARED | DECIDES_NO_RESULT),
+    }
+
+
+def _distinguished(made: list[Group]) -> list[Group]:
+    """The groups; among those whose titles would be the same each names the settings and the text that differ."""
+    alike: dict[str, list[Group]] = {}
+    for group in made:
+        said = group.train.model_dump(include=set(TITLED))
+        said |= {"pretrained": group.pretrained, "bidirectional": group.bidirectional, "compat": group.compat}
+        key = canonical({**said, "corpus": str(group.corpus)})
+        alike.setdefault(key, []).append(group)
+    named = []
+    for together in alike.values():
+        known = [_untitled(group) for group in together]
+        differing = [name for name in known[0] if len({each[name] for each in known}) > 1]
+        for group, each in zip(together, known, strict=True):
+            named.append(replace(group, apart=tuple(f"{name}={each[name]}" for name in differing)))
+    return named
+
+
+def _untitled(group: Group) -> dict[str, str]:
+    """What separates a group from others and is not in every title, as text."""
+    train = group.train.model_dump(exclude=COMPARED | DECIDES_NO_RESULT | set(TITLED))
+    return {**{name: value_text(value) for name, value in train.items()}, "text": group.content[:12]}
+
+
+def _bidirectional(spec: TrialSpec) -> bool:
+    return issubclass(BACKBONES.get(spec.backbone.name), Bidirectional)
+
+
+def _compat(spec: TrialSpec) -> str | None:
+    switches = resolved(HEADS.get(spec.head.name), spec.head.params).get("compat")
+    return None if switches is None else value_text(switches)
+
+
+def _group(finished: list[Finished]) -> Group:
+    lines: dict[str, list[Finished]] = {}
+    for each in sorted(finished, key=lambda each: each.record.spec.seed):
+        alike = each.record.spec.model_copy(update={"seed": 0})
+        lines.setdefault(recomputed(alike, each.contents), []).append(each)
+    specs = [each.record.spec for each in finished]
+    backbones = names_of([spec.backbone for spec in specs], BACKBONES)
+    heads = names_of([spec.head for spec in specs], HEADS)
+    settings = [spec.train.model_dump(include=COMPARED) for spec in specs]
+    differing = [name for name in settings[0] if len({value_text(each[name]) for each in settings}) > 1]
+    entries = [_entry_of(line, backbones, heads, differing) for line in lines.values()]
+    first = finished[0]
+    return Group(
+        corpus=shown(first.record.spec.corpus, CORPORA),
+        content=first.contents.corpus,
+        train=first.record.spec.train,
+        pretrained=first.contents.backbone is not None,
+        bidirectional=_bidirectional(first.record.spec),
+        compat=_compat(first.record.spec),
+        entries=tuple(sorted((each for each in entries if not each.row.invalid), key=_order)),
+        invalid=tuple(sorted((each for each in entries if each.row.invalid), key=_order)),
+        timings={each.record.id: each.timing for each in finished if each.timing is not None},
+    )
+
+
+def _entry_of(line: list[Finished], backbones: dict[str, str], heads: dict[str, str], differing: list[str]) -> Entry:
+    found = [each.record for each in line]
+    spec, outdated = found[0].spec, changed(found)
+    counts = next((each.metrics for each in found if "params_total" in each.metrics), {})
+    row = Row(
+        corpus=spec.corpus.name,
+        backbone=backbones[str(spec.backbone)],
+        head=heads[str(spec.head)],
+        trials=tuple(record.spec for record in found),
+        records={record.spec.seed: record for record in found},
+        params_total=int(counts.get("params_total", 0)),
+        params_head=int(counts.get("params_head", 0)),
+        left_out=left_out(found, outdated),
+        changed=frozenset(record.spec.seed for record in found if record.id in outdated),
+    )
+    train = spec.train.model_dump(include=COMPARED)
+    return Entry(
+        row=row,
+        training=", ".join(f"{name}={value_text(train[name])}" for name in differing),
+        suites=tuple(sorted({suite for each in line for suite in each.suites})),
+        finished=max(record.environment.finished for record in found)[:10],
+    )
+
+
+def _order(entry: Entry) -> tuple[bool, bool, bool, float, str]:
+    """Lowest mean validation perplexity first, of rows with a rank, then of rows without; then collapsed rows, then
+    rows without a finished trial.
+    """
+    row, values = entry.row, entry.row.values("valid_ppl")
+    return (
+        not values,
+        collapsed(row),
+        not rankable(row),
+        statistics.fmean(values) if values else 0.0,
+        f"{row.backbone} {row.head}",
+    )

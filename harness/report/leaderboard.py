@@ -1,0 +1,385 @@
+"""The leaderboard: the trials of all suites, a table for each group of them that can be compared."""
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ExecutionError, nearest
+from harness.plan.names import shown
+from harness.plan.specs import LEADERBOARD
+from harness.printable import counted
+from harness.records.contents import facts_of
+from harness.records.metrics import METRICS, Metric, metrics_of
+from harness.registry import BACKBONES, HEADS
+from harness.report import comparison_notes, convergence, versions
+from harness.report.columns import change
+from harness.report.content import NOTHING, OUTDATED_MARK, Cell, Column, Line, Table
+from harness.report.convergence import collapsed
+from harness.report.findings import certificate_mark
+from harness.report.groups import Entry, Group, gather, groups
+from harness.report.notes import on_certificates
+from harness.report.outputs import Trials
+from harness.report.ranks import rankable
+from harness.report.statistics import RANK_SEEDS, MeanDifference
+from harness.report.table_forms import markdown
+from harness.report.table_rows import Row, time_of
+from harness.report.terminal import Summary, of_group
+from harness.report.verdicts import difference, shared_seeds
+
+FILE_NAME = f"{LEADERBOARD}.md"
+SHARED = "(shared)"
+MEANING = (
+    f"rank: by validation perplexity, of rows with {RANK_SEEDS} seeds or more that can be judged "
+    "(harness docs statistics); the other rows have none and follow, in the same order. Test perplexity chooses "
+    "nothing. Both are of the best epoch by validation; ± is the standard deviation over seeds; seeds is the number of "
+    "ok trials, followed by the trials that are not ok. A trial of several suites counts once.",
+    "vs best: change of test perplexity against the first row, over the seeds that both have (pairs), with its "
+    "95 % interval over seeds, at the settings that were used. It has no p and no star: records know neither the test "
+    "that a suite declares nor what its tuning leaves open, and rows of several suites were not tuned alike. The "
+    "tables of the suites have the tests.",
+    "The rows of a table have the same text (by its hash), counting rule, evaluation and budget (epochs, and whether "
+    "training began at pretrained weights, or was in both directions of reading). Batch sizes and learning rates are "
+    "those that each suite chose; the table of the suite says whether they were tuned for each head.",
+    f"Times are of an exclusive pass if there was one; {SHARED} marks times measured while other work ran.",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The place of a row in its group.
+
+    Args:
+        rank: from 1, by mean validation perplexity, of the rows that can be ranked; None for the others.
+        difference: of log test perplexity over the seeds shared with the first row, row less that one; None for that
+            row itself, where no seed is shared, and for n-grams and rows that are computed with `compat`.
+    """
+
+    rank: int | None
+    difference: MeanDifference | None = None
+
+
+def table(group: Group) -> Table:
+    """A group as a table, lowest validation perplexity first."""
+    columns = [Column(name="rank", numeric=True), Column(name="head"), Column(name="backbone")]
+    if any(entry.training for entry in group.entries):
+        columns.append(Column(name="training"))
+    columns += [Column(name=metric.label, numeric=True) for metric in _metrics("score")]
+    columns += [Column(name="seeds"), *(Column(name=name, numeric=True) for name in ("vs best", "pairs"))]
+    columns += [Column(name=metric.label, numeric=True) for metric in _metrics("count", "setting", "cost")]
+    columns += [Column(name=name) for name in ("context", "device", "suites", "finished")]
+    lines = []
+    for entry, place in zip(group.entries, places(group), strict=True):
+        cells = {**_cells(entry, group), **_of_place(place)}
+        trials = tuple(trial.id for trial in entry.row.trials)
+        lines.append(Line(cells=tuple(cells[column.name] for column in columns), trials=trials))
+    return Table(
+        title=_title(group), columns=tuple(columns), lines=tuple(lines), notes=_notes(group), lead=_comparable(group)
+    )
+
+
+def trials(groups: tuple[Group, ...]) -> Trials:
+    """The numbers of ok, of all and of invalid trials in some groups."""
+    rows = [each.row for group in groups for each in (*group.entries, *group.invalid)]
+    statuses = Counter(record.status for row in rows for record in row.records.values())
+    return Trials(statuses["ok"], statuses.total(), statuses["invalid"])
+
+
+def render(groups: tuple[Group, ...], *, unknown: int = 0, differing: Sequence[str] = ()) -> str:
+    """All groups as markdown.
+
+    Args:
+        unknown: the number of trials in no group because their text is not known.
+        differing: ids of trials in no group because two suites have different results of them.
+    """
+    notes = [*MEANING]
+    if unknown:
+        notes.append(
+            f"Left out: {counted(unknown, 'trial')} whose text is not known: older records, or records of another "
+            "plug-in or another version of the harness."
+        )
+    if differing:
+        notes.append(f"Left out: trials of which two suites have different results: {', '.join(differing)}.")
+    lines = "\n".join(f"- {note}" for note in notes)
+    tables = [f"#{markdown(table(group))}" for group in groups]
+    return "\n".join(["# Leaderboard\n", f"Trials: {trials(groups)}.\n", *tables, f"## What is compared\n\n{lines}\n"])
+
+
+def as_json(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
+    """The groups with unrounded numbers, for JSON."""
+    return [
+        {
+            "title": _title(group),
+            "corpus": group.corpus.model_dump(),
+            "content": group.content,
+            "epochs": group.train.epochs,
+            "pretrained": group.pretrained,
+            "bidirectional": group.bidirectional,
+            "rows": [
+                {**_entry(entry, group), **_place_as_json(place)}
+                for entry, place in zip(group.entries, places(group), strict=True)
+            ],
+            "invalid": [_entry(entry, group) for entry in group.invalid],
+        }
+        for group in groups
+    ]
+
+
+def _metrics(*kinds: str) -> list[Metric]:
+    """The metrics of some kinds that the leaderboard shows."""
+    return [metric for metric in metrics_of(*kinds) if metric.leaderboard]
+
+
+def _value(metric: Metric, row: Row, group: Group) -> float | None:
+    """A row's value of a metric; None where it was not measured.
+
+    A time is that of an exclusive pass, if there was one. Other costs are the highest over seeds, scores the mean.
+    """
+    if metric.timed:
+        time = time_of(row, metric.name, group.timings)
+        return time and time.value
+    if metric.kind == "cost":
+        return max(row.values(metric.name), default=None)
+    if metric.name in ("params_total", "params_head"):
+        return {"params_total": row.params_total, "params_head": row.params_head}[metric.name] or None
+    values = row.values(metric.name)
+    return statistics.fmean(values) if values else None
+
+
+def _entry(entry: Entry, group: Group) -> dict[str, Any]:
+    row, time = entry.row, time_of(entry.row, "train_ms_per_batch", group.timings)
+    ppl = row.values("test_ppl")
+    return {
+        "head": shown(row.trials[0].head, HEADS).model_dump(),
+        "backbone": shown(row.trials[0].backbone, BACKBONES).model_dump(),
+        "training": entry.training,
+        **{metric.name: _value(metric, row, group) for metric in METRICS.values() if metric.leaderboard},
+        "sd": statistics.stdev(ppl) if len(ppl) > 1 else None,
+        "seeds": row.ok_seeds,
+        "collapsed": convergence.collapsed(row),
+        "not_converged": convergence.unconverged_seeds(row),
+        "certified": bool(ppl) and not row.uncertified,
+        "outdated": sorted(row.changed),
+        "left_out": sorted(row.left_out),
+        "statuses": dict(Counter(record.status for record in row.records.values())),
+        "device": time and time.device,
+        "exclusive": time and time.exclusive,
+        "suites": list(entry.suites),
+        "finished": entry.finished,
+        "trials": [trial.id for trial in row.trials],
+    }
+
+
+def _cells(entry: Entry, group: Group) -> dict[str, Cell]:
+    """The cells of a row by the names of their columns."""
+    row, time = entry.row, time_of(entry.row, "train_ms_per_batch", group.timings)
+    mark = certificate_mark(row)
+    return {
+        "head": Cell(text=f"{row.head} {OUTDATED_MARK}", mark=OUTDATED_MARK) if row.outdated else Cell(text=row.head),
+        "backbone": Cell(text=row.backbone),
+        "training": Cell(text=entry.training),
+        "seeds": Cell(text=f"{_state(entry)} {mark}".strip(), value=len(row.ok_seeds), mark=mark),
+        **{metric.label: _cell(metric, row, group) for metric in METRICS.values() if metric.leaderboard},
+        "context": Cell(text=_context(entry)),
+        "device": Cell(text=time.device if time is not None else NOTHING),
+        "suites": Cell(text=", ".join(entry.suites)),
+        "finished": Cell(text=entry.finished),
+    }
+
+
+def _of_place(place: Place) -> dict[str, Cell]:
+    """The cells of a row's rank and of its comparison with the best row."""
+    found, empty = place.difference, Cell(text=NOTHING)
+    return {
+        "rank": empty if place.rank is None else Cell(text=str(place.rank), value=place.rank),
+        "vs best": empty if found is None else change(found.mean, found.low, found.high),
+        "pairs": empty if found is None else Cell(text=str(found.n), value=found.n),
+    }
+
+
+def _place_as_json(place: Place) -> dict[str, Any]:
+    """The same in nats, unrounded."""
+    found = place.difference
+    vs_best = None if found is None else {"nats": found.mean, "low": found.low, "high": found.high, "pairs": found.n}
+    return {"rank": place.rank, "vs_best": vs_best}
+
+
+def _comparable(group: Group) -> str:
+    """What is comparable with what."""
+    epochs = group.train.epochs
+    budget = f"trained for {counted(epochs, 'epoch')}" if epochs else "not trained"
+    return (
+        f"These rows compare with each other and with no other table: one text ({group.corpus.name}), one counting "
+        f"rule, one way of evaluating, {budget}."
+    )
+
+
+def _cell(metric: Metric, row: Row, group: Group) -> Cell:
+    """'86.89 ± 0.31' for a score, '1,234' for a count, '26.3 (shared)' for a time that is not exclusive."""
+    value = _value(metric, row, group)
+    if value is None:
+        return Cell(text=NOTHING)
+    if metric.kind == "score":
+        values = row.values(metric.name)
+        spread = statistics.stdev(values) if len(values) > 1 else None
+        text = f"{value:.{metric.digits}f}" + ("" if spread is None else f" ± {spread:.{metric.digits}f}")
+        mark = convergence.marks(row) if metric.name == "test_ppl" else ""
+        return Cell(text=f"{text} {mark}".strip(), value=value, spread=spread, mark=mark)
+    shared = metric.timed and not time_of(row, metric.name, group.timings).exclusive
+    mark = SHARED if shared else ""
+    return Cell(text=f"{value:,.{metric.digits}f} {mark}".strip(), value=value, mark=mark)
+
+
+def _state(entry: Entry) -> str:
+    """'3', or '1; 1 diverged, 1 oom'."""
+    statuses = Counter(record.status for record in entry.row.records.values())
+    other = len(entry.row.left_out)
+    bad = [f"{other} of other code"] * bool(other)
+    bad += [f"{count} {status}" for status, count in sorted(statuses.items()) if status != "ok"]
+    return "; ".join([f"{statuses['ok'] - other}", *([", ".join(bad)] if bad else [])])
+
+
+def _context(entry: Entry) -> str:
+    """'35', or '35 and state' if the state of the backbone is carried from segment to segment."""
+    carried = any(entry.row.values("state_carried"))
+    return f"{entry.row.trials[0].train.seq_len}{' and state' if carried else ''}"
+
+
+def _title(group: Group) -> str:
+    """'ptb(boundary=sos_eos), 40 epochs, context 35', and what distinguishes the group from others of that title."""
+    train, said = group.train, [str(group.corpus)]
+    said.append(counted(train.epochs, "epoch") if train.epochs else "not trained")
+    said.append(f"context {train.seq_len}")
+    said += ["blocks"] if train.batching == "blocks" else []
+    said += [f"windows by {train.eval_stride}"] if train.eval_stride is not None else []
+    said += [f"the first {train.eval_batches} batches"] if train.eval_batches is not None else []
+    said += ["from pretrained weights"] if group.pretrained else []
+    said += ["trained in both directions"] if group.bidirectional else []
+    said += [f"computed with {group.compat}"] if group.compat is not None else []
+    return ", ".join([*said, *group.apart])
+
+
+def _notes(group: Group) -> tuple[str, ...]:
+    """What the trials of the group share, and what limits its numbers."""
+    train, facts = group.train, facts_of(group.corpus)
+    counting = f"; counting: {facts.counting}" if facts is not None else ""
+    notes = [f"Text: {group.corpus}, sha256 {group.content[:12]}{counting}."]
+    columns = f"{train.eval_batch_size} {'blocks a batch' if train.batching == 'blocks' else 'columns'}"
+    notes.append(f"Evaluation: segments of {train.seq_len} tokens, {columns}.")
+    if group.compat is not None:
+        notes.append(f'compat {group.compat}: computed as in a published code; its "probabilities" need not sum to 1.')
+    notes += on_certificates([entry.row for entry in group.entries])
+    if group.invalid:
+        names = "; ".join(f"{each.row.head} on {each.row.backbone}" for each in group.invalid)
+        notes.append(
+            f"Left out: {counted(len(group.invalid), 'row')} with invalid trials, whose perplexity is not computed "
+            f"from probabilities (harness docs certificates): {names}."
+        )
+    notes += comparison_notes.of_convergence([entry.row for entry in group.entries])
+    found = [record for entry in group.entries for record in entry.row.records.values()]
+    rows = [(f"{each.row.head}, {each.row.backbone}", each.row) for each in group.entries]
+    notes += versions.of_rows(rows, versions.changed(found))
+    return (*notes, *versions.of_harness(found))
+
+
+def places(group: Group) -> list[Place]:
+    """The place of each entry of a group, in order.
+
+    There is no test: records know neither the test that a suite declares nor what tuning leaves open (the space of its
+    values), and rows of several suites were not tuned alike. The table of a suite has the tests of its rows.
+    """
+    rows = [entry.row for entry in group.entries]
+    scored = [index for index, row in enumerate(rows) if row.values("valid_ppl") and not collapsed(row)]
+    ranks = {index: rank for rank, index in enumerate(filter(lambda index: rankable(rows[index]), scored), start=1)}
+    return [
+        Place(rank=ranks.get(index), difference=_difference(row, rows[scored[0]], group) if index in scored else None)
+        for index, row in enumerate(rows)
+    ]
+
+
+def _difference(row: Row, first: Row, group: Group) -> MeanDifference | None:
+    compares = row is not first and group.compat is None and not row.is_ngram and not first.is_ngram
+    seeds = shared_seeds(row, first) if compares else ()
+    return difference(row, first, seeds, "paired") if seeds else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaderboard:
+    """Groups of trials, and what was left out.
+
+    Args:
+        results: the results folder.
+        unknown: how many trials are left out because it is not known what text they were trained on.
+        differing: ids of trials of which two suites have different results; they are left out.
+    """
+
+    results: Path
+    groups: tuple[Group, ...]
+    unknown: int
+    differing: Sequence[str]
+
+    def of_corpora(self, names: Sequence[str]) -> tuple[Group, ...]:
+        """The groups of some corpora; () gives all groups.
+
+        Raises: ExecutionError when no finished trial has one of the corpora.
+        """
+        known = sorted({group.corpus.name for group in self.groups})
+        for name in names:
+            if name not in known:
+                others = f"{nearest(name, known)} (there are: {', '.join(known)})"
+                raise ExecutionError(f"--corpus {name}: no finished trial has that corpus{others}")
+        return tuple(group for group in self.groups if not names or group.corpus.name in names)
+
+    def text(self, corpora: Sequence[str] = ()) -> str:
+        """The tables in markdown, of all corpora or of some. Raises as `of_corpora` does."""
+        return render(self.of_corpora(corpora), unknown=self.unknown, differing=self.differing)
+
+    def summaries(self, corpora: Sequence[str] = ()) -> list[Summary]:
+        """The few columns of each table that a terminal shows. Raises as `of_corpora` does."""
+        return [of_group(table(group)) for group in self.of_corpora(corpora)]
+
+    def as_json(self, corpora: Sequence[str] = ()) -> dict[str, Any]:
+        """The content of `harness leaderboard --json`. Raises as `of_corpora` does."""
+        return {"groups": as_json(self.of_corpora(corpora)), "left_out": self.unknown}
+
+    def page(self, links: Mapping[str, str] | None = None) -> str:
+        """All groups as a web page.
+
+        Args:
+            links: names of other pages and files -> their places, relative to the page.
+        """
+        from harness.report.page import document  # here: jinja2
+
+        tables = tuple(map(table, self.groups))
+        section = document.Section(heading="Like with like", tables=tables, notes=MEANING)
+        about = {"Trials": str(trials(self.groups))}
+        return document.of_tables("Leaderboard", [section], about, links)
+
+    def write(self, *, overwrite: bool = False) -> list[Path]:
+        """Write all groups as markdown below results/tables, and as a page in results/reports; returns the paths.
+
+        Raises: FewerTrialsError, StorageError.
+        """
+        from harness.report import outputs
+
+        files = {
+            self.results / "tables" / FILE_NAME: self.text().encode(),
+            self.results / "reports" / f"{LEADERBOARD}.html": self.page().encode(),
+        }
+        outputs.write(files, overwrite=overwrite)
+        return list(files)
+
+
+def load(results: Path, warn: Callable[[str], None]) -> Leaderboard:
+    """Read the records of all suites.
+
+    Args:
+        warn: called with a sentence for each record that is damaged or contradicts another one.
+    Raises: ExecutionError when there are no finished trials.
+    """
+    finished, unknown, differing = gather(results, warn)
+    if not finished:
+        raise ExecutionError(f"{results / 'runs'} holds no records to compare: run a suite first, or name the folder")
+    return Leaderboard(results=results, groups=groups(finished), unknown=unknown, differing=differing)

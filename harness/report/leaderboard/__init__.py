@@ -1,1 +1,0 @@
-"""The leaderboard: the trials of all suites together."""

@@ -1,0 +1,408 @@
+"""The notes under a table: what changes a reading of this table. Columns, marks and tests are explained in docs/."""
+
+from collections.abc import Callable, Iterable
+
+from harness.plan.loaded_suite import Suite
+from harness.plan.names import shown
+from harness.plan.parameters import parameters
+from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrialSpec, value_text
+from harness.plan.tuning import epochs_text
+from harness.printable import counted
+from harness.protocols import Bidirectional
+from harness.records.metrics import METRICS
+from harness.records.record import TrialRecord
+from harness.records.sidecars import Timing
+from harness.registry import BACKBONES, CORPORA, Registry
+from harness.report import comparison_notes, versions
+from harness.report.content import BLOCKS_MARK, COMPAT_MARK, EARLIER_MARK, SHARED_MARK, UNCERTIFIED_MARK, Note
+from harness.report.findings import Findings
+from harness.report.table_rows import Row, row_name, time_of
+
+LEGEND = "What the columns, marks and tests mean: harness docs tables, harness docs statistics."
+NGRAMS = (
+    "kneser_ney: n-grams, counted once in the training split, without seed and parameters. The context of a word is "
+    "within its line; every token except the first of a split is scored."
+)
+MANY = 4  # commits or numbers of epochs; so many are counted and not listed
+ROUTES = {"default": "its default route", "onednn": "oneDNN"}  # of the products on the CPU
+
+BOTH_DIRECTIONS = (
+    "A bidirectional backbone is trained as two language models that share the embedding and the head; the loss is the "
+    "mean of both. test ppl is of the one that reads from the left, and the best epoch is chosen by it. Neither "
+    "perplexity compares with that of a model that is trained in one direction."
+)
+
+
+def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
+    """A sentence or two each: settings, counting, machine, versions, times, caveats, and where the rest is explained.
+
+    Args:
+        of_shape: notes on the layout of the table.
+    """
+    evidence = findings.evidence
+    suite, records = evidence.suite, [evidence.records[trial.id] for trial in _finished(findings)]
+    return [
+        *_training(findings),
+        *_backbones(suite, records),
+        *_counting(suite, records),
+        *of_shape,
+        *_matched(suite),
+        *comparison_notes.of_tuning(findings),
+        *_heads(suite),
+        *_machines(records),
+        *of_times(findings),
+        *comparison_notes.of_comparisons(findings),
+        *(Note(f"Printed numbers of {source}.", ("printed",)) for source in evidence.printed.sources),
+        *_reproduced(findings),
+        *caveats(findings, records),
+        *(Note(f"The suite's file says: {text}", level="reading") for text in suite.table.notes),
+        LEGEND,
+    ]
+
+
+def conditions(findings: Findings) -> str:
+    """Seeds, budget, devices and versions of a table in one line: 'Seeds 1 to 8; 28 epochs; tuned over 6 points a row;
+    AMD EPYC, 1 thread; torch 2.13.0+cpu; harness 0.1.0 at 62ac43ef71aa.'
+    """
+    suite = findings.evidence.suite
+    trials = _finished(findings)
+    records = [findings.evidence.records[trial.id] for trial in trials]
+    if not records:
+        return ""
+    trained = [trial for trial in trials if not trial.is_ngram]
+    seeds = sorted({trial.seed for trial in trained})
+    run = len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1
+    listed = f"{seeds[0]} to {seeds[-1]}" if run else _listed(seeds)
+    said = [f"{'Seed' if len(seeds) == 1 else 'Seeds'} {listed}"] if seeds else []
+    epochs = dict.fromkeys(counted(trial.train.epochs, "epoch") for trial in trained)
+    said += [" or ".join(epochs) if len(epochs) < MANY else "epochs as matched"] if epochs else []
+    if suite.tuning is not None:
+        most = max(len(row.candidates) for row in suite.tuning.rows)
+        said.append(f"tuned over {counted(most, 'point')} a row")
+    devices = dict.fromkeys(f"{e.device}, {counted(e.threads, 'thread')}" for e in (r.environment for r in records))
+    versions = dict.fromkeys(f"torch {record.environment.torch}" for record in records)
+    commits = dict.fromkeys(record.environment.commit for record in records)
+    ours = dict.fromkeys(record.environment.harness for record in records)
+    of = " or ".join(ours) + f" at {' or '.join(commits)}" if len(commits) < MANY else f"{len(commits)} commits"
+    return "; ".join([*said, " or ".join(devices), " or ".join(versions), f"harness {of}"]) + "."
+
+
+def _finished(findings: Findings) -> list[TrialSpec]:
+    """The trials that have a record."""
+    return [trial for trial in findings.evidence.suite.trials if trial.id in findings.evidence.records]
+
+
+def _training(findings: Findings) -> list[str]:
+    """'Training: epochs 2, optimizer sgd, lr 7, ...': all settings that decide the result and are not at their default;
+    the seeds; and how n-grams are made.
+    """
+    suite = findings.evidence.suite
+    trained = [trial for trial in suite.trials if not trial.is_ngram]
+    notes = [] if len(trained) == len(suite.trials) else [NGRAMS]
+    if not trained:
+        return notes
+    settings = trained[0].train.model_dump(exclude_defaults=True, exclude=set(DECIDES_NO_RESULT))
+    if "schedule" in settings:
+        settings["schedule"] = str(trained[0].train.schedule.way)
+    if "precision" in settings:
+        settings["precision"] += " (products with the output matrix, in training)"
+    texts = {name: f"{value:g}" if isinstance(value, float) else value for name, value in settings.items()}
+    if suite.match is not None and suite.match.time is not None:
+        texts["epochs"] = "as in its column"
+    tuned = comparison_notes.tuned_settings(suite)
+    if "epochs" in tuned and "schedule" in texts:
+        texts["schedule"] += f" (at {epochs_text(trained[0].train.epochs)}; scaled to the epochs of each row)"
+    texts |= dict.fromkeys(tuned, "tuned")
+    training = ", ".join(f"{name} {text}" for name, text in texts.items())
+    return [f"Training: {training}; {_seeds([row for row in findings.lines if not row.is_ngram])}.", *notes]
+
+
+def _seeds(rows: list[Row]) -> str:
+    """'seeds 1, 2, 3'; where not all have run, 'seeds 1, 2, 3; run so far: 1, 2 in all rows; 3 in 2 of 8 rows'."""
+    finished = {trial.seed: 0 for row in rows for trial in row.trials}  # a seed -> in how many rows it has a record
+    planned = f"seeds {_listed(finished)}"
+    for row in rows:
+        for seed in row.records:
+            finished[seed] += 1
+    if all(number == len(rows) for number in finished.values()):
+        return planned
+    together: dict[int, list[int]] = {}
+    for seed, number in finished.items():
+        together.setdefault(number, []).append(seed)
+    where = {number: "all rows" if number == len(rows) else f"{number} of {len(rows)} rows" for number in together}
+    ran = [f"{_listed(seeds)} in {where[number]}" for number, seeds in together.items() if number]
+    return f"{planned}; run so far: {'; '.join(ran) or 'none'}"
+
+
+def _listed(seeds: Iterable[int]) -> str:
+    return ", ".join(map(str, seeds))
+
+
+def _backbones(suite: Suite, records: list[TrialRecord]) -> list[str]:
+    """Each backbone with its parameters and, where a trial has measured it, its context."""
+    contexts = {record.id: _context(record) for record in records if record.status == "ok"}
+    found: dict[str, dict[str, None]] = {}
+    for trial in (trial for trial in suite.trials if not trial.is_ngram):
+        of_backbone = found.setdefault(_backbone(suite, trial), {})
+        if trial.id in contexts:
+            of_backbone[contexts[trial.id]] = None
+    notes = [f"{'. Context: '.join([f'Backbone: {name}', *of_backbone])}." for name, of_backbone in found.items()]
+    both = any(issubclass(BACKBONES.get(trial.backbone.name), Bidirectional) for trial in suite.trials)
+    return [*notes, *([Note(BOTH_DIRECTIONS, level="reading")] if both else [])]
+
+
+def _backbone(suite: Suite, trial: TrialSpec) -> str:
+    varied = suite.match is not None and suite.match.vary in parameters(BACKBONES.get(trial.backbone.name))
+    label = _label(suite.compared("backbone", trial), BACKBONES)
+    return f"{label}{f', {suite.match.vary} as in its column' if varied else ''}"
+
+
+def _context(record: TrialRecord) -> str:
+    """Which tokens a prediction can depend on."""
+    tokens, train = int(record.metrics["context_tokens"]), record.spec.train
+    if train.batching == "blocks":
+        return f"blocks of {tokens} tokens that do not overlap, no state carried over"
+    if train.eval_stride is not None:
+        return (
+            f"windows of {tokens} tokens that move by {train.eval_stride} and score their last {train.eval_stride}; in "
+            f"training, segments of {tokens} tokens, no state carried over"
+        )
+    carried = "state carried from segment to segment" if record.metrics["state_carried"] else "no state carried over"
+    return f"segments of {tokens} tokens, {carried}"
+
+
+def _counting(suite: Suite, records: list[TrialRecord]) -> list[str]:
+    """How the tokens of each corpus are counted, and perplexities that depend on the text only."""
+    if not suite.trials:
+        return []  # no row is tuned yet
+    train, notes = suite.trials[0].train, []
+    first = "block" if train.batching == "blocks" else "split"
+    part = f", of the first {train.eval_batches} batches of a split" if train.eval_batches is not None else ""
+    for key, corpus in {str(trial.corpus): trial.corpus for trial in suite.trials}.items():
+        scored = f"every token except the first of a {first} is scored{part}"
+        note = f"Counting, {_label(corpus, CORPORA)}: {suite.counting[key]}; {scored}."
+        ok = [record.metrics for record in records if record.status == "ok" and str(record.spec.corpus) == key]
+        for metric, model in _OF_TEXT.items():
+            values = dict.fromkeys(f"{metrics[metric]:.2f}" for metrics in ok if metric in metrics)
+            note += f" Test ppl of {model}: {', '.join(values)}." if values else ""
+        notes.append(note)
+    return notes
+
+
+_OF_TEXT = {"unigram_test_ppl": "a unigram model", "source_test_ppl": "the process that made the text"}
+
+
+def _matched(suite: Suite) -> list[str]:
+    if suite.match is None:
+        return []
+    where = "" if suite.match.measured is None else f" The steps were timed on {suite.match.measured}."
+    return [f"{suite.match.kind.capitalize()} matched: {suite.match}, within each corpus and backbone.{where}"]
+
+
+def _heads(suite: Suite) -> list[str]:
+    """'Every mos: num_mixtures=3.': what all entries of one head share, because labels show only what differs."""
+    entries: dict[str, dict[str, ComponentSpec]] = {}
+    for spec in (suite.compared("head", trial) for trial in suite.trials):
+        entries.setdefault(spec.name, {})[str(spec)] = spec
+    notes = []
+    for name, specs in entries.items():
+        given = [{key: value_text(value) for key, value in spec.params.items()} for spec in specs.values()]
+        common = [f"{key}={text}" for key, text in given[0].items() if all(each.get(key) == text for each in given)]
+        if len(given) > 1 and common:
+            notes.append(f"Every {name}: {', '.join(common)}.")
+    return notes
+
+
+def _machines(records: list[TrialRecord]) -> list[str]:
+    """Device and versions, and when the last trial finished."""
+    notes = _distinct(records, _machine)
+    if notes:
+        notes[-1] += f" The last trial finished {max(record.environment.finished for record in records)}."
+    return notes
+
+
+def _machine(record: TrialRecord) -> str:
+    e = record.environment
+    products = f", float32 products by {ROUTES[e.matmul_route]}" if e.matmul_route is not None else ""
+    graph = ", training steps as a CUDA graph" if e.cuda_graph else ""
+    return (
+        f"Measured on {e.device}, {counted(e.threads, 'thread')} a trial, torch {e.torch}{products}{graph}, "
+        f"Python {e.python}, harness {e.harness} at {e.commit}, executor {e.executor}."
+    )
+
+
+def _reproduced(findings: Findings) -> list[str]:
+    """Each printed number that has a tolerance: how far ours is, and why if it is too far."""
+    return [
+        Note(f"Reproduced, {row_name(line, findings.lines)}: {each}.", ("reproduced",))
+        for line, numbers in zip(findings.lines, findings.reproduced, strict=True)
+        for each in numbers
+    ]
+
+
+def _distinct(records: list[TrialRecord], sentence: Callable[[TrialRecord], str]) -> list[str]:
+    return list(dict.fromkeys(sentence(record) for record in records))
+
+
+def _label(spec: ComponentSpec, registry: Registry) -> str:
+    return str(shown(spec, registry))
+
+
+SHOWN = 5  # of the trials without scores of tokens
+ONE_SEED = (
+    f"{BLOCKS_MARK} one seed: a 95 % interval over blocks of the test text, not over seeds. It describes these trained "
+    "models and ranks nothing."
+)
+LAST_EPOCH = "ours - printed: of the weights after the last epoch, which the paper tested."
+UNCERTIFIED = (
+    f"{UNCERTIFIED_MARK} not certified: trained before the harness checked that a perplexity is computed from "
+    "probabilities (harness docs certificates). harness run SUITE --force trains them again."
+)
+EARLIER = (
+    f"{EARLIER_MARK} certified by earlier rules, in the process that had trained: a head that remembers the text could "
+    "pass (harness docs certificates)."
+)
+INVALID = (
+    "invalid: the certificate of a trial failed, so its perplexity is not computed from probabilities "
+    "(harness docs certificates). A row with such a trial has no means, no rank and no comparisons."
+)
+
+
+def caveats(findings: Findings, records: list[TrialRecord]) -> list[str]:
+    """What limits the numbers of a table.
+
+    Args:
+        records: of the suite's trials, in their order.
+    """
+    lines, compared = findings.lines, findings.compared.values()
+    found = [_compat(line) for line in lines if line.compat is not None]
+    if any(each.interval is not None and each.interval.low is not None for each in compared):
+        found.append(Note(ONE_SEED, comparison_notes.COLUMNS))
+    if any(cell.weights == "last" for cell in findings.evidence.printed.cells):
+        found.append(Note(LAST_EPOCH, ("ours - printed",)))
+    found += [f"{each}." for record in records for each in record.environment.switched_off]
+    found += _code(findings, records)
+    found += [_sessions(record) for record in records if record.environment.changed]
+    found += _unscored(findings)
+    failed = [f"{each.spec} ({each.id}): {each.status}: {each.message}" for each in records if each.status != "ok"]
+    found += [Note(text, level="reading") for text in failed]
+    found += on_certificates(lines)
+    found += _chosen_seeds(records)
+    found += [Note(INVALID, level="warning")] if any(line.invalid for line in lines) else []
+    return list(dict.fromkeys(found))
+
+
+def on_certificates(rows: Iterable[Row]) -> list[str]:
+    """What the certificates of rows do not say."""
+    rows = list(rows)
+    records = [row.records[seed] for row in rows for seed in row.ok_seeds]
+    found = [UNCERTIFIED] if any(each.uncertified for each in records) else []
+    found += [
+        f"{UNCERTIFIED_MARK} {each.spec} ({each.id}): not certified, so its row has no rank: {each.not_certified}."
+        for each in records
+        if each.not_certified
+    ]
+    return [*found, *([EARLIER] if any(row.certified_earlier for row in rows) else [])]
+
+
+def _chosen_seeds(records: list[TrialRecord]) -> list[str]:
+    """Whether the seeds leave some out: then somebody chose them."""
+    seeds = sorted({each.spec.seed for each in records if not each.tuning})
+    if not seeds or seeds[-1] - seeds[0] < len(seeds):  # guard: chosen-seeds
+        return []
+    text = f"The seeds are {', '.join(map(str, seeds))}, not consecutive numbers: say how they were chosen."
+    return [Note(text, level="warning")]
+
+
+def _compat(row: Row) -> str:
+    """The switches with which a head computes what a published code does."""
+    switches = ", ".join(f"{name}={value_text(value)}" for name, value in row.compat.items())
+    return (
+        f'{COMPAT_MARK} compat {switches}: computed as a published code does. Its "probabilities" need not sum to 1: '
+        "compare these perplexities with numbers of that code only."
+    )
+
+
+def _code(findings: Findings, records: list[TrialRecord]) -> list[str]:
+    """Rows whose code has changed since they were trained, or is of several versions."""
+    evidence, lines = findings.evidence, findings.lines
+    rows = versions.of_rows(((row_name(row, lines), row) for row in lines), evidence.outdated)
+    return [Note(text, level="warning") for text in [*rows, *versions.of_harness(records)]]
+
+
+def _sessions(record: TrialRecord) -> str:
+    where = record.environment
+    return (
+        f"{record.spec} ({record.id}) was trained in {where.sessions} sessions, of which earlier ones ran with: "
+        f"{', '.join(where.changed)}."
+    )
+
+
+def _unscored(findings: Findings) -> list[str]:
+    """Trials whose perplexity cannot be computed again from stored token scores."""
+    found, ok = findings.evidence.unscored, findings.evidence.trials.ok
+    if not found:
+        return []
+    ids = sorted(found)
+    more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
+    return [
+        f"No token scores: {len(ids)} of {ok} ok trials ({', '.join(ids[:SHOWN])}{more}): test_nll.npz is missing or "
+        "does not fit the record."
+    ]
+
+
+COLUMNS = ("ms/batch",)  # that these notes are about
+SHARED = f"{SHARED_MARK} taken while other work ran on the machine: compare such times within this table only."
+NOTED_CORES = 0.05  # other work of fewer cores is rounded to 0.0
+
+
+def of_times(findings: Findings) -> list[str]:
+    """Under which conditions ms/batch was taken: in each exclusive pass, or while trials trained."""
+    timings, lines = findings.evidence.timings, findings.lines
+    rows_of: dict[str | None, list[Row]] = {}  # the pass that a row's times are of; None: taken while it trained
+    shared = False
+    for row in lines:
+        timed = [metric.name for metric in METRICS.values() if metric.timed]
+        times = [time for name in timed if (time := time_of(row, name, timings)) is not None]
+        for pass_id in dict.fromkeys(time.pass_id for time in times):
+            rows_of.setdefault(pass_id, []).append(row)
+        shared = shared or not all(time.exclusive for time in times)
+    found = []
+    for pass_id, rows in rows_of.items():
+        whose = f"ms/batch of {_names(rows, lines)}" if len(rows_of) > 1 else "ms/batch"
+        how = _while_training(rows, timings) if pass_id is None else _pass(pass_id, rows, timings)
+        found.append(f"{whose}: {how}")
+    return [Note(text, COLUMNS) for text in ([*found, SHARED] if shared else found)]
+
+
+def _names(rows: Iterable[Row], lines: list[Row]) -> str:
+    return "; ".join(row_name(row, lines) for row in rows)
+
+
+def _pass(name: str, rows: list[Row], timings: dict[str, Timing]) -> str:
+    """The conditions of one exclusive pass."""
+    taken = [each for each in _timings(rows, timings) if each.pass_id == name]
+    one, rounds, batches = taken[0], {each.rounds for each in taken}, {each.batches for each in taken}
+    busy = max((each.busy for each in taken if each.busy is not None), default=0.0)
+    other_work = f"; other work used {busy:.1f} cores" if busy >= NOTED_CORES else ""
+    return (
+        f"median ± interquartile range, one model at a time after training, {_range(rounds)} rounds, {_range(batches)} "
+        f"training batches a model, on {one.device}, {counted(one.threads, 'thread')}, torch {one.torch}, harness at "
+        f"{one.commit}, {min(each.taken for each in taken)}{other_work}."
+    )
+
+
+def _while_training(rows: list[Row], timings: dict[str, Timing]) -> str:
+    """How trials' own times were taken, and whether other work prevented an exclusive pass."""
+    disturbed = [each.busy for each in _timings(rows, timings) if each.shared and each.busy is not None]
+    why = f" In the exclusive pass, other work used {max(disturbed):.1f} cores." if disturbed else ""
+    return f"of each trial while it trained, the mean over seeds.{why}"
+
+
+def _timings(rows: list[Row], timings: dict[str, Timing]) -> list[Timing]:
+    return [timings[trial.id] for row in rows for trial in row.trials if trial.id in timings]
+
+
+def _range(numbers: set[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

@@ -1,0 +1,121 @@
+"""The ranks of rows: which is the best of its group, and which are behind it."""
+
+import math
+import statistics
+from collections import Counter
+from dataclasses import dataclass
+from itertools import combinations
+
+from harness.plan.suite_file import Test
+from harness.report.content import Rank
+from harness.report.convergence import collapsed
+from harness.report.statistics import RANK_SEEDS, RANK_SIGNIFICANT, SIGNIFICANT, MeanDifference, holm
+from harness.report.table_rows import Row
+from harness.report.verdicts import difference, obstacle, scored_seeds, shared_seeds
+
+Place = tuple[str, str, str]  # corpus, backbone, device
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The test of two rows, first less second, and its p corrected over all pairs of the table."""
+
+    difference: MeanDifference
+    p_adjusted: float
+
+
+Pairs = dict[tuple[int, int], Pair]  # indices of two rows, in both orders; only of those that can be tested
+
+
+def ranks(lines: list[Row], test: Test, without_point: int = 0) -> dict[int, Rank]:
+    """Index of a row -> its rank among the rows of its corpus, backbone and device; rows without a rank are left out.
+
+    A row without an obstacle (harness.report.verdicts) is ranked if it has six seeds and another such row is
+    there. Of these rows, the lowest is the one with the lowest mean test perplexity.
+
+    It is 'best' if it is better than every other row of the place: p below 0.05 in each test, corrected by Holm's
+    method over these rows. The others are then 'behind'. So the choice of the row after its results are known is
+    harmless: of equal rows, only one that is better than all others by chance would be called the best.
+
+    Otherwise the lowest row is a 'tie'. Another row is 'behind' if p is below 0.025, corrected over all pairs of rows
+    of the table because any row could have been the lowest, and a 'tie' if not.
+
+    Rows that are not ranked are tested like the others, so that one that may be better prevents a best row; a row that
+    shares fewer than six seeds prevents it, too, also if it has none: not run, not tuned, or all of its trials failed.
+    The corrections count the tests that such rows lack with p = 1. Collapsed rows are not tested; they are 'behind'.
+    N-grams, rows of several devices, and rows with a compatibility switch compete with nothing.
+
+    Args:
+        without_point: the number of rows that are not in `lines` because no point is chosen for them.
+    """
+    places, unscored = _places(lines), _unscored(lines)
+    lacking = {place: unscored[place[:2]] + without_point for place in places}
+    pairs = _pairs(lines, places, test, lacking)
+    found: dict[int, Rank] = {}
+    for place, indices in places.items():
+        found |= _of_place(indices, lines, pairs, lacking[place])
+    return found
+
+
+def rankable(row: Row) -> bool:
+    """Whether a row can have a rank at all: nothing prevents its judgement, and it has six seeds or more."""
+    return not obstacle(row) and len(scored_seeds(row)) >= RANK_SEEDS
+
+
+def _places(lines: list[Row]) -> dict[Place, list[int]]:
+    """The rows that compete with each other."""
+    places: dict[Place, list[int]] = {}
+    for index, row in enumerate(lines):
+        devices = {row.records[seed].environment.device for seed in row.ok_seeds}
+        if len(devices) == 1 and scored_seeds(row) and not row.is_ngram and row.compat is None:
+            places.setdefault((*row.group, *devices), []).append(index)
+    return places
+
+
+def _unscored(lines: list[Row]) -> Counter[tuple[str, str]]:
+    """Corpus and backbone -> the number of its competing rows without any finished trial with a test perplexity."""
+    competing = (row for row in lines if not (row.is_ngram or row.invalid) and row.compat is None)
+    return Counter(row.group for row in competing if not scored_seeds(row))
+
+
+def _pairs(lines: list[Row], places: dict[Place, list[int]], test: Test, lacking: dict[Place, int]) -> Pairs:
+    """The tests of each two rows of a place that share six seeds or more and are not collapsed."""
+    tested, planned = {}, 0
+    for place, indices in places.items():
+        competing = [index for index in indices if not collapsed(lines[index])]
+        planned += math.comb(len(competing) + lacking[place], 2)
+        for a, b in combinations(competing, 2):
+            seeds = shared_seeds(lines[a], lines[b])
+            if len(seeds) >= RANK_SEEDS:
+                tested[a, b] = difference(lines[a], lines[b], seeds, test)
+    adjusted = holm([found.p_settled for found in tested.values()], planned - len(tested))
+    pairs = {}
+    for ((a, b), found), p in zip(tested.items(), adjusted, strict=True):
+        pairs[a, b] = Pair(found, p)
+        pairs[b, a] = Pair(found.reverse, p)
+    return pairs
+
+
+def _of_place(indices: list[int], lines: list[Row], pairs: Pairs, lacking: int) -> dict[int, Rank]:
+    """The ranks of the rows of a place. lacking: the number of further rows, which have no finished trial."""
+    ranked = [index for index in indices if rankable(lines[index])]
+    if len(ranked) < 2:
+        return {}
+    lowest = min(ranked, key=lambda index: statistics.fmean(lines[index].values("test_ppl")))
+    last = [index for index in indices if collapsed(lines[index])]
+    others = [pairs.get((lowest, other)) for other in indices if other != lowest and other not in last]
+    if not lacking and _is_best(others):
+        return dict.fromkeys([*ranked, *last], "behind") | {lowest: "best"}
+    found: dict[int, Rank] = dict.fromkeys(last, "behind") | {lowest: "tie"}
+    for other in ranked:
+        if other != lowest:
+            pair = pairs.get((lowest, other))
+            found[other] = "behind" if pair is not None and pair.p_adjusted < RANK_SIGNIFICANT else "tie"
+    return found
+
+
+def _is_best(against: list[Pair | None]) -> bool:
+    """Whether a row is better than each of some others. None: there is no test of it."""
+    if any(pair is None or pair.difference.mean >= 0 for pair in against):
+        return False
+    return max(holm([pair.difference.p_settled for pair in against])) < SIGNIFICANT

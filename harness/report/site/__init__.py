@@ -1,1 +1,0 @@
-"""The site of a results folder: all suites, the leaderboard, plots and data, for any static host."""

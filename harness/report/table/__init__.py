@@ -1,1 +1,0 @@
-"""The table of a suite: its columns, layouts, formats and notes."""

@@ -1,0 +1,337 @@
+"""The rows of a table: trials that differ only in their seed, with their records, times, and counts of the head."""
+
+import statistics
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from harness.plan.loaded_suite import Suite
+from harness.plan.parameters import resolved
+from harness.plan.specs import TrialSpec
+from harness.records.record import TrialRecord
+from harness.records.sidecars import Timing
+from harness.registry import BACKBONES, CORPORA, HEADS
+from harness.report.versions import NOTHING_CHANGED, Changed, left_out
+
+NOTHING: Mapping = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One corpus, backbone and head over all seeds.
+
+    Args:
+        corpus, backbone, head: their names in views (harness/plan/names.py).
+        trials: the planned trials, one for each seed.
+        records: their verified records, by seed.
+        params_total, params_head: parameter counts.
+        written_head: the head as the suite gives it, without what is matched or tuned: 'softmax(projection=True)'.
+        interrupted: seeds of trials that have a checkpoint and no record.
+        left_out: seeds whose records are ok, but of another version of the code than the numbers of the row.
+        changed: seeds of ok records whose code has changed since.
+        tuned: keys of the space of `tune` -> their chosen values; {} without `tune`.
+        tuning_doubt: why its tuning was not that of the other rows, see harness.report.tuning_doubts; '' if it was.
+        tuning_gap: how much lower its log perplexity may be at values between those that were tried, in nats, see
+            harness.report.tuning_doubts; 0 without `tune`.
+    """
+
+    corpus: str
+    backbone: str
+    head: str
+    trials: tuple[TrialSpec, ...]
+    records: dict[int, TrialRecord]
+    params_total: int
+    params_head: int
+    written_head: str = ""
+    interrupted: frozenset[int] = frozenset()
+    left_out: frozenset[int] = frozenset()
+    changed: frozenset[int] = frozenset()
+    tuned: Mapping[str, object] = field(default_factory=dict)
+    tuning_doubt: str = ""
+    tuning_gap: float = 0.0
+
+    @property
+    def group(self) -> tuple[str, str]:
+        """Corpus and backbone: heads are compared within a group."""
+        return self.corpus, self.backbone
+
+    @property
+    def is_ngram(self) -> bool:
+        """Whether it is of an n-gram model, which has no seeds and is compared with nothing."""
+        return self.trials[0].is_ngram
+
+    def values(self, metric: str, seeds: Iterable[int] | None = None) -> list[float]:
+        """A metric of the ok records, in the order of the seeds; of some seeds only if these are given."""
+        wanted = self.ok_seeds if seeds is None else seeds
+        metrics = [self.records[seed].metrics for seed in wanted]
+        return [found[metric] for found in metrics if metric in found]
+
+    @property
+    def head_params(self) -> dict[str, object]:
+        """The values of all parameters of the head, defaults included."""
+        head = self.trials[0].head
+        return resolved(HEADS.get(head.name), head.params)
+
+    @property
+    def backbone_params(self) -> dict[str, object]:
+        """The values of all parameters of the backbone."""
+        backbone = self.trials[0].backbone
+        return resolved(BACKBONES.get(backbone.name), backbone.params)
+
+    @property
+    def corpus_params(self) -> dict[str, object]:
+        """The values of all parameters of the corpus."""
+        corpus = self.trials[0].corpus
+        return resolved(CORPORA.get(corpus.name), corpus.params)
+
+    @property
+    def params(self) -> dict[str, object]:
+        """All of these, named as in printed cells: those of the head by their names, others like 'backbone.size'."""
+        others = {"backbone": self.backbone_params, "corpus": self.corpus_params}
+        named = {f"{kind}.{name}": value for kind, params in others.items() for name, value in params.items()}
+        return {**self.head_params, **named}
+
+    @property
+    def compat(self) -> dict[str, object] | None:
+        """The switches with which the head computes what a published code does, instead of its definition."""
+        return self.head_params.get("compat")
+
+    @property
+    def boundary(self) -> str:
+        """The counting rule of the corpus: 'eos', 'sos_eos', or '' if its tokens are not the words of lines."""
+        return "" if self.corpus_params.get("tokenizer") else self.corpus_params.get("boundary", "")
+
+    @property
+    def ok_seeds(self) -> list[int]:
+        """The seeds of the row's numbers: those whose trial is ok, in the order of the suite.
+
+        They are none if a trial of the row is invalid.
+        """
+        if self.invalid:  # guard: invalid-row
+            return []
+        ok = {seed for seed, record in self.records.items() if record.status == "ok"} - self.left_out
+        return [trial.seed for trial in self.trials if trial.seed in ok]
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the code of some of its ok records has changed since, or is of several versions."""
+        return bool(self.changed or self.left_out)
+
+    @property
+    def invalid(self) -> bool:
+        """Whether the certificate of a trial failed.
+
+        What the head computes is then not a probability, so the row has no means, no rank and no comparisons.
+        """
+        return any(record.status == "invalid" for record in self.records.values())
+
+    @property
+    def has_equal_seeds(self) -> bool:
+        """Whether two of its ok seeds have the same weights, or the same test perplexity and training losses.
+
+        They are then one result: of a model that is not trained at all, or of a record that was copied. Two trainings
+        with the same perplexity, as 1.0, differ in their losses.
+        """
+        found = [self.records[seed] for seed in self.ok_seeds]
+        weights = [each.weights_sha256 for each in found if each.weights_sha256 is not None]
+        trained = [
+            (each.metrics["test_ppl"], *(point.train_loss for point in each.curve)) for each in found if each.curve
+        ]
+        return len(set(weights)) < len(weights) or len(set(trained)) < len(trained)
+
+    @property
+    def uncertified(self) -> bool:
+        """Whether some of the row's numbers are of records without a certificate."""
+        return any(self.records[seed].certificate is None for seed in self.ok_seeds)
+
+    @property
+    def certified_earlier(self) -> bool:
+        """Whether some of the row's certificates were asked in the process that had trained, as they were at first."""
+        certificates = [self.records[seed].certificate for seed in self.ok_seeds]
+        return any(each is not None and not each.drawn for each in certificates)
+
+    @property
+    def state(self) -> str:
+        """'3/3', or '1/3: 1 diverged, 1 not run'."""
+        statuses = Counter(self._status(trial.seed) for trial in self.trials)
+        bad = ", ".join(f"{count} {status}" for status, count in statuses.items() if status != "ok")
+        return f"{statuses['ok']}/{len(self.trials)}" + (f": {bad}" if bad else "")
+
+    def _status(self, seed: int) -> str:
+        if seed in self.left_out:
+            return "of other code"
+        if seed in self.records:
+            return self.records[seed].status
+        return "interrupted" if seed in self.interrupted else "not run"
+
+
+def rows(
+    suite: Suite,
+    records: dict[str, TrialRecord],
+    interrupted: Container[str] = (),
+    outdated: Changed = NOTHING_CHANGED,
+    doubts: Mapping[str, str] = NOTHING,
+    gaps: Mapping[str, float] = NOTHING,
+) -> list[Row]:
+    """The rows of a suite, in the order of its file. What matching and tuning chose does not distinguish rows.
+
+    Args:
+        interrupted: ids of trials that have a checkpoint.
+        outdated: the changed components of trials whose code has changed since; see harness.report.versions.
+        doubts, gaps: of the tuning of rows, by the ids of their trials.
+    """
+    compared = [
+        (trial.corpus, suite.compared("backbone", trial), suite.compared("head", trial)) for trial in suite.trials
+    ]
+    points = {} if suite.tuning is None else suite.tuning.points
+    grouped: dict[tuple[str, str, str], list[TrialSpec]] = {}
+    for trial, (corpus, backbone, head) in zip(suite.trials, compared, strict=True):
+        grouped.setdefault((str(corpus), str(backbone), str(head)), []).append(trial)
+    return [
+        Row(
+            corpus=suite.name_of("corpus", trials[0]),
+            backbone=suite.name_of("backbone", trials[0]),
+            head=suite.name_of("head", trials[0]),
+            written_head=head,
+            trials=tuple(trials),
+            records={trial.seed: records[trial.id] for trial in trials if trial.id in records},
+            params_total=suite.params[trials[0].id][0],
+            params_head=suite.params[trials[0].id][1],
+            interrupted=frozenset(trial.seed for trial in trials if trial.id in interrupted),
+            left_out=left_out([records[trial.id] for trial in trials if trial.id in records], outdated),
+            changed=frozenset(trial.seed for trial in trials if trial.id in outdated),
+            tuned=points.get(trials[0].id, {}),
+            tuning_doubt=doubts.get(trials[0].id, ""),
+            tuning_gap=gaps.get(trials[0].id, 0.0),
+        )
+        for (_, _, head), trials in grouped.items()
+    ]
+
+
+def row_name(row: Row, lines: list[Row]) -> str:
+    """A row as notes name it: its head, with corpus and backbone where the table has several."""
+    others = [kind for kind in ("corpus", "backbone") if len({getattr(line, kind) for line in lines}) > 1]
+    return ", ".join([row.head, *(getattr(row, kind) for kind in others)])
+
+
+def of_head(rows: Iterable[Row], name: str | None) -> list[Row]:
+    """The rows that a name as in `table.baseline` means: those of the head that the plan prints so, as 'softmax' or
+    'softmax(projection=True)'; without one, those of all heads of this name.
+    """
+    rows = list(rows)
+    return [row for row in rows if row.written_head == name] or [row for row in rows if row.trials[0].head.name == name]
+
+
+def reduction(row: Row, baseline: Row | None, metric: str = "test_ppl") -> float | None:
+    """(baseline - head) / baseline of the means of a metric over the seeds that both have; None if they share none,
+    or one has a compatibility switch.
+    """
+    if baseline is None or row is baseline or row.compat is not None or baseline.compat is not None:
+        return None
+    theirs = {seed for seed in baseline.ok_seeds if metric in baseline.records[seed].metrics}
+    shared = [seed for seed in row.ok_seeds if seed in theirs and metric in row.records[seed].metrics]
+    if not shared:
+        return None
+    head, base = (statistics.fmean(each.values(metric, shared)) for each in (row, baseline))
+    return (base - head) / base if base else None  # it is 0 in a forged record only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Time:
+    """A time of a row, in the metric's unit.
+
+    Args:
+        spread: of an exclusive pass, the interquartile range over batches; else the standard deviation over seeds, None
+            for one seed.
+        exclusive: no other work was known or observed on the machine; otherwise tables mark it.
+        device: on which it was measured; 'A; B' for several.
+        pass_id: of the exclusive pass; times of one pass can be compared. None: the mean of what the trials measured.
+    """
+
+    value: float
+    spread: float | None
+    exclusive: bool
+    device: str
+    pass_id: str | None
+
+
+def ratio(time: Time | None, reference: Time | None) -> float | None:
+    """A time divided by another one; None where both are not of one exclusive pass on one device."""
+    if time is None or reference is None or not (time.exclusive and reference.exclusive and reference.value):
+        return None
+    same = (time.device, time.pass_id) == (reference.device, reference.pass_id)
+    return time.value / reference.value if same else None
+
+
+def time_of(row: Row, metric: str, timings: dict[str, Timing]) -> Time | None:
+    """A time of a row; None where it was not measured.
+
+    It is that of the row's newest exclusive timing that was not disturbed by other work. If there is none, it is the
+    mean over the ok records, and not exclusive if an exclusive pass was disturbed.
+
+    Args:
+        metric: 'train_ms_per_batch', 'eval_ms_per_batch' or 'inference_ms_per_batch'.
+        timings: by trial id.
+    """
+    seeds = set(row.ok_seeds)
+    taken = [timings[trial.id] for trial in row.trials if trial.seed in seeds and trial.id in timings]
+    fit = [timing for timing in taken if not timing.shared and metric in timing.metrics]
+    if fit:
+        timing = max(fit, key=lambda each: each.taken)
+        return Time(
+            value=timing.metrics[metric],
+            spread=timing.metrics.get(f"{metric}_iqr"),
+            exclusive=True,
+            device=timing.device,
+            pass_id=timing.pass_id,
+        )
+    found = [row.records[seed] for seed in row.ok_seeds if metric in row.records[seed].metrics]
+    if not found:
+        return None
+    values = [record.metrics[metric] for record in found]
+    return Time(
+        value=statistics.fmean(values),
+        spread=statistics.stdev(values) if len(values) > 1 else None,
+        exclusive=not any(record.environment.shared for record in found) and not any(each.shared for each in taken),
+        device="; ".join(dict.fromkeys(record.environment.device for record in found)),
+        pass_id=None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HeadCounts:
+    """The counts of a head, with the symbols of the multi-facet poster; None if it has no such parameter.
+
+    Args:
+        softmaxes: #S, K: `num_mixtures`, or the sum of `components`.
+        inputs: #I: `num_input_layers` times `window` + 1.
+        partitions: #P: `num_partitions`.
+    """
+
+    softmaxes: int | None
+    inputs: int | None
+    partitions: int | None
+
+
+def head_counts(row: Row, suite: Suite) -> HeadCounts:
+    """The counts of a row's head. Values that its constructor chooses are those that the plan found."""
+    params = {**row.head_params, **suite.settled.get(row.trials[0].id, {})}
+    layers, window = _whole(params.get("num_input_layers")), _whole(params.get("window"))
+    return HeadCounts(
+        softmaxes=_whole(params.get("num_mixtures")) or _total(params.get("components")),
+        inputs=None if layers is None else layers * ((window or 0) + 1),
+        partitions=_whole(params.get("num_partitions")),
+    )
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _total(value: object) -> int | None:
+    """The sum of whole numbers in a list or mapping; None for anything else."""
+    parts = list(value.values()) if isinstance(value, dict) else value
+    if not isinstance(parts, list | tuple) or any(_whole(part) is None for part in parts):
+        return None
+    return sum(parts) or None

@@ -1,0 +1,133 @@
+"""Whether rows were tuned alike, and how much lower each may be between the values that tuning tried."""
+
+import math
+from collections.abc import Iterator, Mapping
+
+from harness.plan.loaded_suite import Suite
+from harness.plan.tuning import Axis, Choice, TunedRow, point_text
+from harness.records.choices import of_records
+from harness.records.record import TrialRecord
+
+Doubts = dict[str, str]  # id of a trial of the table -> what is wrong with the tuning of its row
+
+
+def doubts(suite: Suite, records: Mapping[str, TrialRecord]) -> Doubts:
+    """What is wrong with the tuning of rows; {} if all rows were tuned alike, and without `tune`.
+
+    - A row had fewer tuning trials than another one: a key of the space does not apply to it, and a grid over that key
+      gives the other rows more attempts.
+    - The point that is used is not the one that the records of the tuning trials give. While some of these records are
+      missing, this is not known, and the stored choice counts.
+
+    Args:
+        records: of the tuning trials, by id.
+    """
+    if suite.tuning is None:
+        return {}
+    tuning, found = suite.tuning, {}
+    most = max(len(row.candidates) for row in tuning.rows)
+    for index, (row, choice) in enumerate(zip(tuning.rows, tuning.choices, strict=True)):
+        attempts, now = len(row.candidates), of_records(row, records)
+        reasons = []
+        if attempts < most:
+            reasons.append(f"{attempts} of the {most} tuning trials of another row")
+        if choice is not None and now is not None and now.trial != choice.trial:
+            reasons.append(f"not the best of its tuning trials, which is {point_text(now.point) or 'no point'}")
+        found |= dict.fromkeys((trial.id for trial in tuning.of_table(index)), "; ".join(reasons)) if reasons else {}
+    return found
+
+
+def named(suite: Suite, found: Doubts, labels: list[str]) -> Iterator[str]:
+    """'mos(num_mixtures=2): 4 of the 8 tuning trials of another row', for each row with a doubt.
+
+    Args:
+        labels: of the rows of the tuning.
+    """
+    for index, label in enumerate(labels):
+        for trial in suite.tuning.of_table(index)[:1]:
+            if trial.id in found:
+                yield f"{label}: {found[trial.id]}"
+
+
+RATE = "train.lr"
+Gaps = dict[str, float]  # id of a trial of the table -> the gap of its row, in nats
+Place = tuple[float, float | None]  # a value and the log validation perplexity there; None: the trial failed
+
+
+def gaps(suite: Suite, records: Mapping[str, TrialRecord]) -> Gaps:
+    """The gap of every row with a point; {} without `tune`.
+
+    Args:
+        records: of the tuning trials, by id; where some of a row are missing, its stored choice counts. If they give
+            another point than the one that is used, nothing is known of the used one, and the gap is infinite.
+    """
+    if suite.tuning is None:
+        return {}
+    tuning, found = suite.tuning, {}
+    for index, (row, choice) in enumerate(zip(tuning.rows, tuning.choices, strict=True)):
+        if choice is not None and choice.trial is not None:
+            now = of_records(row, records) or choice
+            nats = of_row(row, now, tuning.spec.space) if now.trial == choice.trial else math.inf
+            found |= dict.fromkeys((trial.id for trial in tuning.of_table(index)), nats)
+    return found
+
+
+def of_row(row: TunedRow, choice: Choice, space: Mapping[str, Axis]) -> float:
+    """The sum of the gaps of all keys whose values are in an order (`Axis.ordered`), in nats.
+
+    The gap of a key is that of the trials that agree with the chosen one in the other keys, over the logarithm of the
+    value, or over the value itself for a `uniform` range and for values that are not above 0. Of two ranges no two
+    trials agree, so that nothing is known and the gap is infinite. So it is for a learning rate with two values, or
+    with a `choice`.
+
+    Where 0 is the lowest value and the best one, as a dropout of 0, there is nothing below it to try, so it is not at
+    an end: the curve is continued as its mirror image, as if the negative of the next value had its perplexity.
+    """
+    found = 0.0
+    for key, best in choice.point.items():
+        if key == RATE and not space[key].ordered:
+            return math.inf
+        if space[key].ordered:
+            alike = [each for each in row.candidates if _others(each.point, key) == _others(choice.point, key)]
+            values = [each.point[key] for each in alike]
+            logarithmic = space[key].uniform is None and min(values) > 0
+            ppl = [each.perplexity(choice.valid_ppl) for each in alike]
+            places = [
+                (math.log(value) if logarithmic else value, None if y is None else math.log(y))
+                for value, y in zip(values, ppl, strict=True)
+            ]
+            if best == min(values) == 0:
+                x, y = min(place for place in places if place[0] > 0)
+                places.append((-x, y))
+            found += of_curve(places, math.log(best) if logarithmic else best)
+    return found
+
+
+def of_curve(places: list[Place], best: float) -> float:
+    """How far a parabola may go below its lowest known point.
+
+    With (x1, y1) this point, (x0, y0) and (x2, y2) its neighbours, h1 = x1 - x0 and h2 = x2 - x1 the distances, the
+    minimum is at most half of a distance away, or a neighbour would be lower. So
+
+        gap = max( (y0 - y1) h2^2 / (4 h1 (h1 + h2)),  (y2 - y1) h1^2 / (4 h2 (h1 + h2)) )
+
+    For equal distances this is an eighth of the larger rise. Infinite where the lowest point is the first or the last
+    one, or a neighbour failed: how low the curve is there is not known.
+    Args:
+        best: x1.
+    """
+    ordered = sorted(places, key=lambda place: place[0])
+    at = [x for x, _ in ordered].index(best)
+    if at in (0, len(ordered) - 1):
+        return math.inf
+    (x0, y0), (x1, y1), (x2, y2) = ordered[at - 1 : at + 2]
+    if y0 is None or y2 is None:
+        return math.inf
+    before, after = x1 - x0, x2 - x1
+    to_the_right = (y0 - y1) * after**2 / (4 * before * (before + after))
+    to_the_left = (y2 - y1) * before**2 / (4 * after * (before + after))
+    return max(to_the_right, to_the_left)
+
+
+def _others(point: Mapping[str, object], key: str) -> dict[str, object]:
+    return {name: value for name, value in point.items() if name != key}
