@@ -93,7 +93,7 @@ def _counts(findings: Findings) -> list[Quantity]:
         "#I": [each.inputs for each in counts],
         "#P": [each.partitions for each in counts],
     }
-    return [_numbers(name, map(_whole, values), "counts") for name, values in by_name.items()]
+    return [_numbers(name, map(_whole, values), "counts", key="counts") for name, values in by_name.items()]
 
 
 def _sizes(findings: Findings) -> list[Quantity]:
@@ -129,7 +129,7 @@ def _scores(findings: Findings) -> list[Quantity]:
         if metric.name == "test_ppl_standard":
             cells, rows = [cell if index in differ else EMPTY for index, cell in enumerate(cells)], differ
         reducible = metric.name if metric.direction == "lower" else ""
-        key = "test_ppl" if metric.name == "test_ppl" else ""
+        key = metric.name if metric.name in ("test_ppl", "valid_ppl") else ""
         found.append(_numbers(metric.label, cells, "quality", key=key, metric=reducible, rows=rows))
     return found
 
@@ -166,7 +166,8 @@ def _printed(findings: Findings) -> list[Quantity]:
         key = "printed" if metric.name == "test_ppl" else ""
         found.append(_numbers(f"printed {metric.label}", map(_as_printed, cells), "quality", key=key, rows=rows))
         differences = map(_difference, findings.lines, ours, cells)
-        found.append(_numbers(f"ours - printed {metric.label}", differences, "quality", rows=rows))
+        key = "difference" if metric.name == "test_ppl" else ""
+        found.append(_numbers(f"ours - printed {metric.label}", differences, "quality", key=key, rows=rows))
     answers = [printed_numbers.in_short(each) or NOTHING for each in findings.reproduced]
     cells = tuple(Cell(text=answer) for answer in answers)
     return [*found, Quantity(column=Column(name="reproduced", key="reproduced"), cells=cells, kind="quality")]

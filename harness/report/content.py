@@ -80,11 +80,19 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line: a cell for each column, the ids of its trials, and whether the default form has it."""
+    """A line.
+
+    Args:
+        cells: one for each column.
+        trials: ids.
+        is_main: whether the default form has it.
+        is_baseline: whether the other lines of its corpus and backbone are compared with it.
+    """
 
     cells: tuple[Cell, ...]
     trials: tuple[str, ...] = ()
     is_main: bool = True
+    is_baseline: bool = False
 
 
 Level = Literal["warning", "reading", "detail"]

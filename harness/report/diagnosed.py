@@ -89,7 +89,8 @@ def build(evidence: Evidence, of: Diagnosed) -> Table:
     labels = [kind for kind in KINDS if kind == "head" or len({getattr(row, kind) for row in rows}) > 1]
     columns = [Column(name=kind) for kind in labels]
     columns += [Column(name=figure.name, numeric=True) for figure in figures]
-    columns += [Column(name=METRICS["test_ppl"].label, numeric=True), Column(name="n")]
+    columns += [Column(name=METRICS["test_ppl"].label, numeric=True, key="test_ppl")]
+    columns += [Column(name="n", key="n")]
     lines = []
     for row in rows:
         results = [of.results[trial.id] for trial in row.trials if trial.id in of.results]

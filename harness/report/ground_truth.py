@@ -17,13 +17,13 @@ from harness.report.suite_table import FORMS
 from harness.report.table_rows import Row
 
 COLUMNS = (
-    Column(name="target"),
-    Column(name="printed", numeric=True),
-    Column(name="ours", numeric=True),
+    Column(name="target", key="label"),
+    Column(name="printed", numeric=True, key="printed"),
+    Column(name="ours", numeric=True, key="test_ppl"),
     Column(name="seeds"),
-    Column(name="difference", numeric=True),
+    Column(name="difference", numeric=True, key="difference"),
     Column(name="allowed", numeric=True),
-    Column(name="reproduced"),
+    Column(name="reproduced", key="reproduced"),
     Column(name="minutes", numeric=True),
     Column(name="device"),
     Column(name="source"),

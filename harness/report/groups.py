@@ -95,7 +95,7 @@ class Entry:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """Rows that compare, by their mean validation perplexity: those that can be ranked, then the others, then collapsed
-    rows, then those without an ok trial.
+    rows, then n-grams, then those without an ok trial.
 
     Args:
         invalid: rows that are left out, since the certificate of a trial failed.
@@ -275,13 +275,14 @@ def _entry_of(line: list[Finished], backbones: dict[str, str], heads: dict[str, 
     )
 
 
-def _order(entry: Entry) -> tuple[bool, bool, bool, float, str]:
-    """Lowest mean validation perplexity first, of rows with a rank, then of rows without; then collapsed rows, then
-    rows without a finished trial.
+def _order(entry: Entry) -> tuple[bool, bool, bool, bool, float, str]:
+    """Lowest mean validation perplexity first, of rows with a rank, then of rows without; then collapsed rows, n-grams,
+    and rows without a finished trial.
     """
     row, values = entry.row, entry.row.values("valid_ppl")
     return (
         not values,
+        row.is_ngram,
         collapsed(row),
         not rankable(row),
         statistics.fmean(values) if values else 0.0,

@@ -47,11 +47,13 @@ def _mixtures(findings: Findings, said: list[Quantity]) -> Layout:
     labels = _labels(lines, ("corpus", "backbone", "head"))
     counts = [each for each in said if each.kind == "counts" and each.column.name == "#S"]
     kept = _kept(counts + [each for each in said if each.kind != "counts"], range(len(lines)))
-    columns = [*labels, *(Column(name="K", numeric=True) if each in counts else each.column for each in kept)]
+    number = Column(name="K", numeric=True, key="counts")
+    columns = [*labels, *(number if each in counts else each.column for each in kept)]
     laid = [
         Line(
             cells=(*_label_cells([row], labels), *(each.cells[index] for each in kept)),
             trials=tuple(trial.id for trial in row.trials),
+            is_baseline=row is findings.baselines.get(row.group),
         )
         for index, row in enumerate(lines)
     ]

@@ -31,12 +31,19 @@ from harness.report.verdicts import difference, shared_seeds
 
 FILE_NAME = f"{LEADERBOARD}.md"
 SHARED = "(shared)"
+KEYS = {
+    "test_ppl": "test_ppl",
+    "valid_ppl": "valid_ppl",
+    "params_total": "params",
+    "train_ms_per_batch": "time",
+}  # metric -> key of its column
 MEANING = (
     f"rank: by validation perplexity, of rows with {RANK_SEEDS} seeds or more that can be judged "
-    "(harness docs statistics); the other rows have none and follow, in the same order. Test perplexity chooses "
+    "(harness docs statistics); rows share a rank, as 1-6, where the 95 % interval of the difference to the lowest of "
+    "them includes 0. The other rows have none and follow, in the same order, n-grams last. Test perplexity chooses "
     "nothing. Both are of the best epoch by validation; ± is the standard deviation over seeds; seeds is the number of "
     "ok trials, followed by the trials that are not ok. A trial of several suites counts once.",
-    "vs best: change of test perplexity against the first row, over the seeds that both have (pairs), with its "
+    "vs best: change of validation perplexity against the first row, over the seeds that both have (pairs), with its "
     "95 % interval over seeds, at the settings that were used. It has no p and no star: records know neither the test "
     "that a suite declares nor what its tuning leaves open, and rows of several suites were not tuned alike. The "
     "tables of the suites have the tests.",
@@ -52,23 +59,26 @@ class Place:
     """The place of a row in its group.
 
     Args:
-        rank: from 1, by mean validation perplexity, of the rows that can be ranked; None for the others.
-        difference: of log test perplexity over the seeds shared with the first row, row less that one; None for that
-            row itself, where no seed is shared, and for n-grams and rows that are computed with `compat`.
+        rank: the first and the last of the ranks that the row shares, from 1, by mean validation perplexity; None for a
+            row that cannot be ranked.
+        difference: of log validation perplexity over the seeds shared with the first row, row less that one; None for
+            that row itself, where no seed is shared, and for n-grams and rows that are computed with `compat`.
     """
 
-    rank: int | None
+    rank: tuple[int, int] | None
     difference: MeanDifference | None = None
 
 
 def table(group: Group) -> Table:
     """A group as a table, lowest validation perplexity first."""
-    columns = [Column(name="rank", numeric=True), Column(name="head"), Column(name="backbone")]
+    columns = [Column(name="rank", key="rank"), *(Column(name=name, key="label") for name in ("head", "backbone"))]
     if any(entry.training for entry in group.entries):
         columns.append(Column(name="training"))
-    columns += [Column(name=metric.label, numeric=True) for metric in _metrics("score")]
-    columns += [Column(name="seeds"), *(Column(name=name, numeric=True) for name in ("vs best", "pairs"))]
-    columns += [Column(name=metric.label, numeric=True) for metric in _metrics("count", "setting", "cost")]
+    columns += [Column(name=metric.label, numeric=True, key=KEYS.get(metric.name, "")) for metric in _metrics("score")]
+    columns += [Column(name="seeds", key="n"), Column(name="vs best", numeric=True, key="change")]
+    columns += [Column(name="pairs", numeric=True)]
+    others = _metrics("count", "setting", "cost")
+    columns += [Column(name=metric.label, numeric=True, key=KEYS.get(metric.name, "")) for metric in others]
     columns += [Column(name=name) for name in ("context", "device", "suites", "finished")]
     lines = []
     for entry, place in zip(group.entries, places(group), strict=True):
@@ -78,6 +88,26 @@ def table(group: Group) -> Table:
     return Table(
         title=_title(group), columns=tuple(columns), lines=tuple(lines), notes=_notes(group), lead=_comparable(group)
     )
+
+
+def contents(groups: Sequence[Group]) -> Table:
+    """What the tables of some groups say first: the rows of rank 1, or the lowest row where none can be ranked."""
+    names = ("corpus", "table", "rows", "lowest validation perplexity")
+    lines = []
+    for number, group in enumerate(groups, start=1):
+        texts = (group.corpus.name, _title(group), str(len(group.entries)), _first(group))
+        link = f"#table-{number}"
+        lines.append(Line(cells=tuple(Cell(text=text, link=link if at == 1 else "") for at, text in enumerate(texts))))
+    return Table(title="Contents", columns=tuple(Column(name=name) for name in names), lines=tuple(lines))
+
+
+def _first(group: Group) -> str:
+    """'MoS 5, MoC 5 (rank 1-2)', 'softmax (no row can be ranked)'."""
+    shared = [(entry, place) for entry, place in zip(group.entries, places(group), strict=True) if place.rank]
+    if not shared:
+        return f"{group.entries[0].row.head} (no row can be ranked)" if group.entries else NOTHING
+    heads = dict.fromkeys(entry.row.head for entry, place in shared if place.rank[0] == 1)
+    return f"{', '.join(heads)} (rank {_rank(*shared[0][1].rank)})"
 
 
 def trials(groups: tuple[Group, ...]) -> Trials:
@@ -104,7 +134,10 @@ def render(groups: tuple[Group, ...], *, unknown: int = 0, differing: Sequence[s
         notes.append(f"Left out: trials of which two suites have different results: {', '.join(differing)}.")
     lines = "\n".join(f"- {note}" for note in notes)
     tables = [f"#{markdown(table(group))}" for group in groups]
-    return "\n".join(["# Leaderboard\n", f"Trials: {trials(groups)}.\n", *tables, f"## What is compared\n\n{lines}\n"])
+    first = f"#{markdown(contents(groups))}"
+    return "\n".join(
+        ["# Leaderboard\n", f"Trials: {trials(groups)}.\n", first, *tables, f"## What is compared\n\n{lines}\n"]
+    )
 
 
 def as_json(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
@@ -193,17 +226,22 @@ def _of_place(place: Place) -> dict[str, Cell]:
     """The cells of a row's rank and of its comparison with the best row."""
     found, empty = place.difference, Cell(text=NOTHING)
     return {
-        "rank": empty if place.rank is None else Cell(text=str(place.rank), value=place.rank),
+        "rank": empty if place.rank is None else Cell(text=_rank(*place.rank), value=place.rank[0]),
         "vs best": empty if found is None else change(found.mean, found.low, found.high),
         "pairs": empty if found is None else Cell(text=str(found.n), value=found.n),
     }
+
+
+def _rank(first: int, last: int) -> str:
+    """'7', or '1-6' for rows that share their rank."""
+    return str(first) if first == last else f"{first}-{last}"
 
 
 def _place_as_json(place: Place) -> dict[str, Any]:
     """The same in nats, unrounded."""
     found = place.difference
     vs_best = None if found is None else {"nats": found.mean, "low": found.low, "high": found.high, "pairs": found.n}
-    return {"rank": place.rank, "vs_best": vs_best}
+    return {"rank": place.rank and place.rank[0], "last_rank": place.rank and place.rank[1], "vs_best": vs_best}
 
 
 def _comparable(group: Group) -> str:
@@ -292,17 +330,29 @@ def places(group: Group) -> list[Place]:
     """
     rows = [entry.row for entry in group.entries]
     scored = [index for index, row in enumerate(rows) if row.values("valid_ppl") and not collapsed(row)]
-    ranks = {index: rank for rank, index in enumerate(filter(lambda index: rankable(rows[index]), scored), start=1)}
+    ranks = _shared_ranks([index for index in scored if rankable(rows[index])], rows, group)
     return [
         Place(rank=ranks.get(index), difference=_difference(row, rows[scored[0]], group) if index in scored else None)
         for index, row in enumerate(rows)
     ]
 
 
+def _shared_ranks(ranked: Sequence[int], rows: Sequence[Row], group: Group) -> dict[int, tuple[int, int]]:
+    """Index of a row -> the first and last rank of the rows that cannot be told from the lowest of them."""
+    found, first = {}, 0
+    for place, index in enumerate(ranked):
+        against = None if place == first else _difference(rows[index], rows[ranked[first]], group)
+        if place > first and (against is None or against.low is None or against.low > 0):
+            first = place
+        found[index] = first
+    last = {begin: place for place, begin in enumerate(found.values(), start=1)}
+    return {index: (begin + 1, last[begin]) for index, begin in found.items()}
+
+
 def _difference(row: Row, first: Row, group: Group) -> MeanDifference | None:
     compares = row is not first and group.compat is None and not row.is_ngram and not first.is_ngram
-    seeds = shared_seeds(row, first) if compares else ()
-    return difference(row, first, seeds, "paired") if seeds else None
+    seeds = shared_seeds(row, first, "valid_ppl") if compares else ()
+    return difference(row, first, seeds, "paired", "valid_ppl") if seeds else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,9 +403,10 @@ class Leaderboard:
         from harness.report.page import document  # here: jinja2
 
         tables = tuple(map(table, self.groups))
-        section = document.Section(heading="Like with like", tables=tables, notes=MEANING)
+        known = document.Section(heading="What is known", tables=(contents(self.groups),))
+        section = document.Section(heading="Like with like", tables=tables, notes=MEANING, anchor="table")
         about = {"Trials": str(trials(self.groups))}
-        return document.of_tables("Leaderboard", [section], about, links)
+        return document.of_tables("Leaderboard", [known, section], about, links)
 
     def write(self, *, overwrite: bool = False) -> list[Path]:
         """Write all groups as markdown below results/tables, and as a page in results/reports; returns the paths.

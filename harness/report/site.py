@@ -1,25 +1,32 @@
 """The files of the site of a results folder. They link to each other only, and need neither network nor server:
 
-index.html              all suites, the ground truths, and all rows with a search by head
+index.html              what is known of each corpus, the ground truths, and all rows with a search by head
 leaderboard.html
 suites/<suite>.html     the page of each suite
+heads/<head>.html       the page of each head: its equation and all its rows
 tables/<suite>.csv, .tex
 plots/<suite>/*.svg, *.png, *.pdf
 data/trials.csv, curves.csv, leaderboard.csv
+data/results.json       all rows, for programs; docs/tables.md has its keys
 """
 
+import inspect
+import json
+import statistics
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import harness
 from harness import plan
 from harness.errors import ExecutionError, SuiteError
 from harness.machine.files import write_atomically
 from harness.plan.specs import GROUND_TRUTH, LEADERBOARD
 from harness.records import store
 from harness.records.record import CurvePoint
+from harness.registry import HEADS
 from harness.report import diagnosed, ground_truth, leaderboard, study, suite_table, table_forms
 from harness.report.columns import EMPTY, quantities
 from harness.report.content import Cell, Column, Line, Table
@@ -29,10 +36,16 @@ from harness.report.outputs import Trials
 from harness.report.page import document
 from harness.report.page.document import Section
 from harness.report.study import Study
+from harness.report.table_rows import Row, time_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
+RESULTS_FORMAT = 1
+MARK = ".harness-site"  # the file that says that a folder is a site, and lists its files
+_ABOUT = "This folder is written by `harness site`: the files below may be replaced or removed.\n"
+SHOWN = ("test ppl", "vs baseline", "verdict", "n", "valid ppl", "params", "train ms/batch", "reproduced")
+TEXTS = ("verdict", "n", "reproduced")
 OF_ALL = {"all suites": "index.html", "leaderboard": f"{LEADERBOARD}.html"}  # links of every page
 
 
@@ -73,6 +86,7 @@ def files_of(found: Sequence[Study], results: Path, warn: Callable[[str], None])
     Where no trial can be on the leaderboard there is none, and a warning says why.
     """
     files = {"data/trials.csv": trials_csv(found).encode(), "data/curves.csv": curves_csv(found).encode()}
+    board = None
     try:
         board = leaderboard.load(results, warn)
     except ExecutionError as reason:
@@ -81,10 +95,15 @@ def files_of(found: Sequence[Study], results: Path, warn: Callable[[str], None])
         files["data/leaderboard.csv"] = leaderboard_csv(board).encode()
         links = {"all suites": OF_ALL["all suites"], **_data_links("", files)}
         files[OF_ALL["leaderboard"]] = board.page(links).encode()
+    board_groups = leaderboard.as_json(board.groups) if board is not None else []
+    files["data/results.json"] = results_json(found, board_groups).encode()
     pages = {title: place for title, place in OF_ALL.items() if place in files}
     files["index.html"] = index_page(found, {**pages, **_data_links("", files)}).encode()
     for each in found:
         files |= _of_suite(each, files)
+    up = {title: f"../{place}" for title, place in pages.items()}
+    for name in sorted({row.trials[0].head.name for each in found for row in each.rows}):
+        files[_page_of_head(name)] = head_page(name, found, up).encode()
     return files
 
 
@@ -117,21 +136,21 @@ def _data_links(up: str, files: Container[str]) -> Mapping[str, str]:
         "all trials as CSV": "data/trials.csv",
         "all learning curves as CSV": "data/curves.csv",
         "leaderboard as CSV": "data/leaderboard.csv",
+        "all rows as JSON": "data/results.json",
     }
     return {title: f"{up}{place}" for title, place in places.items() if place in files}
-
-
-SHOWN = ("test ppl", "vs baseline", "verdict", "n", "valid ppl", "params", "train ms/batch", "reproduced")
-TEXTS = ("verdict", "n", "reproduced")
 
 
 def index_page(found: Sequence[Study], links: Mapping[str, str]) -> str:
     """The page of some suites."""
     truths = [each for each in found if each.suite.name.startswith(f"{GROUND_TRUTH}_")]
-    sections = [Section(heading="What has been run", tables=(_suites(found),))]
+    sections = [Section(heading="What is known", tables=(_suites(found),))]
     if truths:
         sections.append(Section(heading="Printed numbers trained again", tables=(ground_truth.table(truths),)))
-    sections.append(Section(heading="All rows", tables=(_rows(found, "leaderboard" in links),), searched=True))
+    lead = "Only rows of one suite compare: each suite has its own budget and, for 'vs baseline', its own baseline."
+    lead += " The leaderboard compares rows of several suites." if "leaderboard" in links else ""
+    rows = _rows("Rows of all suites", lead, ((each, each.rows) for each in found))
+    sections.append(Section(heading="All rows", tables=(rows,), searched=True))
     statuses = Counter[str]()
     for each in found:
         statuses.update({name: getattr(each.evidence.trials, name) for name in ("ok", "planned", "invalid")})
@@ -145,44 +164,55 @@ def page_of(found: Study) -> str:
     return f"suites/{found.suite.name}.html"
 
 
-def _suites(found: Sequence[Study]) -> Table:
-    columns = (
-        Column(name="suite"),
-        Column(name="found"),
-        Column(name="trials"),
-        Column(name="last trial"),
-    )
-    lines = [
-        Line(
-            cells=(
-                Cell(text=each.suite.name, link=page_of(each)),
-                Cell(text=f"{each.found()}."),
-                Cell(text=str(each.evidence.trials)),
-                Cell(text=max(record.environment.finished for record in each.records.values())[:10]),
-            )
-        )
-        for each in found
+def head_page(name: str, found: Sequence[Study], links: Mapping[str, str]) -> str:
+    """The page of a head: what it is, as its docstring says, and its rows in all suites."""
+    of_head = ((each, [row for row in each.rows if row.trials[0].head.name == name]) for each in found)
+    lead = "Only rows of one suite compare. A suite has its own budget and, for 'vs baseline', its own baseline."
+    rows = _rows("In all suites", lead, of_head, up="../")
+    sections = [
+        Section(heading="What it is", text=inspect.getdoc(HEADS.get(name)) or ""),
+        Section(heading="Results", tables=(rows,), searched=True),
     ]
+    return document.of_tables(name, sections, None, links)
+
+
+def _page_of_head(name: str) -> str:
+    return f"heads/{name}.html"
+
+
+def _suites(found: Sequence[Study]) -> Table:
+    """The suites in the order of their corpora, with what each has found."""
+    columns = tuple(Column(name=name) for name in ("corpus", "suite", "found", "trials", "last trial"))
+    lines = []
+    for each in sorted(found, key=lambda each: [row.corpus for row in each.rows[:1]]):
+        corpora = ", ".join(dict.fromkeys(row.corpus for row in each.rows))
+        last = max(record.environment.finished for record in each.records.values())[:10]
+        suite = Cell(text=each.suite.name, link=page_of(each))
+        texts = [Cell(text=text) for text in (f"{each.found()}.", str(each.evidence.trials), last)]
+        lines.append(Line(cells=(Cell(text=corpora), suite, *texts)))
     lead = "Each suite has a page with its table, its plots, and everything known of its trials."
-    return Table(title="Suites", columns=columns, lines=tuple(lines), lead=lead)
+    return Table(title="Suites by corpus", columns=columns, lines=tuple(lines), lead=lead)
 
 
-def _rows(found: Sequence[Study], ranked: bool) -> Table:
-    """All rows; `ranked`: the site has a leaderboard."""
-    columns = [Column(name="head"), Column(name="backbone"), Column(name="corpus"), Column(name="suite")]
+def _rows(title: str, lead: str, found: Iterable[tuple[Study, Sequence[Row]]], up: str = "") -> Table:
+    """Some rows of suites.
+
+    Args:
+        up: from the page to the root of the site.
+    """
+    columns = [Column(name=name, key="label") for name in ("head", "backbone", "corpus", "suite")]
     columns += [Column(name=name, numeric=name not in TEXTS) for name in SHOWN]
     lines = []
-    for each in found:
-        cells = {_general(one.column.name, each): one.cells for one in quantities(each.findings)}
-        for index, row in enumerate(each.rows):
-            labels = [Cell(text=text) for text in (row.head, row.backbone, row.corpus)]
-            suite = Cell(text=each.suite.name, link=page_of(each))
+    for each, rows in found:
+        cells = {_general(one.column.name, each): one.cells for one in quantities(each.findings)} if rows else {}
+        for row in rows:
+            index, head = each.rows.index(row), row.trials[0].head.name
+            labels = [Cell(text=row.head, link=f"{up}{_page_of_head(head)}"), Cell(text=row.backbone)]
+            labels += [Cell(text=row.corpus), Cell(text=each.suite.name, link=f"{up}{page_of(each)}")]
             numbers = [cells[name][index] if name in cells else EMPTY for name in SHOWN]
-            lines.append(Line(cells=(*labels, suite, *numbers), trials=tuple(trial.id for trial in row.trials)))
+            lines.append(Line(cells=(*labels, *numbers), trials=tuple(trial.id for trial in row.trials)))
     columns, lines = _without_empty(columns, lines)
-    lead = "Only rows of one suite compare: each suite has its own budget and, for 'vs baseline', its own baseline."
-    lead += " The leaderboard compares rows of several suites." if ranked else ""
-    return Table(title="Rows of all suites", columns=tuple(columns), lines=tuple(lines), lead=lead)
+    return Table(title=title, columns=tuple(columns), lines=tuple(lines), lead=lead)
 
 
 def _without_empty(columns: list[Column], lines: list[Line]) -> tuple[list[Column], list[Line]]:
@@ -234,14 +264,56 @@ def leaderboard_csv(found: Leaderboard) -> str:
     return _csv(pd.concat(frames, ignore_index=True))
 
 
+def results_json(found: Sequence[Study], groups: Sequence[Mapping[str, object]]) -> str:
+    """All rows of all suites and the groups of the leaderboard, unrounded; RESULTS_FORMAT changes with its keys."""
+    content = {
+        "format": RESULTS_FORMAT,
+        "harness": harness.__version__,
+        "suites": [
+            {
+                "name": each.suite.name,
+                "version": each.suite.version,
+                "found": f"{each.found()}.",
+                "baseline": each.findings.baseline,
+                "rows": [_row_json(each, index) for index in range(len(each.rows))],
+            }
+            for each in found
+        ],
+        "leaderboard": list(groups),
+    }
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def _row_json(found: Study, index: int) -> dict[str, object]:
+    row, compared = found.rows[index], found.findings.compared.get(index)
+    ppl, time = row.values("test_ppl"), time_of(row, "train_ms_per_batch", found.evidence.timings)
+    against = None if compared is None else compared.difference
+    return {
+        "corpus": row.corpus,
+        "backbone": row.backbone,
+        "head": row.head,
+        "settings": {kind: str(getattr(row.trials[0], kind)) for kind in ("corpus", "backbone", "head")},
+        "tuned": dict(row.tuned),
+        "params": row.params_total,
+        "params_head": row.params_head,
+        "test_ppl": statistics.fmean(ppl) if ppl else None,
+        "sd": statistics.stdev(ppl) if len(ppl) > 1 else None,
+        "seeds": row.ok_seeds,
+        "state": row.state,
+        "vs_baseline": against
+        and {"nats": against.mean, "low": against.low, "high": against.high, "pairs": against.n, "p": compared.p_holm},
+        "verdict": None if compared is None else compared.verdict,
+        "rank": found.findings.ranks.get(index),
+        "ms_per_batch": time and time.value,
+        "exclusive": time and time.exclusive,
+        "trials": [trial.id for trial in row.trials],
+    }
+
+
 def _csv(frame: "pd.DataFrame") -> str:
     """As CSV in which no text is a formula for a spreadsheet."""
     safe = frame.map(lambda value: table_forms.harmless(value) if isinstance(value, str) else value)
     return safe.to_csv(index=False, lineterminator="\n")
-
-
-MARK = ".harness-site"  # the file that says that a folder is a site, and lists its files
-_ABOUT = "This folder is written by `harness site`: the files below may be replaced or removed.\n"
 
 
 def write(files: Mapping[str, bytes], out: Path) -> None:

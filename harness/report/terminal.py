@@ -10,17 +10,15 @@ from itertools import groupby
 from harness.report.content import MARKS, NOTHING, Cell, Column, Line, Table
 from harness.report.statistics import RANK_SEEDS
 
-AGAINST = "vs "  # how the header of a comparison begins, before the name of the baseline
 FEW = "too few seeds"
 UNTESTED = ("lower", "higher")  # what a change is called that was not tested
 ORDER = "the order is that of validation perplexity"
 SHARED_SEEDS = "vs baseline: over the seeds that both rows have, so not the ratio of the means shown"
 ROUNDED = 0.05  # percent, of a change as it is shown
-NAMES = {"train ms/batch": "ms/batch", "n": "seeds", "test ppl": "test ppl"}  # header in a table -> here
-KEPT = ("head", "test ppl", "reproduced", "train ms/batch", "n")
-OF_GROUP = ("rank", "head", "backbone", "K", "test ppl", "vs best", "train ms/batch", "seeds")
-OF_TRUTHS = ("target", "printed", "ours", "difference", "reproduced")
-GROUPING = ("corpus", "backbone")
+NAMES = {"time": "ms/batch", "n": "seeds"}  # the key of a column -> its header here
+OF_SUITE = ("test_ppl", "change", "reproduced", "time", "n")  # keys of columns, after that of the head
+OF_GROUP = ("rank", "label", "test_ppl", "change", "time", "n")
+OF_TRUTHS = ("label", "printed", "test_ppl", "difference", "reproduced")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,106 +35,113 @@ class Summary:
     lead: str = ""
     columns: tuple[Column, ...]
     sections: tuple[tuple[str, tuple[Line, ...]], ...]
-    legend: tuple[str, ...]
+    legend: tuple[str, ...] = ()
 
 
 def of_suite(table: Table) -> Summary:
-    """The summary of a suite's table in the shape 'mixtures': its comparison with the baseline in words."""
-    names = [column.name for column in table.columns]
-    against = next((name for name in names if name.startswith(AGAINST)), None)
-    kept = [name for name in KEPT if name in names]
-    if against is not None:
-        kept.insert(kept.index("test ppl") + 1, against)
-    grouping = [name for name in GROUPING if name in names]
-    sections = []
-    for heading, lines in groupby(
-        table.lines, lambda line: ", ".join(_of(line, names)[name].text for name in grouping)
-    ):
-        sections.append((heading, tuple(_line(line, names, kept, against) for line in lines)))
-    made = _summary(table, kept, sections)
-    differs = against is not None and any(_differs(line, table.lines, names, against) for line in table.lines)
-    return replace(made, legend=(*made.legend, SHARED_SEEDS)) if differs else made
+    """The summary of a suite's table in the shape 'mixtures': a section for each corpus and backbone, and in words
+    how a row compares with the baseline.
+    """
+    *grouping, head = (at for at, column in enumerate(table.columns) if column.key == "label")
+    kept = [head, *_places(table, OF_SUITE)]
+    groups = groupby(table.lines, lambda line: ", ".join(line.cells[at].text for at in grouping))
+    known = [(heading, list(lines)) for heading, lines in groups]
+    said = [(heading, tuple(_said(line, table, kept) for line in lines)) for heading, lines in known]
+    columns = tuple(
+        replace(column, name="vs baseline", numeric=False) if column.key == "change" else column
+        for column in _columns(table, kept)
+    )
+    legend = _legend(said)
+    if any(_differs(line, lines, table) for _, lines in known for line in lines):
+        legend += (SHARED_SEEDS,)
+    return Summary(title=table.title, lead=table.lead, columns=columns, sections=tuple(said), legend=legend)
 
 
 def of_group(table: Table) -> Summary:
     """The summary of a table of the leaderboard, which compares with the row of rank 1."""
-    names = [column.name for column in table.columns]
-    kept = [name for name in OF_GROUP if name in names]
-    made = _summary(table, kept, [("", tuple(_line(line, names, kept, None) for line in table.lines))])
+    made = _plain(table, _places(table, OF_GROUP))
     return replace(made, legend=(*made.legend, ORDER))
 
 
 def of_truths(table: Table) -> Summary:
     """The summary of the table of ground truths."""
-    names = [column.name for column in table.columns]
-    lines = [_line(line, names, OF_TRUTHS, None) for line in table.lines]
-    return _summary(table, OF_TRUTHS, [("", tuple(lines))])
+    return _plain(table, _places(table, OF_TRUTHS))
 
 
-def _differs(line: Line, lines: Sequence[Line], names: Sequence[str], against: str) -> bool:
-    """Whether the change that a line shows is not that of the means shown, as far as its digits say."""
-    cells = _of(line, names)
-    others = (_of(each, names) for each in lines)
-    group = [name for name in GROUPING if name in names]
-    base = next(
-        (
-            each["test ppl"].value
-            for each in others
-            if _is_baseline(each, against) and all(each[name].text == cells[name].text for name in group)
-        ),
-        None,
+def _places(table: Table, keys: Sequence[str]) -> list[int]:
+    """The places of the columns of some keys, in the order of the keys."""
+    return [at for key in keys for at, column in enumerate(table.columns) if column.key == key]
+
+
+def _plain(table: Table, kept: Sequence[int]) -> Summary:
+    """Some columns of a table, in one section."""
+    lines = tuple(_with(line, table, kept, {}) for line in table.lines)
+    sections = (("", lines),)
+    return Summary(
+        title=table.title,
+        lead=table.lead,
+        columns=tuple(_columns(table, kept)),
+        sections=sections,
+        legend=_legend(sections),
     )
-    change, ours = cells[against].value, cells["test ppl"].value
-    if ours is None or base is None or "%" not in _in_words(cells, against).text:
-        return False
-    return abs(100 * (ours / base - 1) - change) > ROUNDED
 
 
-def _is_baseline(cells: dict[str, Cell], against: str) -> bool:
-    head = cells["head"].text.removesuffix(cells["head"].mark).strip()
-    return head == against.removeprefix(AGAINST)
+def _columns(table: Table, kept: Sequence[int]) -> list[Column]:
+    columns = [table.columns[at] for at in kept]
+    return [replace(column, name=NAMES.get(column.key, column.name), group="") for column in columns]
 
 
-def _summary(table: Table, kept: Sequence[str], sections: list[tuple[str, tuple[Line, ...]]]) -> Summary:
-    numeric = {column.name: column.numeric and not column.name.startswith(AGAINST) for column in table.columns}
-    columns = tuple(Column(name=_header(name), numeric=numeric[name]) for name in kept)
+def _legend(sections: Sequence[tuple[str, Sequence[Line]]]) -> tuple[str, ...]:
     texts = [cell.text for _, lines in sections for line in lines for cell in line.cells]
     legend = [f"{mark} {meaning}" for mark, meaning in MARKS.items() if any(mark in text.split() for text in texts)]
     if any(text.endswith(UNTESTED) for text in texts):
         legend.append(f"{' and '.join(UNTESTED)}: without a verdict, which needs {RANK_SEEDS} seeds or more")
-    return Summary(title=table.title, lead=table.lead, columns=columns, sections=tuple(sections), legend=tuple(legend))
+    return tuple(legend)
 
 
-def _header(name: str) -> str:
-    """The header of a column here. Which row is the baseline is said in its cell."""
-    return "vs baseline" if name.startswith(AGAINST) and name not in OF_GROUP else NAMES.get(name, name)
+def _of(line: Line, table: Table) -> dict[str, Cell]:
+    return {column.key: cell for column, cell in zip(table.columns, line.cells, strict=True) if column.key}
 
 
-def _of(line: Line, names: Sequence[str]) -> dict[str, Cell]:
-    return dict(zip(names, line.cells, strict=True))
+def _said(line: Line, table: Table, kept: Sequence[int]) -> Line:
+    """A line with its comparison in words, if it has one."""
+    cells = _of(line, table)
+    return _with(line, table, kept, {"change": _in_words(line, cells)} if "change" in cells else {})
 
 
-def _line(line: Line, names: Sequence[str], kept: Sequence[str], against: str | None) -> Line:
-    cells = _of(line, names)
-    if against is not None:
-        cells[against] = _in_words(cells, against)
-    if (time := cells.get("train ms/batch")) is not None and time.value is not None:
-        times = "" if time.ratio is None else f" ({time.ratio:.1f}x)"
-        cells["train ms/batch"] = Cell(text=f"{time.value:,.1f}{times} {time.mark}".strip())
-    return Line(cells=tuple(cells[name] for name in kept), trials=line.trials)
+def _with(line: Line, table: Table, kept: Sequence[int], instead: dict[str, Cell]) -> Line:
+    """Some cells of a line, its times without their spread."""
+    instead = {"time": _time(_of(line, table).get("time")), **instead}
+    return replace(line, cells=tuple(instead.get(table.columns[at].key) or line.cells[at] for at in kept))
 
 
-def _in_words(cells: dict[str, Cell], against: str) -> Cell:
+def _time(time: Cell | None) -> Cell | None:
+    if time is None or time.value is None:
+        return time
+    times = "" if time.ratio is None else f" ({time.ratio:.1f}x)"
+    return Cell(text=f"{time.value:,.1f}{times} {time.mark}".strip())
+
+
+def _in_words(line: Line, cells: dict[str, Cell]) -> Cell:
     """'3.2 % better', '3.2 % lower' (untested), 'equivalent -0.1 %', 'undecided: seeds failed', 'baseline'.
 
     That a row is collapsed or not converged is said by the mark of its perplexity.
     """
-    change, verdict = cells[against].value, cells["verdict"].text if "verdict" in cells else NOTHING
+    change, verdict = cells["change"].value, cells["verdict"].text if "verdict" in cells else NOTHING
     if change is None:
-        return Cell(text="baseline" if _is_baseline(cells, against) else NOTHING)
+        return Cell(text="baseline" if line.is_baseline else NOTHING)
     word = verdict.partition(",")[0]
     if word in ("better", "worse"):
         return Cell(text=f"{abs(change):.1f} % {word}")
     if verdict == FEW:
         return Cell(text=f"{abs(change):.1f} % {UNTESTED[change > 0]}")
     return Cell(text=f"{word} {change:+.1f} %")
+
+
+def _differs(line: Line, group: Sequence[Line], table: Table) -> bool:
+    """Whether the change that a line shows is not that of the means shown, as far as its digits say."""
+    cells = _of(line, table)
+    base = next((_of(each, table)["test_ppl"].value for each in group if each.is_baseline), None)
+    if base is None or cells["change"].value is None or cells["test_ppl"].value is None:
+        return False
+    return abs(100 * (cells["test_ppl"].value / base - 1) - cells["change"].value) > ROUNDED

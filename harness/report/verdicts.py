@@ -112,28 +112,28 @@ def nats(margin: float) -> float:
     return math.log1p(margin)
 
 
-def shared_seeds(row: Row, other: Row) -> tuple[int, ...]:
-    """The seeds for which both rows have a finished trial with a test perplexity."""
-    theirs = scored_seeds(other)
-    return tuple(seed for seed in scored_seeds(row) if seed in theirs)
+def shared_seeds(row: Row, other: Row, metric: str = "test_ppl") -> tuple[int, ...]:
+    """The seeds for which both rows have a finished trial with a perplexity."""
+    theirs = scored_seeds(other, metric)
+    return tuple(seed for seed in scored_seeds(row, metric) if seed in theirs)
 
 
-def scored_seeds(row: Row) -> list[int]:
-    """The ok seeds with a test perplexity. A forged one that is not above 0 has no logarithm."""
-    return [seed for seed in row.ok_seeds if row.records[seed].metrics.get("test_ppl", 0) > 0]
+def scored_seeds(row: Row, metric: str = "test_ppl") -> list[int]:
+    """The ok seeds with a perplexity. A forged one that is not above 0 has no logarithm."""
+    return [seed for seed in row.ok_seeds if row.records[seed].metrics.get(metric, 0) > 0]
 
 
-def logarithms(row: Row, seeds: tuple[int, ...]) -> list[float]:
+def logarithms(row: Row, seeds: tuple[int, ...], metric: str = "test_ppl") -> list[float]:
     """The log perplexities of some seeds, in nats per token."""
-    return [math.log(value) for value in row.values("test_ppl", seeds)]
+    return [math.log(value) for value in row.values(metric, seeds)]
 
 
-def difference(row: Row, other: Row, seeds: tuple[int, ...], test: Test) -> MeanDifference:
+def difference(row: Row, other: Row, seeds: tuple[int, ...], test: Test, metric: str = "test_ppl") -> MeanDifference:
     """Compare the log perplexities of shared seeds, row less other. Raises ValueError when there is no seed.
 
     A tuning gap leaves a mean log perplexity at 0 or above, because no perplexity is below 1.
     """
-    ours, theirs = logarithms(row, seeds), logarithms(other, seeds)
+    ours, theirs = logarithms(row, seeds, metric), logarithms(other, seeds, metric)
     if test == "welch":
         found = statistics.welch(ours, theirs)
     else:

@@ -110,23 +110,23 @@ def test_a_terminal_shows_rank_backbone_seeds_and_the_difference_to_the_best(fin
     shown = console.file.getvalue()
     assert max(map(len, shown.splitlines())) <= 80
     assert "9.25 ± 0.35" in shown
-    assert "+18.5" in shown  # exp(0.16949) = 1.1847
+    assert "+16.7" in shown  # of valid ppl: log(11 / 10) = 0.09531, log(13 / 10.5) = 0.21357; exp(0.15444) = 1.1670
 
 
 def test_a_row_has_its_difference_to_the_first_over_shared_seeds_with_its_interval(finish, found):
     finish(ppls=[10.0, 11.4, 9.0, 9.5])
     best, other = lines(found()[0])
     assert (best["rank"], best["vs best"], best["pairs"]) == ("-", "-", "-")  # two seeds give no rank
-    # differences of logs: log(10 / 9) = 0.10536 and log(11.4 / 9.5) = 0.18232, so mean 0.14384 and sd 0.05442;
-    # t(0.975) of one degree of freedom is 12.706
-    reach = 12.706 * 0.05442 / math.sqrt(2)
-    low, high = (100 * math.expm1(0.14384 + part) for part in (-reach, reach))
+    # of valid ppl, which is 1 more: log(11 / 10) = 0.09531 and log(12.4 / 10.5) = 0.16632, so mean 0.13082; the
+    # standard error of two values is half of their distance; t(0.975) of one degree of freedom is 12.7062
+    reach = 12.7062 * (math.log(12.4 / 10.5) - math.log(11 / 10)) / 2
+    low, high = (100 * math.expm1(0.13082 + part) for part in (-reach, reach))
     assert other["rank"] == "-"
-    assert other["vs best"] == f"+15.5 % [{low:+.1f}, {high:+.1f}]"
+    assert other["vs best"] == f"+14.0 % [{low:+.1f}, {high:+.1f}]"
     assert other["pairs"] == "2"
     row = leaderboard.as_json(found())[0]["rows"][1]
     assert row["rank"] is None
-    assert row["vs_best"]["nats"] == pytest.approx(0.14384, abs=1e-5)
+    assert row["vs_best"]["nats"] == pytest.approx(0.13082, abs=1e-5)
     assert set(row["vs_best"]) == {"nats", "low", "high", "pairs"}
 
 
@@ -147,6 +147,24 @@ def test_rows_that_cannot_be_judged_have_no_rank_and_follow_the_others(finish, f
     ]
 
 
+def test_rows_that_cannot_be_told_from_the_lowest_share_its_rank(finish, found):
+    points = [CurvePoint(epoch=n, train_loss=1.0, valid_ppl=9.0, lr=1.0, seconds=1.0) for n in (1, 2)]
+    seeds = ("seeds: [1, 2]", "seeds: [1, 2, 3, 4, 5, 6]")
+    heads = ("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 3, 4]}")
+    noise = [0.0, 0.1, -0.1, 0.05, -0.05, 0.02]
+    alike = [10.01 - each for each in noise]  # the differences to 10 + noise have both signs, so the interval has 0
+    ppls = [[10 + each for each in noise], alike, [12 + each for each in noise], [12.01 - each for each in noise]]
+    finish(seeds, heads, ppls=[ppl for row in ppls for ppl in row], curve=tuple(points))
+    (group,) = found()
+    ranks = {line["head"]: line["rank"] for line in lines(group)}
+    assert ranks == {"softmax": "1-2", "MoS 2": "1-2", "MoS 3": "3-4", "MoS 4": "3-4"}
+    rows = leaderboard.as_json((group,))[0]["rows"]
+    assert [(row["rank"], row["last_rank"]) for row in rows] == [(1, 2), (1, 2), (3, 4), (3, 4)]
+    contents = leaderboard.contents((group,))
+    assert [cell.text for cell in contents.lines[0].cells][-1].endswith(" (rank 1-2)")
+    assert contents.lines[0].cells[1].link == "#table-1"
+
+
 def test_no_row_has_a_star_or_a_p_value_and_a_sentence_says_why(finish, found):
     # six seeds, no spread worth mentioning and twice the perplexity: what decides is not in the records
     points = [CurvePoint(epoch=n, train_loss=1.0, valid_ppl=9.0, lr=1.0, seconds=1.0) for n in (1, 2)]
@@ -155,7 +173,7 @@ def test_no_row_has_a_star_or_a_p_value_and_a_sentence_says_why(finish, found):
     finish(seeds, ppls=[20 + each for each in noise] + [10.0 - each for each in noise], curve=tuple(points))
     (_, other) = lines(found()[0])
     assert (other["rank"], other["pairs"]) == ("2", "6")
-    assert other["vs best"].startswith("+100.")
+    assert other["vs best"].startswith("+91.")  # 21 / 11 of valid ppl
     assert "*" not in other["vs best"]
     assert not [name for name in other if name.startswith("p (")]
     text = leaderboard.render(found())

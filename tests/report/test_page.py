@@ -189,7 +189,8 @@ def test_the_cells_of_the_table_are_those_of_the_table_made_of_the_same_evidence
 
 def test_what_a_row_is_besides_its_head_stands_below_the_head():
     names = ("corpus", "backbone", "head", "params", "test ppl", "vs softmax")
-    columns = tuple(Column(name=name, numeric=name not in ("corpus", "backbone", "head")) for name in names)
+    keys = ("label", "label", "label", "params", "test_ppl", "change")
+    columns = tuple(Column(name=name, numeric=key != "label", key=key) for name, key in zip(names, keys, strict=True))
     line = Line(cells=tuple(map(lambda text: Cell(text=text), ("ptb", "lstm", "mos", "12", "88.6", "-1.3 % [-2, -1]"))))
     table = Table(title="several", columns=columns, lines=(line,))
     found = page_document.arranged(table)
@@ -220,7 +221,8 @@ def test_main_results_of_several_corpora_come_before_the_rest_of_each():
         ("wt2", "ECE"),
         ("wt2", "test ppl"),
     ]
-    columns = tuple(Column(name=name, group=group) for group, name in pairs)
+    keys = {"head": "label", "params": "params", "valid ppl": "valid_ppl", "test ppl": "test_ppl"}
+    columns = tuple(Column(name=name, group=group, key=keys.get(name, "")) for group, name in pairs)
     found = page_document.arranged(Table(title="t", columns=columns, lines=()))
     assert [column.header for column in found.columns] == [
         "ptb test ppl",

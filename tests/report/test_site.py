@@ -2,6 +2,8 @@
 
 import csv
 import io
+import json
+import math
 import re
 from pathlib import Path
 
@@ -59,7 +61,8 @@ def rows(files, name: str) -> list[dict[str, str]]:
 
 def test_every_link_leads_to_a_file_of_the_site(files):
     pages = [name for name in files if name.endswith(".html")]
-    assert set(pages) == {"index.html", "leaderboard.html", "suites/small.html", "suites/other.html"}
+    heads = {f"heads/{name}.html" for name in ("mos", "sigsoftmax", "softmax")}
+    assert set(pages) == {"index.html", "leaderboard.html", "suites/small.html", "suites/other.html", *heads}
     for page in pages:
         links = [
             link for link in re.findall(r'href="([^"]*)"', text_of(files, page)) if not link.startswith(("#", "data:"))
@@ -80,13 +83,31 @@ def test_every_file_is_linked_from_a_page(files):
 def test_all_rows_of_all_suites_can_be_searched(files):
     index = text_of(files, "index.html")
     searched = index[index.index('<section class="searched">') :].replace("<wbr>", "")
-    names = re.findall(r'<td class="text name">([^<]*)<', searched)
+    names = re.findall(r'<td class="text name"><a href="heads/[a-z]+.html">([^<]*)<', searched)
     assert sorted(names) == ["MoS 2", "sigsoftmax", "softmax", "softmax"]
     assert index.count('id="search"') == 1
     columns = re.findall(r'<th scope="col"[^>]*><button[^>]*>([^<]*)<', searched)
     assert "test ppl" in columns
     assert "reproduced" not in columns  # no suite has a printed number
     assert "<dt>Trials</dt><dd>8 ok of 8</dd>" in index
+
+
+def test_a_head_has_a_page_with_its_equation_and_its_rows_in_all_suites(files):
+    page = text_of(files, "heads/softmax.html").replace("<wbr>", "")
+    assert "log p = log_softmax(phi(W f + b))" in page
+    assert re.findall(r'<td class="text name"><a href="../heads/softmax.html">([^<]*)<', page) == ["softmax", "softmax"]
+    assert 'href="../suites/other.html"' in page
+
+
+def test_results_are_there_for_programs(files):
+    found = json.loads(files["data/results.json"])
+    assert found["format"] == 1
+    (small,) = [each for each in found["suites"] if each["name"] == "small"]
+    row = next(row for row in small["rows"] if row["head"] == "MoS 2")
+    assert (row["settings"]["head"], row["seeds"], row["state"]) == ("mos(num_mixtures=2)", [1, 2], "2/2")
+    assert row["test_ppl"] == pytest.approx((91 + 92) / 2)
+    assert row["sd"] == pytest.approx(math.sqrt(0.5))
+    assert [len(group["rows"]) for group in found["leaderboard"]] == [3]
 
 
 def test_the_data_has_every_trial_and_every_epoch_unrounded(place, files):
@@ -158,7 +179,7 @@ def test_a_suite_file_that_is_not_valid_is_left_out_with_its_problem(tmp_path, f
     (sentence,) = said
     assert sentence.startswith(f"{path} is not valid: the trials of suite other are on the leaderboard only ({path}:")
     made = site_module.files_of(found, results, pytest.fail)
-    assert made.keys() == {name for name in files if "other" not in name}
+    assert made.keys() == {name for name in files if "other" not in name and name != "heads/sigsoftmax.html"}
     assert "sigsoftmax" in text_of(made, "leaderboard.html")
 
 

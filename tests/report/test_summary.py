@@ -28,12 +28,21 @@ def drawn(summary, width: int = 80) -> str:
 def table(*lines: dict, baseline: str = "softmax", **more) -> Table:
     """A table of cells by the names of their columns."""
     names = ["head", "K", "test ppl", f"vs {baseline}", "verdict", "train ms/batch", "n"]
+    keys = ["label", "counts", "test_ppl", "change", "verdict", "time", "n"]
     numeric = {"K", "test ppl", f"vs {baseline}", "train ms/batch"}
     empty = Cell(text="-")
     return Table(
         title="suite, version 1",
-        columns=tuple(Column(name=name, numeric=name in numeric) for name in names),
-        lines=tuple(Line(cells=tuple(line.get(name, empty) for name in names)) for line in lines),
+        columns=tuple(
+            Column(name=name, numeric=name in numeric, key=key) for name, key in zip(names, keys, strict=True)
+        ),
+        lines=tuple(
+            Line(
+                cells=tuple(line.get(name, empty) for name in names),
+                is_baseline=line["head"].text.split()[0] == baseline,
+            )
+            for line in lines
+        ),
         **more,
     )
 

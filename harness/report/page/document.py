@@ -46,8 +46,8 @@ def breakable(text: str, at_equals: bool = False) -> Markup:
 
 
 LABELS = ("head", "quantity", "backbone", "corpus", "training")  # what a row is: the first names it
-MAIN = ("test ppl", "vs", "rank", "seeds", "verdict", "n", "printed test ppl", "ours - printed test ppl", "reproduced")
-ALSO = ("valid ppl", "params", "K", "#S", "#I", "#P", "train ms/batch")  # in sight on a desktop
+MAIN = ("test_ppl", "change", "rank", "verdict", "n", "printed", "difference", "reproduced")  # keys of columns
+ALSO = ("valid_ppl", "params", "counts", "time")  # in sight on a desktop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +89,13 @@ def arranged(table: Table) -> Arranged:
     names = [column.name for column in table.columns]
     labels = [names.index(label) for label in LABELS if label in names] or [0]
     others = [index for index in range(len(names)) if index not in labels]
-    if "test ppl" in names:
-        others.sort(key=lambda index: _importance(names[index]))  # columns of equal importance stay in their order
+    if any(column.key == "test_ppl" for column in table.columns):
+        others.sort(key=lambda index: _importance(table.columns[index]))
     return Arranged(
         title=table.title,
         first=table.columns[labels[0]],
         columns=tuple(table.columns[index] for index in others),
-        main=sum(_importance(names[index]) < len(MAIN) for index in others),
+        main=sum(_importance(table.columns[index]) < len(MAIN) for index in others),
         lines=tuple(_line(line, labels, others) for line in table.lines),
     )
 
@@ -109,12 +109,10 @@ def _line(line: Line, labels: Sequence[int], others: Sequence[int]) -> ArrangedL
     )
 
 
-def _importance(name: str) -> int:
-    """The place of a column: by its name, or by its beginning where a name goes on ('vs softmax')."""
+def _importance(column: Column) -> int:
+    """The place of a column, by its key."""
     order = (*MAIN, *ALSO)
-    if name in order:
-        return order.index(name)
-    return order.index("vs") if name.startswith("vs ") else len(order)
+    return order.index(column.key) if column.key in order else len(order)
 
 
 _VARIABLES = {INK: "var(--ink)", FAINT: "var(--faint)", PAPER: "none"} | {
@@ -133,12 +131,16 @@ class Section:
     """Tables below a heading, and notes on all of them.
 
     Args:
+        text: shown as it is, line by line, before the tables.
         searched: its rows are those that the page's search field searches.
+        anchor: the ids of its tables are this with a hyphen and their number, from 1; '' for none.
     """
 
     heading: str
-    tables: tuple[Table, ...]
+    text: str = ""
+    tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
+    anchor: str = ""
     searched: bool = False
 
 
