@@ -38,6 +38,7 @@ class DirectOutputConnection(nn.Module):
     different.
 
     Label: DOC {components}
+    Cost: J softmaxes
     Shapes: layers (B, T, D_l) -> facets (B, T, J, E), the top layer's first; prior (B, T, J); output matrix W (V, E).
     Args:
         components: the number of components of each layer, from the top layer down: (15, 5), or with the names top,

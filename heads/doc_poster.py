@@ -20,6 +20,7 @@ class DirectOutputConnectionPoster(nn.Module):
     log p = logsumexp_k [ log pi_k + log_softmax(W f_k) ]
 
     Label: DOC {num_mixtures}, poster
+    Cost: K softmaxes
     Shapes: the K top layers (B, T, D_l), lowest first -> facets (B, T, K, E), prior (B, T, K), output matrix W (V, E).
     Args:
         num_mixtures: K, the number of softmaxes and of layers that are read.
@@ -32,7 +33,7 @@ class DirectOutputConnectionPoster(nn.Module):
         softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). None: z.
     Raises: ValueError when softcap <= 0, init_range <= 0, init_bias is 'uniform' without init_range or without b,
         num_mixtures < 1 or the backbone has fewer layers.
-    Source: Chang and McCallum's multi-facet softmax, the poster's table 1; laksh-ag/Multi-facet_softmax,
+    Source: Chang and McCallum (2022), multi-facet softmax, the poster's table 1; laksh-ag/Multi-facet_softmax,
         gpt2_model/modeling_gpt2_multi.py, `individual_hidden_states` (3 facets, 3 layers, window 0).
     Differs: the mixture is computed in log space. If D_l = E, A_k is initialised as the identity plus noise of at most
         5e-5 (no noise for the top layer), else by torch's Linear default. The authors' code overwrites the noise by the

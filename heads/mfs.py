@@ -30,6 +30,7 @@ class MultiFacetSoftmax(nn.Module):
     (3, 1, 0, 4), MFS (3, 3, 2, 4).
 
     Label: MFS {num_mixtures}
+    Cost: K softmaxes
     Shapes: the H top layers (B, T, D_l) -> facets (B, T, P + K - 1, E), prior (B, T, K), output matrix W (V, E);
         L_h maps (w + 1) sum_l D_l -> E; gelu in its tanh approximation.
     Args:
@@ -51,7 +52,7 @@ class MultiFacetSoftmax(nn.Module):
     Raises: ValueError when softcap <= 0, init_range <= 0, init_bias is 'uniform' without init_range or without b, a
         number is too small, there are more partitions than words, or the backbone has fewer layers than
         num_input_layers.
-    Source: Chang and McCallum's multi-facet softmax, the poster's figure 2 and table 1;
+    Source: Chang and McCallum (2022), multi-facet softmax, the poster's figure 2 and table 1;
         laksh-ag/Multi-facet_softmax, gpt2_model/modeling_gpt2_multi.py (mode `even_last_2`).
     Differs: the mixture is computed in log space. The unused second layer after L_h is left out, and there is no gate
         for K = 1. If D = E, A_i is initialised as [identity, 0] plus noise of at most 5e-5 (no noise for the last

@@ -30,6 +30,7 @@ class MixtureOfSoftmaxes(nn.Module):
     log p = logsumexp_k [ log pi_k + log_softmax(phi(z_k)) ]
 
     Label: MoS {num_mixtures}
+    Cost: K softmaxes
     Shapes: top layer h (B, T, D) -> facets f (B, T, K, E), prior pi (B, T, K), output matrix W (V, E).
     Args:
         num_mixtures: K, the number of softmaxes ('#S' in tables; `n_experts` in the authors' code). There is no

@@ -27,6 +27,7 @@ class SigSoftmax(nn.Module):
     log p = log_softmax(z + logsigmoid(z))
 
     Label: [{projection:affine} ]sigsoftmax
+    Cost: 1 softmax
     Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E).
     It is not shift-invariant: adding a constant to all logits changes the distribution, so the output bias matters.
     Args:

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from harness.benchmarks import BENCHES, Bench
-from harness.cli.lazy import CommandGroup, OneCommand
+from harness.cli import CommandGroup, OneCommand, screen
 from harness.cli.options import RESULTS, Device, Results, console, errors, say
 from harness.errors import ExecutionError
 from harness.machine.environment import resolve_device
@@ -61,7 +60,7 @@ def _command(name: str, bench: Bench):
         after = {option: given.pop(option, default) for option, default in AFTERWARDS.items()}
         measured = module.measure(name, progress, **{option: _read(option, value) for option, value in given.items()})
         for part in tables.shown(measured):
-            say(part) if isinstance(part, str) else console.print(screen(part))
+            say(part) if isinstance(part, str) else console.print(_table(part))
         if after["json_file"] is not None:
             _write(measured, after["json_file"])
         for place in tables.keep(measured, after["results"], replace=after["replace"]) if after["save"] else ():
@@ -97,16 +96,11 @@ def progress(line: str) -> None:
     errors.print(line)
 
 
-def screen(rows: list[list[str]]) -> Table:
-    """Return a table for the terminal. Columns of numbers are aligned on the right."""
-    head, *body = rows
-    shown = Table()
-    for number, name in enumerate(head):
-        numbers = all(row[number][0].isdigit() or row[number] == "-" for row in body)
-        shown.add_column(name, justify="right" if numbers else "left", overflow="fold")
-    for row in body:
-        shown.add_row(*map(Text, row))
-    return shown
+def _table(rows: list[list[str]]) -> Table:
+    """A table for the terminal; columns of numbers are aligned on the right."""
+    names, *body = rows
+    numbers = [name for at, name in enumerate(names) if all(row[at][0].isdigit() or row[at] == "-" for row in body)]
+    return screen.grid(names, body, right=numbers)
 
 
 def _read(option: str, value: Any) -> Any:

@@ -50,20 +50,7 @@ Overwrite = Annotated[
     bool,
     typer.Option("--overwrite", help="Also replace tables, pages and plots that were made of more finished trials."),
 ]
-RunExecutor = Annotated[
-    Executor, typer.Option(help="ray: several trials at the same time; inline: one after the other, without Ray.")
-]
-Address = Annotated[str, typer.Option(help="The address of a Ray cluster.")]
 RunDevice = Annotated[Device, typer.Option(help="auto: a GPU if there is one.")]
-GpusPerTrial = Annotated[float | None, typer.Option(min=0, help="GPUs for a trial, or a share of one.")]
-CpusPerTrial = Annotated[
-    int | None, typer.Option(min=1, help="Number of CPU cores, and of torch threads, of each trial.")
-]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again, and uncertified ones.")]
-Force = Annotated[bool, typer.Option("--force", help="Run finished trials again.")]
-Keep = Annotated[bool, typer.Option("--keep", help="Use finished trials although their code has changed since.")]
-FailFast = Annotated[bool, typer.Option("--fail-fast", help="Stop at the first trial that fails.")]
-NoTracking = Annotated[bool, typer.Option("--no-tracking", help="Write nothing to MLflow.")]
 RESULTS = Path("results")
 
 

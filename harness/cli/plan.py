@@ -1,37 +1,38 @@
 """`harness plan`: what a suite would run."""
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from typing import Annotated
 
 import typer
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
 from harness import plan as planning
-from harness.cli import plan_tables, screen
-from harness.cli.options import (
-    RESULTS,
-    Data,
-    Device,
-    Json,
-    Only,
-    Results,
-    Set,
-    SuitePath,
-    console,
-    say,
-    warn,
-)
+from harness.cli import screen
+from harness.cli.options import RESULTS, Data, Device, Json, Only, Results, Set, SuitePath, console, say, warn
 from harness.corpora.download import DEFAULT_DATA
 from harness.execution.options import RunOptions, repeated
-from harness.execution.planned import PlannedSuite, planned, suite_disk, with_memory
+from harness.execution.planned import PlannedSuite, PlannedTrial, SuiteDisk, planned, suite_disk, with_memory
 from harness.execution.timed import RowTime, match_text, reference, suite_times
 from harness.machine.environment import resolve_device
-from harness.plan.loaded_suite import possible_trials
+from harness.plan.loaded_suite import Suite, possible_trials
+from harness.plan.reader import introduction
+from harness.plan.selection import choices, facts_of, key_texts
+from harness.plan.tuning import point_text
+from harness.printable import counted
+from harness.training.step_memory import StepMemory
 
 WORKER_SECONDS = 5  # of a CPU, to start one under Ray (docs/workers.md)
+MIB = 2**20
+NO_BREAK = "\u00a0"  # a space at which textwrap breaks no line
+HALF_A_LINE = 40
+MAX_ROWS = 15  # lines of the table; the screen has 25
+KINDS = ("corpus", "backbone", "head")
 
 
 def plan(
@@ -40,6 +41,10 @@ def plan(
     only: Only = [],  # noqa: B006
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
+    trials: Annotated[bool, typer.Option("--trials", help="Show every trial with its id, point and state.")] = False,
+    keys: Annotated[
+        bool, typer.Option("--keys", help="Show the components in full, and the keys that --only takes.")
+    ] = False,
     memory: Annotated[
         bool, typer.Option("--memory", help="Compute the peak memory of a training step; some seconds for each model.")
     ] = False,
@@ -51,7 +56,7 @@ def plan(
     ] = Device.auto,
     as_json: Json = False,
 ) -> None:
-    """Show what would run: trial ids, parameter counts, and what is finished.
+    """Show what would run: rows with their parameters and seeds, what is finished, and what it costs.
 
     Nothing is downloaded or trained, but by --time.
     """
@@ -66,28 +71,198 @@ def plan(
         of_rows = {} if times is None else {"times": [row.as_json() for row in times]}
         print(json.dumps({**found.as_json(memory=memory), "disk": asdict(disk), **of_rows}, indent=1))
         return
-    _show_trials(found)
-    _say_all(plan_tables.disk(disk, str(results / "runs" / read.name)))
-    _say_all(plan_tables.conditions(possible_trials(read), console.width if console.is_terminal else None))
+    _print(_trials(found) if trials else _rows(found))
+    _print([str(found), *found.outdated, *_matched(found.suite), *_disk(disk, found.suite), *_cost(found)])
+    _print(_all_keys(found.suite) if keys else _keys(found.suite))
     if memory:
-        _show(plan_tables.step_memory(found.models, str(resolve_device(device.value))))
+        _print(_memory(found, str(resolve_device(device.value))))
     if times is not None:
-        matched = read.match is not None and read.match.time is not None
-        _show(plan_tables.times(times, reference(read), str(resolve_device(device.value)), matched=matched))
-        say(_minutes_to_run(times, tuned=read.tuning is not None))
-        _say_all(_shorter_inline(times))
+        _print(_times(times, found.suite, str(resolve_device(device.value))))
+        _print([_minutes_to_run(times, tuned=read.tuning is not None), *_shorter_inline(times)])
         if not only and (text := match_text(found.suite, measured, resolve_device(device.value))) is not None:
             say(f"for the same training time for every head, in the suite file:\n{text}")
 
 
-def _show_trials(found: PlannedSuite) -> None:
+def _print(parts: Iterable) -> None:
+    for part in parts:
+        say(part) if isinstance(part, str) else console.print(part, soft_wrap=isinstance(part, Text))
+
+
+@dataclass(slots=True)
+class _Row:
+    """A row of the table of a suite, or several with the same head.
+
+    Args:
+        names: of its corpora, backbones and heads, in the order of KINDS.
+        params, head_params: the numbers of parameters, as texts.
+        tuning, trials: state -> number of its tuning trials, of its trials of the table.
+        minutes: of each finished trial of the table.
+    """
+
+    names: tuple[dict[str, None], ...]
+    params: dict[str, None] = field(default_factory=dict)
+    head_params: dict[str, None] = field(default_factory=dict)
+    tuning: Counter = field(default_factory=Counter)
+    trials: Counter = field(default_factory=Counter)
+    minutes: list[float] = field(default_factory=list)
+
+    def cells(self) -> list[str]:
+        distinct = [" / ".join(found) for found in (*self.names, self.params, self.head_params)]
+        states = [", ".join(f"{number} {state}" for state, number in of.items()) for of in (self.tuning, self.trials)]
+        mean = f"{sum(self.minutes) / len(self.minutes):.1f}" if self.minutes else ""
+        return [cell or screen.NOTHING for cell in (*distinct, *states, mean)]
+
+
+def _rows(found: PlannedSuite) -> Iterator[Text | Table | str]:
+    """A line for each row of the table: what it is called there, its parameters, and how many of its trials are in
+    which state. Where there are more than MAX_ROWS, rows with the same head share a line.
+    """
+    suite = found.suite
+    named = [(trial, tuple(suite.name_of(kind, trial.spec) for kind in KINDS)) for trial in found.tuning + found.trials]
+    later = [(each, tuple(suite.names[kind][getattr(each, kind)] for kind in KINDS)) for each in found.later]
+    every = {names for _, names in (*named, *later)}
+    by_head = len(every) * (2 if any(len(name) > HALF_A_LINE for names in every for name in names) else 1) > MAX_ROWS
+    rows: dict[tuple[str, ...] | str, _Row] = {}
+
+    def row_of(names: tuple[str, ...]) -> _Row:
+        row = rows.setdefault(names[-1] if by_head else names, _Row(({}, {}, {})))
+        for known, name in zip(row.names, names, strict=True):
+            known[name] = None
+        return row
+
+    for number, (trial, names) in enumerate(named):
+        row, of_table = row_of(names), number >= len(found.tuning)
+        row.params[f"{trial.params_total:,}"] = row.head_params[f"{trial.params_head:,}"] = None
+        (row.trials if of_table else row.tuning)[trial.state] += 1
+        row.minutes += [trial.minutes] if of_table and trial.minutes is not None else []
+    for each, names in later:
+        row_of(names).trials["lost: tuning failed" if each.lost else "after tuning"] += len(each.seeds)
+    cells = [row.cells() for row in rows.values()]
+    columns = (*KINDS, "params", "head params", "tuning", "trials", "min/trial")
+    right = ("params", "head params", "min/trial")
+    keep = [name for index, name in enumerate(KINDS) if len({of[index] for of in cells}) > 1]
+    keep += ["head", "params", "trials"]
+    yield from screen.table(columns, cells[:MAX_ROWS], keep=keep, right=right, width=_width())
+    if len(cells) > MAX_ROWS:
+        yield f"and {counted(len(cells) - MAX_ROWS, 'more row')}: --trials shows every trial"
+
+
+def _trials(found: PlannedSuite) -> screen.Shown:
+    """A line for each trial of each stage, and one for each row whose trials have no ids yet."""
+    columns = ("trial", *KINDS, "point", "seed", "params", "head params", "state")
+    look = {"keep": ("trial", "head", "seed", "state"), "right": ("seed", "params", "head params"), "width": _width()}
+
+    def cells(trial: PlannedTrial) -> list[str]:
+        names = [found.suite.name_of(kind, trial.spec) for kind in KINDS]
+        about = [point_text(trial.point) or screen.NOTHING, str(trial.spec.seed)]
+        return [trial.spec.id, *names, *about, f"{trial.params_total:,}", f"{trial.params_head:,}", trial.state]
+
+    of_table = list(map(cells, found.trials))
+    for each in found.later:
+        names = [found.suite.names[kind][getattr(each, kind)] for kind in KINDS]
+        name, state = ("no point", "tuning failed") if each.lost else ("after tuning", "missing")
+        of_table.append([name, *names, "-", ", ".join(map(str, each.seeds)), "-", "-", state])
     if found.suite.tuning is not None:
-        _show(plan_tables.trials(found.tuning, title="stage 1: tuning"))
-    _show(plan_tables.trials(found.trials, found.later, "stage 2: the table" if found.tuning else None))
-    say(str(found))
-    _say_all(found.outdated)
-    if (match := found.suite.match) is not None:
-        say(f"{match.kind} matched: {match}")
+        yield from screen.table(columns, map(cells, found.tuning), title="stage 1: tuning", **look)
+    yield from screen.table(columns, of_table, title="stage 2: the table" if found.suite.tuning else None, **look)
+
+
+def _matched(suite: Suite) -> list[str]:
+    return [] if suite.match is None else [f"{suite.match.kind} matched: {suite.match}"]
+
+
+def _disk(needed: SuiteDisk, suite: Suite) -> list[str]:
+    """What the trials without a record will need in the folder of their suite; nothing if all have one."""
+    if not needed.trials:
+        return []
+    unknown = ", ".join(suite.names["corpus"][name] for name in needed.without_losses)
+    losses = f", without the token losses on {unknown}" if unknown else ""
+    then, at_most, free = map(decimal, (needed.finished, needed.running, needed.free))
+    return [f"disk: {then} when finished{losses}, up to {at_most} for each that runs; free: {free}"]
+
+
+def _cost(found: PlannedSuite) -> list[str]:
+    """What the suite costs, as far as it says so itself; nothing if all trials have a record."""
+    if not any(True for _ in found.to_run()):
+        return []
+    minutes = found.suite.core_minutes
+    said = introduction(found.suite.path)[1].partition(". ")[0].rstrip(".")
+    known = f"{screen.span(minutes)} on a core of a CPU" if minutes is not None else said or "not known"
+    return [f"cost of the whole suite: {known}; --time measures it here"]
+
+
+def _keys(suite: Suite) -> list[str]:
+    """The keys by which --only can choose, without their values."""
+    found = choices(facts_of(possible_trials(suite), suite))
+    several = [key for key, values in found.items() if len(values) > 1]
+    return [f"--only takes {', '.join([*several, 'id'])}; --keys shows their values, and the others"]
+
+
+def _all_keys(suite: Suite) -> list[str]:
+    """The components in full, and the keys that --only takes with their values."""
+    specs = possible_trials(suite)
+    written = dict.fromkeys(f"{kind}: {getattr(spec, kind)}" for kind in KINDS for spec in specs)
+    keys = key_texts(choices(facts_of(specs, suite)))
+    return [*written, "--only takes KEY=VALUE with these keys, and id:", *(_wrapped(key) for key in keys)]
+
+
+def _wrapped(key: str) -> str:
+    """A list 'a: 1, b: 2', indented; on a terminal broken after a comma and never after a colon."""
+    if (width := _width()) is None:
+        return f"  {key}"
+    whole, indents = key.replace(": ", f":{NO_BREAK}"), {"initial_indent": "  ", "subsequent_indent": "    "}
+    return textwrap.fill(whole, width, break_on_hyphens=False, **indents).replace(NO_BREAK, " ")
+
+
+def _memory(found: PlannedSuite, device: str) -> Iterator[Text | Table | str]:
+    """A line for each model: MiB at the peak of a training step, by part; '-' where they could not be computed. Then
+    what a trial needs beside it. Those numbers were measured on Linux with torch 2.13 for CPUs.
+    """
+    parts = list(next((_parts(trial.memory) for trial in found.models if trial.memory), {}))
+    rows = {}
+    for trial in found.models:
+        names = tuple(found.suite.name_of(kind, trial.spec) for kind in KINDS)
+        sizes = _parts(trial.memory) if trial.memory else {}
+        rows[names] = [*names, *(f"{sizes[part] / MIB:,.1f}" if sizes else screen.NOTHING for part in parts)]
+    sizes = [f"in {part}" if part in ("backbone", "head") else part for part in parts]
+    title = f"memory of a training step at its peak, MiB, {device}"
+    yield from screen.table((*KINDS, *sizes), rows.values(), keep=("head", *sizes), right=sizes, title=title)
+    on_gpu = device.startswith("cuda")
+    where = "in main memory" if on_gpu else "on top"
+    yield (
+        f"{where}: about 400 MiB for the process of each trial (Python, torch, Ray), more with a CUDA build of torch; "
+        "under Ray once some 750 MiB for the command itself and Ray's own processes"
+    )
+    if on_gpu:
+        yield "on the GPU: some hundred MiB for the CUDA context of each trial that runs at the same time"
+    else:
+        kept = "glibc's malloc keeps freed blocks, about another quarter of the step"
+        yield f"{kept}, unless MALLOC_MMAP_THRESHOLD_=65536 is set"
+
+
+def _parts(memory: StepMemory) -> dict[str, int]:
+    return {**asdict(memory), "total": memory.total}
+
+
+def _times(rows: list[RowTime], suite: Suite, device: str) -> screen.Shown:
+    """A line for each row of the suite: milliseconds of a training step and of a batch of evaluation, minutes of a
+    trial of the table. With a baseline also the time of a step against its step, and the epochs that fit into its
+    time; those that the rows have already by `match.time`.
+    """
+    baseline, matched = reference(suite), suite.match is not None and suite.match.time is not None
+    against = [] if baseline is None else [f"step / {baseline}'s", f"epochs in {baseline}'s time"]
+    numbers = ("ms/step", "ms/eval batch", "minutes a trial", *against)
+    lines = []
+    for row in rows:
+        cells = [screen.NOTHING] * len(numbers)
+        if row.time is not None:
+            minutes = f"{row.time.minutes(row.epochs):.1f}"
+            cells[:3] = [f"{row.time.train_ms:.1f}", f"{row.time.eval_ms:.1f}", minutes]
+        if row.ratio:
+            cells[3:] = [f"{row.ratio:.2f}", f"{row.epochs if matched else row.epochs / row.ratio:.2f}"]
+        lines.append([*(suite.names[kind][getattr(row, kind)] for kind in KINDS), *cells])
+    title = f"time on this machine, one trial at a time, {device}"
+    yield from screen.table((*KINDS, *numbers), lines, keep=("head", *numbers), right=numbers, title=title)
 
 
 def _minutes_to_run(times: list[RowTime], *, tuned: bool) -> str:
@@ -108,11 +283,6 @@ def _shorter_inline(times: list[RowTime]) -> Iterable[str]:
         )
 
 
-def _show(parts: Iterable[Text | Table]) -> None:
-    for part in parts:
-        console.print(part, soft_wrap=isinstance(part, Text))
-
-
-def _say_all(sentences: Iterable[str]) -> None:
-    for sentence in sentences:
-        say(sentence)
+def _width() -> int | None:
+    """The characters of the terminal; None for a pipe."""
+    return console.width if console.is_terminal else None

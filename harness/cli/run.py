@@ -1,8 +1,11 @@
-"""`harness run`: train what a suite still lacks."""
+"""`harness run` and `reproduce`: train what a suite, or the published numbers, still lack."""
 
+import functools
+import inspect
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,8 +14,12 @@ from harness.cli import screen
 from harness.cli.options import (
     RESULTS,
     Data,
+    Device,
+    Executor,
     Only,
+    Overwrite,
     Results,
+    RunDevice,
     Set,
     SuitePath,
     console,
@@ -20,13 +27,63 @@ from harness.cli.options import (
     interruptible,
     say,
 )
-from harness.cli.run_options import with_run_options
 from harness.corpora.download import DEFAULT_DATA
+from harness.errors import ExecutionError
 from harness.execution.live import Reporter
 from harness.execution.options import RunOptions
-from harness.execution.run_suite import all_ok, run_suite
-from harness.execution.timed import dry_run
-from harness.plan.reader import results_option
+
+
+def run_options(  # one parameter for each option
+    executor: Annotated[
+        Executor, typer.Option(help="ray: several trials at the same time; inline: one after the other, without Ray.")
+    ] = Executor.ray,
+    address: Annotated[str, typer.Option(help="The address of a Ray cluster.")] = "local",
+    device: RunDevice = Device.auto,
+    gpus_per_trial: Annotated[float | None, typer.Option(min=0, help="GPUs for a trial, or a share of one.")] = None,
+    cpus_per_trial: Annotated[
+        int | None, typer.Option(min=1, help="Number of CPU cores, and of torch threads, of each trial.")
+    ] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Run failed trials again, and uncertified ones.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Run finished trials again.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Use finished trials although their code has changed since.")
+    ] = False,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first trial that fails.")] = False,
+    no_tracking: Annotated[bool, typer.Option("--no-tracking", help="Write nothing to MLflow.")] = False,
+    overwrite: Overwrite = False,
+) -> RunOptions:
+    """The options that both commands have, as the functions of other packages take them."""
+    return RunOptions(
+        executor=executor.value,
+        address=address,
+        device=device.value,
+        cpus_per_trial=cpus_per_trial,
+        gpus_per_trial=gpus_per_trial,
+        retry_failed=retry_failed,
+        force=force,
+        keep=keep,
+        fail_fast=fail_fast,
+        tracking=not no_tracking,
+        overwrite=overwrite,
+    )
+
+
+def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command these options, in the place of its parameter `options`, which is a RunOptions."""
+    shared = inspect.signature(run_options).parameters
+    own = inspect.signature(command).parameters.values()
+
+    def called(**given: Any) -> None:
+        options = run_options(**{name: given.pop(name) for name in shared})
+        command(**given, options=options)
+
+    every = [each for one in own for each in (shared.values() if one.name == "options" else [one])]
+    functools.update_wrapper(called, command)
+    called.__signature__ = inspect.Signature([each.replace(kind=each.KEYWORD_ONLY) for each in every])
+    called.__annotations__ = {each.name: each.annotation for each in every}
+    return called
 
 
 @with_run_options
@@ -58,6 +115,10 @@ def run(
     ] = False,
 ) -> None:
     """Train the trials of a suite that have no record yet, and write its table."""
+    from harness.execution.run_suite import all_ok, run_suite
+    from harness.execution.timed import dry_run
+    from harness.plan.reader import results_option
+
     options = replace(options, overrides=tuple(overrides), only=tuple(only), shared=shared, timing=timing)
     reporter = Reporter(console, errors)
     if dry:
@@ -72,3 +133,32 @@ def run(
         say(f"MLflow UI: {program} ui {shlex.join([found.suite.name, *where])}")
     say(f"a head of your own: {program} new head NAME")
     raise typer.Exit(0 if all_ok(found, options.only) and not reporter.problems else 1)
+
+
+@with_run_options
+def reproduce(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Run the long suites, too: hours on several cores.")
+    ] = False,
+    no_run: Annotated[bool, typer.Option("--no-run", help="Run nothing: write the table from the records.")] = False,
+    results: Results = RESULTS,
+    data: Data = DEFAULT_DATA,
+    *,
+    options: RunOptions,
+) -> None:
+    """Train published numbers that have a tolerance again (suites/ground_truth_*.yaml), and say which are reproduced.
+
+    Without --all only suites of at most two hours on one core are run. What is finished is not trained again.
+    """
+    from harness.execution import ground_truths
+    from harness.plan.reader import folders
+    from harness.plan.specs import GROUND_TRUTH
+
+    if everything and no_run:
+        raise ExecutionError("--all runs every suite and --no-run runs none: use only one of the two")
+    which = "none" if no_run else "all" if everything else "short"
+    reporter = Reporter(console, errors)
+    with interruptible():
+        folder = next(each for each in folders() if any(each.glob(f"{GROUND_TRUTH}_*.yaml")))  # ours has some
+        found = ground_truths.reproduce(folder, which, results=results, data=data, options=options, reporter=reporter)
+    raise typer.Exit(0 if found.all_yes and not reporter.problems else 1)

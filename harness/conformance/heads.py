@@ -89,13 +89,27 @@ def normalised(case: HeadCase) -> dict[str, float]:
     worst = {}
     for dtype, tolerance in {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-5}.items():
         for extreme in (False, True):
-            log_probs = (_extreme(case, dtype) if extreme else case.build(dtype)(case.hidden(dtype))).log_probs()
+            distribution = _extreme(case, dtype) if extreme else case.build(dtype)(case.hidden(dtype))
+            log_probs = distribution.log_probs()
             require(torch.isfinite(log_probs).all(), f"log-probabilities in {dtype} are not finite")
             error = (log_probs.double().exp().sum(-1) - 1).abs().max().item()
             where = f"{dtype}{' large logits' if extreme else ''}".removeprefix("torch.")
-            require(error <= tolerance, f"probabilities in {where} sum to 1 within {error:.1e}, expected {tolerance}")
+            cause = _gate_off(distribution, tolerance) if error > tolerance else ""
+            sums = f"probabilities in {where} sum to 1 within {error:.1e}, expected {tolerance}{cause}"
+            require(error <= tolerance, sums)
             worst[where] = error
     return worst
+
+
+def _gate_off(distribution: TokenDistribution, tolerance: float) -> str:
+    """What to do where the weights of a Mixture are what does not sum to 1; '' where they do, or there are none."""
+    prior_NK = getattr(distribution, "log_prior_NK", None)
+    if prior_NK is None or (error := (prior_NK.double().exp().sum(-1) - 1).abs().max().item()) <= tolerance:
+        return ""
+    return (
+        f"; so do the weights of its gate ({prior_NK.dtype}, within {error:.1e}): make them by "
+        "harness.distributions.log_prior(scores), which normalises in at least float32"
+    ).replace("torch.", "")
 
 
 def agreement(case: HeadCase) -> dict[str, float]:

@@ -49,6 +49,7 @@ class PlannedTrial:
         params_head: parameters of the head.
         memory: of a training step at its peak; None when it was not asked for or cannot be computed.
         point: the values of the keys that are tuned; {} without `tune`.
+        minutes: of training, as its record says; None where it was not trained.
     """
 
     spec: TrialSpec
@@ -58,6 +59,7 @@ class PlannedTrial:
     params_head: int
     memory: StepMemory | None = None
     point: Point = field(default_factory=dict)
+    minutes: float | None = None
 
     def as_json(self, *, memory: bool = False) -> dict[str, Any]:
         """The trial's entry in `harness plan --json`, with the memory of a training step if `memory`."""
@@ -168,6 +170,7 @@ def planned(
             params_total=suite.params[spec.id][0],
             params_head=suite.params[spec.id][1],
             point=points.get(spec.id, {}),
+            minutes=None if spec.id not in records else records[spec.id].metrics.get("train_minutes"),
         )
 
     return PlannedSuite(

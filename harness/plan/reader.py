@@ -8,8 +8,10 @@ can use much time or memory.
 
 import errno
 import os
+import re
 from dataclasses import dataclass, field
 from datetime import date
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +293,20 @@ def name_of(path: Path) -> str:
         return _name_in(path)
     except SuiteError:
         return path.stem
+
+
+def introduction(path: Path) -> tuple[str, str, float | None]:
+    """Return what a suite file says of itself without being read as a suite: the first sentence of the comment at its
+    top, what the comment says after 'Cost:', and its `core_minutes`; '' and None for what it does not say.
+    """
+    with path.open(encoding="utf-8", errors="replace") as file:
+        content = file.read(MAX_BYTES)
+    comment = takewhile(lambda line: line.startswith("#"), content.split("\n"))
+    text = " ".join(line.removeprefix("#").strip() for line in comment if "yaml-language-server" not in line)
+    first = re.match(r".*?(?:(?<!et al)(?=\.(?: |$))|\?(?= |$))", text)
+    cost = re.search(r"\bCost: (.*?)( Command: |$)", text)
+    minutes = re.search(r"^core_minutes: *([\d.]+)", content, re.MULTILINE)
+    return first[0] if first else text, cost[1] if cost else "", float(minutes[1]) if minutes else None
 
 
 def suites_in(folder: Path) -> dict[str, Path]:

@@ -252,8 +252,8 @@ def test_bfloat16_rounds_products_in_training_only_and_the_states_are_float32():
 def test_listing_the_backbones_does_not_import_transformers():
     # it takes seconds; `harness list`, every suite without gpt2 and every worker would wait for it
     code = (
-        "import sys; from harness.cli import components\n"
-        "components.list_components('backbones', True); components.list_components('heads', True)\n"
+        "import sys; from harness.cli import write\n"
+        "write.list_components('backbones', as_json=True); write.list_components('heads', as_json=True)\n"
         "print('transformers' in sys.modules, file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

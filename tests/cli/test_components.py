@@ -1,16 +1,24 @@
 """`harness list` and `harness check`."""
 
+import io
 import json
+import re
+from pathlib import Path
+from typing import Literal
 
 import pytest
+from rich.console import Console
+
+from harness.cli import write
+from harness.plan.parameters import REQUIRED, Parameter
 
 
 @pytest.mark.parametrize(
     ("what", "name", "origin", "parameter"),
     [
-        ("heads", "mos", "heads/mos.py", "num_mixtures: int = 10"),
-        ("backbones", "lstm", "backbones/lstm.py", "d_model: int = 200"),
-        ("corpora", "markov", "harness/corpora/synthetic.py", "vocab_size: int"),
+        ("heads", "mos", "heads/mos.py", "num_mixtures: integer = 10"),
+        ("backbones", "lstm", "backbones/lstm.py", "d_model: integer = 200"),
+        ("corpora", "markov", "harness/corpora/synthetic.py", "vocab_size: integer"),
     ],
 )
 def test_list_names_what_is_known_its_file_and_parameters(harness, what, name, origin, parameter):
@@ -19,19 +27,67 @@ def test_list_names_what_is_known_its_file_and_parameters(harness, what, name, o
     (entry,) = [entry for entry in json.loads(done.out) if entry["name"] == name]
     assert entry["from"] == origin
     assert parameter in entry["parameters"]
-    text = harness("list", what).out
-    for entry in json.loads(done.out):
-        for shown in (entry["name"], entry["from"], *entry["parameters"]):
-            assert shown in text
+    assert all(each["name"] in harness("list", what).out for each in json.loads(done.out))
+    shown = harness("list", what, name).out
+    assert f"from {origin}" in shown
+    assert re.search(rf"^{parameter.partition(':')[0]} +integer ", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "expected"),
+    [
+        ("heads", "mos", ("Mixture of Softmaxes (MoS): a prior-weighted sum of K softmaxes over one output matrix.",
+                          "Yang 2018", "K softmaxes")),
+        ("backbones", "gru", ("A stack of gated recurrent units (GRU): as StackedLSTM, with its parameters, but "
+                              "for the cell.", "Cho 2014", "")),
+        ("suites", "ptb_mixtures", ("Table 2: an encoder-only Transformer on Penn Treebank against the number of "
+                                    "mixtures", "Benka 2021", "30 trials")),
+        ("suites", "embedded_mixtures", ("Is a mixture better than one softmax, on the novel that is part of the "
+                                         "package?", "", "60 tuning trials and 80 trials of 28 epochs: 4 h 26 min")),
+    ],
+)  # fmt: skip
+def test_list_says_what_each_is_its_source_and_its_cost(harness, what, name, expected):
+    (entry,) = json.loads(harness("list", what, name, "--json").out)
+    about, source, cost = expected
+    assert (entry["about"], entry["source"]) == (about, source)
+    assert entry["cost"].startswith(cost)
+
+
+@pytest.mark.parametrize("what", ["heads", "backbones", "corpora", "suites"])
+def test_on_a_terminal_each_is_one_line_of_80_characters(harness, monkeypatch, what):
+    terminal = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=80)
+    monkeypatch.setattr("harness.cli.write.console", terminal)
+    entries = json.loads(harness("list", what, "--json").out)
+    harness("list", what)
+    _, _, *lines = terminal.file.getvalue().splitlines()
+    assert [line.split()[0] for line in lines] == [entry["name"] for entry in entries]
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("annotation", "default", "written"),
+    [
+        (int, REQUIRED, "x: integer"),
+        (float | None, None, "x: number | null = null"),
+        (bool, True, "x: true | false = true"),
+        (Literal["tanh", "none"], "tanh", "x: tanh | none = tanh"),
+        (tuple[int, ...] | None, (15, 5), "x: [integer, ...] | null = [15, 5]"),
+        (dict[Literal["log_epsilon"], float] | None, None, "x: {log_epsilon: number} | null = null"),
+        (Path, REQUIRED, "x: path"),
+    ],
+)
+def test_parameters_are_written_as_a_suite_gives_them(annotation, default, written):
+    assert write._written(Parameter("x", annotation, default)) == written
 
 
 def test_list_suites_names_the_files_of_the_folder(fresh, harness):
     done = harness("list", "suites", "--json")
     own, *ours = json.loads(done.out)
-    assert own == {"name": "tiny", "from": "suites/tiny.yaml", "kind": "yours", "parameters": []}
+    nothing = {"about": "", "source": "", "cost": "", "core_minutes": None, "parameters": []}
+    assert own == {"name": "tiny", "from": "suites/tiny.yaml", "kind": "yours", **nothing}
     assert {each["kind"] for each in ours} == {"bundled"}
     assert "quickstart" in {each["name"] for each in ours}
-    assert "suites/tiny.yaml" in harness("list", "suites").out
+    assert "\ntiny " in harness("list", "suites").out
 
 
 def test_list_suites_has_the_names_that_suites_give_themselves(fresh, harness):

@@ -9,7 +9,7 @@ import torch
 from rich.progress import Progress
 
 from harness import plan
-from harness.cli import diagnose
+from harness.cli import models
 from harness.diagnostics import catalogue
 from harness.diagnostics.diagnostic import Diagnostic
 from harness.model import build
@@ -62,7 +62,7 @@ def bars(monkeypatch):
             made[-1].append((completed, total))
             super().update(task, completed=completed, total=total, description=description)
 
-    monkeypatch.setattr(diagnose, "Progress", Kept)
+    monkeypatch.setattr(models, "Progress", Kept)
     return made
 
 

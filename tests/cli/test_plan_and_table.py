@@ -1,12 +1,18 @@
 """`harness plan` and `harness table`."""
 
+import io
+import itertools
 import json
+import math
 import re
 import shutil
 
 import pytest
 from commands import files, planned, table_rows
+from rich.console import Console
 
+from harness import bundled
+from harness.plan.reader import suites_in
 from harness.trial import turns as clock
 
 
@@ -54,38 +60,64 @@ def test_plan_names_a_damaged_record_on_standard_error_only(finished, harness):
     assert trial in done.err
 
 
-def test_plan_for_people_shows_every_trial_with_its_counts(finished, harness):
-    out = harness("plan", "suites/tiny.yaml").out
+def rows_shown(out: str) -> list[list[str]]:
+    """The lines of the table of a plan, as cells."""
+    table = out[out.index("head ") :].split("\n")[2:]
+    return [re.split("  +", line.strip()) for line in itertools.takewhile(lambda line: "trials, " not in line, table)]
+
+
+def test_plan_is_a_line_for_each_row_with_its_name_in_tables_its_counts_and_its_trials(finished, harness):
+    done = harness("plan", "suites/tiny.yaml")
+    assert done.out.splitlines()[0] == "corpus: markov; backbone: lstm"
+    assert [row[:4] for row in rows_shown(done.out)] == [
+        ["softmax", "780", "108", "2 ok"],
+        ["MoS 2", "940", "268", "2 ok"],
+    ]
+    assert all(float(row[4]) >= 0 for row in rows_shown(done.out))  # minutes of a trial, as recorded
+    assert "4 trials, 0 to run" in done.out
+    assert "cost of" not in done.out
+    more = harness("plan", "tiny", "--set", "seeds=[1,2,3]").out
+    assert [row[3] for row in rows_shown(more)] == ["2 ok, 1 missing"] * 2
+
+
+def test_plan_with_trials_shows_each_with_its_id(finished, harness):
+    out = harness("plan", "suites/tiny.yaml", "--trials").out
     for trial in planned(harness):
         (line,) = [line for line in out.splitlines() if trial["id"] in line]
-        params = {"softmax": "softmax", "mos": "mos(num_mixtures=2)"}[trial["head"]["name"]]
+        head = {"softmax": "softmax", "mos": "MoS 2"}[trial["head"]["name"]]
         counts = [str(trial["params_total"]), str(trial["params_head"])]
-        assert line.split() == [trial["id"], params, str(trial["seed"]), *counts]
-    assert out.splitlines()[:3] == [
-        "corpus: markov(vocab_size=12, num_tokens=400, branching=3)",
-        "backbone: lstm(d_model=8, num_layers=1)",
-        "state: ok",
-    ]
-    assert "4 trials, 0 to run" in out
+        assert re.split("  +", line.strip()) == [trial["id"], head, str(trial["seed"]), *counts, "ok"]
 
 
-def test_plan_shows_a_column_for_what_differs_and_the_parameters_of_several_backbones_once(fresh, harness):
+def test_plan_shows_a_column_for_what_differs_and_with_keys_the_components_in_full(fresh, harness):
     path = fresh / "suites" / "tiny.yaml"
     more = "[{lstm: {d_model: 8, num_layers: 1}}, {gru: {d_model: 8, num_layers: 1}}]"
     path.write_text(path.read_text().replace("[{lstm: {d_model: 8, num_layers: 1}}]", more))
-    lines = harness("plan", "tiny").out.splitlines()
+    out = harness("plan", "tiny").out
+    assert [row[:2] for row in rows_shown(out)] == [[b, h] for b in ("lstm", "gru") for h in ("softmax", "MoS 2")]
+    assert "d_model" not in out
+    lines = harness("plan", "tiny", "--keys").out.splitlines()
     assert "backbone: lstm(d_model=8, num_layers=1)" in lines
     assert "backbone: gru(d_model=8, num_layers=1)" in lines
-    (header,) = [line for line in lines if line.startswith("trial ")]
-    assert header.split() == ["trial", "backbone", "head", "seed", "params", "head", "params"]
-    rows = [line.split() for line in lines if re.match("[0-9a-f]{12} ", line)]
-    assert [row[1] for row in rows] == ["lstm"] * 4 + ["gru"] * 4
 
 
-def test_plan_prints_the_keys_of_only(fresh, harness):
-    lines = harness("plan", "tiny").out.splitlines()
+@pytest.mark.parametrize("name", sorted(suites_in(bundled("suites"))))
+def test_the_plan_of_a_committed_suite_fits_a_terminal(harness, monkeypatch, tmp_path, name):
+    terminal = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=80)
+    for module in ("plan", "options"):
+        monkeypatch.setattr(f"harness.cli.{module}.console", terminal)
+    assert harness("plan", name, "--results", tmp_path).code == 0
+    lines = [line.rstrip() for line in terminal.file.getvalue().splitlines()]
+    assert sum(max(1, math.ceil(len(line) / 80)) for line in lines) <= 25
+    table = itertools.takewhile(lambda line: not re.search(r"\d trials?, |more row", line), lines)
+    assert max(map(len, itertools.dropwhile(lambda line: "params" not in line, table))) <= 80
+
+
+def test_plan_names_the_keys_of_only_and_with_keys_their_values(fresh, harness):
+    assert "--only takes head, seed, id; --keys shows" in harness("plan", "tiny").out
+    lines = harness("plan", "tiny", "--keys").out.splitlines()
     first = lines.index("--only takes KEY=VALUE with these keys, and id:")
-    assert lines[first + 1 : first + 3] == ["  head: softmax, mos", "  seed: 1, 2"]
+    assert lines[first + 1 : first + 3] == ["  head: softmax, mos, MoS 2", "  seed: 1, 2"]
     assert lines[first + 3] == "  dropout: 0.2, 0.0"  # the default of each component
     assert lines[first + 4].startswith("  with one value: corpus: markov, backbone: lstm, ")
 
@@ -100,7 +132,7 @@ def test_plan_says_how_much_disk_the_trials_to_run_need(fresh, finished, harness
     # adam: three checkpoints of three times the weights; two epochs have at most two best ones; 32 KiB for the rest
     assert needed["running"] == 3 * (12 * params[1] + 32 * 1024) + 2 * 4 * params[1] + 32 * 1024
     out = harness("plan", "tiny", "--set", "seeds=[3]").out
-    assert "disk: 72.7 kB in results/runs/tiny for the finished trials; up to 172.4 kB for one that runs; free: " in out
+    assert "disk: 72.7 kB when finished, up to 172.4 kB for each that runs; free: " in out
 
 
 def test_plan_only_shows_the_chosen(fresh, harness):

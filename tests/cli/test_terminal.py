@@ -18,7 +18,7 @@ HEADER = "test ppl"
 def terminal(monkeypatch):
     """A terminal of 80 characters, in place of standard output. `shown()` is what was printed on it."""
     console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=80, height=24)
-    for module in ("run", "table", "leaderboard", "options"):  # the first three import that of the last
+    for module in ("run", "views", "plan", "options"):  # the first three import that of the last
         monkeypatch.setattr(f"harness.cli.{module}.console", console)
     return SimpleNamespace(console=console, shown=console.file.getvalue)
 
@@ -90,8 +90,7 @@ def test_the_table_of_ground_truths_is_a_summary_whose_numbers_are_whole(termina
 
 
 def test_the_values_with_one_value_are_broken_between_two_of_them(fresh, harness, monkeypatch, terminal):
-    monkeypatch.setattr("harness.cli.plan.console", terminal.console)
-    harness("plan", "tiny")
+    harness("plan", "tiny", "--keys")
     lines = [line.rstrip() for line in terminal.shown().splitlines()]
     first = next(number for number, line in enumerate(lines) if line.startswith("  with one value: corpus: markov,"))
     assert len(lines) > first + 3

@@ -1,6 +1,7 @@
 """`harness plan` of a suite with `tune`: both stages, before and after points are chosen."""
 
 import json
+import re
 
 import pytest
 
@@ -48,9 +49,13 @@ def test_before_tuning_the_trials_of_the_table_have_no_ids(suite, tmp_path, harn
     ]
     done = harness("plan", suite, "--results", tmp_path)
     assert "after tuning" in done.out
-    stage_2 = done.out.split("stage 2: the table\n")[1]
-    assert "state: missing" in stage_2
-    assert "params:" not in stage_2  # nothing is said of what no row has yet
+    assert re.findall(r"(softmax|MoS 2) .* (\d missing) +(\d after tuning)", done.out) == [
+        ("softmax", "2 missing", "2 after tuning"),
+        ("MoS 2", "4 missing", "2 after tuning"),
+    ]
+    each = harness("plan", suite, "--results", tmp_path, "--trials").out
+    assert each.count("lr 0.5") == 3
+    assert "stage 2: the table\n" in each
     assert (
         "stage 1, tuning: 6 trials, 6 to run, 1 epoch each; "
         "stage 2, the table: 0 trials, 0 to run, 4 more after tuning, 3 epochs each"
@@ -84,7 +89,7 @@ def test_the_memory_of_a_row_without_a_point_is_that_of_a_tuning_trial(suite, tm
     done = harness("plan", suite, "--results", tmp_path, "--memory", "--device", "cpu")
     (_, table) = done.out.split("memory of a training step")
     assert "softmax" in table
-    assert "mos" in table
+    assert "MoS 2" in table
 
 
 def test_the_time_of_each_stage(suite, tmp_path, harness, known_times):

@@ -95,7 +95,7 @@ def test_the_command_of_the_walk_prints_the_seeds(capsys, tmp_path):
     names = (
         "from pathlib import Path as SuitePath",
         "from harness import plan as planning",
-        "from harness.cli.lazy import Command",
+        "from harness.cli import Command",
     )
     walk = module_of(tmp_path, *names, snippet("A new command"), f"added = {{{snippet('A new command', 1)}}}")
     walk.seeds(ROOT / "suites" / "quickstart.yaml")

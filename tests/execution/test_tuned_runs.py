@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import harness
-from harness.cli import history_tables
+from harness.cli import records as views
 from harness.errors import RecordError
 from harness.exchange.copying import export_records, import_records
 from harness.execution.live import Reporter
@@ -96,7 +96,7 @@ def test_the_history_separates_tuning_trials_from_those_of_the_table(run):
     assert sorted((row.seed, row.tuning) for row in rows) == [(1, False)] * 2 + [(9, True)] * 6
     assert {row.token_scores for row in rows if row.tuning} == {None}
     out = io.StringIO()
-    Console(file=out, width=250).print(*history_tables.trials(rows, None), sep="\n")
+    Console(file=out, width=250).print(*views.table_of_trials(rows, None), sep="\n")
     lines = [line for line in out.getvalue().splitlines() if any(row.id in line for row in rows)]
     assert [sum(word in line for line in lines) for word in ("ok, tuning", "diverged, tuning", "tuning")] == [4, 2, 6]
 

@@ -1,0 +1,315 @@
+"""The commands on trained models: `harness inspect`, `sample` and `diagnose`; and `experiment`, on untrained layers."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import StrEnum
+from itertools import groupby, zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn, track
+from rich.table import Table
+from rich.text import Text
+
+from harness import plan as planning
+from harness.cli import screen
+from harness.cli.options import (
+    RESULTS,
+    Data,
+    Device,
+    Interrupted,
+    Json,
+    Only,
+    Overwrite,
+    Results,
+    RunDevice,
+    Set,
+    SuitePath,
+    console,
+    errors,
+    say,
+    say_files,
+    warn,
+)
+from harness.corpora.download import DEFAULT_DATA
+from harness.errors import ExecutionError
+from harness.execution.live import short_table
+from harness.machine.environment import resolve_device
+from harness.plan.reader import shown
+from harness.plan.selection import chosen_trials
+from harness.printable import counted, printable
+from harness.records import store
+
+if TYPE_CHECKING:
+    from harness.diagnostics.diagnosing import Outcome, Watch
+    from harness.diagnostics.facets import Position
+    from harness.report.diagnosed import Diagnosed
+    from harness.report.study import Study
+
+MAX_NAMED = 3  # trials that a warning names
+Trial = Annotated[str, typer.Argument(help="A trial's id as `harness runs SUITE` shows it, or its first digits.")]
+
+
+def inspect(
+    trial: Trial,
+    text: Annotated[str, typer.Option("--text", help="The text before the predicted word.")],
+    top: Annotated[int, typer.Option(min=1, help="How many words are shown for each component.")] = 10,
+    every: Annotated[
+        bool, typer.Option("--all", help="Predict after every token of the text, not only the last.")
+    ] = False,
+    device: Annotated[Device, typer.Option(help="auto: a GPU if there is one.")] = Device.auto,
+    results: Results = RESULTS,
+    data: Data = DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Show the most probable next words: of the mixture, and of each component and facet with its weight."""
+    from harness.diagnostics import facets, trained
+
+    model = trained.load(results, trial, data, resolve_device(device.value))
+    positions, is_mixture = facets.inspect(model, text, top=top, every=every)
+    if as_json:
+        about = {"trial": model.spec.id, "head": str(model.spec.head), "mixture": is_mixture}
+        print(json.dumps({**about, "positions": [asdict(position) for position in positions]}, indent=1))
+        return
+    for position in positions:
+        console.print(_voices(position))
+    if not is_mixture:
+        say(f"{model.spec.head} is not a mixture, so it has no components to show")
+
+
+def sample(
+    trial: Trial,
+    prompt: Annotated[str, typer.Option("--prompt", help="The start of the text, at least one token.")],
+    tokens: Annotated[int, typer.Option(min=1, help="How many tokens are drawn.")] = 50,
+    temperature: Annotated[
+        float, typer.Option(help="Logits are divided by it. With 0, the most probable token is always taken.")
+    ] = 1.0,
+    top_k: Annotated[int | None, typer.Option(help="Draw from this many of the most probable tokens.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Draw from the fewest tokens that together have this probability.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="The same seed draws the same text.")] = 1,
+    num: Annotated[int, typer.Option(min=1, help="How many texts are drawn, all from the same prompt.")] = 1,
+    device: Annotated[Device, typer.Option(help="auto: a GPU if there is one.")] = Device.auto,
+    results: Results = RESULTS,
+    data: Data = DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Write text with a trained model, and show how many tokens a second were drawn.
+
+    A backbone with a recurrent state sees the whole text. Any other sees at most as many tokens as its training
+    segments had.
+    """
+    from harness.diagnostics import sampling, trained
+
+    choice = sampling.Choice(temperature=temperature, top_k=top_k, top_p=top_p)
+    model = trained.load(results, trial, data, resolve_device(device.value))
+    drawn = sampling.continue_text(model, prompt, tokens, choice, seed=seed, copies=num)
+    if as_json:
+        print(json.dumps({"trial": model.spec.id, **asdict(drawn)}, indent=1))
+        return
+    for text in drawn.texts:
+        console.print(screen.lines(text), soft_wrap=True)
+    say(f"{drawn.tokens_per_second:,.0f} tokens a second")
+
+
+def _voices(position: "Position") -> Table:
+    """The predictions after a token: a column for the mixture, each component and each facet, with its weight, its
+    words and their probabilities.
+    """
+    table = Table(title=screen.text(f"after '{position.token}'"))
+    for voice in position.voices:
+        owned = f"\n{voice.owns}" if voice.owns else ""
+        table.add_column(Text(f"{voice.name}\n{voice.weight:.3f}{owned}"), overflow="fold")
+    words = ([f"{word} {p:.4f}" for word, p in voice.words] for voice in position.voices)
+    for row in zip_longest(*words, fillvalue=""):
+        table.add_row(*map(screen.text, row))
+    return table
+
+
+def diagnose(
+    suite: SuitePath,
+    overrides: Set = [],  # noqa: B006
+    only: Only = [],  # noqa: B006
+    diagnostic: Annotated[
+        list[str],
+        typer.Option(
+            "--diagnostic",
+            metavar="NAME",
+            help="Only this one: spectrum, gates, gradients, jacobian, calibration, word_pairs, unargmaxable. "
+            "Repeatable.",
+        ),
+    ] = [],  # noqa: B006
+    contexts: Annotated[int, typer.Option(min=2, help="How many positions of the validation split are used.")] = 10_000,
+    device: RunDevice = Device.auto,
+    results: Results = RESULTS,
+    data: Data = DEFAULT_DATA,
+    as_json: Json = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Compute what the trained heads of a suite can express: singular values, gates, gradients, calibration.
+
+    The results are stored beside the records, so nothing is computed twice; tables and plots are written.
+    """
+    from harness.diagnostics import catalogue, diagnosing
+    from harness.diagnostics.diagnostic import Settings
+    from harness.report import diagnosed, study
+    from harness.report.diagnosed import gathered
+
+    chosen, settings = catalogue.chosen(tuple(diagnostic)), Settings(contexts=contexts)
+    found = study.load(planning.load(suite, tuple(overrides)), results, warn=warn)
+    wanted = {trial.id for trial in chosen_trials(found.suite, tuple(only))}
+    records = [record for trial, record in found.records.items() if trial in wanted and record.status == "ok"]
+    if not records:
+        raise ExecutionError(f"no trial of these is finished; `harness run {shown(found.suite.path)}` trains them")
+    request = diagnosing.Request(
+        runs=store.runs_folder(results, found.suite.name),
+        diagnostics=chosen,
+        settings=settings,
+        data=data,
+        device=resolve_device(device.value),
+    )
+    with _progress() as watch:
+        outcome = diagnosing.diagnose(request, records, watch)
+    _say_problems(outcome, found)
+    stored = gathered(found.evidence, chosen, lambda each: settings.model_dump(include=set(each.settings)))
+    if not any(of.stored for of in stored):
+        raise ExecutionError(f"there is no result of {found.suite.name} to show")
+    files = diagnosed.write(found.evidence, stored, results, overwrite=overwrite)
+    if as_json:
+        print(json.dumps(_as_json(found, stored, wanted), indent=1))
+    else:
+        say(f"{counted(outcome.computed, 'result')} computed, {outcome.known} known already")
+        for of in stored:
+            if of.results:
+                _show(found, of)
+                say_files("table", files[of.diagnostic.name])
+            else:
+                reasons = dict.fromkeys(each.refused for each in of.stored.values())
+                say(f"{of.diagnostic.name}: no trial has a result: {'; '.join(reasons)}")
+    if outcome.failed:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _progress() -> "Iterator[Watch]":
+    """A progress bar on standard error, if that is a terminal, and the function that moves it. Ctrl-C leaves with a
+    sentence.
+    """
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal, refresh_per_second=2)
+    task = bar.add_task("", total=None)
+
+    def watch(done: int, total: int, what: str) -> None:
+        bar.update(task, completed=done, total=total, description=printable(what))
+
+    try:
+        with bar:
+            yield watch
+    except KeyboardInterrupt as stop:
+        done = int(bar.tasks[0].completed)
+        raise Interrupted(f"interrupted: {counted(done, 'new result')} stored; the same command goes on") from stop
+
+
+def _say_problems(outcome: "Outcome", found: "Study") -> None:
+    """A sentence on the trials without weights, and one for each failure."""
+    for failure in outcome.failed:
+        warn(failure)
+    if trials := outcome.without_weights:
+        more = f" and {len(trials) - MAX_NAMED} more" if len(trials) > MAX_NAMED else ""
+        warn(
+            f"{counted(len(trials), 'trial')} of {found.suite.name} without weights: imported, or removed "
+            f"({', '.join(trials[:MAX_NAMED])}{more}); `harness run {shown(found.suite.path)} --force` trains again"
+        )
+
+
+def _show(found: "Study", of: "Diagnosed") -> None:
+    """The table of a diagnostic: on a terminal the few columns that fit, else all as markdown."""
+    from harness.report import diagnosed, table_forms
+
+    if console.is_terminal:
+        console.print(short_table(diagnosed.summary(found.evidence, of), console.width))
+    else:
+        say(table_forms.markdown(diagnosed.build(found.evidence, of)))
+
+
+def _as_json(found: "Study", stored: "list[Diagnosed]", wanted: set[str]) -> dict[str, object]:
+    trials = [trial for trial in found.suite.trials if trial.id in wanted]
+    return {
+        "suite": found.suite.name,
+        "trials": [
+            {
+                "id": trial.id,
+                "head": str(trial.head),
+                "seed": trial.seed,
+                "diagnostics": {
+                    of.diagnostic.name: of.stored[trial.id].model_dump(mode="json")
+                    for of in stored
+                    if trial.id in of.stored
+                },
+            }
+            for trial in trials
+        ],
+    }
+
+
+class Experiment(StrEnum):
+    degeneracy = "degeneracy"
+    expressiveness = "expressiveness"
+
+
+def experiment(
+    name: Annotated[Experiment, typer.Argument(help="The experiment.", metavar="NAME")],
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds: 1, 2, 3 and so on.")] = 5,
+    head: Annotated[
+        list[str],
+        typer.Option("--head", metavar="HEAD", help="expressiveness: another head, at its defaults. Repeatable."),
+    ] = [],  # noqa: B006
+    results: Results = RESULTS,
+) -> None:
+    """Repeat an experiment that needs no suite, and write its table.
+
+    degeneracy: singular values of the Jacobian of a dense layer and of mixtures of experts; also plots.
+
+    expressiveness: how close each head comes to distributions that one softmax cannot have. Some 12 minutes of a core.
+    """
+    from harness.machine import environment  # here: torch takes a second to import
+
+    if head and name is not Experiment.expressiveness:
+        raise ExecutionError(f"--head is an option of `harness experiment expressiveness`, not of {name.value}")
+    chosen = range(1, seeds + 1)
+    with environment.torch_threads(1):
+        if name is Experiment.degeneracy:
+            _degeneracy(chosen, results)
+        else:
+            _expressiveness(chosen, head, results)
+
+
+def _degeneracy(seeds: Sequence[int], results: Path) -> None:
+    from harness.experiments import degeneracy, degeneracy_table
+
+    found = [
+        degeneracy.spectrum(layer, seeds, inputs=inputs)
+        for inputs in degeneracy.INPUT_KINDS
+        for layer in degeneracy.LAYERS
+    ]
+    tables, plots = degeneracy_table.write(found, seeds, results)
+    say_files("table", tables)
+    for _, files in groupby(plots, key=lambda place: place.stem):
+        say_files("plot", list(files))
+
+
+def _expressiveness(seeds: Sequence[int], heads: Sequence[str], results: Path) -> None:
+    from harness.experiments import expressiveness, expressiveness_table
+    from harness.registry import HEADS
+
+    rows = [*expressiveness.ROWS, *(expressiveness.row(each) for each in heads)]
+    for row in rows:
+        HEADS.listed(row.head.name)  # a mistake is said before the first fit
+    found = [expressiveness.optimum(seeds), expressiveness.optimum(seeds, bound=1.0)]
+    shown = track(rows, "heads", console=errors, transient=True, disable=not errors.is_terminal)
+    found += [expressiveness.reached(row, seeds) for row in shown]
+    say_files("table", expressiveness_table.write(found, seeds, results))

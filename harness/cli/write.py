@@ -1,0 +1,279 @@
+"""The commands for those who write suites, heads and backbones: `harness new`, `schema`, `list`, `check` and `docs`."""
+
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from harness import bundled
+from harness.cli import screen
+from harness.cli.options import Json, console, say
+from harness.errors import BrokenComponent, DuplicateComponent, ExecutionError, nearest
+from harness.plan.reader import ENDING, FOLDER, folders, introduction, name_of
+from harness.printable import counted
+
+if TYPE_CHECKING:  # a list of suites waits for nothing that imports torch
+    from harness.conformance import Summary
+    from harness.plan.parameters import Parameter
+    from harness.registry import Registry
+
+SHORT = 13  # characters of a cost
+KINDS = ("heads", "backbones", "corpora")
+WORDS = {int: "integer", float: "number", bool: "true | false", str: "text", NoneType: "null", Path: "path"}
+
+
+class Kind(StrEnum):
+    suite = "suite"
+    head = "head"
+    backbone = "backbone"
+
+
+def new(
+    kind: Annotated[Kind, typer.Argument(help="What to begin.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, which is also that of the file.")],
+) -> None:
+    """Write a commented file to start from: a suite that runs, or a head or backbone that passes its checks.
+
+    A suite is written to ./suites, a head or backbone to heads/ or backbones/ of this project. No file is replaced.
+    """
+    from harness import starters
+
+    place = starters.write(kind.value, name)
+    say(f"{kind.value} {name}: {place}")
+    if kind is Kind.suite:
+        say(f"next: harness plan {name}, harness run {name} --dry-run, harness run {name}")
+        if not (FOLDER / "schema.json").exists():
+            say(f"editors complete its keys with the schema: harness schema > {FOLDER}/schema.json")
+    else:
+        say(f"next: harness check {name}, then name it in a suite: - {name}")
+
+
+def schema() -> None:
+    """Print the JSON schema of suite files, with which editors complete keys and mark mistakes."""
+    from harness.plan.suite_file import schema_text
+
+    print(schema_text(), end="")
+
+
+def docs(
+    page: Annotated[str | None, typer.Argument(help="The name of a page; without it, the pages are listed.")] = None,
+) -> None:
+    """Print a page of the documentation as markdown, or the names and titles of all pages."""
+    pages = {place.stem: place.read_text(encoding="utf-8") for place in sorted(bundled("docs").glob("*.md"))}
+    if page is None:
+        for name, text in pages.items():
+            say(f"{name:<14} {text.partition(chr(10))[0].removeprefix('# ')}")
+    elif page in pages:
+        say(pages[page])
+    else:
+        raise ExecutionError(f"there is no page '{page}'{nearest(page, list(pages))} (known: {', '.join(pages)})")
+
+
+def list_components(
+    what: Annotated[str, typer.Argument(help="heads, backbones, corpora or suites.")],
+    name: Annotated[str | None, typer.Argument(help="Show this one with its parameters.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List heads, backbones, corpora or suites: what each is, where it is from, what it costs.
+
+    With a name: its parameters, as a suite gives them. The cost of a head is that of a training step of the output
+    layer, in products of hidden states with the output matrix.
+    """
+    if what not in (*KINDS, "suites"):
+        raise ExecutionError(f"harness list {what}: expected heads, backbones, corpora or suites")
+    entries = _suites() if what == "suites" else _components(what)
+    if name is not None:
+        known = [entry["name"] for entry in entries]
+        if name not in known:
+            raise ExecutionError(f"there is no '{name}' in {what}{nearest(name, known)} (known: {', '.join(known)})")
+        entries = [entry for entry in entries if entry["name"] == name]
+    if as_json:
+        print(json.dumps(entries, indent=1))
+    elif name is not None and what in KINDS:
+        _show(entries[0], what)
+    else:
+        console.print(*_lines(entries), sep="\n")
+
+
+def _suites() -> list[dict[str, Any]]:
+    """An entry for each suite that is taken by its name, with the name: those of ./suites, and those of the harness."""
+    entries = []
+    for folder in folders():
+        kind = "yours" if folder == FOLDER and len(folders()) > 1 else "bundled"
+        for path in sorted(folder.glob(f"*{ENDING}")):
+            about, cost, minutes = introduction(path)
+            source, about = _cited(about)
+            entry = {"name": name_of(path), "from": str(path), "kind": kind, "about": about, "source": source}
+            entries.append({**entry, "cost": cost, "core_minutes": minutes, "parameters": []})
+    return entries
+
+
+def _components(what: str) -> list[dict[str, Any]]:
+    """An entry for each component. That of a component that cannot be used says why."""
+    from harness.plan.parameters import parameters
+
+    registry, entries = _registry(what), []
+    for name in registry.names():
+        about, source, cost = "", "", ""
+        try:
+            cls = registry.get(name)
+            shown = list(map(_written, parameters(cls).values()))
+            about = inspect.cleandoc(cls.__doc__ or "").partition("\n")[0]
+            source, cost = _cited(_section(cls, "Source").strip())[0], _section(cls, "Cost").strip()
+        except (BrokenComponent, DuplicateComponent) as error:
+            shown = [f"broken: {error}"]
+        entry = {"name": name, "from": registry.origin(name), "about": about, "source": source, "cost": cost}
+        entries.append({**entry, "parameters": shown})
+    return entries
+
+
+def _cited(text: str) -> tuple[str, str]:
+    """'Yang 2018' and the rest of a text that begins with 'Yang et al. (2018)'; '' and the text without authors."""
+    found = re.match(r"([A-Z][\w-]+)(?:(?:,| and|, and) [A-Z][\w-]+)*(?: et al\.)? \((\d{4})\)[,: ]*", text)
+    return (f"{found[1]} {found[2]}", text[found.end() :]) if found else ("", text)
+
+
+def _lines(entries: list[dict[str, Any]]) -> Iterator[Table | Text]:
+    """A line for each entry, as wide as the terminal; and why those that cannot be used cannot be used."""
+    width = console.width if console.is_terminal else 160
+    names, costs = [entry["name"] for entry in entries], list(map(_at_a_glance, entries))
+    room = width - max(map(len, ("name", *names))) - max(map(len, ("cost", *costs))) - 2 * screen.GAP
+    rows = []
+    for entry, cost in zip(entries, costs, strict=True):
+        source = f" ({entry['source']})" if entry["source"] else ""
+        rows.append((entry["name"], _cut(entry["about"], room - len(source)) + source, cost))
+    columns = ("name", "what it is", "cost") if any(costs) else ("name", "what it is")
+    yield screen.grid(columns, [row[: len(columns)] for row in rows], whole=columns)
+    for entry in entries:
+        yield from (screen.text(f"{entry['name']}: {why}") for why in entry["parameters"] if why.startswith("broken: "))
+
+
+def _at_a_glance(entry: dict[str, Any]) -> str:
+    """The cost in a few characters: minutes of a core, where a suite says them; the number of trials; or its start."""
+    if entry.get("core_minutes") is not None:
+        return screen.span(entry["core_minutes"])
+    trials = re.search(r"\d+ (trials|minutes)", entry["cost"])
+    return trials[0] if trials else _cut(entry["cost"], SHORT)
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: room - 1].rstrip()}…"
+
+
+def _show(entry: dict[str, Any], what: str) -> None:
+    """What a component is, and for each of its parameters what a suite may give, the default and the meaning."""
+    say("\n".join(filter(None, (entry["about"], entry["source"], f"from {entry['from']}"))))
+    if entry["parameters"][:1] and entry["parameters"][0].startswith("broken: "):
+        return say(entry["parameters"][0])
+    meanings = _meanings(_registry(what).get(entry["name"]))
+    rows = []
+    for name, _, value in (parameter.partition(": ") for parameter in entry["parameters"]):
+        kind, _, default = value.partition(" = ")
+        rows.append((name, kind, default or screen.NOTHING, meanings.get(name, screen.NOTHING)))
+    console.print(screen.grid(("parameter", "value", "default", "meaning"), rows, whole=("parameter", "default")))
+
+
+def _registry(what: str) -> "Registry":
+    from harness import registry
+
+    return getattr(registry, what.upper())
+
+
+def _section(cls: type, title: str) -> str:
+    """What stands in a section of a component's docstring, as 'Source:'; '' where there is no such section."""
+    found = re.search(rf"^{title}:(.*(?:\n +.*)*)", inspect.cleandoc(cls.__doc__ or ""), re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _meanings(cls: type) -> dict[str, str]:
+    """What the docstring of a component says of its parameters."""
+    found = re.findall(r"^ {4}([\w, ]+): (.*(?:\n {5,}.*)*)", _section(cls, "Args"), re.MULTILINE)
+    return {name: " ".join(meaning.split()) for names, meaning in found for name in names.split(", ")}
+
+
+def _written(parameter: "Parameter") -> str:
+    """A parameter as a suite gives it: 'gate: learned | constant = learned', 'd_embed: integer | null = null'."""
+    from harness.plan.parameters import REQUIRED
+    from harness.plan.specs import value_text
+
+    default = parameter.default
+    shown = json.dumps(default) if default is None or isinstance(default, bool) else value_text(default)
+    return f"{parameter.name}: {_kind(parameter.annotation)}" + ("" if default is REQUIRED else f" = {shown}")
+
+
+def _kind(annotation: Any) -> str:
+    """What a suite may give for an annotation of Python: 'integer | null', '[integer, ...]', '{text: number}'."""
+    origin, arguments = get_origin(annotation), [each for each in get_args(annotation) if each is not Ellipsis]
+    if origin is Literal:
+        return " | ".join(map(str, arguments))
+    if origin in (list, tuple):
+        return f"[{_kind(arguments[0])}, ...]"
+    if origin is dict:
+        return f"{{{_kind(arguments[0])}: {_kind(arguments[1])}}}"
+    if arguments:
+        return " | ".join(map(_kind, arguments))
+    return WORDS.get(annotation, getattr(annotation, "__name__", str(annotation)))
+
+
+def check(
+    name: Annotated[str | None, typer.Argument(help="The name of a head or a backbone; plug-ins too.")] = None,
+    given: Annotated[
+        list[str], typer.Option("--set", metavar="PARAM=VALUE", help="The value of a parameter. Repeatable.")
+    ] = [],  # noqa: B006
+    every_head: Annotated[
+        bool, typer.Option("--all", help="Check every head, and show its worst errors and the time.")
+    ] = False,
+) -> None:
+    """Check one head or backbone, or every head, with several values of its parameters."""
+    from harness.conformance import conformance
+    from harness.plan.reader import assignment
+    from harness.registry import HEADS
+
+    if every_head == (name is not None) or (every_head and given):
+        raise ExecutionError("harness check: expected the name of a head or backbone, or --all alone")
+    if every_head:
+        raise typer.Exit(_check_all(HEADS.names()))
+    kind, outcomes = conformance(name, dict(map(assignment, given)))
+    for outcome in outcomes:
+        say(f"{'ok  ' if outcome.ok else 'FAIL'}  {outcome}")
+        if outcome.not_run:
+            others = "; no other variant was tried" if outcome.ends else ""
+            left = counted(outcome.not_run, "later check")
+            say(f"      not run: {left} of this variant, which this failure explains{others}")
+    failed = sum(not outcome.ok for outcome in outcomes)
+    say(f"{kind} {name}: {len(outcomes) - failed} of {counted(len(outcomes), 'check')} passed")
+    raise typer.Exit(1 if failed else 0)
+
+
+def _check_all(names: list[str]) -> int:
+    """Print a row for each component. Returns 1 when a check fails, else 0."""
+    from harness.conformance import summary
+
+    summaries = []
+    for name in names:
+        summaries.append(summary(name))
+        for failure in summaries[-1].failures:
+            say(f"FAIL  {name}: {failure}")
+    console.print(_summaries(summaries))
+    return 1 if any(each.failures for each in summaries) else 0
+
+
+def _summaries(rows: "list[Summary]") -> Table:
+    """A line for each checked component: its worst error of each check that measures one, and the time it took."""
+    measured = list(dict.fromkeys(check for row in rows for check in row.worst))
+    cells = []
+    for row in rows:
+        errors = [f"{row.worst[check]:.0e}" if check in row.worst else screen.NOTHING for check in measured]
+        succeeded = f"{row.checks - len(row.failures)} of {row.checks}" if row.checks else "none"
+        succeeded += f", {row.not_run} not run" if row.not_run else ""
+        cells.append((row.name, str(row.variants), succeeded, *errors, f"{row.seconds:.1f}"))
+    names = ("name", "variants", "passed", *(f"worst error: {check}" for check in measured), "seconds")
+    return screen.grid(names, cells, right=names[1:])
