@@ -186,18 +186,17 @@ def diff(
 ) -> None:
     """Show what differs: settings, metrics with intervals, and the test words on which they differ most."""
     from harness.plan.selection import chosen_trials
-    from harness.report import diff
-    from harness.report.diff import difference
+    from harness.report.diff import difference, of_heads, of_trials
 
     if suite is None:
         if overrides or only:
             raise ExecutionError("--set and --only select trials of a suite: name the suite with --suite")
-        compared = [("", *diff.of_trials(results, a, b))]
+        compared = [("", *of_trials(results, a, b))]
     else:
         study = _study(suite, overrides, results)
         chosen = {trial.id for trial in chosen_trials(study.suite, tuple(only))}
         rows = [row for row in study.rows if chosen & {trial.id for trial in row.trials}]
-        compared = diff.of_heads(rows, study.evidence, a, b)
+        compared = of_heads(rows, study.evidence, a, b)
     found = [difference(one, other, data, top=top, within=within) for within, one, other in compared]
     if as_json:
         content = [asdict(each, dict_factory=_without_nan) for each in found]
