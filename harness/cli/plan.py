@@ -31,7 +31,7 @@ from harness.execution.timed import RowTime, match_text, reference, suite_times
 from harness.machine.environment import resolve_device
 from harness.plan.loaded_suite import possible_trials
 
-WORKER_SECONDS = 5  # of a CPU, to start one under Ray (docs/workers.md)
+WORKER_SECONDS = 5  # of a CPU, to start one under Ray (docs/cluster.md)
 
 
 def plan(
