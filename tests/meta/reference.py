@@ -1,8 +1,8 @@
 """`make reference`: the documents that say what the source says, from the source. A test holds that they are equal.
 
 docs/suite_keys.md: every key of a suite file, from the schema. docs/components.md: heads, backbones and corpora with
-their parameters, from the docstrings. docs/metrics.md: what a record holds. docs/design/modules.md: each module, from
-the first words of its docstring.
+their parameters, from the docstrings. docs/metrics.md: what a record holds. docs/design/modules.md: packages and
+modules.
 """
 
 import ast
@@ -31,7 +31,8 @@ SHARED = {  # parameters that docs/heads.md explains once for all heads
 
 def in_yaml(text: str) -> str:
     """What a docstring says of a value, as a suite writes it: `null` for None, `sgd` for 'sgd'."""
-    text = re.sub(r"(?<![\w])'([\w.-]+)'", r"`\1`", re.sub(r"\bNone\b", "`null`", text))
+    text = re.sub(r" \(harness/[\w/.]+\)", "", re.sub(r"\bNone\b", "`null`", text))
+    text = re.sub(r"(?<!\w)'([\w.-]+)'", r"`\1`", text)
     return escaped(text)
 
 
@@ -178,28 +179,31 @@ def metrics() -> str:
 
 def modules() -> str:
     """The text of docs/design/modules.md."""
-    folders = ("harness", "heads", "backbones", "benchmarks")
-    lines = ["# Modules", "", "Made by `make reference` from the first words of their docstrings."]
-    folder = None
-    for path in sorted((path for each in folders for path in (ROOT / each).rglob("*.py")), key=lambda p: (p.parent, p)):
-        said = first_words(path)
-        if not said:
-            continue
-        if path.parent != folder:
-            folder = path.parent
-            lines += ["", f"## {folder.relative_to(ROOT).as_posix()}/", ""]
-        lines.append(f"- `{path.name}`: {said}")
+    lines = [
+        "# Packages and modules",
+        "",
+        "Made by `make reference`: each package, the sentence of its docstring, its modules. The first sentence of a",
+        "module's docstring says all that it does; to read those of a package:",
+        "",
+        '    grep -m1 \'"""\' harness/plan/*.py',
+        "",
+    ]
+    for top in ("harness", "heads", "backbones", "benchmarks"):
+        for folder in sorted({path.parent for path in (ROOT / top).rglob("*.py")}):
+            names = [path.stem for path in sorted(folder.glob("*.py")) if not path.stem.startswith("__")]
+            said = sentence(folder / "__init__.py")
+            lines.append(
+                f"- **{folder.relative_to(ROOT).as_posix()}/**: {said} {', '.join(f'`{name}`' for name in names)}"
+            )
     return "\n".join([*lines, ""])
 
 
-def first_words(path: Path) -> str:
-    """The first clause of a module's docstring of at least four words."""
-    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    first = escaped(" ".join(text.partition("\n\n")[0].split()))
-    cuts = [first[: found.start()] for found in re.finditer(r"[.;:](?= )", first)]
-    balanced = [cut for cut in cuts if cut.count("`") % 2 == 0 and cut.count("(") == cut.count(")")]
-    cuts = [cut for cut in balanced if len(cut.split()) >= 4]
-    return (cuts[0] if cuts else first).rstrip(".")
+def sentence(path: Path) -> str:
+    """The first sentence of a module's docstring; '' where there is no such module."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) if path.exists() else None
+    return escaped(
+        re.split(r"(?<=\w[.)])\s(?=[A-Z])", " ".join((text or "").partition("\n\n")[0].split()), maxsplit=1)[0]
+    )
 
 
 DOCUMENTS = {
