@@ -66,7 +66,7 @@ golden: .venv/installed
 	@test -n "$(FILE)" || { echo "Name the file: make golden FILE=before.json [GOLDEN=compare]"; exit 2; }
 	$(BIN)/python tests/meta/golden.py $(GOLDEN) $(FILE)
 
-# docs/design/modules.md from the docstrings.
+# The documents that are made from schema, docstrings and metrics.
 reference: .venv/installed
 	$(BIN)/python tests/meta/reference.py
 

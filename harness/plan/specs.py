@@ -40,7 +40,12 @@ class Plateau(Strict):
 
 
 class StepDecay(Strict):
-    """Keep the learning rate for `after` epochs; from then on multiply it by `factor` after every epoch."""
+    """Keep the learning rate for some epochs; from then on multiply it after every epoch.
+
+    Args:
+        after: the epochs for which the rate stays the same.
+        factor: what it is multiplied by after these epochs, and after every later one.
+    """
 
     after: Annotated[int, Field(ge=1)]
     factor: Annotated[float, Field(gt=0, lt=1)]

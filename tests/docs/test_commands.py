@@ -2,12 +2,15 @@
 
 import re
 import shlex
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
-from harness.cli import app, loaded
+from harness import plan
+from harness.cli import COMMANDS, app, loaded
+from harness.plan.selection import chosen_trials, chosen_tuning
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -62,6 +65,27 @@ def test_every_command_and_option_exists(page):
     shown = [command for command in commands(page) if command.startswith("harness ")]
     problems = {command: unknown(command) for command in shown}
     assert {command: problem for command, problem in problems.items() if problem} == {}
+
+
+def changed_suites(page: Path) -> set[tuple[Path, tuple[str, ...], tuple[str, ...]]]:
+    """(suite, --set, --only) of the commands that change or select trials of a suite of this repository."""
+    found = set()
+    for command in commands(page):
+        given = words(command)
+        suites = [path for word in given[2:3] if (path := ROOT / "suites" / f"{Path(word).stem}.yaml").exists()]
+        pairs = list(pairwise(given))
+        settings, only = (tuple(value for option, value in pairs if option == name) for name in ("--set", "--only"))
+        if suites and (settings or only):
+            found.add((suites[0], settings, only))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_suite_is_accepted_with_the_settings_and_conditions_of_its_command(page):
+    for suite, settings, only in sorted(changed_suites(page)):
+        loaded_suite = plan.load(suite, settings)
+        if only and "$" not in "".join(only):
+            assert [*chosen_trials(loaded_suite, only), *chosen_tuning(loaded_suite, only)], (suite, settings, only)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

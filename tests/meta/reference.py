@@ -1,76 +1,225 @@
 """`make reference`: the documents that say what the source says, from the source. A test holds that they are equal.
 
-docs/design/modules.md: each module of harness/, heads/ and backbones/, the sentence of its docstring, and what it
-exports: the public functions, classes and constants that another module names.
+docs/suite_keys.md: every key of a suite file, from the schema. docs/components.md: heads, backbones and corpora with
+their parameters, from the docstrings. docs/metrics.md: what a record holds. docs/design/modules.md: packages and
+modules.
 """
 
 import ast
+import inspect
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
-MODULES = Path("docs") / "design" / "modules.md"
-SHOWN = 8  # names of a module; more are counted
+OURS = ("heads/", "backbones/", "harness/")  # the components of this repository, without those of plug-ins
+OF_COMPONENTS = {"corpora", "backbones", "heads"}  # lists of a suite file that are checked against the registries
+LIMITS = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
+WORDS = {
+    "integer": "whole number",
+    "boolean": "`true` or `false`",
+    "null": "`null`",
+    "string": "text",
+    "object": "mapping",
+}
+SHARED = {  # parameters that docs/heads.md explains once for all heads
+    *("bias", "tie_weights", "projection", "d_embed", "compat", "start", "init_range", "init_bias", "softcap"),
+}
 
 
-def sources() -> list[Path]:
-    folders = ("harness", "heads", "backbones", "benchmarks")
-    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+def in_yaml(text: str) -> str:
+    """What a docstring says of a value, as a suite writes it: `null` for None, `sgd` for 'sgd'."""
+    text = re.sub(r" \(harness/[\w/.]+\)", "", re.sub(r"\bNone\b", "`null`", text))
+    text = re.sub(r"(?<!\w)'([\w.-]+)'", r"`\1`", text)
+    return escaped(text)
 
 
-def sentence(path: Path) -> str:
-    """The first sentence of a module's docstring, in one line."""
-    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    first = " ".join(text.split("\n\n")[0].split())
-    return re.split(r"(?<=\w[.)])\s(?=[A-Z])", first, maxsplit=1)[0]
+def escaped(text: str) -> str:
+    """Markdown without tags: `<` outside of code."""
+    parts = text.split("`")
+    return "`".join(part if code % 2 else part.replace("<", "&lt;") for code, part in enumerate(parts))
 
 
-def public(path: Path) -> Iterator[str]:
-    """The public names that a module defines at its top level, in their order."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        names = [node.name] if isinstance(node, ast.FunctionDef | ast.ClassDef) else []
-        if isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names = [each.id for each in targets if isinstance(each, ast.Name)]
-        yield from (name for name in names if not name.startswith("_"))
+# The keys of a suite file.
 
 
-def words(path: Path) -> set[str]:
-    return set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
+def options(node: dict[str, Any], definitions: dict[str, Any]) -> list[dict[str, Any]]:
+    """The schemas of which one holds, without references."""
+    if "$ref" in node:
+        node = {**definitions[node["$ref"].rpartition("/")[2]], **{k: v for k, v in node.items() if k != "$ref"}}
+    return [each for option in node["anyOf"] for each in options(option, definitions)] if "anyOf" in node else [node]
 
 
-def package(path: Path) -> str:
-    """The heading of a module: its folder, or harness/ for a module that lies there."""
-    return path.parent.relative_to(ROOT).as_posix()
+def type_text(node: dict[str, Any], definitions: dict[str, Any]) -> str:
+    """A schema in words: 'number > 0 or `null`'."""
+    return " or ".join(_of_one(option, definitions) for option in options(node, definitions))
+
+
+def _of_one(node: dict[str, Any], definitions: dict[str, Any]) -> str:
+    if "enum" in node:  # true, and "true" as a text, are written alike
+        return " or ".join(dict.fromkeys(f"`{str(value).lower()}`" for value in node["enum"]))
+    if "const" in node:
+        return f"`{node['const']}`"
+    if "prefixItems" in node:
+        return f"list of {len(node['prefixItems'])}: {type_text(node['prefixItems'][0], definitions)}"
+    if node["type"] == "array":
+        return f"list of {type_text(node['items'], definitions)}"
+    limits = [f"{sign} {node[name]:g}" for name, sign in LIMITS.items() if name in node and node[name] < 2**60]
+    word = WORDS.get(node["type"], node["type"])
+    return f"{word} {' and '.join(limits)}" if limits else word
+
+
+def leaves(node: dict[str, Any], definitions: dict[str, Any], place: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """(key, type, default, meaning) of every value that a suite file may hold."""
+    for name, child in node["properties"].items():
+        mappings = [option for option in options(child, definitions) if "properties" in option]
+        if mappings and "items" not in child:
+            yield from leaves(mappings[0], definitions, (*place, name))
+            continue
+        default = child.get("default", [])
+        shown = f"`{default if isinstance(default, str) and default else json.dumps(default)}`"
+        required = name in node.get("required", ()) or name in OF_COMPONENTS or name == "seeds"
+        kind = "list of components" if name in OF_COMPONENTS else type_text(child, definitions)
+        yield ".".join((*place, name)), kind, "required" if required else shown, in_yaml(child.get("description", ""))
+
+
+def suite_keys() -> str:
+    """The text of docs/suite_keys.md."""
+    from harness.plan.suite_file import suite_schema
+
+    schema = suite_schema()
+    lines = [
+        "# Keys of a suite file",
+        "",
+        "Made by `make reference` from the schema that `harness schema` prints: key (type; default): meaning.",
+        "What the keys are for, with examples: [suites.md](suites.md).",
+    ]
+    parts: dict[str, list[str]] = {}
+    for key, kind, default, meaning in leaves(schema, schema["$defs"]):
+        part = f"`{key.partition('.')[0]}`" if "." in key else "The suite"
+        parts.setdefault(part, []).append(f"- `{key}` ({kind}; {default}): {meaning}")
+    for part, keys in parts.items():
+        lines += ["", f"## {part}", "", *keys]
+    return "\n".join([*lines, ""])
+
+
+# Heads, backbones and corpora.
+
+
+def summary(cls: type) -> Iterator[str]:
+    """The first sentences of a component's docstring, and its first source."""
+    text = inspect.cleandoc(cls.__doc__)
+    yield in_yaml(" ".join(text.partition("\n\n")[0].split()))
+    for source in re.findall(r"^Source: ((?:[^;\n]|\n {4})+)", text, flags=re.MULTILINE):
+        yield f"Source: {escaped(' '.join(source.split()).rstrip('.'))}."
+
+
+def parameter_lines(component: str, cls: type, shared: set[str], explained: dict[str, str]) -> Iterator[str]:
+    """The parameters of a component: those with a meaning of its own, then those that are explained elsewhere.
+
+    `explained`: name and meaning -> the component that has it; this one's are added.
+    """
+    from harness.plan.parameters import REQUIRED, parameters
+    from harness.plan.suite_file import descriptions
+
+    texts, elsewhere = descriptions(cls), {}
+    for name, parameter in parameters(cls).items():
+        default = parameter.default
+        written = default if isinstance(default, str) else "" if default is REQUIRED else json.dumps(default)
+        shown = f"`{name}: {written}`" if written else f"`{name}`"
+        meaning = f"{name}: {texts[name]}"
+        if name in shared:
+            elsewhere.setdefault("Shared", []).append(shown)
+        elif meaning in explained:
+            elsewhere.setdefault(f"As `{explained[meaning]}`", []).append(shown)
+        else:
+            explained[meaning] = component
+            yield f"- {shown}: {in_yaml(texts[name])}"
+    for place, names in elsewhere.items():
+        yield f"- {place}: {', '.join(names)}."
+
+
+def components() -> str:
+    """The text of docs/components.md."""
+    from harness.registry import BACKBONES, CORPORA, HEADS
+
+    lines = [
+        "# Heads, backbones and corpora",
+        "",
+        "Made by `make reference` from the docstrings, which also have equations, shapes, sources and differences. A",
+        "parameter stands with its default. Shared ones: [heads.md](heads.md#parameters-that-heads-share).",
+    ]
+    for title, registry in (("Heads", HEADS), ("Backbones", BACKBONES), ("Corpora", CORPORA)):
+        lines += ["", f"## {title}"]
+        explained: dict[str, str] = {}
+        for name in registry.names():
+            if registry.origin(name).startswith(OURS):
+                cls = registry.get(name)
+                shared = SHARED if registry is HEADS else set()
+                lines += ["", f"### `{name}`", "", *summary(cls), "", *parameter_lines(name, cls, shared, explained)]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join([*lines, ""]))
+
+
+# Metrics.
+
+
+def metrics() -> str:
+    """The text of docs/metrics.md."""
+    from harness.records.metrics import METRICS
+
+    lines = [
+        "# Metrics",
+        "",
+        "Made by `make reference` from `harness/records/metrics.py`: what a record holds. Label in tables (name in",
+        "records and frames; unit): meaning. What else tables show: [tables.md](tables.md#columns).",
+        "",
+    ]
+    for metric in METRICS.values():
+        unit = f"; {metric.unit}" if metric.unit else ""
+        lines.append(f"- `{metric.label}` (`{metric.name}`{unit}): {escaped(metric.description)}")
+    return "\n".join([*lines, ""])
+
+
+# Modules.
 
 
 def modules() -> str:
     """The text of docs/design/modules.md."""
-    paths = sources()
-    named = {path: words(path) for path in paths}
-    sections: dict[str, list[str]] = {}
-    for path in paths:
-        if path.name in ("__init__.py", "__main__.py") and not sentence(path):
-            continue
-        elsewhere = set().union(*(found for other, found in named.items() if other != path))
-        exports = [f"`{name}`" for name in public(path) if name in elsewhere]
-        more = f" and {len(exports) - SHOWN} more" if len(exports) > SHOWN else ""
-        cell = sentence(path).replace("|", "\\|").replace("<", "&lt;")
-        row = f"| `{path.name}` | {cell} | {', '.join(exports[:SHOWN])}{more} |"
-        sections.setdefault(package(path), []).append(row)
     lines = [
-        "# Modules",
+        "# Packages and modules",
         "",
-        "Made by `make reference` from the docstrings: each module, what it does, what others use of it.",
+        "Made by `make reference`: each package, the sentence of its docstring, its modules. The first sentence of a",
+        "module's docstring says all that it does; to read those of a package:",
+        "",
+        '    grep -m1 \'"""\' harness/plan/*.py',
         "",
     ]
-    for name, rows in sorted(sections.items()):
-        lines += [f"## {name}/", "", "| module | what it does | exports |", "|---|---|---|", *rows, ""]
-    return "\n".join(lines)
+    for top in ("harness", "heads", "backbones", "benchmarks"):
+        for folder in sorted({path.parent for path in (ROOT / top).rglob("*.py")}):
+            names = [path.stem for path in sorted(folder.glob("*.py")) if not path.stem.startswith("__")]
+            said = sentence(folder / "__init__.py")
+            lines.append(
+                f"- **{folder.relative_to(ROOT).as_posix()}/**: {said} {', '.join(f'`{name}`' for name in names)}"
+            )
+    return "\n".join([*lines, ""])
 
 
-DOCUMENTS = {MODULES: modules}
+def sentence(path: Path) -> str:
+    """The first sentence of a module's docstring; '' where there is no such module."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) if path.exists() else None
+    return escaped(
+        re.split(r"(?<=\w[.)])\s(?=[A-Z])", " ".join((text or "").partition("\n\n")[0].split()), maxsplit=1)[0]
+    )
+
+
+DOCUMENTS = {
+    Path("docs") / "suite_keys.md": suite_keys,
+    Path("docs") / "components.md": components,
+    Path("docs") / "metrics.md": metrics,
+    Path("docs") / "design" / "modules.md": modules,
+}
 
 if __name__ == "__main__":
     for place, made in DOCUMENTS.items():
