@@ -1,10 +1,13 @@
 """An interrupted trial ends with the bits of an undisturbed one, for every head and backbone: RELIABILITY D1 to D3."""
 
+import bisect
 import itertools
 import json
+import math
 import os
 import random
 import re
+from functools import cache
 
 import numpy as np
 import pytest
@@ -22,7 +25,7 @@ from harness.registry import BACKBONES, HEADS
 from harness.training.checkpoint import Checkpoints
 from harness.training.cuda_graph import GraphStep, graphed
 from harness.training.parts import OptimizerState
-from harness.training.step import EagerStep
+from harness.training.step import EagerStep, steps_of
 from harness.trial import stages
 
 EVERY_STEP, ENDS = CheckpointSpec(epochs=1, minutes=1e-9), CheckpointSpec()
@@ -84,14 +87,23 @@ def stopped(spec, runs, at) -> dict:
     return {name: leaf for name, leaf in names.items() if "clocks" not in name and "seconds" not in name}
 
 
-def first_difference(spec, folder, cut: int, last: int) -> str:
-    """After which step a trial that is resumed before the step `cut` differs from one that runs through, and where."""
-    for step in range(cut + 1, last + 1):
-        one, other = (stopped(spec, folder / f"{step}-{len(at)}", at) for at in ([step], [cut, step]))
-        names = one.keys() | other.keys()
-        if found := [name for name in sorted(names) if not same(one.get(name), other.get(name))]:
-            return f"after step {step}: {', '.join(found)}"
-    return f"in no part until step {last}"
+def first_difference(spec, folder, at) -> str:
+    """After which step a trial that is resumed before each of the steps `at` differs from one that runs through, and
+    where: in which tensors of which parts.
+    """
+    train = spec.train
+    an_epoch = STEPS - (train.batching == "blocks")
+    steps = sum(steps_of(epoch, train.epochs, an_epoch) for epoch in range(1, math.ceil(train.epochs) + 1))
+
+    @cache
+    def differing(step: int) -> list[str]:
+        cuts = [cut for cut in at if cut < step]
+        one, other = (stopped(spec, folder / f"{step}-{len(each)}", [*each, step]) for each in ([], cuts))
+        return [name for name in sorted(one.keys() | other.keys()) if not same(one.get(name), other.get(name))]
+
+    after = range(at[0] + 1, steps)
+    first = bisect.bisect_left(after, True, key=lambda step: bool(differing(step)))  # what differs stays different
+    return f"after step {after[first]}: {', '.join(differing(after[first]))}" if first < len(after) else "in no part"
 
 
 def same(one, other) -> bool:
@@ -102,7 +114,7 @@ def same(one, other) -> bool:
 def assert_resumes(spec, folder, at, **more):
     whole = ran(spec, folder / "whole", measure=START)
     resumed = outcome(disturbed(spec, folder / "cut", at, **more))
-    assert resumed == outcome(whole), first_difference(spec, folder / "why", at[0], STEPS)
+    assert resumed == outcome(whole), first_difference(spec, folder / "why", at)
     return whole
 
 
