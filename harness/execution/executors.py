@@ -24,12 +24,15 @@ from harness.printable import sentence
 from harness.records import store
 from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
+from harness.registry import BACKBONES, HEADS, home
 from harness.tracking.sync import Tracker
 from harness.training.checkpoint import BEST, ends_with_seal
 from harness.training.loop import Progress
+from harness.training.step import refuse_unfit
 from harness.trial import sessions
 from harness.trial.log import LOG_NAME
 from harness.trial.run import tidy
+from harness.trial.setup import fetch_sources
 from harness.trial.task import Task
 
 LOCAL = "local"  # the address that stands for this machine alone, without a cluster
@@ -196,6 +199,34 @@ class Execution:
             return self
         route = products.chosen_route()
         return replace(self, tasks=[replace(task, route=route) for task in self.tasks])
+
+
+def placed(execution: Execution, nodes: list[Node], *, local: bool) -> Allocation:
+    """What an executor does before it starts processes for trials: place the trials on the nodes, check that they fit,
+    and get the files that they read.
+
+    Args:
+        nodes, local: as of allocate.
+    Raises: as Executor.execute.
+    """
+    specs = [task.spec for task in execution.tasks]
+    check_workers(execution.tasks, execution.resources)
+    _refuse_classes_of_session(specs)
+    allocation = allocate(execution.tasks, execution.resources, nodes, local=local)
+    for spec in specs:
+        refuse_unfit(spec.train, allocation.tasks[0].device)
+    fetch_sources(specs, execution.tasks[0].data)
+    return allocation
+
+
+def _refuse_classes_of_session(specs: list[TrialSpec]) -> None:
+    for kind, registry in (("head", HEADS), ("backbone", BACKBONES)):
+        for name in sorted({getattr(spec, kind).name for spec in specs}):
+            if not registry.is_importable(name):
+                raise ExecutionError(
+                    f"the {kind} '{name}' is a class of this notebook or script, which other processes cannot import; "
+                    f"use executor='inline', or save the class as {kind}s/{name}.py in {home()}"
+                )
 
 
 class Executor(Protocol):

@@ -236,7 +236,8 @@ def _checked_file(data: dict[str, Any], source: Source) -> tuple[SuiteFile | Non
         for error in invalid.errors():
             place = tuple(error["loc"])
             if error["type"] == "extra_forbidden":
-                message = f"unknown key '{place[-1]}'{nearest(place[-1], _known_keys(place[:-1]))}"
+                others = [key for key in _known_keys(place[:-1]) if key != place[-1]]  # of another tuning method
+                message = f"unknown key '{place[-1]}'{nearest(place[-1], others)}"
                 problems.append(source.problem(place, message, at_key=True))
             elif error["type"] == "missing":
                 problems.append(source.problem(place[:-1], f"the key '{place[-1]}' is missing"))

@@ -151,6 +151,26 @@ def value_text(value: Any) -> str:
 
 
 DECIDES_NO_RESULT = frozenset({"cuda_graph", "deterministic"})  # settings of `train` that are not part of a trial's id
+COMPARED = frozenset(  # settings of `train` that change nothing in what a perplexity means: a leaderboard compares them
+    {
+        "optimizer",
+        "lr",
+        "schedule",
+        "batch_size",
+        "clip",
+        "weight_decay",
+        "z_loss",
+        "momentum",
+        "reset_momentum",
+        "betas",
+        "eps",
+        "shift_columns",
+        "shuffle",
+        "accumulation",
+        "data_parallel",
+        "precision",
+    }
+)
 
 
 class TrainSpec(Strict):

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from harness.plan.specs import COUNTED, GROUND_TRUTH, LEADERBOARD, MAX_EPOCHS, SUITE_NAME, Optimizer, Strict, TrainSpec
-from harness.plan.tuning import TuneSpec
+from harness.plan.tuning import Tune
 
 MAX_ORDER = 20
 
@@ -314,7 +314,7 @@ class SuiteFile(Strict):
     measure: MeasureSpec = MeasureSpec()
     table: TableSpec = TableSpec()
     match: MatchSpec | None = None
-    tune: TuneSpec | None = None
+    tune: Tune | None = None
 
     @field_validator("name")
     @classmethod
@@ -367,8 +367,10 @@ def _subclasses(cls: type) -> Iterator[type]:
 
 
 def _describe(part: dict[str, Any], cls: type) -> None:
-    """Put the descriptions of a class's docstring into its schema, in place of the titles that pydantic makes."""
-    texts = descriptions(cls)
+    """Put the descriptions of a class's docstring, and of those below it, into its schema, in place of the titles that
+    pydantic makes.
+    """
+    texts = {name: text for each in (*_subclasses(cls), cls) for name, text in descriptions(each).items()}
     for node in (part, *part.get("anyOf", [])):
         for name, key in node.get("properties", {}).items():
             key.pop("title", None)

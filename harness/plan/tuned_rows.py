@@ -13,7 +13,7 @@ from harness.plan.parameters import checked, is_place, parameters, sentence
 from harness.plan.reader import Source
 from harness.plan.specs import DECIDES_NO_RESULT, EvalSpec, TrainSpec, TrialSpec, canonical
 from harness.plan.suite_file import SuiteFile
-from harness.plan.tuning import METHODS, Candidate, Point, TunedRow, TuneSpec, Tuning, point_text, points
+from harness.plan.tuning import Candidate, Point, TunedRow, TuneSpec, Tuning, point_text, points
 
 SPACE = ("tune", "space")
 
@@ -60,7 +60,7 @@ def expand(file: SuiteFile, combined: list[Combination], source: Source) -> Expa
                     candidates[canonical(point)] = _candidate(file, each, point, origins, source)
             except SuiteError as error:
                 problems += error.problems
-        rows.append(TunedRow(candidates=tuple(filter(None, candidates.values())), method=file.tune.method))
+        rows.append(TunedRow(candidates=tuple(filter(None, candidates.values())), tune=file.tune))
     if problems:
         raise SuiteError(list(dict.fromkeys(problems)))
     return Expansion(Tuning(spec=file.tune, rows=tuple(rows), choices=(None,) * len(rows)), origins)
@@ -107,7 +107,7 @@ def _candidate(
     if file.match is not None and at_point.params != each.params:
         message = f"{point_text(point)} changes the number of parameters of {each.head.spec}, which `match` fixes"
         raise SuiteError([source.problem(SPACE, message)])
-    lengths = METHODS[file.tune.method].lengths(file.tune, train.epochs)
+    lengths = file.tune.lengths(train.epochs)
     if lengths[-1] > train.epochs:
         message = f"{each.head.spec} is trained for {train.epochs:g} epochs, got {lengths[-1]:g} for its tuning"
         raise SuiteError([source.problem(("tune", "epochs"), message)])

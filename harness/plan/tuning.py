@@ -6,11 +6,12 @@ and no row had more attempts than another one.
 
 import itertools
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from pydantic import AfterValidator, Field, model_serializer, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_serializer, model_validator
 
 from harness.plan.specs import Strict, TrialSpec, value_text
 
@@ -110,6 +111,9 @@ class Axis(Strict):
 class TuneSpec(Strict):
     """An equal tuning budget: every row is trained with the same points, and its best point is used.
 
+    How points are tried and one is chosen is a method: a class below this one, and a line in METHODS. The fields of the
+    class, if it has any, are settings of the method: further keys of `tune`.
+
     Args:
         trials: the number of points that are drawn, for each combination of the grids; None if all axes are grids.
         epochs: of each tuning trial. Schedules are shortened with it (harness/plan/expansion.py). None: each is as
@@ -124,6 +128,26 @@ class TuneSpec(Strict):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     method: MethodName = "once"
     space: Annotated[dict[str, Axis], Field(min_length=1)]
+    rule: ClassVar[str]  # which point is used, for the note under a table
+
+    @abstractmethod
+    def lengths(self, epochs: float) -> list[float]:
+        """Return the epochs of all tuning trials that the method may ask for, the shortest first, of a point whose
+        trials of the table have `epochs`.
+        """
+
+    @abstractmethod
+    def next(self, row: "TunedRow", ppl: Mapping[str, float | None]) -> "list[TrialSpec] | Choice":
+        """Return the tuning trials to run next, or the choice.
+
+        Args:
+            ppl: id of each finished tuning trial -> its validation perplexity; None: it failed.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def allows(choice: "Choice") -> bool:
+        """Return whether the method can have made a stored choice of the perplexities in it, as far as these say."""
 
     @model_validator(mode="after")
     def _one_length(self) -> "TuneSpec":
@@ -139,6 +163,26 @@ class TuneSpec(Strict):
         if not drawn and self.trials is not None:
             raise ValueError("'trials' must be left out: the space has lists only, which are tried completely")
         return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
+        """The schema of what a suite file may have: the keys of every method."""
+        mapping = handler(core_schema)
+        if cls is TuneSpec:
+            for method in METHODS.values():
+                own = handler.resolve_ref_schema(handler(method.__pydantic_core_schema__))["properties"]
+                known = handler.resolve_ref_schema(mapping)["properties"]
+                known.update({key: value for key, value in own.items() if key not in known})
+        return mapping
+
+
+def _of_its_method(given: Any) -> Any:
+    """Read a mapping of a suite file as the class of its method."""
+    method = given.get("method", "once") if isinstance(given, dict) else None
+    return METHODS[method].model_validate(given) if isinstance(method, str) and method in METHODS else given
+
+
+Tune = Annotated[TuneSpec, BeforeValidator(_of_its_method)]
 
 
 def points(tune: TuneSpec) -> list[Point]:
@@ -205,16 +249,12 @@ class Candidate(Strict):
         """Its longest tuning trial."""
         return self.trials[-1]
 
-    def perplexity(self, ppl: Mapping[str, float | None]) -> float | None:
-        """The perplexity of its longest trial that was run; None if it failed."""
-        return next(ppl[trial.id] for trial in reversed(self.trials) if trial.id in ppl)
-
 
 class TunedRow(Strict):
     """One corpus, backbone and head, with the points that are tried for it, in the order in which they were drawn."""
 
     candidates: tuple[Candidate, ...]
-    method: str = "once"
+    tune: TuneSpec
 
     @property
     def tuning_trials(self) -> tuple[TrialSpec, ...]:
@@ -223,12 +263,21 @@ class TunedRow(Strict):
 
     def next(self, ppl: Mapping[str, float | None]) -> "list[TrialSpec] | Choice":
         """Return the tuning trials to run next, or the choice, as the method does."""
-        return METHODS[self.method].next(self, ppl)
+        return self.tune.next(self, ppl)
 
     def choice(self, ppl: Mapping[str, float | None]) -> "Choice | None":
         """Return the choice that the perplexities of tuning trials give; None while the method asks for more trials."""
         made = self.next(ppl)
         return made if isinstance(made, Choice) else None
+
+    def compared(self, choice: "Choice") -> list[tuple[Point, TrialSpec]]:
+        """Return the trials whose perplexities compare with that of the chosen one, with their points: where a method
+        stops points at different lengths, those at the same place of `Candidate.trials`, which were run.
+        """
+        places = [{trial.id: at for at, trial in enumerate(each.trials)} for each in self.candidates]
+        (at,) = (ids[choice.trial] for ids in places if choice.trial in ids)
+        found = [(each.point, trial) for each in self.candidates for trial in each.trials[at : at + 1]]
+        return [(point, trial) for point, trial in found if trial.id in choice.valid_ppl]
 
 
 class Choice(Strict):
@@ -293,33 +342,19 @@ def _ids(trials: Sequence[TrialSpec]) -> set[str]:
     return {trial.id for trial in trials}
 
 
-class Method(Protocol):
-    """How the points of a row are tried. A method is a class with these functions, and a line in METHODS."""
-
-    def lengths(self, tune: TuneSpec, epochs: float) -> list[float]:
-        """The epochs of all tuning trials that it may ask for of a point whose trials of the table have `epochs`."""
-
-    def next(self, row: TunedRow, ppl: Mapping[str, float | None]) -> list[TrialSpec] | Choice:
-        """Return the tuning trials to run next, or the choice.
-
-        Args:
-            ppl: id of each finished tuning trial -> its validation perplexity; None: it failed.
-        """
-
-    def allows(self, choice: Choice) -> bool:
-        """Whether it can have made a stored choice of the perplexities in it, as far as these alone can say."""
-
-
-class Once:
+class Once(TuneSpec):
     """Every point once, then the one with the lowest validation perplexity; of equal ones the first that was drawn."""
 
-    def lengths(self, tune: TuneSpec, epochs: float) -> list[float]:
-        return [epochs if tune.epochs is None else tune.epochs]
+    rule = "The point with the lowest validation perplexity is used."
+
+    def lengths(self, epochs: float) -> list[float]:
+        return [epochs if self.epochs is None else self.epochs]
 
     def next(self, row: TunedRow, ppl: Mapping[str, float | None]) -> list[TrialSpec] | Choice:
         return [trial for trial in row.tuning_trials if trial.id not in ppl] or lowest(row, row.tuning_trials, ppl)
 
-    def allows(self, choice: Choice) -> bool:
+    @staticmethod
+    def allows(choice: Choice) -> bool:
         ok = {trial: ppl for trial, ppl in choice.valid_ppl.items() if ppl is not None}
         return choice.trial == min(ok, key=ok.get, default=None)
 
@@ -330,10 +365,10 @@ def lowest(row: TunedRow, trials: Sequence[TrialSpec], ppl: Mapping[str, float |
     point = next((each.point for each in row.candidates if best in each.trials), {})
     tried = {trial.id: ppl[trial.id] for trial in row.tuning_trials if trial.id in ppl}
     made = None if best is None else best.id
-    return Choice(row=row_label(row), trial=made, point=point, valid_ppl=tried, method=row.method)
+    return Choice(row=row_label(row), trial=made, point=point, valid_ppl=tried, method=row.tune.method)
 
 
-METHODS: dict[str, Method] = {"once": Once()}
+METHODS: dict[str, type[TuneSpec]] = {"once": Once}
 
 
 def row_label(row: TunedRow) -> str:

@@ -168,15 +168,21 @@ def _budget(tuning: Tuning, *, exceptions: bool) -> str:
     Args:
         exceptions: some rows were tuned otherwise; the next note names them.
     """
-    spec, numbers = tuning.spec, [len(row.candidates) for row in tuning.rows]
+    spec, chosen = tuning.spec, zip(tuning.rows, tuning.choices, strict=True)
+    numbers = [_attempts(row, choice) for row, choice in chosen]
     most = counted(max(numbers), "trial")
     fewer = "" if min(numbers) == max(numbers) else " (fewer where a key does not apply)"
     other = " except those that the next note names" if exceptions else ""
     space = "; ".join(f"{key.removeprefix('train.')} {_values(axis)}" for key, axis in spec.space.items())
     return (
         f"Tuned with the same points for every row{other}: {most} of {tuning.budget} a row{fewer}, seed {spec.seed}; "
-        f"{space}. The point with the lowest validation perplexity is used."
+        f"{space}. {spec.rule}"
     )
+
+
+def _attempts(row: TunedRow, choice: Choice | None) -> int:
+    """How many tuning trials of a row were run; before its choice is known, how many points it has."""
+    return len(row.candidates) if choice is None else len(choice.valid_ppl)
 
 
 def _unequal(suite: Suite, evidence: Evidence, names: list[str]) -> list[str]:
@@ -240,7 +246,7 @@ def _not_ok(rows: list[Named], evidence: Evidence) -> list[str]:
     for name, row, choice in rows:
         statuses = Counter(_statuses(row, choice, evidence))
         counts = ", ".join(f"{count} {status}" for status, count in statuses.items())
-        found += [f"{name}: {counts} of {len(row.candidates)}"] if statuses else []
+        found += [f"{name}: {counts} of {_attempts(row, choice)}"] if statuses else []
     return [f"Tuning trials that are not ok, so that they cannot be chosen: {'; '.join(found)}."] if found else []
 
 

@@ -22,7 +22,15 @@ from harness.errors import RecordError
 from harness.plan.identity import described
 from harness.plan.names import names_of, shown
 from harness.plan.parameters import resolved
-from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec, TrialSpec, canonical, value_text
+from harness.plan.specs import (
+    COMPARED,
+    DECIDES_NO_RESULT,
+    ComponentSpec,
+    TrainSpec,
+    TrialSpec,
+    canonical,
+    value_text,
+)
 from harness.protocols import Bidirectional
 from harness.records import plausible, sidecars, store
 from harness.records.contents import KnownContents, recomputed
@@ -34,27 +42,6 @@ from harness.report.convergence import collapsed
 from harness.report.ranks import rankable
 from harness.report.table_rows import Row
 from harness.report.versions import changed, left_out
-
-COMPARED = frozenset(  # settings of `train` that say how a model is trained, and change nothing in its evaluation
-    {
-        "optimizer",
-        "lr",
-        "schedule",
-        "batch_size",
-        "clip",
-        "weight_decay",
-        "z_loss",
-        "momentum",
-        "reset_momentum",
-        "betas",
-        "eps",
-        "shift_columns",
-        "shuffle",
-        "accumulation",
-        "data_parallel",
-        "precision",
-    }
-)
 
 TITLED = ("epochs", "seq_len", "batching", "eval_stride", "eval_batches")  # settings that every title says
 

@@ -75,23 +75,23 @@ def gaps(suite: Suite, records: Mapping[str, TrialRecord]) -> Gaps:
 def of_row(row: TunedRow, choice: Choice, space: Mapping[str, Axis]) -> float:
     """The sum of the gaps of all keys whose values are in an order (`Axis.ordered`), in nats.
 
-    The gap of a key is that of the trials that agree with the chosen one in the other keys, over the logarithm of the
-    value, or over the value itself for a `uniform` range and for values that are not above 0. Of two ranges no two
-    trials agree, so that nothing is known and the gap is infinite. So it is for a learning rate with two values, or
-    with a `choice`.
+    The gap of a key is that of the trials that compare with the chosen one (`TunedRow.compared`) and agree with it in
+    the other keys, over the logarithm of the value, or over the value itself for a `uniform` range and for values that
+    are not above 0. Of two ranges no two trials agree, so that nothing is known and the gap is infinite. So it is for a
+    learning rate with two values, or with a `choice`.
 
     Where 0 is the lowest value and the best one, as a dropout of 0, there is nothing below it to try, so it is not at
     an end: the curve is continued as its mirror image, as if the negative of the next value had its perplexity.
     """
-    found = 0.0
+    found, compared = 0.0, row.compared(choice)
     for key, best in choice.point.items():
         if key == RATE and not space[key].ordered:
             return math.inf
         if space[key].ordered:
-            alike = [each for each in row.candidates if _others(each.point, key) == _others(choice.point, key)]
-            values = [each.point[key] for each in alike]
+            alike = [each for each in compared if _others(each[0], key) == _others(choice.point, key)]
+            values = [point[key] for point, _ in alike]
             logarithmic = space[key].uniform is None and min(values) > 0
-            ppl = [each.perplexity(choice.valid_ppl) for each in alike]
+            ppl = [choice.valid_ppl[trial.id] for _, trial in alike]
             places = [
                 (math.log(value) if logarithmic else value, None if y is None else math.log(y))
                 for value, y in zip(values, ppl, strict=True)

@@ -1,6 +1,9 @@
 """Averaging of weights: which weights are validated, tested and kept. By default they are those that are trained.
 
-A way of averaging is a class with the methods of Averaging, and one line in `make_averaging` that chooses it.
+A way of averaging is a field of TrainSpec (harness/plan/specs.py) that asks for it, with a default under which nothing
+changes; a class with the methods of Averaging; and one line in `make_averaging` that chooses it. An average is saved,
+resumed, and unchanged by a CUDA graph's warm-up, because it is a part of training. docs/design/walks.md has an
+exponential average in full.
 """
 
 from typing import Any

@@ -9,7 +9,7 @@ import pytest
 from typer.main import get_command
 
 from harness import plan
-from harness.cli import COMMANDS, app, loaded
+from harness.cli import app, loaded
 from harness.plan.selection import chosen_trials, chosen_tuning
 
 ROOT = Path(__file__).parent.parent.parent

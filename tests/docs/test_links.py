@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-EXAMPLES = {"heads/cosine.py"}  # what a reader is to write
+EXAMPLES = {"heads/cosine.py", "harness/execution/slurm.py"}  # what a reader is to write
 TREE = ("harness", "heads", "backbones", "suites", "tests", "benchmarks", "results/published", "docs")
 
 

@@ -1,10 +1,13 @@
-"""Tuning methods: what is due, and that a new method is one class."""
+"""Tuning methods: what is due, and that a new method is one class, with settings of its own."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Annotated
 
 import handmade
 import pytest
+from pydantic import Field
 
 from harness import plan
 from harness.errors import RecordError
@@ -12,23 +15,33 @@ from harness.execution.options import RunOptions
 from harness.execution.run_suite import due
 from harness.plan import tuning
 from harness.plan.specs import TrialSpec
+from harness.plan.suite_file import suite_schema
 from harness.plan.tuning import Choice, TunedRow, TuneSpec, lowest
 from harness.records import choices, store
 from harness.records.record import TrialRecord
+from harness.report.evidence import tuning_gaps
+from harness.report.evidence.gather import gather
+from harness.report.figures import tuning_panel
+from harness.report.study import Study
 
 SUITE = handmade.changed(("optimizer: adam, lr: 0.01, epochs: 2", "optimizer: sgd, lr: 1.0, epochs: 8"))
 SUITE += "tune: {seed: 9, space: {train.lr: [0.5, 1.0, 2.0, 4.0]}}\n"
-HALVED = SUITE.replace("seed: 9,", "seed: 9, method: halving,")
+HALVED = SUITE.replace("seed: 9,", "seed: 9, method: halving, rungs: 3,")
 
 
-class Halving:
+class Halving(TuneSpec):
     """Every point for a quarter of the epochs, the better half for half of them, and so on: successive halving.
 
+    Args:
+        rungs: how many lengths there are, each half of the next one.
     Source: Jamieson and Talwalkar (2016).
     """
 
-    def lengths(self, tune: TuneSpec, epochs: float) -> list[float]:
-        return [epochs / 4, epochs / 2, epochs]
+    rungs: Annotated[int, Field(ge=1)] = 2
+    rule = "Half of the points were stopped at each length but the last."
+
+    def lengths(self, epochs: float) -> list[float]:
+        return [epochs / 2**left for left in reversed(range(self.rungs))]
 
     def next(self, row: TunedRow, ppl: Mapping[str, float | None]) -> list[TrialSpec] | Choice:
         points = list(row.candidates)
@@ -40,8 +53,15 @@ class Halving:
             points = points[: max(1, len(points) // 2)]
         return lowest(row, [points[0].trials[-1]], ppl)
 
-    def allows(self, choice: Choice) -> bool:
+    @staticmethod
+    def allows(choice: Choice) -> bool:
         return choice.trial is None or choice.valid_ppl.get(choice.trial) is not None
+
+
+@pytest.fixture
+def halving(monkeypatch):
+    """Halving is known as the method 'halving'."""
+    monkeypatch.setitem(tuning.METHODS, "halving", Halving)
 
 
 @pytest.fixture
@@ -108,8 +128,7 @@ def test_a_trial_that_could_not_be_certified_runs_again_with_those_that_failed(m
     assert [each.id for each in due(records, RunOptions(retry_failed=True))] == [trial]
 
 
-def test_successive_halving_is_one_class(made, monkeypatch):
-    monkeypatch.setitem(tuning.METHODS, "halving", Halving())
+def test_successive_halving_is_one_class(made, halving):
     ran, records = made(HALVED, best_at)
     softmax = [[each[1:3] for each in batch if each[0] == "softmax"] for batch in ran[:3]]
     assert softmax == [[(lr, 2.0) for lr in (0.5, 1.0, 2.0, 4.0)], [(2.0, 4.0), (1.0, 4.0)], [(2.0, 8.0)]]
@@ -121,8 +140,7 @@ def test_successive_halving_is_one_class(made, monkeypatch):
     assert {len(choice.valid_ppl) for choice in again.stored} == {7}
 
 
-def test_a_method_may_choose_another_trial_than_the_best_of_all(made, monkeypatch):
-    monkeypatch.setitem(tuning.METHODS, "halving", Halving())
+def test_a_method_may_choose_another_trial_than_the_best_of_all(made, halving):
     _, records = made(HALVED, lambda trial: best_at(trial) + trial.train.epochs)
     assert choices.keep(records, [0, 1], set())
     stored = choices.load(records.runs)
@@ -130,6 +148,50 @@ def test_a_method_may_choose_another_trial_than_the_best_of_all(made, monkeypatc
     for choice in stored:  # the longest trial of the row, though its shorter ones have lower perplexities
         assert choice.valid_ppl[choice.trial] > min(choice.valid_ppl.values())
     assert choices.read(records.suite, records.runs.parents[1], pytest.fail).stored == stored
+
+
+def test_perplexities_of_different_lengths_are_not_compared(made, halving):
+    _, records = made(HALVED.replace("rungs: 3", "rungs: 2"), best_at)
+    suite = records.suite
+    row, choice = suite.tuning.rows[0], suite.tuning.choices[0]
+    compared = [(point["train.lr"], trial.train.epochs) for point, trial in row.compared(choice)]
+    assert (choice.point, compared) == ({"train.lr": 2.0}, [(1.0, 8.0), (2.0, 8.0)])
+    # at 4.0 there is a trial of 4 epochs only: how low the curve is above 2.0 is not known
+    assert tuning_gaps.of_row(row, choice, suite.tuning.spec.space) == math.inf
+    evidence = gather(records, pytest.fail)
+    softmax, mos = tuning_panel.tried("train.lr", evidence.rows, suite)
+    assert softmax.curves == (((1.0, 5 + 1 + 1 / 8), (2.0, 5 + 0 + 1 / 8)),)
+    assert mos.curves == (((0.5, 5 + 0 + 1 / 8), (1.0, 5 + 0.5 + 1 / 8)),)
+    assert "one tuning trial of 8 epochs" in tuning_panel.draw("train.lr", evidence.rows, evidence)[1]
+    text = Study(evidence=evidence, results=records.runs.parents[1]).table(wide=True)
+    assert "6 trials of 4 to 8 epochs a row, seed 9; lr each of [0.5, 1.0, 2.0, 4.0]. Half of the points" in text
+
+
+def test_settings_of_a_method_are_checked_at_their_place(problems, halving):
+    for given, place, what in (
+        ("method: halving, rungs: 0", "rungs", "expected greater than or equal to 1, got 0"),
+        ("method: halving, rung: 3", "rung", "unknown key 'rung'; did you mean 'rungs'?"),
+        ("rungs: 3", "rungs", "unknown key 'rungs'"),  # of another method
+        ("method: [halving]", "method", 'expected a valid string, got ["halving"]'),
+        ("method: halve, rungs: 3", "method", "expected one of once, halving, got 'halve'"),
+    ):
+        text = SUITE.replace("seed: 9,", f"seed: 9, {given},")
+        line = text.splitlines()[-1]
+        key = line.index(f"{place}:") + 1
+        column = key if "unknown" in what else key + len(f"{place}: ")
+        assert f"{text.count(chr(10))}:{column}: tune.{place}: {what}" in problems(text)
+
+
+def test_the_schema_for_editors_has_the_settings_of_all_methods(monkeypatch):
+    assert "rungs" not in suite_schema()["$defs"]["TuneSpec"]["properties"]
+    monkeypatch.setitem(tuning.METHODS, "halving", Halving)
+    found = suite_schema()["$defs"]["TuneSpec"]["properties"]
+    assert found["rungs"] == {
+        "type": "integer",
+        "minimum": 1,
+        "default": 2,
+        "description": "how many lengths there are, each half of the next one.",
+    }
 
 
 @pytest.mark.parametrize("trial", [None, "0123456789ab", "another of its trials"])

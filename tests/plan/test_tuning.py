@@ -16,7 +16,7 @@ from harness.plan.expansion import rescaled
 from harness.plan.loaded_suite import row_labels, with_choices
 from harness.plan.selection import chosen_rows, chosen_trials
 from harness.plan.specs import Schedule, TrainSpec
-from harness.plan.tuning import Axis, TuneSpec, points
+from harness.plan.tuning import Axis, Once, points
 
 SPACE = "train.lr: {log_uniform: [0.5, 20]}, head.dropout: {choice: [0, 0.2]}"
 
@@ -27,14 +27,14 @@ def tuned(tune: str = f"{{trials: 5, epochs: 1, seed: 7, space: {{{SPACE}}}}}", 
 
 
 def test_a_range_is_drawn_from_scrambled_sobol_points():
-    tune = TuneSpec(trials=6, epochs=1, seed=3, space={"train.lr": {"log_uniform": [0.5, 20.0]}})
+    tune = Once(trials=6, epochs=1, seed=3, space={"train.lr": {"log_uniform": [0.5, 20.0]}})
     (us,) = qmc.Sobol(1, scramble=True, rng=np.random.default_rng(3)).random_base2(3).T  # eight; six of them are used
     expected = [math.exp(math.log(0.5) + u * (math.log(20) - math.log(0.5))) for u in us[:6]]
     drawn = [point["train.lr"] for point in points(tune)]
     assert drawn == pytest.approx(expected, rel=5e-4)  # four significant digits
     assert [f"{value:.4g}" for value in drawn] == [f"{value:.4g}" for value in expected]
     assert len(set(drawn)) == 6
-    tune = TuneSpec(trials=64, epochs=1, space={"train.lr": {"uniform": [1.00004, 1.00006]}})
+    tune = Once(trials=64, epochs=1, space={"train.lr": {"uniform": [1.00004, 1.00006]}})
     assert {point["train.lr"] for point in points(tune)} <= {1.00004, 1.00006}  # within; four digits would be 1.000
 
 
@@ -45,7 +45,7 @@ def test_each_axis_that_is_no_list_is_a_dimension():
         "head.gate": {"choice": ["a", "b", "c"]},
     }
     us = qmc.Sobol(2, scramble=True, rng=np.random.default_rng(0)).random_base2(2)
-    found = points(TuneSpec(trials=4, epochs=1, space=space))
+    found = points(Once(trials=4, epochs=1, space=space))
     assert [list(point) for point in found] == [list(space)] * 8
     assert [point["train.momentum"] for point in found] == [0.0] * 4 + [0.9] * 4
     for cell in (found[:4], found[4:]):  # every cell of the grid has the same points
@@ -66,7 +66,7 @@ def test_ranges_and_lists_of_three_numbers_are_in_an_order(values, ordered):
 
 def test_the_space_has_one_way_for_each_key():
     with pytest.raises(ValidationError, match="expected a list, or a mapping with one of"):
-        TuneSpec(trials=1, epochs=1, space={"train.lr": {"uniform": [1.0, 2.0], "choice": [1]}})
+        Once(trials=1, epochs=1, space={"train.lr": {"uniform": [1.0, 2.0], "choice": [1]}})
 
 
 def test_all_rows_have_the_same_points_without_what_does_not_apply(write):

@@ -3,9 +3,9 @@
 import handmade
 import pytest
 
-from harness.plan.specs import DECIDES_NO_RESULT, EvalSpec, TrainSpec
+from harness.plan.specs import COMPARED, DECIDES_NO_RESULT, EvalSpec, TrainSpec
 from harness.records.record import Contents
-from harness.report.groups import COMPARED, Finished, groups
+from harness.report.groups import Finished, groups
 
 
 class Extended(TrainSpec):

@@ -1,8 +1,13 @@
 """An interrupted trial ends with the bits of an undisturbed one, for every head and backbone: RELIABILITY D1 to D3."""
 
+import bisect
+import itertools
 import json
+import math
 import os
 import random
+import re
+from functools import cache
 
 import numpy as np
 import pytest
@@ -10,6 +15,7 @@ import torch
 from commands import EVERY_BACKBONE, EVERY_HEAD
 from disturbed import suite_text
 from handmade import interrupted_before
+from torch.utils._pytree import keystr, tree_flatten_with_path
 from trained import before_steps, killed_before_record, loaded, outcome, ran
 
 from harness.machine.stop_request import Interrupted
@@ -18,7 +24,8 @@ from harness.records import store
 from harness.registry import BACKBONES, HEADS
 from harness.training.checkpoint import Checkpoints
 from harness.training.cuda_graph import GraphStep, graphed
-from harness.training.step import EagerStep
+from harness.training.parts import OptimizerState
+from harness.training.step import EagerStep, steps_of
 from harness.trial import stages
 
 EVERY_STEP, ENDS = CheckpointSpec(epochs=1, minutes=1e-9), CheckpointSpec()
@@ -70,9 +77,44 @@ def disturbed(spec, runs, at, pace=EVERY_STEP, killed=False):
     return record
 
 
+def stopped(spec, runs, at) -> dict:
+    """The state of each part of training, but for times, of a trial that is interrupted before each of the steps."""
+    for begun, step in itertools.pairwise([0, *at]):
+        with interrupted_before(step - begun):
+            ran(spec, runs, checkpoint=EVERY_STEP)
+    leaves, _ = tree_flatten_with_path(Checkpoints(runs / spec.id).newest(spec.id).parts)
+    names = {keystr(path): leaf for path, leaf in leaves}
+    return {name: leaf for name, leaf in names.items() if "clocks" not in name and "seconds" not in name}
+
+
+def first_difference(spec, folder, at) -> str:
+    """After which step a trial that is resumed before each of the steps `at` differs from one that runs through, and
+    where: in which tensors of which parts.
+    """
+    train = spec.train
+    an_epoch = STEPS - (train.batching == "blocks")
+    steps = sum(steps_of(epoch, train.epochs, an_epoch) for epoch in range(1, math.ceil(train.epochs) + 1))
+
+    @cache
+    def differing(step: int) -> list[str]:
+        cuts = [cut for cut in at if cut < step]
+        one, other = (stopped(spec, folder / f"{step}-{len(each)}", [*each, step]) for each in ([], cuts))
+        return [name for name in sorted(one.keys() | other.keys()) if not same(one.get(name), other.get(name))]
+
+    after = range(at[0] + 1, steps)
+    first = bisect.bisect_left(after, True, key=lambda step: bool(differing(step)))  # what differs stays different
+    return f"after step {after[first]}: {', '.join(differing(after[first]))}" if first < len(after) else "in no part"
+
+
+def same(one, other) -> bool:
+    tensors = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
+    return torch.equal(one, other) if tensors else one == other
+
+
 def assert_resumes(spec, folder, at, **more):
     whole = ran(spec, folder / "whole", measure=START)
-    assert outcome(disturbed(spec, folder / "cut", at, **more)) == outcome(whole)
+    resumed = outcome(disturbed(spec, folder / "cut", at, **more))
+    assert resumed == outcome(whole), first_difference(spec, folder / "why", at)
     return whole
 
 
@@ -111,6 +153,15 @@ def test_resume_in_and_after_a_part_of_an_epoch_is_bit_exact(name, tmp_path):
 @pytest.mark.guards("scores-state")
 def test_resume_bit_exact_from_the_ends_of_epochs(tmp_path):
     assert_resumes(trial(tmp_path), tmp_path, at=[5, 20, 44], pace=ENDS)
+
+
+def test_a_trial_that_resumes_with_other_bits_says_after_which_step_and_in_which_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(OptimizerState, "load_state_dict", lambda self, state: None)
+    with pytest.raises(AssertionError) as failed:
+        assert_resumes(trial(tmp_path), tmp_path, at=[5])
+    (found,) = re.findall(r"^after step 6: (.*)$", str(failed.value), flags=re.MULTILINE)
+    parts = {name.partition("]")[0].strip("[']") for name in found.split(", ")}
+    assert parts == {"model", "optimizer"}
 
 
 def test_every_head_and_backbone_is_among_those_tested():

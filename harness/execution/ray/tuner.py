@@ -18,29 +18,18 @@ from ray import tune
 from ray.tune.trainable.function_trainable import wrap_function
 
 from harness.containment import first_line
-from harness.errors import CorpusError, ExecutionError, StorageError
-from harness.execution.executors import (
-    LOCAL,
-    Allocation,
-    Execution,
-    OnEvent,
-    allocate,
-    check_workers,
-)
+from harness.errors import CorpusError, StorageError
+from harness.execution.executors import LOCAL, Allocation, Execution, OnEvent, placed
 from harness.execution.ray import MAX_FAILURES, STOP_SECONDS
 from harness.execution.ray.session import packed, ray_session, scratch_folder, unpacked
 from harness.execution.watcher import Watcher, run_all
 from harness.machine.stop_request import StopRequest
-from harness.plan.specs import TrialSpec
 from harness.records import store
 from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
-from harness.registry import BACKBONES, HEADS, home
 from harness.training.loop import Progress
-from harness.training.step import refuse_unfit
 from harness.trial import certifier
 from harness.trial.run import run
-from harness.trial.setup import fetch_sources
 from harness.trial.task import Task
 from harness.trial.turns import timed
 
@@ -52,7 +41,7 @@ _IDLE.set()
 def execute(execution: Execution, on_event: OnEvent) -> None:
     """See harness.execution.executors.Executor. All nodes of a cluster must be able to write to the records' folder."""
     with ray_session(execution.address) as failures:
-        allocation = _prepare(execution)
+        allocation = _placed(execution)
         tasks = allocation.tasks
         with suppress(OSError):  # each worker tries again, and says why it cannot
             tasks = [replace(task, certifier=certifier.start()) for task in tasks]
@@ -74,7 +63,7 @@ def time_rows(execution: Execution, records: Mapping[str, TrialRecord]) -> tuple
     """
     shared, runs = execution.tasks[0].shared, execution.tasks[0].runs
     with ray_session(execution.address), scratch_folder(runs, execution.address) as scratch:
-        alone = [replace(task, shared=shared) for task in _prepare(execution).tasks]
+        alone = [replace(task, shared=shared) for task in _placed(execution).tasks]
         needed = {"num_cpus": alone[0].threads, "num_gpus": 1 if alone[0].gpus else 0}
         timing = ray.remote(_time_in_worker).options(**needed, max_retries=0)
         found, faults = ray.get(timing.remote([packed(task, scratch) for task in alone]))
@@ -88,28 +77,9 @@ def _time_in_worker(given: list[dict[str, str]]) -> tuple[list[str], list[str]]:
     return [timing.model_dump_json() for timing in found], faults + more
 
 
-def _prepare(execution: Execution) -> Allocation:
-    """Place the trials on the nodes, check that they fit, and get the files that they read."""
-    tasks = execution.tasks
-    specs = [task.spec for task in tasks]
-    check_workers(tasks, execution.resources)
-    _refuse_classes_of_session(specs)
+def _placed(execution: Execution) -> Allocation:
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    allocation = allocate(tasks, execution.resources, nodes, local=execution.address == LOCAL)
-    for spec in specs:
-        refuse_unfit(spec.train, allocation.tasks[0].device)
-    fetch_sources(specs, tasks[0].data)
-    return allocation
-
-
-def _refuse_classes_of_session(specs: list[TrialSpec]) -> None:
-    for kind, registry in (("head", HEADS), ("backbone", BACKBONES)):
-        for name in sorted({getattr(spec, kind).name for spec in specs}):
-            if not registry.is_importable(name):
-                raise ExecutionError(
-                    f"the {kind} '{name}' is a class of this notebook or script, which Ray's workers cannot import; "
-                    f"use executor='inline', or save the class as {kind}s/{name}.py in {home()}"
-                )
+    return placed(execution, nodes, local=execution.address == LOCAL)
 
 
 def _fit(tasks: list[Task], at_once: int | None, watcher: Watcher, scratch: Path, stop: StopRequest) -> None:

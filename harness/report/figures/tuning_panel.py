@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from harness.plan.loaded_suite import Suite
 from harness.plan.specs import canonical
+from harness.plan.tuning import epochs_text
 from harness.report.evidence import Evidence
 from harness.report.figures.style import Style, axes, legend, logarithmic, style
 from harness.report.table_rows import Row
@@ -24,19 +25,21 @@ Place = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """The tuning trials of a row, in the order of a key's values.
+    """The tuning trials of a row that compare with the chosen one, in the order of a key's values.
 
     Args:
         curves: (value of the key, validation perplexity) of the trials that are ok, in a group for each value of the
             other keys that are in no order. The first group has the chosen trial.
         failed: the values of the others.
         best: the chosen trial's place.
+        epochs: of these trials.
     """
 
     label: str
     curves: tuple[tuple[Place, ...], ...]
     failed: tuple[float, ...]
     best: Place
+    epochs: tuple[float, ...]
 
     @property
     def places(self) -> list[Place]:
@@ -55,10 +58,11 @@ def tried(key: str, lines: list[Row], suite: Suite) -> list[Tried]:
     of_trial = {trial.id: row for row in range(len(suite.tuning.rows)) for trial in suite.tuning.of_table(row)}
     for line in lines:
         index = of_trial[line.trials[0].id]
-        choice, candidates = suite.tuning.choices[index], suite.tuning.rows[index].candidates
-        if key not in candidates[0].point:
+        choice, row = suite.tuning.choices[index], suite.tuning.rows[index]
+        if key not in choice.point:
             continue
-        ppl = [(each.point, each.perplexity(choice.valid_ppl)) for each in candidates]
+        compared = row.compared(choice)
+        ppl = [(point, choice.valid_ppl[trial.id]) for point, trial in compared]
         curves: dict[str, list[Place]] = {_others(choice.point, ordered): []}  # the one with the chosen point is first
         for point, y in ppl:
             if y is not None:
@@ -69,6 +73,7 @@ def tried(key: str, lines: list[Row], suite: Suite) -> list[Tried]:
                 curves=tuple(tuple(sorted(curve)) for curve in curves.values()),
                 failed=tuple(sorted(point[key] for point, y in ppl if y is None)),
                 best=(choice.point[key], choice.valid_ppl[choice.trial]),
+                epochs=tuple(trial.train.epochs for _, trial in compared),
             )
         )
     return found
@@ -101,9 +106,10 @@ def draw(key: str, lines: list[Row], evidence: Evidence) -> tuple[Axes, str] | s
         logarithmic(on.xaxis, min(values), max(values))
     logarithmic(on.yaxis, min(heights), max(heights))
     legend(on, entries)
+    budget = epochs_text(*(epochs for row in rows for epochs in row.epochs))
     return on, "".join(
         (
-            f"Each point is one tuning trial of {tuning.budget}, seed {tuning.spec.seed}; the chosen one is circled.",
+            f"Each point is one tuning trial of {budget}, seed {tuning.spec.seed}; the chosen one is circled.",
             _PALE if any(len(rows[index].curves) > 1 for index in shown) else "",
             _CROSSES if above else "",
             f" Shown: {MOST} of {len(rows)} rows, those with the lowest perplexity." if len(shown) < len(rows) else "",
