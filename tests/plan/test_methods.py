@@ -20,7 +20,7 @@ from harness.plan.tuning import Choice, TunedRow, TuneSpec, lowest
 from harness.records import choices, store
 from harness.records.record import TrialRecord
 from harness.report.evidence import tuning_gaps
-from harness.report.evidence.gather import gather
+from harness.report.evidence import gather
 from harness.report.figures import tuning_panel
 from harness.report.study import Study
 
