@@ -338,7 +338,7 @@ def places(group: Group) -> list[Place]:
 
 
 def _shared_ranks(ranked: Sequence[int], rows: Sequence[Row], group: Group) -> dict[int, tuple[int, int]]:
-    """Index of a row -> the first and last rank of the rows that cannot be told from the lowest of them."""
+    """Index of a row -> the first and last rank of the rows that cannot be distinguished from the lowest one."""
     found, first = {}, 0
     for place, index in enumerate(ranked):
         against = None if place == first else _difference(rows[index], rows[ranked[first]], group)

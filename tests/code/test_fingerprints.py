@@ -161,7 +161,7 @@ def test_numeric_modules_count_in_the_harness_hash_and_their_comments_do_not(cop
 def test_a_module_that_moves_changes_the_harness_hash_and_the_command_line_does_not(copied):
     before = fingerprints.harness_code().sha256
     (copied / "cli" / "suites.py").write_text("")
-    (copied / "report" / "table" / "notes.py").write_text("")
+    (copied / "report" / "notes.py").write_text("")
     forget()
     assert fingerprints.harness_code().sha256 == before
     (copied / "training" / "step.py").rename(copied / "kernels" / "step.py")

@@ -19,7 +19,7 @@ from harness.plan.suite_file import suite_schema
 from harness.plan.tuning import Choice, TunedRow, TuneSpec, lowest
 from harness.records import choices, store
 from harness.records.record import TrialRecord
-from harness.report.evidence import tuning_gaps
+from harness.report import tuning_doubts
 from harness.report.evidence import gather
 from harness.report.figures import tuning_panel
 from harness.report.study import Study
@@ -157,7 +157,7 @@ def test_perplexities_of_different_lengths_are_not_compared(made, halving):
     compared = [(point["train.lr"], trial.train.epochs) for point, trial in row.compared(choice)]
     assert (choice.point, compared) == ({"train.lr": 2.0}, [(1.0, 8.0), (2.0, 8.0)])
     # at 4.0 there is a trial of 4 epochs only: how low the curve is above 2.0 is not known
-    assert tuning_gaps.of_row(row, choice, suite.tuning.spec.space) == math.inf
+    assert tuning_doubts.of_row(row, choice, suite.tuning.spec.space) == math.inf
     evidence = gather(records, pytest.fail)
     softmax, mos = tuning_panel.tried("train.lr", evidence.rows, suite)
     assert softmax.curves == (((1.0, 5 + 1 + 1 / 8), (2.0, 5 + 0 + 1 / 8)),)
