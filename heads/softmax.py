@@ -31,6 +31,7 @@ class Softmax(nn.Module):
     With `projection` and `d_embed` = r the logits are those of the matrix W U, of rank r: the low-rank softmax, the
     control for the rank of the log-probabilities.
     Label: [{tie_weights:tied} ][{projection:affine} ]softmax[, rank {d_embed}]
+    Family: plain
     Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E), U (E, D).
     Args:
         projection: apply an affine map D -> E before the output matrix (the multi-facet poster's "Softmax" row).

@@ -44,14 +44,15 @@ def table(found: Sequence[Spectrum], seeds: Sequence[int]) -> Table:
 
 def write(found: Sequence[Spectrum], seeds: Sequence[int], results: Path) -> tuple[list[Path], list[Path]]:
     """Write the table in all forms below results/tables, and the plots below results/plots; returns their paths."""
-    from harness.report.figures import degeneracy_curves, plots  # here: matplotlib takes a second to import
+    from harness.report.figures import lines, plots  # here: matplotlib takes a second to import
 
     content = table(found, seeds)
     tables = {results / "tables" / f"{NAME}{ending}": form(content).encode() for ending, form in FORMS.values()}
     drawn = []
     for inputs, law in LAWS.items():
         name = NAME if inputs == "uniform" else f"{NAME}_{inputs}_inputs"
-        drawn.append(degeneracy_curves.draw([each for each in found if each.inputs == inputs], name, TITLE, law))
+        of_law = [each for each in found if each.inputs == inputs]
+        drawn.append(lines.of_layers(of_law, name, TITLE, f"untrained; averaged over {INPUTS} inputs from {law}"))
     pictures, _ = plots.files_of(drawn, results / "plots" / NAME)
     outputs.write({**tables, **pictures})
     return list(tables), list(pictures)

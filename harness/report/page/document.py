@@ -22,8 +22,9 @@ from harness.records.record import CurvePoint, TrialRecord
 from harness.report.evidence.findings import Findings
 from harness.report.evidence.gather import Evidence
 from harness.report.figures import forest
+from harness.report.figures.looks import DARK, FAINT, INK, PAPER
 from harness.report.figures.plots import LeftOut
-from harness.report.figures.style import COLOURS, FAINT, INK, PAPER, Plot
+from harness.report.figures.style import Plot
 from harness.report.page.arrangement import arranged
 from harness.report.page.details import HEIGHT, WIDTH, RowDetails, failures, row_details
 from harness.report.page.line_breaks import breakable, parts
@@ -32,7 +33,7 @@ from harness.report.table.chosen_columns import legend
 from harness.report.table.content import Note, Table
 
 _VARIABLES = {INK: "var(--ink)", FAINT: "var(--faint)", PAPER: "none"} | {
-    colour: f"var(--series-{index})" for index, colour in enumerate(COLOURS, 1)
+    light: f"light-dark({light}, {dark})" for light, dark in DARK.items()
 }
 
 _MEANINGS = {metric.label: metric.description for metric in METRICS.values()} | {
