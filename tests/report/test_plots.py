@@ -478,7 +478,7 @@ def test_a_row_without_a_seed_of_the_baseline_has_no_change(suite, made):
     assert written(axes) == ["softmax"]
 
 
-def test_the_best_the_baseline_and_two_of_other_classes_are_in_colour_and_the_rest_is_thin(suite_of, record_of):
+def test_the_best_the_baseline_and_the_next_two_are_in_colour_and_the_rest_is_thin(suite_of, record_of):
     heads = "  - mos: {num_mixtures: [2, 3, 5]}\n  - moc: {num_mixtures: [2, 3]}\n  - sigsoftmax"
     suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}", heads)))
     ppl = dict(zip([trial.id for trial in suite.trials[::2]], (99.0, 70.0, 71.0, 72.0, 73.0, 74.0, 75.0), strict=True))
@@ -486,12 +486,12 @@ def test_the_best_the_baseline_and_two_of_other_classes_are_in_colour_and_the_re
     evidence = handmade.evidence(suite, made)
     assert [evidence.rows[index].head for index in training.in_colour(evidence.rows, evidence)] == [
         "MoS 2",  # the best
-        "softmax",  # the baseline
-        "MoC 2",  # the best of another class
-        "sigsoftmax",
+        "softmax",  # the baseline, which is the worst
+        "MoS 3",
+        "MoS 5",
     ]
     axes, caption = drawn(training.curves, evidence)
-    assert sorted(written(axes)) == ["MoC 2", "MoS 2", "sigsoftmax", "softmax"]
+    assert sorted(written(axes)) == ["MoS 2", "MoS 3", "MoS 5", "softmax"]
     assert [line.get_color() for line in axes.lines].count(FAINT) == 3
     assert "thin: the other rows" in caption
 

@@ -113,25 +113,19 @@ def _said(against: Row | None, first: float | None, *, pale: bool = False) -> st
     mean = "Mean over seeds" if against is None else f"Change against {against.head}, the mean over shared seeds,"
     parts = [f"{mean} after each epoch; bands {RANGE}."]
     if pale:
-        parts.append("In colour: the lowest test perplexity, the baseline and two others; thin: the other rows.")
+        parts.append("In colour: the lowest test perplexities and the baseline; thin: the other rows.")
     if first is not None:
         parts.append(f"Left out: epochs before {first:g}, in which a curve is above {STEEP:g} times its lowest value.")
     return " ".join(parts)
 
 
 def in_colour(lines: Sequence[Row], evidence: Evidence) -> list[int]:
-    """The rows whose learning curves are in colour: that with the lowest test perplexity, the baseline, and the lowest
-    others: one of each class of heads, as far as there are as many.
-    """
+    """The rows whose learning curves are in colour: those with the lowest test perplexity, and the baseline."""
     measured = [index for index, line in enumerate(lines) if line.values(METRIC)]
     ranked = sorted(measured, key=lambda index: statistics.fmean(lines[index].values(METRIC)))
     reference = baseline_of(lines, evidence)
-    found = list(dict.fromkeys([*ranked[:1], *(index for index in ranked if lines[index] is reference)]))
-    while len(found) < min(IN_COLOUR, len(ranked)):
-        classes = {lines[index].trials[0].head.name for index in found}
-        rest = [index for index in ranked if index not in found]
-        found.append(min(rest, key=lambda index: (lines[index].trials[0].head.name in classes, ranked.index(index))))
-    return found
+    first = [*ranked[:1], *(index for index in ranked if lines[index] is reference)]
+    return list(dict.fromkeys([*first, *ranked]))[:IN_COLOUR]
 
 
 def _curve(on: Axes, series: Series, look: Look, *, pale: bool = False) -> None:
