@@ -133,16 +133,16 @@ class BackboneCosts(Record):
         """Time and, if it was counted, memory by context length."""
         from harness.report import outputs  # here: matplotlib takes a second to import
         from harness.report.figures import plots
-        from harness.report.figures.cost_curves import Curve, draw
+        from harness.report.figures.lines import Cost, of_costs
 
         where = self.device + ("" if self.device_type == "cuda" else f", {self.threads} thread(s)")
-        times = [Curve(label=name, measured=of, fit=fitted(of).at) for name, of in self.times().items()]
+        times = [Cost(label=name, measured=of, fit=fitted(of).at) for name, of in self.times().items()]
         caption = "Marks: medians. Lines: c0 + c1 T + c2 T^2."
-        drawn = [draw(times, "step_time", f"{TITLE} by context length", where, "milliseconds of a step", caption)]
-        if peaks := [Curve(label=name, measured=of) for name, of in self.peaks().items()]:
+        drawn = [of_costs(times, "step_time", f"{TITLE} by context length", where, "milliseconds of a step", caption)]
+        if peaks := [Cost(label=name, measured=of) for name, of in self.peaks().items()]:
             title = "Memory of a step by context length"
             caption = "Marks: the peak of one step above the memory before it, in a process of its own."
-            drawn.append(draw(peaks, "step_memory", title, where, "MiB of a step", caption))
+            drawn.append(of_costs(peaks, "step_memory", title, where, "MiB of a step", caption))
         pictures, _ = plots.files_of(drawn, folder)
         outputs.write(pictures)
         return [*pictures]

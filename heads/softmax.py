@@ -32,6 +32,7 @@ class Softmax(nn.Module):
     control for the rank of the log-probabilities.
     Label: [{tie_weights:tied} ][{projection:affine} ]softmax[, rank {d_embed}]
     Cost: 1 softmax
+    Family: plain
     Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E), U (E, D).
     Args:
         projection: apply an affine map D -> E before the output matrix (the multi-facet poster's "Softmax" row).

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from harness.report.figures.style import Plot
 
 NAME, TITLE = "degeneracy", "Singular values of the Jacobian of a layer"
-X = "number of the singular value, the largest first"
-Y = "singular value / the largest\nmean; bands: lowest to highest seed"
 LAWS = {"uniform": "U(0, 1)", "normal": "N(0, 1)"}
 SHARES = (0.01, 0.1)  # of the largest singular value
 NOTES = (
@@ -58,7 +56,8 @@ def write(found: Sequence[Spectrum], seeds: Sequence[int], results: Path) -> tup
     drawn = []
     for inputs, law in LAWS.items():
         name = NAME if inputs == "uniform" else f"{NAME}_{inputs}_inputs"
-        drawn.append(plot([each for each in found if each.inputs == inputs], name, TITLE, law))
+        of_law = [each for each in found if each.inputs == inputs]
+        drawn.append(plot(of_law, name, TITLE, f"untrained; averaged over {INPUTS} inputs from {law}"))
     pictures, _ = plots.files_of(drawn, results / "plots" / NAME)
     outputs.write({**tables, **pictures})
     return list(tables), list(pictures)
@@ -73,22 +72,30 @@ def made(seeds: Sequence[int]) -> str:
     )
 
 
-def plot(found: Sequence[Spectrum], name: str, title: str, law: str) -> "Plot":
-    """The plot of some layers, whose inputs have one law, 'U(0, 1)'; the same values give the same bytes."""
-    from harness.report.figures.style import axes, finished, legend, set_titles, settings, style  # matplotlib
+def plot(found: Sequence[Spectrum], name: str, title: str, how: str) -> "Plot":
+    """The plot of `harness experiment degeneracy`: a line for each layer, a band over its seeds. The same values give
+    the same bytes.
 
+    Args:
+        how: the values were made, for the line below the title.
+    """
+    from harness.report.figures.labels import Label, at_ends  # here: matplotlib takes a second to import
+    from harness.report.figures.looks import by_index
+    from harness.report.figures.style import Frame, axes, finished, settings
+
+    seeds = counted(len(found[0].seeds), "seed")
+    y = "singular value / the largest\nmean; bands: lowest to highest seed"
     with settings():
-        on, entries = axes(X, Y), []
+        on = axes("number of the singular value, the largest first", y, Frame(title=title, below=f"{how}; {seeds}"))
+        labels = []
         for index, each in enumerate(found):
-            look, ratios = style(index), [[value / values[0] for value in values] for values in each.seeds]
+            look, ratios = by_index(index), [[value / values[0] for value in values] for values in each.seeds]
             numbers, by_number = range(1, len(each.mean) + 1), list(zip(*ratios, strict=True))
             means = [sum(values) / len(values) for values in by_number]
             lows, highs = [min(values) for values in by_number], [max(values) for values in by_number]
             on.fill_between(numbers, lows, highs, color=look.colour, alpha=0.2, linewidth=0)
-            (line,) = on.plot(numbers, means, color=look.colour, linestyle=look.line)
-            entries.append((line, each.layer.name))
-        legend(on, entries)
-        seeds = counted(len(found[0].seeds), "seed")
-        set_titles(on, title, f"untrained; averaged over {INPUTS} inputs from {law}; {seeds}")
+            on.plot(numbers, means, color=look.colour, linestyle=look.line)
+            labels.append(Label(text=each.layer.name, x=numbers[-1], y=means[-1], look=look))
+        at_ends(on, labels)
         caption = "Singular values of dy/dx, each divided by the largest of its seed."
         return finished(on, name=name, title=title, caption=caption, of=seeds)

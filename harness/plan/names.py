@@ -23,7 +23,6 @@ from harness.plan.specs import ComponentSpec, value_text
 from harness.registry import Registry
 
 MAX_LABEL = 60  # characters, of a suite's label
-_DECLARED = re.compile(r"^Label: +(.+?) *$", re.MULTILINE)
 _OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
 _VALUE = re.compile(r"\{(\w+)(?::([^{}]*))?\}")
 
@@ -81,6 +80,17 @@ def shown(spec: ComponentSpec, registry: Registry) -> ComponentSpec:
     return ComponentSpec(name=spec.name, params={**spec.params, **short}) if short else spec
 
 
+def family(cls: type) -> str:
+    """Return what a component declares as its family in its docstring, `Family: plain`; '' without a declaration."""
+    return _declared(cls, "Family")
+
+
+def _declared(cls: type, what: str) -> str:
+    """Return what stands in a line of a docstring, `Label: MoS {num_mixtures}`; '' without such a line."""
+    found = re.search(rf"^{what}: +(.+?) *$", inspect.cleandoc(cls.__doc__ or ""), re.MULTILINE)
+    return found[1] if found else ""
+
+
 def _in_full(spec: ComponentSpec, registry: Registry) -> str:
     return str(shown(spec, registry))
 
@@ -98,8 +108,7 @@ def _name(spec: ComponentSpec, cls: type, values: Mapping[str, Any], said: Colle
         said: the parameters that the name may say.
         single: it is the only entry of its class, so that only its label says something.
     """
-    declared = _DECLARED.search(inspect.cleandoc(cls.__doc__ or ""))
-    label = declared[1] if declared else spec.name
+    label = _declared(cls, "Label") or spec.name
     of_label = [name for name, _ in _VALUE.findall(label)]
     telling = [name for name in said if name in values and _is_shown(parameters(cls)[name], values[name])]
     others = [] if single else [name for name in telling if name not in of_label]

@@ -166,7 +166,7 @@ def write(
 
     Raises: FewerTrialsError, StorageError.
     """
-    from harness.report.figures import diagnosed_curves, plots  # here: matplotlib takes a second to import
+    from harness.report.figures import lines, plots  # here: matplotlib takes a second to import
 
     stem, written = suite_table.stem(evidence.suite), {}
     for of in (each for each in found if each.results):
@@ -175,7 +175,7 @@ def write(
             results / "tables" / f"{stem}.diagnostics.{name}{ending}": form(made).encode()
             for ending, form in FORMS.values()
         }
-        drawn = diagnosed_curves.draw(evidence, of, suite_table.title(evidence.suite))
+        drawn = lines.of_diagnostic(evidence, of, suite_table.title(evidence.suite))
         pictures, _ = plots.files_of(drawn, results / "plots" / f"{stem}.diagnostics")
         outputs.write({**tables, **pictures}, overwrite=overwrite)
         written[name] = list(tables)
@@ -189,7 +189,7 @@ def for_page(evidence: Evidence, only: Container[str] | None = None) -> "tuple[l
         only: ids of trials whose rows are shown; None: all.
     """
     from harness.diagnostics.catalogue import DIAGNOSTICS
-    from harness.report.figures import diagnosed_curves
+    from harness.report.figures import lines
     from harness.report.page.document import Section
 
     tables, plots = [], []
@@ -197,5 +197,5 @@ def for_page(evidence: Evidence, only: Container[str] | None = None) -> "tuple[l
         table = build(evidence, of)
         shown = [line for line in table.lines if only is None or any(trial in only for trial in line.trials)]
         tables.append(replace(table, lines=tuple(shown)))
-        plots += diagnosed_curves.draw(evidence, of, suite_table.title(evidence.suite))
+        plots += lines.of_diagnostic(evidence, of, suite_table.title(evidence.suite))
     return [Section(heading=HEADING, tables=tuple(tables))] if tables else [], plots

@@ -8,12 +8,14 @@ import pytest
 
 from harness.errors import RecordError
 from harness.report.figures import forest, plots
-from harness.report.figures.style import COLOURS, INK, settings
+from harness.report.figures.looks import INK, VERDICTS
+from harness.report.figures.style import Frame, settings
 from harness.report.findings import find
 from harness.report.statistics import MeanDifference
 from harness.report.study import Study
 from harness.report.verdicts import Verdict, compare
 
+COLOURS = tuple(VERDICTS)
 SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5]}"))
 PPL = {"softmax": (100.0, 104.0), "MoS 2": (80.0, 84.0), "MoS 5": (90.0, 94.0)}
 
@@ -34,7 +36,8 @@ def drawn(evidence, compared=None, width=forest.WIDE):
     rows = evidence.rows
     found = compare(rows, evidence.suite.table, evidence) if compared is None else compared
     with settings():
-        return forest.draw({id(rows[index]): each for index, each in found.items()}, width, rows, evidence)
+        by_row = {id(rows[index]): each for index, each in found.items()}
+        return forest.draw(by_row, rows, evidence, Frame(width=width))
 
 
 def compared(baseline, mean, verdict, width=0.01):

@@ -474,11 +474,30 @@ def test_plots_stand_in_the_page_with_ids_of_their_own_and_its_colours(evidence)
     assert len(set(ids)) == len(ids)
     assert {"one-a-axes", "two-axes"} <= set(ids)
     path = next(tag for tag in read.all("path") if tag.within[-1].attributes.get("id") == "one-a-axes")
-    assert path.attributes["style"] == "fill: none; stroke: var(--series-1); clip-path: url(#one-a-clip)"
+    assert path.attributes["style"] == "fill: none; stroke: light-dark(#0072b2, #4aa8e0); clip-path: url(#one-a-clip)"
     (svg, _) = (tag for tag in read.all("svg") if tag.within[-1].name == "figure")
     assert svg.attributes == {"viewbox": "0 0 300 200"}
     assert next(tag.text for tag in read.all("text")) == 'id="t" #0072b2'
     assert [tag.text for tag in read.all("figcaption")] == ["of one.a", "of two"]
+
+
+def test_what_is_drawn_of_a_row_is_found_by_the_number_that_its_line_of_the_table_has(evidence):
+    made = '<svg viewBox="0 0 1 1"><g id="row-2-line"><path d=""/></g><g id="row-2-label1"/><g id="row-x"/></svg>'
+    plot = Plot(name="one", title="one", caption="", svg=made, png=b"", pdf=b"")
+    read = Page(page_document.render(find(evidence), suite_table.build(find(evidence)), [plot]))
+    parts = [(tag.attributes["data-row"], tag.attributes["data-part"]) for tag in read.with_("data-row")]
+    assert parts == [("2", "line"), ("2", "label")]
+    assert [tag.attributes["id"] for tag in read.all("g") if "id" in tag.attributes] == ["one-row-x"]
+    names = [tag.text for tag in read.all("td", **{"class": "text name"})]
+    numbers = [tag.attributes["data-rows"] for tag in read.with_("data-rows")]
+    assert dict(zip(numbers, names, strict=True)) == {"0": "softmax", "1": "MoS 2", "2": "MoS 5"}
+
+
+def test_a_line_of_several_rows_has_all_of_their_numbers(suite, made):
+    found = handmade.findings(suite, made)
+    table = suite_table.build(found, "heads")
+    read = Page(page_document.render(found, table, []))
+    assert sorted(" ".join(tag.attributes["data-rows"] for tag in read.with_("data-rows")).split()) == ["0", "1", "2"]
 
 
 def test_a_shortened_suite_says_so_on_top(suite_of, record_of):

@@ -14,9 +14,10 @@ from harness.errors import RecordError
 from harness.records.record import CurvePoint
 from harness.records.sidecars import Timing, TokenScores
 from harness.report import outputs
-from harness.report.figures import panels, plots
+from harness.report.figures import comparison, plots, training
+from harness.report.figures.looks import FAINT
 from harness.report.figures.plots import LeftOut, Plot
-from harness.report.figures.style import LOOKS, settings, shown, style
+from harness.report.figures.style import settings, shown
 from harness.report.findings import find
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
 from harness.report.table_rows import rows
@@ -34,7 +35,7 @@ KINDS = {
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-by_mixtures = partial(panels.by_parameter, "num_mixtures", "mixtures K")
+by_mixtures = partial(comparison.by_parameter, "num_mixtures", "mixtures K")
 
 
 class Kept:
@@ -65,6 +66,12 @@ def suite(suite_of):
 
 
 @pytest.fixture
+def no_baseline(suite_of):
+    """The same without a baseline."""
+    return suite_of(SUITE.replace("table: {baseline: softmax}", "table: {baseline: null}"))
+
+
+@pytest.fixture
 def made(suite, record_of):
     """A record for each trial: test ppl 100, 104 for softmax, 80, 84 for K = 2 and 90, 94 for K = 5."""
 
@@ -86,7 +93,7 @@ def kinds(monkeypatch):
 
     def keep(*names: str) -> None:
         monkeypatch.setattr(plots, "KINDS", tuple(kind for kind in plots.KINDS if kind.name in names))
-        monkeypatch.setattr(plots, "_of_baseline", lambda *given: [])
+        monkeypatch.setattr(plots, "_of_baseline", lambda findings: [])
 
     return keep
 
@@ -103,6 +110,11 @@ def bars(axes) -> dict[tuple[str, str], list[tuple[float, float, float, float]]]
             for (x, y), (low, high) in zip(line.get_xydata(), spans, strict=True)
         ]
     return found
+
+
+def written(axes) -> list[str]:
+    """The direct labels of a plot."""
+    return [text.get_text() for text in axes.texts if text.get_text()]
 
 
 def drawn(draw, evidence):
@@ -124,8 +136,7 @@ def test_one_number_of_mixtures_is_no_plot(suite, made):
 def test_by_mixtures_shows_the_means_the_ranges_and_the_band_of_the_baseline(suite, made):
     axes, caption = drawn(by_mixtures, handmade.evidence(suite, made))
     expected = [(2, 82, 80, 84), (5, 92, 90, 94)]  # two seeds that differ by 4
-    (told,) = bars(axes).values()
-    assert told == expected
+    assert [point for series in bars(axes).values() for point in series] == expected
     (band,) = axes.patches
     assert (band.get_y(), band.get_y() + band.get_height()) == (100, 104)
     assert list(axes.lines[0].get_ydata()) == [102, 102]
@@ -143,35 +154,35 @@ def test_a_suite_with_low_rank_heads_has_a_plot_over_their_widths(suite_of, reco
     (plot,) = plots.draw(find(evidence), "small")
     assert plot.title == "Test perplexity by width of the output matrix"
     axes, _ = drawn(plots._by_width, evidence)
-    assert list(bars(axes).values()) == [[(2, 99, 99, 99), (4, 90, 90, 90)]]
+    assert list(bars(axes).values()) == [[(2, 99, 99, 99)], [(4, 90, 90, 90)]]
 
 
 def test_two_seeds_with_equal_numbers_are_not_one_seed(suite, made):
     equal = [record.model_copy(update={"metrics": {**record.metrics, "test_ppl": 100.0}}) for record in made]
-    axes, _ = drawn(panels.by_size, handmade.evidence(suite, equal))
+    axes, _ = drawn(comparison.by_size, handmade.evidence(suite, equal))
     assert axes.get_ylabel() == "test perplexity\nmean; bars: lowest to highest seed"
-    axes, _ = drawn(panels.by_size, handmade.evidence(suite, equal[::2]))  # seed 1 of each row
+    axes, _ = drawn(comparison.by_size, handmade.evidence(suite, equal[::2]))  # seed 1 of each row
     assert axes.get_ylabel() == "test perplexity\none seed"
 
 
 def test_printed_values_have_a_marker_of_their_own(suite, made):
     cell = PrintedCell("markov", "lstm", "mos", {"num_mixtures": 5}, "test_ppl", "89.5", "best", "", "")
     evidence = handmade.evidence(suite, made, PrintedNumbers((cell,), ()))
-    for draw, x in ((by_mixtures, 5), (panels.by_size, suite.params[suite.trials[4].id][0])):
+    for draw, x in ((by_mixtures, 5), (comparison.by_size, suite.params[suite.trials[4].id][0])):
         axes, _ = drawn(draw, evidence)
         (stars,) = (line for line in axes.lines if line.get_marker() == "*")
         assert [tuple(each) for each in stars.get_xydata()] == [(x, 89.5)]
 
 
-def test_curves_are_means_by_epoch_between_the_lowest_and_the_highest_seed(suite, made):
-    axes, _ = drawn(panels.curves, handmade.evidence(suite, made))
+def test_curves_are_means_by_epoch_between_the_lowest_and_the_highest_seed(no_baseline, made):
+    axes, _ = drawn(training.curves, handmade.evidence(no_baseline, made))
     first = axes.lines[0]
     assert [tuple(each) for each in first.get_xydata()] == [(1, 202), (2, 152), (3, pytest.approx(102 + 100 / 3))]
     band = axes.collections[0].get_paths()[0].vertices
     assert {(1.0, 200.0), (1.0, 204.0), (2.0, 150.0), (2.0, 154.0)} <= {tuple(each) for each in band}
 
 
-def test_curves_begin_where_each_was_within_twice_its_lowest_value(suite, made):
+def test_curves_begin_where_each_was_within_twice_its_lowest_value(no_baseline, made):
     def slow(record, values):
         points = [
             CurvePoint(epoch=n, train_loss=5.0, valid_ppl=v, lr=1.0, seconds=2.0) for n, v in enumerate(values, 1)
@@ -180,12 +191,12 @@ def test_curves_begin_where_each_was_within_twice_its_lowest_value(suite, made):
 
     # softmax is within twice 100 at epoch 2; the others within twice 80 at epoch 3
     curves = [(900, 190, 120, 110, 105, 100)] * 2 + [(900, 500, 150, 100, 90, 80)] * 4
-    evidence = handmade.evidence(suite, [slow(*pair) for pair in zip(made, curves, strict=True)])
-    axes, caption = drawn(panels.curves, evidence)
+    evidence = handmade.evidence(no_baseline, [slow(*pair) for pair in zip(made, curves, strict=True)])
+    axes, caption = drawn(training.curves, evidence)
     assert [list(line.get_xdata()) for line in axes.lines] == [[3, 4, 5, 6]] * 3
     assert axes.get_xlabel() == "epoch (from 3 on)"
-    assert "Left out: the epochs before 3, in which a curve is above 2 times its lowest value." in caption
-    axes, caption = drawn(panels.curves, handmade.evidence(suite, made))
+    assert "Left out: epochs before 3, in which a curve is above 2 times its lowest value." in caption
+    axes, caption = drawn(training.curves, handmade.evidence(no_baseline, made))
     assert [list(line.get_xdata()) for line in axes.lines] == [[1, 2, 3]] * 3
     assert (axes.get_xlabel(), "Left out" in caption) == ("epoch", False)
 
@@ -202,7 +213,7 @@ def test_curves_show_the_points_of_the_authors_with_their_source_from_the_first_
     about |= {"metric": "valid_ppl", "counting": "", "source": "code2021/curve"}
     cells = [PrintedCell(**about, value=value, epoch=epoch) for epoch, value in ((1, "418.0"), (2, "191.0"))]
     printed = PrintedNumbers(tuple(cells), ("code2021/curve: the code of its authors, 2021",))
-    axes, _ = drawn(panels.curves, handmade.evidence(suite, [slow(record) for record in made], printed))
+    axes, _ = drawn(training.curves, handmade.evidence(suite, [slow(record) for record in made], printed))
     (stars,) = (line for line in axes.lines if line.get_marker() == "*")
     assert [tuple(each) for each in stars.get_xydata()] == [(1, 418), (2, 191)]
     assert stars.get_color() == axes.lines[0].get_color()  # that of the row that they are of
@@ -217,7 +228,7 @@ def test_curves_show_printed_values_as_stars_within_the_axes(suite, made):
         PrintedCell(**about, metric="valid_ppl", value=value, counting="", epoch=epoch)
         for epoch, value in ((1, "900.0"), (3, "40.0"), (7, "30.0"))
     ]
-    axes, _ = drawn(panels.curves, handmade.evidence(suite, made, PrintedNumbers(tuple(cells), ())))
+    axes, _ = drawn(training.curves, handmade.evidence(suite, made, PrintedNumbers(tuple(cells), ())))
     (stars,) = (line for line in axes.lines if line.get_marker() == "*")
     assert [tuple(each) for each in stars.get_xydata()] == [(1, 900), (3, 40)]  # ours have three epochs
     low, high = axes.get_ylim()
@@ -239,10 +250,11 @@ def test_curves_of_variants_of_a_backbone_are_in_one_plot_with_the_printed_end_a
     evidence = handmade.evidence(suite, made, printed)
     of_softmax = [row for row in evidence.rows if row.head == "softmax"]
     with settings():
-        axes, _ = panels.curves(of_softmax, evidence, by_backbone=True)
+        axes, _ = training.by_backbone(of_softmax, evidence)
     assert [list(line.get_ydata()) for line in axes.lines] == [[9, 10], [17, 18], [7.5, 7.5]]
     legend = [text.get_text() for text in axes.figure.legends[0].get_texts()]
-    assert legend == ["d_model=8", "d_model=16", "printed: 7.5 (the paper, 2021)"]
+    assert legend == ["printed: 7.5 (the paper, 2021)"]
+    assert written(axes) == ["d_model=8", "d_model=16"]
     assert axes.get_ylim()[0] < 7.5
     softmax, mos = [plot.name for plot in plots.draw(find(evidence), "suite")]
     assert softmax == "learning_curves_by_backbone.softmax"
@@ -250,7 +262,7 @@ def test_curves_of_variants_of_a_backbone_are_in_one_plot_with_the_printed_end_a
 
 
 def test_perplexity_against_time_has_the_pareto_front(suite, made):
-    axes, caption = drawn(panels.by_time, handmade.evidence(suite, made))
+    axes, caption = drawn(comparison.by_time, handmade.evidence(suite, made))
     # softmax 102 at 10 ms, K = 2 82 at 11 ms; K = 5, 92 at 12 ms, is beaten in both
     assert list(bars(axes).values()) == [[(10, 102, 100, 104)], [(11, 82, 80, 84)], [(12, 92, 90, 94)]]
     (front,) = (line for line in axes.lines if line.get_drawstyle() == "steps-post")
@@ -285,33 +297,32 @@ def test_times_of_different_passes_are_not_in_one_plot(suite, made, kinds):
 
 
 def test_gains_are_the_row_less_the_baseline_by_band_with_the_share_of_tokens(suite, made):
-    axes, _ = drawn(panels.by_frequency, Kept(suite, made))
+    axes, _ = drawn(comparison.by_frequency, Kept(suite, made))
     for place in bars(axes).values():
         assert [y for _, y, _, _ in place] == [-1, 0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0\n25 %", "1-9\n75 %"]
 
 
-def test_an_axis_fits_the_figure_and_a_long_name_of_the_baseline_is_in_the_legend(suite_of, record_of):
+def test_an_axis_fits_the_figure_and_a_long_name_of_the_baseline_is_beside_its_line(suite_of, record_of):
     name = "softmax(projection=True, d_embed=48)"
     text = SUITE.replace("heads:", "heads:\n  - softmax: {projection: true, d_embed: 48}")
     suite = suite_of(text.replace("baseline: softmax", f"baseline: '{name}'"))
     made = [record_of(trial, test_ppl=9.0, valid_ppl=9.0) for trial in suite.trials]
-    axes, _ = drawn(panels.by_frequency, Kept(suite, made))
+    axes, _ = drawn(comparison.by_frequency, Kept(suite, made))
     assert axes.get_ylabel().startswith("Change of loss against the baseline\n")
-    assert axes.figure.legends[0].get_texts()[0].get_text() == "0: as affine softmax, rank 48"
+    assert written(axes)[-1] == "0: affine softmax, rank 48"
     axes.figure.canvas.draw()
     label, whole = axes.yaxis.label.get_window_extent(), axes.figure.bbox
     assert whole.y0 <= label.y0 < label.y1 <= whole.y1
 
 
 def test_a_gain_has_an_axis_that_explains_itself_and_a_line_at_zero(suite, made):
-    axes, _ = drawn(panels.by_frequency, Kept(suite, made))
+    axes, _ = drawn(comparison.by_frequency, Kept(suite, made))
     first, second, third = axes.get_ylabel().split("\n")
     assert (first, second) == ("Change of loss against softmax", "(nats per token; below 0 is better)")
     assert third == "mean; bars: lowest to highest seed"
     assert [list(line.get_ydata()) for line in axes.lines].count([0, 0]) == 1
-    legend = [text.get_text() for text in axes.figure.legends[0].get_texts()]
-    assert legend[0] == "0: as softmax"
+    assert written(axes) == ["MoS 2", "MoS 5", "0: softmax"]
     assert axes.get_ylim()[0] < 0 < axes.get_ylim()[1]
 
 
@@ -320,9 +331,8 @@ def test_a_front_of_one_row_is_no_line_and_has_no_name(suite, made):
     better = [
         each.model_copy(update={"metrics": {**each.metrics, "test_ppl": 50.0 + n}}) for n, each in enumerate(made)
     ]
-    axes, caption = drawn(panels.by_size, handmade.evidence(suite, better))
+    axes, caption = drawn(comparison.by_size, handmade.evidence(suite, better))
     assert not [line for line in axes.lines if line.get_drawstyle() == "steps-post"]
-    assert "Pareto front" not in [text.get_text() for text in axes.figure.legends[0].get_texts()]
     assert "Pareto" not in caption
 
 
@@ -340,8 +350,8 @@ def test_scores_that_are_of_two_splits_are_a_reason(suite, made, monkeypatch):
     def refuse(*_):
         raise RecordError("the scores of tokens are of two test splits")
 
-    monkeypatch.setattr(panels.points, "gains", refuse)
-    assert drawn(panels.by_frequency, Kept(suite, made)) == "the scores of tokens are of two test splits"
+    monkeypatch.setattr(comparison, "gains", refuse)
+    assert drawn(comparison.by_frequency, Kept(suite, made)) == "the scores of tokens are of two test splits"
 
 
 def test_a_plot_that_would_show_nothing_is_left_out_with_its_reason(suite_of, record_of):
@@ -360,11 +370,11 @@ def test_of_many_rows_the_baseline_and_the_lowest_are_drawn_and_the_caption_says
     heads = "  - mos: {num_mixtures: [" + ", ".join(map(str, range(2, 22))) + "]}"
     suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}", heads), ("seeds: [1, 2]", "seeds: [1]")))
     made = [record_of(trial, test_ppl=200.0 - index) for index, trial in enumerate(suite.trials)]
-    axes, caption = drawn(panels.by_size, handmade.evidence(suite, made))
+    axes, caption = drawn(comparison.by_size, handmade.evidence(suite, made))
     shown = sorted(y for series in bars(axes).values() for _, y, _, _ in series)
     assert 200.0 in shown  # the baseline is the worst
-    assert shown[: panels.MOST - 1] == [180.0 + index for index in range(panels.MOST - 1)]
-    assert f"Shown: {panels.MOST} of 21 rows, the baseline and those with the lowest test perplexity." in caption
+    assert shown[: comparison.MOST - 1] == [180.0 + index for index in range(comparison.MOST - 1)]
+    assert f"Shown: {comparison.MOST} of 21 rows, the baseline and those with the lowest test perplexity." in caption
 
 
 def test_of_very_many_rows_no_two_that_are_drawn_look_alike(suite_of, record_of):
@@ -372,10 +382,9 @@ def test_of_very_many_rows_no_two_that_are_drawn_look_alike(suite_of, record_of)
     suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}", heads), ("seeds: [1, 2]", "seeds: [1]")))
     # the lowest are 7 rows apart, as far as markers repeat
     made = [record_of(trial, test_ppl=200.0 - 100 * (index % 7 == 0)) for index, trial in enumerate(suite.trials)]
-    axes, _ = drawn(panels.by_size, handmade.evidence(suite, made))
+    axes, _ = drawn(comparison.by_size, handmade.evidence(suite, made))
     looks = [(marker, colour) for marker, colour in bars(axes)]
-    assert len(set(looks)) == panels.MOST
-    assert len({marker for marker, _ in looks}) == 7
+    assert len(set(looks)) == comparison.MOST
 
 
 def test_a_plot_for_each_backbone_says_which(suite_of, record_of, kinds):
@@ -418,11 +427,6 @@ def test_what_a_label_says_is_text(suite, made, kinds):
     assert '</text><script>alert(1)</script> $\\frac{1}$ "\\x1b[31m' in told
 
 
-def test_series_are_told_apart_without_colour():
-    looks = [(style(index).marker, style(index).line) for index in range(LOOKS)]
-    assert len(set(looks)) == len(looks) == 35
-
-
 def test_labels_are_one_printable_line_that_a_legend_shows():
     assert shown("a\nb") == "a\\nb"
     assert shown("_plugin") == " _plugin"
@@ -446,3 +450,80 @@ def test_writing_changes_only_what_changed_and_removes_what_is_no_longer_drawn(t
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == {
         name: time for name, time in before.items() if name.startswith("one")
     }
+
+
+def learned(record, *values):
+    """A record with a learning curve."""
+    points = [CurvePoint(epoch=n, train_loss=5.0, valid_ppl=v, lr=1.0, seconds=2.0) for n, v in enumerate(values, 1)]
+    return record.model_copy(update={"curve": tuple(points)})
+
+
+def test_curves_are_changes_against_the_baseline_seed_by_seed(suite, made):
+    # softmax 100 and 200; K = 2 is 10 % and 20 % below at epoch 1, 20 % and 20 % at epoch 2; K = 5 is equal
+    curves = [(100.0, 100.0), (200.0, 200.0), (90.0, 80.0), (160.0, 160.0), (100.0, 100.0), (200.0, 200.0)]
+    records = [learned(record, *curve) for record, curve in zip(made, curves, strict=True)]
+    axes, caption = drawn(training.curves, handmade.evidence(suite, records))
+    lines = [[round(y, 3) for y in line.get_ydata()] for line in axes.lines]
+    assert lines[:3] == [[0, 0], [round(100 * ((0.9 * 0.8) ** 0.5 - 1), 3), -20], [0, 0]]
+    band = {(x, round(float(y), 3)) for x, y in axes.collections[1].get_paths()[0].vertices}
+    assert {(1, -10), (1, -20), (2, -20)} == band
+    assert axes.get_ylabel().startswith("validation perplexity\nagainst softmax, %\n")
+    assert written(axes) == ["softmax", "MoS 2", "MoS 5"]
+    assert "the mean over shared seeds" in caption
+
+
+def test_a_row_without_a_seed_of_the_baseline_has_no_change(suite, made):
+    records = [learned(record, 100.0, 90.0) for record in [made[0], made[3]]]  # seed 1, and seed 2 of K = 2
+    axes, _ = drawn(training.curves, handmade.evidence(suite, records))
+    assert written(axes) == ["softmax"]
+
+
+def test_the_best_the_baseline_and_the_next_two_are_in_colour_and_the_rest_is_thin(suite_of, record_of):
+    heads = "  - mos: {num_mixtures: [2, 3, 5]}\n  - moc: {num_mixtures: [2, 3]}\n  - sigsoftmax"
+    suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}", heads)))
+    ppl = dict(zip([trial.id for trial in suite.trials[::2]], (99.0, 70.0, 71.0, 72.0, 73.0, 74.0, 75.0), strict=True))
+    made = [learned(record_of(trial, test_ppl=ppl[trial.id]), 200.0, ppl[trial.id]) for trial in suite.trials[::2]]
+    evidence = handmade.evidence(suite, made)
+    assert [evidence.rows[index].head for index in training.in_colour(evidence.rows, evidence)] == [
+        "MoS 2",  # the best
+        "softmax",  # the baseline, which is the worst
+        "MoS 3",
+        "MoS 5",
+    ]
+    axes, caption = drawn(training.curves, evidence)
+    assert sorted(written(axes)) == ["MoS 2", "MoS 3", "MoS 5", "softmax"]
+    assert [line.get_color() for line in axes.lines].count(FAINT) == 3
+    assert "thin: the other rows" in caption
+
+
+def test_a_pale_curve_that_ends_far_off_leaves_the_axes(suite_of, record_of):
+    heads = "  - mos: {num_mixtures: [2, 3, 4, 5, 6]}"
+    suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}", heads), ("seeds: [1, 2]", "seeds: [1]")))
+    ends = [100.0, 98.0, 97.0, 96.0, 104.0, 190.0]
+    made = [learned(record_of(trial, test_ppl=y), y, y) for trial, y in zip(suite.trials, ends, strict=True)]
+    axes, _ = drawn(training.curves, handmade.evidence(suite, made))
+    low, high = axes.get_ylim()
+    assert low < -4 < 4 < high < 20
+
+
+def test_points_near_the_noise_do_not_get_an_axis_that_is_finer(suite, made):
+    equal = [
+        each.model_copy(
+            update={"metrics": {**each.metrics, "train_ms_per_batch": 16.249 + 0.001 * n, "test_ppl": 100.0}}
+        )
+        for n, each in enumerate(made)
+    ]
+    axes, _ = drawn(comparison.by_time, handmade.evidence(suite, equal))
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    assert right - left == pytest.approx(0.04 * 16.2515, rel=1e-4)  # 4 times 1 % of the times
+    assert high - low >= 4
+
+
+def test_what_is_drawn_of_a_row_has_its_number_once(suite, made):
+    found = [plot for plot in plots.draw(find(Kept(suite, made)), "small") if isinstance(plot, Plot)]
+    assert len(found) == len(KINDS)
+    for plot in found:
+        ids = [element.get("id") for element in ElementTree.fromstring(plot.svg).iter() if element.get("id")]
+        assert len(set(ids)) == len(ids)
+        numbers = {id_.split("-")[1] for id_ in ids if id_.startswith("row-")}
+        assert {"1", "2"} <= numbers <= {"0", "1", "2"}, plot.name  # where a baseline is a line, it may have none

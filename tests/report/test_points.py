@@ -8,8 +8,8 @@ import pytest
 
 from harness.records.record import CurvePoint
 from harness.records.sidecars import TokenScores
-from harness.report.figures import points
-from harness.report.figures.points import Point
+from harness.report.figures import comparison, training
+from harness.report.figures.comparison import Point, Series
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
 from harness.report.table_rows import rows
 
@@ -30,24 +30,28 @@ def test_perplexity_by_mixtures_has_the_range_over_seeds(suite_of, record_of):
         zip([t.id for t in suite.trials if t.head.params.get("num_mixtures") == 5], (100, 104, 102), strict=True)
     )
     lines = rows(suite, {id_: record_of(_trial(suite, id_), test_ppl=value) for id_, value in values.items()})
-    (series,) = points.by_parameter("num_mixtures", lines, NOTHING)
+    (series,) = comparison.series_by("num_mixtures", lines, NOTHING)
     (found,) = series.points
-    assert (series.label, series.seeds, found.x, found.y) == ("mos", 3, 5, 102)
+    assert (series.label, series.seeds, found.x, found.y) == ("MoS 5", 3, 5, 102)
     assert (found.low, found.high) == (100, 104)
 
 
 def test_perplexity_by_mixtures_is_a_series_for_each_head_in_the_order_of_k(suite_of, record_of):
     suite = suite_of(SUITE)
     made = {trial.id: record_of(trial, test_ppl=100.0) for trial in suite.trials}
-    found = points.by_parameter("num_mixtures", rows(suite, made), NOTHING)
-    assert {series.label: [each.x for each in series.points] for series in found} == {"mos": [2, 5], "moc": [2]}
+    found = comparison.series_by("num_mixtures", rows(suite, made), NOTHING)
+    assert {series.label: [each.x for each in series.points] for series in found} == {"MoS": [2, 5], "MoC 2": [2]}
 
 
 def test_heads_of_one_name_are_told_apart_by_their_other_parameters(suite_of, record_of):
     suite = suite_of(SUITE.replace("  - moc:", "  - mos: {num_mixtures: [2, 5], dropout: 0.5}\n  - moc:"))
     made = {trial.id: record_of(trial, test_ppl=100.0) for trial in suite.trials}
-    found = points.by_parameter("num_mixtures", rows(suite, made), NOTHING)
-    assert [(series.label, len(series.points)) for series in found] == [("mos", 2), ("mos(dropout=0.5)", 2), ("moc", 1)]
+    found = comparison.series_by("num_mixtures", rows(suite, made), NOTHING)
+    assert [(series.label, len(series.points)) for series in found] == [
+        ("mos", 2),
+        ("mos(dropout=0.5)", 2),
+        ("MoC 2", 1),
+    ]
 
 
 @pytest.mark.parametrize(("counting", "expected"), [("", 90.0), ("eos", None), ("sos_eos", None)])
@@ -56,7 +60,7 @@ def test_a_printed_value_counts_only_where_tokens_are_counted_alike(counting, ex
     about = {"corpus": "markov", "backbone": "lstm", "head": "mos", "weights": "best", "note": ""}
     cell = PrintedCell(**about, params={"num_mixtures": 5}, metric="test_ppl", value="90.0", counting=counting)
     made = {trial.id: record_of(trial, test_ppl=100.0) for trial in suite.trials}
-    mos = points.by_parameter("num_mixtures", rows(suite, made), PrintedNumbers((cell,), ()))[0]
+    mos = comparison.series_by("num_mixtures", rows(suite, made), PrintedNumbers((cell,), ()))[0]
     assert {each.x: each.printed for each in mos.points} == {2: None, 5: expected}
 
 
@@ -67,21 +71,21 @@ def test_a_curve_is_the_mean_over_seeds_as_far_as_all_of_them_reach(suite_of, re
         trial.id: record_of(trial, test_ppl=1.0).model_copy(update={"curve": _curve(curve)})
         for trial, curve in zip(suite.trials[:3], curves, strict=True)
     }
-    series = points.curve(rows(suite, made)[0], NOTHING)
+    series = training.curve(rows(suite, made)[0], NOTHING)
     assert [(p.x, p.y, p.low, p.high) for p in series.points] == [(1, 100, 90, 110), (2, 70, 60, 80)]
-    assert points.curve(rows(suite, made)[1], NOTHING) is None
+    assert training.curve(rows(suite, made)[1], NOTHING) is None
 
 
 def test_a_plot_of_curves_shows_half_of_the_shortest_one():
     def series(*values):
         found = tuple(point(x, y) for x, y in enumerate(values, 1))
-        return points.Series(label="", points=found, seeds=1)
+        return Series(label="", points=found, seeds=1)
 
     short = series(900.0, 800.0, 700.0, 600.0)  # within twice 600 from epoch 1 on
     steep = series(*[900.0] * 8, 100.0, 100.0)  # within twice 100 from epoch 9 on; half of it is from epoch 5 on
-    assert points.readable_from([short, steep]) == 2
-    assert len(points.since(short, points.readable_from([short, steep])).points) == 3
-    assert points.readable_from([steep]) == 5
+    assert training.readable_from([short, steep]) == 2
+    assert len(training.since(short, training.readable_from([short, steep])).points) == 3
+    assert training.readable_from([steep]) == 5
 
 
 @pytest.mark.parametrize(("counting", "expected"), [("", [None, 65.0, None]), ("eos", [None, None, None])])
@@ -96,14 +100,14 @@ def test_a_curve_has_the_printed_values_of_its_epochs(counting, expected, suite_
         trial.id: record_of(trial, test_ppl=1.0).model_copy(update={"curve": _curve((90.0, 60.0, 50.0))})
         for trial in suite.trials[:3]
     }
-    series = points.curve(rows(suite, made)[0], PrintedNumbers(tuple(cells), ()))
+    series = training.curve(rows(suite, made)[0], PrintedNumbers(tuple(cells), ()))
     assert [point.printed for point in series.points] == expected
 
 
 def test_no_point_of_the_front_is_beaten_in_both():
     told = [point(1, 9), point(2, 9), point(2, 7), point(3, 8), point(4, 7), point(5, 1)]
-    assert [(p.x, p.y) for p in points.front(told)] == [(1, 9), (2, 7), (5, 1)]
-    assert points.front([]) == []
+    assert [(p.x, p.y) for p in comparison.front(told)] == [(1, 9), (2, 7), (5, 1)]
+    assert comparison.front([]) == []
 
 
 def test_a_gain_is_the_row_less_its_baseline_averaged_over_shared_seeds(suite_of, record_of):
@@ -121,7 +125,7 @@ def test_a_gain_is_the_row_less_its_baseline_averaged_over_shared_seeds(suite_of
         nll = [4.0, 3.0, 2.0] if spec.head.name == "softmax" else [4.0 - spec.seed, 3.0, 2.5]
         return TokenScores(nll=np.array(nll, dtype=np.float32), count=count, offset=offset)
 
-    (gain,) = points.gains(lines, [1], lines[0], SimpleNamespace(token_scores=scores))
+    (gain,) = comparison.gains(lines, [1], lines[0], SimpleNamespace(token_scores=scores))
     # of seeds 1 and 2 the first token's difference is -1 and -2
     assert (gain.row, gain.seeds) == (1, 2)
     for bands, labels in ((gain.by_frequency, ("0", "1-9", "10-99")), (gain.by_position, ("0", "1", "2-3"))):
@@ -134,7 +138,7 @@ def test_there_is_no_gain_where_one_trial_has_kept_no_scores(suite_of, record_of
     made = {trial.id: record_of(trial, test_ppl=1.0) for trial in suite.trials}
     lines = rows(suite, made)
     nothing = SimpleNamespace(token_scores=lambda trial_id: None)
-    assert points.gains(lines, [1, 2], lines[0], nothing) == []
+    assert comparison.gains(lines, [1, 2], lines[0], nothing) == []
 
 
 def _trial(suite, id_):

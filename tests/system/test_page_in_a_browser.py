@@ -291,6 +291,44 @@ def test_an_opened_row_shows_all_seeds_and_times_beside_their_names(opened, widt
         assert abs(place["top"] - label["top"]) < 2
 
 
+def _strong(browser) -> list[set[str]]:
+    """The rows that stand out in each plot in which one does."""
+    svgs = browser.find_elements("css selector", ".plots svg.chosen")
+    return [{each.get_attribute("data-row") for each in svg.find_elements("css selector", ".on")} for svg in svgs]
+
+
+def test_a_row_that_is_pointed_at_has_the_focus_or_is_open_stands_out_in_the_plots(opened):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    rows = opened.find_elements("css selector", "table.sortable > tbody > tr:first-child")
+    assert _strong(opened) == []
+    ActionChains(opened).move_to_element(rows[1]).perform()
+    assert len(_strong(opened)) >= 3
+    assert all(each == {"1"} for each in _strong(opened))
+    faint = opened.find_element("css selector", ".plots svg.chosen [data-row]:not(.on)")
+    assert float(faint.value_of_css_property("opacity")) < 0.5
+    ActionChains(opened).move_to_element(opened.find_element("tag name", "h1")).perform()
+    assert _strong(opened) == []
+    summaries = opened.find_elements("css selector", "details.row > summary")
+    summaries[2].send_keys(Keys.ENTER)  # opens it: it stays when the focus and the pointer are elsewhere
+    opened.find_element("id", "theme").send_keys("")
+    opened.execute_script("document.activeElement.blur()")
+    assert {frozenset(each) for each in _strong(opened)} == {frozenset({"2"})}
+    summaries[1].send_keys("")
+    opened.execute_script("arguments[0].focus()", summaries[1])
+    assert {frozenset(each) for each in _strong(opened)} == {frozenset({"1"})}
+
+
+def test_a_line_that_is_pointed_at_names_its_row_and_marks_it_in_the_table(opened):
+    points = opened.find_element("css selector", ".plots [data-row='2'][data-part='points']")
+    opened.execute_script("arguments[0].dispatchEvent(new PointerEvent('pointerover', {bubbles: true}))", points)
+    marked = opened.find_elements("css selector", "tbody.on > tr:first-child > td.name")
+    assert [each.text for each in marked] == ["MoS 5"]
+    titles = opened.find_elements("css selector", ".plots [data-row='2'] > title")
+    assert {each.get_attribute("textContent") for each in titles} == {"MoS 5"}
+
+
 def test_the_search_of_a_site_shows_the_rows_of_a_head_and_works_from_a_file(browser, tmp_path):
     columns = (Column(name="head"), Column(name="backbone"), Column(name="test ppl", numeric=True))
     texts = [("softmax", "lstm"), ("mos(num_mixtures=2)", "lstm"), ("mos(num_mixtures=5)", "gpt2")]

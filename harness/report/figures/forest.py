@@ -7,12 +7,14 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from harness.report.content import COMPAT_MARK, SHARED_MARK
 from harness.report.evidence import Evidence
-from harness.report.figures.style import COLOURS, FAINT, INK, axes, shown
+from harness.report.figures.looks import FAINT, INK, VERDICTS, Look, key_of, looks_of
+from harness.report.figures.style import Frame, axes, belongs, shown
 from harness.report.findings import percent
 from harness.report.statistics import CONFIDENCE
 from harness.report.table_rows import Row, Time, ratio, time_of
@@ -27,9 +29,8 @@ LARGE = 1e4  # percent; more is written as a power of ten
 AXES = 0.22  # of the width: the least that is left to the axes
 LEAST_NAME, MOST_WORD = 12, {True: 30, False: 14}  # characters: of a row's name, and of its verdict or state if wide
 LOOKS = {  # word of a verdict -> colour, marker and fill: apart in grey print, too
-    "better": (COLOURS[0], "o", "full"),
-    "worse": (COLOURS[1], "s", "full"),
-    "equivalent": (COLOURS[2], "D", "full"),
+    word: (colour, marker, "full")
+    for word, colour, marker in zip(("better", "worse", "equivalent"), VERDICTS, "osD", strict=True)
 }
 OTHER = (INK, "o", "none")
 LETTER, NAME_LETTER, GAP = 0.6, 0.55, 1.3  # of the size of a text: a letter, one of a name, between columns
@@ -54,35 +55,37 @@ class Effect:
 
 
 def draw(
-    compared: Mapping[int, Compared], width: float, lines: list[Row], evidence: Evidence
+    compared: Mapping[int, Compared], lines: list[Row], evidence: Evidence, frame: Frame | None = None
 ) -> tuple[Axes, str] | str:
     """The plot of some rows of one corpus and backbone.
 
     Args:
         compared: id of a row -> its comparison with the baseline.
-        width: in inches.
     """
     effects = {id(line): effect(compared[id(line)]) for line in lines if id(line) in compared}
     if not effects:
         return "no row is compared with the baseline"
-    table, wide = evidence.suite.table, width >= NARROW
+    width = (frame or Frame()).width or WIDE
+    table, wide, looks = evidence.suite.table, width >= NARROW, looks_of(evidence)
     size = 7.5 if wide else 5.5  # points
-    on = axes("change of test perplexity, %", "")
-    on.figure.set_size_inches(width, FURNITURE + LINE * len(lines))
+    on = axes("change of test perplexity, %", "", frame, (WIDE, FURNITURE + LINE * len(lines)))
     low, high = _ends(list(effects.values()), 100 * table.margin)
     on.set_xlim(low, high)
     on.axvspan(percent(-math.log1p(table.margin)), 100 * table.margin, color=FAINT, alpha=0.2, linewidth=0)
     on.axvline(0, color=INK, linewidth=0.8)
     for place, line in enumerate(lines):
         if id(line) in effects:
-            _row(on, place, effects[id(line)], compared[id(line)].judged.word, size)
+            drawn = _row(on, place, effects[id(line)], compared[id(line)].judged.word, size)
+            belongs(looks[key_of(line)], "effect", *drawn)
     texts = [_texts(line, compared, evidence, wide=wide) for line in lines]
     if width < LEAST_WIDE:
         texts = [(word, time) for word, _, time in texts]
-    beside = _beside(on, texts, size)
+    beside = _beside(on, texts, size, [looks[key_of(line)] for line in lines])
     room = max(LEAST_NAME, int((72 * width * (1 - AXES) - beside) / (NAME_LETTER * size)))
     marked = [f"{line.head} {COMPAT_MARK}" if line.compat is not None else line.head for line in lines]
     on.set_yticks(range(len(lines)), [_fitted(name, room) for name in marked], fontsize=size)
+    for line, name in zip(lines, on.get_yticklabels(), strict=True):
+        belongs(looks[key_of(line)], "name", name)
     on.set_ylim(len(lines) - 0.4, -0.6)
     on.xaxis.set_major_locator(MaxNLocator(7 if wide else 4, steps=[1, 2, 5, 10]))
     on.tick_params(axis="x", labelsize=size)
@@ -117,25 +120,26 @@ def _ends(effects: list[Effect], margin: float) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _row(on: Axes, place: int, found: Effect, verdict: str, size: float) -> None:
+def _row(on: Axes, place: int, found: Effect, verdict: str, size: float) -> list[Artist]:
+    """Draw the effect of a row; returns what is drawn."""
     (colour, marker, fill), (low, high) = LOOKS.get(verdict, OTHER), on.get_xlim()
     line = {"color": colour, "linewidth": 1.3, "linestyle": ":" if found.blocks else "-", "zorder": 2}
-    on.plot([max(found.low, low), min(found.high, high)], [place, place], **line)
+    drawn = on.plot([max(found.low, low), min(found.high, high)], [place, place], **line)
     beyond = [(low, 4, each < low) for each in (found.low, *found.seeds)]  # matplotlib's carets: 4 left, 5 right
     beyond += [(high, 5, each > high) for each in (found.high, *found.seeds)]
     for end, caret in {(end, caret) for end, caret, is_beyond in beyond if is_beyond}:
-        on.plot([end], [place], marker=caret, color=colour, markersize=size / 2, clip_on=False, zorder=2)
+        drawn += on.plot([end], [place], marker=caret, color=colour, markersize=size / 2, clip_on=False, zorder=2)
     seeds = [each for each in found.seeds if low <= each <= high]
-    on.plot(seeds, [place + 0.22] * len(seeds), ".", color=FAINT, markersize=2.5, zorder=1)
+    drawn += on.plot(seeds, [place + 0.22] * len(seeds), ".", color=FAINT, markersize=2.5, zorder=1)
+    mean = {"color": colour, "fillstyle": fill, "markersize": size / 1.5, "zorder": 3}
     if low <= found.mean <= high:
-        on.plot([found.mean], [place], marker, color=colour, fillstyle=fill, markersize=size / 1.5, zorder=3)
-        return
+        return drawn + on.plot([found.mean], [place], marker, **mean)
     above = found.mean > 0
     end, arrow, align = (high, ">", "right") if above else (low, "<", "left")
-    on.plot([end], [place], arrow, color=colour, fillstyle=fill, markersize=size / 1.5, clip_on=False, zorder=3)
+    drawn += on.plot([end], [place], arrow, clip_on=False, **mean)
     at = {"xytext": (-6 if above else 6, 0), "textcoords": "offset points", "ha": align, "va": "center"}
     percents = f"{found.mean:+.0f} %" if abs(found.mean) < LARGE else f"{found.mean:+.0e} %"
-    on.annotate(percents, (end, place), fontsize=size, color=colour, **at)
+    return [*drawn, on.annotate(percents, (end, place), fontsize=size, color=colour, **at)]
 
 
 def _fitted(name: str, room: int) -> str:
@@ -175,7 +179,7 @@ def _cost(line: Row, time: Time, compared: Mapping[int, Compared], evidence: Evi
     return f"{time.value:.1f}{shared}" if times is None else f"{time.value:.1f} ({times:.1f}x){shared}"
 
 
-def _beside(on: Axes, texts: list[tuple[str, ...]], size: float) -> float:
+def _beside(on: Axes, texts: list[tuple[str, ...]], size: float, looks: list[Look]) -> float:
     """Columns of texts to the right of the rows, with headings. Returns their width in points."""
     columns = len(texts[0])
     lines = [("", "test ppl", "ms/batch") if columns > 2 else ("", "ms/batch"), *texts]
@@ -184,7 +188,8 @@ def _beside(on: Axes, texts: list[tuple[str, ...]], size: float) -> float:
         ends.append(ends[-1] + gap + LETTER * size * max(len(line[column]) for line in lines))
     for place, line in enumerate(lines, start=-1):
         colour = next((look[0] for word, look in LOOKS.items() if line[0].startswith(word)), INK)
-        for text, offset, align in zip(line, (gap, *ends[2:]), ("left", *["right"] * (columns - 1)), strict=True):
+        columns_of = zip(line, (gap, *ends[2:]), ("left", *["right"] * (columns - 1)), strict=True)
+        made = [
             on.annotate(
                 text,
                 (1, 1) if place < 0 else (1, place),
@@ -198,6 +203,10 @@ def _beside(on: Axes, texts: list[tuple[str, ...]], size: float) -> float:
                 fontweight="bold" if place < 0 else "normal",
                 annotation_clip=False,
             )
+            for text, offset, align in columns_of
+        ]
+        if place >= 0:
+            belongs(looks[place], "text", *made)
     return ends[-1]
 
 

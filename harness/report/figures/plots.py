@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 
 from harness.errors import RecordError
 from harness.report.evidence import Evidence
-from harness.report.figures import forest, panels, tuning_panel
-from harness.report.figures.style import Plot, finished, set_titles, settings, svg_of
+from harness.report.figures import comparison, forest, training
+from harness.report.figures.style import Frame, Plot, finished, settings, svg_of
 from harness.report.findings import Findings
 from harness.report.table_rows import Row, time_of
 
@@ -36,15 +36,15 @@ class Kind:
         name: of its files.
         title: what it shows.
         part: the labels that the rows of one plot share; None for a row that is in no plot.
-        draw: rows, evidence -> axes and a caption, or a sentence on why there is nothing to show.
-        narrow: the same for a page on a phone; None if the plot is readable there.
+        draw: rows, evidence, frame -> axes and a caption, or a sentence on why there is nothing to show.
+        narrow: its width on a phone, in inches; None if the plot is readable there.
     """
 
     name: str
     title: str
     part: Callable[[Row, Evidence], tuple[str, ...] | None]
-    draw: Callable[[list[Row], Evidence], tuple[Axes, str] | str]
-    narrow: Callable[[list[Row], Evidence], tuple[Axes, str]] | None = None
+    draw: Callable[[list[Row], Evidence, Frame], tuple[Axes, str] | str]
+    narrow: float | None = None
 
 
 def draw(
@@ -71,7 +71,7 @@ def draw(
     lines = [line for line in findings.lines if not line.is_ngram]
     lines = [line for line in lines if only is None or any(trial.id in only for trial in line.trials)]
     with settings():
-        kinds = {each.name: each for each in _kinds(lines, findings, width)}
+        kinds = {each.name: each for each in _kinds(lines, findings)}
         if kind is not None and kind not in kinds:
             raise RecordError(f"this suite has no plot '{kind}'; it has: {', '.join(kinds)}")
         chosen = kinds.values() if kind is None else [kinds[kind]]
@@ -95,21 +95,20 @@ def present(place: Path) -> list[Path]:
     return [old for ending in ENDINGS for old in place.glob(f"*.{ending}")]
 
 
-def _kinds(lines: list[Row], findings: Findings, width: float | None) -> Iterator[Kind]:
-    yield from _of_baseline(findings, width or forest.WIDE)
+def _kinds(lines: list[Row], findings: Findings) -> Iterator[Kind]:
+    yield from _of_baseline(findings)
     yield from KINDS
     yield from _of_widths(lines)
     yield from _of_backbones(lines)
     yield from _of_tuning(findings.evidence)
 
 
-def _of_baseline(findings: Findings, width: float) -> list[Kind]:
+def _of_baseline(findings: Findings) -> list[Kind]:
     """A kind for a suite that names a baseline."""
     if findings.baseline is None:
         return []
     compared = {id(findings.lines[index]): each for index, each in findings.compared.items()}
-    wide, narrow = (partial(forest.draw, compared, each) for each in (width, forest.PHONE))
-    return [Kind(forest.NAME, "Change against the baseline", _group, wide, narrow)]
+    return [Kind(forest.NAME, "Change against the baseline", _group, partial(forest.draw, compared), forest.PHONE)]
 
 
 def _of_widths(lines: list[Row]) -> list[Kind]:
@@ -124,16 +123,16 @@ def _of_backbones(lines: list[Row]) -> list[Kind]:
     variants = {(line.corpus, line.head, line.trials[0].backbone.name) for line in lines}
     if len(variants) == len(lines):
         return []
-    curves = partial(panels.curves, by_backbone=True)
-    return [Kind("learning_curves_by_backbone", "Learning curves by backbone", _head_on_variants, curves)]
+    name = "learning_curves_by_backbone"
+    return [Kind(name, "Learning curves by backbone", _head_on_variants, training.by_backbone)]
 
 
 def _of_tuning(evidence: Evidence) -> list[Kind]:
     """A kind for each key of a tuned suite whose values are in an order."""
-    keys = tuning_panel.keys(evidence.suite)
+    keys = training.keys(evidence.suite)
     names = {key: key.removeprefix("train.") for key in keys}
     return [
-        Kind(f"tuning_{name}", f"Validation perplexity by {name}, tuning", _group, partial(tuning_panel.draw, key))
+        Kind(f"tuning_{name}", f"Validation perplexity by {name}, tuning", _group, partial(training.tuning, key))
         for key, name in names.items()
     ]
 
@@ -151,7 +150,8 @@ def _of_kind(
     made, names, reasons = [], [], []
     for part, inside in parts.items():
         labels = [label for index, label in enumerate(part) if len({other[index] for other in parts}) > 1]
-        drawn = kind.draw(inside, evidence)
+        titles = {} if suite is None else {"title": kind.title, "below": "; ".join([*labels, suite])}
+        drawn = kind.draw(inside, evidence, Frame(width=width, **titles))
         if isinstance(drawn, str):
             reasons.append(drawn)
             made.append(LeftOut(title=", ".join([kind.title, *labels]), reason=drawn))
@@ -160,14 +160,11 @@ def _of_kind(
         names.append(name)
         name = f"{name}-{names.count(name)}" if names.count(name) > 1 else name
         on, caption = drawn
-        if width is not None:
-            on.figure.set_figwidth(width)
-        if suite is not None:
-            set_titles(on, kind.title, "; ".join([*labels, suite]))
         title, of = ", ".join([kind.title, *labels]), str(evidence.trials)
         plot = finished(on, name=name, title=title, caption=caption, of=of)
         if kind.narrow is not None:
-            plot = replace(plot, narrow=svg_of(kind.narrow(inside, evidence)[0].figure, of))
+            on, _ = kind.draw(inside, evidence, Frame(width=kind.narrow))
+            plot = replace(plot, narrow=svg_of(on.figure, of))
         made.append(plot)
     if len(set(reasons)) == 1 and len(reasons) == len(made):
         return [LeftOut(title=kind.title, reason=reasons[0])]
@@ -192,13 +189,13 @@ def _one_pass(line: Row, evidence: Evidence) -> tuple[str, ...] | None:
     return None if time is None else (line.corpus, time.device, time.pass_id or "measured during training")
 
 
-_by_mixtures = partial(panels.by_parameter, "num_mixtures", "mixtures K")
-_by_width = partial(panels.by_parameter, "d_embed", "width of the output matrix, d_embed")
+_by_mixtures = partial(comparison.by_parameter, "num_mixtures", "mixtures K")
+_by_width = partial(comparison.by_parameter, "d_embed", "width of the output matrix, d_embed")
 KINDS = (
     Kind("perplexity_by_mixtures", "Test perplexity by number of mixtures", _group, _by_mixtures),
-    Kind("learning_curves", "Learning curves", _group, panels.curves),
-    Kind("perplexity_by_time", "Test perplexity by training time", _one_pass, panels.by_time),
-    Kind("perplexity_by_parameters", "Test perplexity by parameters", _corpus, panels.by_size),
-    Kind("gain_by_frequency", "Where the gain is: word frequency", _group, panels.by_frequency),
-    Kind("gain_by_position", "Where the gain is: place in the segment", _group, panels.by_position),
+    Kind("learning_curves", "Learning curves", _group, training.curves),
+    Kind("perplexity_by_time", "Test perplexity by training time", _one_pass, comparison.by_time),
+    Kind("perplexity_by_parameters", "Test perplexity by parameters", _corpus, comparison.by_size),
+    Kind("gain_by_frequency", "Where the gain is: word frequency", _group, comparison.by_frequency),
+    Kind("gain_by_position", "Where the gain is: place in the segment", _group, comparison.by_position),
 )

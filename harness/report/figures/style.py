@@ -5,6 +5,7 @@ The global state of pyplot is not used.
 
 import io
 import re
+import statistics
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,22 +14,18 @@ from dataclasses import dataclass
 import matplotlib
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
 from harness.printable import printable
+from harness.report.figures.looks import FAINT, INK, PAPER, Look
 
-WIDTH, HEIGHT, LEGEND_LINE = 4.2, 2.9, 0.17  # inches
+WIDTH, HEIGHT, LEGEND_LINE = 4.4, 2.9, 0.17  # inches
 DPI = 200
-INK, FAINT, PAPER = "#1c1e21", "#8b9097", "#ffffff"
-# The colours of Okabe and Ito (jfly.uni-koeln.de/color), for colour-blind readers, without black and yellow.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
-# 6 colours, 7 markers and 5 lines: neighbouring series differ in all three.
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-LINES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
-LOOKS = len(MARKERS) * len(LINES)  # styles that differ without colour
 MAX_LABEL = 60
+NOISE_TIMES, NOISE_SHARE = 4, 0.01  # an axis spans so many times the noise, which is at least this share of its values
 SETTINGS = {
     "axes.axisbelow": True,
     "axes.edgecolor": FAINT,
@@ -56,13 +53,13 @@ SETTINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
-    """The style of a series in a plot."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """What a plot is drawn in: its width in inches, a title and a smaller line below it, both '' for a paper."""
 
-    colour: str
-    marker: str
-    line: str | tuple
+    width: float | None = None
+    title: str = ""
+    below: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +87,6 @@ class Plot:
         return self.svg
 
 
-def style(index: int) -> Style:
-    """The style of the index-th series of a plot."""
-    return Style(COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)], LINES[index % len(LINES)])
-
-
 @contextmanager
 def settings() -> Iterator[None]:
     """A context in which figures have our style, independent of a user's matplotlibrc."""
@@ -104,22 +96,39 @@ def settings() -> Iterator[None]:
         yield
 
 
-def axes(x: str, y: str) -> Axes:
-    """Axes of a new figure."""
-    figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+def axes(x: str, y: str, frame: Frame | None = None, size: tuple[float, float] = (WIDTH, HEIGHT)) -> Axes:
+    """Axes of a new figure.
+
+    Args:
+        size: of the figure in inches, where the frame has no width.
+    """
+    frame = frame or Frame()
+    figure = Figure(figsize=(frame.width or size[0], size[1]), layout="constrained")
     FigureCanvasAgg(figure)
     made = figure.add_subplot()
     made.set_xlabel(x)
     made.set_ylabel(y)
+    if frame.title:
+        made.set_title(shown(frame.title, 48), loc="left", pad=17, fontsize=9.5, fontweight="bold")
+        below = {"xycoords": "axes fraction", "textcoords": "offset points", "fontsize": 7, "color": FAINT}
+        made.annotate(shown(frame.below, 80), (0, 1), (0, 6), **below)
     return made
 
 
 def legend(on: Axes, entries: Sequence[tuple[Artist, str]]) -> None:
-    """Draw the legend below the axes; the figure grows with it."""
-    labels = [shown(label) for _, label in entries]
-    columns = 2 if max(map(len, labels)) <= 21 else 1
-    on.figure.set_figheight(HEIGHT + LEGEND_LINE * -(-len(labels) // columns))
-    on.figure.legend([artist for artist, _ in entries], labels, loc="outside lower left", ncols=columns)
+    """Draw a legend of what is no row below the axes; the figure grows with it."""
+    if entries:
+        labels = [shown(label) for _, label in entries]
+        columns = 2 if max(map(len, labels)) <= 21 else 1
+        on.figure.set_figheight(on.figure.get_figheight() + LEGEND_LINE * -(-len(labels) // columns))
+        on.figure.legend([artist for artist, _ in entries], labels, loc="outside lower left", ncols=columns)
+
+
+def belongs(look: Look, part: str, *artists: Artist) -> None:
+    """Name artists after the row that they show, by which a page finds them: 'row-3-line'. A part is there once."""
+    if look.row is not None:
+        for number, artist in enumerate(artists):
+            artist.set_gid(f"row-{look.row}-{part}{number or ''}")
 
 
 def shown(label: str, most: int = MAX_LABEL) -> str:
@@ -129,13 +138,23 @@ def shown(label: str, most: int = MAX_LABEL) -> str:
     return f" {line}" if line.startswith("_") else line
 
 
-def set_titles(on: Axes, title: str, below: str) -> None:
-    """Draw a title above the axes, and a smaller line below it."""
-    on.set_title(shown(title, 48), loc="left", pad=17, fontsize=9.5, fontweight="bold")
-    on.annotate(shown(below, 80), (0, 1), (0, 6), "axes fraction", "offset points", fontsize=7, color=FAINT)
+def least_span(axis: Axis, noise: Sequence[float], low: float | None = None, high: float | None = None) -> None:
+    """Widen an axis that is finer than the noise: it spans at least NOISE_TIMES the median noise of what it shows.
+
+    Args:
+        noise: of each value, such as its range over seeds. It counts as NOISE_SHARE of the values at least.
+        low, high: the ends before; None: those of the axis.
+    """
+    ends = axis.get_view_interval()
+    low, high = (ends[0] if low is None else low), (ends[1] if high is None else high)
+    middle = (low + high) / 2
+    least = NOISE_TIMES * max(statistics.median(noise or [0.0]), NOISE_SHARE * abs(middle))
+    if axis.get_scale() == "linear" and high - low < least:
+        low, high = middle - least / 2, middle + least / 2
+    axis.axes.set(**{f"{axis.axis_name}lim": (low, high)})
 
 
-def logarithmic(axis, low: float, high: float) -> None:
+def logarithmic(axis: Axis, low: float, high: float) -> None:
     """A log scale with plain numbers, if the values span more than a factor of 3."""
     if 0 < 3 * low < high:
         axis.axes.set(**{f"{axis.axis_name}scale": "log"})

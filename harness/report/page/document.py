@@ -18,8 +18,9 @@ from harness.records.record import CurvePoint, TrialRecord
 from harness.report.content import Cell, Column, Line, Note, Table
 from harness.report.evidence import Evidence
 from harness.report.figures import forest
+from harness.report.figures.looks import DARK, FAINT, INK, PAPER
 from harness.report.figures.plots import LeftOut
-from harness.report.figures.style import COLOURS, FAINT, INK, PAPER, Plot
+from harness.report.figures.style import Plot
 from harness.report.findings import Findings
 from harness.report.layouts import legend
 from harness.report.outcome import summary
@@ -116,7 +117,7 @@ def _importance(column: Column) -> int:
 
 
 _VARIABLES = {INK: "var(--ink)", FAINT: "var(--faint)", PAPER: "none"} | {
-    colour: f"var(--series-{index})" for index, colour in enumerate(COLOURS, 1)
+    light: f"light-dark({light}, {dark})" for light, dark in DARK.items()
 }
 
 _MEANINGS = {metric.label: metric.description for metric in METRICS.values()} | {
@@ -172,6 +173,7 @@ def render(
         links=links,
         plot_folder=plot_folder,
         table=table,
+        numbers={trial.id: number for number, row in enumerate(evidence.rows) for trial in row.trials},
         behind=behind,
         forests=[plot for plot in drawn if plot.name.startswith(forest.NAME)],
         plots=[plot for plot in drawn if not plot.name.startswith(forest.NAME)],
@@ -195,7 +197,7 @@ def of_tables(
         about: texts at the top of the page, by name.
         links: as of `render`.
     """
-    empty = {"table": None, "behind": [], "forests": [], "plots": [], "left_out": [], "failures": []}
+    empty = {"table": None, "numbers": {}, "behind": [], "forests": [], "plots": [], "left_out": [], "failures": []}
     return _page(title=title, sections=sections, about=about, links=links, **empty)
 
 
@@ -218,6 +220,7 @@ def _tag(tag: str, prefix: str) -> str:
     """A tag of an SVG, changed for the page. The text between tags is not changed."""
     if tag.startswith("<svg"):
         tag = re.sub(r' (width|height)="[^"]*"', "", tag)
+    tag = re.sub(r'\bid="row-(\d+)-([a-z]+)\d*"', r'data-row="\1" data-part="\2"', tag)
     tag = re.sub(r'(\bid="|\bxlink:href="#|\burl\(#)', rf"\g<1>{prefix}-", tag)  # guard: plot-ids
     return re.sub(r"#[0-9a-f]{6}\b", lambda colour: _VARIABLES.get(colour[0], colour[0]), tag)
 
@@ -270,7 +273,7 @@ def _page(**content: object) -> str:
     environment.filters |= {"number": number, "inline": inline, "curve": curve, "runs": _runs}
     environment.filters |= {"in_code": in_code, "counted": counted}
     environment.filters |= {"arranged": arranged, "parts": parts, "breakable": breakable, "meaning": meaning}
-    environment.filters |= {"legend": legend, "by_level": _by_level}
+    environment.filters |= {"legend": legend, "by_level": _by_level, "rows": _rows}
     script = (here / "page.js").read_text(encoding="utf-8")
     style = (here / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -282,6 +285,11 @@ def _page(**content: object) -> str:
 def in_code(text: str) -> Markup:
     """A text in which what stands between two backticks is shown as code. All of it is escaped."""
     return Markup(re.sub(r"`([^`\n]+)`", r"<code>\1</code>", str(escape(_shown(text)))))
+
+
+def _rows(trials: Iterable[str], numbers: Mapping[str, int]) -> str:
+    """'2 3': the numbers of the rows of some trials, by which the page finds what plots show of them."""
+    return " ".join(dict.fromkeys(str(numbers[trial]) for trial in trials if trial in numbers))
 
 
 def _by_level(notes: Iterable[str]) -> list[tuple[str, list[str]]]:

@@ -40,6 +40,37 @@ for (const row of document.querySelectorAll("table.sortable > tbody > tr:first-c
   });
 }
 
+// The row that is pointed at or has the focus, in a table or a plot, stands out everywhere; without one, the open rows do.
+const bodies = [...document.querySelectorAll("tbody[data-rows]")];
+const drawn = [...document.querySelectorAll("figure svg [data-row]")];
+const numbers = (body) => body.dataset.rows.split(" ");
+const names = new Map();
+for (const body of bodies) {
+  const name = body.querySelector("td.name").firstChild.textContent;
+  for (const row of numbers(body)) if (!names.has(row)) names.set(row, name);
+}
+for (const each of drawn) {
+  const title = document.createElementNS("http://www.w3.org/2000/svg", "title");
+  title.textContent = names.get(each.dataset.row) || "";
+  each.prepend(title);
+}
+
+const standOut = (rows) => {
+  for (const each of drawn) each.classList.toggle("on", rows.includes(each.dataset.row));
+  for (const svg of document.querySelectorAll("figure svg")) svg.classList.toggle("chosen", !!svg.querySelector(".on"));
+  for (const body of bodies) body.classList.toggle("on", numbers(body).some((row) => rows.includes(row)));
+};
+const follow = ({ target }) => {
+  const part = target.closest && target.closest("[data-row]");
+  const body = target.closest && target.closest("tbody[data-rows]");
+  const open = bodies.filter((each) => each.querySelector("details.row[open]"));
+  standOut(part ? [part.dataset.row] : (body ? [body] : open).flatMap(numbers));
+};
+document.addEventListener("pointerover", follow);
+document.addEventListener("focusin", follow);
+document.addEventListener("focusout", ({ relatedTarget }) => follow({ target: relatedTarget || document.body }));
+document.addEventListener("toggle", () => follow({ target: document.activeElement }), true);
+
 // The search field shows the rows whose name has all of its words.
 const field = document.getElementById("search");
 if (field) {

@@ -1,0 +1,130 @@
+"""The home of colours: the look of each row, the same in all plots of a suite, by the family of its head.
+
+A head whose docstring declares `Family: plain` is grey. Mixtures, the heads with a count of softmaxes, have one hue,
+from light to dark with K. Every other head has a hue of its own. A marker and a line tell rows apart without colour.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import cycle, product
+
+from harness.plan.names import family
+from harness.registry import HEADS
+from harness.report.evidence import Evidence
+from harness.report.table_rows import Row, head_counts
+
+INK, FAINT, PAPER = "#1c1e21", "#6f757c", "#ffffff"
+CARD = "#1d2024"  # behind a plot of a dark page
+# Each colour is a key, its value what a dark page shows for it: contrast to the background is 3 or more in both. They
+# were found by a search for distance in CIELAB, as it is and as protanopes and deuteranopes see it.
+PLAIN = {
+    "#45474a": "#cacccf",
+    "#535558": "#b9bbbe",
+    "#616366": "#aaacaf",
+    "#707275": "#999b9e",
+    "#7f8184": "#8a8c8f",
+    "#8e9194": "#7a7c7f",
+}
+MIXED = {  # from light to dark; on a dark page from dark to light
+    "#9d81dc": "#8569c8",
+    "#9378d3": "#8d70d1",
+    "#8a6fc9": "#9577da",
+    "#8066c0": "#9d7fe3",
+    "#775db7": "#a586ed",
+    "#6d54ae": "#ad8ef6",
+    "#634ba5": "#b595fe",
+    "#5a439d": "#bd9ffe",
+    "#503a94": "#c4a8fe",
+    "#47328b": "#ccb2fe",
+    "#3d2a83": "#d3bcfe",
+    "#33227a": "#d9c6fe",
+}
+OTHERS = {
+    "#039fb6": "#00889c",
+    "#965a00": "#da9950",
+    "#058343": "#53ad70",
+    "#ed655f": "#cd5651",
+    "#8a9920": "#758319",
+    "#91200f": "#feb5a1",
+}
+VERDICTS = {"#0072b2": "#4aa8e0", "#b84c00": "#f28a3c", "#00805c": "#2cc79c"}  # also text: contrast 4.5 or more
+DARK = PLAIN | MIXED | OTHERS | VERDICTS
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+LINES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How a row is drawn.
+
+    Args:
+        row: its number in the suite, by which a page finds what is drawn of it.
+        colour: as on white paper; DARK has that of a dark page.
+        line: as matplotlib's linestyle.
+    """
+
+    colour: str
+    marker: str
+    line: str | tuple
+    row: int | None = None
+
+
+def looks_of(evidence: Evidence) -> dict[Key, Look]:
+    """key_of(row) -> its look, for all rows but n-grams. A head has one look on all corpora and backbones."""
+    rows = [row for row in evidence.rows if not row.is_ngram]
+    firsts: dict[str, Row] = {}
+    for row in rows:
+        firsts.setdefault(row.head, row)
+    counts = {name: head_counts(row, evidence.suite).softmaxes for name, row in firsts.items()}
+    plain = [name for name, row in firsts.items() if family(HEADS.get(row.trials[0].head.name)) == "plain"]
+    mixed = sorted((name for name in firsts if counts[name] is not None and name not in plain), key=counts.__getitem__)
+    others = [name for name in firsts if name not in plain and name not in mixed]
+    colours = _spread(plain, list(PLAIN)) | _spread(mixed, list(MIXED)) | dict(zip(others, cycle(OTHERS), strict=False))
+    shapes = _shapes({name: row.trials[0].head.name for name, row in firsts.items()}, colours)
+    numbers = {key_of(row): number for number, row in enumerate(evidence.rows)}
+    return {
+        key_of(row): Look(row=numbers[key_of(row)], colour=colours[row.head], marker=marker, line=line)
+        for row in rows
+        for marker, line in [shapes[row.head]]
+    }
+
+
+def key_of(row: Row) -> Key:
+    return row.corpus, row.backbone, row.head
+
+
+def by_index(index: int) -> Look:
+    """The look of the index-th line of a plot whose lines are no heads, such as backbones."""
+    return Look(
+        colour=list(OTHERS)[index % len(OTHERS)],
+        marker=MARKERS[index % len(MARKERS)],
+        line=LINES[index % len(LINES)],
+    )
+
+
+def _spread(names: list[str], ramp: list[str]) -> dict[str, str]:
+    """Colours of a ramp, as far apart as its length allows, in order."""
+    last = len(ramp) - 1
+    if len(names) == 1:
+        return {names[0]: ramp[last // 2]}
+    return {name: ramp[round(place * last / (len(names) - 1))] for place, name in enumerate(names)}
+
+
+def _shapes(classes: Mapping[str, str], colours: Mapping[str, str]) -> dict[str, tuple[str, str | tuple]]:
+    """name -> marker and line: one marker for a class of heads, as far as its lines and colours go. Up to 35 rows
+    differ in marker or line; of more rows, those of one colour differ in their marker.
+
+    Args:
+        classes: name -> registered name of its head.
+    """
+    order, found = list(dict.fromkeys(classes.values())), {}
+    few = len(classes) <= len(MARKERS) * len(LINES)
+    for name, of_class in classes.items():
+        first = order.index(of_class) % len(MARKERS)
+        coloured = {marker for other, (marker, _) in found.items() if colours[other] == colours[name]}
+        shaped = set(found.values())
+        shapes = product(MARKERS[first:] + MARKERS[:first], LINES)
+        taken = [(shape, (shape in shaped, shape[0] in coloured)) for shape in shapes]
+        found[name] = min(taken, key=lambda each: each[1] if few else each[1][::-1])[0]  # the first of the freest
+    return found

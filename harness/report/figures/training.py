@@ -1,0 +1,346 @@
+"""Plots of training: learning curves, and validation perplexity by a tuned key, which shows how sensitive a row is.
+
+A function that draws returns axes and a caption, or a sentence on why there is nothing to show.
+"""
+
+import math
+import statistics
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from harness.plan.loaded_suite import Suite
+from harness.plan.specs import ComponentSpec, canonical
+from harness.report.evidence import Evidence
+from harness.report.figures.comparison import (
+    METRIC,
+    MOST,
+    RANGE,
+    Drawn,
+    Point,
+    Series,
+    baseline_of,
+    comparable,
+    over_seeds,
+    stars,
+)
+from harness.report.figures.labels import Label, at_ends
+from harness.report.figures.looks import FAINT, INK, Look, by_index, key_of, looks_of
+from harness.report.figures.style import Frame, axes, belongs, least_span, legend, logarithmic
+from harness.report.findings import percent
+from harness.report.printed_numbers import PrintedNumbers
+from harness.report.table_rows import Row
+
+STEEP = 2.0  # a learning curve above so many times its lowest value is in its first, steep part
+IN_COLOUR = 4  # learning curves of a plot
+FAR = 4.0  # a pale curve that ends farther off than so many times all others leaves the axes
+CEILING = 10.0  # times the lowest perplexity of a plot of tuning: a trial above it would make the others a flat line
+_PALE = " Pale: trials with another value of a key that has a list of values."
+_CROSSES = f" Crosses at the top: trials that failed, or have more than {CEILING:g} times the lowest perplexity."
+Place = tuple[float, float]
+
+
+def curves(lines: list[Row], evidence: Evidence, frame: Frame | None = None) -> Drawn:
+    """Validation perplexity after each epoch, as the change against the baseline where there is one and no curve has
+    printed values. A few rows are in colour, with bands over the seeds; the others are thin and grey. Early epochs are
+    left out by the rule of readable_from.
+    """
+    found = {index: series for index, line in enumerate(lines) if (series := curve(line, evidence.printed)) is not None}
+    if max((len(series.points) for series in found.values()), default=0) < 2:
+        return "no finished trial has a curve of two epochs"
+    first, reference = readable_from(list(found.values())), baseline_of(lines, evidence)
+    early = min(series.points[0].x for series in found.values()) < first
+    is_printed = any(point.printed is not None for series in found.values() for point in series.points)
+    against = None if is_printed or reference is None or curve(reference, evidence.printed) is None else reference
+    if against is not None:
+        found = {index: series for index in found if (series := change(lines[index], against)) is not None}
+    found = {index: cut for index, series in found.items() if (cut := since(series, first)).points}
+    strong = [index for index in in_colour(lines, evidence) if index in found]
+    told = [found[index] for index in strong]
+    what = "validation perplexity" if against is None else f"validation perplexity\nagainst {against.head}, %"
+    on = axes(f"epoch (from {first:g} on)" if early else "epoch", f"{what}\n{over_seeds(told, 'bands')}", frame)
+    looks, labels, marks = looks_of(evidence), [], []
+    for index, series in found.items():
+        look = looks[key_of(lines[index])]
+        _curve(on, series, look, pale=index not in strong)
+        if index in strong:
+            labels.append(Label(text=series.label, x=series.points[-1].x, y=series.points[-1].y, look=look))
+    of_stars = [series for series in found.values() if is_printed]
+    stars(on, of_stars, evidence, marks, [looks[key_of(lines[index])] for index in found])
+    on.set_xlim(right=max(series.points[-1].x for series in found.values()))
+    on.xaxis.set_major_locator(MaxNLocator(integer=True))
+    margin = None if against is None else 100 * evidence.suite.table.margin
+    _heights(on, told, [found[index] for index in found if index not in strong], margin=margin)
+    legend(on, marks)
+    at_ends(on, labels)
+    return on, _said(against, first if early else None, pale=len(found) > len(strong))
+
+
+def by_backbone(lines: list[Row], evidence: Evidence, frame: Frame | None = None) -> Drawn:
+    """Learning curves of one head on variants of a backbone. What is printed for the end of training is a line."""
+    names = differing([line.trials[0].backbone for line in lines])
+    found = {index: series for index, line in enumerate(lines) if (series := curve(line, evidence.printed)) is not None}
+    if max((len(series.points) for series in found.values()), default=0) < 2:
+        return "no finished trial has a curve of two epochs"
+    first = readable_from(list(found.values()))
+    early = min(series.points[0].x for series in found.values()) < first
+    found = dict(list({index: since(series, first) for index, series in found.items()}.items())[:MOST])
+    label = f"validation perplexity\n{over_seeds(list(found.values()), 'bands')}"
+    on = axes(f"epoch (from {first:g} on)" if early else "epoch", label, frame)
+    numbers, labels, marks, looks = looks_of(evidence), [], [], []
+    for index, series in found.items():
+        looks.append(replace(by_index(index), row=numbers[key_of(lines[index])].row))
+        _curve(on, series, looks[-1])
+        labels.append(Label(text=names[index], x=series.points[-1].x, y=series.points[-1].y, look=looks[-1]))
+    ends = printed_ends([lines[index] for index in found], evidence.printed)
+    for height, source in ends.items():
+        line = on.axhline(height, color=INK, linestyle=(0, (8, 3)), linewidth=0.8)
+        marks.append((line, f"printed: {height:g} ({evidence.printed.title(source)})"))
+    stars(on, list(found.values()), evidence, marks, looks)
+    on.set_xlim(right=max(series.points[-1].x for series in found.values()))
+    on.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _heights(on, list(found.values()), [], also=list(ends))
+    legend(on, marks)
+    at_ends(on, labels)
+    left = f" Shown: {len(found)} of {len(lines)} rows." if len(found) < len(lines) else ""
+    return on, _said(None, first if early else None) + left
+
+
+def _said(against: Row | None, first: float | None, *, pale: bool = False) -> str:
+    mean = "Mean over seeds" if against is None else f"Change against {against.head}, the mean over shared seeds,"
+    parts = [f"{mean} after each epoch; bands {RANGE}."]
+    if pale:
+        parts.append("In colour: the lowest test perplexities and the baseline; thin: the other rows.")
+    if first is not None:
+        parts.append(f"Left out: epochs before {first:g}, in which a curve is above {STEEP:g} times its lowest value.")
+    return " ".join(parts)
+
+
+def in_colour(lines: Sequence[Row], evidence: Evidence) -> list[int]:
+    """The rows whose learning curves are in colour: those with the lowest test perplexity, and the baseline."""
+    measured = [index for index, line in enumerate(lines) if line.values(METRIC)]
+    ranked = sorted(measured, key=lambda index: statistics.fmean(lines[index].values(METRIC)))
+    reference = baseline_of(lines, evidence)
+    first = [*ranked[:1], *(index for index in ranked if lines[index] is reference)]
+    return list(dict.fromkeys([*first, *ranked]))[:IN_COLOUR]
+
+
+def _curve(on: Axes, series: Series, look: Look, *, pale: bool = False) -> None:
+    """A curve with its band, or a thin grey one."""
+    at, heights = [point.x for point in series.points], [point.y for point in series.points]
+    if pale:
+        belongs(look, "pale", *on.plot(at, heights, color=FAINT, linewidth=0.6, alpha=0.6, zorder=1))
+        return
+    ends = [point.low for point in series.points], [point.high for point in series.points]
+    belongs(look, "band", on.fill_between(at, *ends, color=look.colour, alpha=0.15, linewidth=0))
+    belongs(look, "line", *on.plot(at, heights, color=look.colour, linestyle=look.line, zorder=3))
+
+
+def _heights(
+    on: Axes, told: Sequence[Series], pale: Sequence[Series], *, margin: float | None = None, also: Sequence[float] = ()
+) -> None:
+    """The ends of the axis of learning curves: all of those in colour are inside, and the ends of pale ones.
+
+    Args:
+        margin: of changes against a baseline, the smallest difference of interest in percent, which counts as noise.
+        also: heights that are inside, too.
+    """
+    points = [point for series in told for point in series.points]
+    inside = [*also, *(y for point in points for y in (point.low, point.high, point.printed) if y is not None)]
+    if margin is not None:
+        far = FAR * max(abs(y) for y in inside)
+        inside += [series.points[-1].y for series in pale if abs(series.points[-1].y) <= far]
+        on.axhline(0, color=INK, linewidth=0.8, zorder=2)
+    else:
+        inside += [point.y for series in pale for point in series.points]
+    low, high = min(inside), max(inside)
+    logarithmic(on.yaxis, low, high)
+    if on.get_yscale() == "linear":
+        room = 0.04 * (high - low)
+        noise = [max(margin or 0.0, series.points[-1].high - series.points[-1].low) for series in told]
+        least_span(on.yaxis, noise, low - room, high + room)
+
+
+def curve(line: Row, printed: PrintedNumbers) -> Series | None:
+    """Validation perplexity by epoch, for the epochs that all ok trials have, with bands from the lowest seed to the
+    highest, and printed values; None without a curve.
+    """
+    found = [line.records[seed].curve for seed in line.ok_seeds]
+    theirs = printed.curve(line.trials[0], line.params, "valid_ppl")
+    points = [
+        Point(
+            x=at[0].epoch,
+            y=statistics.fmean(point.valid_ppl for point in at),
+            low=min(point.valid_ppl for point in at),
+            high=max(point.valid_ppl for point in at),
+            **comparable(theirs.get(at[0].epoch), line),
+        )
+        for at in zip(*found, strict=False)  # to the shortest
+    ]
+    return Series(label=line.head, points=tuple(points), seeds=len(found)) if points else None
+
+
+def change(line: Row, reference: Row) -> Series | None:
+    """The change of validation perplexity against a reference in percent, by epoch: over the seeds and epochs that both
+    have, the mean of the ratios of a seed; None without any.
+    """
+    seeds = [seed for seed in line.ok_seeds if seed in reference.ok_seeds]
+    pairs = [[_by_epoch(row, seed) for row in (line, reference)] for seed in seeds]
+    points = []
+    for epoch in pairs[0][0] if pairs else ():
+        if all(epoch in each for pair in pairs for each in pair):
+            ratios = [math.log(ours[epoch] / theirs[epoch]) for ours, theirs in pairs]
+            mean, low, high = map(percent, (statistics.fmean(ratios), min(ratios), max(ratios)))
+            points.append(Point(x=epoch, y=mean, low=low, high=high))
+    return Series(label=line.head, points=tuple(points), seeds=len(seeds)) if points else None
+
+
+def _by_epoch(line: Row, seed: int) -> dict[float, float]:
+    return {point.epoch: point.valid_ppl for point in line.records[seed].curve}
+
+
+def printed_ends(lines: Sequence[Row], printed: PrintedNumbers) -> dict[float, str]:
+    """Validation perplexities that are printed for the end of training and counted as ours, and their sources."""
+    cells = [comparable(printed.find(line.trials[0], line.params, "valid_ppl"), line) for line in lines]
+    return {cell["printed"]: cell["source"] for cell in cells if cell}
+
+
+def differing(components: Sequence[ComponentSpec]) -> list[str]:
+    """What distinguishes components of one name: 'd_model=200, d_ff=200'."""
+    given = [each.params for each in components]
+    keys = dict.fromkeys(key for params in given for key in params)
+    apart = [key for key in keys if len({canonical(params.get(key)) for params in given}) > 1]
+    return [", ".join(f"{key}={params.get(key)}" for key in apart) for params in given]
+
+
+def readable_from(found: Sequence[Series]) -> float:
+    """The first epoch of a plot of learning curves: the first by which each curve has been within STEEP times its
+    lowest value. At least half of the epochs of each curve are shown, and every epoch from the first printed value on.
+    """
+    reached = [
+        next(point.x for point in series.points if point.y <= STEEP * min(each.y for each in series.points))
+        for series in found
+    ]
+    halves = [series.points[(len(series.points) - 1) // 2].x for series in found]
+    printed = [point.x for series in found for point in series.points if point.printed is not None]
+    return min([max(reached), *halves, *printed])
+
+
+def since(series: Series, first: float) -> Series:
+    """The points of a series from an x on."""
+    return replace(series, points=tuple(point for point in series.points if point.x >= first))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """The tuning trials of a row, in the order of a key's values.
+
+    Args:
+        curves: (value of the key, validation perplexity) of the trials that are ok, in a group for each value of the
+            other keys that are in no order. The first group has the chosen trial.
+        failed: the values of the others.
+        best: the chosen trial's place.
+    """
+
+    row: Row
+    curves: tuple[tuple[Place, ...], ...]
+    failed: tuple[float, ...]
+    best: Place
+
+    @property
+    def places(self) -> list[Place]:
+        """Those of all groups."""
+        return sorted(place for curve in self.curves for place in curve)
+
+
+def keys(suite: Suite) -> list[str]:
+    """The keys of a tuned suite that have a plot: those whose values are in an order."""
+    return [] if suite.tuning is None else [key for key, axis in suite.tuning.spec.space.items() if axis.ordered]
+
+
+def tried(key: str, lines: list[Row], suite: Suite) -> list[Tried]:
+    """The tuning of the rows to which a key applies and for which a point is chosen."""
+    found, ordered = [], keys(suite)
+    of_trial = {trial.id: row for row in range(len(suite.tuning.rows)) for trial in suite.tuning.of_table(row)}
+    for line in lines:
+        index = of_trial[line.trials[0].id]
+        choice, candidates = suite.tuning.choices[index], suite.tuning.rows[index].candidates
+        if key not in candidates[0].point:
+            continue
+        ppl = [(each.point, each.perplexity(choice.valid_ppl)) for each in candidates]
+        groups: dict[str, list[Place]] = {_others(choice.point, ordered): []}  # the one with the chosen point is first
+        for point, y in ppl:
+            if y is not None:
+                groups.setdefault(_others(point, ordered), []).append((point[key], y))
+        found.append(
+            Tried(
+                row=line,
+                curves=tuple(tuple(sorted(group)) for group in groups.values()),
+                failed=tuple(sorted(point[key] for point, y in ppl if y is None)),
+                best=(choice.point[key], choice.valid_ppl[choice.trial]),
+            )
+        )
+    return found
+
+
+def tuning(key: str, lines: list[Row], evidence: Evidence, frame: Frame | None = None) -> Drawn:
+    """Validation perplexity of every tuning trial against the value of a key; the chosen point is circled, and trials
+    that failed are crosses at the top.
+    """
+    every = tried(key, lines, evidence.suite)
+    if not every:
+        return "no tuned row has this key"
+    rows = [every[index] for index in sorted(sorted(range(len(every)), key=lambda each: every[each].best[1])[:MOST])]
+    lowest = min(row.best[1] for row in every)
+    of, name, looks = evidence.suite.tuning, key.removeprefix("train."), looks_of(evidence)
+    joined = len(keys(evidence.suite)) == 1  # with a second key, a line would join points that differ in more
+    on, labels, inside, above = axes(name, "validation perplexity", frame), [], [], []
+    for number, row in enumerate(rows):
+        limit, look = max(CEILING * lowest, row.best[1]), looks[key_of(row.row)]
+        inside += [place for place in row.places if place[1] <= limit]
+        crosses = [*row.failed, *(x for x, y in row.places if y > limit)]
+        x, y = _tried(on, row, limit, look, joined=joined)
+        labels.append(Label(text=row.row.head, x=x, y=y, look=look))
+        if crosses:
+            at_top = [0.98 - 0.03 * number] * len(crosses)
+            failed = on.plot(crosses, at_top, "x", color=look.colour, transform=on.get_xaxis_transform())
+            belongs(look, "failed", *failed)
+            above += crosses
+    values, heights = [*(x for x, _ in inside), *above], [y for _, y in inside]
+    if of.spec.space[key].uniform is None:
+        logarithmic(on.xaxis, min(values), max(values))
+    logarithmic(on.yaxis, min(heights), max(heights))
+    least_span(on.yaxis, [])
+    at_ends(on, labels)
+    return on, "".join(
+        (
+            f"Each point is one tuning trial of {of.budget}, seed {of.spec.seed}; the chosen one is circled.",
+            _PALE if any(len(row.curves) > 1 for row in rows) else "",
+            _CROSSES if above else "",
+            f" Shown: {MOST} of {len(every)} rows, those with the lowest perplexity." if len(rows) < len(every) else "",
+        )
+    )
+
+
+def _tried(on: Axes, row: Tried, limit: float, look: Look, *, joined: bool) -> Place:
+    """Draw the trials of a row below a limit, in a line for each group; that of the chosen point is not pale. Returns
+    the end of its line.
+    """
+    drawn, ends = [], []
+    for group in row.curves:
+        places = [place for place in group if place[1] <= limit]
+        line, alpha = look.line if joined else "", 0.3 if drawn else 1.0
+        at, heights = [x for x, _ in places], [y for _, y in places]
+        drawn += on.plot(at, heights, color=look.colour, marker=look.marker, markersize=4, linestyle=line, alpha=alpha)
+        ends += places[-1:]
+    drawn += on.plot(*row.best, "o", color=look.colour, markersize=10, fillstyle="none")
+    belongs(look, "tried", *drawn)
+    return ends[0] if joined else row.best
+
+
+def _others(point: Mapping[str, Any], ordered: Container[str]) -> str:
+    """The values of the keys of a point that are in no order."""
+    return canonical({name: value for name, value in point.items() if name not in ordered})
