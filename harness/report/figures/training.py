@@ -14,6 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from harness.plan.loaded_suite import Suite
 from harness.plan.specs import ComponentSpec, canonical
+from harness.plan.tuning import epochs_text
 from harness.report.evidence import Evidence
 from harness.report.figures.comparison import (
     METRIC,
@@ -236,19 +237,21 @@ def since(series: Series, first: float) -> Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """The tuning trials of a row, in the order of a key's values.
+    """The tuning trials of a row that compare with the chosen one, in the order of a key's values.
 
     Args:
         curves: (value of the key, validation perplexity) of the trials that are ok, in a group for each value of the
             other keys that are in no order. The first group has the chosen trial.
         failed: the values of the others.
         best: the chosen trial's place.
+        epochs: of these trials.
     """
 
     row: Row
     curves: tuple[tuple[Place, ...], ...]
     failed: tuple[float, ...]
     best: Place
+    epochs: tuple[float, ...]
 
     @property
     def places(self) -> list[Place]:
@@ -267,10 +270,11 @@ def tried(key: str, lines: list[Row], suite: Suite) -> list[Tried]:
     of_trial = {trial.id: row for row in range(len(suite.tuning.rows)) for trial in suite.tuning.of_table(row)}
     for line in lines:
         index = of_trial[line.trials[0].id]
-        choice, candidates = suite.tuning.choices[index], suite.tuning.rows[index].candidates
-        if key not in candidates[0].point:
+        choice = suite.tuning.choices[index]
+        if key not in choice.point:
             continue
-        ppl = [(each.point, each.perplexity(choice.valid_ppl)) for each in candidates]
+        compared = suite.tuning.rows[index].compared(choice)
+        ppl = [(point, choice.valid_ppl[trial.id]) for point, trial in compared]
         groups: dict[str, list[Place]] = {_others(choice.point, ordered): []}  # the one with the chosen point is first
         for point, y in ppl:
             if y is not None:
@@ -281,6 +285,7 @@ def tried(key: str, lines: list[Row], suite: Suite) -> list[Tried]:
                 curves=tuple(tuple(sorted(group)) for group in groups.values()),
                 failed=tuple(sorted(point[key] for point, y in ppl if y is None)),
                 best=(choice.point[key], choice.valid_ppl[choice.trial]),
+                epochs=tuple(trial.train.epochs for _, trial in compared),
             )
         )
     return found
@@ -315,9 +320,10 @@ def tuning(key: str, lines: list[Row], evidence: Evidence, frame: Frame | None =
     logarithmic(on.yaxis, min(heights), max(heights))
     least_span(on.yaxis, [])
     at_ends(on, labels)
+    budget = epochs_text(*(epochs for row in rows for epochs in row.epochs))
     return on, "".join(
         (
-            f"Each point is one tuning trial of {of.budget}, seed {of.spec.seed}; the chosen one is circled.",
+            f"Each point is one tuning trial of {budget}, seed {of.spec.seed}; the chosen one is circled.",
             _PALE if any(len(row.curves) > 1 for row in rows) else "",
             _CROSSES if above else "",
             f" Shown: {MOST} of {len(every)} rows, those with the lowest perplexity." if len(rows) < len(every) else "",
