@@ -15,8 +15,7 @@ from harness.plan.specs import GROUND_TRUTH
 from harness.printable import counted
 from harness.report import ground_truth, study
 from harness.report.content import Table
-from harness.report.ground_truth import together
-from harness.report.printed_numbers import Answer
+from harness.report.printed_numbers import Answer, together
 from harness.report.study import Study
 
 SHORT_MINUTES = 120  # of one core, for all trials of a suite
