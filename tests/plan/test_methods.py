@@ -21,7 +21,7 @@ from harness.records import choices, store
 from harness.records.record import TrialRecord
 from harness.report import tuning_doubts
 from harness.report.evidence import gather
-from harness.report.figures import tuning_panel
+from harness.report.figures import learning
 from harness.report.study import Study
 
 SUITE = handmade.changed(("optimizer: adam, lr: 0.01, epochs: 2", "optimizer: sgd, lr: 1.0, epochs: 8"))
@@ -159,10 +159,10 @@ def test_perplexities_of_different_lengths_are_not_compared(made, halving):
     # at 4.0 there is a trial of 4 epochs only: how low the curve is above 2.0 is not known
     assert tuning_doubts.of_row(row, choice, suite.tuning.spec.space) == math.inf
     evidence = gather(records, pytest.fail)
-    softmax, mos = tuning_panel.tried("train.lr", evidence.rows, suite)
+    softmax, mos = learning.tried("train.lr", evidence.rows, suite)
     assert softmax.curves == (((1.0, 5 + 1 + 1 / 8), (2.0, 5 + 0 + 1 / 8)),)
     assert mos.curves == (((0.5, 5 + 0 + 1 / 8), (1.0, 5 + 0.5 + 1 / 8)),)
-    assert "one tuning trial of 8 epochs" in tuning_panel.draw("train.lr", evidence.rows, evidence)[1]
+    assert "one tuning trial of 8 epochs" in learning.tuning("train.lr", evidence.rows, evidence)[1]
     text = Study(evidence=evidence, results=records.runs.parents[1]).table(wide=True)
     assert "6 trials of 4 to 8 epochs a row, seed 9; lr each of [0.5, 1.0, 2.0, 4.0]. Half of the points" in text
 
