@@ -261,16 +261,3 @@ def test_table_in_another_shape_has_files_of_its_own(finished, harness):
     assert sorted(path.name for path in after.keys() - before.keys()) == [
         *("tiny.corpora.csv", "tiny.corpora.md", "tiny.corpora.tex")
     ]
-
-
-@pytest.mark.parametrize("options", [("--shape", "rows"), ("--form", "html")])
-def test_a_shape_or_form_that_is_none_is_refused(finished, harness, options):
-    done = harness("table", "suites/tiny.yaml", *options)
-    assert done.code == 2
-    assert options[1] in done.err
-
-
-def test_a_shape_that_is_none_is_a_problem_of_the_suite(finished, harness):
-    done = harness("table", "suites/tiny.yaml", "--set", "table.shape=rows")
-    assert done.code == 2
-    assert "table.shape: expected 'mixtures', 'heads' or 'corpora', got \"rows\"" in done.err
