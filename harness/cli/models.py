@@ -36,14 +36,10 @@ from harness.cli.options import (
 )
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
-from harness.execution.live import short_table
-from harness.machine.environment import resolve_device
 from harness.plan.reader import shown
-from harness.plan.selection import chosen_trials
 from harness.printable import counted, printable
-from harness.records import store
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a command waits only for the modules that it works with, and its help for none
     from harness.diagnostics.diagnosing import Outcome, Watch
     from harness.diagnostics.facets import Position
     from harness.report.diagnosed import Diagnosed
@@ -67,6 +63,7 @@ def inspect(
 ) -> None:
     """Show the most probable next words: of the mixture, and of each component and facet with its weight."""
     from harness.diagnostics import facets, trained
+    from harness.machine.environment import resolve_device
 
     model = trained.load(results, trial, data, resolve_device(device.value))
     positions, is_mixture = facets.inspect(model, text, top=top, every=every)
@@ -104,6 +101,7 @@ def sample(
     segments had.
     """
     from harness.diagnostics import sampling, trained
+    from harness.machine.environment import resolve_device
 
     choice = sampling.Choice(temperature=temperature, top_k=top_k, top_p=top_p)
     model = trained.load(results, trial, data, resolve_device(device.value))
@@ -156,6 +154,9 @@ def diagnose(
     """
     from harness.diagnostics import catalogue, diagnosing
     from harness.diagnostics.diagnostic import Settings
+    from harness.machine.environment import resolve_device
+    from harness.plan.selection import chosen_trials
+    from harness.records import store
     from harness.report import diagnosed, study
     from harness.report.diagnosed import gathered
 
@@ -228,6 +229,7 @@ def _say_problems(outcome: "Outcome", found: "Study") -> None:
 
 def _show(found: "Study", of: "Diagnosed") -> None:
     """The table of a diagnostic: on a terminal the few columns that fit, else all as markdown."""
+    from harness.execution.live import short_table
     from harness.report import diagnosed, table_forms
 
     if console.is_terminal:

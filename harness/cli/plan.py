@@ -31,7 +31,7 @@ WORKER_SECONDS = 5  # of a CPU, to start one under Ray (docs/cluster.md)
 MIB = 2**20
 NO_BREAK = "\u00a0"  # a space at which textwrap breaks no line
 HALF_A_LINE = 40
-MAX_ROWS = 15  # lines of the table; the screen has 25
+MAX_ROWS = 14  # lines of the table; the screen has 25
 KINDS = ("corpus", "backbone", "head")
 
 
@@ -141,7 +141,7 @@ def _rows(found: PlannedSuite) -> Iterator[Text | Table | str]:
     columns = (*KINDS, "params", "head params", "tuning", "trials", "min/trial")
     right = ("params", "head params", "min/trial")
     keep = [name for index, name in enumerate(KINDS) if len({of[index] for of in cells}) > 1]
-    keep += ["head", "params", "trials"]
+    keep += ["head", "params", "trials", *(["min/trial"] if any(row.minutes for row in rows.values()) else [])]
     yield from screen.table(columns, cells[:MAX_ROWS], keep=keep, right=right, width=_width())
     if len(cells) > MAX_ROWS:
         yield f"and {counted(len(cells) - MAX_ROWS, 'more row')}: --trials shows every trial"

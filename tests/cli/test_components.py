@@ -103,12 +103,6 @@ def test_list_suites_has_the_names_that_suites_give_themselves(fresh, harness):
     assert harness("plan", "renamed").code == 0  # a name that is listed can be given
 
 
-def test_list_of_something_else_leaves_with_2(harness):
-    done = harness("list", "haeds")
-    assert (done.code, done.out) == (2, "")
-    assert "expected heads, backbones, corpora or suites" in done.err
-
-
 def test_check_of_a_head_passes_with_a_line_for_each_check(harness):
     done = harness("check", "mos")
     assert done.code == 0
@@ -116,9 +110,3 @@ def test_check_of_a_head_passes_with_a_line_for_each_check(harness):
     assert len(lines) > 1
     assert all(line.startswith("ok  ") for line in lines)
     assert last == f"head mos: {len(lines)} of {len(lines)} checks passed"
-
-
-def test_check_of_an_unknown_name_leaves_with_2_and_the_nearest(harness):
-    done = harness("check", "sofmax")
-    assert (done.code, done.out) == (2, "")
-    assert "'sofmax'; did you mean 'softmax'?" in done.err

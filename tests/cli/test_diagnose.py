@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 
 import pytest
 import torch
@@ -109,26 +108,6 @@ def test_the_code_of_a_diagnostic_is_its_module_and_what_it_imports_of_the_packa
     assert all(len(code) == 64 for code in of.values())
 
 
-def test_an_interrupted_run_goes_on_where_it_was(finished, harness, calls, monkeypatch):
-    each, done_before = catalogue.DIAGNOSTICS["gates"], []
-
-    def compute(subject, settings):
-        if len(done_before) == 3:
-            signal.raise_signal(signal.SIGINT)  # Ctrl-C
-        done_before.append(1)
-        return each.compute(subject, settings)
-
-    with monkeypatch.context() as patch:
-        patch.setitem(catalogue.DIAGNOSTICS, "gates", Diagnostic(**{**fields(each), "compute": compute}))
-        stopped = harness(*ASK, "--diagnostic", "gates")
-    assert stopped.code == 130
-    assert stopped.err == "interrupted: 3 new results stored; the same command goes on\n"
-    calls.clear()
-    done = harness(*ASK, "--diagnostic", "gates")
-    assert (done.code, len(calls)) == (0, 1)
-    assert "1 result computed, 3 known already" in done.out
-
-
 def test_trials_without_weights_are_one_sentence_and_an_empty_row(finished, harness):
     for trial in runs(finished).glob("[0-9a-f]*"):
         if store.load(runs(finished), trial.name).spec.head.name == "mos":
@@ -152,27 +131,12 @@ def test_a_suite_without_any_weights_is_a_users_mistake(finished, harness):
     assert not list((finished / "results" / "tables").glob("*diagnostics*"))
 
 
-def test_a_suite_that_was_not_run_is_a_users_mistake(fresh, harness):
-    done = harness(*ASK)
-    assert (done.code, done.err) == (
-        2,
-        "no trial of these is finished; `harness run suites/tiny.yaml` trains them\n",
-    )
-
-
 def test_a_diagnostic_without_any_result_says_why(finished, harness, calls):
     done = harness(*ASK, "--diagnostic", "word_pairs")
     assert (done.code, len(calls)) == (0, 4)
     assert done.out.splitlines()[-1].startswith("word_pairs: no trial has a result: the vocabulary of markov(")
     assert harness(*ASK, "--diagnostic", "word_pairs").out.startswith("0 results computed, 4 known already\n")
     assert len(calls) == 4
-
-
-def test_an_unknown_diagnostic_is_a_users_mistake(finished, harness):
-    done = harness(*ASK, "--diagnostic", "spectra")
-    assert done.code == 2
-    assert done.err.startswith("there is no diagnostic 'spectra'")
-    assert "(there are: spectrum, gates, gradients, jacobian, calibration, word_pairs, unargmaxable)" in done.err
 
 
 def test_weights_of_another_training_are_a_failure_of_their_trial_only(finished, harness):

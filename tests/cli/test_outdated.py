@@ -144,14 +144,6 @@ def test_force_with_only_trains_them_anew_and_nothing_else(trained, edit, run, h
     assert states(harness) == ["ok"] * 4
 
 
-def test_force_and_keep_together_are_refused(trained, run):
-    before = commands.record_files(trained)
-    done = run("--force", "--keep")
-    assert done.code == 2
-    assert "use only one of the two" in done.err
-    assert commands.record_files(trained) == before
-
-
 def test_a_new_seed_is_trained_and_no_mean_is_over_both_versions(trained, edit, run, harness):
     edit(ZERO)
     place = trained / "suites" / "tiny.yaml"

@@ -42,14 +42,6 @@ def test_report_only_is_of_those_rows_in_files_of_its_own(finished, harness):
     assert not any(f'data-trial="{trial}"' in text for trial in others)
 
 
-@pytest.mark.parametrize("overrides", [(), ("--set", "train.epochs=1")])
-def test_report_without_records_is_one_sentence(fresh, harness, overrides):
-    done = harness("report", "suites/tiny.yaml", *overrides)
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert "has no record of these trials; `harness run suites/tiny.yaml` makes them" in done.err
-    assert not (fresh / "results").exists()
-
-
 def test_a_damaged_record_is_warned_of_and_not_in_the_page(finished, harness):
     trial, *_ = commands.record_files(finished)
     record = finished / "results" / "runs" / "tiny" / trial / "record.json"

@@ -331,3 +331,14 @@ def test_a_mixture_whose_prior_is_not_normalised_fails():
 
     with pytest.raises(AssertionError, match="sum to 1 within"):
         HEAD_CHECKS["probabilities sum to 1"](HeadCase(Unnormalised, {}))
+
+
+def test_a_gate_that_is_off_in_bfloat16_is_named_with_what_to_use():
+    class InBfloat16(PlainHead):
+        def forward(self, hidden):
+            facets = hidden.layers[-1].unsqueeze(2).expand(-1, -1, 3, -1)
+            return Mixture(facets, hidden.layers[-1][..., :3].log_softmax(-1), self.output.weight)
+
+    gate = r"; so do the weights of its gate \(bfloat16, within .*\): make them by harness.distributions.log_prior"
+    with pytest.raises(AssertionError, match=f"probabilities in bfloat16 sum to 1 within .*{gate}"):
+        HEAD_CHECKS["probabilities sum to 1"](HeadCase(InBfloat16, {}))
