@@ -300,9 +300,14 @@ def change(nats: float, low: float | None, high: float | None, mark: str = "") -
     if low is None or high is None:
         return Cell(text=f"{value:+.1f} %", value=value)
     bounds = percent(low), percent(high)
-    shown = TOO_WIDE if high - low > math.log(WIDEST) else f"[{bounds[0]:+.1f}, {bounds[1]:+.1f}]"
+    shown = TOO_WIDE if is_too_wide(low, high) else f"[{bounds[0]:+.1f}, {bounds[1]:+.1f}]"
     text = f"{value:+.1f} % {shown} {mark}".strip()
     return Cell(text=text, value=value, interval=bounds, mark=mark)
+
+
+def is_too_wide(low: float | None, high: float | None) -> bool:
+    """Whether an interval in nats is not written out, since its ends are further apart than by the factor WIDEST."""
+    return low is not None and high - low > math.log(WIDEST)
 
 
 def against(compared: Compared) -> Cell:

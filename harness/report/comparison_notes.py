@@ -9,7 +9,7 @@ from harness.plan.specs import Plateau, value_text
 from harness.plan.tuning import Axis, Choice, TunedRow, Tuning
 from harness.printable import counted
 from harness.report import convergence, tuning_doubts, versions
-from harness.report.columns import TOO_WIDE, against
+from harness.report.columns import TOO_WIDE, is_too_wide
 from harness.report.content import Note
 from harness.report.evidence import Evidence
 from harness.report.findings import Findings
@@ -54,7 +54,8 @@ def _tests(findings: Findings) -> list[str]:
         return [f"Ranks: {tests}."] if findings.ranks else []
     margin = f"smallest difference of interest {100 * table.margin:g} %."
     found = [Note(f"Comparisons: {tests}; {margin} {MEAN}{_fewer_seeds(findings)}", COLUMNS)]
-    wide = any(TOO_WIDE in against(each).text for each in findings.compared.values())
+    intervals = [each.difference if each.interval is None else each.interval for each in findings.compared.values()]
+    wide = any(is_too_wide(each.low, each.high) for each in intervals)
     return [*found, Note(WIDE, COLUMNS)] if wide else found
 
 

@@ -1,7 +1,7 @@
 """A table as data, from which markdown, CSV, LaTeX and the page are made."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 Rank = Literal["best", "tie", "behind"]
@@ -76,6 +76,13 @@ class Cell:
     rank: Rank | Literal[""] = ""
     ratio: float | None = None
     link: str = ""
+
+    def without_spread(self, digits: int) -> "Cell":
+        """The number with its ratio and mark only: '63.2 (4.6x) ‡'; the cell itself if it has no number."""
+        if self.value is None:
+            return self
+        times = "" if self.ratio is None else f" ({self.ratio:.1f}x)"
+        return replace(self, text=f"{self.value:,.{digits}f}{times} {self.mark}".strip())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

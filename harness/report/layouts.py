@@ -1,6 +1,5 @@
 """The three layouts of a table, and the columns and notes that a form of it shows."""
 
-import re
 from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -284,5 +283,5 @@ def _shortened(cell: Cell, key: str) -> Cell:
     if key == "params":
         return replace(cell, text=f"{cell.value / 1e6:.2f}M")
     if key == "time":
-        return replace(cell, text=f"{cell.value:.0f}{re.sub('^[^ (]+( ± [^ (]+)?', '', cell.text)}")
+        return cell.without_spread(0)
     return cell

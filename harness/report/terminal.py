@@ -111,15 +111,9 @@ def _said(line: Line, table: Table, kept: Sequence[int]) -> Line:
 
 def _with(line: Line, table: Table, kept: Sequence[int], instead: dict[str, Cell]) -> Line:
     """Some cells of a line, its times without their spread."""
-    instead = {"time": _time(_of(line, table).get("time")), **instead}
-    return replace(line, cells=tuple(instead.get(table.columns[at].key) or line.cells[at] for at in kept))
-
-
-def _time(time: Cell | None) -> Cell | None:
-    if time is None or time.value is None:
-        return time
-    times = "" if time.ratio is None else f" ({time.ratio:.1f}x)"
-    return Cell(text=f"{time.value:,.1f}{times} {time.mark}".strip())
+    if (time := _of(line, table).get("time")) is not None:
+        instead = {"time": time.without_spread(1), **instead}
+    return replace(line, cells=tuple(instead.get(table.columns[at].key, line.cells[at]) for at in kept))
 
 
 def _in_words(line: Line, cells: dict[str, Cell]) -> Cell:
