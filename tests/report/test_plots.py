@@ -14,7 +14,7 @@ from harness.errors import RecordError
 from harness.records.record import CurvePoint
 from harness.records.sidecars import Timing, TokenScores
 from harness.report import outputs
-from harness.report.figures import comparison, plots, training
+from harness.report.figures import comparison, learning, plots
 from harness.report.figures.looks import FAINT
 from harness.report.figures.plots import LeftOut, Plot
 from harness.report.figures.style import settings, shown
@@ -175,7 +175,7 @@ def test_printed_values_have_a_marker_of_their_own(suite, made):
 
 
 def test_curves_are_means_by_epoch_between_the_lowest_and_the_highest_seed(no_baseline, made):
-    axes, _ = drawn(training.curves, handmade.evidence(no_baseline, made))
+    axes, _ = drawn(learning.curves, handmade.evidence(no_baseline, made))
     first = axes.lines[0]
     assert [tuple(each) for each in first.get_xydata()] == [(1, 202), (2, 152), (3, pytest.approx(102 + 100 / 3))]
     band = axes.collections[0].get_paths()[0].vertices
@@ -192,11 +192,11 @@ def test_curves_begin_where_each_was_within_twice_its_lowest_value(no_baseline, 
     # softmax is within twice 100 at epoch 2; the others within twice 80 at epoch 3
     curves = [(900, 190, 120, 110, 105, 100)] * 2 + [(900, 500, 150, 100, 90, 80)] * 4
     evidence = handmade.evidence(no_baseline, [slow(*pair) for pair in zip(made, curves, strict=True)])
-    axes, caption = drawn(training.curves, evidence)
+    axes, caption = drawn(learning.curves, evidence)
     assert [list(line.get_xdata()) for line in axes.lines] == [[3, 4, 5, 6]] * 3
     assert axes.get_xlabel() == "epoch (from 3 on)"
     assert "Left out: epochs before 3, in which a curve is above 2 times its lowest value." in caption
-    axes, caption = drawn(training.curves, handmade.evidence(no_baseline, made))
+    axes, caption = drawn(learning.curves, handmade.evidence(no_baseline, made))
     assert [list(line.get_xdata()) for line in axes.lines] == [[1, 2, 3]] * 3
     assert (axes.get_xlabel(), "Left out" in caption) == ("epoch", False)
 
@@ -213,7 +213,7 @@ def test_curves_show_the_points_of_the_authors_with_their_source_from_the_first_
     about |= {"metric": "valid_ppl", "counting": "", "source": "code2021/curve"}
     cells = [PrintedCell(**about, value=value, epoch=epoch) for epoch, value in ((1, "418.0"), (2, "191.0"))]
     printed = PrintedNumbers(tuple(cells), ("code2021/curve: the code of its authors, 2021",))
-    axes, _ = drawn(training.curves, handmade.evidence(suite, [slow(record) for record in made], printed))
+    axes, _ = drawn(learning.curves, handmade.evidence(suite, [slow(record) for record in made], printed))
     (stars,) = (line for line in axes.lines if line.get_marker() == "*")
     assert [tuple(each) for each in stars.get_xydata()] == [(1, 418), (2, 191)]
     assert stars.get_color() == axes.lines[0].get_color()  # that of the row that they are of
@@ -228,7 +228,7 @@ def test_curves_show_printed_values_as_stars_within_the_axes(suite, made):
         PrintedCell(**about, metric="valid_ppl", value=value, counting="", epoch=epoch)
         for epoch, value in ((1, "900.0"), (3, "40.0"), (7, "30.0"))
     ]
-    axes, _ = drawn(training.curves, handmade.evidence(suite, made, PrintedNumbers(tuple(cells), ())))
+    axes, _ = drawn(learning.curves, handmade.evidence(suite, made, PrintedNumbers(tuple(cells), ())))
     (stars,) = (line for line in axes.lines if line.get_marker() == "*")
     assert [tuple(each) for each in stars.get_xydata()] == [(1, 900), (3, 40)]  # ours have three epochs
     low, high = axes.get_ylim()
@@ -250,7 +250,7 @@ def test_curves_of_variants_of_a_backbone_are_in_one_plot_with_the_printed_end_a
     evidence = handmade.evidence(suite, made, printed)
     of_softmax = [row for row in evidence.rows if row.head == "softmax"]
     with settings():
-        axes, _ = training.by_backbone(of_softmax, evidence)
+        axes, _ = learning.curves(of_softmax, evidence, of_backbones=True)
     assert [list(line.get_ydata()) for line in axes.lines] == [[9, 10], [17, 18], [7.5, 7.5]]
     legend = [text.get_text() for text in axes.figure.legends[0].get_texts()]
     assert legend == ["printed: 7.5 (the paper, 2021)"]
@@ -462,7 +462,7 @@ def test_curves_are_changes_against_the_baseline_seed_by_seed(suite, made):
     # softmax 100 and 200; K = 2 is 10 % and 20 % below at epoch 1, 20 % and 20 % at epoch 2; K = 5 is equal
     curves = [(100.0, 100.0), (200.0, 200.0), (90.0, 80.0), (160.0, 160.0), (100.0, 100.0), (200.0, 200.0)]
     records = [learned(record, *curve) for record, curve in zip(made, curves, strict=True)]
-    axes, caption = drawn(training.curves, handmade.evidence(suite, records))
+    axes, caption = drawn(learning.curves, handmade.evidence(suite, records))
     lines = [[round(y, 3) for y in line.get_ydata()] for line in axes.lines]
     assert lines[:3] == [[0, 0], [round(100 * ((0.9 * 0.8) ** 0.5 - 1), 3), -20], [0, 0]]
     band = {(x, round(float(y), 3)) for x, y in axes.collections[1].get_paths()[0].vertices}
@@ -474,7 +474,7 @@ def test_curves_are_changes_against_the_baseline_seed_by_seed(suite, made):
 
 def test_a_row_without_a_seed_of_the_baseline_has_no_change(suite, made):
     records = [learned(record, 100.0, 90.0) for record in [made[0], made[3]]]  # seed 1, and seed 2 of K = 2
-    axes, _ = drawn(training.curves, handmade.evidence(suite, records))
+    axes, _ = drawn(learning.curves, handmade.evidence(suite, records))
     assert written(axes) == ["softmax"]
 
 
@@ -484,13 +484,13 @@ def test_the_best_the_baseline_and_the_next_two_are_in_colour_and_the_rest_is_th
     ppl = dict(zip([trial.id for trial in suite.trials[::2]], (99.0, 70.0, 71.0, 72.0, 73.0, 74.0, 75.0), strict=True))
     made = [learned(record_of(trial, test_ppl=ppl[trial.id]), 200.0, ppl[trial.id]) for trial in suite.trials[::2]]
     evidence = handmade.evidence(suite, made)
-    assert [evidence.rows[index].head for index in training.in_colour(evidence.rows, evidence)] == [
+    assert [evidence.rows[index].head for index in learning.in_colour(evidence.rows, evidence)] == [
         "MoS 2",  # the best
         "softmax",  # the baseline, which is the worst
         "MoS 3",
         "MoS 5",
     ]
-    axes, caption = drawn(training.curves, evidence)
+    axes, caption = drawn(learning.curves, evidence)
     assert sorted(written(axes)) == ["MoS 2", "MoS 3", "MoS 5", "softmax"]
     assert [line.get_color() for line in axes.lines].count(FAINT) == 3
     assert "thin: the other rows" in caption
@@ -501,7 +501,7 @@ def test_a_pale_curve_that_ends_far_off_leaves_the_axes(suite_of, record_of):
     suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}", heads), ("seeds: [1, 2]", "seeds: [1]")))
     ends = [100.0, 98.0, 97.0, 96.0, 104.0, 190.0]
     made = [learned(record_of(trial, test_ppl=y), y, y) for trial, y in zip(suite.trials, ends, strict=True)]
-    axes, _ = drawn(training.curves, handmade.evidence(suite, made))
+    axes, _ = drawn(learning.curves, handmade.evidence(suite, made))
     low, high = axes.get_ylim()
     assert low < -4 < 4 < high < 20
 

@@ -8,7 +8,7 @@ import pytest
 
 from harness.records.record import CurvePoint
 from harness.records.sidecars import TokenScores
-from harness.report.figures import comparison, training
+from harness.report.figures import comparison, learning
 from harness.report.figures.comparison import Point, Series
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
 from harness.report.table_rows import rows
@@ -71,9 +71,9 @@ def test_a_curve_is_the_mean_over_seeds_as_far_as_all_of_them_reach(suite_of, re
         trial.id: record_of(trial, test_ppl=1.0).model_copy(update={"curve": _curve(curve)})
         for trial, curve in zip(suite.trials[:3], curves, strict=True)
     }
-    series = training.curve(rows(suite, made)[0], NOTHING)
+    series = learning.curve(rows(suite, made)[0], NOTHING)
     assert [(p.x, p.y, p.low, p.high) for p in series.points] == [(1, 100, 90, 110), (2, 70, 60, 80)]
-    assert training.curve(rows(suite, made)[1], NOTHING) is None
+    assert learning.curve(rows(suite, made)[1], NOTHING) is None
 
 
 def test_a_plot_of_curves_shows_half_of_the_shortest_one():
@@ -83,9 +83,9 @@ def test_a_plot_of_curves_shows_half_of_the_shortest_one():
 
     short = series(900.0, 800.0, 700.0, 600.0)  # within twice 600 from epoch 1 on
     steep = series(*[900.0] * 8, 100.0, 100.0)  # within twice 100 from epoch 9 on; half of it is from epoch 5 on
-    assert training.readable_from([short, steep]) == 2
-    assert len(training.since(short, training.readable_from([short, steep])).points) == 3
-    assert training.readable_from([steep]) == 5
+    assert learning.readable_from([short, steep]) == 2
+    assert len(learning.since(short, learning.readable_from([short, steep])).points) == 3
+    assert learning.readable_from([steep]) == 5
 
 
 @pytest.mark.parametrize(("counting", "expected"), [("", [None, 65.0, None]), ("eos", [None, None, None])])
@@ -100,7 +100,7 @@ def test_a_curve_has_the_printed_values_of_its_epochs(counting, expected, suite_
         trial.id: record_of(trial, test_ppl=1.0).model_copy(update={"curve": _curve((90.0, 60.0, 50.0))})
         for trial in suite.trials[:3]
     }
-    series = training.curve(rows(suite, made)[0], PrintedNumbers(tuple(cells), ()))
+    series = learning.curve(rows(suite, made)[0], PrintedNumbers(tuple(cells), ()))
     assert [point.printed for point in series.points] == expected
 
 

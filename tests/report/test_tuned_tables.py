@@ -7,7 +7,7 @@ import pytest
 from handmade import evidence, tabulated
 
 from harness.plan.loaded_suite import with_choices
-from harness.report.figures import comparison, training
+from harness.report.figures import comparison, learning
 from harness.report.figures.plots import LeftOut, draw
 from harness.report.findings import find
 from harness.report.outcome import summary
@@ -238,7 +238,7 @@ def test_the_plot_has_every_tuning_trial_and_the_chosen_one(tuned, record_of):
     ppl = [12.0, None, 9.0, 10.0]
     suite = tuned(LR, ppl, [12.0, 11.0, 13.0, 14.0], None)
     made = evidence(suite, records(suite, record_of))
-    one, other = training.tried("train.lr", made.rows, suite)
+    one, other = learning.tried("train.lr", made.rows, suite)
     lrs = [each.point["train.lr"] for each in suite.tuning.rows[0].candidates]
     assert one.curves == (tuple(sorted((lr, y) for lr, y in zip(lrs, ppl, strict=True) if y is not None)),)
     assert (one.failed, one.best) == ((lrs[1],), (lrs[2], 9.0))
@@ -261,13 +261,13 @@ def test_a_list_beside_a_range_leaves_no_trial_out_of_the_plot(tuned, record_of)
     suite = tuned(MIXED, [12.0, None, 200.0, None], lost, None)
     made = evidence(suite, records(suite, record_of))
     a, b = (each.point["train.lr"] for each in suite.tuning.rows[0].candidates[:2])
-    one, other = training.tried("train.lr", made.rows, suite)
+    one, other = learning.tried("train.lr", made.rows, suite)
     assert one.curves == (((a, 12.0),), ((a, 200.0),))
     assert (one.failed, one.best) == ((b, b), (a, 12.0))
     chosen, pale = tuple(sorted([(a, 9.0), (b, 10.0)])), tuple(sorted([(a, 13.0), (b, 14.0)]))
     assert other.curves == (chosen, pale)
     assert (other.failed, other.best) == (tuple(sorted([a, a, b, b])), (a, 9.0))
-    axes, _ = training.tuning("train.lr", made.rows, made)
+    axes, _ = learning.tuning("train.lr", made.rows, made)
     crosses = [sorted(line.get_xdata()) for line in axes.lines if line.get_marker() == "x"]
     assert crosses == [sorted([a, b, b]), sorted([a, a, b, b])]  # 200 is above the ceiling, ten times 9
     assert [each for each in draw(find(made), "suite") if not isinstance(each, LeftOut) and each.name == "tuning_lr"]
@@ -277,7 +277,7 @@ def test_a_list_of_numbers_has_a_plot(tuned, record_of):
     # softmax: lr 0.5, 1, 2; mos: (lr, dropout) in the order (0.5, 0), (0.5, 0.4), (1, 0), ...; dropout 0.4 is chosen
     suite = tuned(GRID, [9, None, 7], [20, 10, 21, 11, 22, 8], None)
     made = evidence(suite, records(suite, record_of))
-    one, other = training.tried("train.lr", made.rows, suite)
+    one, other = learning.tried("train.lr", made.rows, suite)
     assert (one.curves, one.failed, one.best) == ((((0.5, 9), (2, 7)),), (1,), (2, 7))
     assert other.curves == (((0.5, 10), (1, 11), (2, 8)), ((0.5, 20), (1, 21), (2, 22)))
     drawn = draw(find(made), "suite")

@@ -1,7 +1,7 @@
 """The home of colours: the look of each row, the same in all plots of a suite, by the family of its head.
 
 A head whose docstring declares `Family: plain` is grey. Mixtures, the heads with a count of softmaxes, have one hue,
-from light to dark with K. Every other head has a hue of its own. A marker and a line tell rows apart without colour.
+from light to dark with K. Every other head has a hue of its own. Markers and lines differ without colour, too.
 """
 
 from collections.abc import Mapping

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from harness.errors import RecordError
 from harness.report.evidence import Evidence
-from harness.report.figures import comparison, forest, training
+from harness.report.figures import comparison, forest, learning
 from harness.report.figures.style import Frame, Plot, finished, settings, svg_of
 from harness.report.findings import Findings
 from harness.report.table_rows import Row, time_of
@@ -124,15 +124,15 @@ def _of_backbones(lines: list[Row]) -> list[Kind]:
     if len(variants) == len(lines):
         return []
     name = "learning_curves_by_backbone"
-    return [Kind(name, "Learning curves by backbone", _head_on_variants, training.by_backbone)]
+    return [Kind(name, "Learning curves by backbone", _head_on_variants, partial(learning.curves, of_backbones=True))]
 
 
 def _of_tuning(evidence: Evidence) -> list[Kind]:
     """A kind for each key of a tuned suite whose values are in an order."""
-    keys = training.keys(evidence.suite)
+    keys = learning.keys(evidence.suite)
     names = {key: key.removeprefix("train.") for key in keys}
     return [
-        Kind(f"tuning_{name}", f"Validation perplexity by {name}, tuning", _group, partial(training.tuning, key))
+        Kind(f"tuning_{name}", f"Validation perplexity by {name}, tuning", _group, partial(learning.tuning, key))
         for key, name in names.items()
     ]
 
@@ -193,7 +193,7 @@ _by_mixtures = partial(comparison.by_parameter, "num_mixtures", "mixtures K")
 _by_width = partial(comparison.by_parameter, "d_embed", "width of the output matrix, d_embed")
 KINDS = (
     Kind("perplexity_by_mixtures", "Test perplexity by number of mixtures", _group, _by_mixtures),
-    Kind("learning_curves", "Learning curves", _group, training.curves),
+    Kind("learning_curves", "Learning curves", _group, learning.curves),
     Kind("perplexity_by_time", "Test perplexity by training time", _one_pass, comparison.by_time),
     Kind("perplexity_by_parameters", "Test perplexity by parameters", _corpus, comparison.by_size),
     Kind("gain_by_frequency", "Where the gain is: word frequency", _group, comparison.by_frequency),

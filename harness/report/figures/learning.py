@@ -44,80 +44,68 @@ _CROSSES = f" Crosses at the top: trials that failed, or have more than {CEILING
 Place = tuple[float, float]
 
 
-def curves(lines: list[Row], evidence: Evidence, frame: Frame | None = None) -> Drawn:
-    """Validation perplexity after each epoch, as the change against the baseline where there is one and no curve has
+def curves(lines: list[Row], evidence: Evidence, frame: Frame | None = None, *, of_backbones: bool = False) -> Drawn:
+    """Validation perplexity after each epoch, as the change against the baseline if there is one and no curve has
     printed values. A few rows are in colour, with bands over the seeds; the others are thin and grey. Early epochs are
     left out by the rule of readable_from.
+
+    Args:
+        of_backbones: the rows are of one head on variants of a backbone: all are in colour, none is the baseline, and
+            what is printed for the end of training is a line.
     """
     found = {index: series for index, line in enumerate(lines) if (series := curve(line, evidence.printed)) is not None}
     if max((len(series.points) for series in found.values()), default=0) < 2:
         return "no finished trial has a curve of two epochs"
-    first, reference = readable_from(list(found.values())), baseline_of(lines, evidence)
+    first, against = readable_from(list(found.values())), None if of_backbones else baseline_of(lines, evidence)
     early = min(series.points[0].x for series in found.values()) < first
-    is_printed = any(point.printed is not None for series in found.values() for point in series.points)
-    against = None if is_printed or reference is None or curve(reference, evidence.printed) is None else reference
-    if against is not None:
+    if any(point.printed is not None for series in found.values() for point in series.points):
+        against = None
+    if against is not None and curve(against, evidence.printed) is not None:
         found = {index: series for index in found if (series := change(lines[index], against)) is not None}
+    else:
+        against = None
     found = {index: cut for index, series in found.items() if (cut := since(series, first)).points}
-    strong = [index for index in in_colour(lines, evidence) if index in found]
-    told = [found[index] for index in strong]
+    strong = [*found][:MOST] if of_backbones else sorted(found.keys() & in_colour(lines, evidence))
+    looks, names = _looks(lines, evidence, of_backbones=of_backbones)
     what = "validation perplexity" if against is None else f"validation perplexity\nagainst {against.head}, %"
-    on = axes(f"epoch (from {first:g} on)" if early else "epoch", f"{what}\n{over_seeds(told, 'bands')}", frame)
-    looks, labels, marks = looks_of(evidence), [], []
+    on = axes(f"epoch (from {first:g} on)" if early else "epoch", f"{what}\n{_bands(found, strong)}", frame)
     for index, series in found.items():
-        look = looks[key_of(lines[index])]
-        _curve(on, series, look, pale=index not in strong)
-        if index in strong:
-            labels.append(Label(text=series.label, x=series.points[-1].x, y=series.points[-1].y, look=look))
-    of_stars = [series for series in found.values() if is_printed]
-    stars(on, of_stars, evidence, marks, [looks[key_of(lines[index])] for index in found])
-    on.set_xlim(right=max(series.points[-1].x for series in found.values()))
-    on.xaxis.set_major_locator(MaxNLocator(integer=True))
-    margin = None if against is None else 100 * evidence.suite.table.margin
-    _heights(on, told, [found[index] for index in found if index not in strong], margin=margin)
-    legend(on, marks)
-    at_ends(on, labels)
-    return on, _said(against, first if early else None, pale=len(found) > len(strong))
-
-
-def by_backbone(lines: list[Row], evidence: Evidence, frame: Frame | None = None) -> Drawn:
-    """Learning curves of one head on variants of a backbone. What is printed for the end of training is a line."""
-    names = differing([line.trials[0].backbone for line in lines])
-    found = {index: series for index, line in enumerate(lines) if (series := curve(line, evidence.printed)) is not None}
-    if max((len(series.points) for series in found.values()), default=0) < 2:
-        return "no finished trial has a curve of two epochs"
-    first = readable_from(list(found.values()))
-    early = min(series.points[0].x for series in found.values()) < first
-    found = dict(list({index: since(series, first) for index, series in found.items()}.items())[:MOST])
-    label = f"validation perplexity\n{over_seeds(list(found.values()), 'bands')}"
-    on = axes(f"epoch (from {first:g} on)" if early else "epoch", label, frame)
-    numbers, labels, marks, looks = looks_of(evidence), [], [], []
-    for index, series in found.items():
-        looks.append(replace(by_index(index), row=numbers[key_of(lines[index])].row))
-        _curve(on, series, looks[-1])
-        labels.append(Label(text=names[index], x=series.points[-1].x, y=series.points[-1].y, look=looks[-1]))
-    ends = printed_ends([lines[index] for index in found], evidence.printed)
+        if index in strong or not of_backbones:
+            _curve(on, series, looks[index], pale=index not in strong)
+    ends, marks = printed_ends(lines, evidence.printed) if of_backbones else {}, []
     for height, source in ends.items():
         line = on.axhline(height, color=INK, linestyle=(0, (8, 3)), linewidth=0.8)
         marks.append((line, f"printed: {height:g} ({evidence.printed.title(source)})"))
-    stars(on, list(found.values()), evidence, marks, looks)
+    stars(on, list(found.values()), evidence, marks, [looks[index] for index in found])
     on.set_xlim(right=max(series.points[-1].x for series in found.values()))
     on.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _heights(on, list(found.values()), [], also=list(ends))
+    margin = None if against is None else 100 * evidence.suite.table.margin
+    pale = [] if of_backbones else [found[index] for index in found if index not in strong]
+    _heights(on, [found[index] for index in strong], pale, margin=margin, also=list(ends))
     legend(on, marks)
-    at_ends(on, labels)
-    left = f" Shown: {len(found)} of {len(lines)} rows." if len(found) < len(lines) else ""
-    return on, _said(None, first if early else None) + left
-
-
-def _said(against: Row | None, first: float | None, *, pale: bool = False) -> str:
+    points = {index: found[index].points[-1] for index in strong}
+    at_ends(on, [Label(text=names[index], x=at.x, y=at.y, look=looks[index]) for index, at in points.items()])
     mean = "Mean over seeds" if against is None else f"Change against {against.head}, the mean over shared seeds,"
-    parts = [f"{mean} after each epoch; bands {RANGE}."]
-    if pale:
-        parts.append("In colour: the lowest test perplexities and the baseline; thin: the other rows.")
-    if first is not None:
-        parts.append(f"Left out: epochs before {first:g}, in which a curve is above {STEEP:g} times its lowest value.")
-    return " ".join(parts)
+    parts = {
+        f"{mean} after each epoch; bands {RANGE}.": True,
+        " In colour: the lowest test perplexities and the baseline; thin: the other rows.": bool(pale),
+        f" Left out: epochs before {first:g}, in which a curve is above {STEEP:g} times its lowest value.": early,
+        f" Shown: {len(strong)} of {len(found)} rows.": of_backbones and len(strong) < len(found),
+    }
+    return on, "".join(part for part, applies in parts.items() if applies)
+
+
+def _looks(lines: Sequence[Row], evidence: Evidence, *, of_backbones: bool) -> tuple[list[Look], list[str]]:
+    """The looks and names of rows: those of heads, or of the variants of a backbone."""
+    looks = [looks_of(evidence)[key_of(line)] for line in lines]
+    if not of_backbones:
+        return looks, [line.head for line in lines]
+    by_place = [replace(by_index(place), row=look.row) for place, look in enumerate(looks)]
+    return by_place, differing([line.trials[0].backbone for line in lines])
+
+
+def _bands(found: Mapping[int, Series], strong: Sequence[int]) -> str:
+    return over_seeds([found[index] for index in strong], "bands")
 
 
 def in_colour(lines: Sequence[Row], evidence: Evidence) -> list[int]:
@@ -141,7 +129,12 @@ def _curve(on: Axes, series: Series, look: Look, *, pale: bool = False) -> None:
 
 
 def _heights(
-    on: Axes, told: Sequence[Series], pale: Sequence[Series], *, margin: float | None = None, also: Sequence[float] = ()
+    on: Axes,
+    strong: Sequence[Series],
+    pale: Sequence[Series],
+    *,
+    margin: float | None = None,
+    also: Sequence[float] = (),
 ) -> None:
     """The ends of the axis of learning curves: all of those in colour are inside, and the ends of pale ones.
 
@@ -149,7 +142,7 @@ def _heights(
         margin: of changes against a baseline, the smallest difference of interest in percent, which counts as noise.
         also: heights that are inside, too.
     """
-    points = [point for series in told for point in series.points]
+    points = [point for series in strong for point in series.points]
     inside = [*also, *(y for point in points for y in (point.low, point.high, point.printed) if y is not None)]
     if margin is not None:
         far = FAR * max(abs(y) for y in inside)
@@ -161,7 +154,7 @@ def _heights(
     logarithmic(on.yaxis, low, high)
     if on.get_yscale() == "linear":
         room = 0.04 * (high - low)
-        noise = [max(margin or 0.0, series.points[-1].high - series.points[-1].low) for series in told]
+        noise = [max(margin or 0.0, series.points[-1].high - series.points[-1].low) for series in strong]
         least_span(on.yaxis, noise, low - room, high + room)
 
 
