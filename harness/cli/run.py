@@ -29,7 +29,6 @@ from harness.cli.options import (
 )
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
-from harness.execution.live import Reporter
 from harness.execution.options import RunOptions
 
 
@@ -115,6 +114,7 @@ def run(
     ] = False,
 ) -> None:
     """Train the trials of a suite that have no record yet, and write its table."""
+    from harness.execution.live import Reporter
     from harness.execution.run_suite import all_ok, run_suite
     from harness.execution.timed import dry_run
     from harness.plan.reader import results_option
@@ -151,6 +151,7 @@ def reproduce(
     Without --all only suites of at most two hours on one core are run. What is finished is not trained again.
     """
     from harness.execution import ground_truths
+    from harness.execution.live import Reporter
     from harness.plan.reader import folders
     from harness.plan.specs import GROUND_TRUTH
 

@@ -33,11 +33,9 @@ from harness.cli.options import (
 )
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
-from harness.execution.live import short_table
-from harness.plan.suite_file import Shape
+from harness.plan.suite_file import Form, Shape
 from harness.printable import printable
 from harness.records.metrics import METRICS
-from harness.report.suite_table import Form
 
 if TYPE_CHECKING:  # a command waits only for the modules that it works with
     from harness.report.diff import Difference, MetricDifference
@@ -80,6 +78,8 @@ def table(
     overwrite: Overwrite = False,
 ) -> None:
     """Write the table of a suite again from its records. With --only, print those rows only."""
+    from harness.execution.live import short_table
+
     found = _study(suite, overrides, results)
     if not found.records and (files := _committed(found.suite.name)):
         warn(f"{results} has no finished trial of this suite; the repository has some: harness import {files}")
@@ -156,6 +156,7 @@ def leaderboard(
     overwrite: Overwrite = False,
 ) -> None:
     """Rank the finished trials of all suites, in groups with the same text, counting, evaluation and budget."""
+    from harness.execution.live import short_table
     from harness.report.leaderboard import load
 
     found = load(results, warn)

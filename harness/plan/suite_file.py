@@ -119,6 +119,7 @@ class MeasureSpec(Strict):
 
 PrintedTableName = Annotated[str, Field(pattern=r"^[a-z0-9_]+/[A-Za-z0-9_.-]+$")]
 Shape = Literal["mixtures", "heads", "corpora"]
+Form = Literal["md", "csv", "latex"]  # of a table as text
 Test = Literal["paired", "welch"]
 
 

@@ -20,7 +20,7 @@ from harness.plan.loaded_suite import Suite
 from harness.plan.reader import results_option, shown
 from harness.plan.selection import chosen_trials
 from harness.plan.specs import TrialSpec
-from harness.plan.suite_file import Shape
+from harness.plan.suite_file import Form, Shape
 from harness.printable import counted
 from harness.records import choices
 from harness.records.metrics import METRICS
@@ -29,7 +29,6 @@ from harness.report import layouts, outcome, outputs, suite_table, table_forms
 from harness.report.content import Table
 from harness.report.evidence import Evidence, gather
 from harness.report.findings import Findings, find
-from harness.report.suite_table import Form
 from harness.report.table_rows import Row
 from harness.report.terminal import Summary, of_suite
 

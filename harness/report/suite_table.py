@@ -4,17 +4,15 @@ import hashlib
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from harness.plan.loaded_suite import Suite
-from harness.plan.suite_file import Shape
+from harness.plan.suite_file import Form, Shape
 from harness.report import layouts, outputs, table_forms
 from harness.report.content import Table
 from harness.report.findings import Findings
 from harness.report.layouts import lay_out
 from harness.report.notes import conditions, notes_of
 
-Form = Literal["md", "csv", "latex"]
 FORMS = {
     "md": (".md", table_forms.markdown),
     "csv": (".csv", table_forms.csv),

@@ -12,6 +12,18 @@ pytestmark = pytest.mark.system
 
 ROOT = Path(__file__).parent.parent.parent
 TORCH = {"torch", "transformers"}
+WITHOUT_TORCH = (
+    "table",
+    "report",
+    "leaderboard",
+    "diff",
+    "site",
+    "inspect",
+    "sample",
+    "diagnose",
+    "experiment",
+    "check",
+)
 VIEWS = {"mlflow", "ray", "pandas", "matplotlib", "scipy.stats", "scipy.optimize"}
 ASKED = """
 import atexit, gc, json, sys
@@ -54,6 +66,7 @@ def test_help_and_version_import_no_library_that_takes_time(option):
     ("arguments", "without"),
     [
         (("runs",), {*TORCH, *VIEWS}),
+        *(((command, "--help"), {*TORCH, *VIEWS}) for command in WITHOUT_TORCH),
         (("list", "suites"), {*TORCH, *VIEWS}),
         (("list", "heads"), {*VIEWS, "transformers"}),
         (("plan", "suites/quickstart.yaml"), {*VIEWS, "transformers", "torch._dynamo"}),
