@@ -33,7 +33,7 @@ FILE_NAME = f"{LEADERBOARD}.md"
 SHARED = "(shared)"
 KEYS = {
     "test_ppl": "test_ppl",
-    "valid_ppl": "valid_ppl",
+    "valid_ppl": "order_ppl",
     "params_total": "params",
     "train_ms_per_batch": "time",
 }  # metric -> key of its column
@@ -75,7 +75,7 @@ def table(group: Group) -> Table:
     if any(entry.training for entry in group.entries):
         columns.append(Column(name="training"))
     columns += [Column(name=metric.label, numeric=True, key=KEYS.get(metric.name, "")) for metric in _metrics("score")]
-    columns += [Column(name="seeds", key="n"), Column(name="vs best", numeric=True, key="change")]
+    columns += [Column(name="seeds", key="n"), Column(name="vs best", numeric=True, key="vs_best")]
     columns += [Column(name="pairs", numeric=True)]
     others = _metrics("count", "setting", "cost")
     columns += [Column(name=metric.label, numeric=True, key=KEYS.get(metric.name, "")) for metric in others]

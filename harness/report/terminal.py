@@ -12,12 +12,12 @@ from harness.report.statistics import RANK_SEEDS
 
 FEW = "too few seeds"
 UNTESTED = ("lower", "higher")  # what a change is called that was not tested
-ORDER = "the order is that of validation perplexity"
+ORDER = "order, rank and vs best are of validation perplexity"
 SHARED_SEEDS = "vs baseline: over the seeds that both rows have, so not the ratio of the means shown"
 ROUNDED = 0.05  # percent, of a change as it is shown
 NAMES = {"time": "ms/batch", "n": "seeds"}  # the key of a column -> its header here
 OF_SUITE = ("test_ppl", "change", "reproduced", "time", "n")  # keys of columns, after that of the head
-OF_GROUP = ("rank", "label", "test_ppl", "change", "time", "n")
+OF_GROUP = ("rank", "label", "test_ppl", "vs_best", "time", "n")
 OF_TRUTHS = ("label", "printed", "test_ppl", "difference", "reproduced")
 
 

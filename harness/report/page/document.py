@@ -47,7 +47,18 @@ def breakable(text: str, at_equals: bool = False) -> Markup:
 
 
 LABELS = ("head", "quantity", "backbone", "corpus", "training")  # what a row is: the first names it
-MAIN = ("test_ppl", "change", "rank", "verdict", "n", "printed", "difference", "reproduced")  # keys of columns
+MAIN = (
+    "rank",
+    "order_ppl",
+    "vs_best",
+    "test_ppl",
+    "change",
+    "verdict",
+    "n",
+    "printed",
+    "difference",
+    "reproduced",
+)  # keys
 ALSO = ("valid_ppl", "params", "counts", "time")  # in sight on a desktop
 
 
