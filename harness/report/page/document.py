@@ -47,19 +47,9 @@ def breakable(text: str, at_equals: bool = False) -> Markup:
 
 
 LABELS = ("head", "quantity", "backbone", "corpus", "training")  # what a row is: the first names it
-MAIN = (
-    "rank",
-    "order_ppl",
-    "vs_best",
-    "test_ppl",
-    "change",
-    "verdict",
-    "n",
-    "printed",
-    "difference",
-    "reproduced",
-)  # keys
-ALSO = ("valid_ppl", "params", "counts", "time")  # in sight on a desktop
+# Keys of columns: those in sight on any screen, and those in sight on a desktop.
+MAIN = ("rank", "order_ppl", "vs_best", "test_ppl", "change", "verdict", "n", "printed", "difference", "reproduced")
+ALSO = ("valid_ppl", "params", "counts", "time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
