@@ -12,6 +12,7 @@ import handmade
 import pytest
 
 from harness.errors import RecordError
+from harness.exchange.copying import export_records, import_records
 from harness.plan.specs import checksum
 from harness.records import store
 from harness.records.metrics import METRICS, MOST
@@ -153,20 +154,24 @@ def test_a_command_says_one_sentence_of_each_lie_and_takes_the_other_records(com
     assert re.search(SUITES[command], done.out)
 
 
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """The members of a sound export of one trial, and the name of its record among them."""
+    folder = tmp_path_factory.mktemp("exported")
+    (spec, *_) = bundles.planned(folder)
+    bundles.keep(folder / "results", bundles.record_of(spec), timed=False)
+    export_records(folder / "results", folder / "good.zip")
+    return bundles.members(folder / "good.zip"), f"small/{spec.id}/record.json"
+
+
 @pytest.mark.parametrize("name", LIES)
-def test_a_file_with_a_lie_is_not_imported(name, tmp_path, harness):
-    change, sentence = LIES[name]
-    (spec, *_) = bundles.planned(tmp_path / "here")
-    place = bundles.keep(tmp_path / "there" / "results", bundles.record_of(spec), timed=False)
-    assert harness("export", tmp_path / "good.zip", "--results", tmp_path / "there" / "results").code == 0
-    content = bundles.members(tmp_path / "good.zip")
-    path = f"small/{spec.id}/record.json"
-    content[path] = lie((place / store.FILE_NAME).read_bytes(), change)
-    (tmp_path / "bad.zip").write_bytes(bundles.packed(bundles.with_manifest(content)))
-    done = harness("import", tmp_path / "bad.zip", "--results", tmp_path / "results")
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert f"{path}: " in done.err
-    assert sentence in done.err
+def test_a_file_with_a_lie_is_not_imported(name, exported, tmp_path):
+    (content, path), (change, sentence) = exported, LIES[name]
+    hostile = bundles.with_manifest({**content, path: lie(content[path], change)})
+    (tmp_path / "bad.zip").write_bytes(bundles.packed(hostile))
+    with pytest.raises(RecordError, match=re.escape(f"{path}: ")) as caught:
+        import_records(tmp_path / "bad.zip", tmp_path / "results")
+    assert sentence in str(caught.value)
     assert not (tmp_path / "results").exists()
 
 

@@ -18,8 +18,9 @@ SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*
 UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 REFUSALS = (pickle.UnpicklingError, HarnessError)
 SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
-# Our own sources: with faults planted in them; the head in the README.
+# Our own sources: with faults planted in them; the head in the README; the notebook.
 EXECUTE_THEIR_OWN = {
+    "tests/docs/test_notebook.py",
     "tests/meta/mutants.py",
     "tests/system/test_mutants.py",
     "tests/test_readme.py",
