@@ -1,9 +1,11 @@
 """Pinned downloads against a local server: what goes wrong has a second try, then one sentence, and leaves nothing."""
 
 import hashlib
+import io
 import subprocess
 import sys
 import threading
+import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -107,9 +109,13 @@ def server(monkeypatch):
         thread.join()
 
 
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
 def pinned(server, name: str) -> PinnedFile:
     url = f"http://127.0.0.1:{server.server_address[1]}/{name}"
-    return PinnedFile(f"corpus/{name}", url, hashlib.sha256(BODY).hexdigest())
+    return PinnedFile(f"corpus/{name}", url, sha256(BODY))
 
 
 def files(folder: Path) -> list[str]:
@@ -203,7 +209,7 @@ def test_bad_hash_of_a_present_file_is_named_and_the_file_left_as_it_is_and_what
     for check in (fetch, verified):
         with pytest.raises(CorpusError, match="right has another content: expected sha256") as caught:
             check(file, tmp_path)
-        for part in (str(place), file.sha256, hashlib.sha256(b"mine").hexdigest()):
+        for part in (str(place), file.sha256, sha256(b"mine")):
             assert part in str(caught.value)
     assert place.read_bytes() == b"mine"
     assert server.requested == []
@@ -217,3 +223,64 @@ def test_an_interrupted_download_leaves_nothing(server, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         fetch(pinned(server, "right"), tmp_path)
     assert files(tmp_path) == []
+
+
+# one file out of an archive, which is opened only if it is the pinned one
+
+MEMBER, IN_ARCHIVE = b"the cat sat on the mat\n" * 1000, "text8/train.txt"
+
+
+def of_zip(members: dict[str, bytes]) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return made.getvalue()
+
+
+@pytest.fixture
+def archived(tmp_path, monkeypatch):
+    """A file that comes in an archive, and the downloads of the archive that were asked for."""
+    archive, asked = of_zip({IN_ARCHIVE: MEMBER}), []
+
+    def served(file, place):
+        asked.append(file.url)
+        place.parent.mkdir(parents=True)
+        place.write_bytes(archive)
+
+    monkeypatch.setattr(download, "_download", served)
+    whole = PinnedFile("text8/text8.zip", "http://nowhere/text8.zip", sha256(archive))
+    return PinnedFile("text8/train.txt", IN_ARCHIVE, sha256(MEMBER), archive=whole), asked
+
+
+def test_a_pinned_file_is_cut_out_of_its_archive_once(archived, tmp_path):
+    file, asked = archived
+    assert fetch(file, tmp_path) == fetch(file, tmp_path) == tmp_path / "text8" / "train.txt"
+    assert (tmp_path / "text8" / "train.txt").read_bytes() == MEMBER
+    assert asked == ["http://nowhere/text8.zip"]
+
+
+@pytest.mark.guards("archive-hash")
+def test_an_archive_of_another_content_is_never_opened(archived, tmp_path, monkeypatch):
+    file, asked = archived
+    (tmp_path / "text8").mkdir()
+    (tmp_path / "text8" / "text8.zip").write_bytes(of_zip({IN_ARCHIVE: MEMBER, "more": b""}))
+    monkeypatch.setattr(download, "copy_member", lambda *args, **kwargs: pytest.fail("opened"))
+    with pytest.raises(CorpusError, match=r"text8\.zip has another content: expected sha256"):
+        fetch(file, tmp_path)
+    assert asked == []
+
+
+@pytest.mark.guards("member-hash")
+def test_a_member_of_another_content_is_one_sentence_and_leaves_nothing(archived, tmp_path):
+    file, _ = archived
+    wrong = PinnedFile("text8/valid.txt", IN_ARCHIVE, sha256(b"another"), archive=file.archive)
+    with pytest.raises(CorpusError) as caught:
+        fetch(wrong, tmp_path)
+    for part in (
+        "valid.txt is not in",
+        "another sha256 than the pinned one",
+        f"http://nowhere/text8.zip ({IN_ARCHIVE} in it)",
+    ):
+        assert part in str(caught.value)
+    assert [path.name for path in (tmp_path / "text8").iterdir()] == ["text8.zip"]

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from matrices import draw
 from torch import nn
 
 from harness.diagnostics import spectrum
@@ -18,10 +19,6 @@ from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
 N, V, D = 300, 400, 6
-
-
-def draw(*shape: int, seed: int) -> torch.Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def contexts(head) -> Contexts:
