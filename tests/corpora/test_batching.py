@@ -16,33 +16,7 @@ from harness.corpora.batching import (
     training_segments,
 )
 
-SIZES = {
-    "length": st.integers(2, 70),
-    "batch_size": st.integers(1, 80),
-    "seq_len": st.integers(1, 20),
-}
-
-
-def test_training_stream_is_cut_into_contiguous_columns_and_the_remainder_dropped():
-    # 11 tokens in 2 columns of 5: 0..4 and 5..9; token 10 is dropped.
-    first, second = training_segments(torch.arange(11), batch_size=2, seq_len=2)
-    assert first.inputs.tolist() == [[0, 1], [5, 6]]
-    assert first.targets.tolist() == [[1, 2], [6, 7]]
-    assert second.inputs.tolist() == [[2, 3], [7, 8]]
-    assert second.targets.tolist() == [[3, 4], [8, 9]]
-    assert first.weight is second.weight is None
-
-
-def test_last_training_segment_is_shorter():
-    # Columns of 5 have 4 targets: segments of 3 and 1.
-    segments = training_segments(torch.arange(10), batch_size=2, seq_len=3)
-    assert [segment.targets.shape for segment in segments] == [(2, 3), (2, 1)]
-    assert segments[-1].inputs.tolist() == [[3], [8]]
-    assert segments[-1].targets.tolist() == [[4], [9]]
-
-
-def test_columns_of_one_token_have_no_targets():
-    assert list(training_segments(torch.arange(5), batch_size=3, seq_len=2)) == []
+SIZES = {"length": st.integers(2, 70), "batch_size": st.integers(1, 80), "seq_len": st.integers(1, 20)}
 
 
 @settings(deadline=None, max_examples=200)
@@ -54,18 +28,11 @@ def test_training_segments_continue_each_other_in_every_column(length, batch_siz
     assert all(segment.targets.shape[1] == seq_len for segment in segments[:-1])
     for segment in segments:
         assert torch.equal(segment.targets, segment.inputs + 1)
+        assert segment.weight is None
     for before, after in pairwise(segments):
         assert torch.equal(after.inputs[:, 0], before.targets[:, -1])
     if segments:
         assert segments[0].inputs[:, 0].tolist() == [row * column for row in range(batch_size)]
-
-
-def test_shifted_columns_begin_at_the_given_token_and_the_last_goes_on_with_the_first_tokens():
-    # 11 tokens in 2 columns of 5, from token 3 on: 3..7, and 8, 9, 0, 1, 2; token 10 is dropped as without a shift
-    first, second = training_segments(torch.arange(11), batch_size=2, seq_len=3, shift=3)
-    assert first.inputs.tolist() == [[3, 4, 5], [8, 9, 0]]
-    assert first.targets.tolist() == [[4, 5, 6], [9, 0, 1]]
-    assert (second.inputs.tolist(), second.targets.tolist()) == ([[6], [1]], [[7], [2]])
 
 
 @settings(deadline=None, max_examples=200)
@@ -100,15 +67,6 @@ def test_a_segment_divides_by_rows_into_equal_parts_only():
         segment.rows(3)
 
 
-def test_evaluation_pads_the_last_column_with_weight_0():
-    # 7 tokens, 6 targets, 4 columns of ceil(6 / 4) = 2: 8 places, of which the last 2 only pad.
-    (segment,) = evaluation_segments(torch.arange(1, 8), batch_size=4, seq_len=5)
-    assert segment.inputs[:3].tolist() == [[1, 2], [3, 4], [5, 6]]
-    assert segment.targets[:3].tolist() == [[2, 3], [4, 5], [6, 7]]
-    assert segment.weight.tolist() == [[1, 1], [1, 1], [1, 1], [0, 0]]
-    assert segment.weight.dtype == torch.float32
-
-
 @settings(deadline=None, max_examples=300)
 @given(**SIZES)
 def test_every_token_but_the_first_is_a_target_exactly_once_after_its_true_predecessor(length, batch_size, seq_len):
@@ -117,6 +75,7 @@ def test_every_token_but_the_first_is_a_target_exactly_once_after_its_true_prede
     scored = []
     for segment in segments:
         assert segment.inputs.shape == segment.targets.shape == segment.weight.shape
+        assert segment.weight.dtype == torch.float32
         assert segment.targets.shape[0] <= batch_size
         assert 1 <= segment.targets.shape[1] <= seq_len
         assert set(segment.weight.unique().tolist()) <= {0.0, 1.0}
@@ -125,22 +84,9 @@ def test_every_token_but_the_first_is_a_target_exactly_once_after_its_true_prede
         assert torch.equal(segment.place[real], segment.targets[real] - 100)
         scored += segment.targets[real].tolist()
     assert sorted(scored) == list(range(101, 100 + length))
-
-
-@settings(deadline=None, max_examples=200)
-@given(**SIZES)
-def test_evaluation_segments_continue_each_other_in_every_column(length, batch_size, seq_len):
-    segments = list(evaluation_segments(torch.arange(length), batch_size=batch_size, seq_len=seq_len))
-    assert segments
     assert all(segment.targets.shape[1] == seq_len for segment in segments[:-1])
     for before, after in pairwise(segments):
         assert torch.equal(after.inputs[:, 0], before.targets[:, -1])
-
-
-@pytest.mark.parametrize("batch_size", [1, 10, 1000])
-def test_stream_of_two_tokens_has_one_target(batch_size):
-    (segment,) = evaluation_segments(torch.tensor([5, 9]), batch_size=batch_size, seq_len=35)
-    assert (segment.inputs.tolist(), segment.targets.tolist(), segment.weight.tolist()) == ([[5]], [[9]], [[1.0]])
 
 
 # training: blocks, order, memory maps
@@ -204,16 +150,11 @@ def test_a_memory_map_is_read_as_int64_segment_by_segment(batching, tmp_path):
 ENDLESS = torch.full((1,), 7, dtype=torch.int32).expand(10**12)
 
 
-@pytest.mark.parametrize("batching", ["stream", "blocks"])
-def test_no_training_split_is_copied_whole(batching):
-    segments = training_segments(ENDLESS, batch_size=4, seq_len=1000, batching=batching)
+@pytest.mark.parametrize(("batching", "shift"), [("stream", 0), ("stream", 10**11), ("blocks", 0)])
+def test_no_training_split_is_copied_whole(batching, shift):
+    segments = training_segments(ENDLESS, batch_size=4, seq_len=1000, batching=batching, shift=shift)
     assert len(segments) == 250_000_000
     assert segments[123_456_789].inputs.shape == (4, 1000 if batching == "stream" else 999)
-
-
-def test_no_training_split_is_copied_whole_to_shift_its_columns():
-    segments = training_segments(ENDLESS, batch_size=4, seq_len=1000, shift=10**11)
-    assert segments[123_456_789].inputs.shape == (4, 1000)
 
 
 @pytest.mark.parametrize(

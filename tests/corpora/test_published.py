@@ -4,7 +4,6 @@ import builtins
 from pathlib import Path
 
 import pytest
-import torch
 
 from harness.corpora.corpus import SPLITS
 from harness.corpora.published import PennTreebank, WikiText2, WikiText103HeldOut
@@ -18,7 +17,7 @@ PUBLISHED = [
     (WikiText2, "eos", (2_088_628, 217_646, 245_569), 33_278),
     (WikiText2, "sos_eos", (2_125_346, 221_406, 249_927), 33_279),
 ]
-TRAIN_FILES = {PennTreebank: "ptb/ptb.train.txt", WikiText2: "wikitext-2/wiki.train.tokens"}
+FILES = {PennTreebank: "ptb/ptb.{}.txt", WikiText2: "wikitext-2/wiki.{}.tokens"}
 
 
 @pytest.fixture(scope="module")
@@ -57,34 +56,21 @@ def test_loaded_corpus_has_the_published_counts(cls, boundary, counts, vocab_siz
     assert all(int(getattr(corpus, name).max()) < vocab_size for name in SPLITS)
 
 
-@pytest.mark.parametrize("cls", [PennTreebank, WikiText2])
+@pytest.mark.parametrize("cls", FILES)
 @pytest.mark.parametrize("boundary", ["eos", "sos_eos"])
-def test_ids_are_given_in_order_of_first_appearance(cls, boundary, load):
-    highest = load(cls, boundary).train.cummax(0).values
-    assert highest[0] == 0
-    assert set(highest.diff().unique().tolist()) == {0, 1}
-
-
-@pytest.mark.parametrize("cls", [PennTreebank, WikiText2])
-def test_symbols_are_the_words_of_the_file_and_eos_after_the_first_line(cls, load, real_data):
-    lines = (real_data / TRAIN_FILES[cls]).read_text(encoding="utf-8").split("\n")
-    expected = dict.fromkeys(word for line in lines for word in [*line.split(), "<eos>"])
-    assert load(cls, "eos").symbols == tuple(expected)
-    assert load(cls, "eos").uncounted_id is None
-
-
-@pytest.mark.parametrize(
-    ("cls", "lines"), [(PennTreebank, (42_068, 3_370, 3_761)), (WikiText2, (36_718, 3_760, 4_358))]
-)
-def test_uncounted_id_is_sos_which_stands_once_before_every_line(cls, lines, load):
-    corpus = load(cls, "sos_eos")
-    assert corpus.symbols[corpus.uncounted_id] == "<sos>"
-    eos = corpus.symbols.index("<eos>")
-    for name, count in zip(SPLITS, lines, strict=True):
-        tokens = getattr(corpus, name)
-        assert int((tokens == corpus.uncounted_id).sum()) == int((tokens == eos).sum()) == count
-        assert tokens[0] == corpus.uncounted_id
-        assert torch.equal(tokens[:-1] == eos, tokens[1:] == corpus.uncounted_id)
+def test_ids_are_those_of_a_loop_over_the_words_of_the_files(cls, boundary, load, real_data):
+    corpus, begin = load(cls, boundary), ["<sos>"] * (boundary == "sos_eos")
+    for split in SPLITS:
+        text = (real_data / FILES[cls].format(split)).read_text(encoding="utf-8")
+        expected = [word for line in text.removesuffix("\n").split("\n") for word in [*begin, *line.split(), "<eos>"]]
+        if split == "train":
+            assert corpus.symbols == tuple(dict.fromkeys(expected))
+        ids = getattr(corpus, split).tolist()
+        assert [corpus.symbols[index] for index in ids] == expected
+        if split == "test":
+            assert corpus.codec.encode(text) == ids
+    assert corpus.uncounted_id == (corpus.symbols.index("<sos>") if begin else None)
+    assert corpus.test_size is None
 
 
 def test_content_is_the_same_for_both_boundaries_and_differs_between_corpora():
@@ -133,10 +119,3 @@ def test_tokens_of_the_original_text_are_the_files_byte_for_byte(real_data):
     for name in ("valid", "test"):
         text = (real_data / f"wikitext-103-heldout/wiki.{name}.tokens").read_bytes()
         assert corpus.codec.decode(getattr(corpus, name).tolist()).encode() == text
-
-
-def test_codec_of_a_published_corpus_gives_its_ids(load, real_data):
-    corpus = load(PennTreebank, "sos_eos")
-    text = (real_data / "ptb/ptb.test.txt").read_text(encoding="utf-8")
-    assert corpus.codec.encode(text) == corpus.test.tolist()
-    assert corpus.test_size is None

@@ -62,8 +62,5 @@ def test_a_softmax_of_width_two_can_say_it():
 def test_sizes_that_make_no_text(params, message):
     with pytest.raises(ValueError, match=message):
         SpamLang(**params)
-
-
-def test_the_smallest_sizes_make_a_text():
-    made = SpamLang(vocab_size=2, num_sequences=10, repeats=2).load(NOWHERE)
+    made = SpamLang(vocab_size=2, num_sequences=10, repeats=2).load(NOWHERE)  # the smallest sizes
     assert (len(made.train), len(made.valid), len(made.test)) == (20, 2, 2)

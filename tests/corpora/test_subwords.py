@@ -224,27 +224,28 @@ def test_published_corpora_refuse_them_too():
         PennTreebank(detokenize=True)
 
 
-def test_a_list_of_tokenizers_is_a_grid_axis(tmp_path):
-    (tmp_path / "suite.yaml").write_text(
-        "name: axis\nversion: 1\ncorpora:\n  - embedded: {tokenizer: [gpt2, {bpe: 4096}, {wordpiece: 3000}]}\n"
-        "backbones:\n  - lstm: {d_model: 8, num_layers: 1}\nheads: [softmax]\nseeds: [1]\n"
-        "train: {optimizer: adam, lr: 0.01, epochs: 1, batch_size: 4, seq_len: 7}\ntable: {baseline: softmax}\n"
-    )
-    trials = load(tmp_path / "suite.yaml").trials
-    assert [str(trial.corpus) for trial in trials] == [
-        "embedded(tokenizer=gpt2)",
-        "embedded(tokenizer={bpe: 4096})",
-        "embedded(tokenizer={wordpiece: 3000})",
-    ]
+@pytest.fixture
+def suite_with(tmp_path):
+    """A function: the tokenizer of a novel in YAML -> a suite file."""
+
+    def write(tokenizer: str):
+        (tmp_path / "suite.yaml").write_text(
+            f"corpora: [embedded: {{tokenizer: {tokenizer}}}]\nbackbones: [lstm: {{d_model: 8, num_layers: 1}}]\n"
+            "heads: [softmax]\nseeds: [1]\ntrain: {lr: 0.01, epochs: 1}\n"
+        )
+        return tmp_path / "suite.yaml"
+
+    return write
+
+
+def test_a_list_of_tokenizers_is_a_grid_axis(suite_with):
+    trials = load(suite_with("[gpt2, {bpe: 4096}, {wordpiece: 3000}]")).trials
+    known = ("gpt2", "{bpe: 4096}", "{wordpiece: 3000}")
+    assert [str(trial.corpus) for trial in trials] == [f"embedded(tokenizer={each})" for each in known]
     assert len({trial.id for trial in trials}) == 3
 
 
 @pytest.mark.parametrize("given", ["gpt3", "{bpe: x}", "{unigram: 300}", "4096"])
-def test_a_tokenizer_of_another_kind_is_a_located_sentence(given, tmp_path):
-    (tmp_path / "suite.yaml").write_text(
-        f"name: axis\nversion: 1\ncorpora:\n  - embedded: {{tokenizer: {given}}}\n"
-        "backbones:\n  - lstm: {d_model: 8, num_layers: 1}\nheads: [softmax]\nseeds: [1]\n"
-        "train: {optimizer: adam, lr: 0.01, epochs: 1, batch_size: 4, seq_len: 7}\ntable: {baseline: softmax}\n"
-    )
-    with pytest.raises(SuiteError, match=r"suite\.yaml:4:[0-9]+: .*tokenizer.*expected"):
-        load(tmp_path / "suite.yaml")
+def test_a_tokenizer_of_another_kind_is_a_located_sentence(given, suite_with):
+    with pytest.raises(SuiteError, match=r"suite\.yaml:1:[0-9]+: .*tokenizer.*expected"):
+        load(suite_with(given))

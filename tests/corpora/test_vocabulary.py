@@ -10,36 +10,28 @@ from harness.errors import CorpusError
 LINES = [["the", "cat"], [], ["sat"]]
 
 
-def test_eos_boundary_ends_every_line_blank_ones_too():
-    assert line_tokens(LINES, "eos") == ["the", "cat", "<eos>", "<eos>", "sat", "<eos>"]
-
-
-def test_sos_eos_boundary_also_opens_every_line():
-    expected = ["<sos>", "the", "cat", "<eos>", "<sos>", "<eos>", "<sos>", "sat", "<eos>"]
-    assert line_tokens(LINES, "sos_eos") == expected
-
-
-def test_symbols_stand_in_order_of_first_appearance():
-    assert vocabulary(["b", "a", "b", "c", "a"]) == ("b", "a", "c")
-
-
-def test_min_count_leaves_out_rarer_symbols_and_keeps_the_order():
-    assert vocabulary(["c", "b", "a", "b", "c", "b"], min_count=2) == ("c", "b")
+@pytest.mark.parametrize(
+    ("boundary", "expected"),
+    [("eos", "the cat <eos> <eos> sat <eos>"), ("sos_eos", "<sos> the cat <eos> <sos> <eos> <sos> sat <eos>")],
+)
+def test_every_line_is_ended_blank_ones_too_and_opened_where_it_is_asked_for(boundary, expected):
+    assert line_tokens(LINES, boundary) == expected.split()
 
 
 @pytest.mark.parametrize(
-    ("tokens", "expected"),
-    [(["a", "b"], ("a", "b", "<unk>")), (["a", "<unk>", "b"], ("a", "<unk>", "b"))],
+    ("text", "rule", "expected"),
+    [
+        ("b a b c a", {}, "b a c"),  # in order of first appearance
+        ("c b a b c b", {"min_count": 2}, "c b"),
+        *[("a b", {"unknown": True}, "a b <unk>"), ("a <unk> b", {"unknown": True}, "a <unk> b")],
+    ],
 )
-def test_unknown_is_appended_only_where_the_text_does_not_bring_it(tokens, expected):
-    assert vocabulary(tokens, unknown=True) == expected
+def test_symbols_of_a_text(text, rule, expected):
+    assert vocabulary(text.split(), **rule) == tuple(expected.split())
 
 
-def test_unknown_symbol_becomes_unk():
+def test_unknown_symbol_becomes_unk_and_is_named_where_there_is_none():
     assert encode(["a", "z", "b"], {"a": 0, "b": 1, "<unk>": 2}, "here").tolist() == [0, 2, 1]
-
-
-def test_unknown_symbol_without_unk_is_an_error_that_names_it():
     with pytest.raises(CorpusError, match=r"^here: 'z' is not in the training split's vocabulary$"):
         encode(["a", "z", "y"], {"a": 0}, "here")
 
@@ -52,11 +44,7 @@ def test_splits_are_encoded_with_the_training_vocabulary():
     assert corpus.test.tolist() == [0, 0, 1]
     assert (corpus.vocab_size, corpus.symbols, corpus.uncounted_id) == (3, ("a", "b", "<sos>"), 2)
     assert corpus.token_counts.tolist() == [2, 1, 1]
-
-
-def test_corpus_without_sos_counts_every_token():
-    corpus = encode_splits({split: ["a", "a"] for split in ("train", "valid", "test")}, ("a",), "here")
-    assert corpus.uncounted_id is None
+    assert encode_splits({name: ["a", "a"] for name in splits}, ("a",), "here").uncounted_id is None
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])

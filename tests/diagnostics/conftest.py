@@ -76,10 +76,7 @@ def finish(letters, tmp_path):
             counts = torch.full((12,), 5)
             model = build(spec.backbone, spec.head, vocab_size=12, seed=seed, token_counts=counts)
             record = handmade.record(
-                suite=name,
-                spec=spec,
-                status=status,
-                weights_sha256=checkpoint.weights_sha256(model.state_dict()),
+                suite=name, spec=spec, status=status, weights_sha256=checkpoint.weights_sha256(model.state_dict())
             )
             store.save(record, runs)
             if status == "ok":

@@ -63,11 +63,7 @@ def trained(head: nn.Module, seq_len: int = 5) -> Trained:
         symbols = WORDS
 
     return Trained(
-        spec=spec,
-        model=LanguageModel(Body(), head),
-        corpus=Corpus(),
-        codec=Letters(),
-        device=torch.device("cpu"),
+        spec=spec, model=LanguageModel(Body(), head), corpus=Corpus(), codec=Letters(), device=torch.device("cpu")
     )
 
 

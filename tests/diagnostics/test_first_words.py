@@ -22,11 +22,7 @@ def in_hull(weight, bias, word):
     others = [each for each in range(len(weight)) if each != word]
     equal = np.vstack([weight[others].T, np.ones(len(others))])
     done = linprog(
-        np.zeros(len(others)),
-        A_eq=equal,
-        b_eq=[*weight[word], 1],
-        A_ub=-bias[others][None],
-        b_ub=[-bias[word]],
+        np.zeros(len(others)), A_eq=equal, b_eq=[*weight[word], 1], A_ub=-bias[others][None], b_ub=[-bias[word]]
     )
     return done.status == 0
 
@@ -92,20 +88,13 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     assert decide(*given) == whole
 
 
-def test_a_program_that_is_not_solved_leaves_its_word_undecided(monkeypatch):
-    weight, bias, _ = random(30, 2, 1)
-    known = decide(weight, bias, [])
-    monkeypatch.setattr(first_words, "SECONDS", 0.0)
-    found = decide(weight, bias, [])
-    assert found.undecided == sorted([*known.by_program, *known.never])
-    assert found.never == []
-
-
-def test_without_time_every_word_that_needs_a_program_is_undecided():
+@pytest.mark.parametrize("short", ["each program", "all programs"])
+def test_words_whose_programs_have_no_time_are_undecided(short, monkeypatch):
     weight, bias, states = random(60, 4, 3)
     known = decide(weight, bias, states)
     assert known.never
-    found = decide(weight, bias, states, seconds=0)
+    monkeypatch.setattr(first_words, "SECONDS", 0.0 if short == "each program" else first_words.SECONDS)
+    found = decide(weight, bias, states, **({"seconds": 0} if short == "all programs" else {}))
     assert (found.by_program, found.never) == ([], [])
     assert found.undecided == sorted([*known.by_program, *known.never])
     assert (found.in_contexts, found.along_rows) == (known.in_contexts, known.along_rows)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from subjects import LSTM, subject
+from subjects import LSTM, loud, softmax, subject
 
 from harness.diagnostics.diagnostic import NotDefined, Settings
 from harness.diagnostics.gates import compute
@@ -12,21 +12,6 @@ from harness.diagnostics.positions import contexts
 from harness.plan.specs import ComponentSpec
 
 EXACT = {"rel": 0, "abs": 1e-9}
-
-
-def mixture():
-    """A mixture of three softmaxes with weights that are not small."""
-    of = subject(LSTM, head=ComponentSpec(name="mos", params={"num_mixtures": 3, "prior_bias": True}), tokens=60)
-    with torch.no_grad():
-        for number, parameter in enumerate(of.model.parameters()):
-            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
-    return of
-
-
-def softmax(scores: list[float]) -> list[float]:
-    largest = max(scores)
-    powers = [math.exp(score - largest) for score in scores]
-    return [power / sum(powers) for power in powers]
 
 
 def by_loops(of) -> dict[str, object]:
@@ -60,50 +45,35 @@ def by_loops(of) -> dict[str, object]:
     mean = sum(cosines) / len(cosines)
     low = [r for r, count in zip(responsibilities, frequency, strict=True) if 1 <= count <= 9]
     high = [r for r, count in zip(responsibilities, frequency, strict=True) if 10 <= count <= 99]
-    band = [[sum(r[k] for r in rs) / len(rs) for k in range(K)] if rs else None for rs in (low, high)]
+    band = [tuple(sum(r[k] for r in rs) / len(rs) for k in range(K)) if rs else None for rs in (low, high)]
     return {
         "gate_entropy": sum(-sum(q * math.log(q) for q in pi) for pi in gates) / N,
         "used": math.exp(-sum(q * math.log(q) for q in mean_gate)),
-        "mean_gate": mean_gate,
-        "responsibility": [sum(r[k] for r in responsibilities) / N for k in range(K)],
-        "nll_share": [
+        "mean_gate": tuple(mean_gate),
+        "responsibility": tuple(sum(r[k] for r in responsibilities) / N for k in range(K)),
+        "nll_share": tuple(
             sum(r[k] * nll for r, nll in zip(responsibilities, losses, strict=True)) / sum(losses) for k in range(K)
-        ],
+        ),
         "facet_cosine": mean,
         "facet_cosine_sd": math.sqrt(sum((c - mean) ** 2 for c in cosines) / (len(cosines) - 1)),
         "bands": [each for each in band if each],
     }
 
 
-@pytest.fixture(scope="module")
-def tried():
-    of = mixture()
-    return compute(of, Settings(contexts=40)), by_loops(of)
-
-
-@pytest.mark.parametrize("name", ["gate_entropy", "used", "facet_cosine", "facet_cosine_sd"])
-def test_a_number_equals_the_loop(tried, name):
-    found, expected = tried
-    assert getattr(found, name) == pytest.approx(expected[name], **EXACT)
-
-
-@pytest.mark.parametrize("name", ["mean_gate", "responsibility", "nll_share"])
-def test_a_list_equals_the_loop(tried, name):
-    found, expected = tried
-    assert list(getattr(found, name)) == pytest.approx(expected[name], **EXACT)
-    assert sum(getattr(found, name)) == pytest.approx(1)
-
-
-def test_bands_of_frequency_equal_the_loop(tried):
-    found, expected = tried
+def test_all_numbers_equal_the_loops():
+    of = loud("mos", num_mixtures=3, prior_bias=True)
+    found, expected = compute(of, Settings(contexts=40)), by_loops(of)
+    bands = expected.pop("bands")
+    for name, value in expected.items():
+        assert getattr(found, name) == pytest.approx(value, **EXACT), name
+    for name in ("mean_gate", "responsibility", "nll_share"):
+        assert sum(getattr(found, name)) == pytest.approx(1)
     assert found.contexts == sum(band.contexts for band in found.bands) == 40
-    assert [list(band.responsibility) for band in found.bands] == [
-        pytest.approx(each, **EXACT) for each in expected["bands"]
-    ]
+    assert [band.responsibility for band in found.bands] == [pytest.approx(each, **EXACT) for each in bands]
 
 
 def test_a_gate_that_is_shut_is_a_dead_component():
-    of = mixture()
+    of = loud("mos", num_mixtures=3, prior_bias=True)
     with torch.no_grad():
         of.model.head.prior.weight.zero_()
         of.model.head.prior.bias.copy_(torch.tensor([0.0, 0.0, -40.0]))

@@ -5,6 +5,7 @@ import math
 import pytest
 import rounding
 import torch
+from matrices import blocks_of, both, draw, mixture, softmax
 
 from harness.diagnostics.krylov import limit_of
 from harness.diagnostics.singular_values import Sizes, spectra
@@ -13,39 +14,11 @@ AGREEMENT = 1e-8  # of the largest singular value
 SMALL = Sizes(qr=0, gram=0, block=16, iterations=8)  # a basis of 128 columns
 
 
-def draw(*shape: int, seed: int) -> torch.Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
-def softmax(N: int, V: int, d: int, seed: int) -> torch.Tensor:
-    return (draw(N, d, seed=seed) @ draw(d, V, seed=seed + 100)).log_softmax(1)
-
-
-def mixture(N: int, V: int, d: int) -> torch.Tensor:
-    """Two softmaxes with equal weights: of full rank."""
-    return torch.logaddexp(softmax(N, V, d, 1), softmax(N, V, d, 2)) - math.log(2)
-
-
 def decaying(N: int, V: int, power: float) -> torch.Tensor:
     """Singular values 1, 2^-power, 3^-power and so on, less 0.01: the level of log-probabilities."""
     least = min(N, V)
     left, right = (torch.linalg.qr(draw(size, least, seed=size)).Q for size in (N, V))
     return left * torch.arange(1, least + 1, dtype=torch.float64) ** -power @ right.T - 0.01
-
-
-def blocks_of(A: torch.Tensor, size: int = 70):
-    """The matrix in blocks, and how often it was asked for."""
-    passes = []
-
-    def blocks():
-        passes.append(1)
-        return (block.clone() for block in A.split(size))
-
-    return blocks, passes
-
-
-def both(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return A, A - A.mean(1, keepdim=True)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +46,7 @@ def test_the_values_found_are_those_of_a_dense_decomposition_and_the_others_belo
 
 
 def test_a_matrix_of_low_rank_is_found_whole():
-    A = softmax(300, 400, 6, 1)
+    A = softmax(300, 400, 6, seed=1)
     found = spectra(blocks_of(A)[0], 300, 400, sizes=SMALL)
     assert (len(found.raw.found), len(found.centred.found)) == (7, 6)
     for values, matrix in zip(found[:2], both(A), strict=True):

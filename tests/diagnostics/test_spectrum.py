@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from matrices import draw
 from torch import nn
 
 from harness.diagnostics import spectrum
@@ -13,15 +14,11 @@ from harness.diagnostics.positions import Contexts, Scored
 from harness.diagnostics.rank_measures import Values
 from harness.diagnostics.singular_values import Sizes, Spectra
 from harness.diagnostics.spectrum import of_contexts
-from harness.distributions import LOGIT_MAPS, Logits, Mixture
+from harness.distributions import Logits, Mixture
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
 N, V, D = 300, 400, 6
-
-
-def draw(*shape: int, seed: int) -> torch.Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def contexts(head) -> Contexts:
@@ -130,10 +127,6 @@ def test_only_chosen_positions_are_contexts():
     states = torch.cat([part.hidden.layers[0][1, 3:9] for part in all_of.parts])
     expected = (states @ head.output.weight.T).log_softmax(-1)
     torch.testing.assert_close(logp, expected, rtol=0, atol=1e-12)
-
-
-def test_the_map_of_a_softmax_is_the_one_that_the_bound_asks_for():
-    assert built("softmax").phi is LOGIT_MAPS["identity"]
 
 
 # the tolerance for 300 x 400 is sqrt(701) eps / 2, some 2.9e-15 of the largest

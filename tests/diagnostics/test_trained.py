@@ -81,28 +81,22 @@ def test_a_trial_without_weights_is_a_sentence(finish, tmp_path):
         find(tmp_path / "results", spec.id)
 
 
-def test_weights_of_another_model_are_refused(finish, tmp_path):
+def test_weights_a_record_and_a_corpus_that_are_others_are_refused(finish, tmp_path, letters, monkeypatch):
     trials = finish()
+    spec, other = trials["softmax on lstm"], trials["mfs on lstm"]
     runs = store.runs_folder(tmp_path / "results", "letters")
-    one, other = (store.folder(runs, trials[f"{head} on lstm"].id) / checkpoint.BEST for head in ("softmax", "mfs"))
-    one.write_bytes(other.read_bytes())
+    with monkeypatch.context() as patch:
+        patch.setattr(letters, "content", "1" * 64)
+        with pytest.raises(ExecutionError, match="have changed since"):
+            load(tmp_path / "results", spec.id, tmp_path, CPU)
+    one, two = (store.folder(runs, each.id) / checkpoint.BEST for each in (spec, other))
+    one.write_bytes(two.read_bytes())
     with pytest.raises(Damaged, match="not the weights that the record names"):
-        load(tmp_path / "results", trials["softmax on lstm"].id, tmp_path, CPU)
-
-
-def test_an_edited_record_is_refused(finish, tmp_path):
-    spec = finish()["softmax on lstm"]
-    place = store.folder(store.runs_folder(tmp_path / "results", "letters"), spec.id) / store.FILE_NAME
+        load(tmp_path / "results", spec.id, tmp_path, CPU)
+    place = store.folder(runs, spec.id) / store.FILE_NAME
     place.write_text(place.read_text().replace('"ok"', '"oom"'))
     with pytest.raises(RecordError, match="checksum"):
         find(tmp_path / "results", spec.id)
-
-
-def test_a_corpus_that_has_changed_is_refused(finish, tmp_path, letters, monkeypatch):
-    spec = finish()["softmax on lstm"]
-    monkeypatch.setattr(letters, "content", "1" * 64)
-    with pytest.raises(ExecutionError, match="have changed since"):
-        load(tmp_path / "results", spec.id, tmp_path, CPU)
 
 
 def test_a_corpus_without_text_and_an_empty_text_are_sentences(finish, tmp_path, letters, monkeypatch):

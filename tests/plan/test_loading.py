@@ -16,17 +16,14 @@ EIGHT_MISTAKES = [
 
 
 def test_eight_mistakes_are_reported_at_once_each_at_its_line_and_column(problems):
-    assert problems(changed(*EIGHT_MISTAKES)) == [
-        "3:1: extra: unknown key 'extra'; did you mean 'train'?",
-        "5:5: corpora.0.mrkov: unknown corpus 'mrkov'; did you mean 'markov'? "
-        "(known: embedded, enwik8, hub, markov, ptb, ptb_char, spamlang, text, text8, wikitext103, wikitext2)",
-        "7:36: backbones.0.lstm.num_layers: expected a valid integer, got 1.5",
-        '7:50: backbones.0.lstm.dropout: expected a valid number, got "high"',
-        f"9:5: heads.0: unknown head 'sofmax'; did you mean 'softmax'? (known: {', '.join(HEADS.names())})",
-        "10:11: heads.1.mos.num_mixture: unknown parameter 'num_mixture' of head 'mos'; did you mean 'num_mixtures'?",
-        "11:44: train.epochs: expected greater than or equal to 0, got -2",
-        "12:8: seeds: must not be empty",
+    places = [
+        "3:1: extra",
+        "5:5: corpora.0.mrkov",
+        "7:36: backbones.0.lstm.num_layers",
+        "7:50: backbones.0.lstm.dropout",
     ]
+    places += ["9:5: heads.0", "10:11: heads.1.mos.num_mixture", "11:44: train.epochs", "12:8: seeds"]
+    assert [":".join(each.split(":")[:3]) for each in problems(changed(*EIGHT_MISTAKES))] == places
 
 
 @pytest.mark.parametrize(

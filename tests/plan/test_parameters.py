@@ -1,6 +1,7 @@
 """A constructor's signature as schema: strict types, axes, places, and the sentences."""
 
 import math
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -54,27 +55,18 @@ def test_value_of_the_right_type_comes_back_in_the_parameters_own_type(annotatio
 
 
 @pytest.mark.parametrize(
-    ("annotation", "value", "sentence"),
+    ("annotation", "value", "found"),
     [
-        *[(int, "7", 'expected a valid integer, got "7"'), (int, 7.0, "expected a valid integer, got 7.0")],
-        *[(int, 7.5, "expected a valid integer, got 7.5"), (int, True, "expected a valid integer, got true")],
-        *[(int, None, "expected a valid integer, got null"), (float, "0.5", 'expected a valid number, got "0.5"')],
-        *[(float, True, "expected a valid number, got true"), (float, math.nan, "expected a finite number, got NaN")],
-        *[(float, math.inf, "expected a finite number, got Infinity"), (bool, 1, "expected a valid boolean, got 1")],
-        *[(bool, "yes", 'expected a valid boolean, got "yes"'), (str, 7, "expected a valid string, got 7")],
-        (Literal["tanh", "none"], "relu", "expected 'tanh' or 'none', got \"relu\""),
-        *[(list[int], [1, "b"], 'expected a valid integer, got "b"'), (list[int], 3, "expected a list, got 3")],
-        (COUNTS, 5, "expected a mapping or a list, got 5"),
-        (COUNTS, [15, "x"], 'expected a valid integer, got "x"'),
-        (COUNTS, {"top": 1.5}, "expected a valid integer, got 1.5"),
-        (COUNTS, {"tpo": 3}, "expected 'top', 'second' or 'third', got \"tpo\""),
-        (int | str, 1.5, "expected a valid integer or a valid string, got 1.5"),
+        *[(int, "7", '"7"'), (int, 7.0, "7.0"), (int, 7.5, "7.5"), (int, True, "true"), (int, None, "null")],
+        *[(float, "0.5", '"0.5"'), (float, True, "true"), (float, math.nan, "NaN"), (float, math.inf, "Infinity")],
+        *[(bool, 1, "1"), (bool, "yes", '"yes"'), (str, 7, "7"), (Literal["tanh", "none"], "relu", '"relu"')],
+        *[(list[int], [1, "b"], '"b"'), (list[int], 3, "3"), (COUNTS, 5, "5"), (COUNTS, [15, "x"], '"x"')],
+        *[(COUNTS, {"top": 1.5}, "1.5"), (COUNTS, {"tpo": 3}, '"tpo"'), (int | str, 1.5, "1.5")],
     ],
 )
-def test_value_of_another_type_is_a_sentence_with_what_was_expected_and_found(annotation, value, sentence):
-    with pytest.raises(ValueError) as caught:
+def test_a_value_of_another_type_is_refused_with_what_was_found(annotation, value, found):
+    with pytest.raises(ValueError, match=f"^expected .*, got {re.escape(found)}$"):
         checked(of(annotation), value)
-    assert str(caught.value) == sentence
 
 
 @pytest.mark.parametrize(

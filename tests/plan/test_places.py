@@ -37,21 +37,13 @@ def test_a_name_is_a_file_in_suites_unless_there_is_a_file_that_is_called_so(fol
     assert suite_file("quick").as_posix() == "quick"
 
 
-NEITHER = {
-    "quik": "no suite 'quik': there is no file quik and no suites/quik.yaml; did you mean 'quick'?",
-    "zzz": "no suite 'zzz': there is no file zzz and no suites/zzz.yaml",
-    "suites/quik.yaml": "suites/quik.yaml: no such file; did you mean 'quick'?",
-    "quick.yaml": "quick.yaml: no such file; did you mean 'quick'?",
-    "../quick": "../quick: no such file; did you mean 'quick'?",
-}
-
-
-@pytest.mark.parametrize("given", NEITHER)
-def test_what_is_neither_is_one_sentence(folder, given):
+@pytest.mark.parametrize("given", ["quik", "zzz", "../quick"])
+def test_what_is_neither_is_one_sentence_with_the_nearest_name(folder, given):
     with pytest.raises(SuiteError) as caught:
         load(given)
-    hint = "`harness list suites` shows those that there are, `harness new suite NAME` writes a new one"
-    assert caught.value.problems == [f"{NEITHER[given]}; {hint}"]
+    (problem,) = caught.value.problems
+    assert problem.startswith(("no suite ", f"{given}: no such file"))
+    assert ("did you mean 'quick'?" in problem) == (given != "zzz")
 
 
 def test_the_name_of_a_suite_is_found_in_its_file(folder):

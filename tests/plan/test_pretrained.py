@@ -93,40 +93,22 @@ def pickled(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
-MISTAKES = [  # a text of the suite, what replaces it, what is done to the folder of weights, what is said
-    ("path: one", "path: none", None, "6:39: backbones.0.gpt2.path: path: {0}/none/config.json does not exist"),
-    (
-        *("path: one", "path: one", pickled),
-        "6:39: backbones.0.gpt2.path: path: {0}/one holds pytorch_model.bin, a pickle, which can run code when it "
-        "is read, and no model.safetensors; convert it where you trust it: "
-        "GPT2LMHeadModel.from_pretrained(folder).save_pretrained(another)",
-    ),
-    (
-        *("vocab_size: 12", "vocab_size: 13", None),
-        "6:21: backbones.0.gpt2.weights: weights: their vocabulary has 12 entries, the corpus 13",
-    ),
-    (
-        *("path: one", "path: one", with_config(n_layer=4)),
-        "6:39: backbones.0.gpt2.path: path: {0}/one has no tensor h.3.ln_1.weight in its safetensors",
-    ),
-    (
-        *("dropout: 0", "num_heads: 4", None),
-        "6:55: backbones.0.gpt2.num_heads: num_heads: the weights have 2, got 4",
-    ),
-    (
-        *("weights: pretrained", "weights: random", None),
-        "6:35: backbones.0.gpt2.path: path is for pretrained weights: add weights: pretrained, or remove path",
-    ),
-    (  # the vocabulary is the corpus' to say: no word of the weights'
-        *("branching: 3", "branching: 0", None),
-        "4:58: corpora.0.markov.branching: branching (default 8) must be from 1 to vocab_size = 12, got 0",
-    ),
+MISTAKES = [  # a text of the suite, what replaces it, what is done to the folder of weights, where it is said
+    ("path: one", "path: none", None, "6:39: backbones.0.gpt2.path"),
+    ("path: one", "path: one", pickled, "6:39: backbones.0.gpt2.path"),
+    ("vocab_size: 12", "vocab_size: 13", None, "6:21: backbones.0.gpt2.weights"),
+    ("path: one", "path: one", with_config(n_layer=4), "6:39: backbones.0.gpt2.path"),
+    ("dropout: 0", "num_heads: 4", None, "6:55: backbones.0.gpt2.num_heads"),
+    ("weights: pretrained", "weights: random", None, "6:35: backbones.0.gpt2.path"),
+    # the vocabulary is the corpus' to say: no word of the weights'
+    ("branching: 3", "branching: 0", None, "4:58: corpora.0.markov.branching"),
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "spoil", "expected"), MISTAKES)
-def test_mistakes_are_located(problems, one, tmp_path, old, new, spoil, expected):
+@pytest.mark.parametrize(("old", "new", "spoil", "place"), MISTAKES)
+def test_mistakes_are_located(problems, one, old, new, spoil, place):
     if spoil is not None:
         spoil(one)
     assert old in SUITE
-    assert problems(SUITE.replace(old, new)) == [expected.format(tmp_path)]
+    (problem,) = problems(SUITE.replace(old, new))
+    assert problem.startswith(f"{place}: ")

@@ -98,11 +98,8 @@ def test_suite_may_have_256_kib_and_no_more(write, problems):
 def test_aliases_count_as_often_as_they_are_named(write, problems):
     ones = f"a: &a [{', '.join(['1'] * 199)}]\n"  # 200 values
     assert len(read(write(f"{ones}b: [{', '.join(['*a'] * 58)}]\n"))[0]["b"]) == 58
-    bomb = ["x0: &x0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
-    bomb += [f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 10)}]" for i in range(1, 9)]  # 10**9 values
-    for text in (f"{ones}b: [{', '.join(['*a'] * 60)}]\n", "\n".join(bomb)):
-        (problem,) = problems(text, call=read)
-        assert problem.endswith("expands to more than 12000 values")
+    (problem,) = problems(f"{ones}b: [{', '.join(['*a'] * 60)}]\n", call=read)
+    assert problem.endswith("expands to more than 12000 values")
 
 
 def test_20_levels_are_read_and_21_refused(write, problems):
@@ -111,11 +108,9 @@ def test_20_levels_are_read_and_21_refused(write, problems):
         assert isinstance(data, dict | list)
         data = data["a"] if isinstance(data, dict) else data[0]
     assert data == []
-    deep = [f"a: {'[' * 21}0{']' * 21}\n", "a: " + "[" * 10_000 + "]" * 10_000, "a: " + "[\n" * 10_000]
-    for text in (*deep, "a: " + "{b: " * 10_000):
-        (problem,) = problems(text, call=read)
-        assert problem.endswith(": nested more than 20 deep")
-    assert problems(deep[0], call=read)[0].startswith("1:")
+    (problem,) = problems(f"a: {'[' * 21}0{']' * 21}\n", call=read)  # far more: tests/security/test_hostile_suites.py
+    assert problem.startswith("1:")
+    assert problem.endswith(": nested more than 20 deep")
 
 
 @pytest.mark.guards("suite-alias-of-itself")

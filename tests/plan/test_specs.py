@@ -1,12 +1,15 @@
 """The plan's types: what they refuse, and that they come back from their own JSON."""
 
 import inspect
+from typing import get_args
 
 import pytest
 from pydantic import ValidationError
 
-from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, EvalSpec, TrainSpec, TrialSpec
-from harness.plan.suite_file import MatchSpec, TableSpec
+from harness.kernels import products
+from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, EvalSpec, Precision, TrainSpec, TrialSpec
+from harness.plan.suite_file import TableSpec
+from harness.records import record
 from harness.training import evaluation
 
 SIZES = {"batch_size": 4, "seq_len": 7}
@@ -74,11 +77,6 @@ def test_value_outside_its_bounds_or_type_is_refused(name, value):
         TrainSpec(**{**SGD, name: value})
 
 
-def test_match_says_what_was_matched():
-    assert str(MatchSpec(params="softmax", vary="d_model")) == "totals agree with softmax's within 0.5 %, by d_model"
-    assert str(MatchSpec(params=1_500_000, vary="d_ff")) == "totals agree with 1,500,000 within 0.5 %, by d_ff"
-
-
 def test_specs_are_frozen():
     spec = TrainSpec(**SGD)
     with pytest.raises(ValidationError, match="frozen"):
@@ -121,3 +119,8 @@ def test_functions_that_evaluate_take_no_training_spec():
     types = [parameter.annotation for each in own for parameter in each.parameters.values()]
     assert EvalSpec in types
     assert TrainSpec not in types
+
+
+def test_the_precisions_and_routes_that_plan_and_records_write_out_again_are_those_of_the_kernels():
+    assert get_args(Precision) == get_args(products.Precision)
+    assert get_args(record.Route) == get_args(products.Route)

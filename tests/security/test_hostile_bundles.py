@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import stat
 import struct
@@ -70,19 +71,30 @@ def test_the_same_members_packed_anew_are_taken_in(made, content, tmp_path):
     assert files(tmp_path / "results") == files(made / "there")
 
 
-def test_a_file_torn_at_any_byte_is_refused(made, tmp_path):
+def drawn(which: str, size: int) -> set[int]:
+    """Places of a file: both of its ends and two hundred between them, or every one."""
+    some = {*range(30), *range(size - 30, size), *random.Random(1).sample(range(size), 200)}
+    return some if which == "some" else {*range(size)}
+
+
+PLACES = pytest.mark.parametrize("which", ["some", pytest.param("every", marks=pytest.mark.system)])
+
+
+@PLACES
+def test_a_file_torn_at_any_byte_is_refused(which, made, tmp_path):
     place = Path(shutil.copy(made / "sound.zip", tmp_path))
-    for length in reversed(range(place.stat().st_size)):
+    for length in sorted(drawn(which, place.stat().st_size), reverse=True):
         os.truncate(place, length)
         with pytest.raises(RecordError, match="is damaged, or was not made by `harness export`"):
             import_records(place, tmp_path / "results")
     assert not (tmp_path / "results").exists()
 
 
-def test_a_file_with_any_byte_changed_is_refused_or_says_the_same(made, tmp_path):
+@PLACES
+def test_a_file_with_any_byte_changed_is_refused_or_says_the_same(which, made, tmp_path):
     sound, place, harmless = (made / "sound.zip").read_bytes(), tmp_path / "changed.zip", 0
     import_records(made / "sound.zip", tmp_path / "results")
-    for index in range(len(sound)):
+    for index in drawn(which, len(sound)):
         place.write_bytes(sound[:index] + bytes([sound[index] ^ 0x55]) + sound[index + 1 :])
         try:
             assert import_records(place, tmp_path / "results") == Imported(known=1)
@@ -104,11 +116,7 @@ def test_what_is_no_file_of_records_is_refused(hostile, sentence):
 
 
 def test_what_is_no_file_is_refused(tmp_path):
-    for place, reason in {
-        tmp_path: "not a regular file",
-        tmp_path / "none": "No such file",
-        "/dev/zero": "regular",
-    }.items():
+    for place, reason in {tmp_path: "not a regular file", "none": "No such file", "/dev/zero": "regular"}.items():
         with pytest.raises(RecordError, match=reason):
             import_records(tmp_path / place, tmp_path / "results")
 
@@ -117,14 +125,8 @@ def test_what_is_no_file_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "path",
     [
-        "../evil/record.json",
-        "/tmp/evil/record.json",
-        "small/../../evil/record.json",
-        "small/{id}/../x/record.json",
-        "evil",
-        "small/{id}/best.pt",
-        "small/{id}/record.json/",
-        "SMALL/{id}/record.json",
+        *("../evil/record.json", "/tmp/evil/record.json", "small/../../evil/record.json", "evil"),
+        *("small/{id}/../x/record.json", "small/{id}/best.pt", "small/{id}/record.json/", "SMALL/{id}/record.json"),
         "small\\{id}\\record.json",
     ],
 )
@@ -136,24 +138,11 @@ def test_no_member_has_a_name_of_its_own(path, listed, content, trial, sentence)
     assert "not valid: trials" in said if listed else "is only in one of the archive and its manifest" in said
 
 
-@pytest.mark.parametrize(
-    "suite",
-    [
-        "..",
-        ".",
-        "",
-        "small/..",
-        "a b",
-        "\u202esmall",
-        "sm\u0430ll",
-        "small\n",
-        "-small",
-        "x" * 65,
-        ".locks",
-        "\x1b[2J",
-        "C:",
-    ],
-)
+ODD = [*("..", ".", "", "small/..", "a b", "-small", "small\n", ".locks", "C:"), "x" * 65]
+ODD += ["\u202esmall", "sm\u0430ll", "\x1b[2J"]
+
+
+@pytest.mark.parametrize("suite", ODD)
 def test_a_suite_of_an_odd_name_is_refused(suite, content, trial, sentence):
     renamed = {path.replace("small", suite): text for path, text in content.items()}
     assert "its manifest is not valid: trials.0.suite" in sentence(packed(with_manifest(renamed)))

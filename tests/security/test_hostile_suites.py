@@ -110,10 +110,7 @@ VALUES = {
     "list as key": (("num_mixtures: 2", "[a, b]: 2"), "9:10: heads.1.mos: keys must be strings, got ('a', 'b')"),
     "mapping as key": (("num_mixtures: 2", "{a: b}: 2"), None),
     "truth as key": (("num_mixtures: 2", "true: 2"), "9:10: heads.1.mos: keys must be strings, got True"),
-    "no": (
-        ("num_mixtures: 2", "tie_weights: no"),
-        '9:24: heads.1.mos.tie_weights: expected a valid boolean, got "no"',
-    ),
+    "no": (("num_mixtures: 2", "tie_weights: no"), '9:24: heads.1.mos.tie_weights: expected a valid boolean, got "no"'),
     "sixties": (
         ("num_mixtures: 2", "num_mixtures: 1:30"),
         '9:25: heads.1.mos.num_mixtures: expected a valid integer, got "1:30"',
@@ -159,21 +156,11 @@ def test_suite_errors_of_hostile_values(case, refused, changed, tmp_path):
 @pytest.mark.parametrize(
     "override",
     [
-        "name=../../evil",
-        "name=/etc/evil",
-        "heads.0=../../evil",
-        "heads.0.__class__=x",
-        "__class__.__init__=x",
-        "train.epochs=" + "9" * 10_000,
-        f"{'9' * 5_000}=1",
-        f"heads.{'9' * 5_000}=softmax",
-        ".".join(["x"] * 50_000) + "=1",
-        "corpora=" + "[" * 50_000,
+        *("name=../../evil", "name=/etc/evil", "heads.0=../../evil", "heads.0.__class__=x", "__class__.__init__=x"),
+        *("train.epochs=" + "9" * 10_000, f"{'9' * 5_000}=1", f"heads.{'9' * 5_000}=softmax"),
+        *(".".join(["x"] * 50_000) + "=1", "corpora=" + "[" * 50_000),
         "seeds=!!python/object/apply:os.system ['touch made']",
-        "name=\x1b[2J",
-        "\u202ename=x",
-        "name=\udcff",
-        "\n=x",
+        *("name=\x1b[2J", "\u202ename=x", "name=\udcff", "\n=x"),
     ],
     ids=range(15),
 )

@@ -103,13 +103,6 @@ def test_what_is_no_text_file_is_refused_without_waiting_for_it(path, reason, pr
     assert problem.endswith(f": {reason}")
 
 
-def test_a_fifo_in_a_folder_is_no_file_of_a_split(tmp_path):
-    for split in local_text.SPLITS:
-        os.mkfifo(tmp_path / split)
-    with pytest.raises(CorpusError, match="expected one file with 'train' in its name, found none"):
-        Text(path=tmp_path).facts()
-
-
 @pytest.mark.parametrize("content", [b"secret", b"secret words", b"secret\xff" * 20, b"\x00secret", b"secret \x1b[2J"])
 @pytest.mark.parametrize("level", ["word", "char"])
 def test_no_message_tells_what_a_file_holds(content, level, tmp_path):

@@ -161,12 +161,7 @@ class Place:
         heeded = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore it
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         given = {**pipes, "text": True, "preexec_fn": heeded, **popen}
-        return subprocess.Popen(
-            [sys.executable, *map(str, arguments)],
-            cwd=self.folder,
-            env=environment,
-            **given,
-        )
+        return subprocess.Popen([sys.executable, *map(str, arguments)], cwd=self.folder, env=environment, **given)
 
 
 def label(record: dict) -> str:

@@ -1,5 +1,7 @@
 """For tests of diagnostics: a model with its initial weights on random tokens."""
 
+import math
+
 import handmade
 import torch
 from ruamel.yaml import YAML
@@ -31,23 +33,9 @@ def head_of(line: str) -> ComponentSpec:
 
 def subject(backbone: ComponentSpec, *, head: ComponentSpec = SOFTMAX, tokens: int = 103, **train) -> Subject:
     """A model with its initial weights, and a validation split of random tokens."""
-    settings = {
-        "optimizer": "sgd",
-        "lr": 1.0,
-        "epochs": 1,
-        "batch_size": 2,
-        "seq_len": 7,
-        "eval_batch_size": 4,
-        **train,
-    }
-    spec = TrialSpec(
-        id="0123456789ab",
-        corpus=ComponentSpec(name="markov"),
-        backbone=backbone,
-        head=head,
-        train=TrainSpec(**settings),
-        seed=1,
-    )
+    settings = {"optimizer": "sgd", "lr": 1.0, "epochs": 1, "batch_size": 2, "seq_len": 7, "eval_batch_size": 4}
+    markov, trained = ComponentSpec(name="markov"), TrainSpec(**{**settings, **train})
+    spec = TrialSpec(id="0123456789ab", corpus=markov, backbone=backbone, head=head, train=trained, seed=1)
     ids = torch.randint(V, (tokens,), generator=torch.Generator().manual_seed(2))
     model = build(spec.backbone, spec.head, vocab_size=V, seed=1, token_counts=torch.ones(V)).eval()
     corpus = Corpus(vocab_size=V, train=ids, valid=ids, test=ids)
@@ -59,3 +47,18 @@ def words(text: str) -> Corpus:
     symbols = tuple(text.split())
     ids = torch.arange(len(symbols))
     return Corpus(vocab_size=len(symbols), train=ids, valid=ids, test=ids, symbols=symbols)
+
+
+def loud(head: str, **params):
+    """A subject whose weights are not small."""
+    of = subject(LSTM, head=ComponentSpec(name=head, params=params), tokens=60)
+    with torch.no_grad():
+        for number, parameter in enumerate(of.model.parameters()):
+            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
+    return of
+
+
+def softmax(scores: list[float]) -> list[float]:
+    """By a loop."""
+    powers = [math.exp(score - max(scores)) for score in scores]
+    return [power / sum(powers) for power in powers]

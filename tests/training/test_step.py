@@ -145,8 +145,9 @@ def apart(one: EagerStep, other: EagerStep) -> float:
     return max((a - b).abs().max().item() for a, b in zip(one.parameters, other.parameters, strict=True))
 
 
-@pytest.mark.parametrize(("dtype", "atol"), [(torch.float64, 1e-12), (torch.float32, 2e-6)], ids=str)
-@pytest.mark.parametrize("parts", [2, 3, 6])
+@pytest.mark.parametrize(
+    ("parts", "dtype", "atol"), [*((n, torch.float64, 1e-12) for n in (2, 3, 6)), (6, torch.float32, 2e-6)], ids=str
+)
 @pytest.mark.parametrize("head", ["softmax", "mos", "mfs"])
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_parts_make_the_clipped_update_the_loss_and_the_state_of_the_undivided_batch(
@@ -166,8 +167,3 @@ def test_parts_make_the_clipped_update_the_loss_and_the_state_of_the_undivided_b
 def test_losses_that_couple_rows_are_of_each_part_by_itself(head):
     whole, divided = (trained(step_of("transformer_encoder", head, parts)) for parts in (1, 3))
     assert apart(divided, whole) > 1e-5
-
-
-def test_rows_that_do_not_divide_are_refused():
-    with pytest.raises(ValueError, match="a batch of 5 rows does not divide into 3 equal parts"):
-        step_of("lstm", "softmax", 3)(Segment(COLUMNS[:35].view(5, 7), COLUMNS[:35].view(5, 7)))

@@ -6,6 +6,7 @@ import json
 import sys
 import types
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import handmade
@@ -28,6 +29,7 @@ RECORDS = Path(__file__).parents[2] / "results" / "showcase" / "records"
 REGISTRIES = {"head": HEADS, "backbone": BACKBONES}
 
 
+@cache
 def recorded() -> dict[str, dict[str, ComponentSpec]]:
     """Kind -> the components of the committed records, by their text."""
     found = {"head": {}, "backbone": {}}
@@ -39,9 +41,6 @@ def recorded() -> dict[str, dict[str, ComponentSpec]]:
                     component = ComponentSpec.model_validate(spec[kind])
                     found[kind][str(component)] = component
     return found
-
-
-LISTED = recorded()
 
 
 @pytest.fixture(autouse=True)
@@ -266,5 +265,5 @@ def test_a_listed_component_still_behaves_so(key):
     component or of the numeric core has changed its results, and its records are outdated: remove it from the list.
     """
     kind, _, text = key.split(" ", 2)
-    assert text in LISTED[kind], "no committed record is of it: remove it from the list"
-    assert behaviour.equal(behaviour.tried(kind, LISTED[kind][text]), behaviour._listed()[key])
+    assert text in recorded()[kind], "no committed record is of it: remove it from the list"
+    assert behaviour.equal(behaviour.tried(kind, recorded()[kind][text]), behaviour._listed()[key])

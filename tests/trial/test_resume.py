@@ -169,12 +169,6 @@ def test_every_head_and_backbone_is_among_those_tested():
     assert {backbone.strip("{").partition(":")[0] for backbone in EVERY_BACKBONE} == {*BACKBONES.names()}
 
 
-def test_same_seed_same_bits_in_two_runs(tmp_path):
-    spec = trial(tmp_path, "{mos: {num_mixtures: 2, dropout: 0.2}}")
-    one, two = (ran(spec, tmp_path / name) for name in "ab")
-    assert outcome(one) == outcome(two)
-
-
 @pytest.mark.guards("generators-state", "python-random-state", "numpy-random-state", "python-seed", "numpy-seed")
 def test_a_plug_in_that_draws_from_python_and_numpy_resumes_too(tmp_path, monkeypatch):
     forward = HEADS.get("softmax").forward

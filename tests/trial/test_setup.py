@@ -62,12 +62,6 @@ def test_weights_that_cannot_be_had_are_a_sentence(planned, tmp_path, monkeypatc
             use()
 
 
-def test_a_worker_finds_what_was_planned(planned, tmp_path):
-    for spec in planned.trials:
-        corpus = load_planned(spec, tmp_path, planned.contents)
-        assert (corpus.vocab_size, len(corpus.train)) == (12, 400)
-
-
 def test_a_worker_refuses_weights_that_are_no_longer_what_was_planned(planned, tmp_path, monkeypatch):
     monkeypatch.setattr(Stored, "said", "abd")
     with pytest.raises(CorpusError, match=r"stored\(d_model=4\) has changed since the trials were planned; run the"):
