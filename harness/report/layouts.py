@@ -122,7 +122,7 @@ def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
                 if head in reduced:
                     cells.append(EMPTY if index is None else _reduction(rows[index], reference, each.metric))
             trials = tuple(trial.id for index in indices.values() for trial in rows[index].trials)
-            laid.append(Line(cells=tuple(cells), trials=trials, is_main=bool(each.column.key)))
+            laid.append(Line(cells=tuple(cells), trials=trials, is_main=each.column.key in ORDER))
     return Layout(columns, laid, notes)
 
 
