@@ -47,7 +47,7 @@ def test_it_is_listed_with_its_origin_and_parameters(environment, tmp_path):
     done = harness(environment, "list", "heads", "--json", cwd=tmp_path)
     entry = {each["name"]: each for each in json.loads(done.stdout)}["temperature"]
     assert entry["from"] == "plug-in temperature-head 1.2.3 (temperature_head:TemperatureSoftmax)"
-    assert entry["parameters"] == ["start: float = 0.1"]
+    assert entry["parameters"] == ["start: number = 0.1"]
 
 
 def test_it_passes_the_conformance_suite(environment, tmp_path):
