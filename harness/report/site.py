@@ -101,7 +101,7 @@ def files_of(found: Sequence[Study], results: Path, warn: Callable[[str], None])
     files["index.html"] = index_page(found, {**pages, **_data_links("", files)}).encode()
     for each in found:
         files |= _of_suite(each, files)
-    up = {title: f"../{place}" for title, place in pages.items()}
+    up = {title: f"../{place}" for title, place in OF_ALL.items() if place in files}
     for name in sorted({row.trials[0].head.name for each in found for row in each.rows}):
         files[_page_of_head(name)] = head_page(name, found, up).encode()
     return files

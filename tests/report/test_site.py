@@ -97,6 +97,7 @@ def test_a_head_has_a_page_with_its_equation_and_its_rows_in_all_suites(files):
     assert "log p = log_softmax(phi(W f + b))" in page
     assert re.findall(r'<td class="text name"><a href="../heads/softmax.html">([^<]*)<', page) == ["softmax", "softmax"]
     assert 'href="../suites/other.html"' in page
+    assert 'href="../index.html"' in page
 
 
 def test_results_are_there_for_programs(files):
