@@ -21,6 +21,7 @@ PRINTED_TIMES = {  # the papers' times -> their name in a column
     "inference_ms_per_batch": "inference ms/batch",
 }
 EMPTY = Cell(text=NOTHING)
+TOO_WIDE = "[too wide]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,9 +287,6 @@ def _difference(line: Row, metric: Metric, cell: PrintedCell | None) -> Cell:
         return EMPTY
     difference = statistics.fmean(values) - cell.number
     return Cell(text=f"{difference:+.{metric.digits}f}", value=difference)
-
-
-TOO_WIDE = "[too wide]"
 
 
 def change(nats: float, low: float | None, high: float | None, mark: str = "") -> Cell:

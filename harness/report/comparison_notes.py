@@ -24,6 +24,9 @@ MEAN = (
 )
 WIDE = f"{TOO_WIDE}: the ends of the 95 % interval are further apart than by a factor of {WIDEST:g}."
 TESTS = {"paired": "paired t tests over seeds", "welch": "Welch's t tests over seeds"}
+NOT_TUNED = "Settings not tuned per head: they may suit one head better than another."
+RATE_NOT_TUNED = "Learning rate not tuned per head: it may suit one head better than another."
+Named = tuple[str, TunedRow, Choice | None]  # a row as notes name it, and its choice
 
 
 def of_comparisons(findings: Findings) -> list[str]:
@@ -115,11 +118,6 @@ def _named(lines: list[Row]) -> list[tuple[str, Row]]:
 def _range(numbers: Iterable[int]) -> str:
     low, high = min(numbers), max(numbers)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-NOT_TUNED = "Settings not tuned per head: they may suit one head better than another."
-RATE_NOT_TUNED = "Learning rate not tuned per head: it may suit one head better than another."
-Named = tuple[str, TunedRow, Choice | None]  # a row as notes name it, and its choice
 
 
 def of_tuning(findings: Findings) -> list[str]:

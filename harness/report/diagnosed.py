@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from harness.report.page.document import Section
 
 
+LEGEND = "What the columns mean, and what they cannot say: harness docs diagnostics."
+KINDS = ("corpus", "backbone", "head")
+HEADING = "What the heads can express"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosed:
     """What is stored of one diagnostic of a suite, with one choice of settings.
@@ -77,10 +82,6 @@ def _load(evidence: Evidence, trial: str) -> tuple[Diagnosis, ...]:
     except RecordError as damaged:
         evidence.warn(str(damaged))
         return ()
-
-
-LEGEND = "What the columns mean, and what they cannot say: harness docs diagnostics."
-KINDS = ("corpus", "backbone", "head")
 
 
 def build(evidence: Evidence, of: Diagnosed) -> Table:
@@ -153,9 +154,6 @@ def _notes(rows: Sequence[Row], of: Diagnosed) -> list[str]:
         for each in of.stored.values()
     )
     return [*dict.fromkeys(notes), *machines, LEGEND]
-
-
-HEADING = "What the heads can express"
 
 
 def write(

@@ -38,6 +38,13 @@ from harness.report.verdicts import shared_seeds
 
 NOT_KNOWN = "an unknown number of"
 AGREEMENT = 1e-9  # relative, of sums of one order
+EFFECT = math.log1p(0.01)  # nats: one per cent of perplexity
+ABSENT = "-"
+_MISSING = object()
+ONE_PAIR = (
+    "one pair: nothing is ranked; the interval is over blocks of the test text, not over seeds, and is given for "
+    f"{FEWEST_BLOCKS} blocks of {BLOCK:,} tokens or more"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,9 +170,6 @@ def _corpus(record: TrialRecord) -> object:
     return spec.name, plain({k: value for k, value in resolved(cls, spec.params).items() if k not in places})
 
 
-EFFECT = math.log1p(0.01)  # nats: one per cent of perplexity
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricDifference:
     """A metric of A and B.
@@ -286,10 +290,6 @@ def _machine(record: TrialRecord) -> str:
     return f"{record.environment.device}, {counted(record.environment.threads, 'thread')}"
 
 
-ABSENT = "-"
-_MISSING = object()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """A setting that differs: 'head.num_mixtures', from '2' to '5'; '-' if one of the trials does not have it."""
@@ -326,12 +326,6 @@ def _flat(value: dict[str, Any], name: str = ""):
 
 def _text(value: Any) -> str:
     return ABSENT if value is _MISSING else value_text(value)
-
-
-ONE_PAIR = (
-    "one pair: nothing is ranked; the interval is over blocks of the test text, not over seeds, and is given for "
-    f"{FEWEST_BLOCKS} blocks of {BLOCK:,} tokens or more"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,11 @@ from harness.report.table_rows import Row, of_head, reduction
 
 MAX_NAME = 30  # of a corpus, as a header or in many lines
 OF_THE_MODEL = ("counts", "size", "cost")
+MOST = 8  # kinds of columns of the default form
+ORDER = ("label", "test_ppl", "change", "verdict", "n", "printed", "reproduced", "tuned", "time", "params", "quantity")
+MOST_NOTES = 5  # of the default form
+LINK = "What columns, marks and tests mean: harness docs tables, harness docs statistics."
+STARS = "p below 0.05 (*), 0.01 (**), 0.001 (***), corrected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +179,6 @@ def _baseline(findings: Findings) -> str | None:
 def _reduction(row: Row, reference: Row | None, metric: str) -> Cell:
     share = reduction(row, reference, metric) if metric else None
     return EMPTY if share is None else Cell(text=f"{100 * share:.1f} %", value=100 * share)
-
-
-MOST = 8  # kinds of columns of the default form
-ORDER = ("label", "test_ppl", "change", "verdict", "n", "printed", "reproduced", "tuned", "time", "params", "quantity")
-MOST_NOTES = 5  # of the default form
-LINK = "What columns, marks and tests mean: harness docs tables, harness docs statistics."
-STARS = "p below 0.05 (*), 0.01 (**), 0.001 (***), corrected"
 
 
 def select(table: Table, columns: Sequence[str] = (), *, wide: bool = False, compact: bool = False) -> Table:

@@ -31,6 +31,28 @@ BOTH_DIRECTIONS = (
     "mean of both. test ppl is of the one that reads from the left, and the best epoch is chosen by it. Neither "
     "perplexity compares with that of a model that is trained in one direction."
 )
+_OF_TEXT = {"unigram_test_ppl": "a unigram model", "source_test_ppl": "the process that made the text"}
+SHOWN = 5  # of the trials without scores of tokens
+ONE_SEED = (
+    f"{BLOCKS_MARK} one seed: a 95 % interval over blocks of the test text, not over seeds. It describes these trained "
+    "models and ranks nothing."
+)
+LAST_EPOCH = "ours - printed: of the weights after the last epoch, which the paper tested."
+UNCERTIFIED = (
+    f"{UNCERTIFIED_MARK} not certified: trained before the harness checked that a perplexity is computed from "
+    "probabilities (harness docs certificates). harness run SUITE --force trains them again."
+)
+EARLIER = (
+    f"{EARLIER_MARK} certified by earlier rules, in the process that had trained: a head that remembers the text could "
+    "pass (harness docs certificates)."
+)
+INVALID = (
+    "invalid: the certificate of a trial failed, so its perplexity is not computed from probabilities "
+    "(harness docs certificates). A row with such a trial has no means, no rank and no comparisons."
+)
+COLUMNS = ("ms/batch",)  # that these notes are about
+SHARED = f"{SHARED_MARK} taken while other work ran on the machine: compare such times within this table only."
+NOTED_CORES = 0.05  # other work of fewer cores is rounded to 0.0
 
 
 def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
@@ -189,9 +211,6 @@ def _counting(suite: Suite, records: list[TrialRecord]) -> list[str]:
     return notes
 
 
-_OF_TEXT = {"unigram_test_ppl": "a unigram model", "source_test_ppl": "the process that made the text"}
-
-
 def _matched(suite: Suite) -> list[str]:
     if suite.match is None:
         return []
@@ -246,26 +265,6 @@ def _distinct(records: list[TrialRecord], sentence: Callable[[TrialRecord], str]
 
 def _label(spec: ComponentSpec, registry: Registry) -> str:
     return str(shown(spec, registry))
-
-
-SHOWN = 5  # of the trials without scores of tokens
-ONE_SEED = (
-    f"{BLOCKS_MARK} one seed: a 95 % interval over blocks of the test text, not over seeds. It describes these trained "
-    "models and ranks nothing."
-)
-LAST_EPOCH = "ours - printed: of the weights after the last epoch, which the paper tested."
-UNCERTIFIED = (
-    f"{UNCERTIFIED_MARK} not certified: trained before the harness checked that a perplexity is computed from "
-    "probabilities (harness docs certificates). harness run SUITE --force trains them again."
-)
-EARLIER = (
-    f"{EARLIER_MARK} certified by earlier rules, in the process that had trained: a head that remembers the text could "
-    "pass (harness docs certificates)."
-)
-INVALID = (
-    "invalid: the certificate of a trial failed, so its perplexity is not computed from probabilities "
-    "(harness docs certificates). A row with such a trial has no means, no rank and no comparisons."
-)
 
 
 def caveats(findings: Findings, records: list[TrialRecord]) -> list[str]:
@@ -349,11 +348,6 @@ def _unscored(findings: Findings) -> list[str]:
         f"No token scores: {len(ids)} of {ok} ok trials ({', '.join(ids[:SHOWN])}{more}): test_nll.npz is missing or "
         "does not fit the record."
     ]
-
-
-COLUMNS = ("ms/batch",)  # that these notes are about
-SHARED = f"{SHARED_MARK} taken while other work ran on the machine: compare such times within this table only."
-NOTED_CORES = 0.05  # other work of fewer cores is rounded to 0.0
 
 
 def of_times(findings: Findings) -> list[str]:

@@ -26,6 +26,10 @@ from harness.report.table_rows import Row
 MAX_BYTES = 4 * 1024**2
 SOURCE = ("paper", "title", "year")
 CELL = ("table", "params", "corpus", "backbone", "head", "metric", "value", "weights", "counting", "note")
+Answer = Literal["yes", "no", "yes so far", "no so far", "not run", "not run in full", "failed"]
+WORST_FIRST: tuple[Answer, ...] = ("no", "no so far", "failed", "not run in full", "not run", "yes so far", "yes")
+YES, NO = ("yes", "yes so far"), ("no", "no so far")
+NO_CAUSE = "cause not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +202,6 @@ def _number(row: dict[str, str], column: str, path: Path) -> float | None:
     if not 0 < number < math.inf:
         raise HarnessError(f"{path}: the {column} '{text}' is not a number above 0")
     return number
-
-
-Answer = Literal["yes", "no", "yes so far", "no so far", "not run", "not run in full", "failed"]
-WORST_FIRST: tuple[Answer, ...] = ("no", "no so far", "failed", "not run in full", "not run", "yes so far", "yes")
-YES, NO = ("yes", "yes so far"), ("no", "no so far")
-NO_CAUSE = "cause not known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,16 @@ EXACT_SEEDS = 12  # up to this number, all 2^n patterns of signs are counted
 DRAWN_PATTERNS = 9_999  # the number of drawn patterns, for more seeds
 ROUNDING = 1e-12  # of the mean size: patterns whose means differ by less are equally far from 0
 CORRELATED_SEEDS = 3  # of two seeds every correlation is 1 or -1
+RANK_SEEDS = 6  # fewer seeds give no rank, star or verdict: among 2^5 patterns of signs the smallest p is 0.0625
+SIGNIFICANT = 0.05  # of a comparison with the baseline, and of the best row
+RANK_SIGNIFICANT = 0.025  # of 'behind' where no row is the best; smaller, because a table has verdicts, too
+STARS = ((0.001, "***"), (0.01, "**"), (SIGNIFICANT, "*"))
+POWER = 0.8
+SPREAD_SEEDS = 5  # of fewer seeds the spread is so uncertain that a number of seeds says nothing
+BLOCK = 1_000  # consecutive scored tokens: long enough that neighbouring blocks are nearly independent
+FEWEST_BLOCKS = 20  # of an interval
+RESAMPLES = 9_999
+AT_ONCE = 10**6  # blocks drawn at a time, so that memory does not grow with the split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,12 +190,6 @@ def _mean(values: Sequence[float]) -> float:
     return statistics.fmean(values)
 
 
-RANK_SEEDS = 6  # fewer seeds give no rank, star or verdict: among 2^5 patterns of signs the smallest p is 0.0625
-SIGNIFICANT = 0.05  # of a comparison with the baseline, and of the best row
-RANK_SIGNIFICANT = 0.025  # of 'behind' where no row is the best; smaller, because a table has verdicts, too
-STARS = ((0.001, "***"), (0.01, "**"), (SIGNIFICANT, "*"))
-
-
 def holm(p_values: Sequence[float], untested: int = 0) -> list[float]:
     """Holm's adjusted p-values, in the given order: rejecting those below alpha has a family-wise error of alpha.
 
@@ -207,10 +211,6 @@ def holm(p_values: Sequence[float], untested: int = 0) -> list[float]:
 def stars(p_adjusted: float, n: int) -> str:
     """'*' below 0.05, '**' below 0.01, '***' below 0.001; '' with fewer than RANK_SEEDS seeds."""
     return next((mark for bound, mark in STARS if n >= RANK_SEEDS and p_adjusted < bound), "")
-
-
-POWER = 0.8
-SPREAD_SEEDS = 5  # of fewer seeds the spread is so uncertain that a number of seeds says nothing
 
 
 def seeds_needed(sd: float, *, effect: float, df_by_seed: float = 1.0) -> int:
@@ -249,12 +249,6 @@ def _power(n: int, size: float, df_by_seed: float) -> float:
     """Power of the two-sided t test at 5 %, for an effect of `size` standard deviations."""
     df = df_by_seed * (n - 1)
     return 1 - float(special.nctdtr(df, math.sqrt(n) * size, special.stdtrit(df, TWO_SIDED)))
-
-
-BLOCK = 1_000  # consecutive scored tokens: long enough that neighbouring blocks are nearly independent
-FEWEST_BLOCKS = 20  # of an interval
-RESAMPLES = 9_999
-AT_ONCE = 10**6  # blocks drawn at a time, so that memory does not grow with the split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

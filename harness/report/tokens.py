@@ -13,6 +13,9 @@ from harness.errors import RecordError
 from harness.records.sidecars import TokenScores
 from harness.report.statistics import BLOCK
 
+BEFORE, AFTER = 8, 4  # words of the text around a target
+TOKENS_BEFORE, TOKENS_AFTER = 64, 32  # enough for these words if a token is a character
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
@@ -106,10 +109,6 @@ def _mean_and_error(nats_N: np.ndarray, block_N: np.ndarray) -> tuple[float, flo
         return mean, math.nan
     rests_B = np.bincount(of_block_N, weights=nats_N) - mean * counts_B
     return mean, math.sqrt(blocks / (blocks - 1) * float((rests_B**2).sum())) / len(nats_N)
-
-
-BEFORE, AFTER = 8, 4  # words of the text around a target
-TOKENS_BEFORE, TOKENS_AFTER = 64, 32  # enough for these words if a token is a character
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

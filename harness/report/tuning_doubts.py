@@ -9,6 +9,9 @@ from harness.records.choices import of_records
 from harness.records.record import TrialRecord
 
 Doubts = dict[str, str]  # id of a trial of the table -> what is wrong with the tuning of its row
+RATE = "train.lr"
+Gaps = dict[str, float]  # id of a trial of the table -> the gap of its row, in nats
+Place = tuple[float, float | None]  # a value and the log validation perplexity there; None: the trial failed
 
 
 def doubts(suite: Suite, records: Mapping[str, TrialRecord]) -> Doubts:
@@ -47,11 +50,6 @@ def named(suite: Suite, found: Doubts, labels: list[str]) -> Iterator[str]:
         for trial in suite.tuning.of_table(index)[:1]:
             if trial.id in found:
                 yield f"{label}: {found[trial.id]}"
-
-
-RATE = "train.lr"
-Gaps = dict[str, float]  # id of a trial of the table -> the gap of its row, in nats
-Place = tuple[float, float | None]  # a value and the log validation perplexity there; None: the trial failed
 
 
 def gaps(suite: Suite, records: Mapping[str, TrialRecord]) -> Gaps:

@@ -31,6 +31,7 @@ Obstacle = Literal[
 ]
 LIMITS = ("collapsed", "not converged")  # obstacles that limit a comparison to its budget, and do not prevent it
 Word = Literal["better", "worse", "equivalent", "undecided", "too few seeds"]
+Group = tuple[str, str]  # corpus and backbone
 
 
 class Corrected(NamedTuple):
@@ -139,9 +140,6 @@ def difference(row: Row, other: Row, seeds: tuple[int, ...], test: Test, metric:
     else:
         found = statistics.paired([our - their for our, their in zip(ours, theirs, strict=True)])
     return replace(found, below=min(row.tuning_gap, fmean(ours)), above=min(other.tuning_gap, fmean(theirs)))
-
-
-Group = tuple[str, str]  # corpus and backbone
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,19 @@ from harness.report.layouts import legend
 from harness.report.outcome import summary
 from harness.report.page.details import HEIGHT, WIDTH, RowDetails, failures, row_details
 
+LABELS = ("head", "quantity", "backbone", "corpus", "training")  # what a row is: the first names it
+# Keys of columns: those in sight on any screen, and those in sight on a desktop.
+MAIN = ("rank", "order_ppl", "vs_best", "test_ppl", "change", "verdict", "n", "printed", "difference", "reproduced")
+ALSO = ("valid_ppl", "params", "counts", "time")
+_VARIABLES = {INK: "var(--ink)", FAINT: "var(--faint)", PAPER: "none"} | {
+    light: f"light-dark({light}, {dark})" for light, dark in DARK.items()
+}
+_MEANINGS = {metric.label: metric.description for metric in METRICS.values()} | {
+    "seeds": "Trials that are finished and ok, each of another seed.",
+    "n": "Trials that are finished and ok, of those that are planned.",
+    "rank": "By mean validation perplexity, so that the test split chooses nothing.",
+}
+
 
 def parts(text: str) -> list[str]:
     """The parts of a cell between which a narrow screen may break the line: '88.58', '± 0.31'; '88.58,', '90.12'."""
@@ -44,12 +57,6 @@ def breakable(text: str, at_equals: bool = False) -> Markup:
     after = r"(?<=\w\()" if "=" in text else r"(?<=\w[(_])"
     after += r"|(?<==)" if at_equals else ""
     return Markup("<wbr>").join(re.split(rf"(?:{after})(?=\S)", printable(text)))
-
-
-LABELS = ("head", "quantity", "backbone", "corpus", "training")  # what a row is: the first names it
-# Keys of columns: those in sight on any screen, and those in sight on a desktop.
-MAIN = ("rank", "order_ppl", "vs_best", "test_ppl", "change", "verdict", "n", "printed", "difference", "reproduced")
-ALSO = ("valid_ppl", "params", "counts", "time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,17 +122,6 @@ def _importance(column: Column) -> int:
     """The place of a column, by its key."""
     order = (*MAIN, *ALSO)
     return order.index(column.key) if column.key in order else len(order)
-
-
-_VARIABLES = {INK: "var(--ink)", FAINT: "var(--faint)", PAPER: "none"} | {
-    light: f"light-dark({light}, {dark})" for light, dark in DARK.items()
-}
-
-_MEANINGS = {metric.label: metric.description for metric in METRICS.values()} | {
-    "seeds": "Trials that are finished and ok, each of another seed.",
-    "n": "Trials that are finished and ok, of those that are planned.",
-    "rank": "By mean validation perplexity, so that the test split chooses nothing.",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
