@@ -1,7 +1,5 @@
 """GPT-2 (Radford et al., 2019), by the model of the transformers library, with random or pretrained weights."""
 
-import hashlib
-import json
 import re
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -9,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from harness.model_folder import WEIGHTS, mapping_in, sha256_of, weight_files
 from harness.protocols import Hidden
 from harness.registry import BACKBONES
 
@@ -50,10 +49,8 @@ ARCHITECTURE = {  # required values in config.json; with other values it is anot
     "add_cross_attention": False,
 }
 DIMENSIONS = ("n_embd", "n_layer", "n_head", "vocab_size", "n_positions")  # the fields of Shape in config.json
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 NOT_READ = re.compile(r"lm_head\.weight|h\.\d+\.attn\.(masked_)?bias")  # the tied output matrix; old causal masks
-PICKLES, FLOATS = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}, {"F64", "F32", "F16", "BF16"}
-MAX_JSON_BYTES = 4 * 2**20
+FLOATS = {"F64", "F32", "F16", "BF16"}
 
 
 @BACKBONES.register("gpt2")
@@ -114,7 +111,7 @@ class GPT2(nn.Module):
         self.precision, self.num_positions = precision, shape.num_positions
         self.layer_dims = (shape.d_model,) * shape.num_layers
         if path is not None:
-            _read(_weight_files(Path(path)), self.model)
+            _read(weight_files(Path(path), "path"), self.model)
         elif weights == "pretrained" and not self.embedding.weight.is_meta:
             _read([_from_hub(size)], self.model)
 
@@ -129,9 +126,7 @@ class GPT2(nn.Module):
         if path is None:
             repository, commit, sha256 = HUB[size]
             return f"{repository}@{commit}" if sha256 is None else f"{sha256} heads={SIZES[size].num_heads}"
-        digests = [_sha256(file) for file in _weight_files(Path(path))]
-        sha256 = digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
-        return f"{sha256} heads={_configured(Path(path)).num_heads}"
+        return f"{sha256_of(weight_files(Path(path), 'path'))} heads={_configured(Path(path)).num_heads}"
 
     @classmethod
     def fetch(cls, *, size: str = "small", weights="random", path: Path | None = None, **_: Any) -> None:
@@ -203,7 +198,7 @@ def _shape(vocab_size: int, size: str, weights: str, path: Path | None, given: d
 def _configured(folder: Path) -> Shape:
     """Return the sizes in a folder's config.json. Raises ValueError if it is not the configuration of a GPT-2."""
     place = folder / "config.json"
-    config = _json(place)
+    config = mapping_in(place, "path")
     for name, ours in ARCHITECTURE.items():
         found = config.get(name, None if name == "model_type" else ours)
         if found != ours:
@@ -215,26 +210,6 @@ def _configured(folder: Path) -> Shape:
     if config.get("n_inner") not in (None, 4 * shape.d_model):
         raise ValueError(f"path: {place}: n_inner is {str(config['n_inner'])[:80]}, expected 4 n_embd")
     return shape
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors files of a folder. Raises ValueError if there are none."""
-    if (folder / WEIGHTS).is_file():
-        return [folder / WEIGHTS]
-    if (folder / INDEX).is_file():
-        named = _json(folder / INDEX).get("weight_map")
-        files = [folder / name for name in sorted(set(map(str, named.values())))] if isinstance(named, dict) else []
-        # guard: weights-index-in-folder last
-        if not files or not all(file.is_file() and file.parent == folder for file in files):
-            raise ValueError(f"path: {folder / INDEX} names files that are not in its folder")
-        return files
-    pickles = sorted(each.name for each in folder.iterdir() if each.suffix in PICKLES) if folder.is_dir() else []
-    if pickles:
-        raise ValueError(
-            f"path: {folder} holds {pickles[0]}, a pickle, which can run code when it is read, and no {WEIGHTS}; "
-            "convert it where you trust it: GPT2LMHeadModel.from_pretrained(folder).save_pretrained(another)"
-        )
-    raise ValueError(f"path: {folder} holds no {WEIGHTS}")
 
 
 def _read(files: list[Path], model: nn.Module) -> None:
@@ -279,24 +254,6 @@ def _from_hub(size: str) -> Path:
             f"({type(cause).__name__}); get it and config.json from https://huggingface.co/{repository}, and give the "
             "folder that holds them as the backbone's path"
         ) from cause
-    if sha256 is not None and (found := _sha256(place)) != sha256:  # guard: public-weights-pinned
+    if sha256 is not None and (found := sha256_of([place])) != sha256:  # guard: public-weights-pinned
         raise ValueError(f"{place} has another content: expected sha256 {sha256}, found {found}; remove it")
     return place
-
-
-def _json(place: Path) -> dict[str, Any]:
-    """Return the mapping in a JSON file. Raises ValueError if there is none."""
-    if not place.is_file():
-        raise ValueError(f"path: {place} does not exist")
-    try:
-        content = json.loads(place.read_bytes()) if place.stat().st_size <= MAX_JSON_BYTES else None
-    except (OSError, ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
-        raise ValueError(f"path: {place} cannot be read as a mapping in JSON")
-    return content
-
-
-def _sha256(place: Path) -> str:
-    with place.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -32,7 +32,9 @@ __all__ = [
     "logit_map_of",
     "output_layer",
     "output_width",
-    "start_as_embedding_",
+    "Start",
+    "softcap_of",
+    "start_as_",
     "statistics_of",
     "uniform_output_",
     "weighted_mean",
@@ -45,6 +47,7 @@ weighted_mean, statistics_of = kernels.weighted_mean, kernels.statistics_of
 linear = kernels.linear
 # Options that reproduce the arithmetic of published code. The default of a head is None: no such option.
 Compat = dict[Literal["log_epsilon"], float]
+Start = Literal["xavier", "embedding", "pretrained"]  # of a head's output layer (start_as_)
 
 
 def log_prior(scores_BTK: Tensor) -> Tensor:
@@ -355,33 +358,67 @@ def uniform_output_(output: nn.Linear, init_range: float | None, init_bias: str 
             nn.init.zeros_(output.bias)
 
 
-def start_as_embedding_(
-    embedding: nn.Embedding, facet: nn.Module, output: nn.Linear, init_range: float | None = None
-) -> None:
-    """Initialise a head so that it computes what a pretrained model with tied weights computes.
+def softcap_of(start: Start, dims: HeadDims, softcap: float | None) -> float | None:
+    """Return the soft cap of a head's logits: its option, or with start 'pretrained' that of the pretrained layer.
 
-    W becomes a copy of the input embedding, the facet layer becomes the identity, and biases become zero. A head calls
-    this as the last step of its constructor.
+    Raises: ValueError when both are given and differ.
+    """
+    pretrained = None if start != "pretrained" or dims.pretrained is None else dims.pretrained.softcap
+    if None not in (softcap, pretrained) and softcap != pretrained:
+        raise ValueError(f"softcap: the pretrained output layer has {pretrained:g}; leave it out, got {softcap:g}")
+    return pretrained if softcap is None else softcap
+
+
+def start_as_(
+    start: Start,
+    dims: HeadDims,
+    embedding: nn.Embedding,
+    facet: nn.Module,
+    output: nn.Linear,
+    init_range: float | None = None,
+) -> None:
+    """Initialise a head with one facet. A head calls this as the last step of its constructor.
+
+    'xavier': the facet layer by torch's Xavier-uniform rule; the output layer stays as it is.
+    'embedding': W is a copy of the input embedding, and biases are zero: what a model with tied weights computes.
+    'pretrained': W, b and the soft cap are those of the backbone's pretrained output layer: what the model computes.
+    In the last two the facet layer is the identity. A bias that only one of the two layers has starts at zero, or is
+    left out if it is zero.
 
     Args:
-        init_range: the option of the head; it contradicts this start.
-    Raises: ValueError when the facet layer's input and output, or W and the embedding, have different widths, or
-        init_range is given.
+        init_range: the option of the head; it contradicts the last two.
+    Raises: ValueError when the facet layer's input and output, or W and what it copies, have different widths, when
+        init_range is given, when there is no pretrained output layer, or when it has a bias and the head has none.
     """
+    if start == "xavier":
+        xavier_uniform_(facet)
+        return
     if init_range is not None:
-        raise ValueError("init_range: start 'embedding' makes W a copy of the input embedding; give one of the two")
-    if output.in_features != embedding.embedding_dim:
-        widths = f"{embedding.embedding_dim}, the output matrix {output.in_features}"
-        raise ValueError(f"start: 'embedding' copies the input embedding, which has width {widths}")
+        raise ValueError(f"init_range: start '{start}' gives the output matrix its values; give one of the two")
+    if start == "pretrained" and dims.pretrained is None:
+        raise ValueError("start: 'pretrained' needs a backbone with pretrained weights and an output layer of its own")
+    what = "input embedding" if start == "embedding" else "pretrained output layer"
+    weight, bias = embedding.weight, None
+    if start == "pretrained":
+        weight, bias = dims.pretrained.weight, dims.pretrained.bias
+    if output.in_features != weight.shape[1]:
+        widths = f"{weight.shape[1]}, the output matrix {output.in_features}"
+        raise ValueError(f"start: '{start}' copies the {what}, which has width {widths}")
+    if output.weight is embedding.weight and not weight.is_meta and not torch.equal(weight, embedding.weight):
+        raise ValueError("tie_weights: the pretrained output matrix is not the input embedding; leave tie_weights out")
+    if bias is not None and output.bias is None:
+        raise ValueError("bias: the pretrained output layer has one; set bias to true")
     with torch.no_grad():
         if isinstance(facet, nn.Linear):
             if facet.in_features != facet.out_features:
                 widths = f"{facet.in_features} to {facet.out_features}"
                 raise ValueError(
-                    f"start: 'embedding' needs a top layer of the width of the embedding, the projection maps {widths}"
+                    f"start: '{start}' needs a top layer of the width of the {what}, the projection maps {widths}"
                 )
             nn.init.eye_(facet.weight)
             nn.init.zeros_(facet.bias)
-        output.weight.copy_(embedding.weight)
-        if output.bias is not None:
+        output.weight.copy_(weight)
+        if bias is not None:
+            output.bias.copy_(bias)
+        elif output.bias is not None:
             nn.init.zeros_(output.bias)

@@ -49,11 +49,12 @@ class LanguageModel(nn.Module):
         self.backbone_name, self.head_name = names
 
     def hidden(self, segment: Segment, state: Any = None) -> Hidden:
-        """Return the backbone's states of a segment's inputs. A model that has kept states may override it, and find
-        them by `segment.place`.
+        """Return the states of a segment's inputs: those that the segment brings, or what the backbone computes.
 
         Raises: TypeError when the backbone returns something else than its protocol says, and what it raises.
         """
+        if segment.states is not None:
+            return Hidden(segment.states.split(self.backbone.layer_dims, dim=-1))
         hidden = self.backbone(segment.inputs, state)
         require_hidden(hidden, self.backbone_name)
         return hidden
@@ -112,6 +113,7 @@ def build_head(spec: Choice, backbone: nn.Module, vocab_size: int, token_counts:
         layer_dims=tuple(backbone.layer_dims),
         d_embed=backbone.embedding.embedding_dim,
         token_counts=token_counts,
+        pretrained=getattr(backbone, "output_layer", None),
     )
     cls, embedding = HEADS.get(spec.name), backbone.embedding
     with guarded(f"head {spec.name}", "its constructor"):
@@ -144,11 +146,13 @@ def components(spec: ModelChoice) -> str:
 def count_parameters(model: LanguageModel) -> tuple[int, int]:
     """Return the numbers of parameters (total, head).
 
-    Tied parameters are counted once, as parameters of the backbone.
+    Tied parameters are counted once, as parameters of the backbone. Those of a frozen backbone count, too.
     """
-    body = {id(parameter) for parameter in model.backbone.parameters()}
-    own = sum(parameter.numel() for parameter in model.head.parameters() if id(parameter) not in body)
-    return sum(parameter.numel() for parameter in model.parameters()), own
+    body = {id(parameter): parameter.numel() for parameter in model.backbone.parameters()}
+    size = getattr(model.backbone, "num_parameters", sum(body.values()))
+    shared = {*body, id(model.backbone.embedding.weight)}
+    own = sum(parameter.numel() for parameter in model.head.parameters() if id(parameter) not in shared)
+    return size + own, own
 
 
 @contextmanager

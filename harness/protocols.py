@@ -25,6 +25,21 @@ class Hidden(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutputLayer:
+    """The output layer that a backbone was pretrained with: the logits of the top state h are phi(W h + b).
+
+    Args:
+        weight: W (V, D). A factor of the model's logits is part of it.
+        bias: b (V,), or None.
+        softcap: c of phi(z) = c tanh(z / c); None for phi(z) = z.
+    """
+
+    weight: Tensor
+    bias: Tensor | None = None
+    softcap: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeadDims:
     """The sizes that a head is built for.
 
@@ -35,12 +50,14 @@ class HeadDims:
             matrix.
         token_counts: (V,) token counts of the training split, for heads that need frequencies. None where a head is
             built only to count its parameters.
+        pretrained: the output layer of a pretrained backbone, where there is one: a head may start from it.
     """
 
     vocab_size: int
     layer_dims: tuple[int, ...]
     d_embed: int
     token_counts: Tensor | None = None
+    pretrained: OutputLayer | None = None
 
 
 @runtime_checkable
@@ -106,6 +123,22 @@ class StartsFromFiles(Protocol):
     @classmethod
     def fetch(cls, **params: Any) -> None:
         """Download the files if they are missing, and verify them. Raises OSError or ValueError with one sentence."""
+        ...
+
+
+@runtime_checkable
+class Frozen(Protocol):
+    """An optional class method of a backbone whose weights may stay as they are. Its hidden states are then computed
+    once for each block of a text, and kept in files (harness/trial/frozen.py). Trials read the files.
+
+    Such a backbone has no parameters, and `forward` loads the weights when it is called. Besides the attributes of a
+    Backbone it has `num_parameters`, the number of those that it does not hold, and `state_type`, the type of the
+    states in the files.
+    """
+
+    @classmethod
+    def is_frozen(cls, **params: Any) -> bool:
+        """Return whether the backbone with these parameters is frozen."""
         ...
 
 

@@ -8,12 +8,12 @@ from harness.distributions import (
     LOGIT_MAPS,
     Compat,
     Mixture,
+    Start,
     facet_map,
     log_epsilon,
     output_layer,
-    start_as_embedding_,
+    start_as_,
     uniform_output_,
-    xavier_uniform_,
 )
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
@@ -35,8 +35,8 @@ class SigSoftmax(nn.Module):
         bias: add a bias b for each word.
         tie_weights: use the backbone's input embedding as W.
         start: the initialisation. 'xavier': matrices are Xavier-uniform; 'embedding': W is a copy of the input
-            embedding, U the identity, and biases are zero. Because of the sigmoid this is not equal to a pretrained
-            softmax.
+            embedding; 'pretrained': W and b are those of the backbone's own output layer; in both U is the identity.
+            Because of the sigmoid neither computes what a pretrained softmax computes.
         compat: {log_epsilon: 1e-8} computes log(p + 1e-8), as the code of the multi-facet poster does in every row.
             None for log p.
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: as `start` says.
@@ -57,7 +57,7 @@ class SigSoftmax(nn.Module):
         projection: bool = False,
         bias: bool = True,
         tie_weights: bool = False,
-        start: Literal["xavier", "embedding"] = "xavier",
+        start: Start = "xavier",
         compat: Compat | None = None,
         init_range: float | None = None,
         init_bias: Literal["zero", "uniform"] = "zero",
@@ -66,10 +66,7 @@ class SigSoftmax(nn.Module):
         self.log_epsilon = log_epsilon(compat)
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
-        if start == "embedding":
-            start_as_embedding_(embedding, self.facet, self.output, init_range)
-        else:
-            xavier_uniform_(self.facet)
+        start_as_(start, dims, embedding, self.facet, self.output, init_range)
         uniform_output_(self.output, init_range, init_bias)
 
     def forward(self, hidden: Hidden) -> Mixture:

@@ -8,14 +8,15 @@ from harness.distributions import (
     BinaryLogLoss,
     Compat,
     Mixture,
+    Start,
     facet_map,
     log_epsilon,
     logit_map_of,
     output_layer,
     output_width,
-    start_as_embedding_,
+    softcap_of,
+    start_as_,
     uniform_output_,
-    xavier_uniform_,
 )
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
@@ -42,12 +43,15 @@ class Softmax(nn.Module):
         softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). None: z.
         loss: the training loss: 'nll', or 'binary', a binary cross-entropy of every word (BinaryLogLoss).
         start: the initialisation. 'embedding': W is a copy of the input embedding, U the identity, and biases are zero,
-            so that a pretrained model with tied weights starts unchanged; 'xavier': see Differs.
+            so that a pretrained model with tied weights starts unchanged; 'pretrained': W, b and c are those of the
+            backbone's own output layer, U the identity: the head computes what the model computes, and is the baseline
+            of a comparison on a pretrained model; 'xavier': see Differs.
         compat: {log_epsilon: 1e-8} computes log(p + 1e-8), as the code of the multi-facet poster does in every row.
             None for log p.
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: as `start` says.
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
-    Raises: ValueError when D differs from E without a projection or with start 'embedding', start 'embedding' has an
+    Raises: ValueError when D differs from E without a projection or with another start than
+            'xavier', such a start has an
         init_range, init_range <= 0, init_bias is 'uniform' without init_range or without b, d_embed < 1, weights are
         tied or copied and E is not the width of the embedding, or softcap <= 0.
     Source: the usual log-linear output layer; the baseline of Benka et al. (2021). Low rank: Yang et al. (2018),
@@ -64,7 +68,7 @@ class Softmax(nn.Module):
         bias: bool = True,
         tie_weights: bool = False,
         loss: Literal["nll", "binary"] = "nll",
-        start: Literal["xavier", "embedding"] = "xavier",
+        start: Start = "xavier",
         compat: Compat | None = None,
         init_range: float | None = None,
         init_bias: Literal["zero", "uniform"] = "zero",
@@ -72,15 +76,13 @@ class Softmax(nn.Module):
         softcap: float | None = None,
     ):
         super().__init__()
+        softcap = softcap_of(start, dims, softcap)
         self.phi, self.log_epsilon = logit_map_of(softcap), log_epsilon(compat)
         width = output_width(dims, d_embed, tie_weights=tie_weights)
         self.distribution = {"nll": Mixture, "binary": BinaryLogLoss}[loss]
         self.facet = facet_map(dims, projection=projection, width=width)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, width=width)
-        if start == "embedding":
-            start_as_embedding_(embedding, self.facet, self.output, init_range)
-        else:
-            xavier_uniform_(self.facet)
+        start_as_(start, dims, embedding, self.facet, self.output, init_range)
         uniform_output_(self.output, init_range, init_bias)
 
     def forward(self, hidden: Hidden) -> Mixture:

@@ -20,7 +20,7 @@ from harness.distributions import (
     logit_map_of,
     output_layer,
     output_width,
-    start_as_embedding_,
+    start_as_,
     xavier_uniform_,
 )
 from harness.protocols import HeadDims
@@ -228,4 +228,4 @@ def test_a_matrix_of_another_width_is_no_copy_of_the_embedding():
     embedding = nn.Embedding(7, 5)
     output = output_layer(DIMS, embedding, bias=True, tie_weights=False, width=2)
     with pytest.raises(ValueError, match="copies the input embedding, which has width 5, the output matrix 2"):
-        start_as_embedding_(embedding, nn.Identity(), output)
+        start_as_("embedding", DIMS, embedding, nn.Identity(), output)

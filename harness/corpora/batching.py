@@ -11,23 +11,28 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from harness.corpora.kept_states import KeptStates
+
 
 class Segment(NamedTuple):
     """Inputs and targets of one step.
 
     Shapes: inputs, targets (B, T) int64; weight (B, T) float32, 0 for targets that do not count; None in training;
-        place (B, T) int64, the positions of the targets in the split; None for a text that is of no split.
+        place (B, T) int64, the positions of the targets in the split; None for a text that is of no split;
+        states (B, T, sum of the layers' widths) float32, the hidden states of the inputs under a frozen backbone, side
+        by side; None where the backbone computes them.
     """
 
     inputs: Tensor
     targets: Tensor
     weight: Tensor | None = None
     place: Tensor | None = None
+    states: Tensor | None = None
 
     def to(self, device: torch.device) -> "Segment":
         """Return the segment on a device, with ids as int64."""
-        inputs, targets, weight, place = self.each(lambda tensor: tensor.to(device))
-        return Segment(inputs.long(), targets.long(), weight, place)
+        moved = self.each(lambda tensor: tensor.to(device))
+        return moved._replace(inputs=moved.inputs.long(), targets=moved.targets.long())
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Segment":
         """Return the segment with each of its tensors changed."""
@@ -91,6 +96,7 @@ def training_segments(
     batching: Literal["stream", "blocks"] = "stream",
     device: torch.device | None = None,
     shift: int = 0,
+    states: KeptStates | None = None,
 ) -> Segments:
     """Cut a training split into segments.
 
@@ -106,6 +112,7 @@ def training_segments(
     Args:
         device: the device of the segments; None for the device of the tokens.
         shift: of a stream, in tokens.
+        states: of the split under a frozen backbone, for blocks.
     """
     device = tokens_N.device if device is None else device
     arange = partial(torch.arange, device=tokens_N.device)
@@ -119,7 +126,8 @@ def training_segments(
 
     def of_blocks(units: Tensor | slice) -> Segment:
         blocks_B = arange(units.start, units.stop) if isinstance(units, slice) else units.to(tokens_N.device)
-        return _read(tokens_N, seq_len * blocks_B[:, None] + arange(seq_len)).to(device)
+        segment = _read(tokens_N, seq_len * blocks_B[:, None] + arange(seq_len))
+        return with_states(segment, states).to(device)
 
     if batching == "blocks":
         return Segments(of_blocks, len(tokens_N) // seq_len, batch_size)
@@ -162,6 +170,11 @@ def evaluation_blocks(tokens_N: Tensor, *, batch_size: int, seq_len: int) -> Ite
     num_blocks = -(-(len(tokens_N) - 1) // seq_len)  # a last block of one token has no target
     for begins_B in _begins(num_blocks, seq_len, batch_size, tokens_N.device):
         yield _window(tokens_N, begins_B, min(seq_len, len(tokens_N)) - 1)
+
+
+def with_states(segment: Segment, states: KeptStates | None) -> Segment:
+    """Return a segment with the kept states of its inputs, if there are any. An input stands before its target."""
+    return segment if states is None else segment._replace(states=states.rows(segment.place - 1))
 
 
 def _begins(number: int, step: int, batch_size: int, device: torch.device) -> Iterator[Tensor]:

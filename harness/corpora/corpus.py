@@ -5,13 +5,15 @@ A source is built as Cls(*, <parameters>); its keyword-only parameters are its Y
 of it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
+
+from harness.corpora.kept_states import KeptStates
 
 SPLITS = ("train", "valid", "test")
 
@@ -70,6 +72,7 @@ class Corpus:
             not count in the denominator.
         source_test_nll: the mean nll, in nats, of the scored test tokens under the process that generated the text, if
             it is known.
+        states: the hidden states of each split under a frozen backbone, by the split's name; {} without one.
     """
 
     vocab_size: int
@@ -81,6 +84,7 @@ class Corpus:
     test_size: TextSize | None = None
     uncounted_id: int | None = None
     source_test_nll: float | None = None
+    states: Mapping[str, KeptStates] = field(default_factory=dict)
 
     @property
     def token_counts(self) -> Tensor:

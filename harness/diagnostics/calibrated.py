@@ -22,7 +22,7 @@ def compute(subject: Subject, settings: Settings) -> Calibration:
     metrics = subject.record.metrics
     if not metrics.keys() >= set(MEASURED):
         try:
-            metrics = calibration(subject.model, subject.corpus.test, subject.spec.train.evaluation)
+            metrics = calibration(subject.model, subject.corpus, subject.spec.train.evaluation)
         except ExecutionError as cause:
             raise NotDefined(
                 f"{subject.model.head_name} returns a distribution without statistics, which its calibration needs"

@@ -74,22 +74,22 @@ def contexts(subject: Subject, number: int) -> Contexts:
 
     Raises: ExecutionError when the validation split has no scored position.
     """
-    tokens_N, spec = subject.corpus.valid, subject.spec.train.evaluation
-    if len(tokens_N) < 2:
+    spec = subject.spec.train.evaluation
+    if len(subject.corpus.valid) < 2:
         raise ExecutionError(f"the validation split of {subject.spec.corpus} has no scored position")
-    scored = [int((segment.weight > 0).sum()) for segment in scored_segments(tokens_N, spec)]
+    scored = [int((segment.weight > 0).sum()) for segment in scored_segments(subject.corpus, "valid", spec)]
     columns = spec.batching == "stream" and spec.eval_stride is None
     wanted = segments_with(scored, number, evenly=not columns)
     most_rows = max(1, BLOCK_BYTES // (8 * subject.corpus.vocab_size))
     parts: list[Scored] = []
     state: Any = None
-    for index, cut in enumerate(scored_segments(tokens_N, spec)):
+    for index, cut in enumerate(scored_segments(subject.corpus, "valid", spec)):
         if index > max(wanted):
             break
         if index not in wanted:
             continue
         segment = cut.to(subject.device)
-        hidden = subject.wide.backbone(segment.inputs, state)
+        hidden = subject.wide.hidden(segment, state)
         refuse_stride(spec, hidden.state)
         state = hidden.state if columns else None
         chosen_BT = _first(segment.weight > 0, wanted[index])

@@ -155,7 +155,7 @@ def _one_step(spec: TrialSpec, model: LanguageModel, corpus: Corpus) -> str:
 def _loss(model: LanguageModel, corpus: Corpus, train: TrainSpec, when: str) -> float:
     clock = Clock(next(model.parameters()).device)
     spec = train.evaluation.model_copy(update={"eval_batches": 1})
-    score, _ = evaluate(model, corpus.valid, spec, uncounted_id=corpus.uncounted_id, clock=clock)
+    score, _ = evaluate(model, corpus, "valid", spec, clock=clock)
     if not math.isfinite(score.mean_nll):
         raise Diverged(f"the validation loss {when} is {score.mean_nll}")
     return score.mean_nll
@@ -299,8 +299,8 @@ def model_times(tasks: list[Task], warn: Callable[[str], None]) -> dict[str, Mod
         train = task.spec.train
         counts[task.id] = {
             "steps": len(segments_of(corpus, train, corpus.train.device, seed=task.spec.seed)),
-            "valid_batches": sum(1 for _ in scored_segments(corpus.valid, train.evaluation)),
-            "test_batches": sum(1 for _ in scored_segments(corpus.test, train.evaluation)),
+            "valid_batches": sum(1 for _ in scored_segments(corpus, "valid", train.evaluation)),
+            "test_batches": sum(1 for _ in scored_segments(corpus, "test", train.evaluation)),
         }
         taken[task.id].visit(task, model, corpus, lr=train.lr)
 

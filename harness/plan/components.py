@@ -5,6 +5,7 @@ model built once on the meta device, so that errors of constructors are found be
 import itertools
 import math
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from harness.containment import contained, first_line
 from harness.errors import ComponentError, HarnessError, nearest
 from harness.model import LanguageModel, build_backbone, build_head, count_parameters, on_meta
 from harness.plan.names import labelled
-from harness.plan.parameters import REQUIRED, axis, checked, is_place, parameters, resolved
+from harness.plan.parameters import REQUIRED, axis, checked, is_place, parameters, resolved, takes_name
 from harness.plan.reader import Place, Source
 from harness.plan.specs import ComponentSpec
 from harness.protocols import StartsFromFiles
@@ -30,6 +31,7 @@ LABEL = "label"  # the key of a component's own name; a parameter of this name c
 # sizes for checking heads if the corpora or backbones of the suite have problems
 STAND_IN_VOCAB = 64
 STAND_IN_WIDTH = 64
+NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # owner/name of a repository, in place of a path
 MAX_TENSORS = 10_000  # of one component; GPT-2's largest has 580
 Built = TypeVar("Built")
 
@@ -145,7 +147,7 @@ def _axes(known, params, place: Place, owner: str, source: Source) -> tuple[dict
 
 def _resolved(value: Any, parameter, source: Source) -> Any:
     """Replace a path, which is relative to the suite file, by the absolute path as a string. Return other values
-    unchanged.
+    unchanged; so is a name for a parameter that takes a path or a name, unless there is such a file or folder.
 
     A relative path must stay in the folder that contains the suite's folder: a project may have its texts beside
     suites/. An absolute path may be anywhere.
@@ -156,6 +158,8 @@ def _resolved(value: Any, parameter, source: Source) -> Any:
         return value
     folder = Path(os.path.realpath(source.path)).parent
     # guard: text-beside-suite folder / value -> value
+    if takes_name(parameter) and not os.path.exists(folder / value) and NAME.fullmatch(value):
+        return value
     place = Path(os.path.realpath(folder / value))  # no error for links in a circle, unlike Path.resolve()
     # guard: text-in-project
     if not Path(value).is_absolute() and not all(each.is_relative_to(folder.parent) for each in _reached(place)):

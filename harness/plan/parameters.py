@@ -81,6 +81,11 @@ def is_place(parameter: Parameter) -> bool:
     return Path in _kinds(parameter.annotation)
 
 
+def takes_name(parameter: Parameter) -> bool:
+    """Return whether a parameter is a path or a name: `Path | str`."""
+    return {Path, str} <= _kinds(parameter.annotation)
+
+
 @cache
 def places(cls: type) -> frozenset[str]:
     """Return the names of a component's parameters that are paths."""

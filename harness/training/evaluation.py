@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from harness import kernels
-from harness.corpora.batching import Segment, evaluation_blocks, evaluation_segments, strided_segments
+from harness.corpora.batching import Segment, evaluation_blocks, evaluation_segments, strided_segments, with_states
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError
 from harness.model import LanguageModel
@@ -57,8 +57,9 @@ def perplexity(nats: float) -> float:
         return math.inf
 
 
-def scored_segments(tokens_N: Tensor, spec: EvalSpec) -> Iterator[Segment]:
-    """The segments of a split that are scored: of columns, windows or blocks."""
+def scored_segments(corpus: Corpus, split: str, spec: EvalSpec) -> Iterator[Segment]:
+    """The segments of a split that are scored: of columns, windows or blocks. With kept states they bring them."""
+    tokens_N = getattr(corpus, split)
     sizes = {"batch_size": spec.eval_batch_size, "seq_len": spec.seq_len}
     if spec.batching == "blocks":
         segments = evaluation_blocks(tokens_N, **sizes)
@@ -66,7 +67,8 @@ def scored_segments(tokens_N: Tensor, spec: EvalSpec) -> Iterator[Segment]:
         segments = strided_segments(tokens_N, **sizes, stride=spec.eval_stride)
     else:
         segments = evaluation_segments(tokens_N, **sizes)
-    return islice(segments, spec.eval_batches)
+    for segment in islice(segments, spec.eval_batches):
+        yield with_states(segment, corpus.states.get(split))
 
 
 class TokenNll:
@@ -95,10 +97,10 @@ class TokenNll:
 @torch.no_grad()
 def evaluate(
     model: LanguageModel,
-    tokens_N: Tensor,
+    corpus: Corpus,
+    split: str,
     spec: EvalSpec,
     *,
-    uncounted_id: int | None,
     clock: Clock,
     check: Callable[[], None] = lambda: None,
 ) -> tuple[Score, TokenNll]:
@@ -119,10 +121,10 @@ def evaluate(
     """
     model.eval()
     kernels.check_again()
-    tokens = TokenNll(len(tokens_N), clock.device)
+    tokens, uncounted_id = TokenNll(len(getattr(corpus, split)), clock.device), corpus.uncounted_id
     totals = torch.zeros(3, dtype=torch.float64, device=clock.device)  # nats, scored tokens, those that do not count
     state: Any = None
-    for cut in scored_segments(tokens_N, spec):
+    for cut in scored_segments(corpus, split, spec):
         segment = cut.to(clock.device)
         if model.reads_from_the_right:
             segment = segment.reversed()
@@ -159,7 +161,7 @@ def score_from_the_right(
     if from_the_right is None:
         return None
     clock = Clock(corpus.test.device, beat)  # its times are not those of the column eval ms/batch
-    return evaluate(from_the_right, corpus.test, spec, uncounted_id=corpus.uncounted_id, clock=clock)
+    return evaluate(from_the_right, corpus, "test", spec, clock=clock)
 
 
 def refuse_stride(spec: EvalSpec, state: Any) -> None:
@@ -203,7 +205,7 @@ def unigram_ppl(corpus: Corpus, spec: EvalSpec) -> float | None:
         return None
     probability_V = (corpus.token_counts.double() + 1) / (len(corpus.train) + corpus.vocab_size)
     counts_V = torch.zeros_like(probability_V)
-    for segment in scored_segments(corpus.test, spec):
+    for segment in scored_segments(corpus, "test", spec):
         counts_V.index_put_((segment.targets,), segment.weight.double(), accumulate=True)
     return perplexity(-(counts_V * probability_V.log()).sum().item() / counts_V.sum().item())
 
@@ -221,9 +223,9 @@ NUM_BINS = 15
 
 @torch.no_grad()
 def calibration(
-    model: LanguageModel, tokens_N: Tensor, spec: EvalSpec, *, beat: Callable[[], None] = lambda: None
+    model: LanguageModel, corpus: Corpus, spec: EvalSpec, *, beat: Callable[[], None] = lambda: None
 ) -> dict[str, float]:
-    """The expected calibration error and the mean entropy of a split, as metrics.
+    """The expected calibration error and the mean entropy of the test split, as metrics.
 
     ECE = sum_b n_b / n |accuracy_b - confidence_b|
 
@@ -241,7 +243,7 @@ def calibration(
     sums_3M = torch.zeros(3, NUM_BINS, dtype=torch.float64, device=device)  # tokens, confidence, right ones
     entropy = torch.zeros((), dtype=torch.float64, device=device)
     state: Any = None
-    for cut in scored_segments(tokens_N, spec):
+    for cut in scored_segments(corpus, "test", spec):
         segment = cut.to(device)
         distribution, state = model(segment, state)
         refuse_without_statistics(model, distribution)

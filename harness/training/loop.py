@@ -307,8 +307,8 @@ class Training:
         self.averaging.swap()
 
     def _score(self) -> tuple[Score, TokenNll]:
-        how = {"uncounted_id": self.corpus.uncounted_id, "clock": self.clocks.eval, "check": self.host.stop.check}
-        score, tokens = evaluate(self.model, self.corpus.valid, self.train.evaluation, **how)
+        how = {"clock": self.clocks.eval, "check": self.host.stop.check}
+        score, tokens = evaluate(self.model, self.corpus, "valid", self.train.evaluation, **how)
         return self.host.agree(score), tokens
 
     def _save(self, step: Step) -> None:

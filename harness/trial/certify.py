@@ -23,7 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.corpora.batching import Segment
+from harness.corpora.batching import Segment, with_states
+from harness.corpora.corpus import Corpus
 from harness.model import LanguageModel
 from harness.plan.parameters import resolved
 from harness.plan.specs import TrialSpec
@@ -60,14 +61,14 @@ class Asking:
 
     Args:
         model: in evaluation mode.
-        tokens_N: the split.
+        split: the name of the split.
         again: places that are asked beside those that are drawn.
     """
 
     model: LanguageModel
-    tokens_N: Tensor
+    corpus: Corpus
+    split: str
     spec: TrialSpec
-    vocab_size: int
     again: Collection[int] = ()
 
     def answers(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -77,7 +78,7 @@ class Asking:
         return tuple(map(torch.cat, zip(*found, strict=True)))
 
     def _segments(self) -> Iterator[Segment]:
-        for segment in scored_segments(self.tokens_N, self.spec.train.evaluation):
+        for segment in scored_segments(self.corpus, self.split, self.spec.train.evaluation):
             cut = segment.to(torch.device("cpu"))
             yield cut.reversed() if self.model.reads_from_the_right else cut
 
@@ -128,26 +129,37 @@ class Asking:
     def _read(self, inputs_BT: Tensor, state: Any) -> Hidden:
         return self.model.backbone(inputs_BT.to(self._device), state)
 
+    def _hidden(self, read_PT: Tensor, rows: Rows) -> Hidden:
+        """The states of the texts. Those of a frozen backbone are read from its files: what it computes for a token was
+        compared with another text after it when they were made.
+        """
+        states = self.corpus.states.get(self.split)
+        if states is None:
+            return self._read(read_PT, rows.state)
+        place_PT = rows.place_P[:, None] - rows.time_P[:, None] + torch.arange(read_PT.shape[1])
+        kept = with_states(Segment(read_PT, read_PT, place=place_PT), states).to(self._device)
+        return self.model.hidden(kept)
+
     def _of(self, rows: Rows) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """The answers for some rows. After its position, each row has another text, drawn at random."""
         inputs_PT = rows.inputs_PT[:, : int(rows.time_P.max()) + 2]
         later_PT = torch.arange(inputs_PT.shape[1]) > rows.time_P[:, None]
         # guard: other-text-after -> other_PT = torch.zeros_like(inputs_PT)
-        other_PT = torch.randint(1, max(2, self.vocab_size), later_PT.shape)
-        read_PT = torch.where(later_PT, (inputs_PT + other_PT) % self.vocab_size, inputs_PT)
-        hidden = self._read(read_PT, rows.state)
+        other_PT = torch.randint(1, max(2, self.corpus.vocab_size), later_PT.shape)
+        read_PT = torch.where(later_PT, (inputs_PT + other_PT) % self.corpus.vocab_size, inputs_PT)
+        hidden = self._hidden(read_PT, rows)
         window_P = rows.time_P.clamp(max=getattr(self.model.head, "window", 0)) + 1
         for window in window_P.unique().tolist():
-            # guard: log-probs-at-once max(1, LOG_PROBS // (window * self.vocab_size)) -> POSITIONS
-            for part_P in (window_P == window).nonzero()[:, 0].split(max(1, LOG_PROBS // (window * self.vocab_size))):
+            # guard: log-probs-at-once max(1, LOG_PROBS // (window * self.corpus.vocab_size)) -> POSITIONS
+            for part_P in (window_P == window).nonzero()[:, 0].split(max(1, LOG_PROBS // (window * self.corpus.vocab_size))):
                 time_PW = rows.time_P[part_P, None] + torch.arange(1 - window, 1)
                 at = part_P[:, None].to(self._device), time_PW.to(self._device)
                 logp_PWV = self.model.head(Hidden(tuple(layer[at] for layer in hidden.layers))).log_probs()
-                if tuple(logp_PWV.shape) != (*time_PW.shape, self.vocab_size):
+                if tuple(logp_PWV.shape) != (*time_PW.shape, self.corpus.vocab_size):
                     shape = tuple(logp_PWV.shape)
-                    raise ValueError(f"log_probs has shape {shape}, expected {(*time_PW.shape, self.vocab_size)}")
+                    raise ValueError(f"log_probs has shape {shape}, expected {(*time_PW.shape, self.corpus.vocab_size)}")
                 logp_PV, place_P = logp_PWV[:, -1].double().cpu(), rows.place_P[part_P]
-                due_P = -logp_PV.gather(1, self.tokens_N[place_P].long()[:, None])[:, 0]
+                due_P = -logp_PV.gather(1, getattr(self.corpus, self.split)[place_P].long()[:, None])[:, 0]
                 yield place_P, due_P, (logp_PV.exp().sum(1) - 1).abs()
 
 
@@ -170,8 +182,7 @@ def certify(
         places, gaps, means, errors = {}, [], [], []
         for name, nll_N in nll.items():
             reads = model.from_the_right() if name.endswith(FROM_THE_RIGHT) else model
-            split_N, asked_again = getattr(corpus, name.removesuffix(FROM_THE_RIGHT)), (again or {}).get(name, ())
-            asking = Asking(reads.eval(), split_N, spec, corpus.vocab_size, asked_again)
+            asking = Asking(reads.eval(), corpus, name.removesuffix(FROM_THE_RIGHT), spec, (again or {}).get(name, ()))
             place_P, due_P, error_P = asking.answers()
             places[name] = tuple(place_P.tolist())
             gaps.append(_gap(nll_N[place_P], due_P))  # guard: counted-is-asked _gap(nll_N[place_P], due_P) -> 0.0

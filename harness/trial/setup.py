@@ -26,6 +26,7 @@ from harness.registry import BACKBONES, CORPORA
 from harness.training.checkpoint import Checkpoint
 from harness.training.evaluation import refuse_stride, state_of
 from harness.training.step import refuse_z_loss
+from harness.trial.frozen import with_states
 from harness.trial.task import Task
 
 NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
@@ -65,6 +66,7 @@ def load_planned(spec: TrialSpec, data: Path, contents: dict[str, str]) -> Corpu
     Args:
         contents: content hash that the plan was made with, by str(component). A component that is not in it is not
             compared.
+    Returns: the corpus, with the states of a frozen backbone.
     Raises: CorpusError when the corpus or the weights are not available, or are not what the plan was made with.
     """
     source = CORPORA.get(spec.corpus.name)(**spec.corpus.params)
@@ -72,7 +74,7 @@ def load_planned(spec: TrialSpec, data: Path, contents: dict[str, str]) -> Corpu
     _refuse_changed(spec.corpus, contents, lambda: source.facts().content)  # guard: corpus-as-planned
     fetch_weights(spec.backbone)
     _refuse_changed(spec.backbone, contents, lambda: starting_content(spec.backbone, BACKBONES.get(spec.backbone.name)))
-    return corpus
+    return with_states(spec, corpus)
 
 
 def _refuse_changed(component: ComponentSpec, contents: dict[str, str], content: Callable[[], str | None]) -> None:

@@ -248,7 +248,7 @@ def evaluate(trial: Trial, built: Built) -> dict[str, TokenNll]:
             f"test perplexity is {test.ppl} with the weights of the best epoch, {last.ppl} with those of the last"
         )
     if trial.task.measure.calibration:
-        scores |= calibration(built.model, corpus.test, train.evaluation, beat=trial.watch.beat)
+        scores |= calibration(built.model, corpus, train.evaluation, beat=trial.watch.beat)
     counted["valid"] = trial.valid_tokens or score(trial, built, "valid", Clock(trial.device, trial.watch.beat))[1]
     nats = counted["valid"].counted_N
     mean = nats[~nats.isnan()].double().mean().item()
@@ -266,8 +266,8 @@ def evaluate(trial: Trial, built: Built) -> dict[str, TokenNll]:
 def time(trial: Trial, built: Built) -> None:
     """Time the forward pass with loss, where the suite asks for it. Steps and evaluation were timed as they ran."""
     if (batch := trial.task.measure.inference_batch) is not None:
-        tokens_N, spec = built.on_device.test, trial.task.spec.train.evaluation
-        trial.outcome.metrics |= inference_times(built.model, tokens_N, spec, batch=batch, beat=trial.watch.beat)
+        spec = trial.task.spec.train.evaluation
+        trial.outcome.metrics |= inference_times(built.model, built.on_device, spec, batch=batch, beat=trial.watch.beat)
 
 
 def check(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
@@ -313,8 +313,7 @@ def complete(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
 
 def score(trial: Trial, built: Built, split: str, clock: Clock) -> tuple[Score, TokenNll]:
     """Score a split with the weights in the model."""
-    corpus, spec = built.on_device, trial.task.spec.train.evaluation
-    return evaluation.evaluate(built.model, getattr(corpus, split), spec, uncounted_id=corpus.uncounted_id, clock=clock)
+    return evaluation.evaluate(built.model, built.on_device, split, trial.task.spec.train.evaluation, clock=clock)
 
 
 def scores_of_test(

@@ -31,6 +31,7 @@ from harness.training.cuda_graph import graphed
 from harness.training.evaluation import evaluate
 from harness.training.optimizers import make_optimizer
 from harness.training.step import Diverged, EagerStep, Epoch, segments_of, train_epoch
+from harness.trial.frozen import with_states
 from harness.trial.setup import built_model, conditions, fetch_sources, load_planned, with_exact_route
 from harness.trial.task import Task
 
@@ -87,7 +88,8 @@ def turns(tasks: list[Task], visit: Visit, *, rounds: int = ROUNDS) -> Iterator[
 def _turn(task: Task, corpus: Corpus, visit: Visit) -> Turn:
     try:
         with conditions(task), contained(components(task.spec)):  # guard: timing-changes-nothing
-            visit(task, built_model(task.spec, corpus, torch.device(task.device)), corpus)
+            device = torch.device(task.device)
+            visit(task, built_model(task.spec, corpus, device), with_states(task.spec, corpus))
     # guard: timing-of-one-model-fails
     except Exception as error:  # of this model, of any kind; the others have their turns
         return Turn((task,), _reason(error))  # an error kept would keep the model
@@ -118,7 +120,7 @@ class Taken:
         train = task.spec.train
         self.eval += warm(evaluation(model, corpus, train.evaluation))
         if (batch := task.measure.inference_batch) is not None:
-            segments = inference_segments(corpus.test, train.evaluation, batch=batch, device=corpus.test.device)
+            segments = inference_segments(corpus, train.evaluation, batch=batch, device=corpus.test.device)
             if segments:
                 self.inference += warm(lambda number: inference_laps(model, segments, number))
         if train.epochs:
@@ -143,7 +145,7 @@ def evaluation(model: LanguageModel, corpus: Corpus, spec: EvalSpec) -> Laps:
         clock = Clock(next(model.parameters()).device)
         while (left := number - len(clock.milliseconds)) > 0:
             part = spec.model_copy(update={"eval_batches": min(left, spec.eval_batches or left)})
-            evaluate(model, corpus.test, part, uncounted_id=corpus.uncounted_id, clock=clock)
+            evaluate(model, corpus, "test", part, clock=clock)
         return clock.milliseconds
 
     return laps
@@ -173,29 +175,34 @@ def training(model: LanguageModel, corpus: Corpus, spec: TrialSpec, *, lr: float
 
 
 def inference_times(
-    model: LanguageModel, tokens_N: Tensor, spec: EvalSpec, *, batch: int, beat: Callable[[], None]
+    model: LanguageModel, corpus: Corpus, spec: EvalSpec, *, batch: int, beat: Callable[[], None]
 ) -> dict[str, float]:
     """Milliseconds of model and mean nll of `batch` segments without gradients, carried state or dropout: the metrics,
     median and interquartile range of INFERENCE_BATCHES after WARMUP_BATCHES, the device synchronised around each.
 
-    The batches are the first full ones of the split, repeated if there are fewer. {} if there is no full one.
+    The batches are the first full ones of the test split, repeated if there are fewer. {} if there is no full one.
 
     Args:
         beat: called after each batch, as a sign of life.
     Source: the time column of Chang and McCallum's multi-facet poster, table 1 (batch of 4).
     Differs: their clock is read without synchronisation; here it is read when the device has ended the batch.
     """
-    full = inference_segments(tokens_N, spec, batch=batch, device=next(model.parameters()).device)
+    full = inference_segments(corpus, spec, batch=batch, device=next(model.parameters()).device)
     if not full:
         return {}
     milliseconds = inference_laps(model, full, WARMUP_BATCHES + INFERENCE_BATCHES, beat=beat)
     return {"inference_batch": batch, **quartiles("inference", milliseconds[WARMUP_BATCHES:])}
 
 
-def inference_segments(tokens_N: Tensor, spec: EvalSpec, *, batch: int, device: torch.device) -> list[Segment]:
-    """The first full batches of a split: as many as are timed, or fewer where there are not so many."""
+def inference_segments(corpus: Corpus, spec: EvalSpec, *, batch: int, device: torch.device) -> list[Segment]:
+    """The first full batches of the test split: as many as are timed, or fewer where there are not so many."""
     segments = training_segments(
-        tokens_N, batch_size=batch, seq_len=spec.seq_len, batching=spec.batching, device=device
+        corpus.test,
+        batch_size=batch,
+        seq_len=spec.seq_len,
+        batching=spec.batching,
+        device=device,
+        states=corpus.states.get("test"),
     )[: WARMUP_BATCHES + INFERENCE_BATCHES]
     width = spec.seq_len - (spec.batching == "blocks")
     return [segment for segment in segments if segment.inputs.shape[1] == width]

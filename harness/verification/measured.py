@@ -80,9 +80,8 @@ def evaluate_again(
         corpus = load_planned(spec, task.data, task.contents)
         model, on_device = trained_model(spec, corpus, weights).to(device), corpus.to(device)
         built = stages.Built(model=model, corpus=corpus, on_device=on_device)
-        how = {"uncounted_id": corpus.uncounted_id, "clock": Clock(device)}
-        valid, read = evaluate(model, on_device.valid, evaluation, **how)
-        test, tokens = evaluate(model, on_device.test, evaluation, **how)
+        valid, read = evaluate(model, on_device, "valid", evaluation, clock=Clock(device))
+        test, tokens = evaluate(model, on_device, "test", evaluation, clock=Clock(device))
         metrics, counted = stages.scores_of_test(built, evaluation, test, tokens, beat=lambda: None)
         nll = {name: each.counted_N for name, each in {"valid": read, **counted}.items()}
         drawn = {} if record.certificate is None else record.certificate.drawn

@@ -148,7 +148,7 @@ MISTAKES = {
     "pickle": (
         only_a_pickle,
         "path: {0} holds pytorch_model.bin, a pickle, which can run code when it is read, and no model.safetensors; "
-        "convert it where you trust it: GPT2LMHeadModel.from_pretrained(folder).save_pretrained(another)",
+        "convert it where you trust it: AutoModelForCausalLM.from_pretrained(folder).save_pretrained(another)",
     ),
     "renamed pickle": (a_pickle_under_another_name, "path: {0}/model.safetensors cannot be read as safetensors ("),
     "cut": (cut, "path: {0}/model.safetensors cannot be read as safetensors ("),

@@ -206,7 +206,7 @@ def test_a_start_that_cannot_be_is_refused(name, params, given, sentence):
 
 @pytest.mark.parametrize("name", ["softmax", "sigsoftmax"])
 def test_a_range_contradicts_the_start_as_the_embedding(name):
-    sentence = "init_range: start 'embedding' makes W a copy of the input embedding; give one of the two"
+    sentence = "init_range: start 'embedding' gives the output matrix its values; give one of the two"
     with pytest.raises(ValueError, match=sentence):
         started(name, {"start": "embedding", "init_range": 0.1})
 

@@ -1,0 +1,163 @@
+"""The hidden states of a frozen backbone: computed once for each block of a text, and kept in files of the cache.
+
+Trials read the files (harness/corpora/kept_states.py), so they never load the backbone. A second suite on the same
+model, text and length of blocks computes nothing.
+"""
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+
+import torch
+from filelock import FileLock
+from rich.filesize import decimal
+from torch import Tensor, nn
+
+from harness.corpora.corpus import SPLITS, Corpus
+from harness.corpora.kept_states import KeptStates, Shards
+from harness.errors import ExecutionError, StorageError
+from harness.machine.environment import resolve_device
+from harness.machine.files import cache_folder, existing, remove_stale
+from harness.model import build_backbone
+from harness.plan.identity import described, starting_content
+from harness.plan.specs import ComponentSpec, TrialSpec, canonical
+from harness.protocols import Frozen
+from harness.registry import BACKBONES
+
+FORMAT = 1
+TOKENS_AT_ONCE = 2**12  # in one call of the backbone
+ROOM = 2**27  # bytes of a disk that stay free
+Listener = Callable[[str, int, int], None]  # the split, tokens that are done, tokens in all
+
+
+def is_frozen(spec: ComponentSpec) -> bool:
+    """Whether a backbone's states are kept."""
+    cls = BACKBONES.get(spec.name)
+    return isinstance(cls, Frozen) and cls.is_frozen(**spec.params)
+
+
+def refuse_unfit(spec: TrialSpec) -> None:
+    """Raises ExecutionError for settings of a frozen backbone's trial by which the context of a token is not its block
+    of the split.
+    """
+    if is_frozen(spec.backbone) and spec.train.batching != "blocks":
+        raise ExecutionError(
+            f"train.batching is {spec.train.batching}: the states of the frozen backbone {spec.backbone.name} are kept "
+            "for blocks of seq_len tokens; set train.batching to blocks"
+        )
+
+
+def with_states(spec: TrialSpec, corpus: Corpus, listener: Listener = lambda split, done, total: None) -> Corpus:
+    """Return a corpus with the states that a trial's backbone gives its tokens, if it is frozen; without any if not.
+    States that are not there yet are computed. Another process that needs the same waits.
+
+    Args:
+        listener: called after each part that is computed.
+    Raises: ExecutionError when a token's state depends on a later token, or the settings do not fit (`refuse_unfit`);
+        StorageError when there is no room.
+    """
+    if not is_frozen(spec.backbone):
+        return replace(corpus, states={})
+    refuse_unfit(spec)
+    backbone = build_backbone(spec.backbone, corpus.vocab_size)
+    found = [each for each in shards_of(spec, corpus, backbone) if each.rows]
+    folder = found[0].folder
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".lock"):
+        remove_stale(folder)
+        missing = [(each, rows) for each in found for rows in each.missing()]
+        if missing:
+            _refuse_without_room(found, missing)
+            _Making(spec, corpus, backbone, listener).make(missing)
+    return replace(corpus, states={each.split: KeptStates(each) for each in found})
+
+
+def shards_of(spec: TrialSpec, corpus: Corpus, backbone: nn.Module) -> list[Shards]:
+    """The files of the states of each split."""
+    cls = BACKBONES.get(spec.backbone.name)
+    of = {
+        "format": FORMAT,
+        "backbone": described(spec.backbone, cls),
+        "content": starting_content(spec.backbone, cls),
+        "block": spec.train.seq_len,
+        "libraries": {name: version(name) for name in ("transformers", "torch")},
+    }
+    tokens = [_digest(getattr(corpus, split).long().contiguous().numpy()) for split in SPLITS]
+    name = _digest(canonical({**of, "tokens": tokens}).encode())[:16]
+    return [
+        Shards(
+            folder=cache_folder() / "states" / name,
+            split=split,
+            of=canonical({**of, "tokens": digest}),
+            rows=len(getattr(corpus, split)),
+            block=spec.train.seq_len,
+            width=sum(backbone.layer_dims),
+            dtype=backbone.state_type,
+        )
+        for split, digest in zip(SPLITS, tokens, strict=True)
+    ]
+
+
+def _digest(content: bytes | object) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _refuse_without_room(found: list[Shards], missing: list[tuple[Shards, range]]) -> None:
+    needed = sum(len(rows) * each.width * each.dtype.itemsize for each, rows in missing)
+    free = shutil.disk_usage(existing(found[0].folder)).free
+    if needed + ROOM > free:  # guard: no-room-for-states
+        raise StorageError(
+            f"the hidden states of the text take {decimal(needed)}, and {cache_folder()} has {decimal(free)} left; "
+            "name another folder by the environment variable HARNESS_CACHE, or take a shorter text"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Making:
+    """Computes states, shard by shard, on a GPU if there is one."""
+
+    spec: TrialSpec
+    corpus: Corpus
+    backbone: nn.Module
+    listener: Listener
+
+    def make(self, missing: list[tuple[Shards, range]]) -> None:
+        """Write the shards. Before the first one the backbone is tried with another text after a token."""
+        self._refuse_later_tokens(missing[0][0].split)
+        totals = {each.split: each.rows for each, _ in missing}
+        for shards, rows in missing:
+            shards.write(rows, torch.cat(list(self._states(shards, rows))))
+            self.listener(shards.split, rows.stop, totals[shards.split])
+
+    def _states(self, shards: Shards, rows: range) -> Iterator[Tensor]:
+        """(n, width) the states of the next n tokens of a shard: of several whole blocks, or of a shorter last one."""
+        block = shards.block
+        whole = len(rows) // block * block
+        step = max(1, TOKENS_AT_ONCE // block) * block
+        parts = [range(begin, min(begin + step, whole)) for begin in range(0, whole, step)]
+        parts += [range(whole, len(rows))] if whole < len(rows) else []
+        tokens_N = getattr(self.corpus, shards.split)[rows.start : rows.stop]
+        for part in parts:
+            tokens_BT = tokens_N[part.start : part.stop].long().unflatten(0, (-1, min(block, len(part))))
+            yield self._computed(tokens_BT).flatten(0, 1).to(shards.dtype)
+
+    @torch.no_grad()
+    def _computed(self, tokens_BT: Tensor) -> Tensor:
+        """(B, T, width) on the CPU."""
+        return torch.cat(self.backbone(tokens_BT.to(resolve_device("auto"))).layers, dim=-1).cpu()
+
+    def _refuse_later_tokens(self, split: str) -> None:
+        """Raises ExecutionError when other tokens after the middle of a block change a state before it."""
+        tokens_1T = getattr(self.corpus, split)[: self.spec.train.seq_len].long()[None]
+        half = tokens_1T.shape[1] // 2
+        other_1T = tokens_1T.clone()
+        other_1T[:, half:] = (tokens_1T[:, half:] + 1) % self.corpus.vocab_size
+        before, after = (self._computed(each)[:, :half].float() for each in (tokens_1T, other_1T))
+        # guard: states-see-no-later-token
+        if (before - after).norm() > 1e-2 * before.norm():
+            raise ExecutionError(
+                f"backbone {self.spec.backbone.name}: the state of a token changes with the tokens after it, so its "
+                "perplexities mean nothing; only models that read from left to right can be used"
+            )
