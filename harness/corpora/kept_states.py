@@ -17,7 +17,7 @@ from torch import Tensor
 from harness.machine.files import write_atomically
 
 SHARD_BYTES = 2**26
-NAME = "states"
+NAME, HEADER = "states", "sha256 of"  # one key: the library writes several in any order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,19 +65,22 @@ class Shards:
     def write(self, rows: range, states: Tensor) -> None:
         """Write a shard. Raises StorageError."""
         states = states.contiguous()
-        header = {"of": self.of, "sha256": _sha256(states)}
-        write_atomically(self.place(rows), save({NAME: states}, header))
+        write_atomically(self.place(rows), save({NAME: states}, {HEADER: self._header(states)}))
 
     def read(self, rows: range) -> Tensor | None:
         """(rows, width) a shard, mapped from its file; None unless it is there and is what its header says."""
         try:
             with safe_open(self.place(rows), framework="pt") as file:
-                header, states = file.metadata() or {}, file.get_tensor(NAME)
+                header, states = (file.metadata() or {}).get(HEADER), file.get_tensor(NAME)
         except (OSError, SafetensorError):
             return None
         fits = tuple(states.shape) == (len(rows), self.width) and states.dtype == self.dtype
-        # guard: kept-states-checksum and header.get("sha256") == _sha256(states) ->
-        return states if fits and header.get("of") == self.of and header.get("sha256") == _sha256(states) else None
+        # guard: kept-states-checksum and header == self._header(states) ->
+        return states if fits and header == self._header(states) else None
+
+    def _header(self, states: Tensor) -> str:
+        digest = hashlib.sha256(states.view(torch.uint8).numpy()).hexdigest()
+        return f"{digest} {self.of}"
 
     def missing(self) -> list[range]:
         """The rows of the shards that have to be written."""
@@ -108,7 +111,3 @@ class KeptStates:
             chosen_N = shard_N == number
             found[chosen_N] = self._shards[number][flat_N[chosen_N] - number * self._size].float()
         return found.unflatten(0, places.shape)
-
-
-def _sha256(states: Tensor) -> str:
-    return hashlib.sha256(states.view(torch.uint8).numpy()).hexdigest()

@@ -1,0 +1,227 @@
+"""Models of the transformers library as backbones: their own perplexity, what is read of a folder, what is refused."""
+
+import json
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+from causal_models import GROUPED, KINDS, SHAPE, V, saved
+from safetensors.torch import load_file, save_file
+
+from harness.backbones.hf import HuggingFaceModel
+from harness.corpora.batching import Segment
+from harness.model import LanguageModel, build, build_head, count_parameters, on_meta
+from harness.plan.specs import ComponentSpec
+
+TOKENS = torch.randint(V, (2, 9), generator=torch.Generator().manual_seed(0))
+OWN = ComponentSpec(name="softmax", params={"start": "pretrained"})
+
+
+def own(folder, **params):
+    """A model with its own output layer as the head."""
+    backbone = HuggingFaceModel(V, model=folder, **params)
+    return LanguageModel(backbone, build_head(OWN, backbone, V, None)).eval()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("frozen", [False, True], ids=["trained", "frozen"])
+@torch.no_grad()
+def test_a_model_with_its_own_output_layer_computes_what_transformers_computes(kind, frozen, tmp_path):
+    folder, model = saved(tmp_path, kind)
+    expected = model.double()(TOKENS, output_hidden_states=True, use_cache=False)
+    found = own(folder, frozen=frozen, layers=(0, -1))
+    if frozen:  # its weights are read when it is called; the head's are the files'
+        found.backbone._frozen_body.append(model.base_model)
+    found.double()
+    logp, state = found(Segment(TOKENS, TOKENS))
+    assert state is None
+    bound = 1e-12 if expected.logits.dtype == torch.float64 else 2e-6  # Mamba's own code rounds its logits to float32
+    due = expected.logits.double().log_softmax(-1)
+    torch.testing.assert_close(logp.log_probs(), due, rtol=0, atol=bound)
+    first, top = found.hidden(Segment(TOKENS, TOKENS)).layers
+    torch.testing.assert_close(top, expected.hidden_states[-1], rtol=0, atol=1e-12)
+    if kind != "opt":  # it projects its last state only
+        torch.testing.assert_close(first, expected.hidden_states[1], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gpt_neox"])
+def test_parameters_are_counted_alike_frozen_planned_or_built(kind, tmp_path):
+    folder, model = saved(tmp_path, kind)
+    body = sum(each.numel() for each in model.base_model.parameters())
+    head = 16 * V + V
+    for frozen in (False, True):
+        with on_meta():
+            planned = own(folder, frozen=frozen)
+        assert count_parameters(planned) == count_parameters(own(folder, frozen=frozen)) == (body + head, head)
+    frozen = own(folder, frozen=True)
+    assert {name for name, _ in frozen.named_parameters()} == {"head.output.weight", "head.output.bias"}
+    assert set(frozen.state_dict()) == {"head.output.weight", "head.output.bias"}
+
+
+def test_a_decoder_with_random_weights_is_one_line(tmp_path):
+    config = {"model_type": "llama", **GROUPED}
+    spec = ComponentSpec(name="hf", params={"config": config})
+    first, again, other = (build(spec, ComponentSpec(name="softmax"), vocab_size=V, seed=seed) for seed in (1, 1, 2))
+    assert all(map(torch.equal, first.state_dict().values(), again.state_dict().values()))
+    assert not torch.equal(first.backbone.embedding.weight, other.backbone.embedding.weight)
+    # by hand: V D, L (2 D^2 + 2 D 8 + 3 D 24 + 2 D), D, with D = 16, one head of 8 for keys and values
+    assert count_parameters(first)[0] - count_parameters(first)[1] == 16 * V + 2 * (512 + 256 + 1152 + 32) + 16
+    first.train()(Segment(TOKENS, TOKENS))[0].training_loss(TOKENS).backward()
+    assert all(each.grad is not None and each.grad.any() for each in first.parameters())
+    with pytest.raises(ValueError, match="'pretrained' needs a backbone with pretrained weights"):
+        build(spec, OWN, vocab_size=V, seed=1)
+
+
+def test_bfloat16_is_of_the_products_of_training(tmp_path):
+    folder, _ = saved(tmp_path)
+    wide, narrow = own(folder), own(folder, dtype="bfloat16")
+    assert all(each.dtype == torch.float32 for each in narrow.parameters())
+    assert torch.equal(wide.hidden(Segment(TOKENS, TOKENS)).layers[-1], narrow.hidden(Segment(TOKENS, TOKENS)).layers[-1])
+    trained = [each.train().hidden(Segment(TOKENS, TOKENS)).layers[-1] for each in (wide, narrow)]
+    assert trained[1].dtype == torch.float32
+    assert 1e-4 < ((trained[0] - trained[1]).norm() / trained[0].norm()).item() < 0.05
+
+
+def test_an_untied_output_matrix_is_not_the_embedding(tmp_path):
+    folder, model = saved(tmp_path)
+    backbone = HuggingFaceModel(V, model=folder)
+    assert torch.equal(backbone.output_layer.weight, model.lm_head.weight)
+    assert not torch.equal(backbone.output_layer.weight, backbone.embedding.weight)
+    with pytest.raises(ValueError, match=r"^tie_weights: the pretrained output matrix is not the input embedding"):
+        build_head(ComponentSpec(name="softmax", params={"start": "pretrained", "tie_weights": True}), backbone, V, None)
+
+
+def test_a_bias_and_a_cap_of_the_model_cannot_be_left_out(tmp_path):
+    phi, gemma = (HuggingFaceModel(V, model=saved(tmp_path / kind, kind)[0]) for kind in ("phi", "gemma2"))
+    with pytest.raises(ValueError, match=r"^bias: the pretrained output layer has one; set bias to true$"):
+        build_head(ComponentSpec(name="softmax", params={"start": "pretrained", "bias": False}), phi, V, None)
+    logits = torch.tensor([-9.0, 0.5, 40.0])
+    torch.testing.assert_close(build_head(OWN, gemma, V, None).phi(logits), 3 * (logits / 3).tanh())
+    with pytest.raises(ValueError, match=r"^softcap: the pretrained output layer has 3; leave it out, got 5$"):
+        build_head(ComponentSpec(name="softmax", params={"start": "pretrained", "softcap": 5.0}), gemma, V, None)
+
+
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({}, "hf needs one of model (a folder or a repository) and config"),
+        ({"config": {"model_type": "llama"}, "weights": "pretrained"}, "weights: 'pretrained' needs a model"),
+        ({"config": {"model_type": "llama"}, "frozen": True}, "frozen: random weights have to be trained"),
+        ({"config": {"model_type": "lama"}}, "config: transformers knows no model_type 'lama', and no code of a folder"),
+        ({"config": {"model_type": "llama", "hiden_size": 8}}, "config: hiden_size is no setting of a llama"),
+        ({"config": {"model_type": "llama", "vocab_size": 8}}, "config: vocab_size is no setting of a llama"),
+        ({"config": {"model_type": "bert", **SHAPE, "num_hidden_layers": -1}}, "layers: the model has"),
+        ({"config": {"model_type": "llama", **GROUPED}, "layers": (2,)}, "layers: the model has 2, from -2 to 1; got [2]"),
+        ({"model": "nowhere"}, "model: nowhere is no folder, nor a repository of the hub like 'owner/name'"),
+        ({"model": "owner/name"}, "revision: the hub's owner/name needs the commit, 40 hexadecimal digits, got None"),
+        ({"model": "owner/name", "revision": 40 * "0"}, f"model: owner/name at {7 * '0'} is not in"),
+    ],
+    ids=lambda value: "",
+)
+def test_parameters_that_make_no_model_are_one_sentence(params, sentence):
+    with pytest.raises(ValueError) as found:
+        HuggingFaceModel(V, **params)
+    assert str(found.value).startswith(sentence)
+    assert "\n" not in str(found.value)
+
+
+def with_config(folder, **changes):
+    place = folder / "config.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), **changes}))
+
+
+def with_tensors(folder, change):
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+def pickled(folder):
+    (folder / "model.safetensors").unlink()
+    torch.save({}, folder / "pytorch_model.bin")
+
+
+def with_code(folder):
+    code = f"open({str(folder / 'ran')!r}, 'w')\n"
+    (folder / "configuration_evil.py").write_text(code)
+    (folder / "modeling_evil.py").write_text(code)
+    auto = {"AutoConfig": "configuration_evil.Evil", "AutoModelForCausalLM": "modeling_evil.Evil"}
+    with_config(folder, model_type="evil", auto_map=auto)
+
+
+def with_header(folder, size, rest=b"{}"):
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", size) + rest)
+
+
+HOSTILE = {
+    "pickle": (pickled, "a pickle, which can run code when it is read"),
+    "code": (with_code, "transformers knows no model_type 'evil', and no code of a folder is executed"),
+    "no config": (lambda folder: (folder / "config.json").unlink(), "config.json does not exist"),
+    "config is a list": (lambda folder: (folder / "config.json").write_text("[]"), "cannot be read as a mapping in JSON"),
+    "other vocabulary": (lambda folder: with_config(folder, vocab_size=99), "vocabulary has 99 entries, the corpus 12"),
+    "wrong shapes": (lambda folder: with_config(folder, hidden_size=32), "model: "),
+    "huge shapes": (lambda folder: with_config(folder, intermediate_size=10**9), "model: "),
+    "missing tensor": (
+        lambda folder: with_tensors(folder, lambda tensors: tensors.pop("model.norm.weight")),
+        "missing_keys model.norm.weight",
+    ),
+    "left over tensor": (
+        lambda folder: with_tensors(folder, lambda tensors: tensors.update(evil=torch.zeros(2))),
+        "unexpected_keys evil",
+    ),
+    "header of 4 GB": (lambda folder: with_header(folder, 2**32), "model: "),
+    "huge tensor": (
+        lambda folder: with_header(
+            folder,
+            len(header := b'{"lm_head.weight":{"dtype":"F32","shape":[1099511627776],"data_offsets":[0,4398046511104]}}'),
+            header,
+        ),
+        "model: ",
+    ),
+    "cut off": (
+        lambda folder: (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-8]),
+        "model: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+@pytest.mark.parametrize("frozen", [False, True], ids=["trained", "frozen"])
+def test_a_hostile_folder_is_one_sentence_and_nothing_is_executed(what, frozen, tmp_path):
+    folder, _ = saved(tmp_path)
+    damage, sentence = HOSTILE[what]
+    damage(folder)
+    with pytest.raises(ValueError) as found:
+        backbone = HuggingFaceModel(V, model=folder, frozen=frozen)
+        backbone(TOKENS)
+    assert sentence in str(found.value)
+    assert "\n" not in str(found.value)
+    assert not (folder / "ran").exists()
+
+
+def test_a_model_whose_logits_are_not_those_of_its_output_matrix_is_refused(tmp_path, monkeypatch):
+    folder, model = saved(tmp_path)
+    forward = type(model).forward
+
+    def doubled(self, *args, **kwargs):
+        found = forward(self, *args, **kwargs)
+        found.logits = 2 * found.logits
+        return found
+
+    monkeypatch.setattr(type(model), "forward", doubled)
+    with pytest.raises(ValueError, match="the logits of this llama are not its output matrix times its top state"):
+        HuggingFaceModel(V, model=folder)
+
+
+def test_a_folder_is_known_by_its_content(tmp_path):
+    folder, _ = saved(tmp_path / "one")
+    content = HuggingFaceModel.content(model=folder)
+    shutil.copytree(folder, tmp_path / "two")
+    assert HuggingFaceModel.content(model=tmp_path / "two") == content
+    assert HuggingFaceModel.content(model=folder, weights="random") != content
+    with_config(tmp_path / "two", rms_norm_eps=1e-3)
+    assert HuggingFaceModel.content(model=tmp_path / "two") != content
+    assert HuggingFaceModel.content(config={"model_type": "llama"}) is None
+    assert HuggingFaceModel.content(model=Path("owner/name"), revision=40 * "1") == f"owner/name@{40 * '1'}"
