@@ -121,16 +121,14 @@ class HuggingFaceModel(nn.Module):
         return super().__getattr__(name)
 
     def forward(self, tokens_BT: Tensor, state: None = None) -> Hidden:
-        """Map (B, T) token ids to the states of `layers`. A frozen decoder loads its weights when it is first called."""
+        """Map (B, T) token ids to the states of `layers`. A frozen decoder loads its weights in the first call."""
         if self.num_positions is not None and (length := tokens_BT.shape[1]) > self.num_positions:
             raise ValueError(f"hf: the model has {self.num_positions} positions, the segment has {length} tokens")
         with self._precision(tokens_BT.device):
             found = self._decoder(tokens_BT.device)(input_ids=tokens_BT, use_cache=False, output_hidden_states=True)
         depth = len(found.hidden_states) - 1  # hidden_states[0]: the embedding
         top = {-1, depth - 1}
-        chosen = (
-            found.last_hidden_state if layer in top else found.hidden_states[1:][layer] for layer in self.layers
-        )
+        chosen = (found.last_hidden_state if layer in top else found.hidden_states[1:][layer] for layer in self.layers)
         return Hidden(tuple(layer_BTD.to(self.like.dtype) for layer_BTD in chosen))
 
     @contextmanager
@@ -200,8 +198,10 @@ def _configured(folder: Path | None, config: dict[str, Any] | None, vocab_size: 
     given = dict(config) if folder is None else mapping_in(folder / "config.json", key)
     kind = given.pop("model_type", None)
     try:
-        found = AutoConfig.for_model(kind) if folder is None else AutoConfig.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
+        found = (
+            AutoConfig.for_model(kind)
+            if folder is None
+            else AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         )
     except Exception as cause:  # the library's own, of many kinds
         raise ValueError(
@@ -246,7 +246,9 @@ def _pretrained(folder: Path, dtype: torch.dtype) -> nn.Module:
         with _no_bars():
             causal, info = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **how)
     except Exception as cause:  # the library's own, of safetensors or of torch
-        raise ValueError(f"model: {folder} cannot be read ({str(cause).strip().partition(chr(10))[0][:200]})") from cause
+        raise ValueError(
+            f"model: {folder} cannot be read ({str(cause).strip().partition(chr(10))[0][:200]})"
+        ) from cause
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if names := sorted(map(str, info.get(what, ()))):
             raise ValueError(f"model: the safetensors of {folder} do not fit its config.json: {what} {names[0][:80]}")

@@ -1,4 +1,4 @@
-"""The folder of a pretrained model, as transformers writes it: config.json and safetensors files. No code is executed."""
+"""The folder of a pretrained model as transformers writes it: config.json and safetensors. No code is executed."""
 
 import hashlib
 import json

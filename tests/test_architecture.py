@@ -19,6 +19,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("random_streams",),
     ("machine",),
+    ("model_folder",),
     ("containment",),
     ("registry",),
     ("dropout",),
@@ -57,7 +58,9 @@ LIBRARY_HOMES = {  # a library -> the only places that import it
     "rich": ("harness/cli/", "harness/execution/live.py"),
     "datasets": ("harness/corpora/hub.py",),
 }
-COMPONENTS_MAY_IMPORT = {"harness.protocols", "harness.registry", "harness.distributions", "harness.dropout"}
+COMPONENTS_MAY_IMPORT = {
+    *("harness.protocols", "harness.registry", "harness.distributions", "harness.dropout", "harness.model_folder")
+}
 COMPONENTS_OF_COMPONENTS = {("backbones/bilstm.py", "harness.backbones.lstm")}  # its stack from the left is that LSTM
 BESIDE = {"heads", "backbones", "benchmarks"}  # packages of harness/ in folders beside it
 NAMELESS = {"utils", "util", "helpers", "common", "core", "base", "misc"}  # names that say nothing

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from harness.machine.files import existing
+from harness.plan.identity import is_frozen
 from harness.plan.loaded_suite import Suite
 from harness.plan.selection import chosen_rows, chosen_trials, chosen_tuning
 from harness.plan.specs import TrainSpec, TrialSpec
@@ -27,6 +28,7 @@ from harness.plan.tuning import Point
 from harness.printable import counted
 from harness.records import choices, store
 from harness.records.record import TrialRecord
+from harness.registry import BACKBONES
 from harness.report import printed_numbers, retraining
 from harness.training.checkpoint import KEPT
 from harness.training.step_memory import StepMemory, plan_trials
@@ -277,7 +279,8 @@ def trial_disk(suite: Suite, spec: TrialSpec, *, tuning: bool = False) -> TrialD
         tuning: it is a tuning trial, which keeps no token losses.
     """
     counted = _tokens(suite, spec, "train") or 0  # an n-gram model keeps the text that it has counted
-    weights = NUMBER * (counted if spec.is_ngram else suite.params[spec.id][0])
+    frozen = is_frozen(spec.backbone, BACKBONES.get(spec.backbone.name))  # whose weights no trial keeps
+    weights = NUMBER * (counted if spec.is_ngram else suite.params[spec.id][frozen])
     losses = TOKEN_LOSS * (_tokens(suite, spec, "test") or 0) if suite.measure.token_nll and not tuning else 0
     epochs = max(1, math.ceil(spec.train.epochs))
     bests = min(epochs, KEPT + suite.checkpoint.epochs)

@@ -7,7 +7,7 @@ from typing import Any
 from harness.containment import guarded
 from harness.plan.parameters import parameters, places
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec, canonical, plain
-from harness.protocols import StartsFromFiles
+from harness.protocols import Frozen, StartsFromFiles
 
 SCHEMA_VERSION = 2  # increase it when a default or the meaning of a setting changes: then every id changes
 
@@ -59,6 +59,11 @@ def starting_content(backbone: ComponentSpec, cls: type) -> str | None:
         return None
     with guarded(f"backbone {backbone.name}", "content"):
         return cls.content(**backbone.params)
+
+
+def is_frozen(backbone: ComponentSpec, cls: type) -> bool:
+    """Return whether a backbone's weights stay as they are, so that its hidden states are kept in files."""
+    return isinstance(cls, Frozen) and cls.is_frozen(**backbone.params)
 
 
 def described(spec: ComponentSpec, cls: type) -> dict[str, Any]:

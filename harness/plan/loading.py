@@ -21,7 +21,7 @@ from harness.plan.expansion import (
     ngram_trials,
     trials,
 )
-from harness.plan.identity import starting_content
+from harness.plan.identity import is_frozen, starting_content
 from harness.plan.loaded_suite import Suite
 from harness.plan.names import names_of
 from harness.plan.parameters import resolved, sentence
@@ -77,7 +77,7 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
         names, problems = _names(file, corpora, backbones, heads, source)
     if file is not None and not problems:
         file = file.model_copy(update={"table": with_baseline(file.table, heads, names["head"])})
-        problems += _combination_problems(file, heads, names["head"], facts, source)
+        problems += _combination_problems(file, backbones, heads, names["head"], facts, source)
     contents = []
     if not problems:  # files of weights are read completely
         contents, problems = _asked(backbones, lambda each: starting_content(each.spec, each.cls), source)
@@ -294,9 +294,20 @@ def _trained(
 
 
 def _combination_problems(
-    file: SuiteFile, heads: list[Component], named: dict[str, str], facts: list[CorpusFacts], source: Source
+    file: SuiteFile,
+    backbones: list[Component],
+    heads: list[Component],
+    named: dict[str, str],
+    facts: list[CorpusFacts],
+    source: Source,
 ) -> list[str]:
     problems = []
+    if file.train.batching != "blocks" and (frozen := [each for each in backbones if is_frozen(each.spec, each.cls)]):
+        message = (
+            f"the states of the frozen backbone {frozen[0].spec.name} are kept for blocks of seq_len tokens; set "
+            "batching to blocks"
+        )
+        problems.append(source.problem(source.nearest_place(("train", "batching")), message))
     counted = [fact.num_tokens["train"] for fact in facts if fact.num_tokens is not None]
     smallest = min(counted, default=None)
     if file.train.epochs != 0 and smallest is not None and smallest < 2 * file.train.batch_size:

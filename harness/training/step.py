@@ -284,9 +284,7 @@ def segments_of(corpus: Corpus, train: TrainSpec, device: torch.device, *, seed:
     shift = stream_seed(seed, "columns") % length if train.shift_columns and length else 0
     sizes = {"batch_size": train.batch_size, "seq_len": train.seq_len}
     states = corpus.states.get("train")
-    return training_segments(
-        corpus.train, **sizes, batching=train.batching, device=device, shift=shift, states=states
-    )
+    return training_segments(corpus.train, **sizes, batching=train.batching, device=device, shift=shift, states=states)
 
 
 def steps_of(epoch: int, epochs: float, segments: int) -> int:

@@ -148,18 +148,19 @@ class Asking:
         other_PT = torch.randint(1, max(2, self.corpus.vocab_size), later_PT.shape)
         read_PT = torch.where(later_PT, (inputs_PT + other_PT) % self.corpus.vocab_size, inputs_PT)
         hidden = self._hidden(read_PT, rows)
+        tokens_N, V = getattr(self.corpus, self.split), self.corpus.vocab_size
         window_P = rows.time_P.clamp(max=getattr(self.model.head, "window", 0)) + 1
         for window in window_P.unique().tolist():
-            # guard: log-probs-at-once max(1, LOG_PROBS // (window * self.corpus.vocab_size)) -> POSITIONS
-            for part_P in (window_P == window).nonzero()[:, 0].split(max(1, LOG_PROBS // (window * self.corpus.vocab_size))):
+            # guard: log-probs-at-once max(1, LOG_PROBS // (window * V)) -> POSITIONS
+            for part_P in (window_P == window).nonzero()[:, 0].split(max(1, LOG_PROBS // (window * V))):
                 time_PW = rows.time_P[part_P, None] + torch.arange(1 - window, 1)
                 at = part_P[:, None].to(self._device), time_PW.to(self._device)
                 logp_PWV = self.model.head(Hidden(tuple(layer[at] for layer in hidden.layers))).log_probs()
-                if tuple(logp_PWV.shape) != (*time_PW.shape, self.corpus.vocab_size):
+                if tuple(logp_PWV.shape) != (*time_PW.shape, V):
                     shape = tuple(logp_PWV.shape)
-                    raise ValueError(f"log_probs has shape {shape}, expected {(*time_PW.shape, self.corpus.vocab_size)}")
+                    raise ValueError(f"log_probs has shape {shape}, expected {(*time_PW.shape, V)}")
                 logp_PV, place_P = logp_PWV[:, -1].double().cpu(), rows.place_P[part_P]
-                due_P = -logp_PV.gather(1, getattr(self.corpus, self.split)[place_P].long()[:, None])[:, 0]
+                due_P = -logp_PV.gather(1, tokens_N[place_P].long()[:, None])[:, 0]
                 yield place_P, due_P, (logp_PV.exp().sum(1) - 1).abs()
 
 

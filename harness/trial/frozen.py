@@ -6,13 +6,14 @@ model, text and length of blocks computes nothing.
 
 import hashlib
 import shutil
+import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 import torch
 from filelock import FileLock
-from rich.filesize import decimal
 from torch import Tensor, nn
 
 from harness.corpora.corpus import SPLITS, Corpus
@@ -21,32 +22,14 @@ from harness.errors import ExecutionError, StorageError
 from harness.machine.environment import resolve_device
 from harness.machine.files import cache_folder, existing, remove_stale
 from harness.model import build_backbone
-from harness.plan.identity import described, starting_content
-from harness.plan.specs import ComponentSpec, TrialSpec, canonical
-from harness.protocols import Frozen
+from harness.plan.identity import described, is_frozen, starting_content
+from harness.plan.specs import TrialSpec, canonical
 from harness.registry import BACKBONES
 
 FORMAT = 1
 TOKENS_AT_ONCE = 2**12  # in one call of the backbone
-ROOM = 2**27  # bytes of a disk that stay free
+MB, ROOM = 10**6, 2**27  # bytes; those of a disk that stay free
 Listener = Callable[[str, int, int], None]  # the split, tokens that are done, tokens in all
-
-
-def is_frozen(spec: ComponentSpec) -> bool:
-    """Whether a backbone's states are kept."""
-    cls = BACKBONES.get(spec.name)
-    return isinstance(cls, Frozen) and cls.is_frozen(**spec.params)
-
-
-def refuse_unfit(spec: TrialSpec) -> None:
-    """Raises ExecutionError for settings of a frozen backbone's trial by which the context of a token is not its block
-    of the split.
-    """
-    if is_frozen(spec.backbone) and spec.train.batching != "blocks":
-        raise ExecutionError(
-            f"train.batching is {spec.train.batching}: the states of the frozen backbone {spec.backbone.name} are kept "
-            "for blocks of seq_len tokens; set train.batching to blocks"
-        )
 
 
 def with_states(spec: TrialSpec, corpus: Corpus, listener: Listener = lambda split, done, total: None) -> Corpus:
@@ -55,12 +38,10 @@ def with_states(spec: TrialSpec, corpus: Corpus, listener: Listener = lambda spl
 
     Args:
         listener: called after each part that is computed.
-    Raises: ExecutionError when a token's state depends on a later token, or the settings do not fit (`refuse_unfit`);
-        StorageError when there is no room.
+    Raises: ExecutionError when a token's state depends on a later token; StorageError when there is no room.
     """
-    if not is_frozen(spec.backbone):
+    if not is_frozen(spec.backbone, BACKBONES.get(spec.backbone.name)):
         return replace(corpus, states={})
-    refuse_unfit(spec)
     backbone = build_backbone(spec.backbone, corpus.vocab_size)
     found = [each for each in shards_of(spec, corpus, backbone) if each.rows]
     folder = found[0].folder
@@ -109,9 +90,24 @@ def _refuse_without_room(found: list[Shards], missing: list[tuple[Shards, range]
     free = shutil.disk_usage(existing(found[0].folder)).free
     if needed + ROOM > free:  # guard: no-room-for-states
         raise StorageError(
-            f"the hidden states of the text take {decimal(needed)}, and {cache_folder()} has {decimal(free)} left; "
-            "name another folder by the environment variable HARNESS_CACHE, or take a shorter text"
+            f"the hidden states of the text take {needed / MB:,.1f} MB, and {cache_folder()} has {free / MB:,.1f} MB "
+            "left; name another folder by the environment variable HARNESS_CACHE, or take a shorter text"
         )
+
+
+class Shown:
+    """A listener that writes to standard error how many states are computed, at most a line in SECONDS."""
+
+    SECONDS = 10.0
+
+    def __init__(self, spec: TrialSpec):
+        self._of = f"hidden states of {spec.corpus.name} under {spec.backbone.name}"
+        self._due = time.monotonic() + self.SECONDS
+
+    def __call__(self, split: str, done: int, total: int) -> None:
+        if time.monotonic() >= self._due:
+            print(f"{self._of}: {done:,} of the {total:,} tokens of {split}", file=sys.stderr, flush=True)
+            self._due = time.monotonic() + self.SECONDS
 
 
 @dataclass(frozen=True, slots=True)

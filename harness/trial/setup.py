@@ -18,7 +18,7 @@ from harness.kernels import products
 from harness.kernels.products import Products
 from harness.machine import environment
 from harness.model import LanguageModel, build
-from harness.plan.identity import starting_content
+from harness.plan.identity import is_frozen, starting_content
 from harness.plan.specs import ComponentSpec, TrialSpec
 from harness.protocols import CountsText, StartsFromFiles
 from harness.random_streams import own_generators
@@ -26,7 +26,7 @@ from harness.registry import BACKBONES, CORPORA
 from harness.training.checkpoint import Checkpoint
 from harness.training.evaluation import refuse_stride, state_of
 from harness.training.step import refuse_z_loss
-from harness.trial.frozen import with_states
+from harness.trial.frozen import Shown, with_states
 from harness.trial.task import Task
 
 NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
@@ -39,14 +39,18 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def fetch_sources(specs: Iterable[TrialSpec], data: Path) -> None:
     """Download the files that are missing and verify the others, once for each corpus and each backbone's weights.
+    Compute the states of a frozen backbone.
 
-    Raises: CorpusError; WeightsError, a subclass of it.
+    Raises: CorpusError; WeightsError, a subclass of it; what `with_states` raises.
     """
     specs = list(specs)
     for corpus in {str(spec.corpus): spec.corpus for spec in specs}.values():
         CORPORA.get(corpus.name)(**corpus.params).fetch(data)
     for backbone in {str(spec.backbone): spec.backbone for spec in specs}.values():
         fetch_weights(backbone)
+    frozen = [spec for spec in specs if is_frozen(spec.backbone, BACKBONES.get(spec.backbone.name))]
+    for spec in {f"{each.corpus} {each.backbone} {each.train.seq_len}": each for each in frozen}.values():
+        with_states(spec, CORPORA.get(spec.corpus.name)(**spec.corpus.params).load(data), Shown(spec))
 
 
 def fetch_weights(backbone: ComponentSpec) -> None:

@@ -14,7 +14,6 @@ from itertools import cycle, islice
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from harness.containment import contained, first_line
 from harness.corpora.batching import Segment, training_segments

@@ -14,6 +14,7 @@ from harness.backbones.lstm import StackedLSTM
 from harness.conformance.backbones import BackboneCase, from_the_right
 from harness.conformance.require import Nonconforming
 from harness.corpora.batching import Segment
+from harness.corpora.corpus import Corpus
 from harness.model import build
 from harness.plan.specs import ComponentSpec
 from harness.protocols import Hidden
@@ -154,7 +155,8 @@ def test_no_position_sees_the_token_that_it_predicts(head, trial):
 def test_from_the_right_every_token_but_the_last_is_scored_once_from_the_rest_of_its_segment(trial):
     spec = trial("softmax").train.evaluation.model_copy(update={"eval_batch_size": 2, "seq_len": 3})
     built, text_N = model().eval(), TOKENS.flatten()  # 12 tokens: 11 pairs, two columns of 6; the last pair is filler
-    score, kept = evaluate(built.from_the_right(), text_N, spec, uncounted_id=None, clock=Clock(CPU))
+    corpus = Corpus(vocab_size=V, train=text_N, valid=text_N, test=text_N)
+    score, kept = evaluate(built.from_the_right(), corpus, "test", spec, clock=Clock(CPU))
     expected = {}
     for begin in (0, 3, 6, 9):
         end = begin + 3  # the segment reads tokens end .. begin + 1 and predicts end - 1 .. begin

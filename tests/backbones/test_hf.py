@@ -16,7 +16,14 @@ from harness.model import LanguageModel, build, build_head, count_parameters, on
 from harness.plan.specs import ComponentSpec
 
 TOKENS = torch.randint(V, (2, 9), generator=torch.Generator().manual_seed(0))
-OWN = ComponentSpec(name="softmax", params={"start": "pretrained"})
+
+
+def with_own(**params):
+    """The model's own output layer as a head."""
+    return ComponentSpec(name="softmax", params={"start": "pretrained", **params})
+
+
+OWN = with_own()
 
 
 def own(folder, **params):
@@ -78,7 +85,9 @@ def test_bfloat16_is_of_the_products_of_training(tmp_path):
     folder, _ = saved(tmp_path)
     wide, narrow = own(folder), own(folder, dtype="bfloat16")
     assert all(each.dtype == torch.float32 for each in narrow.parameters())
-    assert torch.equal(wide.hidden(Segment(TOKENS, TOKENS)).layers[-1], narrow.hidden(Segment(TOKENS, TOKENS)).layers[-1])
+    assert torch.equal(
+        wide.hidden(Segment(TOKENS, TOKENS)).layers[-1], narrow.hidden(Segment(TOKENS, TOKENS)).layers[-1]
+    )
     trained = [each.train().hidden(Segment(TOKENS, TOKENS)).layers[-1] for each in (wide, narrow)]
     assert trained[1].dtype == torch.float32
     assert 1e-4 < ((trained[0] - trained[1]).norm() / trained[0].norm()).item() < 0.05
@@ -90,17 +99,19 @@ def test_an_untied_output_matrix_is_not_the_embedding(tmp_path):
     assert torch.equal(backbone.output_layer.weight, model.lm_head.weight)
     assert not torch.equal(backbone.output_layer.weight, backbone.embedding.weight)
     with pytest.raises(ValueError, match=r"^tie_weights: the pretrained output matrix is not the input embedding"):
-        build_head(ComponentSpec(name="softmax", params={"start": "pretrained", "tie_weights": True}), backbone, V, None)
+        build_head(
+            ComponentSpec(name="softmax", params={"start": "pretrained", "tie_weights": True}), backbone, V, None
+        )
 
 
 def test_a_bias_and_a_cap_of_the_model_cannot_be_left_out(tmp_path):
     phi, gemma = (HuggingFaceModel(V, model=saved(tmp_path / kind, kind)[0]) for kind in ("phi", "gemma2"))
     with pytest.raises(ValueError, match=r"^bias: the pretrained output layer has one; set bias to true$"):
-        build_head(ComponentSpec(name="softmax", params={"start": "pretrained", "bias": False}), phi, V, None)
+        build_head(with_own(bias=False), phi, V, None)
     logits = torch.tensor([-9.0, 0.5, 40.0])
     torch.testing.assert_close(build_head(OWN, gemma, V, None).phi(logits), 3 * (logits / 3).tanh())
     with pytest.raises(ValueError, match=r"^softcap: the pretrained output layer has 3; leave it out, got 5$"):
-        build_head(ComponentSpec(name="softmax", params={"start": "pretrained", "softcap": 5.0}), gemma, V, None)
+        build_head(with_own(softcap=5.0), gemma, V, None)
 
 
 @pytest.mark.parametrize(
@@ -109,11 +120,17 @@ def test_a_bias_and_a_cap_of_the_model_cannot_be_left_out(tmp_path):
         ({}, "hf needs one of model (a folder or a repository) and config"),
         ({"config": {"model_type": "llama"}, "weights": "pretrained"}, "weights: 'pretrained' needs a model"),
         ({"config": {"model_type": "llama"}, "frozen": True}, "frozen: random weights have to be trained"),
-        ({"config": {"model_type": "lama"}}, "config: transformers knows no model_type 'lama', and no code of a folder"),
+        (
+            {"config": {"model_type": "lama"}},
+            "config: transformers knows no model_type 'lama', and",
+        ),
         ({"config": {"model_type": "llama", "hiden_size": 8}}, "config: hiden_size is no setting of a llama"),
         ({"config": {"model_type": "llama", "vocab_size": 8}}, "config: vocab_size is no setting of a llama"),
         ({"config": {"model_type": "bert", **SHAPE, "num_hidden_layers": -1}}, "layers: the model has"),
-        ({"config": {"model_type": "llama", **GROUPED}, "layers": (2,)}, "layers: the model has 2, from -2 to 1; got [2]"),
+        (
+            {"config": {"model_type": "llama", **GROUPED}, "layers": (2,)},
+            "layers: the model has 2, from -2 to 1",
+        ),
         ({"model": "nowhere"}, "model: nowhere is no folder, nor a repository of the hub like 'owner/name'"),
         ({"model": "owner/name"}, "revision: the hub's owner/name needs the commit, 40 hexadecimal digits, got None"),
         ({"model": "owner/name", "revision": 40 * "0"}, f"model: owner/name at {7 * '0'} is not in"),
@@ -155,11 +172,15 @@ def with_header(folder, size, rest=b"{}"):
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", size) + rest)
 
 
+HUGE = b'{"lm_head.weight":{"dtype":"F32","shape":[1099511627776],"data_offsets":[0,4398046511104]}}'
 HOSTILE = {
     "pickle": (pickled, "a pickle, which can run code when it is read"),
     "code": (with_code, "transformers knows no model_type 'evil', and no code of a folder is executed"),
     "no config": (lambda folder: (folder / "config.json").unlink(), "config.json does not exist"),
-    "config is a list": (lambda folder: (folder / "config.json").write_text("[]"), "cannot be read as a mapping in JSON"),
+    "config is a list": (
+        lambda folder: (folder / "config.json").write_text("[]"),
+        "cannot be read as a mapping in JSON",
+    ),
     "other vocabulary": (lambda folder: with_config(folder, vocab_size=99), "vocabulary has 99 entries, the corpus 12"),
     "wrong shapes": (lambda folder: with_config(folder, hidden_size=32), "model: "),
     "huge shapes": (lambda folder: with_config(folder, intermediate_size=10**9), "model: "),
@@ -175,7 +196,9 @@ HOSTILE = {
     "huge tensor": (
         lambda folder: with_header(
             folder,
-            len(header := b'{"lm_head.weight":{"dtype":"F32","shape":[1099511627776],"data_offsets":[0,4398046511104]}}'),
+            len(
+                header := b'{"lm_head.weight":{"dtype":"F32","shape":[1099511627776],"data_offsets":[0,4398046511104]}}'
+            ),
             header,
         ),
         "model: ",
@@ -194,8 +217,7 @@ def test_a_hostile_folder_is_one_sentence_and_nothing_is_executed(what, frozen, 
     damage, sentence = HOSTILE[what]
     damage(folder)
     with pytest.raises(ValueError) as found:
-        backbone = HuggingFaceModel(V, model=folder, frozen=frozen)
-        backbone(TOKENS)
+        HuggingFaceModel(V, model=folder, frozen=frozen)(TOKENS)
     assert sentence in str(found.value)
     assert "\n" not in str(found.value)
     assert not (folder / "ran").exists()

@@ -36,9 +36,9 @@ def test_all_contexts_have_the_losses_of_the_evaluation(backbone, more):
             for logp_NV, part in zip(found.log_probs(), found.parts, strict=True)
         ]
     )
-    tokens_N, spec = of.corpus.valid, of.spec.train.evaluation
+    spec = of.spec.train.evaluation
     wide = copy.deepcopy(of.model).double()
-    _, keep = evaluate(wide, tokens_N, spec, uncounted_id=None, clock=Clock(of.device))
+    _, keep = evaluate(wide, of.corpus, "valid", spec, clock=Clock(of.device))
     expected = keep.nll_N[~keep.nll_N.isnan()].double()  # kept in float32
     assert len(found) == len(expected) == len(nll)
     torch.testing.assert_close(nll.sort().values, expected.sort().values, rtol=0, atol=1e-5)

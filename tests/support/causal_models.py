@@ -19,7 +19,13 @@ KINDS = {  # model_type -> its configuration
     "cohere": {**GROUPED, "logit_scale": 0.25},
     "granite": {**GROUPED, "logits_scaling": 4.0},
     "gpt_neox": SHAPE,  # saved under other names than those of its modules
-    "opt": {"hidden_size": 16, "ffn_dim": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "word_embed_proj_dim": 8},
+    "opt": {
+        "hidden_size": 16,
+        "ffn_dim": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "word_embed_proj_dim": 8,
+    },
 }
 
 

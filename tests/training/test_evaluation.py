@@ -1,6 +1,7 @@
 """Evaluation: sums, counting rules, unigram, batching and segmenting; calibration; against loops over tokens."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -43,10 +44,16 @@ def random_bigram():
     return bigram(torch.randn(5, 5, generator=torch.Generator().manual_seed(0)))
 
 
+def corpus_of(tokens_N):
+    """A corpus whose splits are all this text."""
+    return Corpus(vocab_size=5, train=tokens_N, valid=tokens_N, test=tokens_N)
+
+
 def evaluated(model, tokens, uncounted_id=None, **settings):
     """The score of a text, and the loss of each of its tokens."""
     clock = Clock(torch.device("cpu"))
-    return evaluate(model, torch.as_tensor(tokens), eval_spec(**settings), uncounted_id=uncounted_id, clock=clock)
+    corpus = replace(corpus_of(torch.as_tensor(tokens)), uncounted_id=uncounted_id)
+    return evaluate(model, corpus, "test", eval_spec(**settings), clock=clock)
 
 
 def score(model, tokens, **more):
@@ -222,7 +229,7 @@ def test_the_error_and_the_entropy_equal_a_loop_over_the_scored_tokens(settings)
     if settings.get("batching") == "blocks":
         pairs = [pair for i, pair in enumerate(pairs, start=1) if i % 4]  # the first token of a block is no target
     error, entropy = by_loop(random_table(), pairs)
-    found = calibration(model_of(random_table()), tokens, eval_spec(**settings))
+    found = calibration(model_of(random_table()), corpus_of(tokens), eval_spec(**settings))
     assert found == {
         "test_calibration_error": pytest.approx(error, abs=1e-6),
         "test_entropy": pytest.approx(entropy, abs=1e-6),
@@ -233,7 +240,8 @@ def test_the_error_and_the_entropy_equal_a_loop_over_the_scored_tokens(settings)
 def test_a_bin_is_a_fifteenth_wide(p, same_bin):
     # rows with confidence p and 0.36, one right and one wrong; 6/15 = 0.4 divides the bins
     table = [[p, *[(1 - p) / 4] * 4], [0.36, *[0.16] * 4], *[[0.2] * 5] * 3]
-    found = calibration(model_of(table), torch.tensor([0, 0, 1, 2]), eval_spec(eval_batch_size=1, eval_batches=1))
+    spec, corpus = eval_spec(eval_batch_size=1, eval_batches=1), corpus_of(torch.tensor([0, 0, 1, 2]))
+    found = calibration(model_of(table), corpus, spec)
     # the tokens' contexts are 0, 0, 1: confidences p, p, 0.36; right, wrong, wrong
     expected = abs(1 - 2 * p - 0.36) / 3 if same_bin else (abs(1 - 2 * p) + 0.36) / 3
     assert found["test_calibration_error"] == pytest.approx(expected, abs=1e-6)
@@ -241,4 +249,4 @@ def test_a_bin_is_a_fifteenth_wide(p, same_bin):
 
 def test_a_distribution_without_statistics_is_a_sentence():
     with pytest.raises(ExecutionError, match=r"measure\.calibration: head returns a Plain, which has no method"):
-        calibration(model_of(random_table(), Bare()), torch.zeros(25, dtype=torch.long), eval_spec())
+        calibration(model_of(random_table(), Bare()), corpus_of(torch.zeros(25, dtype=torch.long)), eval_spec())

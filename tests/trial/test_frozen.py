@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from trained import loaded, outcome, ran
 
 from harness.backbones import hf
-from harness.errors import ExecutionError, StorageError
+from harness.errors import StorageError, SuiteError
 from harness.plan.specs import ComponentSpec
 from harness.registry import CORPORA
 from harness.trial import frozen
@@ -141,7 +141,9 @@ def test_killed_while_states_are_computed_it_goes_on_with_the_rest(tmp_path, spe
     if not (child := os.fork()):
         done = []
         try:
-            with_states(specs[0], corpus, lambda *_: done.append(0) or len(done) == 4 and os.kill(os.getpid(), signal.SIGKILL))
+            with_states(
+                specs[0], corpus, lambda *_: done.append(0) or (len(done) == 4 and os.kill(os.getpid(), signal.SIGKILL))
+            )
         finally:
             os._exit(70)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
@@ -158,7 +160,7 @@ def test_without_room_nothing_is_computed(tmp_path, specs, monkeypatch):
     refuse_to_load(monkeypatch)
     usage = shutil.disk_usage(tmp_path)._replace(free=frozen.ROOM + 76_800 - 1)
     monkeypatch.setattr(frozen.shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(StorageError, match=r"the hidden states of the text take 76.8 kB, and .* has 134\.3 MB left"):
+    with pytest.raises(StorageError, match=r"the hidden states of the text take 0\.1 MB, and .* has 134\.3 MB left"):
         with_states(specs[0], corpus_of(specs[0]))
     assert shards(tmp_path) == []
 
@@ -174,14 +176,15 @@ def test_a_model_that_reads_later_tokens_is_refused(tmp_path, specs, monkeypatch
     monkeypatch.setattr(hf.HuggingFaceModel, "forward", peeking)
     record = ran(specs[0], tmp_path)
     assert record.status == "error"
-    assert record.message.startswith("ExecutionError: backbone hf: the state of a token changes with the tokens after it")
+    assert record.message.startswith(
+        "ExecutionError: backbone hf: the state of a token changes with the tokens after it"
+    )
     assert shards(tmp_path) == []
 
 
-def test_a_stream_has_no_blocks_to_keep(tmp_path, specs):
-    spec = specs[0].model_copy(update={"train": specs[0].train.model_copy(update={"batching": "stream"})})
-    with pytest.raises(ExecutionError, match="train.batching is stream: the states of the frozen backbone hf are kept"):
-        with_states(spec, corpus_of(spec))
+def test_a_stream_has_no_blocks_to_keep(tmp_path, model):
+    with pytest.raises(SuiteError, match=r"tiny.yaml:\d+:\d+: train.batching: the states of the frozen"):
+        loaded(tmp_path, SUITE.replace("batching: blocks", "batching: stream"))
 
 
 def test_a_trial_of_another_backbone_has_no_states(specs):

@@ -12,6 +12,7 @@ import torch
 import trained
 from small import model, spec, tokens
 
+from harness.corpora.corpus import Corpus
 from harness.model import build
 from harness.plan.suite_file import MeasureSpec
 from harness.records import store
@@ -52,9 +53,9 @@ def timed_with(monkeypatch):
     """The digests of the weights that are evaluated, each with the text."""
     seen, evaluate = set(), clock.evaluate
 
-    def looked(model, text, *arguments, **more):
-        seen.add((weights_sha256(model.state_dict()), tuple(text.tolist())))
-        return evaluate(model, text, *arguments, **more)
+    def looked(model, corpus, split, *arguments, **more):
+        seen.add((weights_sha256(model.state_dict()), tuple(getattr(corpus, split).tolist())))
+        return evaluate(model, corpus, split, *arguments, **more)
 
     monkeypatch.setattr(clock, "evaluate", looked)
     return seen
@@ -201,7 +202,8 @@ def inference(monkeypatch):
     def measure(tokens):
         measured, beats = model(), []
         measured.register_forward_pre_hook(given)
-        found = inference_times(measured, tokens, SETTINGS, batch=3, beat=lambda: beats.append(1))
+        corpus = Corpus(vocab_size=12, train=tokens, valid=tokens, test=tokens)
+        found = inference_times(measured, corpus, SETTINGS, batch=3, beat=lambda: beats.append(1))
         assert len(beats) == len(calls)
         return found, calls
 
