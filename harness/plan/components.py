@@ -19,7 +19,7 @@ from harness.containment import contained, first_line
 from harness.errors import ComponentError, HarnessError, nearest
 from harness.model import LanguageModel, build_backbone, build_head, count_parameters, on_meta
 from harness.plan.names import labelled
-from harness.plan.parameters import REQUIRED, axis, checked, is_place, parameters, resolved
+from harness.plan.parameters import REQUIRED, axis, changed_paths, checked, parameters, resolved
 from harness.plan.reader import Place, Source
 from harness.plan.specs import ComponentSpec
 from harness.protocols import StartsFromFiles
@@ -134,7 +134,7 @@ def _axes(known, params, place: Place, owner: str, source: Source) -> tuple[dict
         checked_values = []
         for index, value in enumerate(values):
             try:
-                checked_values.append(_resolved(checked(parameter, value), parameter, source))
+                checked_values.append(changed_paths(parameter, checked(parameter, value), partial(_resolved, source)))
             except ValueError as error:
                 at = (*place, name, index) if is_axis else (*place, name)
                 problems.append(source.problem(at, str(error)))
@@ -143,17 +143,14 @@ def _axes(known, params, place: Place, owner: str, source: Source) -> tuple[dict
     return axes, problems
 
 
-def _resolved(value: Any, parameter, source: Source) -> Any:
-    """Replace a path, which is relative to the suite file, by the absolute path as a string. Return other values
-    unchanged.
+def _resolved(source: Source, value: Path) -> str:
+    """Return a path, which is relative to the suite file, as an absolute path.
 
     A relative path must stay in the folder that contains the suite's folder: a project may have its texts beside
     suites/. An absolute path may be anywhere.
 
     Raises: ValueError for a relative path that leaves this folder, by its text or by symbolic links.
     """
-    if value is None or not is_place(parameter):
-        return value
     folder = Path(os.path.realpath(source.path)).parent
     # guard: text-beside-suite folder / value -> value
     place = Path(os.path.realpath(folder / value))  # no error for links in a circle, unlike Path.resolve()
