@@ -246,7 +246,7 @@ def _content(folder: Path, name: str, max_bytes: int) -> bytes | None:
     if not folder.is_dir():
         raise CorpusError(f"{folder}: no such folder")
     try:
-        return read_bounded(folder / name, max_bytes)  # guard: tokenizer-size read_bounded -> Path.read_bytes
+        return read_bounded(folder / name, max_bytes)
     except FileNotFoundError:
         return None
     except OSError as cause:
