@@ -1,32 +1,31 @@
-"""How far the reading of a text is, for a progress bar: a command that shows one sets where it is reported."""
+"""How much of a text is read, for a progress bar: a command that shows one sets where it is reported."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 
-Report = Callable[[str, int, int], None]  # what is done, how much of it, of how much
-_REPORT: ContextVar[Report | None] = ContextVar("report", default=None)
+Report = Callable[[str, int, int], None]  # of which text, how much is read, of how much
+_reports: list[Report] = []  # not a ContextVar, because the tokenizers library reads texts in threads of its own
 
 
 @contextmanager
 def reported_to(report: Report) -> Iterator[None]:
-    """Report progress within the block to a function."""
-    before = _REPORT.set(report)
+    """Report to a function, within the block, what is read in this process."""
+    _reports.append(report)
     try:
         yield
     finally:
-        _REPORT.reset(before)
+        _reports.remove(report)
 
 
 def followed(parts: Iterable[str], what: str, total: int, size: Callable[[str], int], done: int = 0) -> Iterator[str]:
-    """Yield parts of a text, and report each when the next one is asked for.
+    """Yield parts of a text, and report each.
 
     Args:
         total: the sum of all sizes.
         done: the sum of the sizes before the first part.
     """
     for part in parts:
-        yield part
         done += size(part)
-        if (report := _REPORT.get()) is not None:
+        for report in _reports:
             report(what, done, total)
+        yield part
