@@ -56,6 +56,7 @@ LIBRARY_HOMES = {  # a library -> the only places that import it
     "typer": ("harness/cli/",),
     "rich": ("harness/cli/", "harness/execution/live.py"),
     "datasets": ("harness/corpora/hub.py",),
+    "pyarrow": ("harness/corpora/documents.py",),
 }
 COMPONENTS_MAY_IMPORT = {"harness.protocols", "harness.registry", "harness.distributions", "harness.dropout"}
 COMPONENTS_OF_COMPONENTS = {("backbones/bilstm.py", "harness.backbones.lstm")}  # its stack from the left is that LSTM
