@@ -11,6 +11,7 @@ are joined again.
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
+from harness.containment import first_line, is_from_outside
 from harness.corpora.pieces import END_OF_TEXT, batches
 from harness.corpora.token_bytes import ends_in_bytes, known_lengths
 from harness.errors import CorpusError
@@ -88,7 +90,9 @@ def read_tokenizer(folder: Path) -> PretrainedTokenizer:
     config = {**_mapping(config.get("text_config")), **config}  # of a model for texts and images
     ids = max(tokenizer.get_vocab().values(), default=-1) + 1
     size = config.get("vocab_size", ids)
-    if not (isinstance(size, int) and 0 < max(size, ids) <= MAX_VOCAB):
+    if not 0 < ids <= MAX_VOCAB:
+        raise CorpusError(f"{folder / FILE}: has {ids:,} ids; a vocabulary has 1 to {MAX_VOCAB:,}")
+    if not (isinstance(size, int) and 0 < size <= MAX_VOCAB):
         raise CorpusError(f"{folder / 'config.json'}: vocab_size must be an integer from 1 to {MAX_VOCAB:,}")
     return PretrainedTokenizer(
         where=folder.name,
@@ -106,14 +110,15 @@ def encode(source: PretrainedTokenizer, texts: Iterable[str], *, ends: bool, whe
     Args:
         ends: whether to compute the bytes up to the end of each token.
         where: the name of the corpus in messages.
-    Raises: CorpusError for a document's end if the tokenizer has no token for it, and for a text that has to be
-        tokenised in pieces of more than 4 million characters.
+    Raises: CorpusError for a document's end if the tokenizer has no token for it, for a text that has to be tokenised
+        in pieces of more than 4 million characters, and when the tokenizer fails.
     """
     tokenizer = source.tokenizer
     lengths_V = known_lengths(tokenizer) if ends else None
     encode_batch = tokenizer.encode_batch if ends else tokenizer.encode_batch_fast  # the fast one has no offsets
-    for batch in batches(_cuts(tokenizer, texts, where), size=lambda cut: len(cut.text)):
-        encodings = encode_batch([cut.text[cut.skipped :] for cut in batch], add_special_tokens=False)
+    for batch in batches(_cuts(source, texts, where), size=lambda cut: len(cut.text)):
+        with _faults(source.where, where):
+            encodings = encode_batch([cut.text[cut.skipped :] for cut in batch], add_special_tokens=False)
         for cut, encoding in zip(batch, encodings, strict=True):
             if cut.text == END_OF_TEXT:
                 if source.end_of_text is None:
@@ -134,7 +139,7 @@ class _Cut(NamedTuple):
     skipped: int = 0
 
 
-def _cuts(tokenizer: Tokenizer, texts: Iterable[str], where: str) -> Iterator[_Cut]:
+def _cuts(source: PretrainedTokenizer, texts: Iterable[str], where: str) -> Iterator[_Cut]:
     """Yield pieces whose tokens, joined, are those of the text; and the ends of documents."""
     parts: list[str] = []
     skipped = 0
@@ -149,7 +154,8 @@ def _cuts(tokenizer: Tokenizer, texts: Iterable[str], where: str) -> Iterator[_C
             yield _Cut(piece)
             parts, skipped = [], 0
             continue
-        left_out = _left_out(tokenizer, _tail(parts), piece[:CONTEXT]) if parts else 0
+        with _faults(source.where, where):
+            left_out = _left_out(source.tokenizer, _tail(parts), piece[:CONTEXT]) if parts else 0
         if parts and left_out is not None:
             yield from whole()
             parts, skipped = [], left_out
@@ -196,11 +202,24 @@ def _left_out(tokenizer: Tokenizer, before: str, after: str) -> int | None:
     return None
 
 
+@contextmanager
+def _faults(folder: str, where: str) -> Iterator[None]:
+    """Within it a fault of the library is a CorpusError. A fault of its Rust code is no Exception."""
+    try:
+        yield
+    except BaseException as cause:
+        if is_from_outside(cause):
+            raise
+        raise CorpusError(f"{where}: the tokenizer of {folder} fails on its text: {first_line(cause)}") from cause
+
+
 @lru_cache(maxsize=2)
 def _parsed(content: bytes, where: str) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_str(content.decode())
-    except Exception:  # the library raises no narrower type
+    except BaseException as cause:  # the library raises no narrower type
+        if is_from_outside(cause):
+            raise
         raise CorpusError(f"{where}: {FILE} is not a tokenizer of the tokenizers library") from None
     if getattr(tokenizer.model, "dropout", None):
         raise CorpusError(f"{where}: {FILE} has dropout, with which a text has other tokens each time")

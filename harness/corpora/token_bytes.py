@@ -46,7 +46,7 @@ def ends_in_bytes(
         return np.zeros(0, dtype=np.int32)
     bytes_C = np.concatenate([[0], np.cumsum(utf8_lengths(text))])
     start_N, end_N = np.array(offsets, dtype=np.int64).T
-    end_N = np.maximum.accumulate(end_N)
+    end_N = np.maximum.accumulate(end_N).clip(0, len(text))  # an odd tokenizer may give more
     whole_N = np.append(start_N[1:] >= end_N[:-1], True)  # the token ends where a character does
     known_N = np.cumsum(lengths_V[ids_N])
     last_N = np.maximum.accumulate(np.where(whole_N, np.arange(len(ids_N)), -1))  # the last such token

@@ -346,6 +346,19 @@ def _dropout(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(described))
 
 
+def _huge_id(folder: Path) -> None:
+    described = json.loads((folder / "tokenizer.json").read_text())
+    described["model"]["vocab"]["new"] = 2**32 - 1
+    (folder / "tokenizer.json").write_text(json.dumps(described))
+
+
+def _panics(folder: Path) -> None:
+    """The library's Rust code panics on merges that are shorter than the prefix of words."""
+    described = json.loads((folder / "tokenizer.json").read_text())
+    described["model"]["continuing_subword_prefix"] = "a" * 20
+    (folder / "tokenizer.json").write_text(json.dumps(described))
+
+
 NOT_ONE = "tokenizer.json is not a tokenizer of the tokenizers library"
 HOSTILE = [
     (lambda folder: (folder / "tokenizer.json").unlink(), "model: has no tokenizer.json; the tokenizer of a model is "),
@@ -356,6 +369,8 @@ HOSTILE = [
     (_of(b"{}"), NOT_ONE),
     (_of(b"[" * 100_000), NOT_ONE),
     (_pickled, NOT_ONE),
+    (_panics, NOT_ONE),
+    (_huge_id, "tokenizer.json: has 4,294,967,296 ids; a vocabulary has 1 to 16,777,216"),
     (_dropout, "tokenizer.json has dropout, with which a text has other tokens each time"),
     (_beside("config.json", "secret"), "config.json: is not JSON"),
     (_beside("config.json", "[" * 100_000), "config.json: is not JSON"),
@@ -401,6 +416,16 @@ def test_a_mistake_exits_with_code_2(tmp_path, suite_with, harness):
 def test_a_value_of_another_form_is_a_located_sentence(given, suite_with):
     with pytest.raises(SuiteError, match=r"suite\.yaml:1:[0-9]+: .*tokenizer.*expected"):
         load(suite_with(given))
+
+
+def test_a_tokenizer_that_fails_on_a_text_is_one_sentence(tmp_path):
+    folder = tokenizer_folders.write(tmp_path / "model", "bert")
+    described = json.loads((folder / "tokenizer.json").read_text())
+    del described["model"]["vocab"]["[UNK]"]
+    described["added_tokens"] = []
+    (folder / "tokenizer.json").write_text(json.dumps(described))
+    with pytest.raises(CorpusError, match=r"^here: the tokenizer of model fails on its text: Exception: WordPiece err"):
+        encoded(folder, "cat \U0001f680")
 
 
 def test_a_text_that_cannot_be_read_in_pieces_is_refused_before_memory_is_full(folders, monkeypatch):
