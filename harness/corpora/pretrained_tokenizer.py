@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
-from harness.containment import first_line, is_from_outside
+from harness.containment import first_line
 from harness.corpora.pieces import END_OF_TEXT, batches
 from harness.corpora.token_bytes import ends_in_bytes, known_lengths
 from harness.errors import CorpusError
@@ -31,6 +31,7 @@ MAX_BYTES = 64 * 1024**2  # Gemma's has 33 MB
 MAX_CONFIG_BYTES = 4 * 1024**2
 MAX_VOCAB = 2**24
 MAX_PIECE = 2**22  # characters that are tokenised at once; a megabyte of text takes some hundred megabytes
+NOT_THE_LIBRARYS = (KeyboardInterrupt, SystemExit, MemoryError)
 CONTEXT = 128  # characters before and after a cut
 
 
@@ -207,9 +208,9 @@ def _faults(folder: str, where: str) -> Iterator[None]:
     """Within it a fault of the library is a CorpusError. A fault of its Rust code is no Exception."""
     try:
         yield
+    except NOT_THE_LIBRARYS:
+        raise
     except BaseException as cause:
-        if is_from_outside(cause):
-            raise
         raise CorpusError(f"{where}: the tokenizer of {folder} fails on its text: {first_line(cause)}") from cause
 
 
@@ -217,9 +218,9 @@ def _faults(folder: str, where: str) -> Iterator[None]:
 def _parsed(content: bytes, where: str) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_str(content.decode())
-    except BaseException as cause:  # the library raises no narrower type
-        if is_from_outside(cause):
-            raise
+    except NOT_THE_LIBRARYS:
+        raise
+    except BaseException:  # the library raises no narrower type
         raise CorpusError(f"{where}: {FILE} is not a tokenizer of the tokenizers library") from None
     if getattr(tokenizer.model, "dropout", None):
         raise CorpusError(f"{where}: {FILE} has dropout, with which a text has other tokens each time")

@@ -5,6 +5,7 @@ import math
 import os
 import pickle
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -426,6 +427,13 @@ def test_a_tokenizer_that_fails_on_a_text_is_one_sentence(tmp_path):
     (folder / "tokenizer.json").write_text(json.dumps(described))
     with pytest.raises(CorpusError, match=r"^here: the tokenizer of model fails on its text: Exception: WordPiece err"):
         encoded(folder, "cat \U0001f680")
+
+
+def test_a_request_to_stop_is_not_taken_for_a_fault_of_the_tokenizer(folders, monkeypatch):
+    monkeypatch.setattr(cutting, "PIECE_CHARACTERS", 10)
+    monkeypatch.setattr(pretrained_tokenizer, "_left_out", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        encoded(folders["gemma"], TEXT)
 
 
 def test_a_text_that_cannot_be_read_in_pieces_is_refused_before_memory_is_full(folders, monkeypatch):
