@@ -57,6 +57,7 @@ LIBRARY_HOMES = {  # a library -> the only places that import it
     "typer": ("harness/cli/",),
     "rich": ("harness/cli/", "harness/execution/live.py"),
     "datasets": ("harness/corpora/hub.py",),
+    "pyarrow": ("harness/corpora/documents.py",),
 }
 COMPONENTS_MAY_IMPORT = {
     *("harness.protocols", "harness.registry", "harness.distributions", "harness.dropout", "harness.model_folder")

@@ -73,6 +73,13 @@ MOVED = {
     "bffde37c3b790f2ddd5b9b8852c415550085e087c3905a7230d890b4725c8cd0": (
         "e38edc52c96d537b8f0b5deeea9acca3a9180ce1da66dc6f2ba52bb18f42b272"
     ),
+    # published.py and local_text.py, since they take the tokenizers of models and local_text.py documents
+    "2ec85c6e24368542b32e37f63bd124740d2d3d761f62d88220d25546d7abb5ca": (
+        "217e01ef3009dd226e668cbec04b86242d67b45e8c6324e6fa84693feb4ff15c"
+    ),
+    "e38edc52c96d537b8f0b5deeea9acca3a9180ce1da66dc6f2ba52bb18f42b272": (
+        "24b099cabf47b008993c64cee23e2666ecd41fd5f7ada46abf7ec49b1d46d759"
+    ),
     # markov.py and spamlang.py became synthetic.py
     "74d9aa0d46e9ef326fdd5941bf8b4387b65d7e5f413d4e10f29c5e6bf76445c4": (
         "910067091ade5b485457427c6e8d8b1c3a1d7b70b0686ca295a6464203395892"

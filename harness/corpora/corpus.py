@@ -68,6 +68,10 @@ class Corpus:
         test_size: the size of the text of all scored tokens of the test split (all except the first), if tokens are not
             words. A word or character counts if its last byte belongs to a scored token. Perplexity is then also given
             by word, character and byte. `<|endoftext|>` between documents is scored and has no text.
+        test_bytes: (N,) int32, the number of bytes of the text of each token of the test split, so that every choice of
+            scored tokens has an exact size; None for words, and for tokens of which it is not known.
+        test_bytes: (N,) int32, the number of bytes of the text of each token of the test split, so that every choice of
+            scored tokens has an exact size; None for words, and where it is not known.
         uncounted_id: a boundary token (the <sos> of Benka et al., 2021) that is scored but that standard counting does
             not count in the denominator.
         source_test_nll: the mean nll, in nats, of the scored test tokens under the process that generated the text, if
@@ -82,6 +86,7 @@ class Corpus:
     symbols: tuple[str, ...] | None = None
     codec: Codec | None = None
     test_size: TextSize | None = None
+    test_bytes: Tensor | None = None
     uncounted_id: int | None = None
     source_test_nll: float | None = None
     states: Mapping[str, KeptStates] = field(default_factory=dict)

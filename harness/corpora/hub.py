@@ -8,13 +8,14 @@ from itertools import islice
 from pathlib import Path
 
 from harness.corpora.corpus import SPLITS, Corpus, CorpusFacts
+from harness.corpora.pieces import END_OF_TEXT, joined
+from harness.corpora.progress import followed
 from harness.corpora.subwords import (
-    END_OF_TEXT,
     TokenizerSpec,
     check_tokenizer,
+    content_with,
     counting,
     fetch_tokenizer,
-    pieces,
     vocab_size,
 )
 from harness.corpora.token_files import Recipe, tokenized
@@ -42,7 +43,8 @@ class Hub:
         config: the configuration of the data set, if it has several.
         split: the split of the data set. All three splits of this corpus are parts of it.
         text_column: the column with the text of the documents.
-        tokenizer: 'gpt2', {bpe: V} or {wordpiece: V}. To train a tokenizer, the training documents are streamed twice.
+        tokenizer: 'gpt2', {bpe: V}, {wordpiece: V}, or {pretrained: FOLDER}, that of a model (as of the corpus `text`).
+            To train a tokenizer, the training documents are streamed twice.
     Raises: ValueError for a dataset or revision of another form, or too few documents; CorpusError when the library
         `datasets` is not installed, the hub cannot be reached, or the data set has no such configuration, split, column
         or number of documents.
@@ -75,13 +77,17 @@ class Hub:
 
     def facts(self) -> CorpusFacts:
         """Facts from the parameters only. The hash of the commit identifies the text."""
-        identity = [self.dataset, self.revision, self.config, self.split, self.text_column, self.documents]
+        between = END_OF_TEXT if isinstance(self.tokenizer, str) or "pretrained" not in self.tokenizer else "one token"
         return CorpusFacts(
             vocab_size=vocab_size(self.tokenizer),
             num_tokens=None,
-            content=hashlib.sha256(json.dumps(identity).encode()).hexdigest(),
-            counting=f"{counting(self.tokenizer)}, {END_OF_TEXT} between documents; words are whitespace-separated",
+            content=content_with(self.tokenizer, self._content()),
+            counting=f"{counting(self.tokenizer)}, {between} between documents; words are whitespace-separated",
         )
+
+    def _content(self) -> str:
+        identity = [self.dataset, self.revision, self.config, self.split, self.text_column, self.documents]
+        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
     def fetch(self, data: Path) -> None:
         """Stream and tokenise the documents if there are no token files."""
@@ -92,7 +98,7 @@ class Hub:
         """Read the token files; make them first if there are none."""
         return tokenized(
             Recipe(
-                content=self.facts().content,
+                content=self._content(),
                 tokenizer=self.tokenizer,
                 texts=lambda: self._texts(data),
                 options={"corpus": "hub"},
@@ -105,9 +111,9 @@ class Hub:
         """Yield the splits one after the other from one stream. Each split must be read to its end before the next."""
         valid_from, test_from = (self.documents * share // 100 for share in (VALID_FROM, TEST_FROM))
         counts = valid_from, test_from - valid_from, self.documents - test_from
-        stream = self._stream(data)
+        stream = followed(self._stream(data), str(self), self.documents, lambda _: 1)
         for name, count in zip(SPLITS, counts, strict=True):
-            yield name, _joined(islice(stream, count))
+            yield name, joined(islice(stream, count))
 
     def _stream(self, data: Path) -> Iterator[str]:
         """Yield the requested number of documents, in the order of the data set."""
@@ -141,13 +147,6 @@ class Hub:
             )
         place, revision = (str(copy), None) if copy.is_dir() else (self.dataset, self.revision)
         yield from datasets.load_dataset(place, self.config, split=self.split, revision=revision, streaming=True)
-
-
-def _joined(documents: Iterable[str]) -> Iterator[str]:
-    for number, document in enumerate(documents):
-        if number:
-            yield END_OF_TEXT
-        yield from pieces(document)
 
 
 def _reason(cause: Exception) -> str:

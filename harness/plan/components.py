@@ -20,7 +20,16 @@ from harness.containment import contained, first_line
 from harness.errors import ComponentError, HarnessError, nearest
 from harness.model import LanguageModel, build_backbone, build_head, count_parameters, on_meta
 from harness.plan.names import labelled
-from harness.plan.parameters import REQUIRED, axis, checked, is_place, parameters, resolved, takes_name
+from harness.plan.parameters import (
+    REQUIRED,
+    Parameter,
+    axis,
+    changed_paths,
+    checked,
+    parameters,
+    resolved,
+    takes_name,
+)
 from harness.plan.reader import Place, Source
 from harness.plan.specs import ComponentSpec
 from harness.protocols import StartsFromFiles
@@ -136,7 +145,7 @@ def _axes(known, params, place: Place, owner: str, source: Source) -> tuple[dict
         checked_values = []
         for index, value in enumerate(values):
             try:
-                checked_values.append(_resolved(checked(parameter, value), parameter, source))
+                checked_values.append(_with_paths(source, parameter, value))
             except ValueError as error:
                 at = (*place, name, index) if is_axis else (*place, name)
                 problems.append(source.problem(at, str(error)))
@@ -145,21 +154,23 @@ def _axes(known, params, place: Place, owner: str, source: Source) -> tuple[dict
     return axes, problems
 
 
-def _resolved(value: Any, parameter, source: Source) -> Any:
-    """Replace a path, which is relative to the suite file, by the absolute path as a string. Return other values
-    unchanged; so is a name for a parameter that takes a path or a name, unless there is such a file or folder.
+def _with_paths(source: Source, parameter: Parameter, value: Any) -> Any:
+    return changed_paths(parameter, checked(parameter, value), partial(_resolved, source, takes_name(parameter)))
+
+
+def _resolved(source: Source, named: bool, value: Path | str) -> str:
+    """Return a path, which is relative to the suite file, as an absolute path. With `named` a name like 'owner/name'
+    stays as it is, unless there is such a file or folder.
 
     A relative path must stay in the folder that contains the suite's folder: a project may have its texts beside
     suites/. An absolute path may be anywhere.
 
     Raises: ValueError for a relative path that leaves this folder, by its text or by symbolic links.
     """
-    if value is None or not is_place(parameter):
-        return value
     folder = Path(os.path.realpath(source.path)).parent
+    if named and NAME.fullmatch(str(value)) and not os.path.exists(folder / value):
+        return str(value)
     # guard: text-beside-suite folder / value -> value
-    if takes_name(parameter) and not os.path.exists(folder / value) and NAME.fullmatch(value):
-        return value
     place = Path(os.path.realpath(folder / value))  # no error for links in a circle, unlike Path.resolve()
     # guard: text-in-project
     if not Path(value).is_absolute() and not all(each.is_relative_to(folder.parent) for each in _reached(place)):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.containment import guarded
-from harness.plan.parameters import parameters, places
+from harness.plan.parameters import parameters, places, with_paths
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec, canonical, plain
 from harness.protocols import Frozen, StartsFromFiles
 
@@ -74,4 +74,4 @@ def described(spec: ComponentSpec, cls: type) -> dict[str, Any]:
         for name, value in spec.params.items()
         if plain(value) != plain(known[name].default) and name not in places(cls)
     }
-    return {"name": spec.name, "params": params}
+    return {"name": spec.name, "params": with_paths(cls, params, lambda path: None)}

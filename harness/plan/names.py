@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.plan.parameters import Parameter, parameters, places, resolved
+from harness.plan.parameters import Parameter, parameters, resolved, with_paths
 from harness.plan.specs import ComponentSpec, value_text
 from harness.registry import Registry
 
@@ -75,9 +75,8 @@ def labelled(label: Any, spec: ComponentSpec, registry: Registry) -> str:
 
 def shown(spec: ComponentSpec, registry: Registry) -> ComponentSpec:
     """Return a component as views show it: with the name of a file or folder instead of its path."""
-    named = places(registry.get(spec.name))
-    short = {key: Path(value).name for key, value in spec.params.items() if key in named and value is not None}
-    return ComponentSpec(name=spec.name, params={**spec.params, **short}) if short else spec
+    short = with_paths(registry.get(spec.name), spec.params, lambda path: Path(path).name)
+    return ComponentSpec(name=spec.name, params=short) if short != spec.params else spec
 
 
 def family(cls: type) -> str:

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -92,6 +93,39 @@ def places(cls: type) -> frozenset[str]:
     return frozenset(name for name, parameter in parameters(cls).items() if is_place(parameter))
 
 
+def paths(cls: type, params: dict[str, Any]) -> dict[str, Any]:
+    """Return the paths that a component's parameters give, by name; those within a mapping as 'tokenizer.pretrained'.
+
+    A mapping has paths where the annotation is dict[Literal["pretrained"], Path].
+    """
+    found: dict[str, Any] = {}
+    for name, value in _known(cls, params):
+        if is_place(parameters(cls)[name]):
+            found[name] = value
+        elif isinstance(value, dict):
+            keys = _path_keys(parameters(cls)[name].annotation)
+            found |= {f"{name}.{key}": entry for key, entry in value.items() if key in keys}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def with_paths(cls: type, params: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return a component's parameters with each path changed, also those within mappings."""
+    return {
+        **params,
+        **{name: changed_paths(parameters(cls)[name], value, change) for name, value in _known(cls, params)},
+    }
+
+
+def changed_paths(parameter: Parameter, value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a value of a parameter with its paths changed: the value itself, or entries of a mapping."""
+    if value is not None and is_place(parameter):
+        return change(value)
+    keys = _path_keys(parameter.annotation)
+    if isinstance(value, dict) and keys:
+        return {key: change(entry) if key in keys else entry for key, entry in value.items()}
+    return value
+
+
 def is_integer(parameter: Parameter) -> bool:
     """Return whether a parameter takes integers only, or integers and None."""
     return int in _kinds(parameter.annotation) <= {int, NoneType}
@@ -130,9 +164,25 @@ def _nearest_miss(errors: list[dict[str, Any]]) -> dict[str, Any]:
     return {**deepest[0], "msg": expected + " or ".join(alternatives)}
 
 
+def _known(cls: type, params: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return the given parameters that a component has. A record may have others."""
+    return [(name, value) for name, value in params.items() if name in parameters(cls)]
+
+
 def _kinds(annotation: Any) -> set[Any]:
     """Return the classes that an annotation allows: {list, NoneType} for list[int] | None."""
+    return {get_origin(option) or option for option in _options(annotation)}
+
+
+def _options(annotation: Any) -> list[Any]:
+    """Return the alternatives of a union; of another annotation itself."""
     options = get_args(annotation) if get_origin(annotation) not in (list, tuple, dict) else ()
     if options and not any(isinstance(option, str | int) for option in options):
-        return {kind for option in options for kind in _kinds(option)}
-    return {get_origin(annotation) or annotation}
+        return [inner for option in options for inner in _options(option)]
+    return [annotation]
+
+
+def _path_keys(annotation: Any) -> set[str]:
+    """Return the keys of mappings whose values are paths: {'pretrained'} for dict[Literal['pretrained'], Path]."""
+    mappings = [get_args(option) for option in _options(annotation) if get_origin(option) is dict]
+    return {key for keys, value in mappings if value is Path for key in get_args(keys)}

@@ -11,7 +11,7 @@ from harness.corpora.corpus import CorpusFacts
 from harness.errors import HarnessError, RecordError
 from harness.plan.identity import Identified, starting_content, trial_id
 from harness.plan.loaded_suite import Suite
-from harness.plan.parameters import checked, parameters, places
+from harness.plan.parameters import checked, parameters, paths
 from harness.plan.specs import ComponentSpec, TrialSpec
 from harness.records.record import Contents, TrialRecord
 from harness.registry import BACKBONES, CORPORA, HEADS, Registry
@@ -113,8 +113,8 @@ def files_named(spec: TrialSpec) -> list[str]:
     Raises: HarnessError when this harness has no such component.
     """
     read = (spec.corpus, CORPORA), (spec.backbone, BACKBONES), (spec.head, HEADS)
-    named = [(each, name) for each, registry in read for name in sorted(places(registry.get(each.name)))]
-    return [f"{each.name}.{name}: {each.params[name]}" for each, name in named if each.params.get(name) is not None]
+    named = [(each.name, paths(registry.get(each.name), each.params)) for each, registry in read]
+    return [f"{owner}.{name}: {path}" for owner, found in named for name, path in sorted(found.items())]
 
 
 def _contents_of(corpus: ComponentSpec, backbone: ComponentSpec) -> Contents | None:
@@ -133,6 +133,6 @@ def _typed(spec: ComponentSpec, registry: Registry) -> dict[str, Any]:
     Raises: ValueError for a path: records may come from other people, and no file is opened because a record names it.
     """
     known = parameters(registry.get(spec.name))
-    if any(spec.params.get(name) is not None for name in places(registry.get(spec.name))):  # guard: record-names-file
+    if paths(registry.get(spec.name), spec.params):  # guard: record-names-file
         raise ValueError(f"{spec} is read from a file")
     return {name: checked(known[name], value) for name, value in spec.params.items()}

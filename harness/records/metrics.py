@@ -142,6 +142,12 @@ _ALL = (
         digits=3,
     ),
     _score(
+        *("test_bits_per_byte", "bits/byte"),
+        "The summed loss behind test_ppl in bits, divided by the bytes (UTF-8) of the text of the scored tokens. "
+        "It compares between tokenizers, and is log2 of test_ppl_byte where every token but the first is scored.",
+        **{"unit": "bits", "digits": 4, "direction": "lower"},
+    ),
+    _score(
         *("test_bits_per_character", "bits/char"),
         "The summed loss behind test_ppl in bits, divided by the characters of the same text.",
         **{"unit": "bits", "digits": 3, "direction": "lower"},

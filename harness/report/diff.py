@@ -12,7 +12,7 @@ import numpy as np
 from harness.code.fingerprints import KINDS, moved
 from harness.diagnostics.trained import PREFIX, corpus_of, finished
 from harness.errors import CorpusError, ExecutionError, RecordError
-from harness.plan.parameters import is_place, parameters, resolved
+from harness.plan.parameters import resolved, with_paths
 from harness.plan.reader import shown
 from harness.plan.specs import TrialSpec, plain, value_text
 from harness.printable import counted
@@ -166,8 +166,7 @@ def _corpus(record: TrialRecord) -> object:
     """The identity of a corpus: its name and all parameters except paths."""
     spec = record.spec.corpus
     cls = CORPORA.get(spec.name)
-    places = {name for name, parameter in parameters(cls).items() if is_place(parameter)}
-    return spec.name, plain({k: value for k, value in resolved(cls, spec.params).items() if k not in places})
+    return spec.name, plain(with_paths(cls, resolved(cls, spec.params), lambda path: None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

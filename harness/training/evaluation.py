@@ -181,22 +181,31 @@ def state_of(model: LanguageModel) -> Any:
     return model.backbone(tokens_BT).state
 
 
-def text_scores(score: Score, corpus: Corpus, spec: EvalSpec) -> dict[str, float]:
+def text_scores(score: Score, tokens: TokenNll, corpus: Corpus, spec: EvalSpec) -> dict[str, float]:
     """The summed loss of the test split by words, bytes and characters of its text, as metrics. {} when a token is a
-    word, or when not every token but the first was scored; a perplexity that overflows is left out.
+    word; a perplexity that overflows is left out.
+
+    Bits per byte are of the text of the scored tokens, with blocks and `eval_batches`, too, if the bytes of each token
+    are known (Corpus.test_bytes). The others need the size of the whole text, so that every token but the first must be
+    scored. Then bits per byte are log2 of the perplexity per byte.
     """
-    size = corpus.test_size
-    if size is None or spec.batching == "blocks" or spec.eval_batches is not None:
-        return {}
-    words, byte_count, characters = (
-        score.nll_sum / count if count else math.inf for count in (size.words, size.bytes, size.characters)
-    )
-    scores = {
-        "test_ppl_word": perplexity(words),
-        "test_ppl_byte": perplexity(byte_count),
-        "test_bits_per_character": characters / math.log(2),
-    }
+    is_whole = spec.batching == "stream" and spec.eval_batches is None
+    size = corpus.test_size if is_whole else None
+    if size is not None:
+        num_bytes = size.bytes
+    else:
+        num_bytes = 0 if corpus.test_bytes is None else int(corpus.test_bytes[tokens.offset_N.cpu() >= 0].sum())
+    scores = {}
+    if size is not None:
+        words, byte, characters = (_per(score.nll_sum, each) for each in (size.words, size.bytes, size.characters))
+        scores |= {"test_ppl_word": perplexity(words), "test_ppl_byte": perplexity(byte)}
+        scores |= {"test_bits_per_character": characters / math.log(2)}
+    scores |= {"test_bits_per_byte": _per(score.nll_sum, num_bytes) / math.log(2)}
     return {name: value for name, value in scores.items() if math.isfinite(value)}
+
+
+def _per(nll_sum: float, count: int) -> float:
+    return nll_sum / count if count else math.inf
 
 
 def unigram_ppl(corpus: Corpus, spec: EvalSpec) -> float | None:

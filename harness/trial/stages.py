@@ -325,7 +325,7 @@ def scores_of_test(
         test, tokens: from left to right; from right to left it is scored here, where the model reads so.
     """
     metrics = {"test_ppl": test.ppl, "test_ppl_standard": test.ppl_standard, "scored_test_tokens": test.num_scored}
-    metrics |= text_scores(test, built.corpus, spec)
+    metrics |= text_scores(test, tokens, built.corpus, spec)
     counted = {"test": tokens}
     if (right := score_from_the_right(built.model, built.on_device, spec, beat=beat)) is not None:
         metrics["test_ppl_from_the_right"], counted["test" + FROM_THE_RIGHT] = right[0].ppl, right[1]

@@ -10,10 +10,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from harness.corpora import subwords
+from harness.corpora import pieces as cutting
 from harness.corpora.local_text import Embedded, Text
+from harness.corpora.pieces import END_OF_TEXT, pieces
 from harness.corpora.published import PennTreebank
-from harness.corpora.subwords import END_OF_TEXT, SubwordCodec, encode_pieces, first_token, make_tokenizer, pieces
+from harness.corpora.subwords import SubwordCodec, encode_pieces, first_token, make_tokenizer
 from harness.errors import CorpusError, SuiteError
 from harness.plan import load
 
@@ -68,8 +69,8 @@ def sample(real_data) -> str:
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(subwords, "PIECE_CHARACTERS", 3)
-    monkeypatch.setattr(subwords, "BATCH_CHARACTERS", 10)
+    monkeypatch.setattr(cutting, "PIECE_CHARACTERS", 3)
+    monkeypatch.setattr(cutting, "BATCH_CHARACTERS", 10)
 
 
 def whole(tokenizer, text) -> list[int]:
@@ -122,7 +123,7 @@ def word_pieces(tmp_path_factory) -> Tokenizer:
 def test_the_tokens_of_pieces_are_those_of_the_text(parts, gpt2, word_pieces):
     text = "".join(parts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subwords, "PIECE_CHARACTERS", 3)
+        patch.setattr(cutting, "PIECE_CHARACTERS", 3)
         assert "".join(pieces(text)) == text
         for tokenizer in (gpt2, word_pieces):
             assert [i for _, ids in encode_pieces(tokenizer, pieces(text)) for i in ids] == tokenizer.encode(text).ids

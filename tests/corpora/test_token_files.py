@@ -15,7 +15,7 @@ from commands import PATIENCE
 from harness.corpora import token_files
 from harness.corpora.corpus import SPLITS, TextSize
 from harness.corpora.local_text import Text
-from harness.corpora.subwords import END_OF_TEXT
+from harness.corpora.pieces import END_OF_TEXT
 from harness.corpora.token_files import tokens_folder
 from harness.errors import CorpusError, StorageError
 

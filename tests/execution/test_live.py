@@ -7,6 +7,7 @@ import re
 import pytest
 from rich.console import Console
 
+from harness.corpora.progress import followed
 from harness.execution.executors import Event
 from harness.execution.live import ALL, MAX_ROWS, NARROW, VARYING, WIDE, LiveView, elided
 from harness.records.record import CurvePoint
@@ -212,3 +213,30 @@ def test_parts_of_epochs_are_shown_as_the_suite_says_them(suite, record_of):
     ended = [*events, Event(kind="finished", spec=trial, record=record)]
     text = shown([trial], ended, force_terminal=True, width=200, color_system=None)
     assert re.search(r" ok +1\.4 +9\.50 ", text[text.rindex("1 of 1 trial") :])
+
+
+def test_the_reading_of_a_text_is_shown_when_it_takes_more_than_a_few_seconds(suite, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("harness.execution.live.time.monotonic", lambda: now[0])
+    console = Console(file=io.StringIO(), force_terminal=True, width=80, height=40, color_system=None)
+    with LiveView(suite.trials, console) as view:
+        text = followed(iter("abcd"), "my.txt", 4, len)
+        found = []
+        for _, seconds in zip(text, (0.0, 2.9, 3.1, 9.0), strict=True):
+            now[0] = 1000.0 + seconds
+            lines = [str(line) for line in view._shown().renderables]
+            found.append([line for line in lines if line.startswith("reading")])
+    assert found == [[], [], ["reading my.txt  ━━━━━━━     75 %"], []]  # nothing when all is read
+
+
+def test_a_log_has_a_line_a_minute_while_a_text_is_read(suite, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("harness.execution.live.time.monotonic", lambda: now[0])
+    output = io.StringIO()
+    with LiveView(suite.trials, Console(file=output, width=200)):
+        for _, seconds in zip(followed(iter("abcdefgh"), "my.txt", 8, len), (0, 2, 5, 30, 62, 70, 90, 99), strict=True):
+            now[0] = 1000.0 + seconds
+    # a part is reported when the next one is asked for: d after 5 seconds, f after 62 + 3
+    assert [line.split()[-2:] for line in output.getvalue().splitlines()] == [["50", "%"], ["87", "%"]]
+    list(followed(iter("abc"), "other.txt", 3, len))  # after the run nobody is shown
+    assert "other" not in output.getvalue()

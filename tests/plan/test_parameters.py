@@ -7,7 +7,18 @@ from typing import Literal
 
 import pytest
 
-from harness.plan.parameters import REQUIRED, Parameter, axis, checked, is_place, is_width, parameters, resolved
+from harness.plan.parameters import (
+    REQUIRED,
+    Parameter,
+    axis,
+    checked,
+    is_place,
+    is_width,
+    parameters,
+    paths,
+    resolved,
+    with_paths,
+)
 
 
 class Example:
@@ -92,6 +103,33 @@ def test_list_is_an_axis_unless_the_parameter_itself_takes_one(annotation, value
 def test_paths_are_places():
     kinds = {Path: True, Path | None: True, str: False, Literal["Path"]: False, list[int]: False}
     assert {kind: is_place(of(kind)) for kind in kinds} == kinds
+
+
+MODEL = Literal["gpt2"] | dict[Literal["bpe"], int] | dict[Literal["pretrained"], Path] | None
+
+
+class Placed:
+    def __init__(
+        self, *, path: Path | None = None, size: int = 3, model: MODEL = None, named: dict[str, Path] | None = None
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("params", "found"),
+    [
+        ({"path": "a", "size": 4}, {"path": "a"}),
+        ({"path": None, "model": "gpt2"}, {}),
+        ({"model": {"bpe": 300}}, {}),
+        ({"model": {"pretrained": "b"}, "path": "a"}, {"path": "a", "model.pretrained": "b"}),
+        ({"model": {"pretrained": None}, "unknown": {"pretrained": "c"}}, {}),
+    ],
+)
+def test_paths_are_found_and_changed_within_mappings_too(params, found):
+    assert paths(Placed, params) == found
+    changed = with_paths(Placed, params, lambda path: None if path is None else f"/{path}")
+    assert paths(Placed, changed) == {name: f"/{path}" for name, path in found.items()}
+    assert with_paths(Placed, changed, lambda path: path and path[1:]) == params
 
 
 def test_a_width_is_a_whole_number_whose_name_begins_with_d():

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import bundles
 import pytest
+import tokenizer_folders
 from bundles import files, keep, members, packed, planned, record_of, timing_of, with_manifest
 
 from harness.errors import RecordError
@@ -300,14 +301,15 @@ def test_what_lies_beside_a_record_must_be_the_records(content, trial, sentence,
 
 
 @pytest.mark.guards("record-names-file")
-def test_no_file_is_opened_on_the_word_of_a_record(content, trial, tmp_path):
-    private = tmp_path / "private"
-    private.mkdir()
+@pytest.mark.parametrize("corpus", ["text", "embedded"])
+def test_no_file_is_opened_on_the_word_of_a_record(corpus, content, trial, tmp_path):
+    private = tokenizer_folders.write(tmp_path / "private", "gpt2")
     for name in ("train", "valid", "test"):
         (private / f"{name}.txt").write_text("a secret\n" * 20)
-    assert CORPORA.get("text")(path=private).facts().content  # it could be read: then the id would not fit
+    params = {"path": str(private)} if corpus == "text" else {"tokenizer": {"pretrained": str(private)}}
+    assert CORPORA.get(corpus)(**params).facts().content  # it could be read: then the id would not fit
     path = f"{trial}/record.json"
-    spec = {**json.loads(content[path])["spec"], "corpus": {"name": "text", "params": {"path": str(private)}}}
+    spec = {**json.loads(content[path])["spec"], "corpus": {"name": corpus, "params": params}}
     hostile = resealed(content[path], spec=spec, contents=None)
     (tmp_path / "hostile.zip").write_bytes(packed(with_manifest({**content, path: hostile})))
     (warning,) = import_records(tmp_path / "hostile.zip", tmp_path / "results").warnings

@@ -13,7 +13,15 @@ from harness.errors import ExecutionError
 from harness.model import LanguageModel
 from harness.protocols import Hidden
 from harness.training.clocks import Clock
-from harness.training.evaluation import Score, calibration, evaluate, references, text_scores, unigram_ppl
+from harness.training.evaluation import (
+    Score,
+    TokenNll,
+    calibration,
+    evaluate,
+    references,
+    text_scores,
+    unigram_ppl,
+)
 
 
 class Average(Bigram):
@@ -163,18 +171,35 @@ def test_a_stride_is_refused_where_the_backbone_carries_state():
 
 
 def test_the_summed_loss_is_divided_by_words_bytes_and_characters_of_a_text_that_is_all_scored():
-    tokens, score = torch.tensor([0, 1]), Score(nll_sum=10.0, num_scored=7, num_counted=7)
-    size = TextSize(words=4, characters=20, bytes=25)
-    corpus = Corpus(vocab_size=2, train=tokens, valid=tokens, test=tokens, test_size=size)
+    ids, score = torch.tensor([0, 1]), Score(nll_sum=10.0, num_scored=7, num_counted=7)
+    size, tokens = TextSize(words=4, characters=20, bytes=25), TokenNll(2, torch.device("cpu"))
+    corpus = Corpus(vocab_size=2, train=ids, valid=ids, test=ids, test_size=size)
     expected = {
         "test_ppl_word": math.exp(10 / 4),
         "test_ppl_byte": math.exp(10 / 25),
         "test_bits_per_character": 10 / 20 / math.log(2),
+        "test_bits_per_byte": 10 / 25 / math.log(2),
     }
     for settings in ({}, {"eval_stride": 2}):
-        assert text_scores(score, corpus, eval_spec(**settings)) == pytest.approx(expected)
+        assert text_scores(score, tokens, corpus, eval_spec(**settings)) == pytest.approx(expected)
     for settings in ({"batching": "blocks"}, {"eval_batches": 1}):
-        assert text_scores(score, corpus, eval_spec(**settings)) == {}
+        assert text_scores(score, tokens, corpus, eval_spec(**settings)) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "scored"),
+    [
+        ({"batching": "blocks"}, [1, 2, 3, 5, 6, 7, 9, 10, 11]),
+        ({"eval_batches": 1, "eval_batch_size": 2}, [1, 2, 3, 4, 7, 8, 9, 10]),  # columns of 6 and 5 targets
+    ],
+)
+def test_bits_per_byte_are_of_the_text_of_the_scored_tokens(changes, scored):
+    lengths, text = torch.tensor([5, 1, 0, 3, 2, 2, 1, 4, 0, 1, 1, 7], dtype=torch.int32), torch.tensor(TEXT[:12])
+    size = TextSize(words=1, characters=1, bytes=1)  # of the whole text, so it does not count here
+    corpus = Corpus(vocab_size=5, train=text, valid=text, test=text, test_size=size, test_bytes=lengths)
+    found, tokens = evaluated(random_bigram(), text, **changes)
+    expected = found.nll_sum / sum(int(lengths[place]) for place in scored) / math.log(2)
+    assert text_scores(found, tokens, corpus, eval_spec(**changes)) == pytest.approx({"test_bits_per_byte": expected})
 
 
 @pytest.mark.parametrize(

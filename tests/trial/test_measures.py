@@ -1,5 +1,7 @@
 """Which measures a record has beside what all have: measure.* of a suite."""
 
+import math
+
 import pytest
 import torch
 from disturbed import CORPUS, suite_text
@@ -67,6 +69,7 @@ def test_a_text_is_counted_by_words_bytes_and_characters(executed):
     assert metrics["test_ppl_word"] == pytest.approx((nats / 100).exp().item())
     assert metrics["test_ppl_byte"] == pytest.approx((nats / 600).exp().item())
     assert metrics["test_bits_per_character"] == pytest.approx((nats / 500).item() * 1.4426950408889634)
+    assert metrics["test_bits_per_byte"] == pytest.approx(math.log2(metrics["test_ppl_byte"]))
 
 
 def test_a_corpus_that_is_only_evaluated_on_has_no_unigram(executed):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.code.fingerprints import SHOWN
 from harness.machine.files import read_end
-from harness.plan.parameters import is_place, parameters, resolved
+from harness.plan.parameters import changed_paths, parameters, resolved
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec, value_text
 from harness.printable import counted
 from harness.records.metrics import METRICS, Metric
@@ -197,7 +197,7 @@ def _component(kind: str, spec: ComponentSpec, registry) -> Part:
             Setting(
                 name=name,
                 # the name of a file, not its path
-                value=Path(value).name if value is not None and is_place(known[name]) else _text(value),
+                value=_text(changed_paths(known[name], value, lambda path: Path(path).name)),
                 default=value_text(value) == value_text(known[name].default),
             )
             for name, value in resolved(cls, spec.params).items()

@@ -1,0 +1,31 @@
+"""How much of a text is read, for a progress bar: a command that shows one sets where it is reported."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+Report = Callable[[str, int, int], None]  # of which text, how much is read, of how much
+_reports: list[Report] = []  # not a ContextVar, because the tokenizers library reads texts in threads of its own
+
+
+@contextmanager
+def reported_to(report: Report) -> Iterator[None]:
+    """Report to a function, within the block, what is read in this process."""
+    _reports.append(report)
+    try:
+        yield
+    finally:
+        _reports.remove(report)
+
+
+def followed(parts: Iterable[str], what: str, total: int, size: Callable[[str], int], done: int = 0) -> Iterator[str]:
+    """Yield parts of a text, and report each.
+
+    Args:
+        total: the sum of all sizes.
+        done: the sum of the sizes before the first part.
+    """
+    for part in parts:
+        done += size(part)
+        for report in _reports:
+            report(what, done, total)
+        yield part

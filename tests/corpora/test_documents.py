@@ -1,0 +1,244 @@
+"""Documents of .txt, .jsonl and .parquet files: the same tokens from each form, splits, order, and what is refused."""
+
+import itertools
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import tokenizer_folders
+from pyarrow import parquet
+
+from harness.corpora import documents, progress
+from harness.corpora.corpus import SPLITS
+from harness.corpora.local_text import Text
+from harness.corpora.pieces import END_OF_TEXT
+from harness.errors import CorpusError
+
+DOCUMENTS = [f"document {n} of caf\u00e9 {'abc'[n % 3]}\nand its end{chr(10) * (n % 2)}" for n in range(40)]
+SPEC = {"bpe": 300}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+
+
+def write_rows(path: Path, texts, column: str = "text", **more) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        table = pa.table({"number": range(len(texts)), column: pa.array(texts, **more)})
+        parquet.write_table(table, path, row_group_size=7)
+    else:
+        rows = (json.dumps({"number": n, column: text}) for n, text in enumerate(texts))
+        path.write_text("\n".join(rows))  # the last line has no line end
+    return path
+
+
+def of(path: Path, **params):
+    corpus = Text(path=path, **{"tokenizer": SPEC, **params}).load(path)
+    return {name: getattr(corpus, name).tolist() for name in SPLITS}, corpus
+
+
+def by_documents(texts) -> dict[str, str]:
+    """80 / 10 / 10 per cent of 40 documents."""
+    parts = {"train": texts[:32], "valid": texts[32:36], "test": texts[36:]}
+    return {name: END_OF_TEXT.join(part) for name, part in parts.items()}
+
+
+@pytest.mark.parametrize("name", ["all.jsonl", "all.parquet", "all.JSONL"])
+def test_rows_are_documents_with_an_end_between_them(name, tmp_path):
+    path = tmp_path / name
+    write_rows(path, DOCUMENTS)
+    found, corpus = of(path)
+    texts = {split: corpus.codec.decode(ids) for split, ids in found.items()}
+    assert texts == by_documents(DOCUMENTS)
+
+
+def test_every_form_of_the_same_documents_has_the_same_tokens(tmp_path):
+    write_rows(tmp_path / "a" / "x.jsonl", DOCUMENTS)
+    write_rows(tmp_path / "b" / "x.parquet", DOCUMENTS)
+    write_rows(tmp_path / "c" / "0.parquet", DOCUMENTS[:15], type=pa.large_string())
+    write_rows(tmp_path / "c" / "1.jsonl", DOCUMENTS[15:30])
+    for number, text in enumerate(DOCUMENTS[30:]):
+        (tmp_path / "c" / f"2-{number}.txt").write_text(text)
+    (tmp_path / "c" / "README.md").write_text("not a text of the corpus")
+    for split, text in by_documents(DOCUMENTS).items():
+        (tmp_path / "d").mkdir(exist_ok=True)
+        (tmp_path / "d" / f"{split}.txt").write_text(text)
+    model = {"pretrained": tokenizer_folders.write(tmp_path / "model")}
+    found = [of(tmp_path / name, tokenizer=model)[0] for name in "abcd"]
+    assert found[0] == found[1] == found[2] == found[3]
+
+
+def test_the_end_of_a_document_is_the_models_own_token(tmp_path):
+    path = write_rows(tmp_path / "all.jsonl", [*DOCUMENTS[:39], ""])
+    folder = tokenizer_folders.write(tmp_path / "model")
+    found, corpus = of(path, tokenizer={"pretrained": folder})
+    assert corpus.codec.decode(found["valid"]) == "<end>".join(DOCUMENTS[32:36])
+    assert corpus.codec.decode(found["test"]) == "<end>".join([*DOCUMENTS[36:39], ""])
+    assert int(corpus.test_bytes.sum()) == sum(len(text.encode()) for text in DOCUMENTS[36:39])
+    assert Text(path=path, tokenizer={"pretrained": folder}).facts().counting == (
+        "tokens of the tokenizer of model, line ends included, and one end-of-text token between documents; "
+        "words are whitespace-separated"
+    )
+
+
+def test_words_and_characters_of_documents_end_with_a_line_end(tmp_path):
+    path = write_rows(tmp_path / "all.parquet", DOCUMENTS)
+    expected = "".join(text.rstrip("\n") + "\n" for text in DOCUMENTS[36:])
+    corpus = of(path, tokenizer=None, level="char")[1]
+    assert corpus.codec.decode(corpus.test.tolist()) == expected
+    words = of(path, tokenizer=None)[1]
+    unknown = " ".join(DOCUMENTS[32:36]).split()
+    unknown[1::8] = ["<unk>"] * 4  # the numbers, which the training split does not have
+    assert words.codec.decode(words.valid.tolist()).split() == unknown
+    assert len(words.valid) == len(unknown) + 8  # two lines each
+    assert Text(path=path).facts().num_tokens["test"] == len(words.test)
+
+
+def test_lowercase_and_another_column(tmp_path):
+    path = write_rows(tmp_path / "all.jsonl", [text.upper() for text in DOCUMENTS], column="body")
+    found, corpus = of(path, column="body", lowercase=True)
+    assert corpus.codec.decode(found["test"]) == by_documents(DOCUMENTS)["test"]
+
+
+def test_a_split_may_have_several_files_of_rows(tmp_path):
+    for name, part in {
+        "train-0.parquet": DOCUMENTS[:20],
+        "train-1.parquet": DOCUMENTS[20:32],
+        "valid.jsonl": DOCUMENTS[32:36],
+        "test.jsonl": DOCUMENTS[36:],
+    }.items():
+        write_rows(tmp_path / "texts" / name, part)
+    found, corpus = of(tmp_path / "texts")
+    assert {split: corpus.codec.decode(ids) for split, ids in found.items()} == by_documents(DOCUMENTS)
+
+
+def test_content_is_the_bytes_of_the_files_in_their_order(tmp_path):
+    def content(place: str, files: dict[str, list[str]], **params) -> str:
+        for name, texts in files.items():
+            write_rows(tmp_path / place / name, texts)
+        return Text(path=tmp_path / place, **params).facts().content
+
+    files = {"a.jsonl": DOCUMENTS[:20], "b.jsonl": DOCUMENTS[20:]}
+    same = content("one", files)
+    assert content("two", {"c.jsonl": DOCUMENTS[:20], "d.jsonl": DOCUMENTS[20:]}) == same
+    others = [
+        content("three", {"a.jsonl": DOCUMENTS[20:], "b.jsonl": DOCUMENTS[:20]}),
+        content("four", {"a.jsonl": DOCUMENTS[:20], "b.jsonl": [*DOCUMENTS[20:], "more"]}),
+        content("five", files | {"number.jsonl": ["one"]}),
+    ]
+    assert len({same, *others}) == 4
+
+
+def test_rows_are_read_one_by_one(tmp_path, monkeypatch):
+    path = write_rows(tmp_path / "all.jsonl", DOCUMENTS)
+    read = []
+    lines = documents._lines
+    monkeypatch.setattr(documents, "_lines", lambda *given: (read.append(each[0]) or each for each in lines(*given)))
+    found = documents.documents(path, "text")
+    assert [next(found) for _ in range(3)] == DOCUMENTS[:3]
+    assert read == [1, 2, 3]
+    table = documents.documents(write_rows(tmp_path / "all.parquet", DOCUMENTS), "text")
+    assert list(itertools.islice(table, 9)) == DOCUMENTS[:9]
+
+
+def test_progress_is_reported_by_documents_and_by_characters(tmp_path):
+    (tmp_path / "text.txt").write_text("a b c\n" * 50)
+    reports = {}
+    for path in (write_rows(tmp_path / "all.jsonl", DOCUMENTS), tmp_path / "text.txt"):
+        calls = reports[path.name] = []
+        with progress.reported_to(lambda *report, calls=calls: calls.append(report)):
+            of(path, tokenizer={"bpe": 270} if path.suffix == ".jsonl" else {"bpe": 259})
+        assert {what for what, *_ in calls} == {str(path)}
+    # to train the tokenizer the 32 documents of the training split are read, and then all
+    assert [done for _, done, _ in reports["all.jsonl"]] == [*range(1, 33), *range(1, 41)]
+    assert {total for *_, total in reports["all.jsonl"]} == {40}
+    assert [report[1:] for report in reports["text.txt"]][-3:] == [(240, 300), (270, 300), (300, 300)]
+
+
+GOOD = b'{"text": "a b c"}'
+
+
+def _few(*lines: bytes):
+    return lambda path: path.write_bytes(b"\n".join(lines))
+
+
+def _rows(*lines: bytes):
+    return _few(*lines, *[GOOD] * 20)
+
+
+def _numbers(path: Path) -> None:
+    parquet.write_table(pa.table({"text": list(range(40))}), path)
+
+
+def _nulls(path: Path) -> None:
+    parquet.write_table(pa.table({"text": pa.array([*DOCUMENTS, None], type=pa.string())}), path)
+
+
+def _damaged(path: Path) -> None:
+    write_rows(path, DOCUMENTS)
+    content = bytearray(path.read_bytes())
+    content[4:200] = b"\xff" * 196
+    path.write_bytes(content)
+
+
+HOSTILE = [
+    ("x.jsonl", _rows(GOOD, b"secret"), r"x\.jsonl: line 2 is not JSON$"),
+    ("x.jsonl", _rows(GOOD, b"", b"[1]"), r"x\.jsonl: line 3 has no text in 'text'$"),
+    ("x.jsonl", _rows(b'{"texts": "secret"}'), r"x\.jsonl: line 1 has no text in 'text'$"),
+    ("x.jsonl", _rows(b'{"text": null}'), r"x\.jsonl: line 1 has no text in 'text'$"),
+    ("x.jsonl", _rows(b'{"text": "\\ud800"}'), r"line 1 has half a character \(a surrogate\) in 'text'$"),
+    ("x.jsonl", _rows(b"[" * 100_000), r"line 1 is not JSON$"),
+    ("x.jsonl", _rows(b'{"text": "caf\xe9"}'), r"line 1 is not JSON$"),
+    ("x.jsonl", _few(GOOD, GOOD, GOOD), r"x\.jsonl: 3 documents are too few to split them 80 / 10 / 10$"),
+    ("x.jsonl", _few(b""), r"x\.jsonl: 0 documents are too few to split them 80 / 10 / 10$"),
+    ("x.jsonl", os.mkfifo, r"x\.jsonl: cannot be read \(not a regular file\)$"),
+    ("x.jsonl", lambda path: None, r"x\.jsonl: no such file or folder$"),
+    ("x.parquet", _few(b"PAR1secretPAR1"), r"x\.parquet: is not a parquet file$"),
+    ("x.parquet", _few(b""), r"x\.parquet: is not a parquet file$"),
+    ("x.parquet", lambda path: write_rows(path, DOCUMENTS, "body"), r"no column 'text' \(has: number, body\)$"),
+    ("x.parquet", _numbers, r"x\.parquet: row 1 has no text in 'text'$"),
+    ("x.parquet", _nulls, r"x\.parquet: row 41 has no text in 'text'$"),
+    ("x.parquet", _damaged, r"x\.parquet: is damaged after row 0$"),
+]
+
+
+@pytest.mark.parametrize(("name", "make", "message"), HOSTILE, ids=range(len(HOSTILE)))
+@pytest.mark.parametrize("tokenizer", [None, SPEC])
+def test_what_has_no_documents_is_one_sentence(name, make, message, tokenizer, tmp_path):
+    make(tmp_path / name)
+    with pytest.raises(CorpusError, match=message) as caught:
+        Text(path=tmp_path / name, tokenizer=tokenizer).load(tmp_path)
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.guards("line-size")
+def test_a_line_that_is_too_long_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "MAX_LINE", 100)
+    path = write_rows(tmp_path / "all.jsonl", [*DOCUMENTS, "a" * 100])
+    with pytest.raises(CorpusError, match=r"all\.jsonl: line 41 has more than 100 bytes$"):
+        of(path)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["train.txt"], "1 documents are too few"),
+        (["train.txt", "valid.txt"], r"expected one file with 'test' in its name, found none$"),
+        (["a.train.txt", "b.train.txt", "valid.txt", "test.txt"], r"'train' in its name, found a\.train\.txt, b\."),
+        (
+            ["train.txt", "train.jsonl", "valid.jsonl", "test.jsonl"],
+            r"'train' in its name, found train\.jsonl, train\.",
+        ),
+        (["README.md"], r"expected one file with 'train' in its name, found none$"),
+    ],
+)
+def test_a_folder_whose_files_are_ambiguous_is_one_sentence(names, message, tmp_path):
+    for name in names:
+        (tmp_path / name).write_text("a b c\n" * 10)
+    with pytest.raises(CorpusError, match=message):
+        Text(path=tmp_path, tokenizer=SPEC).load(tmp_path)
