@@ -20,9 +20,12 @@ __all__ = [
     "LOGIT_MAPS",
     "Bend",
     "BinaryLogLoss",
+    "Cap",
     "Compat",
+    "HarmonicMap",
     "Logits",
     "Mixture",
+    "SigmoidCap",
     "SoftCap",
     "Start",
     "Statistics",
@@ -40,7 +43,8 @@ __all__ = [
     "weighted_mean",
     "xavier_uniform_",
 ]
-LOGIT_MAPS, Bend, SoftCap, Statistics = kernels.LOGIT_MAPS, kernels.Bend, kernels.SoftCap, kernels.Statistics
+LOGIT_MAPS, Bend, HarmonicMap, SigmoidCap = kernels.LOGIT_MAPS, kernels.Bend, kernels.HarmonicMap, kernels.SigmoidCap
+SoftCap, Statistics = kernels.SoftCap, kernels.Statistics
 weighted_mean, statistics_of = kernels.weighted_mean, kernels.statistics_of
 # A product x W^T + b in the precision that the suite sets. For heads that multiply by the output matrix in their own
 # code.
@@ -48,6 +52,8 @@ linear = kernels.linear
 # Options that reproduce the arithmetic of published code. The default of a head is None: no such option.
 Compat = dict[Literal["log_epsilon"], float]
 Start = Literal["xavier", "embedding", "pretrained"]  # of a head's output layer (start_as_)
+# The option `softcap` of a head: c of SoftCap, or a, b and c of SigmoidCap.
+Cap = float | dict[Literal["a", "b", "c"], float]
 
 
 def log_prior(scores_BTK: Tensor) -> Tensor:
@@ -65,16 +71,21 @@ def log_epsilon(compat: Compat | None) -> float | None:
     return epsilon
 
 
-def logit_map_of(softcap: float | None, logit_map: str = "identity") -> Callable[[Tensor], Tensor]:
-    """Return the logit map of a head's options: that with the name, or SoftCap(softcap).
+def logit_map_of(softcap: Cap | None, logit_map: str = "identity") -> Callable[[Tensor], Tensor]:
+    """Return the logit map of a head's options: that with the name, SoftCap(c), or SigmoidCap(a, b, c).
 
-    Raises: ValueError when softcap is not a finite number above 0, or is given beside another map than the identity.
+    Raises: ValueError when a limit or width of softcap is not a finite number above 0, one of a, b and c is missing, or
+        it is given beside another map than the identity.
     """
     if softcap is None:
         return LOGIT_MAPS[logit_map]
     if logit_map != "identity":
         raise ValueError(f"softcap: the logit map is {logit_map} already; give one of the two")
-    return SoftCap(softcap)
+    if not isinstance(softcap, dict):
+        return SoftCap(softcap)
+    if softcap.keys() != {"a", "b", "c"}:
+        raise ValueError(f"softcap: expected a number, or a, b and c, got {softcap}")
+    return SigmoidCap(**softcap)
 
 
 class Mixture(kernels.Tensors):
@@ -358,14 +369,14 @@ def uniform_output_(output: nn.Linear, init_range: float | None, init_bias: str 
             nn.init.zeros_(output.bias)
 
 
-def softcap_of(start: Start, dims: HeadDims, softcap: float | None) -> float | None:
+def softcap_of(start: Start, dims: HeadDims, softcap: Cap | None) -> Cap | None:
     """Return the soft cap of a head's logits: its option, or with start 'pretrained' that of the pretrained layer.
 
     Raises: ValueError when both are given and differ.
     """
     pretrained = None if start != "pretrained" or dims.pretrained is None else dims.pretrained.softcap
     if None not in (softcap, pretrained) and softcap != pretrained:
-        raise ValueError(f"softcap: the pretrained output layer has {pretrained:g}; leave it out, got {softcap:g}")
+        raise ValueError(f"softcap: the pretrained output layer has {pretrained:g}; leave it out, got {softcap}")
     return pretrained if softcap is None else softcap
 
 

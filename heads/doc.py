@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.distributions import (
+    Cap,
     Compat,
     Mixture,
     log_epsilon,
@@ -55,7 +56,8 @@ class DirectOutputConnection(nn.Module):
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is
             Xavier-uniform, and b U(-1/sqrt(E), 1/sqrt(E)).
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
-        softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). None: z.
+        softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). {a, b, c}: it
+            becomes a sigmoid((z + b) / c) (SigmoidCap; modded-nanogpt has 23, 5 and 7.5). None: z.
     Raises: ValueError when softcap <= 0, init_range <= 0, init_bias is 'uniform' without init_range or without b, there
         is no component, a number of components or lambda is negative, more layers are named than the backbone has,
         dropout is not in [0, 1), or weights are tied and E is not the width of the embedding.
@@ -82,7 +84,7 @@ class DirectOutputConnection(nn.Module):
         compat: Compat | None = None,
         init_range: float | None = None,
         init_bias: Literal["zero", "uniform"] = "zero",
-        softcap: float | None = None,
+        softcap: Cap | None = None,
     ):
         super().__init__()
         if balance_weight < 0:

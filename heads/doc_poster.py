@@ -5,7 +5,16 @@ from typing import Literal
 import torch
 from torch import nn
 
-from harness.distributions import Compat, Mixture, log_epsilon, log_prior, logit_map_of, output_layer, uniform_output_
+from harness.distributions import (
+    Cap,
+    Compat,
+    Mixture,
+    log_epsilon,
+    log_prior,
+    logit_map_of,
+    output_layer,
+    uniform_output_,
+)
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -30,7 +39,8 @@ class DirectOutputConnectionPoster(nn.Module):
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is a copy of
             the input embedding, and b U(-1/sqrt(E), 1/sqrt(E)).
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
-        softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). None: z.
+        softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). {a, b, c}: it
+            becomes a sigmoid((z + b) / c) (SigmoidCap; modded-nanogpt has 23, 5 and 7.5). None: z.
     Raises: ValueError when softcap <= 0, init_range <= 0, init_bias is 'uniform' without init_range or without b,
         num_mixtures < 1 or the backbone has fewer layers.
     Source: Chang and McCallum (2022), multi-facet softmax, the poster's table 1; laksh-ag/Multi-facet_softmax,
@@ -51,7 +61,7 @@ class DirectOutputConnectionPoster(nn.Module):
         compat: Compat | None = None,
         init_range: float | None = None,
         init_bias: Literal["zero", "uniform"] = "zero",
-        softcap: float | None = None,
+        softcap: Cap | None = None,
     ):
         super().__init__()
         if num_mixtures < 1:

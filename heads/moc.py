@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from harness.distributions import (
+    Cap,
     Mixture,
     log_prior,
     logit_map_of,
@@ -39,7 +40,8 @@ class MixtureOfContexts(nn.Module):
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is
             Xavier-uniform, and b U(-1/sqrt(E), 1/sqrt(E)).
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
-        softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). None: z.
+        softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). {a, b, c}: it
+            becomes a sigmoid((z + b) / c) (SigmoidCap; modded-nanogpt has 23, 5 and 7.5). None: z.
     Raises: ValueError when softcap <= 0, init_range <= 0, init_bias is 'uniform' without init_range or without b,
         num_mixtures or d_embed < 1, dropout is not in [0, 1), or weights are tied and E is not the width of the
         embedding.
@@ -61,7 +63,7 @@ class MixtureOfContexts(nn.Module):
         d_embed: int | None = None,
         init_range: float | None = None,
         init_bias: Literal["zero", "uniform"] = "zero",
-        softcap: float | None = None,
+        softcap: Cap | None = None,
     ):
         super().__init__()
         if num_mixtures < 1:

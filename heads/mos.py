@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from harness.distributions import (
     BinaryLogLoss,
+    Cap,
     Compat,
     Mixture,
     log_epsilon,
@@ -50,7 +51,8 @@ class MixtureOfSoftmaxes(nn.Module):
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is
             Xavier-uniform, and b U(-1/sqrt(E), 1/sqrt(E)).
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
-        softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). Not with
+        softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). {a, b, c}: it
+            becomes a sigmoid((z + b) / c) (SigmoidCap; modded-nanogpt has 23, 5 and 7.5). Not with
             'sigsoftmax'. None: z.
     Raises: ValueError when softcap <= 0 or given with 'sigsoftmax', init_range <= 0, init_bias is 'uniform' without
         init_range or without b, num_mixtures or d_embed < 1, dropout is not in [0, 1), a prior bias is set for a gate
@@ -81,7 +83,7 @@ class MixtureOfSoftmaxes(nn.Module):
         compat: Compat | None = None,
         init_range: float | None = None,
         init_bias: Literal["zero", "uniform"] = "zero",
-        softcap: float | None = None,
+        softcap: Cap | None = None,
     ):
         super().__init__()
         if num_mixtures < 1:

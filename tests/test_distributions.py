@@ -14,6 +14,7 @@ from harness.distributions import (
     Compat,
     Logits,
     Mixture,
+    SigmoidCap,
     SoftCap,
     facet_map,
     log_epsilon,
@@ -211,6 +212,7 @@ def test_a_soft_cap_is_the_only_map():
     assert logit_map_of(None)(torch.ones(1)).item() == 1
     assert logit_map_of(None, "sigsoftmax") is LOGIT_MAPS["sigsoftmax"]
     assert logit_map_of(3.0) == SoftCap(3.0)
+    assert logit_map_of({"a": 23.0, "b": 5.0, "c": 7.5}) == SigmoidCap(a=23.0, b=5.0, c=7.5)
     with pytest.raises(ValueError, match="the logit map is sigsoftmax already; give one of the two"):
         logit_map_of(3.0, "sigsoftmax")
     with pytest.raises(ValueError, match="softcap must be a finite number above 0, got 0"):

@@ -7,7 +7,7 @@ from harness.kernels import choice, forms, reference, token_statistics
 from harness.kernels.choice import check_again
 from harness.kernels.chunked import tokens_per_chunk
 from harness.kernels.forms import reference_only
-from harness.kernels.mixture import LOGIT_MAPS, Bend, SoftCap, Tensors, sizes_only
+from harness.kernels.mixture import LOGIT_MAPS, Bend, HarmonicMap, SigmoidCap, SoftCap, Tensors, sizes_only
 from harness.kernels.products import linear
 from harness.kernels.reference import log_probs, refuse_weightless, weighted_mean
 from harness.kernels.token_statistics import Statistics
@@ -16,6 +16,8 @@ from harness.kernels.token_statistics import of_log_probs as statistics_of
 __all__ = [
     "LOGIT_MAPS",
     "Bend",
+    "HarmonicMap",
+    "SigmoidCap",
     "SoftCap",
     "Statistics",
     "Tensors",

@@ -22,7 +22,7 @@ from torch import Tensor
 from harness.kernels import products, reference
 from harness.kernels.chunked import tokens_per_chunk
 from harness.kernels.forms import CHUNKS_OF_EQUATIONS, Form, differentiates, in_chunks
-from harness.kernels.mixture import SoftCap, Tensors
+from harness.kernels.mixture import HarmonicMap, SigmoidCap, SoftCap, Tensors
 from harness.kernels.products import Precision
 
 # The relative error of float32 sums: some hundred roundings of 2^-24. One missing word of 8,209 makes an error of 1e-4.
@@ -151,7 +151,7 @@ def _certain(mixture: Tensors, targets_N: Tensor, at_n: Tensor) -> tuple[Tensors
     targets of half of the tokens `at_n`.
     """
     few, scale = _in_float64(mixture, at_n), 1.0
-    cap = 0.9 * mixture.logit_map.c if isinstance(mixture.logit_map, SoftCap) else math.inf  # beyond it slopes vanish
+    cap = _steep(mixture)
     for _ in range(DOUBLINGS):
         scaled = few.changed(facets_NFE=scale * few.facets_NFE)
         top_n, top_logp_n = _most_certain(scaled)
@@ -162,6 +162,15 @@ def _certain(mixture: Tensors, targets_N: Tensor, at_n: Tensor) -> tuple[Tensors
     targets_N[at_n[certain_n]] = top_n[certain_n]
     facets_NFE = (scale * mixture.facets_NFE.detach()).requires_grad_(mixture.facets_NFE.requires_grad)
     return mixture.changed(facets_NFE=facets_NFE), targets_N
+
+
+def _steep(mixture: Tensors) -> float:
+    """How large logits may be before the slopes of the map vanish; scaled facets of a harmonic map are no distances."""
+    if isinstance(mixture.logit_map, HarmonicMap):
+        return 0.0
+    if isinstance(mixture.logit_map, SigmoidCap):
+        return 0.9 * mixture.logit_map.a
+    return 0.9 * mixture.logit_map.c if isinstance(mixture.logit_map, SoftCap) else math.inf
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from harness.kernels import products, reference
 from harness.kernels.chunked import Lean, TokenNLL, WeightedNLL, fused_nll, tokens_per_chunk
-from harness.kernels.mixture import LOG2_E, Bend, SoftCap, Tensors, identity, in_sizes_only
+from harness.kernels.mixture import LOG2_E, LeanMap, Tensors, identity, in_sizes_only
 from harness.kernels.products import Precision
 from harness.kernels.rows import Rows, combine_rows_
 
@@ -145,7 +145,7 @@ def has_chunks(mixture: Tensors) -> bool:
 
 
 def _knows(mixture: Tensors) -> bool:
-    return has_chunks(mixture) and (mixture.logit_map is identity or isinstance(mixture.logit_map, Bend | SoftCap))
+    return has_chunks(mixture) and (mixture.logit_map is identity or isinstance(mixture.logit_map, LeanMap))
 
 
 def _on_triton(mixture: Tensors) -> bool:

@@ -43,6 +43,7 @@ def in_sizes_only() -> bool:
 
 LINEAR_FROM = 40.0  # for larger x softplus(x) = x, also in float64: e^-40 < 2^-53
 LOG2_E = math.log2(math.e)
+LEAST_SQUARE = 2.0**-23  # a unit of float32 at 1
 
 
 def identity(z: Tensor) -> Tensor:
@@ -138,7 +139,95 @@ class SoftCap:
         torch.add(block.new_full((), -self.c * LOG2_E), block, alpha=2 * self.c * LOG2_E, out=block)
 
 
-LeanMap = Bend | SoftCap
+@dataclass(frozen=True, slots=True)
+class SigmoidCap:
+    """phi(z) = a sigmoid((z + b) / c): between 0 and a, and steepest at z = -b.
+
+    SoftCap(c) is that with (2 c, 0, c / 2), less c, which a softmax does not see.
+
+    Args:
+        a: the upper limit of a mapped logit, more than 0.
+        b: minus the logit at which the slope is a / (4 c), its largest.
+        c: the width of the rise, more than 0.
+    Raises: ValueError when a or c is not a finite number above 0, or b is not finite.
+    Source: KellerJordan/modded-nanogpt, train_gpt.py at commit f411b3d, with (23, 5, 7.5).
+    """
+
+    a: float
+    b: float
+    c: float
+
+    def __post_init__(self) -> None:
+        if not (0 < self.a < math.inf and -math.inf < self.b < math.inf and 0 < self.c < math.inf):
+            raise ValueError(f"softcap: a and c must be finite numbers above 0, and b finite, got {self}")
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """u = phi(z)."""
+        return self.a * ((z + self.b) / self.c).sigmoid()
+
+    def slope(self, z: Tensor) -> Tensor:
+        """phi'(z) = a s (1 - s) / c, s = sigmoid((z + b) / c)."""
+        s = ((z + self.b) / self.c).sigmoid()
+        return self.a / self.c * s * (1 - s)
+
+    @property
+    def scale(self) -> float:
+        """1: the buffer has z + b, so that bfloat16 products round b no more than the logits."""
+        return 1.0
+
+    @property
+    def offset(self) -> float:
+        """b, which is added to the logits in the buffer."""
+        return self.b
+
+    def map_(self, block: Tensor, beside: Tensor | None = None) -> None:
+        """Replace z + b by u / ln 2 in `block`; write phi'(z) to `beside`."""
+        block.mul_(1 / self.c).sigmoid_()
+        if beside is not None:
+            torch.ops.aten.sigmoid_backward.grad_input(block.new_full((), self.a / self.c), block, grad_input=beside)
+        block.mul_(self.a * LOG2_E)
+
+
+@dataclass(frozen=True, slots=True)
+class HarmonicMap:
+    """phi(z) = -(n / 2) log(1 - z): the log of a harmonic similarity d^-n, where 1 - z is proportional to d^2.
+
+    1 - z counts as 2^-23 where it is smaller, and has no slope there: in float32 it is the rounding of z by then.
+
+    Args:
+        n: the harmonic exponent, more than 0.
+    Source: Baek et al. (2025), arXiv:2502.01628; heads/harmonic.py says what z is.
+    """
+
+    n: float
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """u = phi(z)."""
+        return -self.n / 2 * (1 - z).clamp(min=LEAST_SQUARE).log()
+
+    def slope(self, z: Tensor) -> Tensor:
+        """phi'(z) = (n / 2) / (1 - z); 0 where 1 - z is too small."""
+        square = 1 - z
+        return (self.n / 2 / square).masked_fill_(square < LEAST_SQUARE, 0)
+
+    @property
+    def scale(self) -> float:
+        """-1: the buffer has 1 - z, of which the logarithm is computed."""
+        return -1.0
+
+    @property
+    def offset(self) -> float:
+        """-1, which is added to the logits in the buffer."""
+        return -1.0
+
+    def map_(self, block: Tensor, beside: Tensor | None = None) -> None:
+        """Replace 1 - z by u / ln 2 in `block`; write phi'(z) to `beside`."""
+        if beside is not None:
+            torch.reciprocal(block, out=beside).mul_(self.n / 2).masked_fill_(block < LEAST_SQUARE, 0)
+        block.clamp_(min=LEAST_SQUARE).log2_().mul_(-self.n / 2)
+
+
+LeanMap = Bend | SoftCap | SigmoidCap | HarmonicMap
 LOGIT_MAPS = {"identity": identity, "sigsoftmax": Bend(c=0.0, k=2.0)}  # name -> phi
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from harness.kernels.mixture import Bend, SoftCap, Tensors, identity
+from harness.kernels.mixture import Bend, LeanMap, SigmoidCap, SoftCap, Tensors, identity
 
 
 class Case(NamedTuple):
@@ -16,7 +16,7 @@ class Case(NamedTuple):
     V: int
     E: int
     partitions: tuple[int, ...] = (1,)
-    logit_map: Bend | SoftCap | None = None
+    logit_map: LeanMap | None = None
     bias: bool = False
     log_epsilon: float | None = None
 
@@ -34,6 +34,8 @@ CASES = (
     Case("a bend, partitions, bias", N=11, V=43, E=9, partitions=(2, 1), logit_map=Bend(c=0.5, k=1.5), bias=True),
     Case("a tight soft cap", N=11, V=41, E=9, partitions=(1, 1), logit_map=SoftCap(c=3.0)),
     Case("the soft cap of Gemma 2", N=13, V=401, E=64, partitions=(1, 1), logit_map=SoftCap(c=30.0)),
+    Case("a sigmoid cap", N=11, V=41, E=9, partitions=(1, 1), logit_map=SigmoidCap(a=23.0, b=5.0, c=7.5), bias=True),
+    Case("a steep sigmoid cap", N=11, V=41, E=9, partitions=(2, 1), logit_map=SigmoidCap(a=3.0, b=-0.5, c=0.3)),
 )
 
 

@@ -110,7 +110,7 @@ def test_a_bias_and_a_cap_of_the_model_cannot_be_left_out(tmp_path):
         build_head(with_own(bias=False), phi, V, None)
     logits = torch.tensor([-9.0, 0.5, 40.0])
     torch.testing.assert_close(build_head(OWN, gemma, V, None).phi(logits), 3 * (logits / 3).tanh())
-    with pytest.raises(ValueError, match=r"^softcap: the pretrained output layer has 3; leave it out, got 5$"):
+    with pytest.raises(ValueError, match=r"^softcap: the pretrained output layer has 3; leave it out, got 5.0$"):
         build_head(with_own(softcap=5.0), gemma, V, None)
 
 

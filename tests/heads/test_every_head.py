@@ -28,6 +28,26 @@ def sizes_of_one_softmax():
         yield name, {**more, **projection}, OUTPUT + pieces + D * E + E
         yield name, {**more, **projection, "bias": False}, V * E + pieces + D * E + E
     yield "softmax", {**projection, "d_embed": 3}, D * 3 + 3 + V * 3 + V
+    for more in ({"mu_centering": True}, {"mu_loss": 0.1}, {"softcap": {"a": 2.0, "b": 1.0, "c": 3.0}}):
+        yield "softmax", more, OUTPUT
+
+
+def sizes_of_the_heads_of_today():
+    """harmonic: a softmax's without b; ngpt: a scale for each word, or one; mtp: D E + E for each word ahead."""
+    projection = {"projection": True, "layer_dims": (9, D)}
+    for name, scales in (("harmonic", 0), ("ngpt", V)):
+        yield name, {}, V * E + scales
+        yield name, {"tie_weights": True}, V * E + scales
+        yield name, projection, V * E + scales + D * E + E
+    yield "harmonic", {"exponent": 3.0}, V * E
+    yield "ngpt", {"bias": True}, OUTPUT + V
+    yield "ngpt", {"scale": "one"}, V * E + 1
+    yield "mtp", {}, OUTPUT
+    yield "mtp", {"bias": False}, V * E
+    yield "mtp", {"tie_weights": True}, OUTPUT
+    yield "mtp", {"further": (1.0,), **projection}, OUTPUT + D * E + E
+    yield "mtp", {"further": (1.0, 1.0), "maps": "linear"}, OUTPUT + 2 * (E * E + E)
+    yield "mtp", {"further": (1.0,), "maps": "linear", **projection}, OUTPUT + 2 * (D * E + E)
 
 
 def sizes_of_mixtures():
@@ -113,7 +133,10 @@ def sizes_of_mixtape():
     yield "mixtape", of_20_words, parts(32, 2)  # by default gates 32 wide for a tenth of the words
 
 
-FORMULAS = sizes_of_one_softmax, sizes_of_mixtures, sizes_of_doc, sizes_of_the_posters_heads, sizes_of_mixtape
+FORMULAS = (
+    *(sizes_of_one_softmax, sizes_of_mixtures, sizes_of_doc, sizes_of_the_posters_heads, sizes_of_mixtape),
+    sizes_of_the_heads_of_today,
+)
 SIZES = [row for sizes in FORMULAS for row in sizes()]
 
 
@@ -125,7 +148,8 @@ def test_parameters_follow_the_formulas_of_heads_md(name, given, expected):
 @pytest.mark.parametrize(
     ("name", "params", "matrices", "near"),
     [
-        *((name, {"projection": True}, "output facet", (0.98, 0.05)) for name in SINGLE),
+        *((name, {"projection": True}, "output facet", (0.98, 0.05)) for name in (*SINGLE, "harmonic", "ngpt")),
+        ("mtp", {"projection": True, "maps": "linear"}, "output facet ahead.0 ahead.1", (0.98, 0.05)),
         *((name, {"num_mixtures": 20}, "output latent prior", (0.98, 0.05)) for name in ("mos", "moc")),
         ("doc", {"components": (4, 2)}, "output latents.0 latents.1 prior", (0.98, 0.1)),
         ("mixtape", {"d_gate": 20}, "output latent gate_hidden gate_context", (0.95, 0.15)),
@@ -250,8 +274,29 @@ def test_training_minimises_the_chosen_loss_and_evaluation_the_likelihood(name, 
 def refusals():
     """(head, what it is made with, the sentence)."""
     projection = "projection: the top layer has width 4, the output embedding 6"
-    yield from ((name, {"layer_dims": (E, D)}, projection) for name in SINGLE)
+    yield from ((name, {"layer_dims": (E, D)}, projection) for name in (*SINGLE, "harmonic", "ngpt", "mtp"))
     yield from ((name, {"compat": {"log_epsilon": 0.0}}, EPSILON) for name in ("softmax", "sigsoftmax", "mos"))
+    for loss in ({"mu_loss": -0.1}, {"mu_loss": 0.1, "mu_centering": True}):
+        yield "softmax", loss, f"mu_loss must be at least 0, and 0 with mu_centering, got {loss['mu_loss']}"
+    for scale in ({"input_gradient_scale": 2.0}, {"input_gradient_scale": 0.0, "tie_weights": True}):
+        told = f"1 without tie_weights, got {scale['input_gradient_scale']}"
+        yield "softmax", scale, f"input_gradient_scale must be more than 0, and {told}"
+    for number in (0.0, -1.0, math.inf, math.nan):
+        yield "harmonic", {"exponent": number}, f"exponent must be a finite number above 0, got {number}"
+        yield "ngpt", {"scale_start": number}, f"scale_start must be a finite number above 0, got {number}"
+    for further in ((), (0.5, 0.0), (-0.5,)):
+        yield (
+            "mtp",
+            {"further": further},
+            f"further must have at least one weight, all of them more than 0, got {further}",
+        )
+    for name in ("softmax", "mos", "moc", "doc", "doc_poster", "mfs", "mtp"):
+        yield (
+            name,
+            {"softcap": {"a": 1.0, "b": 2.0}},
+            "softcap: expected a number, or a, b and c, got {'a': 1.0, 'b': 2.0}",
+        )
+        yield name, {"softcap": -1.0}, "softcap must be a finite number above 0, got -1.0"
     for name in ("mos", "moc", "doc", "mixtape"):
         for dropout in (1.0, 1.5, -0.1):
             yield name, {"dropout": dropout}, f"dropout must be in [0, 1), got {dropout}"
@@ -334,6 +379,10 @@ def accepted():
             *({parameter: 1} for parameter in ("num_mixtures", "num_input_layers", "num_partitions")),
             *({"num_input_layers": 3}, {"num_partitions": V}, {"window": 0}),
         ],
+        "softmax": [{"mu_loss": 1e-4}, {"mu_centering": True}, {"input_gradient_scale": 0.1, "tie_weights": True}],
+        "harmonic": [{"exponent": 0.1}],
+        "ngpt": [{"scale_start": 0.1}],
+        "mtp": [{"further": (0.1,)}],
         "mixtape": [{"d_gate": 1}, {"own_gates": 0.0}, {"own_gates": 1.0}, {"dropout": 0.0}, {"dropout": 0.99}],
         "plif": [{"num_pieces": 1}, {"bound": 0.5}, {"noise": 0.0}, {"noise": 0.1}],
     }.items():

@@ -132,6 +132,57 @@ def test_a_gate_without_context_equals_a_learned_one_of_zero_weights(head, gate)
     assert_same(log_probs(found), log_probs(learned))
 
 
+@of("softmax")
+def test_a_soft_cap_is_a_sigmoid_cap_less_a_constant(head):
+    capped = make(head, softcap=1.5)
+    same = load(make(head, softcap={"a": 3.0, "b": 0.0, "c": 0.75}), **shared(capped))
+    assert_same(log_probs(same), log_probs(capped))
+    assert (log_probs(load(make(head), **shared(capped))) - log_probs(capped)).abs().max() > 0.1
+
+
+@of("softmax")
+def test_centring_changes_logits_by_a_constant_that_only_a_cap_sees(head):
+    plain, capped = make(head), make(head, softcap=1.5)
+    centred = load(make(head, mu_centering=True), **shared(plain))
+    assert_same(log_probs(centred), log_probs(plain))
+    assert_same(centred(states()).weight_VE.mean(0), torch.zeros(E).double())
+    both = load(make(head, mu_centering=True, softcap=1.5), **shared(capped))
+    assert (log_probs(both) - log_probs(capped)).abs().max() > 0.1
+
+
+@of("harmonic")
+def test_distances_in_another_unit_change_no_harmonic_probability(head):
+    harmonic = make(head, projection=True)
+    before = log_probs(harmonic)
+    assert_same(log_probs(load(harmonic, **{k: 8 * v for k, v in shared(harmonic, "facet").items()})), before)
+
+
+@of("harmonic")
+def test_a_word_at_the_state_is_certain_with_any_exponent(head):
+    for exponent in (1.0, 30.0):
+        harmonic = make(head, exponent=exponent)
+        load(harmonic.output, weight=torch.cat([states().layers[-1][0], 9 * torch.ones(V - 6, E).double()]))
+        certain = harmonic(states()).nll(torch.arange(6)[None])
+        assert certain.max() < (1e-2 if exponent == 1 else 1e-12)
+
+
+@of("ngpt")
+def test_cosines_do_not_see_norms(head):
+    ngpt = make(head, projection=True)
+    before = log_probs(ngpt)
+    longer = torch.arange(1, V + 1)[:, None] * ngpt.output.weight
+    facet = {"facet__weight": 3 * ngpt.facet.weight, "facet__bias": 3 * ngpt.facet.bias}
+    assert_same(log_probs(load(ngpt, output__weight=longer, **facet)), before)
+    assert_same(log_probs(load(ngpt, scale=torch.zeros(V))), torch.full((1, 6, V), -math.log(V), dtype=torch.float64))
+
+
+@pytest.mark.parametrize("maps", ["shared", "linear"])
+@of("mtp")
+def test_multi_token_prediction_evaluates_as_a_softmax(head, maps):
+    mtp = make(head, maps=maps)
+    assert_same(log_probs(mtp), log_probs(load(make("softmax"), **shared(mtp))))
+
+
 @of("nce")
 def test_nce_evaluates_as_a_softmax(head):
     targets = torch.tensor([[0, 10, 3, 3, 1, 7]])
@@ -193,8 +244,11 @@ SHIFT_INVARIANT = [
     ("doc_poster", {"bias": True}),
     ("mfs", {"bias": True}),
     ("mixtape", {"own_gates": 0.5}),
+    ("ngpt", {"bias": True}),
+    ("mtp", {}),
 ]
 SHIFT_SENSITIVE = [
+    ("softmax", {"softcap": {"a": 3.0, "b": 0.5, "c": 1.0}}),
     ("sigsoftmax", {}),
     ("gss", {}),
     ("plif", {"num_pieces": 8, "bound": 4.0}),
@@ -237,6 +291,8 @@ def rank(name, top, **params):
         ("softmax", d, {"bias": False}, d + 1),
         ("softmax", d, {}, d + 2),
         ("nce", d, {}, d + 2),
+        ("ngpt", d, {}, d + 1),
+        ("mtp", d, {"maps": "linear"}, d + 2),
         ("moc", WIDE, {"num_mixtures": 3, "bias": False}, d + 1),
         ("moc", WIDE, {"num_mixtures": 3}, d + 2),
         ("mos", WIDE, {"num_mixtures": 1}, d + 2),
@@ -258,6 +314,8 @@ def test_rank_of_the_log_probabilities_equals_the_bound(name, top, params, expec
     ("name", "params", "bound"),
     [
         ("sigsoftmax", {}, d + 2),
+        ("harmonic", {}, d + 2),
+        ("softmax", {"softcap": {"a": 3.0, "b": 0.5, "c": 1.0}}, d + 2),
         ("gss", {}, d + 2),
         ("plif", {"num_pieces": 8, "bound": 8.0}, d + 2),
         ("mos", {"num_mixtures": 3}, d + 2),

@@ -6,7 +6,7 @@ from harness.plan.parameters import parameters
 from harness.registry import BACKBONES, HEADS
 
 COMPAT = "compat: dict[Literal['log_epsilon'], float] | None = None"
-SOFTCAP = "softcap: float | None = None"
+SOFTCAP = "softcap: float | dict[Literal['a', 'b', 'c'], float] | None = None"
 START = "init_range: float | None = None; init_bias: Literal['zero', 'uniform'] = 'zero'"
 PROJECTION = "projection: bool = False; bias: bool = True; tie_weights: bool = False"
 OUTPUT = "bias: bool = True; tie_weights: bool = False; d_embed: int | None = None"
@@ -20,6 +20,10 @@ HEAD_SIGNATURES = {
     ),
     "doc_poster": f"num_mixtures: int = 3; {BARE}; {COMPAT}; {START}; {SOFTCAP}",
     "gss": f"c: float = -1.5; k: float = 2.5; {PROJECTION}; {START}",
+    "harmonic": (
+        "exponent: float | None = None; projection: bool = False; tie_weights: bool = False; "
+        "init_range: float | None = None"
+    ),
     "mfs": (
         "num_mixtures: int = 3; num_input_layers: int | None = None; window: int = 2; num_partitions: int = 4; "
         f"norm_inputs: bool = False; {BARE}; {COMPAT}; {START}; {SOFTCAP}"
@@ -35,6 +39,13 @@ HEAD_SIGNATURES = {
         "gate: Literal['learned', 'constant', 'static'] = 'learned'; loss: Literal['nll', 'binary'] = 'nll'; "
         f"{COMPAT}; {START}; {SOFTCAP}"
     ),
+    "mtp": (
+        f"further: tuple[float, ...] = (0.5, 0.25); maps: Literal['shared', 'linear'] = 'shared'; {PROJECTION}; "
+        f"{SOFTCAP}; {START}"
+    ),
+    "ngpt": (
+        f"scale: Literal['words', 'one'] = 'words'; scale_start: float = 1.0; projection: bool = False; {BARE}; {START}"
+    ),
     "nce": (
         f"num_noise: int = 100; log_normaliser: float | None = None; {PROJECTION}; "
         "init_range: float | None = None; init_bias: Literal['zero', 'uniform', 'unigram'] = 'zero'"
@@ -44,7 +55,7 @@ HEAD_SIGNATURES = {
     "softmax": (
         f"{PROJECTION}; loss: Literal['nll', 'binary'] = 'nll'; "
         f"start: Literal['xavier', 'embedding'] = 'xavier'; {COMPAT}; {START}; d_embed: int | None = None; "
-        f"{SOFTCAP}"
+        f"{SOFTCAP}; mu_centering: bool = False; mu_loss: float = 0.0; input_gradient_scale: float = 1.0"
     ),
 }
 RECURRENT = (

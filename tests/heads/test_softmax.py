@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from small_heads import D, E, V, assert_fills, make
+from small_heads import D, E, V, assert_fills, make, states
 from torch import nn
 
 from harness.protocols import Hidden
@@ -36,3 +36,43 @@ def test_started_as_the_embedding_a_tied_matrix_stays_tied_and_another_width_is_
     assert make(name, embedding=embedding, tie_weights=True, start="embedding").output.weight is embedding.weight
     with pytest.raises(ValueError, match=r"start: 'embedding' needs .* the projection maps 4 to 6"):
         make(name, layer_dims=(9, D), projection=True, start="embedding")
+
+
+def trained(head, centre_after_each_step):
+    """The log-probabilities after five steps of AdamW."""
+    optimizer = torch.optim.AdamW(head.parameters(), lr=0.1, weight_decay=0.1)
+    hidden, targets = states(), torch.tensor([[0, 4, 10], [2, 2, 1]])
+    for _ in range(5):
+        optimizer.zero_grad()
+        head(hidden).training_loss(targets).backward()
+        optimizer.step()
+        if centre_after_each_step:
+            with torch.no_grad():
+                head.output.weight -= head.output.weight.mean(0)
+    return head(hidden).log_probs()
+
+
+def test_centring_trains_as_the_authors_who_centre_the_parameter_after_each_step():
+    ours, theirs = make("softmax", mu_centering=True, bias=False), make("softmax", bias=False)
+    torch.testing.assert_close(trained(ours, False), trained(theirs, True), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [5.0, 0.5])
+def test_the_gradient_of_the_input_embedding_is_scaled_and_that_of_the_output_is_not(scale):
+    tokens, targets = torch.tensor([[0, 3, 3]]), torch.tensor([[3, 1, 7]])
+
+    def gradients(**params):
+        torch.manual_seed(3)
+        embedding = nn.Embedding(V, E)
+        head, found = make("softmax", embedding=embedding, bias=False, dtype=None, **params), embedding(tokens)
+        loss = head(Hidden((found.tanh(),))).training_loss(targets)
+        loss.backward()
+        return found.detach(), loss.detach(), embedding.weight.grad, head.output.weight.grad
+
+    # the same matrix twice, untied: the gradient of each use
+    apart, loss, of_input, of_output = gradients(start="embedding")
+    found, tied_loss, tied, _ = gradients(tie_weights=True, input_gradient_scale=scale)
+    assert torch.equal(found, apart)
+    assert torch.equal(tied_loss, loss)
+    assert of_input.abs().max() > 0
+    torch.testing.assert_close(tied - of_output, scale * of_input, rtol=0, atol=1e-6)

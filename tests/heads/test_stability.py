@@ -25,6 +25,8 @@ PARAMS = {  # small, and all with an output bias
     "doc_poster": {"bias": True},
     "mfs": {"num_mixtures": 2, "num_partitions": 2, "bias": True},
     "mixtape": {"d_gate": 3, "own_gates": 0.5},
+    "ngpt": {"bias": True},
+    "mtp": {},
 }
 FLOAT32 = 2**-21  # of the largest number involved: 8 roundings of 2^-24
 BFLOAT16 = 2**-8  # likewise 2 roundings of 2^-9, of facets and logits; what comes after is float32
@@ -83,7 +85,7 @@ def assert_right(name, head, hidden, targets, tolerance, *, largest=1.0, **param
 
 def test_every_head_of_ours_is_here():
     ours = {name for name in HEADS.names() if HEADS.origin(name).startswith("heads/")}
-    assert set(PARAMS) | {"adaptive"} == ours  # without a bias for each word: tests/heads/test_adaptive.py
+    assert set(PARAMS) | {"adaptive", "harmonic"} == ours  # without a bias for each word: tests of their own
 
 
 @pytest.mark.parametrize("level", [-60.0, 80.0])

@@ -35,6 +35,11 @@ VARIANTS = [
     ("softmax", {"compat": {"log_epsilon": 1e-3}}),
     ("sigsoftmax", {"compat": {"log_epsilon": 1e-3}}),
     ("softmax", {"softcap": 2.0}),
+    ("softmax", {"softcap": {"a": 5.0, "b": 1.0, "c": 1.5}}),
+    ("softmax", {"mu_centering": True, "softcap": 2.0}),
+    ("mfs", {"num_mixtures": 3, "num_partitions": 4, "softcap": {"a": 5.0, "b": 1.0, "c": 1.5}}),
+    ("harmonic", {"exponent": 2.0}),
+    ("ngpt", {"scale": "one", "bias": True, "tie_weights": True}),
     ("mos", {"num_mixtures": 3, "softcap": 2.0}),
     ("mfs", {"num_mixtures": 3, "num_partitions": 4, "softcap": 2.0}),
 ]

@@ -8,7 +8,7 @@ import torch
 
 from harness.distributions import Mixture
 from harness.kernels import rows
-from harness.kernels.mixture import LOGIT_MAPS, Bend, SoftCap
+from harness.kernels.mixture import LOGIT_MAPS, Bend, HarmonicMap, SigmoidCap, SoftCap
 from harness.kernels.products import Products, using
 
 
@@ -35,8 +35,43 @@ def test_a_soft_cap_is_its_formula_and_its_slope_the_derivative(c):
     assert SoftCap(c).slope(z).tolist() == pytest.approx(slopes, rel=1e-9, abs=rounding.bound(4))
 
 
+@pytest.mark.parametrize(("a", "b", "c"), [(23.0, 5.0, 7.5), (2.0, -1.0, 0.5)])
+def test_a_sigmoid_cap_is_its_formula_and_its_slope_the_derivative(a, b, c):
+    z = torch.tensor([-300.0, -40.0, -b, -0.1, 0.0, 0.7, c, 90.0], dtype=torch.float64)
+    cap, shares = SigmoidCap(a=a, b=b, c=c), [1 / (1 + math.exp(-(x + b) / c)) for x in z.tolist()]
+    assert cap(z).tolist() == pytest.approx([a * share for share in shares], rel=rounding.bound(4, 600), abs=0)
+    slopes = [a * share * (1 - share) / c for share in shares]
+    assert cap.slope(z).tolist() == pytest.approx(slopes, rel=1e-9, abs=rounding.bound(4, a / c))
+
+
+@pytest.mark.parametrize("n", [0.5, 3.0, 28.0])
+def test_a_harmonic_map_is_a_power_of_what_is_left_of_1_down_to_a_unit_of_float32(n):
+    z = torch.tensor([-1e6, -3.0, 0.0, 0.5, 1 - 2.0**-22, 1 - 2.0**-23, 1 - 2.0**-24, 1.0, 5.0], dtype=torch.float64)
+    squares = [max(1 - x, 2.0**-23) for x in z.tolist()]
+    expected = [math.log(square ** (-n / 2)) for square in squares]
+    assert HarmonicMap(n)(z).tolist() == pytest.approx(expected, rel=rounding.bound(4), abs=rounding.bound(4))
+    slopes = [n / 2 / square for square in squares[:6]] + [0.0, 0.0, 0.0]
+    assert HarmonicMap(n).slope(z).tolist() == pytest.approx(slopes, rel=rounding.bound(4), abs=0)
+    block, beside = 1 - z, torch.empty_like(z)
+    HarmonicMap(n).map_(block, beside)
+    assert (block * math.log(2)).tolist() == pytest.approx(expected, rel=rounding.bound(8), abs=rounding.bound(8))
+    assert beside.tolist() == pytest.approx(slopes, rel=rounding.bound(4), abs=0)
+
+
+BROKEN_CAPS = [(0.0, 5.0, 7.5), (-1.0, 5.0, 7.5), (math.inf, 5.0, 7.5), (23.0, math.inf, 7.5), (23.0, -math.inf, 7.5)]
+
+
+@pytest.mark.parametrize(("a", "b", "c"), [*BROKEN_CAPS, (23.0, 5.0, 0.0), (23.0, 5.0, -7.5), (23.0, 5.0, math.inf)])
+def test_a_sigmoid_cap_needs_finite_numbers_a_positive_limit_and_width(a, b, c):
+    with pytest.raises(ValueError, match="softcap: a and c must be finite numbers above 0, and b finite"):
+        SigmoidCap(a=a, b=b, c=c)
+
+
+MAPS = [Bend(c=0.5, k=1.5), SoftCap(3.0), SigmoidCap(a=3.0, b=0.5, c=1.5)]
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("phi", [Bend(c=0.5, k=1.5), SoftCap(3.0)], ids=str)
+@pytest.mark.parametrize("phi", MAPS, ids=str)
 @pytest.mark.parametrize("partitions", [(1, 1), (2, 1)], ids=str)
 def test_a_few_tokens_at_a_time_give_what_all_at_once_give(partitions, phi, precision, monkeypatch):
     N, V, E = 11, 10, 4

@@ -39,6 +39,9 @@ EVERY_HEAD = [
     "{mfs: {num_partitions: 2, window: 1}}",
     "mixtape",
     "{adaptive: {cutoffs: [[3, 6]], div_value: 2.0}}",
+    "{harmonic: {exponent: 5.0}}",
+    "{ngpt: {scale: one, scale_start: 4.0}}",
+    "{mtp: {further: [[0.5]], maps: linear}}",
 ]
 EVERY_BACKBONE = [
     "{lstm: {d_model: 8, num_layers: 3, dropout: 0.1}}",

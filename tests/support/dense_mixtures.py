@@ -3,7 +3,7 @@
 import torch
 from torch.nn import functional
 
-from harness.distributions import LOGIT_MAPS, Bend, Mixture, SoftCap, log_prior
+from harness.distributions import LOGIT_MAPS, Bend, Mixture, SigmoidCap, SoftCap, log_prior
 from harness.kernels import chunked
 
 E = 5
@@ -13,8 +13,9 @@ DENSE_MAPS = {
     "sigsoftmax": lambda z: z + functional.logsigmoid(z),
     "bend": lambda z: z + 1.5 * functional.logsigmoid(z + 1.5),  # logsigmoid(-x) = -softplus(x)
     "softcap": lambda z: 2.5 * torch.tanh(z / 2.5),
+    "sigmoid cap": lambda z: 4 * functional.sigmoid((z + 0.5) / 1.5),
 }
-MAPS = {**LOGIT_MAPS, "bend": BEND, "softcap": SoftCap(2.5)}
+MAPS = {**LOGIT_MAPS, "bend": BEND, "softcap": SoftCap(2.5), "sigmoid cap": SigmoidCap(a=4.0, b=0.5, c=1.5)}
 # (partitions, logit map, bias, prior, tokens, words): one chunk and several, the last one ragged
 CASES = [
     ((1,), "identity", True, False, 7, 11),
@@ -33,6 +34,8 @@ CASES = [
     ((1,), "softcap", True, False, 300, 31),
     ((2, 1), "softcap", True, True, 140, 14),
     ((1, 1, 1), "softcap", False, True, 130, 12),
+    ((1,), "sigmoid cap", True, False, 300, 31),
+    ((2, 1), "sigmoid cap", False, True, 140, 14),
 ]
 
 

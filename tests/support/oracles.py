@@ -89,8 +89,15 @@ def softcap_logit(z: Tensor, c: float) -> Tensor:
     return c * (up - down) / (up + down)
 
 
-def logit_map_of(softcap: float | None, name: str = "identity"):
-    """The map of a name, or the soft cap."""
+def sigmoid_cap_logit(z: Tensor, a: float, b: float, c: float) -> Tensor:
+    """a sigmoid((z + b) / c), with sigmoid by an exponential (modded-nanogpt)."""
+    return a / (1 + (-(z + b) / c).exp())
+
+
+def logit_map_of(softcap: float | dict[str, float] | None, name: str = "identity"):
+    """The map of a name, the soft cap, or the sigmoid cap."""
+    if isinstance(softcap, dict):
+        return partial(sigmoid_cap_logit, **softcap)
     return LOGIT_MAPS[name] if softcap is None else partial(softcap_logit, c=softcap)
 
 
@@ -128,9 +135,20 @@ def log_gate(p: dict[str, Tensor], x: Tensor | list, num_mixtures: int) -> list[
     return log_softmax(linear(p, "prior", x)) if num_mixtures > 1 else [zeros(())]
 
 
-def softmax_head(layers, t, p, logit_map=None, compat=None, softcap=None, **_):
-    """log_softmax(phi(W f + b)); phi is the identity or a soft cap for softmax. With an epsilon, log(softmax + e)."""
+def mean_row(matrix: Tensor) -> list[Tensor]:
+    """mu = sum_v w_v / V."""
+    _, width = matrix.shape
+    return [mean([row[e] for row in matrix]) for e in range(width)]
+
+
+def softmax_head(layers, t, p, logit_map=None, compat=None, softcap=None, mu_centering=False, **_):
+    """log_softmax(phi(W f + b)); phi is the identity or a soft cap for softmax. With an epsilon, log(softmax + e).
+
+    Centred, w_v - mu stands for w_v (Stollenwerk 2026).
+    """
     phi = logit_map_of(softcap) if logit_map is None else logit_map
+    if mu_centering:
+        p = {**p, "output.weight": stack([row - stack(mean_row(p["output.weight"])) for row in p["output.weight"]])}
     return mixture(p, [[facet(p, layers[-1][t])]], [zeros(())], phi, compat)
 
 
@@ -249,8 +267,31 @@ def adaptive_head(layers, t, p, *, token_counts, cutoffs=None, **_):
     return [logp[x] for x in words]
 
 
+def harmonic_head(layers, t, p, *, exponent=None, **_):
+    """p(x) = d_x^-n / sum_v d_v^-n,  d_v = || f - w_v ||,  n = sqrt(E) unless it is given (Baek 2025)."""
+    f = facet(p, layers[-1][t])
+    n = sqrt(len(f)) if exponent is None else exponent
+    distances = [sum((f[e] - w[e]) ** 2 for e in range(len(f))) ** 0.5 for w in p["output.weight"]]
+    total = sum(d**-n for d in distances)
+    return [(d**-n / total).log() for d in distances]
+
+
+def ngpt_head(layers, t, p, *, scale_start=1.0, **_):
+    """log_softmax(s_x f . w_x / (|f| |w_x|) + b_x),  s = start r sqrt(E), one or each word (Loshchilov 2024)."""
+    f, W, r = facet(p, layers[-1][t]), p["output.weight"], p["scale"]
+    scores = []
+    for x, w in enumerate(W):
+        s = scale_start * r[x if len(r) > 1 else 0] / (1 / sqrt(len(f)))
+        scores.append(s * dot(f, w) / (dot(f, f) * dot(w, w)) ** 0.5)
+    bias = p.get("output.bias")
+    return log_softmax(scores if bias is None else [score + bias[x] for x, score in enumerate(scores)])
+
+
 HEADS = {
     "adaptive": adaptive_head,
+    "harmonic": harmonic_head,
+    "mtp": softmax_head,
+    "ngpt": ngpt_head,
     "softmax": softmax_head,
     "sigsoftmax": sigsoftmax_head,
     "gss": gss_head,
@@ -329,4 +370,28 @@ def nce_loss(logp, layers, targets, p, *, token_counts, noise_words, log_normali
     return mean(losses)
 
 
-TRAINING_LOSSES = dict.fromkeys(HEADS, word_loss) | {"doc": doc_loss, "nce": nce_loss}
+def softmax_loss(logp, layers, targets, p, *, mu_loss=0.0, **params):
+    """The loss of the words + lambda mu' mu, mu the mean row of W (Stollenwerk 2026)."""
+    mu = mean_row(p["output.weight"])
+    return word_loss(logp, layers, targets, p, **params) + mu_loss * dot(mu, mu)
+
+
+def mtp_loss(logp, layers, targets, p, *, further=(0.5, 0.25), softcap=None, **_):
+    """The mean over tokens of -log p_0(y_t) - sum_k lambda_k log p_k(y_{t+k}), within a row (Gloeckle 2024).
+
+    p_k is p_0, or has a facet of its own.
+    """
+    losses = []
+    for b, t, y in tokens(targets):
+        losses.append(-logp[b][t][y])
+        for k, share in enumerate(further, start=1):
+            if t + k < len(targets[b]):
+                own = {"facet.weight": p.get(f"ahead.{k - 1}.weight"), "facet.bias": p.get(f"ahead.{k - 1}.bias")}
+                other = p if own["facet.weight"] is None else {**p, **own}
+                words = softmax_head([layer[b] for layer in layers], t, other, softcap=softcap)
+                losses.append(-share * words[targets[b][t + k]])
+    return sum(losses) / len(tokens(targets))
+
+
+TRAINING_LOSSES = dict.fromkeys(HEADS, word_loss)
+TRAINING_LOSSES |= {"doc": doc_loss, "nce": nce_loss, "softmax": softmax_loss, "mtp": mtp_loss}

@@ -111,7 +111,7 @@ NOTICED = {
     "a state that is lost": ("backbone", LSTM, "None if state is None else state[index]", "None"),
 }
 UNCHANGED = {
-    "a new option": ("head", MOS, "softcap: float | None = None,\n", "softcap: float | None = None,\n more=1,\n"),
+    "a new option": ("head", MOS, "softcap: Cap | None = None,\n", "softcap: Cap | None = None,\n more=1,\n"),
     "a method's name": ("head", MOS, "_log_prior", "_weights"),
     "an equal expression": ("head", MOS, "if num_mixtures < 1", "if not num_mixtures >= 1"),
     "a variable's name": ("backbone", LSTM, "carried", "states"),
