@@ -60,9 +60,9 @@ class Softmax(nn.Module):
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: as `start` says.
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
     Raises: ValueError when D differs from E without a projection or with another start than 'xavier', such a start
-        has an init_range, init_range <= 0, init_bias is 'uniform' without init_range or without b, d_embed < 1, weights are
-        tied or copied and E is not the width of the embedding, softcap <= 0, mu_loss < 0 or beside mu_centering, or
-        input_gradient_scale <= 0 or without tie_weights.
+        has an init_range, init_range <= 0, init_bias is 'uniform' without init_range or without b, d_embed < 1, weights
+        are tied or copied and E is not the width of the embedding, softcap <= 0, mu_loss < 0 or beside mu_centering,
+        input_gradient_scale <= 0 or without tie_weights, or there is no pretrained output layer.
     Source: the usual log-linear output layer; the baseline of Benka et al. (2021). Low rank: Yang et al. (2018),
         arXiv:1711.03953, section 2.2. Soft cap: Bello et al. (2016), arXiv:1611.09940; Gemma 2, arXiv:2408.00118;
         KellerJordan/modded-nanogpt, train_gpt.py. Centring: Stollenwerk et al. (2026), arXiv:2601.02031, known from
