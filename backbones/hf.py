@@ -110,6 +110,14 @@ class HuggingFaceModel(nn.Module):
         """Return `frozen`."""
         return frozen
 
+    @classmethod
+    def bytes_per_token(cls, *, model, revision=None, layers=(-1,), dtype="float32", **_: Any) -> int:
+        """Return the size of a token's states, by the hidden_size of config.json."""
+        from transformers import AutoConfig
+
+        config = AutoConfig.from_pretrained(_folder(model, revision), local_files_only=True, trust_remote_code=False)
+        return len(layers) * config.get_text_config().hidden_size * getattr(torch, dtype).itemsize
+
     @property
     def state_type(self) -> torch.dtype:
         """The type of the states in files."""

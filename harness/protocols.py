@@ -141,6 +141,11 @@ class Frozen(Protocol):
         """Return whether the backbone with these parameters is frozen."""
         ...
 
+    @classmethod
+    def bytes_per_token(cls, **params: Any) -> int:
+        """Return the size of the states of a token in the files."""
+        ...
+
 
 @runtime_checkable
 class Head(Protocol):

@@ -20,11 +20,13 @@ from harness.execution.options import RunOptions, repeated
 from harness.execution.planned import PlannedSuite, PlannedTrial, SuiteDisk, planned, suite_disk, with_memory
 from harness.execution.timed import RowTime, match_text, reference, suite_times
 from harness.machine.environment import resolve_device
+from harness.plan.identity import is_frozen
 from harness.plan.loaded_suite import Suite, possible_trials
 from harness.plan.reader import introduction
 from harness.plan.selection import choices, facts_of, key_texts
 from harness.plan.tuning import point_text
 from harness.printable import counted
+from harness.registry import BACKBONES
 from harness.training.step_memory import StepMemory
 
 WORKER_SECONDS = 5  # of a CPU, to start one under Ray (docs/cluster.md)
@@ -72,7 +74,9 @@ def plan(
         print(json.dumps({**found.as_json(memory=memory), "disk": asdict(disk), **of_rows}, indent=1))
         return
     _print(_trials(found) if trials else _rows(found))
-    _print([str(found), *found.outdated, *_matched(found.suite), *_disk(disk, found.suite), *_cost(found)])
+    _print(
+        [str(found), *found.outdated, *_matched(found.suite), *_disk(disk, found.suite), *_states(found), *_cost(found)]
+    )
     _print(_all_keys(found.suite) if keys else _keys(found.suite))
     if memory:
         _print(_memory(found, str(resolve_device(device.value))))
@@ -179,6 +183,23 @@ def _disk(needed: SuiteDisk, suite: Suite) -> list[str]:
     losses = f", without the token losses on {unknown}" if unknown else ""
     then, at_most, free = map(decimal, (needed.finished, needed.running, needed.free))
     return [f"disk: {then} when finished{losses}, up to {at_most} for each that runs; free: {free}"]
+
+
+def _states(found: PlannedSuite) -> list[str]:
+    """The size of the hidden states that are kept of each frozen backbone."""
+    texts: dict[str, dict[str, int | None]] = {}
+    sizes = {}
+    for spec, _ in found.to_run():
+        cls, name = BACKBONES.get(spec.backbone.name), found.suite.names["backbone"][str(spec.backbone)]
+        if is_frozen(spec.backbone, cls):
+            sizes[name] = cls.bytes_per_token(**spec.backbone.params)
+            counts = found.suite.num_tokens.get(str(spec.corpus))
+            texts.setdefault(name, {})[str(spec.corpus)] = None if counts is None else sum(counts.values())
+    return [
+        f"hidden states of {name}, in the cache: {size:,} bytes a token"
+        + (f", {decimal(size * sum(texts[name].values()))} in all" if None not in texts[name].values() else "")
+        for name, size in sizes.items()
+    ]
 
 
 def _cost(found: PlannedSuite) -> list[str]:
