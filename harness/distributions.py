@@ -29,6 +29,7 @@ __all__ = [
     "SoftCap",
     "Start",
     "Statistics",
+    "copy_output_",
     "facet_map",
     "linear",
     "log_epsilon",
@@ -388,13 +389,13 @@ def start_as_(
     output: nn.Linear,
     init_range: float | None = None,
 ) -> None:
-    """Initialise a head with one facet. A head calls this as the last step of its constructor.
+    """Initialise a head with one facet, or with K facets that are all alike. A head calls this after its other layers
+    are initialised.
 
     'xavier': the facet layer by torch's Xavier-uniform rule; the output layer stays as it is.
     'embedding': W is a copy of the input embedding, and biases are zero: what a model with tied weights computes.
     'pretrained': W, b and the soft cap are those of the backbone's pretrained output layer: what the model computes.
-    In the last two the facet layer is the identity. A bias that only one of the two layers has starts at zero, or is
-    left out if it is zero.
+    In the last two the facet layer is the identity, K times. A bias that only the head has starts at zero.
 
     Args:
         init_range: the option of the head; it contradicts the last two.
@@ -421,15 +422,22 @@ def start_as_(
         raise ValueError("bias: the pretrained output layer has one; set bias to true")
     with torch.no_grad():
         if isinstance(facet, nn.Linear):
-            if facet.in_features != facet.out_features:
+            number, rest = divmod(facet.out_features, facet.in_features)
+            if rest or output.in_features != facet.in_features:
                 widths = f"{facet.in_features} to {facet.out_features}"
                 raise ValueError(
                     f"start: '{start}' needs a top layer of the width of the {what}, the projection maps {widths}"
                 )
-            nn.init.eye_(facet.weight)
+            facet.weight.copy_(torch.eye(facet.in_features).repeat(number, 1))
             nn.init.zeros_(facet.bias)
         output.weight.copy_(weight)
         if bias is not None:
             output.bias.copy_(bias)
         elif output.bias is not None:
             nn.init.zeros_(output.bias)
+
+
+def copy_output_(dims: HeadDims, embedding: nn.Embedding, output: nn.Linear) -> None:
+    """Set W to the pretrained output matrix of the backbone, or without one to a copy of the input embedding."""
+    with torch.no_grad():
+        output.weight.copy_(embedding.weight if dims.pretrained is None else dims.pretrained.weight)

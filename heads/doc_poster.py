@@ -9,6 +9,7 @@ from harness.distributions import (
     Cap,
     Compat,
     Mixture,
+    copy_output_,
     log_epsilon,
     log_prior,
     logit_map_of,
@@ -34,7 +35,8 @@ class DirectOutputConnectionPoster(nn.Module):
     Args:
         num_mixtures: K, the number of softmaxes and of layers that are read.
         bias: add a bias for each word.
-        tie_weights: use the backbone's input embedding as W; else W is initialised as a copy of it.
+        tie_weights: use the backbone's input embedding as W; else W is initialised as a copy of it, or of
+            the output matrix that the backbone was pretrained with.
         compat: {log_epsilon: 1e-8} computes log(p + 1e-8), as the authors' code does; None for log p.
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is a copy of
             the input embedding, and b U(-1/sqrt(E), 1/sqrt(E)).
@@ -76,8 +78,8 @@ class DirectOutputConnectionPoster(nn.Module):
         self.facets = nn.ModuleList(nn.Linear(d_layer, dims.d_embed) for d_layer in read)
         self.prior = nn.Linear(sum(read), num_mixtures) if num_mixtures > 1 else None
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
+        copy_output_(dims, embedding, self.output)
         with torch.no_grad():
-            self.output.weight.copy_(embedding.weight)
             for k, facet in enumerate(self.facets):
                 if facet.in_features == facet.out_features:
                     noise = 0.0 if k == num_mixtures - 1 else NOISE * (torch.rand_like(facet.weight) - 0.5)

@@ -10,6 +10,7 @@ from harness.distributions import (
     Cap,
     Compat,
     Mixture,
+    copy_output_,
     log_epsilon,
     log_prior,
     logit_map_of,
@@ -52,7 +53,8 @@ class MultiFacetSoftmax(nn.Module):
         norm_inputs: apply layer normalisation without parameters to the states of the block below the top layer, which
             may have another scale in some backbones. The authors do not normalise.
         bias: add a bias for each word.
-        tie_weights: use the backbone's input embedding as W; else W is initialised as a copy of it.
+        tie_weights: use the backbone's input embedding as W; else W is initialised as a copy of it, or of
+            the output matrix that the backbone was pretrained with.
         compat: {log_epsilon: 1e-8} computes log(p + 1e-8), as the authors' code does; None for log p.
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is a copy of
             the input embedding, and b U(-1/sqrt(E), 1/sqrt(E)).
@@ -112,8 +114,8 @@ class MultiFacetSoftmax(nn.Module):
         self.partitions = (num_partitions,) + (1,) * (num_mixtures - 1)
         self.prior = nn.Linear(d_query, num_mixtures) if num_mixtures > 1 else None
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
+        copy_output_(dims, embedding, self.output)
         with torch.no_grad():
-            self.output.weight.copy_(embedding.weight)
             if d_top == dims.d_embed:
                 self._start_facets_as_the_top_state()
         uniform_output_(self.output, init_range, init_bias)

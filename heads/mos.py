@@ -10,11 +10,14 @@ from harness.distributions import (
     Cap,
     Compat,
     Mixture,
+    Start,
     log_epsilon,
     log_prior,
     logit_map_of,
     output_layer,
     output_width,
+    softcap_of,
+    start_as_,
     uniform_output_,
     xavier_uniform_,
 )
@@ -51,12 +54,16 @@ class MixtureOfSoftmaxes(nn.Module):
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is
             Xavier-uniform, and b U(-1/sqrt(E), 1/sqrt(E)).
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
+        start: 'xavier': see Differs; 'embedding': W is a copy of the input embedding, and b zero; 'pretrained': W, b
+            and c are those of the backbone's own output layer. In the last two A_k is the identity and a_k zero, which needs
+            activation 'none': the head starts as the pretrained model.
         softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). {a, b, c}: it
             becomes a sigmoid((z + b) / c) (SigmoidCap; modded-nanogpt has 23, 5 and 7.5). Not with
             'sigsoftmax'. None: z.
     Raises: ValueError when softcap <= 0 or given with 'sigsoftmax', init_range <= 0, init_bias is 'uniform' without
         init_range or without b, num_mixtures or d_embed < 1, dropout is not in [0, 1), a prior bias is set for a gate
-        that is not learned, or weights are tied and E is not the width of the embedding.
+        that is not learned, weights are tied and E is not the width of the embedding, or a start that the activation or
+        the pretrained layer does not allow.
     Source: Yang et al. (2018), arXiv:1711.03953, section 2.3; zihangdai/mos, model.py; Benka et al. (2021) and
         ChrisBenka/Transformer_MOS, whose settings (dropout per position, untied Xavier-uniform W) are used here. MoSS:
         Kanai et al. (2018), section 3.4. Gates: Orhan's note on degeneracy (constant), the multi-facet code (static).
@@ -84,6 +91,7 @@ class MixtureOfSoftmaxes(nn.Module):
         init_range: float | None = None,
         init_bias: Literal["zero", "uniform"] = "zero",
         softcap: Cap | None = None,
+        start: Start = "xavier",
     ):
         super().__init__()
         if num_mixtures < 1:
@@ -92,6 +100,9 @@ class MixtureOfSoftmaxes(nn.Module):
             raise ValueError(f"dropout must be in [0, 1), got {dropout}")
         if prior_bias and gate != "learned":
             raise ValueError(f"prior_bias is possible for gate 'learned' only, got gate '{gate}'")
+        if start != "xavier" and activation != "none":
+            raise ValueError(f"start: '{start}' needs activation 'none', got '{activation}'")
+        softcap = softcap_of(start, dims, softcap)
         d_top = dims.layer_dims[-1]
         self.num_mixtures, self.activation = num_mixtures, activation
         self.phi, self.log_epsilon = logit_map_of(softcap, logit_map), log_epsilon(compat)
@@ -106,6 +117,8 @@ class MixtureOfSoftmaxes(nn.Module):
             self.static_prior = nn.Parameter(torch.zeros(num_mixtures))
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, width=width)
         xavier_uniform_(self.latent, self.prior)
+        if start != "xavier":
+            start_as_(start, dims, embedding, self.latent, self.output, init_range)
         uniform_output_(self.output, init_range, init_bias)
 
     def forward(self, hidden: Hidden) -> Mixture:

@@ -53,6 +53,41 @@ def test_a_model_with_its_own_output_layer_computes_what_transformers_computes(k
         torch.testing.assert_close(first, expected.hidden_states[1], rtol=0, atol=1e-12)
 
 
+ALIKE = {  # heads that can start as the model
+    "softmax": {"projection": True},
+    "mos": {"num_mixtures": 3, "activation": "none"},
+    "moc": {"num_mixtures": 3, "activation": "none"},
+}
+
+
+@pytest.mark.parametrize("head", ALIKE)
+@pytest.mark.parametrize("kind", ["llama", "gemma2", "phi", "granite"])
+@torch.no_grad()
+def test_heads_that_start_from_the_output_layer_are_the_model(head, kind, tmp_path):
+    folder, model = saved(tmp_path, kind)
+    backbone = HuggingFaceModel(V, model=folder)
+    spec = ComponentSpec(name=head, params={"start": "pretrained", **ALIKE[head]})
+    found = LanguageModel(backbone, build_head(spec, backbone, V, None)).eval().double()
+    logp_BTV = found(Segment(TOKENS, TOKENS))[0].log_probs()
+    torch.testing.assert_close(logp_BTV, model.double()(TOKENS).logits.log_softmax(-1), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("head", "params"), [("mfs", {"num_input_layers": 1}), ("doc_poster", {"num_mixtures": 1})])
+def test_heads_of_the_poster_start_from_the_pretrained_output_matrix(head, params, tmp_path):
+    folder, model = saved(tmp_path)
+    backbone = HuggingFaceModel(V, model=folder)
+    built = build_head(ComponentSpec(name=head, params=params), backbone, V, None)
+    assert torch.equal(built.output.weight, model.lm_head.weight)
+    assert not torch.equal(built.output.weight, backbone.embedding.weight)
+
+
+@pytest.mark.parametrize("head", ["mos", "moc"])
+def test_a_bounded_facet_cannot_start_as_the_state(head, tmp_path):
+    backbone = HuggingFaceModel(V, model=saved(tmp_path)[0])
+    with pytest.raises(ValueError, match="start: 'pretrained' needs activation 'none', got 'tanh'"):
+        build_head(ComponentSpec(name=head, params={"start": "pretrained"}), backbone, V, None)
+
+
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "gpt_neox"])
 def test_parameters_are_counted_alike_frozen_planned_or_built(kind, tmp_path):
     folder, model = saved(tmp_path, kind)
