@@ -130,7 +130,7 @@ def _scores(findings: Findings) -> list[Quantity]:
         if metric.name == "test_ppl_standard":
             cells, rows = [cell if index in differ else EMPTY for index, cell in enumerate(cells)], differ
         reducible = metric.name if metric.direction == "lower" else ""
-        key = metric.name if metric.name in ("test_ppl", "valid_ppl") else ""
+        key = metric.name if metric.name in ("test_ppl", "valid_ppl", "test_bits_per_byte") else ""
         found.append(_numbers(metric.label, cells, "quality", key=key, metric=reducible, rows=rows))
     return found
 

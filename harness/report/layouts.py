@@ -15,7 +15,10 @@ from harness.report.table_rows import Row, of_head, reduction
 MAX_NAME = 30  # of a corpus, as a header or in many lines
 OF_THE_MODEL = ("counts", "size", "cost")
 MOST = 8  # kinds of columns of the default form
-ORDER = ("label", "test_ppl", "change", "verdict", "n", "printed", "reproduced", "tuned", "time", "params", "quantity")
+ORDER = (
+    *("label", "test_ppl", "change", "verdict", "n", "printed", "reproduced", "test_bits_per_byte", "tuned", "time"),
+    *("params", "quantity"),
+)
 MOST_NOTES = 5  # of the default form
 LINK = "What columns, marks and tests mean: harness docs tables, harness docs statistics."
 STARS = "p below 0.05 (*), 0.01 (**), 0.001 (***), corrected"

@@ -63,6 +63,13 @@ def test_the_default_form_has_few_columns_and_says_where_the_others_are():
     assert made.notes[-1] == f"2 more columns and 1 more note: harness table small --wide. {LINK}"
 
 
+def test_the_default_form_has_bits_per_byte_where_they_are_measured():
+    columns = (*table().columns, Column(name="bits/byte", key="test_bits_per_byte"))
+    lines = tuple(replace(line, cells=(*line.cells, Cell(text="1.2"))) for line in table().lines)
+    made = layouts.select(replace(table(), columns=columns, lines=lines))
+    assert list(shown(made))[-1] == "bits/byte"
+
+
 def test_the_default_form_has_eight_kinds_of_columns_and_leaves_out_the_least_important_ones():
     keys = [*(each for each in layouts.ORDER if each != "label"), "", "params", "tuned"]
     columns = (Column(name="head", key="label"), Column(name="backbone", key="label"))
