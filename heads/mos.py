@@ -55,8 +55,8 @@ class MixtureOfSoftmaxes(nn.Module):
             Xavier-uniform, and b U(-1/sqrt(E), 1/sqrt(E)).
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
         start: 'xavier': see Differs; 'embedding': W is a copy of the input embedding, and b zero; 'pretrained': W, b
-            and c are those of the backbone's own output layer. In the last two A_k is the identity and a_k zero, which needs
-            activation 'none': the head starts as the pretrained model.
+            and c are those of the backbone's own output layer. In the last two A_k is the identity and a_k zero: the
+            head starts as the pretrained model. That needs activation 'none'.
         softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). {a, b, c}: it
             becomes a sigmoid((z + b) / c) (SigmoidCap; modded-nanogpt has 23, 5 and 7.5). Not with
             'sigsoftmax'. None: z.
