@@ -54,7 +54,7 @@ LIBRARY_HOMES = {  # a library -> the only places that import it
     "markupsafe": ("harness/report/",),
     "ruamel": ("harness/plan/reader.py",),
     "typer": ("harness/cli/",),
-    "rich": ("harness/cli/", "harness/execution/live.py"),
+    "rich": ("harness/cli/", "harness/execution/live.py", "harness/report/terminal.py"),
     "datasets": ("harness/corpora/hub.py",),
 }
 COMPONENTS_MAY_IMPORT = {"harness.protocols", "harness.registry", "harness.distributions", "harness.dropout"}

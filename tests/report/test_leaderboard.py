@@ -11,13 +11,12 @@ from rich.console import Console
 
 from harness import plan
 from harness.code import fingerprints
-from harness.execution.live import short_table
 from harness.records import sidecars, store
 from harness.records.record import Contents, CurvePoint
 from harness.records.sidecars import Timing
 from harness.report import leaderboard
 from harness.report.groups import gather, groups
-from harness.report.terminal import of_group
+from harness.report.terminal import of_group, short_table
 
 WEIGHTS = "ab" * 32
 METRICS = {

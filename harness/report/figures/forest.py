@@ -20,7 +20,6 @@ from harness.report.statistics import CONFIDENCE
 from harness.report.table_rows import Row, Time, ratio, time_of
 from harness.report.verdicts import Compared, logarithms
 
-NAME = "forest"  # of its files
 WIDE, NARROW, PHONE = 6.6, 5.0, 2.7  # inches: as it is drawn, below which texts are shorter, and on a phone
 LEAST_WIDE = 3.0  # inches: below it there is no column of perplexities
 LINE, FURNITURE = 0.24, 0.95  # inches: of a row; of the axis, its label and the headings

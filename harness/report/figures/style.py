@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import matplotlib
 from matplotlib.artist import Artist
@@ -20,6 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
 from harness.printable import printable
+from harness.report.figures.drawn import Plot
 from harness.report.figures.looks import FAINT, INK, PAPER, Look
 
 WIDTH, HEIGHT, LEGEND_LINE = 4.4, 2.9, 0.17  # inches
@@ -60,31 +62,6 @@ class Frame:
     width: float | None = None
     title: str = ""
     below: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plot:
-    """A plot.
-
-    Args:
-        name: of its files.
-        title, caption: what it shows; plain text.
-        svg: a whole document, white behind.
-        png, pdf: the same.
-        narrow: SVG for a narrow screen; '' if that of `svg` is readable there.
-    """
-
-    name: str
-    title: str
-    caption: str
-    svg: str
-    png: bytes
-    pdf: bytes
-    narrow: str = ""
-
-    def _repr_svg_(self) -> str:
-        """What a notebook shows."""
-        return self.svg
 
 
 @contextmanager
@@ -172,27 +149,29 @@ def finished(on: Axes, *, name: str, title: str, caption: str, of: str) -> Plot:
         of: the trials that it is made of, '32 ok of 32': the description in its files.
     """
     svg = svg_of(on.figure, of)
-    on.figure.set_layout_engine("none")  # keep the layout of the SVG
-    return Plot(name=name, title=title, caption=caption, svg=svg, png=_png(on.figure, of), pdf=_pdf(on.figure, of))
+    on.figure.set_layout_engine(None)  # keep the layout of the SVG
+    png, pdf = (partial(each, on.figure, of) for each in (_png, _pdf))
+    return Plot(name=name, title=title, caption=caption, svg=svg, png=png, pdf=pdf)
 
 
 def svg_of(figure: Figure, of: str) -> str:
     """A figure as SVG that says of which trials it is made."""
-    content = io.StringIO()
     about = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # no date and no version
     about["Description"] = of  # guard: plot-size -> about["Description"] = None
-    figure.savefig(content, format="svg", metadata=about, facecolor=PAPER)
-    return re.sub(r"[ \t]+$", "", content.getvalue(), flags=re.MULTILINE)
+    return re.sub(r"[ \t]+$", "", _saved(figure, "svg", about).decode(), flags=re.MULTILINE)
 
 
 def _png(figure: Figure, of: str) -> bytes:
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=DPI, metadata={"Software": None, "Description": of}, facecolor=PAPER)
-    return content.getvalue()
+    with settings():
+        return _saved(figure, "png", {"Software": None, "Description": of}, dpi=DPI)
 
 
 def _pdf(figure: Figure, of: str) -> bytes:
+    with settings():
+        return _saved(figure, "pdf", {"Creator": None, "Producer": None, "CreationDate": None, "Subject": of})
+
+
+def _saved(figure: Figure, form: str, about: dict[str, str | None], **more: float) -> bytes:
     content = io.BytesIO()
-    about = dict.fromkeys(("Creator", "Producer", "CreationDate"))  # no date and no version
-    figure.savefig(content, format="pdf", metadata={**about, "Subject": of}, facecolor=PAPER)
+    figure.savefig(content, format=form, metadata=about, facecolor=PAPER, **more)
     return content.getvalue()
