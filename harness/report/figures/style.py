@@ -17,6 +17,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
@@ -80,7 +81,7 @@ def axes(x: str, y: str, frame: Frame | None = None, size: tuple[float, float] =
         size: of the figure in inches, where the frame has no width.
     """
     frame = frame or Frame()
-    figure = Figure(figsize=(frame.width or size[0], size[1]), layout="constrained")
+    figure = Figure(figsize=(frame.width or size[0], size[1]), layout="constrained", facecolor=PAPER)
     FigureCanvasAgg(figure)
     made = figure.add_subplot()
     made.set_xlabel(x)
@@ -150,7 +151,8 @@ def finished(on: Axes, *, name: str, title: str, caption: str, of: str) -> Plot:
     """
     svg = svg_of(on.figure, of)
     on.figure.set_layout_engine(None)  # keep the layout of the SVG
-    png, pdf = (partial(each, on.figure, of) for each in (_png, _pdf))
+    png = partial(_saved, on.figure, "png", {"Software": None, "Description": of})
+    pdf = partial(_saved, on.figure, "pdf", {"Creator": None, "Producer": None, "CreationDate": None, "Subject": of})
     return Plot(name=name, title=title, caption=caption, svg=svg, png=png, pdf=pdf)
 
 
@@ -158,20 +160,14 @@ def svg_of(figure: Figure, of: str) -> str:
     """A figure as SVG that says of which trials it is made."""
     about = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # no date and no version
     about["Description"] = of  # guard: plot-size -> about["Description"] = None
-    return re.sub(r"[ \t]+$", "", _saved(figure, "svg", about).decode(), flags=re.MULTILINE)
+    content = io.StringIO()
+    FigureCanvasSVG(figure).print_svg(content, metadata=about)  # `savefig` would draw it twice
+    return re.sub(r"[ \t]+$", "", content.getvalue(), flags=re.MULTILINE)
 
 
-def _png(figure: Figure, of: str) -> bytes:
-    with settings():
-        return _saved(figure, "png", {"Software": None, "Description": of}, dpi=DPI)
-
-
-def _pdf(figure: Figure, of: str) -> bytes:
-    with settings():
-        return _saved(figure, "pdf", {"Creator": None, "Producer": None, "CreationDate": None, "Subject": of})
-
-
-def _saved(figure: Figure, form: str, about: dict[str, str | None], **more: float) -> bytes:
+def _saved(figure: Figure, form: str, about: dict[str, str | None]) -> bytes:
+    """A figure in another form, whose layout is that of the SVG."""
     content = io.BytesIO()
-    figure.savefig(content, format=form, metadata=about, facecolor=PAPER, **more)
+    with settings():
+        figure.savefig(content, format=form, dpi=DPI, metadata=about)
     return content.getvalue()
