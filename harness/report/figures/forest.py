@@ -161,7 +161,7 @@ def _texts(line: Row, compared: Mapping[int, Compared], evidence: Evidence, *, w
     elif any(line is each.baseline for each in compared.values()):
         word = "baseline"
     else:
-        word = "not compared" if line.ok_seeds else line.state.partition(": ")[2]
+        word = "not compared" if line.ok_seeds else line.undone
     values, time = line.values("test_ppl"), time_of(line, "train_ms_per_batch", evidence.timings)
     word = shown(word, MOST_WORD[wide]) if word else word
     mean = statistics.fmean(values) if values else None
