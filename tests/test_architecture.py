@@ -6,6 +6,8 @@ together. A room imports from itself and from the rooms before it. CONTRIBUTING.
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from collections import Counter
 from dataclasses import dataclass
@@ -55,7 +57,7 @@ LIBRARY_HOMES = {  # a library -> the only places that import it
     "markupsafe": ("harness/report/",),
     "ruamel": ("harness/plan/reader.py",),
     "typer": ("harness/cli/",),
-    "rich": ("harness/cli/", "harness/execution/live.py"),
+    "rich": ("harness/cli/", "harness/execution/live.py", "harness/report/terminal.py"),
     "datasets": ("harness/corpora/hub.py",),
     "pyarrow": ("harness/corpora/documents.py",),
 }
@@ -234,6 +236,14 @@ def test_a_module_that_serves_one_sibling_is_an_idea_of_its_own():
             if re.search(rf"`{stem}(?:\.py)?`|\b{stem}\.py\b", sentence(MODULES[module])):
                 problems.append(f"{module} serves {sibling} alone, and says so")
     assert not problems, listed(problems)
+
+
+def test_tables_and_pages_wait_for_no_library_of_plots():
+    rooms = "harness.cli.views, harness.report.study, harness.report.leaderboard, harness.report.page.document"
+    slow = "{'matplotlib', 'pandas', 'scipy.stats', 'mlflow', 'ray'}"
+    code = f"import sys, {rooms}; print(sorted({slow} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "[]\n"
 
 
 def test_no_two_modules_have_one_name():

@@ -229,8 +229,8 @@ def _say_problems(outcome: "Outcome", found: "Study") -> None:
 
 def _show(found: "Study", of: "Diagnosed") -> None:
     """The table of a diagnostic: on a terminal the few columns that fit, else all as markdown."""
-    from harness.execution.live import short_table
     from harness.report import diagnosed, table_forms
+    from harness.report.terminal import short_table
 
     if console.is_terminal:
         console.print(short_table(diagnosed.summary(found.evidence, of), console.width))

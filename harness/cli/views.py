@@ -78,7 +78,7 @@ def table(
     overwrite: Overwrite = False,
 ) -> None:
     """Write the table of a suite again from its records. With --only, print those rows only."""
-    from harness.execution.live import short_table
+    from harness.report.terminal import short_table
 
     found = _study(suite, overrides, results)
     if not found.records and (files := _committed(found.suite.name)):
@@ -156,8 +156,8 @@ def leaderboard(
     overwrite: Overwrite = False,
 ) -> None:
     """Rank the finished trials of all suites, in groups with the same text, counting, evaluation and budget."""
-    from harness.execution.live import short_table
     from harness.report.leaderboard import load
+    from harness.report.terminal import short_table
 
     found = load(results, warn)
     if as_json:

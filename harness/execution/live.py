@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich import box
 from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.live import Live
@@ -26,7 +25,7 @@ from harness.printable import counted, printable
 from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.report import content, suite_table
 from harness.report.study import Study
-from harness.report.terminal import Summary, of_truths
+from harness.report.terminal import of_truths, short_table
 from harness.training.loop import Progress
 
 MAX_ROWS = 20
@@ -43,10 +42,6 @@ CUT = ("state",)  # a column whose texts are cut off where the others leave too 
 NAME = {True: 40, False: 20}  # characters of a name, in a wide terminal or not
 LEAST = {"state": BAR, "epoch": 13, "valid ppl": 9, "ms/batch": 8, "ETA": 7}  # so that the layout stays
 GAP = 2  # characters between columns
-WIDTHS = (  # of columns of a summary: those that become narrower, in this order, to these widths
-    *(("vs", 17), ("head", 20), ("target", 28), ("printed", 10), ("seeds", 10), ("backbone", 10), ("vs", 10)),
-    *(("head", 8), ("target", 12)),
-)
 
 Key = tuple[str, ...]  # what some trials have in common: corpus, backbone and head; the first two of them; ...
 
@@ -425,52 +420,3 @@ def _keys(spec: TrialSpec) -> list[Key]:
     """Trials that share one of these take about the same time per epoch; the most specific key is first."""
     components = (str(spec.corpus), str(spec.backbone), str(spec.head))
     return [components[:shared] for shared in (3, 2, 1, 0)]
-
-
-def short_table(summary: Summary, width: int) -> Table:
-    """The summary of a table with at most so many characters a line: long names, verdicts and states go on in further
-    lines.
-    """
-    drawn = Table(
-        title=Text("\n").join([_text(summary.title), *([_text(summary.lead, "bold")] if summary.lead else [])]),
-        title_justify="left",
-        caption=Text("\n").join(map(_text, ("", *summary.legend))) if summary.legend else None,
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        padding=(0, GAP - 1, 0, 0),
-        pad_edge=False,
-    )
-    for column, room in zip(summary.columns, _widths(summary, width), strict=True):
-        justify = "right" if column.numeric else "left"
-        drawn.add_column(_text(column.name), justify=justify, width=room, overflow="fold")
-    for heading, lines in summary.sections:
-        if heading:
-            drawn.add_section()
-            drawn.add_row(_text(heading, "bold"))
-        for line in lines:
-            drawn.add_row(*(_text(cell.text, "bold" if cell.rank == "best" else "") for cell in line.cells))
-    return drawn
-
-
-def _widths(summary: Summary, width: int) -> list[int]:
-    """The width of each column: that of its widest text, or less where all of them have no room."""
-    names = [column.name for column in summary.columns]
-    texts = [[name] for name in names]
-    for heading, lines in summary.sections:
-        if heading:
-            texts[names.index("head")].append(heading)
-        for line in lines:
-            for column, cell in zip(texts, line.cells, strict=True):
-                column.append(cell.text)
-    widths = [max(cell_len(printable(text)) for text in column) for column in texts]
-    for name, least in WIDTHS:
-        excess = sum(widths) + GAP * (len(widths) - 1) - width
-        for index in [at for at, each in enumerate(names) if each.split()[0] == name and excess > 0]:
-            widths[index] -= max(0, min(excess, widths[index] - least))
-    return widths
-
-
-def _text(text: str, style: str = "") -> Text:
-    """A text as it is: not read as markup, and with its control characters replaced."""
-    return Text(printable(text), style=style)

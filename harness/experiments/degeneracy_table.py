@@ -17,7 +17,7 @@ from harness.report.diagnosed import mean_cell
 from harness.report.suite_table import FORMS
 
 if TYPE_CHECKING:
-    from harness.report.figures.style import Plot
+    from harness.report.figures.drawn import Plot
 
 NAME, TITLE = "degeneracy", "Singular values of the Jacobian of a layer"
 LAWS = {"uniform": "U(0, 1)", "normal": "N(0, 1)"}

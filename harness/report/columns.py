@@ -251,7 +251,7 @@ def _ranked(cell: Cell, index: int, findings: Findings) -> Cell:
 
 
 def _state(line: Row) -> Cell:
-    cell = Cell(text=line.state)
+    cell = Cell(text=line.state, short=line.done)
     mark = certificate_mark(line)
     return _marked(cell, mark) if mark else cell
 

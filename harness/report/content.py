@@ -62,6 +62,7 @@ class Cell:
         value: its number, unrounded; None if it has none.
         spread: its standard deviation or other spread, as the column names it; None if it has none.
         interval: low and high of the value's interval; None if it has none.
+        short: the text in a compact table, without marks; '' where it is made of the value.
         mark: the marks at the end of the text, which docs/tables.md explains: '***', '‡'.
         rank: see harness.report.ranks; '' for a cell without one. Only the 'best' is bold.
         ratio: of its number to that of the baseline, None if they cannot be compared.
@@ -72,6 +73,7 @@ class Cell:
     value: float | None = None
     spread: float | None = None
     interval: tuple[float, float] | None = None
+    short: str = ""
     mark: str = ""
     rank: Rank | Literal[""] = ""
     ratio: float | None = None

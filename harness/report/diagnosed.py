@@ -21,7 +21,7 @@ from harness.report.table_rows import Row
 from harness.report.terminal import Summary
 
 if TYPE_CHECKING:
-    from harness.report.figures.style import Plot
+    from harness.report.figures.drawn import Plot
     from harness.report.page.document import Section
 
 

@@ -33,7 +33,7 @@ from harness.plan.specs import (
 )
 from harness.protocols import Bidirectional
 from harness.records import plausible, sidecars, store
-from harness.records.contents import KnownContents, recomputed
+from harness.records.contents import KnownContents, facts_of, recomputed
 from harness.records.record import Contents, TrialRecord
 from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, CORPORA, HEADS
@@ -91,6 +91,7 @@ class Group:
         bidirectional: its models were trained in both directions of reading.
         compat: the switches of its heads, None where they have none.
         timings: of its trials, by id.
+        counting: the counting rule of its corpus; '' where this harness does not know it.
         apart: what differs between this group and others whose titles would be the same without it:
             'eval_batch_size=20'.
     """
@@ -104,6 +105,7 @@ class Group:
     entries: tuple[Entry, ...]
     invalid: tuple[Entry, ...]
     timings: dict[str, Timing]
+    counting: str
     apart: tuple[str, ...] = ()
 
 
@@ -148,7 +150,10 @@ def groups(finished: Iterable[Finished]) -> tuple[Group, ...]:
     together: dict[str, list[Finished]] = {}
     for each in finished:
         together.setdefault(canonical(_conditions(each)), []).append(each)
-    made = [_group(trials) for _, trials in sorted(together.items())]
+    corpora = {str(trials[0].record.spec.corpus): trials[0].record.spec.corpus for trials in together.values()}
+    facts = {name: facts_of(shown(corpus, CORPORA)) for name, corpus in corpora.items()}
+    counting = {name: "" if found is None else found.counting for name, found in facts.items()}
+    made = [_group(trials, counting[str(trials[0].record.spec.corpus)]) for _, trials in sorted(together.items())]
     return tuple(sorted(_distinguished(made), key=lambda group: (str(group.corpus), group.train.epochs, group.apart)))
 
 
@@ -213,7 +218,7 @@ def _compat(spec: TrialSpec) -> str | None:
     return None if switches is None else value_text(switches)
 
 
-def _group(finished: list[Finished]) -> Group:
+def _group(finished: list[Finished], counting: str) -> Group:
     lines: dict[str, list[Finished]] = {}
     for each in sorted(finished, key=lambda each: each.record.spec.seed):
         alike = each.record.spec.model_copy(update={"seed": 0})
@@ -235,6 +240,7 @@ def _group(finished: list[Finished]) -> Group:
         entries=tuple(sorted((each for each in entries if not each.row.invalid), key=_order)),
         invalid=tuple(sorted((each for each in entries if each.row.invalid), key=_order)),
         timings={each.record.id: each.timing for each in finished if each.timing is not None},
+        counting=counting,
     )
 
 

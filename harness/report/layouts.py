@@ -275,8 +275,8 @@ def _short(table: Table) -> Table:
 
 def _shortened(cell: Cell, key: str) -> Cell:
     """'-1.3 % ***' for a comparison, '4.98M' for parameters, '63 (4.6x)' for a time, '1/6' for the state of a row."""
-    if key == "n":
-        return replace(cell, text=f"{cell.text.partition(':')[0].removesuffix(cell.mark).strip()} {cell.mark}".strip())
+    if cell.short:
+        return replace(cell, text=f"{cell.short} {cell.mark}".strip())
     if cell.value is None:
         return cell
     if key == "change":

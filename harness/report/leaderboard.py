@@ -4,6 +4,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from harness.errors import ExecutionError, nearest
 from harness.plan.names import shown
 from harness.plan.specs import LEADERBOARD
 from harness.printable import counted
-from harness.records.contents import facts_of
 from harness.records.metrics import METRICS, Metric, metrics_of
 from harness.registry import BACKBONES, HEADS
 from harness.report import comparison_notes, convergence, versions
@@ -115,29 +115,6 @@ def trials(groups: tuple[Group, ...]) -> Trials:
     rows = [each.row for group in groups for each in (*group.entries, *group.invalid)]
     statuses = Counter(record.status for row in rows for record in row.records.values())
     return Trials(statuses["ok"], statuses.total(), statuses["invalid"])
-
-
-def render(groups: tuple[Group, ...], *, unknown: int = 0, differing: Sequence[str] = ()) -> str:
-    """All groups as markdown.
-
-    Args:
-        unknown: the number of trials in no group because their text is not known.
-        differing: ids of trials in no group because two suites have different results of them.
-    """
-    notes = [*MEANING]
-    if unknown:
-        notes.append(
-            f"Left out: {counted(unknown, 'trial')} whose text is not known: older records, or records of another "
-            "plug-in or another version of the harness."
-        )
-    if differing:
-        notes.append(f"Left out: trials of which two suites have different results: {', '.join(differing)}.")
-    lines = "\n".join(f"- {note}" for note in notes)
-    tables = [f"#{markdown(table(group))}" for group in groups]
-    first = f"#{markdown(contents(groups))}"
-    return "\n".join(
-        ["# Leaderboard\n", f"Trials: {trials(groups)}.\n", first, *tables, f"## What is compared\n\n{lines}\n"]
-    )
 
 
 def as_json(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
@@ -301,8 +278,7 @@ def _title(group: Group) -> str:
 
 def _notes(group: Group) -> tuple[str, ...]:
     """What the trials of the group share, and what limits its numbers."""
-    train, facts = group.train, facts_of(group.corpus)
-    counting = f"; counting: {facts.counting}" if facts is not None else ""
+    train, counting = group.train, f"; counting: {group.counting}" if group.counting else ""
     notes = [f"Text: {group.corpus}, sha256 {group.content[:12]}{counting}."]
     columns = f"{train.eval_batch_size} {'blocks a batch' if train.batching == 'blocks' else 'columns'}"
     notes.append(f"Evaluation: segments of {train.seq_len} tokens, {columns}.")
@@ -355,7 +331,7 @@ def _difference(row: Row, first: Row, group: Group) -> MeanDifference | None:
     return difference(row, first, seeds, "paired", "valid_ppl") if seeds else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Leaderboard:
     """Groups of trials, and what was left out.
 
@@ -369,6 +345,11 @@ class Leaderboard:
     groups: tuple[Group, ...]
     unknown: int
     differing: Sequence[str]
+
+    @cached_property
+    def tables(self) -> dict[int, Table]:
+        """id(group) -> its table."""
+        return {id(group): table(group) for group in self.groups}
 
     def of_corpora(self, names: Sequence[str]) -> tuple[Group, ...]:
         """The groups of some corpora; () gives all groups.
@@ -384,11 +365,23 @@ class Leaderboard:
 
     def text(self, corpora: Sequence[str] = ()) -> str:
         """The tables in markdown, of all corpora or of some. Raises as `of_corpora` does."""
-        return render(self.of_corpora(corpora), unknown=self.unknown, differing=self.differing)
+        groups, notes = self.of_corpora(corpora), [*MEANING]
+        if self.unknown:
+            notes.append(
+                f"Left out: {counted(self.unknown, 'trial')} whose text is not known: older records, or records of "
+                "another plug-in or another version of the harness."
+            )
+        if self.differing:
+            of = ", ".join(self.differing)
+            notes.append(f"Left out: trials of which two suites have different results: {of}.")
+        first = ["# Leaderboard\n", f"Trials: {trials(groups)}.\n"]
+        tables = [f"#{markdown(each)}" for each in (contents(groups), *(self.tables[id(group)] for group in groups))]
+        last = "\n".join(f"- {note}" for note in notes)
+        return "\n".join([*first, *tables, f"## What is compared\n\n{last}\n"])
 
     def summaries(self, corpora: Sequence[str] = ()) -> list[Summary]:
         """The few columns of each table that a terminal shows. Raises as `of_corpora` does."""
-        return [of_group(table(group)) for group in self.of_corpora(corpora)]
+        return [of_group(self.tables[id(group)]) for group in self.of_corpora(corpora)]
 
     def as_json(self, corpora: Sequence[str] = ()) -> dict[str, Any]:
         """The content of `harness leaderboard --json`. Raises as `of_corpora` does."""
@@ -402,9 +395,10 @@ class Leaderboard:
         """
         from harness.report.page import document  # here: jinja2
 
-        tables = tuple(map(table, self.groups))
         known = document.Section(heading="What is known", tables=(contents(self.groups),))
-        section = document.Section(heading="Like with like", tables=tables, notes=MEANING, anchor="table")
+        section = document.Section(
+            heading="Like with like", tables=tuple(self.tables.values()), notes=MEANING, anchor="table"
+        )
         about = {"Trials": str(trials(self.groups))}
         return document.of_tables("Leaderboard", [known, section], about, links)
 

@@ -257,7 +257,7 @@ def leaderboard_csv(found: Leaderboard) -> str:
 
     frames = []
     for group in found.groups:
-        table = leaderboard.table(group)
+        table = found.tables[id(group)]
         frame = table_forms.frame(table)
         frame.insert(0, "table", table.title)
         frames.append(frame)

@@ -35,7 +35,7 @@ from harness.report.terminal import Summary, of_suite
 if TYPE_CHECKING:
     import pandas as pd
 
-    from harness.report.figures.style import Plot
+    from harness.report.figures.drawn import Plot
 
 _IDENTITY = ("id", "corpus", "backbone", "head", "seed", "status")
 
@@ -205,7 +205,7 @@ class Study:
         if not made:
             raise RecordError(f"no plot '{kind}': {drawn[0].reason}")
         folder = self.results / "plots" / self._stem(only) / "paper"
-        files = {folder / f"{plot.name}.{round(width, 2):g}in.pdf": plot.pdf for plot in made}
+        files = {folder / f"{plot.name}.{round(width, 2):g}in.pdf": plot.pdf() for plot in made}
         outputs.write(files, overwrite=overwrite)
         return list(files)
 

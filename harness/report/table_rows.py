@@ -154,9 +154,18 @@ class Row:
     @property
     def state(self) -> str:
         """'3/3', or '1/3: 1 diverged, 1 not run'."""
+        return ": ".join(filter(None, (self.done, self.undone)))
+
+    @property
+    def done(self) -> str:
+        """'1/3': the ok trials, of the planned ones."""
+        return f"{sum(self._status(trial.seed) == 'ok' for trial in self.trials)}/{len(self.trials)}"
+
+    @property
+    def undone(self) -> str:
+        """'1 diverged, 1 not run'; '' where all trials are ok."""
         statuses = Counter(self._status(trial.seed) for trial in self.trials)
-        bad = ", ".join(f"{count} {status}" for status, count in statuses.items() if status != "ok")
-        return f"{statuses['ok']}/{len(self.trials)}" + (f": {bad}" if bad else "")
+        return ", ".join(f"{count} {status}" for status, count in statuses.items() if status != "ok")
 
     def _status(self, seed: int) -> str:
         if seed in self.left_out:

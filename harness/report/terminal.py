@@ -1,4 +1,4 @@
-"""The few columns of a table by which a reader knows the result, for a terminal of 80 characters.
+"""The few columns of a table by which a reader knows the result, and how a terminal of 80 characters shows them.
 
 A summary is made of the table's own cells, so its numbers and marks are those of the files.
 """
@@ -7,6 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from rich import box
+from rich.cells import cell_len
+from rich.table import Table as Grid
+from rich.text import Text
+
+from harness.printable import printable
 from harness.report.content import MARKS, NOTHING, Cell, Column, Line, Table
 from harness.report.statistics import RANK_SEEDS
 
@@ -19,6 +25,12 @@ NAMES = {"time": "ms/batch", "n": "seeds"}  # the key of a column -> its header 
 OF_SUITE = ("test_ppl", "change", "reproduced", "time", "n")  # keys of columns, after that of the head
 OF_GROUP = ("rank", "label", "test_ppl", "vs_best", "time", "n")
 OF_TRUTHS = ("label", "printed", "test_ppl", "difference", "reproduced")
+
+GAP = 2  # characters between columns
+WIDTHS = (  # of columns of a summary: those that become narrower, in this order, to these widths
+    *(("vs", 17), ("head", 20), ("target", 28), ("printed", 10), ("seeds", 10), ("backbone", 10), ("vs", 10)),
+    *(("head", 8), ("target", 12)),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,3 +151,52 @@ def _differs(line: Line, group: Sequence[Line], table: Table) -> bool:
     if base is None or cells["change"].value is None or cells["test_ppl"].value is None:
         return False
     return abs(100 * (cells["test_ppl"].value / base - 1) - cells["change"].value) > ROUNDED
+
+
+def short_table(summary: Summary, width: int) -> Grid:
+    """The summary of a table with at most so many characters a line: long names, verdicts and states go on in further
+    lines.
+    """
+    drawn = Grid(
+        title=Text("\n").join([_text(summary.title), *([_text(summary.lead, "bold")] if summary.lead else [])]),
+        title_justify="left",
+        caption=Text("\n").join(map(_text, ("", *summary.legend))) if summary.legend else None,
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, GAP - 1, 0, 0),
+        pad_edge=False,
+    )
+    for column, room in zip(summary.columns, _widths(summary, width), strict=True):
+        justify = "right" if column.numeric else "left"
+        drawn.add_column(_text(column.name), justify=justify, width=room, overflow="fold")
+    for heading, lines in summary.sections:
+        if heading:
+            drawn.add_section()
+            drawn.add_row(_text(heading, "bold"))
+        for line in lines:
+            drawn.add_row(*(_text(cell.text, "bold" if cell.rank == "best" else "") for cell in line.cells))
+    return drawn
+
+
+def _widths(summary: Summary, width: int) -> list[int]:
+    """The width of each column: that of its widest text, or less where all of them have no room."""
+    names = [column.name for column in summary.columns]
+    texts = [[name] for name in names]
+    for heading, lines in summary.sections:
+        if heading:
+            texts[names.index("head")].append(heading)
+        for line in lines:
+            for column, cell in zip(texts, line.cells, strict=True):
+                column.append(cell.text)
+    widths = [max(cell_len(printable(text)) for text in column) for column in texts]
+    for name, least in WIDTHS:
+        excess = sum(widths) + GAP * (len(widths) - 1) - width
+        for index in [at for at, each in enumerate(names) if each.split()[0] == name and excess > 0]:
+            widths[index] -= max(0, min(excess, widths[index] - least))
+    return widths
+
+
+def _text(text: str, style: str = "") -> Text:
+    """A text as it is: not read as markup, and with its control characters replaced."""
+    return Text(printable(text), style=style)

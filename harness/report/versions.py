@@ -119,14 +119,12 @@ def _versions(records: Iterable[TrialRecord], outdated: Changed) -> list[tuple[T
     """
     known = [record for record in records if record.status == "ok" and record.code is not None]
     present = next((_components(record) for record in known if record.id not in outdated), None)
+    edited = {record.id for record in known if "harness" in outdated.get(record.id, ())}
+    here = fingerprints.harness_code().sha256 if edited else UNKNOWN  # one for all: it is read where it differs
 
     def version(record: TrialRecord) -> Version:
-        kinds = outdated.get(record.id)
-        components = _components(record) if kinds else present
-        return (
-            *components,
-            record.code.harness if kinds and "harness" in kinds else fingerprints.harness_code().sha256,
-        )
+        components = _components(record) if record.id in outdated else present
+        return (*components, record.code.harness if record.id in edited else here)
 
     return [(each, version(each)) for each in known]
 

@@ -32,12 +32,12 @@ measured afterwards, one trial at a time."""
 def keep(found: "Study") -> None:
     """Write the outcome of a suite, its forest plots and the names of its rows below results/artifacts/<suite>."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns when the home folder cannot be written
-    from harness.report.figures import forest, plots  # here: matplotlib takes a second to import
+    from harness.report.figures import plots  # here: matplotlib takes a second to import
     from harness.report.suite_table import stem
 
     folder, drawn = found.results / ARTIFACTS / found.suite.name / stem(found.suite), ()
     if found.suite.table.baseline is not None:
-        drawn = plots.draw(found.findings, found.suite.name, kind=forest.NAME)
+        drawn = plots.draw(found.findings, found.suite.name, kind=plots.FOREST)
     made = {f"{plot.name}.png": plot for plot in drawn if isinstance(plot, plots.Plot)}
     several = len({row.group for row in found.rows}) > 1
     names = {
@@ -46,7 +46,7 @@ def keep(found: "Study") -> None:
         for trial in row.trials
     }
     summary = {"found": found.found(), "plots": {name: plot.caption for name, plot in made.items()}, "names": names}
-    files = {folder / name: plot.png for name, plot in made.items()}
+    files = {folder / name: plot.png() for name, plot in made.items()}
     gone = set(folder.glob("*.png")) - files.keys()
     outputs.write({**files, folder / SUMMARY: json.dumps(summary, indent=1).encode()}, gone=gone, overwrite=True)
 

@@ -153,8 +153,8 @@ def test_a_compact_table_has_short_cells_and_no_empty_column():
 @pytest.mark.parametrize(
     ("key", "cell", "short"),
     [
-        ("n", Cell(text="7/8: 1 not run"), "7/8"),
-        ("n", Cell(text="7/8: 1 oom °", mark="°"), "7/8 °"),
+        ("n", Cell(text="7/8: 1 not run", short="7/8"), "7/8"),
+        ("n", Cell(text="7/8: 1 oom °", short="7/8", mark="°"), "7/8 °"),
         ("time", Cell(text="63.2 ± 1.5 (4.6x)", value=63.2, ratio=4.6), "63 (4.6x)"),
         ("time", Cell(text="63.2 ‡", value=63.2, mark="‡"), "63 ‡"),
         ("change", Cell(text="-"), "-"),

@@ -4,6 +4,7 @@ import io
 import json
 import math
 import re
+from pathlib import Path
 
 import handmade
 import pytest
@@ -11,13 +12,12 @@ from rich.console import Console
 
 from harness import plan
 from harness.code import fingerprints
-from harness.execution.live import short_table
 from harness.records import sidecars, store
 from harness.records.record import Contents, CurvePoint
 from harness.records.sidecars import Timing
 from harness.report import leaderboard
 from harness.report.groups import gather, groups
-from harness.report.terminal import of_group
+from harness.report.terminal import of_group, short_table
 
 WEIGHTS = "ab" * 32
 METRICS = {
@@ -70,6 +70,11 @@ def finish(tmp_path, results):
 def found(results):
     """A function: the groups of what was saved."""
     return lambda: groups(gather(results, pytest.fail)[0])
+
+
+def text_of(made) -> str:
+    """The tables of some groups in markdown."""
+    return leaderboard.Leaderboard(results=Path(), groups=tuple(made), unknown=0, differing=()).text()
 
 
 def lines(group) -> list[dict[str, str]]:
@@ -176,7 +181,7 @@ def test_no_row_has_a_star_or_a_p_value_and_a_sentence_says_why(finish, found):
     assert other["vs best"].startswith("+91.")  # 21 / 11 of valid ppl
     assert "*" not in other["vs best"]
     assert not [name for name in other if name.startswith("p (")]
-    text = leaderboard.render(found())
+    text = text_of(found())
     assert "\n- vs best: " in text
     assert "It has no p and no star: records know neither the test that a suite declares nor what its tuning" in text
 
@@ -189,7 +194,7 @@ def test_a_table_says_what_it_compares_with_what(finish, found):
         "evaluating, trained for 2 epochs."
     )
     assert leaderboard.table(group).lead == sentence
-    assert f"\n\n{sentence}\n\n|" in leaderboard.render((group,))
+    assert f"\n\n{sentence}\n\n|" in text_of((group,))
 
 
 def test_rows_are_in_the_order_of_validation_never_of_test(finish, found):
@@ -250,7 +255,7 @@ def test_rows_of_records_from_before_certificates_are_marked(finish, found):
     assert [entry["certified"] for entry in leaderboard.as_json((group,))[0]["rows"]] == [True, False]
     (note,) = [note for note in leaderboard.table(group).notes if "not certified" in note]
     assert note.startswith("° not certified: ")
-    assert note in leaderboard.render((group,)).replace("\\", "")
+    assert note in text_of((group,)).replace("\\", "")
 
 
 def test_failed_trials_are_counts_and_rows_without_a_number_come_last(finish, found):

@@ -14,7 +14,7 @@ from harness.report import outcome as outcome_module
 from harness.report import outputs, suite_table
 from harness.report.content import Cell, Column, Line, Table
 from harness.report.figures import plots
-from harness.report.figures.style import Plot
+from harness.report.figures.drawn import Plot
 from harness.report.findings import find
 from harness.report.page import document as page_document
 from harness.report.page.document import Section
@@ -468,7 +468,8 @@ PLOT = """<?xml version="1.0"?>
 
 @pytest.mark.guards("plot-ids")
 def test_plots_stand_in_the_page_with_ids_of_their_own_and_its_colours(evidence):
-    drawn = [Plot(name=name, title=name, caption=f"of {name}", svg=PLOT, png=b"", pdf=b"") for name in ("one.a", "two")]
+    texts = [{"name": name, "title": name, "caption": f"of {name}"} for name in ("one.a", "two")]
+    drawn = [Plot(**each, svg=PLOT, png=bytes, pdf=bytes) for each in texts]
     read = Page(page_document.render(find(evidence), suite_table.build(find(evidence)), drawn))
     ids = [tag.attributes["id"] for tag in read.with_("id")]
     assert len(set(ids)) == len(ids)
@@ -483,7 +484,7 @@ def test_plots_stand_in_the_page_with_ids_of_their_own_and_its_colours(evidence)
 
 def test_what_is_drawn_of_a_row_is_found_by_the_number_that_its_line_of_the_table_has(evidence):
     made = '<svg viewBox="0 0 1 1"><g id="row-2-line"><path d=""/></g><g id="row-2-label1"/><g id="row-x"/></svg>'
-    plot = Plot(name="one", title="one", caption="", svg=made, png=b"", pdf=b"")
+    plot = Plot(name="one", title="one", caption="", svg=made, png=bytes, pdf=bytes)
     read = Page(page_document.render(find(evidence), suite_table.build(find(evidence)), [plot]))
     parts = [(tag.attributes["data-row"], tag.attributes["data-part"]) for tag in read.with_("data-row")]
     assert parts == [("2", "line"), ("2", "label")]

@@ -9,10 +9,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from harness import plan
-from harness.execution.live import short_table
 from harness.report.content import BLOCKS_MARK, MARKS, Cell, Column, Line, Table
 from harness.report.suite_table import build
-from harness.report.terminal import SHARED_SEEDS, of_suite
+from harness.report.terminal import SHARED_SEEDS, of_suite, short_table
 
 HEADS = ("softmax", "mos")
 ROOT = Path(__file__).parent.parent.parent

@@ -20,7 +20,6 @@ from harness.report.statistics import CONFIDENCE
 from harness.report.table_rows import Row, Time, ratio, time_of
 from harness.report.verdicts import Compared, logarithms
 
-NAME = "forest"  # of its files
 WIDE, NARROW, PHONE = 6.6, 5.0, 2.7  # inches: as it is drawn, below which texts are shorter, and on a phone
 LEAST_WIDE = 3.0  # inches: below it there is no column of perplexities
 LINE, FURNITURE = 0.24, 0.95  # inches: of a row; of the axis, its label and the headings
@@ -162,7 +161,7 @@ def _texts(line: Row, compared: Mapping[int, Compared], evidence: Evidence, *, w
     elif any(line is each.baseline for each in compared.values()):
         word = "baseline"
     else:
-        word = "not compared" if line.ok_seeds else line.state.partition(": ")[2]
+        word = "not compared" if line.ok_seeds else line.undone
     values, time = line.values("test_ppl"), time_of(line, "train_ms_per_batch", evidence.timings)
     word = shown(word, MOST_WORD[wide]) if word else word
     mean = statistics.fmean(values) if values else None

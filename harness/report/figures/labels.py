@@ -35,7 +35,7 @@ class Label:
 
 def at_ends(on: Axes, labels: Sequence[Label]) -> None:
     """Write labels to the right of the axes, each near the height at which its line ends, none over another."""
-    on.figure.draw_without_rendering()
+    on.figure.get_layout_engine().execute(on.figure)
     box, points = on.get_window_extent(), 72 / on.figure.dpi
     low, high = sorted(on.get_ylim())
     inside = [(each.x, min(max(each.y, low), high)) for each in labels]
@@ -85,7 +85,7 @@ def beside_points(on: Axes, labels: Sequence[Label], marks: Sequence[Bbox]) -> N
     """
     if not labels:
         return
-    on.figure.draw_without_rendering()
+    on.figure.get_layout_engine().execute(on.figure)
     scale, frame = on.figure.dpi / 72, on.get_window_extent().extents
     at = [on.transData.transform((each.x, each.y)) for each in labels]
     made = [_text(on, each) for each in labels]

@@ -8,9 +8,10 @@ from harness.diagnostics.diagnostic import Curves
 from harness.printable import counted
 from harness.report.evidence import Evidence
 from harness.report.figures.comparison import MOST
+from harness.report.figures.drawn import Plot
 from harness.report.figures.labels import Label, at_ends
 from harness.report.figures.looks import by_index, key_of, looks_of
-from harness.report.figures.style import Frame, Plot, axes, belongs, finished, logarithmic, settings
+from harness.report.figures.style import Frame, axes, belongs, finished, logarithmic, settings
 
 if TYPE_CHECKING:
     from harness.report.diagnosed import Diagnosed

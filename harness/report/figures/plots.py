@@ -13,19 +13,12 @@ from matplotlib.axes import Axes
 from harness.errors import RecordError
 from harness.report.evidence import Evidence
 from harness.report.figures import comparison, forest, learning
-from harness.report.figures.style import Frame, Plot, finished, settings, svg_of
+from harness.report.figures.drawn import FOREST, LeftOut, Plot
+from harness.report.figures.style import Frame, finished, settings, svg_of
 from harness.report.findings import Findings
 from harness.report.table_rows import Row, time_of
 
 ENDINGS = ("svg", "png", "pdf")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """A plot that would show nothing, and the reason."""
-
-    title: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +78,7 @@ def files_of(plots: Sequence[Plot | LeftOut], place: Path) -> tuple[dict[Path, b
     files = {}
     for plot in plots:
         if isinstance(plot, Plot):
-            contents = zip(ENDINGS, (plot.svg.encode(), plot.png, plot.pdf), strict=True)
+            contents = zip(ENDINGS, (plot.svg.encode(), plot.png(), plot.pdf()), strict=True)
             files |= {place / f"{plot.name}.{ending}": content for ending, content in contents}
     return files, [old for old in present(place) if old not in files]
 
@@ -108,7 +101,7 @@ def _of_baseline(findings: Findings) -> list[Kind]:
     if findings.baseline is None:
         return []
     compared = {id(findings.lines[index]): each for index, each in findings.compared.items()}
-    return [Kind(forest.NAME, "Change against the baseline", _group, partial(forest.draw, compared), forest.PHONE)]
+    return [Kind(FOREST, "Change against the baseline", _group, partial(forest.draw, compared), forest.PHONE)]
 
 
 def _of_widths(lines: list[Row]) -> list[Kind]:

@@ -10,16 +10,19 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import matplotlib
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
 from harness.printable import printable
+from harness.report.figures.drawn import Plot
 from harness.report.figures.looks import FAINT, INK, PAPER, Look
 
 WIDTH, HEIGHT, LEGEND_LINE = 4.4, 2.9, 0.17  # inches
@@ -62,31 +65,6 @@ class Frame:
     below: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plot:
-    """A plot.
-
-    Args:
-        name: of its files.
-        title, caption: what it shows; plain text.
-        svg: a whole document, white behind.
-        png, pdf: the same.
-        narrow: SVG for a narrow screen; '' if that of `svg` is readable there.
-    """
-
-    name: str
-    title: str
-    caption: str
-    svg: str
-    png: bytes
-    pdf: bytes
-    narrow: str = ""
-
-    def _repr_svg_(self) -> str:
-        """What a notebook shows."""
-        return self.svg
-
-
 @contextmanager
 def settings() -> Iterator[None]:
     """A context in which figures have our style, independent of a user's matplotlibrc."""
@@ -103,7 +81,7 @@ def axes(x: str, y: str, frame: Frame | None = None, size: tuple[float, float] =
         size: of the figure in inches, where the frame has no width.
     """
     frame = frame or Frame()
-    figure = Figure(figsize=(frame.width or size[0], size[1]), layout="constrained")
+    figure = Figure(figsize=(frame.width or size[0], size[1]), layout="constrained", facecolor=PAPER)
     FigureCanvasAgg(figure)
     made = figure.add_subplot()
     made.set_xlabel(x)
@@ -172,27 +150,24 @@ def finished(on: Axes, *, name: str, title: str, caption: str, of: str) -> Plot:
         of: the trials that it is made of, '32 ok of 32': the description in its files.
     """
     svg = svg_of(on.figure, of)
-    on.figure.set_layout_engine("none")  # keep the layout of the SVG
-    return Plot(name=name, title=title, caption=caption, svg=svg, png=_png(on.figure, of), pdf=_pdf(on.figure, of))
+    on.figure.set_layout_engine(None)  # keep the layout of the SVG
+    png = partial(_saved, on.figure, "png", {"Software": None, "Description": of})
+    pdf = partial(_saved, on.figure, "pdf", {"Creator": None, "Producer": None, "CreationDate": None, "Subject": of})
+    return Plot(name=name, title=title, caption=caption, svg=svg, png=png, pdf=pdf)
 
 
 def svg_of(figure: Figure, of: str) -> str:
     """A figure as SVG that says of which trials it is made."""
-    content = io.StringIO()
     about = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # no date and no version
     about["Description"] = of  # guard: plot-size -> about["Description"] = None
-    figure.savefig(content, format="svg", metadata=about, facecolor=PAPER)
+    content = io.StringIO()
+    FigureCanvasSVG(figure).print_svg(content, metadata=about)  # `savefig` would draw it twice
     return re.sub(r"[ \t]+$", "", content.getvalue(), flags=re.MULTILINE)
 
 
-def _png(figure: Figure, of: str) -> bytes:
+def _saved(figure: Figure, form: str, about: dict[str, str | None]) -> bytes:
+    """A figure in another form, whose layout is that of the SVG."""
     content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=DPI, metadata={"Software": None, "Description": of}, facecolor=PAPER)
-    return content.getvalue()
-
-
-def _pdf(figure: Figure, of: str) -> bytes:
-    content = io.BytesIO()
-    about = dict.fromkeys(("Creator", "Producer", "CreationDate"))  # no date and no version
-    figure.savefig(content, format="pdf", metadata={**about, "Subject": of}, facecolor=PAPER)
+    with settings():
+        figure.savefig(content, format=form, dpi=DPI, metadata=about)
     return content.getvalue()

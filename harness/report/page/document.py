@@ -17,10 +17,8 @@ from harness.records.metrics import METRICS
 from harness.records.record import CurvePoint, TrialRecord
 from harness.report.content import Cell, Column, Line, Note, Table
 from harness.report.evidence import Evidence
-from harness.report.figures import forest
+from harness.report.figures.drawn import FOREST, LeftOut, Plot
 from harness.report.figures.looks import DARK, FAINT, INK, PAPER
-from harness.report.figures.plots import LeftOut
-from harness.report.figures.style import Plot
 from harness.report.findings import Findings
 from harness.report.layouts import legend
 from harness.report.outcome import summary
@@ -172,8 +170,8 @@ def render(
         table=table,
         numbers={trial.id: number for number, row in enumerate(evidence.rows) for trial in row.trials},
         behind=behind,
-        forests=[plot for plot in drawn if plot.name.startswith(forest.NAME)],
-        plots=[plot for plot in drawn if not plot.name.startswith(forest.NAME)],
+        forests=[plot for plot in drawn if plot.name.startswith(FOREST)],
+        plots=[plot for plot in drawn if not plot.name.startswith(FOREST)],
         left_out=[plot for plot in plots if isinstance(plot, LeftOut)],
         failures=failures(evidence, shown.values()),
         sections=sections,

@@ -1,0 +1,39 @@
+"""What a page, a notebook and a folder of files know of a plot. matplotlib is not needed for it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+FOREST = "forest"  # the kind of plot that is a page's first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """A plot.
+
+    Args:
+        name: of its files.
+        title, caption: what it shows; plain text.
+        svg: a whole document, white behind.
+        png, pdf: draw the same, when they are called.
+        narrow: SVG for a narrow screen; '' if that of `svg` is readable there.
+    """
+
+    name: str
+    title: str
+    caption: str
+    svg: str
+    png: Callable[[], bytes]
+    pdf: Callable[[], bytes]
+    narrow: str = ""
+
+    def _repr_svg_(self) -> str:
+        """What a notebook shows."""
+        return self.svg
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A plot that would show nothing, and the reason."""
+
+    title: str
+    reason: str
