@@ -70,7 +70,10 @@ def certified(task, test_N, **more):
 
 WINDOW = "{mfs: {num_partitions: 3, window: 9}}"
 # each head on one backbone, each backbone under three heads, and a head that reads a window on each kind of backbone
-PAIRS = [*zip(EVERY_HEAD, cycle(EVERY_BACKBONE)), *((WINDOW, each) for each in (EVERY_BACKBONE[0], *EVERY_BACKBONE[2:]))]
+PAIRS = [
+    *zip(EVERY_HEAD, cycle(EVERY_BACKBONE)),
+    *((WINDOW, each) for each in (EVERY_BACKBONE[0], *EVERY_BACKBONE[2:])),
+]
 
 
 @pytest.mark.parametrize(("head", "backbone"), PAIRS)
