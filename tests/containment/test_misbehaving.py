@@ -97,8 +97,8 @@ CHANGED = [*product(CHANGING, PLACES), *product(["default dtype", "grad mode"], 
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
-    """A function: place -> the folder of trials that do each deed there, one after the other in this process; the record
-    of each; those of two honest trials after them.
+    """A function: place -> the folder of trials that do each deed there, one after the other in this process; the
+    record of each; those of two honest trials after them.
     """
 
     @cache
