@@ -5,6 +5,7 @@ on a machine with another oneDNN: tests/support/onednn/sitecustomize.py.
 """
 
 import codecs
+import gc
 import locale
 import os
 import signal
@@ -133,6 +134,27 @@ def _own_cache(request, tmp_path_factory):
             if "HARNESS_TEST_ONEDNN" not in os.environ:
                 unmeasured.setattr(products, "_speedup", lambda: 2 * products.WORTHWHILE)
             products.load_probe()
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _frozen():
+    """What was made before a module's tests (imports, the tests themselves) is not looked through each time that the
+    harness collects garbage.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_seeds_for_missing_devices():
+    """torch.manual_seed formats the whole stack three times for devices that this machine may get later: of a training
+    step in a test that is as much as the step.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if not torch.cuda.is_available():
+            for module in (torch.cuda, torch.xpu, torch.mtia):
+                patch.setattr(module, "manual_seed_all", lambda seed: None)
         yield
 
 

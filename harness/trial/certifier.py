@@ -31,7 +31,7 @@ from torch import Tensor
 from harness.containment import first_line
 from harness.errors import ComponentError, HarnessError
 from harness.records.record import Certificate
-from harness.registry import BACKBONES, HEADS, home, use_home
+from harness.registry import BACKBONES, CORPORA, HEADS, home, use_home
 from harness.trial.certify import FROM_THE_RIGHT, certify, joined
 from harness.trial.setup import is_out_of_memory
 from harness.trial.task import Task
@@ -107,7 +107,8 @@ def serve(number: int, folder: str, home_of_user: str) -> None:
         folder: in which the socket is; removed at the end.
     """
     listening = socket.socket(fileno=number)
-    use_home(Path(home_of_user))  # whose files, as those of the package, are imported for each question
+    use_home(Path(home_of_user))  # whose files, as heads and backbones, are imported for each question
+    CORPORA.names()  # imported once
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes that answer
     while sys.stdin not in select.select([listening, sys.stdin], [], [])[0]:
         line, _ = listening.accept()

@@ -8,7 +8,8 @@ import random
 import re
 import signal
 import warnings
-from functools import partial
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
 
 import handmade
@@ -33,12 +34,14 @@ BACKBONE = "{lstm: {d_model: 8, num_layers: 1, dropout: 0.1}}"
 HEADS.names(), BACKBONES.names()  # all others are known before the plug-in's
 
 
-@pytest.fixture(autouse=True)
-def known(monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def known():
     """The plug-in, which other processes find by PYTHONPATH."""
-    monkeypatch.setitem(HEADS._classes, "misbehaving", misbehaving.Misbehaving)
-    monkeypatch.setitem(HEADS._classes, "drawing", misbehaving.Drawing)
-    monkeypatch.setitem(BACKBONES._classes, "misbehaving_backbone", misbehaving.MisbehavingBackbone)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(HEADS._classes, "misbehaving", misbehaving.Misbehaving)
+        patch.setitem(HEADS._classes, "drawing", misbehaving.Drawing)
+        patch.setitem(BACKBONES._classes, "misbehaving_backbone", misbehaving.MisbehavingBackbone)
+        yield
 
 
 @pytest.fixture
@@ -87,21 +90,53 @@ CHANGING = [  # not every processor can flush denormals: torch says so
     does for does in misbehaving.CHANGING if does != "flushing of denormals" or torch.set_flush_denormal(False)
 ]
 BOTH = "head misbehaving on backbone lstm"
-PLACES = ["constructor", "forward", "nll", "training_loss", "backward", "eval"]
+PLACES = ["constructor", "forward", "nll"]  # where every deed is tried; some are tried elsewhere, too
+ENDING = [*product(SAID, PLACES), *product(["exit 0"], ["training_loss", "backward", "eval"])]
+CHANGED = [*product(CHANGING, PLACES), *product(["default dtype", "grad mode"], ["training_loss"])]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """A function: place -> the folder of trials that do each deed there, one after the other in this process; the
+    record of each; those of two honest trials after them.
+    """
+
+    @cache
+    def at(where):
+        deeds = [does for does in misbehaving.DEEDS if does not in ("nothing", "long")]
+        folder, before = tmp_path_factory.mktemp("ended"), containment.values()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            *hostile, softmax, drawing = trained(folder, *(head(does, where) for does in deeds), "softmax", "drawing")
+        assert containment.put_back(before) == []
+        return folder, dict(zip(deeds, hostile, strict=True)), (softmax, drawing)
+
+    return at
+
+
+@pytest.fixture
+def trial(ended, tmp_path):
+    """A function: deed, place -> the record and the log of its trial."""
+
+    def find(does, where):
+        folder, records, _ = ended(where) if where in PLACES else (tmp_path, {}, ())
+        record = records[does] if records else trained(folder, head(does, where))[0]
+        return record, log_of(folder, record)
+
+    return find
 
 
 @pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize("where", PLACES)
-@pytest.mark.parametrize("does", SAID)
-def test_what_would_end_the_program_is_an_error_record_that_names_the_head_and_the_line(does, where, tmp_path):
-    (record,) = trained(tmp_path, head(does, where))
+@pytest.mark.parametrize(("does", "where"), ENDING)
+def test_what_would_end_the_program_is_an_error_record_that_names_the_head_and_the_line(does, where, trial):
+    record, log = trial(does, where)
     assert record.status == "error"
     if where == "constructor":
         assert record.message.startswith(f"ComponentError: head misbehaving raised {SAID[does]} in its constructor (")
     else:
         assert record.message.startswith(f"ComponentError: {BOTH} raised {SAID[does]} (")
     assert re.search(r" \(misbehaving\.py, line \d+\)$", record.message)
-    assert b"misbehaving.py" in log_of(tmp_path, record)  # the trace
+    assert b"misbehaving.py" in log  # the trace
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -118,10 +153,9 @@ def test_a_backbone_is_named_too(does, where, named, tmp_path):
 
 @pytest.mark.guards("settings-compared-in-trial")
 @pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize("where", ["constructor", "forward", "training_loss", "nll"])
-@pytest.mark.parametrize("does", CHANGING)
-def test_a_change_of_torchs_settings_is_an_error_record_that_names_the_head_and_what_it_changed(does, where, tmp_path):
-    (record,) = trained(tmp_path, head(does, where))
+@pytest.mark.parametrize(("does", "where"), CHANGED)
+def test_a_change_of_torchs_settings_is_an_error_record_that_names_the_head_and_what_it_changed(does, where, trial):
+    record, _ = trial(does, where)
     assert record.status == "error"
     if (does, where) == ("grad mode", "nll"):  # restored by the end of the evaluation, which torch fails in
         return
@@ -132,15 +166,13 @@ def test_a_change_of_torchs_settings_is_an_error_record_that_names_the_head_and_
 
 
 @pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize("where", ["constructor", "forward", "nll"])
-def test_the_next_trials_train_as_if_none_of_them_had_been(where, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    alone = trained(tmp_path / "alone", "softmax", "drawing")
-    assert [record.status for record in alone] == ["ok", "ok"]
-    deeds = [head(does, where) for does in misbehaving.DEEDS if does not in ("nothing", "long")]
-    *hostile, softmax, drawing = trained(tmp_path / "after", *deeds, "softmax", "drawing")
-    assert {record.status for record in hostile} == {"error", "ok"}  # what else is changed is no error
-    assert [bits(softmax), bits(drawing)] == [bits(record) for record in alone]
+@pytest.mark.parametrize("where", PLACES)
+def test_the_next_trials_train_as_if_none_of_them_had_been(where, ended, tmp_path):
+    alone = trained(tmp_path, "softmax", "drawing")
+    _, hostile, after = ended(where)
+    assert [record.status for record in (*alone, *after)] == ["ok"] * 4
+    assert {record.status for record in hostile.values()} == {"error", "ok"}  # what else is changed is no error
+    assert [bits(record) for record in after] == [bits(record) for record in alone]
 
 
 @pytest.mark.guards("process-state-back")

@@ -11,13 +11,13 @@ ASKED = "the nll that was counted for a token is not -log_probs of its target, a
 CHEATS = ["honest_alone", "remembers", "most_segments", "told"]
 
 
-@pytest.mark.parametrize("executor", ["ray", "inline"])
-def test_what_cheats_is_invalid_under_every_executor(executor, place):
+@pytest.mark.parametrize(("executor", "cheats"), [("ray", CHEATS[-1:]), ("inline", CHEATS)], ids=["ray", "inline"])
+def test_what_cheats_is_invalid_under_every_executor(executor, cheats, place):
     here = place(
-        "softmax", f"cheating: {{kind: [{', '.join(CHEATS)}]}}", backbones="backbones: [telling: {d_model: 8}]"
+        "softmax", f"cheating: {{kind: [{', '.join(cheats)}]}}", backbones="backbones: [telling: {d_model: 8}]"
     )
     done = here.run("--no-tracking", "--executor", executor, env={"PYTHONPATH": str(HOSTILE)})
     assert done.returncode == 1, done.stderr
     statuses = {label: (record["status"], record["message"][: len(ASKED)]) for label, record in here.by_head().items()}
-    assert statuses == {"softmax": ("ok", "")} | {f"cheating kind={kind}": ("invalid", ASKED) for kind in CHEATS}
+    assert statuses == {"softmax": ("ok", "")} | {f"cheating kind={kind}": ("invalid", ASKED) for kind in cheats}
     assert "invalid: the nll that was counted" in done.stdout

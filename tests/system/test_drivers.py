@@ -75,7 +75,7 @@ def test_driver_sigkill_at_random_moments_costs_no_bit_and_at_most_an_epoch(exec
     assert place.leftovers() == []
 
 
-def test_every_head_and_backbone_goes_on_in_one_run_under_ray_to_the_same_bits(module_place):
+def test_every_head_and_backbone_goes_on_in_another_process_to_the_same_bits(module_place):
     """Each trial is interrupted in its second or third epoch, by a driver of its own."""
     lines = [head.removeprefix("{")[: -1 if head.startswith("{") else None] for head in EVERY_HEAD]
     heads = {line.partition(":")[0]: line for line in lines}  # one line of each
@@ -89,7 +89,7 @@ def test_every_head_and_backbone_goes_on_in_one_run_under_ray_to_the_same_bits(m
         with interrupted_before(rng.randrange(15, 45)):
             run(setting(spec=spec))
     assert place.records() == {}
-    assert place.run("--no-tracking", "--only", only[0], "--only", only[1]).returncode == 0
+    assert place.run(*INLINE, "--only", only[0], "--only", only[1]).returncode == 0
     assert place.results() == undisturbed
     assert len(undisturbed) == len(heads) + len(EVERY_BACKBONE) - 1
     assert {record["environment"]["sessions"] for record in place.records().values()} == {2}

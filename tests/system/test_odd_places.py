@@ -27,8 +27,9 @@ def test_run_under_ray_logs_to_mlflow(ran):
     assert sorted(each.name for each in here.folder.iterdir()) == sorted([ODD, "marks", "suites"])
 
 
-def test_every_command_that_reads_or_writes_there_works(ran):
+def test_every_command_that_reads_or_writes_there_works(ran, harness, monkeypatch):
     here, _ = ran
+    monkeypatch.chdir(here.folder)
     commands = [
         ("table", "suites/tiny.yaml"),
         ("report", "suites/tiny.yaml"),
@@ -40,10 +41,10 @@ def test_every_command_that_reads_or_writes_there_works(ran):
         ("import", "records.zip"),
     ]
     for command in commands:
-        done = here.end(here.command(*command, "--results", ODD))
-        lines = done.stderr.splitlines()
+        done = harness(*command, "--results", ODD)
+        lines = done.err.splitlines()
         said = [line for line in lines if not line.startswith("warning: no plot ")]  # of a report this small
-        assert (done.returncode, said) == (0, []), command
+        assert (done.code, said) == (0, []), command
     assert sorted(each.name for each in here.folder.iterdir()) == sorted([ODD, "marks", "records.zip", "suites"])
 
 

@@ -2,16 +2,15 @@
 
 import pytest
 
-RAISE, NAN, ONCE, OFTEN, SEGV, HANG = (
+RAISE, NAN, ONCE, SEGV, HANG = (
     "faulty: {kind: raise, at: 20}",
     "faulty: {kind: nan, at: 20}",
     "faulty: {kind: sigkill, at: 20, times: 1}",
-    "faulty: {kind: sigkill, at: 7, times: 2}",
     "faulty: {kind: segv, at: 10}",
     "faulty: {kind: hang, at: 20}",
 )
 OOM, OOM_ONCE = "faulty: {kind: oom, at: 20}", "faulty: {kind: oom, at: 20, times: 1}"
-HEADS = ["softmax", RAISE, NAN, ONCE, OFTEN, SEGV, HANG, OOM, OOM_ONCE]
+HEADS = ["softmax", RAISE, NAN, ONCE, SEGV, HANG, OOM, OOM_ONCE]
 SILENT = "timeout: {silent_minutes: 60}"  # the head that hangs moves the clock on: `_hang` in faulty_head.py
 
 
@@ -45,12 +44,6 @@ def test_worker_sigkill_is_retried_once_from_its_checkpoint_and_counted(faulted,
     (undisturbed,) = other.records().values()
     assert died["weights_sha256"] == undisturbed["weights_sha256"]
     assert died["curve"][-1]["valid_ppl"] == undisturbed["curve"][-1]["valid_ppl"]
-
-
-def test_worker_sigkill_twice_in_one_place_is_an_error(faulted):
-    died = record(faulted, OFTEN)
-    assert (died["status"], died["environment"]["retries"]) == ("error", 2)
-    assert died["message"] == "WorkerDied: the worker died 2 times after 0 steps of epoch 1"
 
 
 def test_segv_is_an_error_that_is_not_retried_for_ever(faulted):

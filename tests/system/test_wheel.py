@@ -18,7 +18,7 @@ SUITE = """\
 name: mine
 corpora: [text: {path: ../my_text.txt}]
 backbones: [convolution: {d_model: 8, num_layers: 1}]
-heads: [softmax, latent: {d_latent: [4, 6]}]
+heads: [latent: {d_latent: [4, 6]}]
 seeds: [1]
 train: {optimizer: adam, lr: 0.01, epochs: 1, batch_size: 4, seq_len: 7}
 measure: {exclusive: false}
@@ -94,8 +94,8 @@ def test_a_head_and_a_backbone_of_the_folder_train_under_ray(call):
     done = call.harness("run", "mine", "--no-tracking", "--device", "cpu")
     assert done.returncode == 0, done.stderr
     records = [json.loads(place.read_text()) for place in (call.home / "results/runs/mine").glob("*/record.json")]
-    assert [record["status"] for record in records] == ["ok"] * 3
-    codes = {record["code"]["head"] for record in records if record["spec"]["head"]["name"] == "latent"}
+    assert [record["status"] for record in records] == ["ok"] * 2
+    codes = {record["code"]["head"] for record in records}
     assert codes == set(json.loads(call("-c", FINGERPRINTS).stdout)["head latent"].split())
     (trial,) = [record["spec"] for record in records if record["spec"]["head"]["params"] == {"d_latent": 4}]
     assert trial["backbone"]["name"] == "convolution"

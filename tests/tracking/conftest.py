@@ -8,7 +8,7 @@ from six_trials import place, record_of, suite
 __all__ = ["empty", "place", "record_of", "results", "suite"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def empty(tmp_path_factory):
     """A results folder with an empty database; making one takes seconds, copying it none."""
     from harness.tracking.sync import Mirror
