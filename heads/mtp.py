@@ -37,11 +37,12 @@ class MultiToken(Mixture):
 
     def training_loss(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
         """() the loss above plus the z-loss."""
+        _, T = targets_BT.shape
         weight_BT = torch.ones_like(targets_BT) if weight_BT is None else weight_BT
-        weight_BT, T = weight_BT.to(self.wide), targets_BT.shape[1]
-        facets_BSE = torch.cat([facet[:, : max(0, T - k)] for k, facet in enumerate(self.facets)], dim=1)
-        targets_BS = torch.cat([targets_BT[:, k:] for k in range(len(self.shares))], dim=1)
-        weight_BS = torch.cat([share * weight_BT[:, k:] for k, share in enumerate(self.shares)], dim=1)
+        weight_BT = weight_BT.to(self.wide)
+        facets_BSE = torch.hstack([facet[:, : max(0, T - k)] for k, facet in enumerate(self.facets)])
+        targets_BS = torch.hstack([targets_BT[:, k:] for k in range(len(self.shares))])
+        weight_BS = torch.hstack([share * weight_BT[:, k:] for k, share in enumerate(self.shares)])
         every = Mixture(facets_BSE[:, :, None], None, self.weight_VE, self.bias_V, logit_map=self.logit_map)
         loss = every.mean_nll(targets_BS, weight_BS) * weight_BS.sum() / weight_BT.sum()
         return loss + self.z_term(weight_BT)
@@ -95,10 +96,10 @@ class MultiTokenPrediction(nn.Module):
         super().__init__()
         if not further or min(further) <= 0:
             raise ValueError(f"further must have at least one weight, all of them more than 0, got {further}")
-        self.further, self.phi = tuple(further), logit_map_of(softcap)
+        self.further, self.phi = further, logit_map_of(softcap)
         self.facet = facet_map(dims, projection=projection)
-        num_maps = len(further) if maps == "linear" else 0
-        self.ahead = nn.ModuleList(nn.Linear(dims.layer_dims[-1], dims.d_embed) for _ in range(num_maps))
+        own = further if maps == "linear" else ()
+        self.ahead = nn.ModuleList(nn.Linear(dims.layer_dims[-1], dims.d_embed) for _ in own)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
         xavier_uniform_(self.facet, *self.ahead)
         uniform_output_(self.output, init_range, init_bias)
