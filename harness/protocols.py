@@ -50,7 +50,7 @@ class HeadDims:
             matrix.
         token_counts: (V,) token counts of the training split, for heads that need frequencies. None where a head is
             built only to count its parameters.
-        pretrained: the output layer of a pretrained backbone, where there is one: a head may start from it.
+        pretrained: the output layer that a backbone was pretrained with, or None; a head may start from it.
     """
 
     vocab_size: int

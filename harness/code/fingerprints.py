@@ -54,6 +54,7 @@ NUMERIC = (
     "training/parts.py",
     "training/schedules.py",
     "training/step.py",
+    "trial/frozen.py",
     "trial/setup.py",
     "trial/stages.py",
 )

@@ -1,4 +1,4 @@
-"""What a page, a notebook and a folder of files know of a plot. matplotlib is not needed for it."""
+"""What a plot is to a page, a notebook and a folder of files. matplotlib is not needed for it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
