@@ -66,5 +66,5 @@ class CosineSoftmax(nn.Module):
     def forward(self, hidden: Hidden) -> Mixture:
         """Map (B, T, D) top states to a Mixture of one component: a unit vector, and a matrix of scaled unit rows."""
         facet_BTE = functional.normalize(self.facet(hidden.layers[-1]), dim=-1)
-        weight_VE = self.factor * self.scale[:, None] * functional.normalize(self.output.weight, dim=-1)
+        weight_VE = self.factor * self.scale[:, None] * functional.normalize(self.output.weight)
         return Mixture(facet_BTE[:, :, None], None, weight_VE, self.output.bias)
