@@ -58,10 +58,8 @@ class HarmonicSoftmax(nn.Module):
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map (B, T, D) top states to a Mixture of one component with the logit map phi."""
-        facet_BTE, weight_VE = self.facet(hidden.layers[-1]), self.output.weight
-        wide = torch.promote_types(facet_BTE.dtype, torch.float32)
-        f_BTE, w_VE = facet_BTE.to(wide), weight_VE.to(wide)
+        f_BTE, w_VE = self.facet(hidden.layers[-1]), self.output.weight
         scale_BT1 = 1 / f_BTE.square().sum(-1, keepdim=True).clamp(min=LEAST_NORM)
-        facet_BTC = torch.cat([2 * f_BTE * scale_BT1, scale_BT1], dim=-1).to(facet_BTE.dtype)
-        weight_VC = torch.cat([w_VE, -w_VE.square().sum(-1, keepdim=True)], dim=-1).to(weight_VE.dtype)
+        facet_BTC = torch.cat([2 * f_BTE * scale_BT1, scale_BT1], dim=-1)
+        weight_VC = torch.cat([w_VE, -w_VE.square().sum(1, keepdim=True)], dim=1)
         return Mixture(facet_BTC[:, :, None], None, weight_VC, logit_map=self.phi)
