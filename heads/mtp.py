@@ -37,11 +37,12 @@ class MultiToken(Mixture):
 
     def training_loss(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
         """() the loss above plus the z-loss."""
+        _, T = targets_BT.shape
         weight_BT = torch.ones_like(targets_BT) if weight_BT is None else weight_BT
-        weight_BT, T = weight_BT.to(self.wide), targets_BT.shape[1]
-        facets_BSE = torch.cat([facet[:, : max(0, T - k)] for k, facet in enumerate(self.facets)], dim=1)
-        targets_BS = torch.cat([targets_BT[:, k:] for k in range(len(self.shares))], dim=1)
-        weight_BS = torch.cat([share * weight_BT[:, k:] for k, share in enumerate(self.shares)], dim=1)
+        weight_BT = weight_BT.to(self.wide)
+        facets_BSE = torch.hstack([facet[:, : max(0, T - k)] for k, facet in enumerate(self.facets)])
+        targets_BS = torch.hstack([targets_BT[:, k:] for k in range(len(self.shares))])
+        weight_BS = torch.hstack([share * weight_BT[:, k:] for k, share in enumerate(self.shares)])
         every = Mixture(facets_BSE[:, :, None], None, self.weight_VE, self.bias_V, logit_map=self.logit_map)
         loss = every.mean_nll(targets_BS, weight_BS) * weight_BS.sum() / weight_BT.sum()
         return loss + self.z_term(weight_BT)
