@@ -96,10 +96,10 @@ class MultiTokenPrediction(nn.Module):
         super().__init__()
         if not further or min(further) <= 0:
             raise ValueError(f"further must have at least one weight, all of them more than 0, got {further}")
-        self.further, self.phi = tuple(further), logit_map_of(softcap)
+        self.further, self.phi = further, logit_map_of(softcap)
         self.facet = facet_map(dims, projection=projection)
-        num_maps = len(further) if maps == "linear" else 0
-        self.ahead = nn.ModuleList(nn.Linear(dims.layer_dims[-1], dims.d_embed) for _ in range(num_maps))
+        own = further if maps == "linear" else ()
+        self.ahead = nn.ModuleList(nn.Linear(dims.layer_dims[-1], dims.d_embed) for _ in own)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
         xavier_uniform_(self.facet, *self.ahead)
         uniform_output_(self.output, init_range, init_bias)
