@@ -33,7 +33,7 @@ class HuggingFaceModel(nn.Module):
         config: the model's configuration in place of `model`, for random weights: {model_type: llama, hidden_size: 128,
             num_hidden_layers: 4, ...}. V is that of the corpus; other keys have the defaults of transformers.
         revision: the commit of the repository, 40 hexadecimal digits.
-        weights: 'pretrained' (the default with `model`), or 'random' (the default with `config`).
+        weights: of `model`: 'pretrained', or 'random', its architecture only. With `config` they are random.
         frozen: the weights stay as they are. The hidden states of the text are then computed once and kept in files,
             for `batching: blocks`; trials read them and train the head only.
         layers: which layers heads read, bottom to top: -1 is the top one, 0 the output of the first block.
@@ -53,7 +53,7 @@ class HuggingFaceModel(nn.Module):
         model: Path | str | None = None,
         config: dict[str, Any] | None = None,
         revision: str | None = None,
-        weights: Literal["pretrained", "random"] | None = None,
+        weights: Literal["pretrained", "random"] = "pretrained",
         frozen: bool = False,
         layers: tuple[int, ...] = (-1,),
         dtype: Literal["float32", "bfloat16"] = "float32",
@@ -86,7 +86,7 @@ class HuggingFaceModel(nn.Module):
         self._frozen_body: list[nn.Module] = []
 
     @classmethod
-    def content(cls, *, model=None, config=None, revision=None, weights=None, **_: Any) -> str | None:
+    def content(cls, *, model=None, config=None, revision=None, weights="pretrained", **_: Any) -> str | None:
         """Return the identity of the model's files: the SHA-256 of config.json and, for pretrained weights, of the
         safetensors files; of a repository its name and commit. None with `config`, which is in the trial's id.
         """
@@ -158,12 +158,10 @@ class HuggingFaceModel(nn.Module):
         return self._frozen_body[0].to(device)
 
 
-def _is_pretrained(model: Any, config: Any, weights: str | None, frozen: bool) -> bool:
+def _is_pretrained(model: Any, config: Any, weights: str, frozen: bool) -> bool:
     """Whether weights are read. Raises ValueError when the parameters contradict each other."""
     if (model is None) == (config is None):
         raise ValueError("hf needs one of model (a folder or a repository) and config (of a model with random weights)")
-    if config is not None and weights == "pretrained":
-        raise ValueError("weights: 'pretrained' needs a model; a config has no weights")
     pretrained = model is not None and weights != "random"
     if frozen and not pretrained:
         raise ValueError("frozen: random weights have to be trained; give a model with pretrained weights")

@@ -190,8 +190,9 @@ def _states(found: PlannedSuite) -> list[str]:
     texts: dict[str, dict[str, int | None]] = {}
     sizes = {}
     for spec, _ in found.to_run():
-        cls, name = BACKBONES.get(spec.backbone.name), found.suite.names["backbone"][str(spec.backbone)]
+        cls = BACKBONES.get(spec.backbone.name)
         if is_frozen(spec.backbone, cls):
+            name = found.suite.name_of("backbone", spec)
             sizes[name] = cls.bytes_per_token(**spec.backbone.params)
             counts = found.suite.num_tokens.get(str(spec.corpus))
             texts.setdefault(name, {})[str(spec.corpus)] = None if counts is None else sum(counts.values())

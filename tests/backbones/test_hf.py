@@ -153,7 +153,6 @@ def test_a_bias_and_a_cap_of_the_model_cannot_be_left_out(tmp_path):
     ("params", "sentence"),
     [
         ({}, "hf needs one of model (a folder or a repository) and config"),
-        ({"config": {"model_type": "llama"}, "weights": "pretrained"}, "weights: 'pretrained' needs a model"),
         ({"config": {"model_type": "llama"}, "frozen": True}, "frozen: random weights have to be trained"),
         (
             {"config": {"model_type": "lama"}},

@@ -11,6 +11,7 @@ START = "init_range: float | None = None; init_bias: Literal['zero', 'uniform'] 
 PROJECTION = "projection: bool = False; bias: bool = True; tie_weights: bool = False"
 OUTPUT = "bias: bool = True; tie_weights: bool = False; d_embed: int | None = None"
 BARE = "bias: bool = False; tie_weights: bool = False"
+AS_MODEL = "start: Literal['xavier', 'embedding', 'pretrained'] = 'xavier'"
 HEAD_SIGNATURES = {
     "adaptive": "cutoffs: tuple[int, ...] | None = None; div_value: float = 4.0; bias: bool = True",
     "doc": (
@@ -32,12 +33,15 @@ HEAD_SIGNATURES = {
         "d_gate: int = 32; own_gates: float = 0.1; dropout: float = 0.0; bias: bool = True; "
         f"tie_weights: bool = False; {START}"
     ),
-    "moc": f"num_mixtures: int = 10; dropout: float = 0.0; prior_bias: bool = False; {OUTPUT}; {START}; {SOFTCAP}",
+    "moc": (
+        f"num_mixtures: int = 10; dropout: float = 0.0; prior_bias: bool = False; {OUTPUT}; {START}; {SOFTCAP}; "
+        f"activation: Literal['tanh', 'none'] = 'tanh'; {AS_MODEL}"
+    ),
     "mos": (
         "num_mixtures: int = 10; dropout: float = 0.0; activation: Literal['tanh', 'none'] = 'tanh'; "
         f"prior_bias: bool = False; {OUTPUT}; logit_map: Literal['identity', 'sigsoftmax'] = 'identity'; "
         "gate: Literal['learned', 'constant', 'static'] = 'learned'; loss: Literal['nll', 'binary'] = 'nll'; "
-        f"{COMPAT}; {START}; {SOFTCAP}"
+        f"{COMPAT}; {START}; {SOFTCAP}; {AS_MODEL}"
     ),
     "mtp": (
         f"further: tuple[float, ...] = (0.5, 0.25); maps: Literal['shared', 'linear'] = 'shared'; {PROJECTION}; "
@@ -51,10 +55,10 @@ HEAD_SIGNATURES = {
         "init_range: float | None = None; init_bias: Literal['zero', 'uniform', 'unigram'] = 'zero'"
     ),
     "plif": f"num_pieces: int = 100000; bound: float = 20.0; noise: float = 1.0; {PROJECTION}; {START}",
-    "sigsoftmax": f"{PROJECTION}; start: Literal['xavier', 'embedding'] = 'xavier'; {COMPAT}; {START}",
+    "sigsoftmax": f"{PROJECTION}; {AS_MODEL}; {COMPAT}; {START}",
     "softmax": (
         f"{PROJECTION}; loss: Literal['nll', 'binary'] = 'nll'; "
-        f"start: Literal['xavier', 'embedding'] = 'xavier'; {COMPAT}; {START}; d_embed: int | None = None; "
+        f"{AS_MODEL}; {COMPAT}; {START}; d_embed: int | None = None; "
         f"{SOFTCAP}; mu_centering: bool = False; mu_loss: float = 0.0; input_gradient_scale: float = 1.0"
     ),
 }
@@ -68,6 +72,11 @@ BACKBONE_SIGNATURES = {
         "num_layers: int | None = None; num_heads: int | None = None; dropout: float = 0.1; "
         "weights: Literal['random', 'pretrained'] = 'random'; path: pathlib.Path | None = None; "
         "gradient_checkpointing: bool = False; precision: Literal['fp32', 'bf16'] = 'fp32'"
+    ),
+    "hf": (
+        "model: pathlib.Path | str | None = None; config: dict[str, Any] | None = None; revision: str | None = None; "
+        "weights: Literal['pretrained', 'random'] = 'pretrained'; frozen: bool = False; "
+        "layers: tuple[int, ...] = (-1,); dtype: Literal['float32', 'bfloat16'] = 'float32'"
     ),
     "bilstm": RECURRENT,
     "gru": RECURRENT,
