@@ -146,6 +146,11 @@ def _frozen():
     gc.freeze()
 
 
+def pytest_unconfigure():
+    """What extensions keep is given back when the process ends, or they complain."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_seeds_for_missing_devices():
     """torch.manual_seed formats the whole stack three times for devices that this machine may get later: of a training

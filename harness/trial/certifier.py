@@ -55,7 +55,8 @@ def begin(task: Task) -> None:
 
 def start() -> Path:
     """The address of the process for this one, which is started once. Raises OSError."""
-    return _started(os.getpid(), home(), tuple(sys.path)).address
+    own = home() if any((home() / name).is_dir() for name in ("heads", "backbones")) else None
+    return _started(os.getpid(), own, tuple(each or os.getcwd() for each in sys.path)).address
 
 
 def certificate(
@@ -164,10 +165,10 @@ class _Process:
     """The process that certifies for this one, ended when nobody holds this object, and with this process.
 
     Args:
-        home_of_user: see harness.registry.home.
+        home_of_user: see harness.registry.home; None if there is no component.
     """
 
-    def __init__(self, home_of_user: Path):
+    def __init__(self, home_of_user: Path | None):
         short = len(os.fsencode(tempfile.gettempdir())) <= MOST_BYTES
         folder = tempfile.mkdtemp(prefix="harness-certifier-", dir=None if short else "/tmp")
         self.address = Path(folder, "socket")
@@ -175,7 +176,7 @@ class _Process:
             listening.bind(str(self.address))
             listening.listen(socket.SOMAXCONN)
             process = subprocess.Popen(
-                [sys.executable, "-P", "-c", SERVE, str(listening.fileno()), folder, str(home_of_user)],
+                [sys.executable, "-P", "-c", SERVE, str(listening.fileno()), folder, str(home_of_user or folder)],
                 pass_fds=[listening.fileno()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
@@ -187,7 +188,7 @@ class _Process:
 
 
 @lru_cache(maxsize=1)
-def _started(pid: int, home_of_user: Path, paths: tuple[str, ...]) -> _Process:
+def _started(pid: int, home_of_user: Path | None, paths: tuple[str, ...]) -> _Process:
     return _Process(home_of_user)
 
 
