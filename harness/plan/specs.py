@@ -61,13 +61,27 @@ class Warmup(Strict):
     Args:
         steps: training steps, not epochs. 0: no rise.
         decay: 'none', or the form of the fall: 'linear', or 'cosine', half a period.
+        stable: the share of the steps after the rise in which the rate stays, before it falls (warm-up, stable, decay).
     """
 
     steps: Annotated[int, Field(ge=0)]
     decay: Literal["none", "linear", "cosine"] = "none"
+    stable: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+    @model_validator(mode="after")
+    def _stable_before_a_decay(self) -> "Warmup":
+        if self.stable and self.decay == "none":
+            raise ValueError("stable: the rate stays before it falls; set decay to linear or cosine")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_the_default(self, serialised) -> dict[str, Any]:
+        return {name: value for name, value in serialised(self).items() if name != "stable" or value}
 
     def __str__(self) -> str:
-        return f"warm-up of {self.steps} steps" + ("" if self.decay == "none" else f", {self.decay} decay to 0")
+        stable = f", {100 * self.stable:g} % of the rest constant" if self.stable else ""
+        fall = "" if self.decay == "none" else f", {self.decay} decay to 0"
+        return f"warm-up of {self.steps} steps{stable}{fall}"
 
 
 class Schedule(Strict):
@@ -95,6 +109,30 @@ class Schedule(Strict):
         return next(each for each in (self.plateau, self.step, self.warmup) if each is not None)
 
 
+class GroupSpec(Strict):
+    """What differs for a group of parameters.
+
+    Args:
+        lr: a learning rate, or a factor of `train.lr` as 'x0.1'. None for train.lr.
+        weight_decay: in place of train.weight_decay; None for that.
+    """
+
+    lr: Annotated[float, Field(gt=0)] | Annotated[str, Field(pattern=r"^x[0-9]+([.][0-9]+)?(e-?[0-9]+)?$")] | None = (
+        None
+    )
+    weight_decay: Annotated[float, Field(ge=0)] | None = None
+
+    @model_serializer(mode="wrap")
+    def _given(self, serialised) -> dict[str, Any]:
+        return {name: value for name, value in serialised(self).items() if value is not None}
+
+    def rate(self, lr: float) -> float:
+        """The learning rate of the group, where others have `lr`."""
+        if self.lr is None:
+            return lr
+        return lr * float(self.lr[1:]) if isinstance(self.lr, str) else self.lr
+
+
 class EvalSpec(Strict):
     """How the validation and the test split are scored. TrainSpec.evaluation derives it from the mapping `train`.
 
@@ -113,7 +151,8 @@ class EvalSpec(Strict):
     eval_batches: int | None
 
 
-Optimizer = Literal["sgd", "adam", "adamw", "adamw_huggingface"]
+Optimizer = Literal["sgd", "adam", "adamw", "adamw_huggingface", "muon"]
+GroupName = Literal["backbone", "embedding", "head", "vectors"]
 Precision = Literal["fp32", "tf32", "bf16"]  # as in harness.kernels.products, which needs torch; a test compares them
 MAX_EPOCHS = 50_000  # a record of more epochs would exceed the size limit
 
@@ -169,6 +208,7 @@ COMPARED = frozenset(  # settings of `train` that change nothing in what a perpl
         "accumulation",
         "data_parallel",
         "precision",
+        "groups",
     }
 )
 
@@ -177,7 +217,8 @@ class TrainSpec(Strict):
     """The mapping `train` of a suite: how a trial is trained, and how it is evaluated (`evaluation`).
 
     Args:
-        optimizer: torch's 'sgd', 'adam' or 'adamw', or 'adamw_huggingface', AdamW as the transformers library had it
+        optimizer: torch's 'sgd', 'adam' or 'adamw'; 'adamw_huggingface', AdamW as the transformers library had it; or
+            'muon', torch's Muon for the matrices of the backbone and its AdamW for all else
             (harness/training/optimizers.py).
         lr: the learning rate at the start, or after a warm-up.
         epochs: the number of passes over the training split. A fraction as 0.4 is possible; 0 evaluates the untrained
@@ -216,6 +257,9 @@ class TrainSpec(Strict):
         precision: the precision of products with the output matrix in training: 'fp32', 'tf32' (on a GPU only) or
             'bf16'. All other computation, and all of evaluation, is in fp32. The head of a plug-in that multiplies by
             the output matrix in its own code follows this setting if it uses harness.distributions.linear.
+        groups: what differs for some parameters: {head: {lr: x0.1}, vectors: {weight_decay: 0}}. 'head': those that
+            only the head has; 'embedding': the input embedding; 'backbone': its others; 'vectors': all with one
+            dimension, as biases and the factors of norms, if it is given. A parameter is in one group.
         cuda_graph: run the training step as one CUDA graph. 'auto': if there is a GPU and the step can be captured;
             'on': the trial fails if it is not possible; 'off'. The result is the same, so it is not part of a trial's
             id.
@@ -246,6 +290,7 @@ class TrainSpec(Strict):
     accumulation: Annotated[int, Field(ge=1)] = 1
     data_parallel: Annotated[int, Field(ge=1)] = 1
     precision: Precision = "fp32"
+    groups: dict[GroupName, GroupSpec] = Field(default_factory=dict)
     cuda_graph: Literal["auto", "on", "off"] = "auto"
     deterministic: Literal["true", "warn", "false"] = "false"
 

@@ -1,10 +1,13 @@
-"""The optimizers of a suite, with AdamW as the transformers library had it until 2024."""
+"""The optimizers of a suite: torch's, Muon beside AdamW, and AdamW as the transformers library had it until 2024."""
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from harness.plan.specs import TrainSpec
+from harness.errors import ExecutionError
+from harness.plan.specs import GroupSpec, TrainSpec
 
 
 class HuggingFaceAdamW(Optimizer):
@@ -59,23 +62,100 @@ def _update(parameter: Tensor, state: dict[str, Tensor], group: dict) -> None:
         parameter.mul_(1 - group["lr"] * group["weight_decay"])
 
 
+class MuonAndAdamW(Optimizer):
+    """torch's Muon for some groups of matrices, and torch's AdamW for others. They share `state` and the groups.
+
+    Muon's update of a matrix (A, B) has 0.2 sqrt(max(A, B)) times the rate, so that its root mean square is that of
+    AdamW's and both take the same learning rate and weight decay. Momentum 0.95, Nesterov.
+
+    Source: Jordan et al. (2024), kellerjordan.github.io/posts/muon; the factor: Liu et al. (2025), arXiv:2502.16982,
+        section 2.2. Which parameters: the matrices of hidden layers, as the authors have it.
+    Differs: no differences; they are torch's.
+    """
+
+    def __init__(self, matrices: list[dict], others: list[dict], *, weight_decay: float, betas, eps: float):
+        self.of_matrices = torch.optim.Muon(matrices, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
+        self.of_others = torch.optim.AdamW(others, weight_decay=weight_decay, betas=betas, eps=eps, fused=True)
+        super().__init__([*self.of_matrices.param_groups, *self.of_others.param_groups], {})
+        self._share()
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        """Update every parameter that has a gradient."""
+        self.of_matrices.step()
+        self.of_others.step()
+
+    def load_state_dict(self, state_dict) -> None:
+        super().load_state_dict(state_dict)
+        self._share()
+
+    def _share(self) -> None:
+        number = len(self.of_matrices.param_groups)
+        self.of_matrices.param_groups, self.of_others.param_groups = (
+            self.param_groups[:number],
+            self.param_groups[number:],
+        )
+        self.of_matrices.state = self.of_others.state = self.state
+
+
 def make_optimizer(model: nn.Module, train: TrainSpec) -> Optimizer:
     """The optimizer of the suite with its settings, for a model's parameters; torch's are in their fused form. The
     learning rate of a group is a tensor on the parameters' device, where a captured step reads it; its `initial_lr` is
     what a schedule scales.
     """
-    parameters = [{"params": list(model.parameters()), "initial_lr": train.lr}]
-    device = parameters[0]["params"][0].device
-    on_gpu = device.type == "cuda"
-    lr = torch.tensor(train.lr, dtype=torch.float32 if on_gpu else torch.float64, device=device)  # what fused takes
+    on_gpu = next(model.parameters()).device.type == "cuda"
+    others = _groups(model, train, lambda parameter: True)
+    about_adam = {"betas": train.betas, "eps": train.eps}
+    if train.optimizer == "muon":
+        if not (inner := _inner_matrices(model)):
+            raise ExecutionError(
+                "train.optimizer is muon, and the backbone has no matrices that are trained; take adamw"
+            )
+        matrices, others = (_groups(model, train, lambda p, of=of: (id(p) in inner) == of) for of in (True, False))
+        return MuonAndAdamW(matrices, others, weight_decay=train.weight_decay, **about_adam)
+    shared = {"lr": others[0]["lr"], "weight_decay": train.weight_decay}
     if train.optimizer == "adamw_huggingface":
-        return HuggingFaceAdamW(parameters, lr=lr, betas=train.betas, eps=train.eps, weight_decay=train.weight_decay)
-    shared = {"lr": lr, "weight_decay": train.weight_decay, "fused": True}
+        return HuggingFaceAdamW(others, **shared, **about_adam)
     if train.optimizer == "sgd":
-        return torch.optim.SGD(parameters, momentum=train.momentum, **shared)
+        return torch.optim.SGD(others, momentum=train.momentum, fused=True, **shared)
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[train.optimizer]
-    capturable = on_gpu and train.cuda_graph != "off"
-    return kind(parameters, betas=train.betas, eps=train.eps, capturable=capturable, **shared)
+    return kind(others, capturable=on_gpu and train.cuda_graph != "off", fused=True, **shared, **about_adam)
+
+
+def _groups(model: nn.Module, train: TrainSpec, wanted: Callable[[nn.Parameter], bool]) -> list[dict]:
+    """The groups of the wanted parameters, each with its own rate; one group where the suite names none."""
+    found: dict[str, list[nn.Parameter]] = {}
+    for parameter in model.parameters():
+        if wanted(parameter):
+            found.setdefault(_group_of(parameter, model, train), []).append(parameter)
+    groups = []
+    for name, parameters in found.items():
+        given, device = train.groups.get(name, GroupSpec()), parameters[0].device
+        rate, decay = given.rate(train.lr), given.weight_decay
+        lr = torch.tensor(rate, dtype=torch.float32 if device.type == "cuda" else torch.float64, device=device)
+        own = {} if decay is None else {"weight_decay": decay}
+        groups.append({"params": parameters, "initial_lr": rate, "lr": lr, **own})
+    return groups
+
+
+def _group_of(parameter: nn.Parameter, model: nn.Module, train: TrainSpec) -> str:
+    """The name of a parameter's group in `train.groups`; '' for one that nothing is said of."""
+    if "vectors" in train.groups and parameter.dim() < 2:
+        return "vectors"
+    if not train.groups.keys() - {"vectors"}:
+        return ""
+    if all(parameter is not each for each in model.backbone.parameters()):
+        name = "head"
+    else:
+        name = "embedding" if parameter is model.backbone.embedding.weight else "backbone"
+    return name if name in train.groups else ""
+
+
+def _inner_matrices(model: nn.Module) -> set[int]:
+    """The ids of the backbone's matrices, without those of embeddings and those that the head shares."""
+    left = {id(each) for each in model.head.parameters()}
+    left |= {id(m.weight) for m in model.backbone.modules() if isinstance(m, nn.Embedding)}
+    return {id(each) for each in model.backbone.parameters() if each.dim() == 2} - left
 
 
 def clear_momentum(optimizer: Optimizer) -> None:

@@ -81,8 +81,11 @@ class WarmupAndDecay(Schedule):
         lr * (1 - p)               with 'linear'
         lr * (1 + cos(pi p)) / 2   with 'cosine'
 
+    With `stable` = a the rate is lr while p < a, and then falls with (p - a) / (1 - a) in the place of p.
+
     Source: Hugging Face transformers, optimization.py: get_constant_schedule_with_warmup,
-    get_linear_schedule_with_warmup and get_cosine_schedule_with_warmup.
+    get_linear_schedule_with_warmup and get_cosine_schedule_with_warmup. Stable: Hu et al. (2024), arXiv:2404.06395,
+    section 4 (warm-up, stable, decay).
     """
 
     def __init__(self, optimizer: Optimizer, settings: Warmup, *, steps: int):
@@ -98,6 +101,7 @@ class WarmupAndDecay(Schedule):
         if done < warmup:
             return done / warmup
         progress = (done - warmup) / max(1, self.steps - warmup)
+        progress = max(0.0, progress - self.settings.stable) / (1 - self.settings.stable)
         return {"none": 1.0, "linear": 1 - progress, "cosine": (1 + math.cos(math.pi * progress)) / 2}[decay]
 
 

@@ -1,12 +1,16 @@
-"""Optimizers: what they are given by a suite, and AdamW of transformers against a loop in float64."""
+"""Optimizers: what they are given by a suite, groups of parameters, Muon, and AdamW of transformers against a loop."""
 
 import math
 
 import pytest
 import torch
-from small import spec
+from small import model, spec, tokens
 
+from harness.corpora.batching import Segment
+from harness.plan.specs import ComponentSpec
 from harness.training.optimizers import make_optimizer
+from harness.training.parts import OptimizerState
+from harness.training.schedules import WarmupAndDecay, make_schedule
 
 START = [0.5, -1.5, 2.0]
 
@@ -43,3 +47,109 @@ def test_adamw_of_transformers_equals_a_loop_in_float64(eps, decay):
             p -= 0.01 * math.sqrt(1 - 0.95**t) / (1 - 0.8**t) * m / (math.sqrt(v) + eps)
             p -= 0.01 * decay * p
             assert found[t - 1][place] == pytest.approx(p, abs=1e-12 if decay == 0 else 1e-9)
+
+
+ENCODER = ComponentSpec(
+    name="transformer_encoder",
+    params={"d_model": 8, "num_layers": 1, "num_heads": 2, "d_ff": 8, "dropout": 0.0, "layer_dropout": 0.0},
+)
+TEXT = Segment(tokens(12).view(2, 6), tokens(12, seed=1).view(2, 6))
+
+
+def with_gradients(built):
+    built(TEXT)[0].training_loss(TEXT.targets).backward()
+    return built
+
+
+def names(built, optimizer):
+    """The names of the parameters of each group."""
+    known = {id(parameter): name for name, parameter in built.named_parameters()}
+    return [{known[id(each)] for each in group["params"]} for group in optimizer.param_groups]
+
+
+def test_groups_have_their_own_rates_and_decays():
+    built = model()
+    groups = {"head": {"lr": "x0.1"}, "embedding": {"lr": 0.3}, "vectors": {"weight_decay": 0.0}}
+    optimizer = make_optimizer(built, spec(optimizer="adamw", lr=0.01, weight_decay=0.2, groups=groups))
+    found = {
+        frozenset(each): (float(group["lr"]), group["initial_lr"], group["weight_decay"])
+        for each, group in zip(names(built, optimizer), optimizer.param_groups, strict=True)
+    }
+    vectors = {name for name, parameter in built.named_parameters() if parameter.dim() < 2}
+    rest = (
+        {name for name, _ in built.named_parameters()} - vectors - {"head.output.weight", "backbone.embedding.weight"}
+    )
+    assert found == {
+        frozenset({"head.output.weight"}): (pytest.approx(0.001), pytest.approx(0.001), 0.2),
+        frozenset({"backbone.embedding.weight"}): (0.3, 0.3, 0.2),
+        frozenset(vectors): (0.01, 0.01, 0.0),
+        frozenset(rest): (0.01, 0.01, 0.2),
+    }
+    assert "head.output.bias" in vectors
+
+
+def test_what_a_head_shares_is_not_of_its_group():
+    built = model(head=ComponentSpec(name="softmax", params={"tie_weights": True}))
+    optimizer = make_optimizer(built, spec(groups={"head": {"lr": 0.1}}))
+    assert sorted(map(len, names(built, optimizer)))[0] == 1
+    assert {"head.output.bias"} in names(built, optimizer)
+
+
+def test_a_schedule_scales_each_group():
+    built = model()
+    train = spec(
+        optimizer="adamw", lr=0.5, epochs=1, schedule={"warmup": {"steps": 2}}, groups={"head": {"lr": "x0.5"}}
+    )
+    optimizer = make_optimizer(built, train)
+    make_schedule(optimizer, train, segments=8).before_step(1)
+    assert sorted(float(group["lr"]) for group in optimizer.param_groups) == [0.125, 0.25]
+
+
+def test_muon_moves_the_backbones_matrices_and_adamw_the_rest_as_torchs_own_do():
+    ours, theirs = model(ENCODER), model(ENCODER)
+    train = spec(optimizer="muon", lr=0.02, weight_decay=0.1, betas=(0.8, 0.95), eps=1e-6)
+    optimizer = make_optimizer(ours, train)
+    inner = {name for name, parameter in theirs.backbone.named_parameters() if parameter.dim() == 2}
+    inner = {f"backbone.{name}" for name in inner if name != "embedding.weight"}
+    known = dict(theirs.named_parameters())
+    assert names(ours, optimizer) == [inner, known.keys() - inner]
+    muon = torch.optim.Muon([known[n] for n in known if n in inner], 0.02, 0.1, adjust_lr_fn="match_rms_adamw")
+    rest = [known[n] for n in known if n not in inner]
+    adamw = torch.optim.AdamW(rest, 0.02, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1, fused=True)
+    for number in range(4):
+        if number == 2:  # resumed in a new process
+            saved, again = OptimizerState(optimizer).state_dict(), make_optimizer(ours, train)
+            OptimizerState(again).load_state_dict(saved)
+            optimizer = again
+        for built, steps in ((ours, [optimizer]), (theirs, [muon, adamw])):
+            for step in steps:
+                step.zero_grad()
+            with_gradients(built)
+            for step in steps:
+                step.step()
+        for name, parameter in ours.named_parameters():
+            torch.testing.assert_close(parameter, known[name], rtol=0, atol=0)
+    assert len(optimizer.state) == len(known)
+
+
+def test_the_rate_stays_and_then_falls():
+    # 2 steps of warm-up, 8 left: constant for 75 % of them, then linear over 2
+    train = spec(epochs=1, lr=1.0, schedule={"warmup": {"steps": 2, "decay": "linear", "stable": 0.75}})
+    schedule = make_schedule(make_optimizer(model(), train), train, segments=10)
+    assert isinstance(schedule, WarmupAndDecay)
+    assert [schedule.share(done) for done in range(11)] == [0.0, 0.5, *[1.0] * 7, 0.5, 0.0]
+    assert str(train.schedule.way) == "warm-up of 2 steps, 75 % of the rest constant, linear decay to 0"
+    with pytest.raises(ValueError, match="stable: the rate stays before it falls; set decay to linear or cosine"):
+        spec(schedule={"warmup": {"steps": 2, "stable": 0.5}})
+
+
+@pytest.mark.parametrize("lr", ["0.1", "x", "x-1", "0.1x", 0, -1.0])
+def test_a_rate_of_a_group_is_a_number_or_a_factor(lr):
+    with pytest.raises(ValueError):
+        spec(groups={"head": {"lr": lr}})
+
+
+def test_new_settings_leave_old_ids_as_they_were():
+    warm = {"schedule": {"warmup": {"steps": 3, "decay": "none"}}}
+    assert spec(**warm).model_dump(exclude_defaults=True)["schedule"] == {"warmup": {"steps": 3}}
+    assert "groups" not in spec().model_dump(exclude_defaults=True)
