@@ -78,7 +78,7 @@ def leaves(node: dict[str, Any], definitions: dict[str, Any], place: tuple[str, 
         if mappings and "items" not in child:
             yield from leaves(mappings[0], definitions, (*place, name))
             continue
-        default = child.get("default", [])
+        default = child.get("default", {} if child.get("type") == "object" else [])
         shown = f"`{default if isinstance(default, str) and default else json.dumps(default)}`"
         required = name in node.get("required", ()) or name in OF_COMPONENTS or name == "seeds"
         kind = "list of components" if name in OF_COMPONENTS else type_text(child, definitions)
