@@ -70,18 +70,17 @@ class HuggingFaceModel(nn.Module):
             raise ValueError(f"layers: the model has {depth}, from {-depth} to {depth - 1}; got {list(layers)}")
         self.register_buffer("like", torch.zeros(()), persistent=False)  # the type and device that states are given in
         on_meta = self.like.is_meta
-        if frozen and not on_meta:
+        if frozen:
             with torch.device("meta"):
                 causal = _random(self.config)
             self.num_parameters = _size(causal.base_model)
-            self.output_layer, embedding = _read_ends(causal, self.config, self.folder)
+            read = (causal, self.config, self.folder)
+            self.output_layer, embedding = _ends(causal, self.config) if on_meta else _read_ends(*read)
             self.__dict__["embedding"] = embedding  # no parameter of this module: it is neither trained nor saved
         else:
             causal = _pretrained(self.folder, torch.float32) if pretrained and not on_meta else _random(self.config)
             self.body = causal.base_model
             self.output_layer = _output_layer(causal, self.config) if pretrained else None
-            if frozen:
-                self.num_parameters = _size(self.body)
         self.layer_dims = (_width(causal),) * len(layers)
         self._frozen_body: list[nn.Module] = []
 
@@ -150,7 +149,7 @@ class HuggingFaceModel(nn.Module):
             yield
 
     def _decoder(self, device: torch.device) -> nn.Module:
-        if not self.frozen or self.like.is_meta:
+        if not self.frozen:
             return self.body
         if not self._frozen_body:
             causal = _pretrained(self.folder, self.type)
@@ -314,6 +313,11 @@ def _compare_logits(causal: nn.Module, config: Any) -> None:
         )
 
 
+def _ends(causal: nn.Module, config: Any) -> tuple[OutputLayer, nn.Embedding]:
+    """The output layer and the input embedding of a model in memory."""
+    return _output_layer(causal, config), _frozen(causal.get_input_embeddings().weight.detach())
+
+
 def _read_ends(causal: nn.Module, config: Any, folder: Path) -> tuple[OutputLayer, nn.Embedding]:
     """The output layer and the input embedding from the files, without the rest of the model if they are found there by
     their names.
@@ -332,8 +336,7 @@ def _read_ends(causal: nn.Module, config: Any, folder: Path) -> tuple[OutputLaye
         wanted["bias"] = output.bias
     found = {what: _stored(names[id(each)], each.shape, folder) for what, each in wanted.items()}
     if any(each is None for each in found.values()):  # files of an older transformers have other names
-        causal = _pretrained(folder, torch.float32)
-        return _output_layer(causal, config), _frozen(causal.get_input_embeddings().weight.detach())
+        return _ends(_pretrained(folder, torch.float32), config)
     return _scaled(found["weight"], found.get("bias"), config), _frozen(found["embedding"])
 
 

@@ -120,8 +120,13 @@ def _run(model: LanguageModel, tokens_BT: Tensor, train: TrainSpec, counting: "_
     optimizer.register_step_pre_hook(lambda *_: counting.enter("optimizer"))
     optimizer.register_step_post_hook(lambda *_: counting.enter("head"))
     step.begin_epoch()
+    states = None
+    if getattr(model.backbone, "frozen", False):  # a trial reads its states from files
+        counting.enter("backbone")
+        states = torch.empty(*tokens_BT.shape, sum(model.backbone.layer_dims), device=tokens_BT.device)
+        counting.enter("head")
     for _ in range(2):
-        step(Segment(tokens_BT, tokens_BT))
+        step(Segment(tokens_BT, tokens_BT, states=states))
 
 
 @contextmanager
