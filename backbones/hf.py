@@ -18,6 +18,10 @@ COMMIT = re.compile("[0-9a-f]{40}")
 READ = ["config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json"]  # of a repository of the hub
 SOFTCAP, FACTOR, DIVISOR = "final_logit_softcapping", ("logit_scale", "lm_head_multiplier"), "logits_scaling"
 TRIED = 8  # tokens on which the output layer is compared with the model's logits
+SMALL = {  # the configuration without `model` and `config`
+    **{"model_type": "llama", "hidden_size": 128, "intermediate_size": 344},
+    **{"num_hidden_layers": 4, "num_attention_heads": 4},
+}
 NO_TEXT = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None, "use_cache": False}
 
 
@@ -31,7 +35,8 @@ class HuggingFaceModel(nn.Module):
         model: a folder that save_pretrained has written, or a repository of the Hugging Face hub ('owner/name') with
             `revision`. Only config.json and safetensors files are read, and no code of the folder is executed.
         config: the model's configuration in place of `model`, for random weights: {model_type: llama, hidden_size: 128,
-            num_hidden_layers: 4, ...}. V is that of the corpus; other keys have the defaults of transformers.
+            num_hidden_layers: 4, ...}. V is that of the corpus; other keys have the defaults of transformers. Without
+            `model` and `config` it is a Llama of 4 layers, 128 wide.
         revision: the commit of the repository, 40 hexadecimal digits.
         weights: of `model`: 'pretrained', or 'random', its architecture only. With `config` they are random.
         frozen: the weights stay as they are. The hidden states of the text are then computed once and kept in files,
@@ -39,7 +44,7 @@ class HuggingFaceModel(nn.Module):
         layers: which layers heads read, bottom to top: -1 is the top one, 0 the output of the first block.
         dtype: 'bfloat16': products of the decoder in bfloat16, in training by torch.autocast with float32 weights. A
             frozen decoder has bfloat16 weights and states.
-    Raises: ValueError when neither or both of model and config are given, the folder is unfit or of another vocabulary
+    Raises: ValueError when both model and config are given, the folder is unfit or of another vocabulary
         than the corpus, a key of `config` or a layer is unknown, a segment is too long, `frozen` is given for random
         weights, or the model's logits are not those of its output matrix.
     Source: the transformers library; the model's own paper.
@@ -59,6 +64,7 @@ class HuggingFaceModel(nn.Module):
         dtype: Literal["float32", "bfloat16"] = "float32",
     ):
         super().__init__()
+        config = SMALL if model is None and config is None else config
         pretrained = _is_pretrained(model, config, weights, frozen)
         self.folder = None if model is None else _folder(model, revision)
         self.config = _configured(self.folder, config, vocab_size, pretrained=pretrained)
@@ -159,8 +165,8 @@ class HuggingFaceModel(nn.Module):
 
 def _is_pretrained(model: Any, config: Any, weights: str, frozen: bool) -> bool:
     """Whether weights are read. Raises ValueError when the parameters contradict each other."""
-    if (model is None) == (config is None):
-        raise ValueError("hf needs one of model (a folder or a repository) and config (of a model with random weights)")
+    if model is not None and config is not None:
+        raise ValueError("config: is for a model with random weights that has no folder; give it or model")
     pretrained = model is not None and weights != "random"
     if frozen and not pretrained:
         raise ValueError("frozen: random weights have to be trained; give a model with pretrained weights")

@@ -75,7 +75,7 @@ def test_all_weights_of_a_start_are_in_its_range():
 def test_the_segment_from_its_end_swaps_inputs_and_targets():
     weight, place = torch.tensor([[1.0, 1.0, 0.0]]), torch.tensor([[4, 5, 6]])
     found = Segment(torch.tensor([[10, 11, 12]]), torch.tensor([[11, 12, 13]]), weight, place).reversed()
-    assert [each.tolist() for each in found] == [[[13, 12, 11]], [[12, 11, 10]], [[0.0, 1.0, 1.0]], [[5, 4, 3]]]
+    assert [each.tolist() for each in found[:4]] == [[[13, 12, 11]], [[12, 11, 10]], [[0.0, 1.0, 1.0]], [[5, 4, 3]]]
 
 
 def nll_of_a_softmax(head, h_D, target):

@@ -152,7 +152,7 @@ def test_a_bias_and_a_cap_of_the_model_cannot_be_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("params", "sentence"),
     [
-        ({}, "hf needs one of model (a folder or a repository) and config"),
+        ({"model": "nowhere", "config": {"model_type": "llama"}}, "config: is for a model with random weights"),
         ({"config": {"model_type": "llama"}, "frozen": True}, "frozen: random weights have to be trained"),
         (
             {"config": {"model_type": "lama"}},
@@ -257,6 +257,7 @@ def test_a_hostile_folder_is_one_sentence_and_nothing_is_executed(what, frozen, 
     assert not (folder / "ran").exists()
 
 
+@pytest.mark.guards("logits-of-output-layer")
 def test_a_model_whose_logits_are_not_those_of_its_output_matrix_is_refused(tmp_path, monkeypatch):
     folder, model = saved(tmp_path)
     forward = type(model).forward

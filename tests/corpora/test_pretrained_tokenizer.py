@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import pickle
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -185,7 +184,7 @@ def uniform_bits(corpus, **changes) -> float:
     """Bits per byte of the model that gives every byte the probability 1/256, whatever the tokens are."""
     spec = EvalSpec(**{"seq_len": 8, "batching": "stream", "eval_batch_size": 4, "eval_stride": None, **changes})
     tokens, nll_sum = TokenNll(len(corpus.test), torch.device("cpu")), 0.0
-    for segment in scored_segments(corpus.test, spec):
+    for segment in scored_segments(corpus, "test", spec):
         nll = corpus.test_bytes[segment.place.clamp(max=len(corpus.test) - 1)].double() * math.log(256)
         tokens.add(nll, segment)
         nll_sum += (nll * segment.weight).sum().item()
@@ -319,12 +318,9 @@ def _of(content: bytes):
 
 
 def _pickled(folder: Path) -> None:
-    class Attack:
-        def __reduce__(self):
-            return os.mkdir, (str(folder / "executed"),)
-
+    attack = f"cposix\nmkdir\n(V{folder / 'executed'}\ntR.".encode()  # a pickle of protocol 0: mkdir when it is read
     for name in ("tokenizer.json", "tokenizer.pkl", "tokenizer_config.json", "config.json"):
-        (folder / name).write_bytes(pickle.dumps(Attack()))
+        (folder / name).write_bytes(attack)
 
 
 def _claimed(folder: Path) -> None:

@@ -102,8 +102,7 @@ def test_the_committed_page_is_what_the_committed_records_give_but_for_the_drawi
 
     for module in (plots, style):
         monkeypatch.setattr(module, "svg_of", lambda *figure: "<svg></svg>\n")
-    for form in ("_png", "_pdf"):
-        monkeypatch.setattr(style, form, lambda *figure: b"")
+    monkeypatch.setattr(style, "_saved", lambda *figure: b"")
     found = studies[name]
     found.write_report()
     made = (found.results / "reports" / f"{name}.html").read_text(encoding="utf-8")

@@ -255,6 +255,12 @@ ATTENTION = {"num_heads": 2}
 @pytest.mark.parametrize("name", sorted({*HEADS.names(), *BACKBONES.names()} - {"adaptive"}))
 def test_every_component_has_numbers_with_its_defaults_unless_it_is_too_large(name):
     kind = "head" if name in HEADS.names() else "backbone"
+    if name == "hf":
+        config = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+        assert behaviour.tried(
+            "backbone", ComponentSpec(name=name, params={"config": {"model_type": "llama", **config}})
+        )
+        return
     params = SIZES | (ATTENTION if name in ("gpt2", "transformer_encoder") else {}) if kind == "backbone" else {}
     assert behaviour.tried(kind, ComponentSpec(name=name, params=params)) is not None
 
