@@ -197,7 +197,7 @@ def _folder(model: Path | str, revision: str | None, *, missing_ok: bool = False
         raise (OSError if download else ValueError)(
             f"model: {model} at {revision[:7]} is not in {constants.HF_HUB_CACHE}"
             + (f" and could not be downloaded ({type(cause).__name__})" if download else "")
-            + "; download it elsewhere, and give the folder"
+            + f"; download it with `hf download {model} --revision {revision}`, or give a folder"
         ) from cause
 
 
