@@ -49,8 +49,8 @@ EVERY_BACKBONE = [
     "{bilstm: {d_model: 8, num_layers: 3, dropout: 0.1}}",
     "{transformer_encoder: {d_model: 8, num_layers: 3, num_heads: 2, d_ff: 8, dropout: 0.1}}",
     "{gpt2: {d_model: 8, num_layers: 3, num_heads: 2, dropout: 0.1}}",
-    "{hf: {layers: [[0, 1, 2]], config: {model_type: llama, hidden_size: 8, intermediate_size: 8, num_hidden_layers: 3, "
-    "num_attention_heads: 2, attention_dropout: 0.1}}}",
+    "{hf: {layers: [[0, 1, 2]], config: {model_type: llama, hidden_size: 8, intermediate_size: 8, "
+    "num_attention_heads: 2, num_hidden_layers: 3, attention_dropout: 0.1}}}",
 ]
 
 
