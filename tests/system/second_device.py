@@ -56,11 +56,18 @@ class OnItsDevice(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+def sized(backbone: str, layers: int) -> dict:
+    """Small sizes of a backbone of so many layers."""
+    if backbone != "hf":
+        return {**SMALL[backbone], "num_layers": layers}
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "num_hidden_layers": layers}
+    return {"config": {"model_type": "llama", **sizes}, "layers": list(range(layers))}
+
+
 def run(backbone: str, head: str, precision: str) -> str:
     """Two training steps, then losses and probabilities in evaluation: 'ok', or what stands against it."""
     train = TrainSpec(**TRAIN, precision=precision)
-    sizes = {**SMALL[backbone], "num_layers": LAYERS.get(head, 1)}
-    specs = ComponentSpec(name=backbone, params=sizes), ComponentSpec(name=head)
+    specs = ComponentSpec(name=backbone, params=sized(backbone, LAYERS.get(head, 1))), ComponentSpec(name=head)
     with on_meta():
         counts = torch.ones(V, dtype=torch.int64, device="cpu")
         model = build(*specs, vocab_size=V, seed=0, token_counts=counts)
@@ -133,7 +140,9 @@ def main() -> None:
     lean, calls = forms.lean, []
     forms.lean = lambda *given, **options: calls.append(given) or lean(*given, **options)
     heads = HEADS.names()
-    cases = [(backbone, head, "fp32") for backbone in SMALL for head in heads] + [("lstm", h, "bf16") for h in heads]
+    cases = [(backbone, head, "fp32") for backbone in (*SMALL, "hf") for head in heads] + [
+        ("lstm", h, "bf16") for h in heads
+    ]
     found = {}
     for case in cases:
         print(*case, file=sys.stderr, flush=True)  # an error in a thread of the backend ends the process: where it was
