@@ -329,6 +329,9 @@ class TrainSpec(Strict):
             )
         return self
 
+    def __hash__(self) -> int:
+        return hash(canonical(self.model_dump()))  # `groups` is a mapping
+
     @property
     def evaluation(self) -> EvalSpec:
         """The settings that decide what a perplexity means."""
