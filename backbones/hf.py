@@ -97,9 +97,9 @@ class HuggingFaceModel(nn.Module):
         """
         if model is None:
             return None
-        folder = _folder(model, revision, missing_ok=True)
         if _is_hub_id(model):
-            return f"{model}@{revision}"
+            return f"{model}@{_commit(model, revision)}"
+        folder = _folder(model, revision)
         files = [folder / "config.json"]
         mapping_in(files[0], "model")
         return sha256_of(files if weights == "random" else [*files, *weight_files(folder, "model")])
@@ -177,7 +177,14 @@ def _is_hub_id(model: Path | str) -> bool:
     return HUB_ID.fullmatch(str(model)) is not None and not Path(model).is_dir()
 
 
-def _folder(model: Path | str, revision: str | None, *, missing_ok: bool = False, download: bool = False) -> Path:
+def _commit(model: Path | str, revision: str | None) -> str:
+    """The commit of a repository. Raises ValueError when there is none."""
+    if revision is None or not COMMIT.fullmatch(revision):
+        raise ValueError(f"revision: the hub's {model} needs the commit, 40 hexadecimal digits, got {revision}")
+    return revision
+
+
+def _folder(model: Path | str, revision: str | None, *, download: bool = False) -> Path:
     """The folder of a model. Raises ValueError when there is none; OSError when it cannot be downloaded."""
     if not _is_hub_id(model):
         if revision is not None:
@@ -185,12 +192,9 @@ def _folder(model: Path | str, revision: str | None, *, missing_ok: bool = False
         if not Path(model).is_dir():
             raise ValueError(f"model: {model} is no folder, nor a repository of the hub like 'owner/name'")
         return Path(model)
-    if revision is None or not COMMIT.fullmatch(revision):
-        raise ValueError(f"revision: the hub's {model} needs the commit, 40 hexadecimal digits, got {revision}")
     from huggingface_hub import constants, snapshot_download
 
-    if missing_ok:
-        return Path()
+    revision = _commit(model, revision)
     try:
         return Path(snapshot_download(model, revision=revision, allow_patterns=READ, local_files_only=not download))
     except Exception as cause:  # errors of the library, of the network or of the file system

@@ -61,7 +61,8 @@ class Asking:
 
     Args:
         model: in evaluation mode.
-        split: the name of the split.
+        corpus: with the states of a frozen backbone.
+        split: the name of the split that is asked about.
         again: places that are asked beside those that are drawn.
     """
 

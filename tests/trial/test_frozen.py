@@ -71,7 +71,7 @@ def test_untrained_it_has_the_perplexity_that_transformers_gives_the_blocks(tmp_
     assert record.certificate.nll_gap < 1e-5
 
 
-def test_a_trial_reads_the_states_and_trains_as_with_the_backbone_in_memory(tmp_path, specs, monkeypatch):
+def test_a_trial_reads_the_states_that_the_backbone_in_memory_computes(tmp_path, specs):
     first, second = (ran(spec, tmp_path / "kept") for spec in specs)
     assert all(each.certificate.fault is None for each in (first, second))
     assert first.metrics["test_ppl"] < 12
