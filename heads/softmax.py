@@ -30,7 +30,7 @@ class Softmax(nn.Module):
     f = h, or U h + a with `projection`;    log p = log_softmax(phi(W f + b))
     phi(z) = z, or with `softcap` c tanh(z / c) or a sigmoid((z + b) / c)
     with `mu_centering` W - 1 mu' stands for W, mu the mean of its rows;    with `mu_loss` the training loss has
-    lambda mu' mu in addition
+    lambda mu' mu in addition, with `z_loss` beta (log Z)^2, Z = sum_x exp(phi(z[x]))
 
     With `projection` and `d_embed` = r the logits are those of the matrix W U, of rank r: the low-rank softmax, the
     control for the rank of the log-probabilities.
@@ -48,6 +48,8 @@ class Softmax(nn.Module):
         mu_centering: subtract the mean row of W from each row (output embedding centring).
         mu_loss: lambda, the weight of the squared norm of the mean row of W in the training loss; the authors
             have 1e-4.
+        z_loss: beta, the weight of the squared logarithm of the normaliser in the training loss (Mixture); PaLM has
+            1e-4. `train.z_loss` gives it to every head of a suite, and counts if both are given.
         input_gradient_scale: the factor by which the gradient that a tied W gets as the input embedding is multiplied;
             the authors have 2, 5 and 10. It needs tie_weights.
         loss: the training loss: 'nll', or 'binary', a binary cross-entropy of every word (BinaryLogLoss).
@@ -62,12 +64,13 @@ class Softmax(nn.Module):
     Raises: ValueError when D differs from E without a projection or with another start than 'xavier', such a start
         has an init_range, init_range <= 0, init_bias is 'uniform' without init_range or without b, d_embed < 1, weights
         are tied or copied and E is not the width of the embedding, softcap <= 0, mu_loss < 0 or beside mu_centering,
-        input_gradient_scale <= 0 or without tie_weights, or there is no pretrained output layer.
+        z_loss < 0, input_gradient_scale <= 0 or without tie_weights, or there is no pretrained output layer.
     Source: the usual log-linear output layer; the baseline of Benka et al. (2021). Low rank: Yang et al. (2018),
         arXiv:1711.03953, section 2.2. Soft cap: Bello et al. (2016), arXiv:1611.09940; Gemma 2, arXiv:2408.00118;
-        KellerJordan/modded-nanogpt, train_gpt.py. Centring: Stollenwerk et al. (2026), arXiv:2601.02031, known from
-        flxst/output-embedding-centering, nanoGPT/train.py and model.py. Input gradients: Lopardo et al. (2026),
-        arXiv:2603.26663, section 6, known from AntonioLopardo/weight-tying-bias, OLMo/olmo/model.py.
+        KellerJordan/modded-nanogpt, train_gpt.py. Z-loss: Chowdhery et al. (2022), arXiv:2204.02311, section 5.
+        Centring: Stollenwerk et al. (2026), arXiv:2601.02031, known from flxst/output-embedding-centering,
+        nanoGPT/train.py and model.py. Input gradients: Lopardo et al. (2026), arXiv:2603.26663, section 6, known from
+        AntonioLopardo/weight-tying-bias, OLMo/olmo/model.py.
     Differs: W is Xavier-uniform unless it is tied, as in the code of Benka et al.; biases have torch's Linear default.
         The authors of mu-centering subtract the mean from the parameter after each step. Here the parameter stays, and
         logits are computed with the centred matrix. Without cap and z-loss the gradient of W has a mean of 0, and the
@@ -91,13 +94,16 @@ class Softmax(nn.Module):
         softcap: Cap | None = None,
         mu_centering: bool = False,
         mu_loss: float = 0.0,
+        z_loss: float = 0.0,
         input_gradient_scale: float = 1.0,
     ):
         super().__init__()
         softcap = softcap_of(start, dims, softcap)
         if mu_loss < 0 or (mu_loss and mu_centering):
             raise ValueError(f"mu_loss must be at least 0, and 0 with mu_centering, got {mu_loss}")
-        self.mu_centering, self.mu_loss = mu_centering, mu_loss
+        if z_loss < 0:
+            raise ValueError(f"z_loss must be at least 0, got {z_loss}")
+        self.mu_centering, self.mu_loss, self.z_loss = mu_centering, mu_loss, z_loss
         self.phi, self.log_epsilon = logit_map_of(softcap), log_epsilon(compat)
         width = output_width(dims, d_embed, tie_weights=tie_weights)
         self.distribution = {"nll": Mixture, "binary": BinaryLogLoss}[loss]
@@ -116,7 +122,9 @@ class Softmax(nn.Module):
         if self.mu_centering:
             weight = weight - weight.mean(0)
         options = {"logit_map": self.phi, "log_epsilon": self.log_epsilon, "aux_loss": pull}
-        return self.distribution(facet_BTE[:, :, None], None, weight, bias, **options)
+        found = self.distribution(facet_BTE[:, :, None], None, weight, bias, **options)
+        found.z_loss = self.z_loss
+        return found
 
 
 def _scale_input_gradient_(embedding: nn.Embedding, factor: float, tie_weights: bool) -> None:

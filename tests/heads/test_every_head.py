@@ -278,6 +278,7 @@ def refusals():
     yield from ((name, {"compat": {"log_epsilon": 0.0}}, EPSILON) for name in ("softmax", "sigsoftmax", "mos"))
     for loss in ({"mu_loss": -0.1}, {"mu_loss": 0.1, "mu_centering": True}):
         yield "softmax", loss, f"mu_loss must be at least 0, and 0 with mu_centering, got {loss['mu_loss']}"
+    yield "softmax", {"z_loss": -0.1}, "z_loss must be at least 0, got -0.1"
     for scale in ({"input_gradient_scale": 2.0}, {"input_gradient_scale": 0.0, "tie_weights": True}):
         told = f"1 without tie_weights, got {scale['input_gradient_scale']}"
         yield "softmax", scale, f"input_gradient_scale must be more than 0, and {told}"
@@ -379,7 +380,12 @@ def accepted():
             *({parameter: 1} for parameter in ("num_mixtures", "num_input_layers", "num_partitions")),
             *({"num_input_layers": 3}, {"num_partitions": V}, {"window": 0}),
         ],
-        "softmax": [{"mu_loss": 1e-4}, {"mu_centering": True}, {"input_gradient_scale": 0.1, "tie_weights": True}],
+        "softmax": [
+            {"mu_loss": 1e-4},
+            {"z_loss": 1e-4},
+            {"mu_centering": True},
+            {"input_gradient_scale": 0.1, "tie_weights": True},
+        ],
         "harmonic": [{"exponent": 0.1}],
         "ngpt": [{"scale_start": 0.1}],
         "mtp": [{"further": (0.1,)}],

@@ -39,6 +39,8 @@ VARIANTS = [
     ("softmax", {"mu_centering": True, "softcap": 1.5, "tie_weights": True, "loss": "binary"}, EQUAL),
     ("softmax", {"mu_loss": 0.3}, EQUAL),
     ("softmax", {"mu_loss": 0.3, "loss": "binary", "projection": True, "d_embed": 2}, EQUAL),
+    ("softmax", {"z_loss": 0.3}, EQUAL),
+    ("softmax", {"z_loss": 0.3, "mu_loss": 0.2, "softcap": 1.5, "projection": True, "loss": "binary"}, UNEQUAL),
     ("harmonic", {}, EQUAL),
     ("harmonic", {"exponent": 7.0, "tie_weights": True}, EQUAL),
     ("harmonic", {"exponent": 0.5, "projection": True}, UNEQUAL),
@@ -245,7 +247,7 @@ Z_VARIANTS = [variant for variant in VARIANTS if variant[0] != "adaptive"]  # it
 def test_the_z_loss_of_every_head_and_its_gradients_equal_the_loops(name, params, widths):
     of = case(name, params, widths)
     losses = []
-    for z_loss in (0.0, 0.3):
+    for z_loss in (0.0, 0.3):  # in place of the head's own
         distribution = of.head(of.hidden)
         distribution.z_loss = z_loss
         torch.manual_seed(2)

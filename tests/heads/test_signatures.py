@@ -59,7 +59,8 @@ HEAD_SIGNATURES = {
     "softmax": (
         f"{PROJECTION}; loss: Literal['nll', 'binary'] = 'nll'; "
         f"{AS_MODEL}; {COMPAT}; {START}; d_embed: int | None = None; "
-        f"{SOFTCAP}; mu_centering: bool = False; mu_loss: float = 0.0; input_gradient_scale: float = 1.0"
+        f"{SOFTCAP}; mu_centering: bool = False; mu_loss: float = 0.0; z_loss: float = 0.0; "
+        "input_gradient_scale: float = 1.0"
     ),
 }
 RECURRENT = (

@@ -370,10 +370,14 @@ def nce_loss(logp, layers, targets, p, *, token_counts, noise_words, log_normali
     return mean(losses)
 
 
-def softmax_loss(logp, layers, targets, p, *, mu_loss=0.0, **params):
-    """The loss of the words + lambda mu' mu, mu the mean row of W (Stollenwerk 2026)."""
-    mu = mean_row(p["output.weight"])
-    return word_loss(logp, layers, targets, p, **params) + mu_loss * dot(mu, mu)
+def softmax_loss(logp, layers, targets, p, *, mu_loss=0.0, z_loss=0.0, softcap=None, **params):
+    """The loss of the words + lambda mu' mu, mu the mean row of W (Stollenwerk 2026), + beta times the mean over tokens
+    of (log Z)^2, Z the normaliser (Chowdhery 2022).
+    """
+    mu, phi = mean_row(p["output.weight"]), logit_map_of(softcap)
+    scores = [linear(p, "output", facet(p, layers[-1][b][t])) for b, t, _ in tokens(targets)]
+    squares = mean([log_sum_exp([phi(z) for z in of_words]) ** 2 for of_words in scores])
+    return word_loss(logp, layers, targets, p, **params) + mu_loss * dot(mu, mu) + z_loss * squares
 
 
 def mtp_loss(logp, layers, targets, p, *, further=(0.5, 0.25), softcap=None, **_):
