@@ -4,6 +4,7 @@ from typing import Literal
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from harness.distributions import (
     Cap,
@@ -34,6 +35,8 @@ class DirectOutputConnectionPoster(nn.Module):
     Shapes: the K top layers (B, T, D_l), lowest first -> facets (B, T, K, E), prior (B, T, K), output matrix W (V, E).
     Args:
         num_mixtures: K, the number of softmaxes and of layers that are read.
+        norm_inputs: apply layer normalisation without parameters to the states below the top layer, which may have
+            another scale in some backbones (15 times that of the top one in SmolLM2). The authors do not normalise.
         bias: add a bias for each word.
         tie_weights: use the backbone's input embedding as W; else W is initialised as a copy of it, or of
             the output matrix that the backbone was pretrained with.
@@ -58,6 +61,7 @@ class DirectOutputConnectionPoster(nn.Module):
         embedding: nn.Embedding,
         *,
         num_mixtures: int = 3,
+        norm_inputs: bool = False,
         bias: bool = False,
         tie_weights: bool = False,
         compat: Compat | None = None,
@@ -73,7 +77,7 @@ class DirectOutputConnectionPoster(nn.Module):
                 f"num_mixtures: {num_mixtures} layers are read, but the backbone has {len(dims.layer_dims)}"
             )
         read = dims.layer_dims[-num_mixtures:]
-        self.num_mixtures = num_mixtures
+        self.num_mixtures, self.norm_inputs = num_mixtures, norm_inputs
         self.phi, self.log_epsilon = logit_map_of(softcap), log_epsilon(compat)
         self.facets = nn.ModuleList(nn.Linear(d_layer, dims.d_embed) for d_layer in read)
         self.prior = nn.Linear(sum(read), num_mixtures) if num_mixtures > 1 else None
@@ -89,7 +93,8 @@ class DirectOutputConnectionPoster(nn.Module):
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map the states of the top K layers to a Mixture of K components."""
-        read = hidden.layers[-self.num_mixtures :]
+        *lower, top = hidden.layers[-self.num_mixtures :]
+        read = [functional.layer_norm(h, h.shape[-1:]) if self.norm_inputs else h for h in lower] + [top]
         facets_BTKE = torch.stack([facet(h) for facet, h in zip(self.facets, read, strict=True)], dim=2)
         log_prior_BTK = None if self.prior is None else log_prior(self.prior(torch.cat(read, dim=-1)))
         weight, bias = self.output.weight, self.output.bias

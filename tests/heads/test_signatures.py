@@ -19,7 +19,7 @@ HEAD_SIGNATURES = {
         "dropout: float = 0.0; balance: Literal['paper', 'code'] = 'paper'; balance_weight: float = 0.001; "
         f"{OUTPUT}; {COMPAT}; {START}; {SOFTCAP}"
     ),
-    "doc_poster": f"num_mixtures: int = 3; {BARE}; {COMPAT}; {START}; {SOFTCAP}",
+    "doc_poster": f"num_mixtures: int = 3; norm_inputs: bool = False; {BARE}; {COMPAT}; {START}; {SOFTCAP}",
     "gss": f"c: float = -1.5; k: float = 2.5; {PROJECTION}; {START}",
     "harmonic": (
         "exponent: float | None = None; projection: bool = False; tie_weights: bool = False; "

@@ -203,9 +203,10 @@ def doc_head(layers, t, p, *, components=(15, 5), compat=None, softcap=None, **_
     return mixture(p, facets, log_gate(p, layers[-1][t], sum(counts)), logit_map_of(softcap), compat)
 
 
-def doc_poster_head(layers, t, p, *, num_mixtures=3, compat=None, softcap=None, **_):
+def doc_poster_head(layers, t, p, *, num_mixtures=3, norm_inputs=False, compat=None, softcap=None, **_):
     """log sum_k pi_k softmax(W (A_k h^(L-K+k) + a_k)),  pi = softmax(C [h^(L-K+1); ..; h^L] + c) (HEADS.md 2.6)."""
-    states = [layer[t] for layer in layers[-num_mixtures:]]
+    *lower, top = [layer[t] for layer in layers[-num_mixtures:]]
+    states = [*(layer_norm(h) if norm_inputs else h for h in lower), top]
     facets = [[linear(p, f"facets.{k}", h)] for k, h in enumerate(states)]
     gate = log_gate(p, [unit for h in states for unit in h], num_mixtures)
     return mixture(p, facets, gate, logit_map_of(softcap), compat)
