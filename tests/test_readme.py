@@ -8,6 +8,7 @@ from pathlib import Path
 import handmade
 import pytest
 import torch
+from stand_ins import placed
 
 from harness import plan
 from harness.conformance import conformance
@@ -131,8 +132,8 @@ def test_every_suite_named_in_the_readme_is_there_and_loads():
         assert plan.load(ROOT / "suites" / name).trials
 
 
-def test_every_suite_loads_and_its_header_names_its_command():
+def test_every_suite_loads_and_its_header_names_its_command(tmp_path):
     for path in sorted((ROOT / "suites").glob("*.yaml")):
-        suite = plan.load(path)
+        suite = plan.load(placed(path, tmp_path))
         assert suite.name == path.stem
         assert f"# Command: harness run suites/{path.name}" in path.read_text()

@@ -213,8 +213,7 @@ def with_baseline(table: TableSpec, heads: list[Component], names: dict[str, str
     obvious one: these suites have no baseline until they name it. Neither has a suite of one head.
     """
     if "baseline" in table.model_fields_set:
-        written = {text for each in heads for text in (each.spec.name, str(each.spec))}
-        named = [text for text, name in names.items() if name == table.baseline and name not in written]
+        named = [text for text, name in names.items() if name == table.baseline]
         return table.model_copy(update={"baseline": named[0]}) if named else table
     texts = list(dict.fromkeys(str(each.spec) for each in heads))
     plain = {
