@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from harness.plan.loaded_suite import Suite
+from harness.plan.specs import as_number
 from harness.plan.tuning import Axis, Choice, TunedRow, point_text
 from harness.records.choices import of_records
 from harness.records.record import TrialRecord
@@ -83,11 +84,11 @@ def of_row(row: TunedRow, choice: Choice, space: Mapping[str, Axis]) -> float:
     """
     found, compared = 0.0, row.compared(choice)
     for key, best in choice.point.items():
-        if key == RATE and not space[key].ordered:
+        if (key == RATE or (key.startswith("train.groups.") and key.endswith(".lr"))) and not space[key].ordered:
             return math.inf
         if space[key].ordered:
             alike = [each for each in compared if _others(each[0], key) == _others(choice.point, key)]
-            values = [point[key] for point, _ in alike]
+            best, values = as_number(best), [as_number(point[key]) for point, _ in alike]
             logarithmic = space[key].uniform is None and min(values) > 0
             ppl = [choice.valid_ppl[trial.id] for _, trial in alike]
             places = [
