@@ -53,6 +53,15 @@ def test_a_model_with_its_own_output_layer_computes_what_transformers_computes(k
         torch.testing.assert_close(first, expected.hidden_states[1], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_state_of_a_token_is_known_from_the_configuration(kind, tmp_path):
+    folder, model = saved(tmp_path, kind)
+    assert HuggingFaceModel.state_of_token(model=folder) == (own(folder).backbone.layer_dims[0], torch.float32)
+    assert own(folder).backbone.layer_dims == (model.get_output_embeddings().weight.shape[1],)
+    twice = HuggingFaceModel.state_of_token(model=folder, layers=(0, -1), dtype="bfloat16")
+    assert twice == (2 * own(folder).backbone.layer_dims[0], torch.bfloat16)
+
+
 ALIKE = {  # heads that can start as the model
     "softmax": {"projection": True},
     "mos": {"num_mixtures": 3, "activation": "none"},

@@ -94,7 +94,10 @@ def test_a_second_trial_on_the_same_states_computes_nothing_and_never_loads_the_
     times = [each.stat().st_mtime_ns for each in shards(tmp_path)]
     assert len(times) == 3
     refuse_to_load(monkeypatch)
+    read, read_ends = [], hf._read_ends
+    monkeypatch.setattr(hf, "_read_ends", lambda *given: read.append(1) or read_ends(*given))
     assert outcome(ran(specs[0], tmp_path / "two")) == outcome(first)
+    assert len(read) == 1  # its embedding and output matrix, by the trial's own model
     assert ran(specs[1], tmp_path / "two").status == "ok"
     assert [each.stat().st_mtime_ns for each in shards(tmp_path)] == times
 
