@@ -77,7 +77,7 @@ def of_row(row: TunedRow, choice: Choice, space: Mapping[str, Axis]) -> float:
     The gap of a key is that of the trials that compare with the chosen one (`TunedRow.compared`) and agree with it in
     the other keys, over the logarithm of the value, or over the value itself for a `uniform` range and for values that
     are not above 0. Of two ranges no two trials agree, so that nothing is known and the gap is infinite. So it is for a
-    learning rate with two values, or with a `choice`.
+    learning rate, also that of a group, with two values, or with a `choice`.
 
     Where 0 is the lowest value and the best one, as a dropout of 0, there is nothing below it to try, so it is not at
     an end: the curve is continued as its mirror image, as if the negative of the next value had its perplexity.
