@@ -87,7 +87,7 @@ class HuggingFaceModel(nn.Module):
             causal = _pretrained(self.folder, torch.float32) if pretrained and not on_meta else _random(self.config)
             self.body = causal.base_model
             self.output_layer = _output_layer(causal, self.config) if pretrained else None
-        self.layer_dims = (_width(causal),) * len(layers)
+        self.layer_dims = (causal.get_output_embeddings().weight.shape[1],) * len(layers)
         self._frozen_body: list[nn.Module] = []
 
     @classmethod
@@ -116,17 +116,16 @@ class HuggingFaceModel(nn.Module):
         return frozen
 
     @classmethod
-    def bytes_per_token(cls, *, model, revision=None, layers=(-1,), dtype="float32", **_: Any) -> int:
-        """Return the size of a token's states, by the hidden_size of config.json."""
+    def state_of_token(
+        cls, *, model, revision=None, layers=(-1,), dtype="float32", **_: Any
+    ) -> tuple[int, torch.dtype]:
+        """Return the numbers of a token's state, by config.json, and their type."""
         from transformers import AutoConfig
 
         config = AutoConfig.from_pretrained(_folder(model, revision), local_files_only=True, trust_remote_code=False)
-        return len(layers) * config.get_text_config().hidden_size * getattr(torch, dtype).itemsize
-
-    @property
-    def state_type(self) -> torch.dtype:
-        """The type of the states in files."""
-        return self.type
+        text = config.get_text_config()
+        width = getattr(text, "word_embed_proj_dim", None) or text.hidden_size  # OPT projects its top state
+        return len(layers) * width, getattr(torch, dtype)
 
     def __getattr__(self, name: str) -> Any:
         if name == "embedding":  # (V, E) the input embedding
@@ -371,8 +370,3 @@ def _stored(names: list[str], shape: torch.Size, folder: Path) -> Tensor | None:
 
 def _size(body: nn.Module) -> int:
     return sum(each.numel() for each in body.parameters())
-
-
-def _width(causal: nn.Module) -> int:
-    """The width of the state that the output layer reads."""
-    return causal.get_output_embeddings().weight.shape[1]

@@ -49,6 +49,8 @@ SETTINGS = {
     "ptb": Setting(name="ptb", tokens=700, width=200, vocab=10_000, heads=ALL_HEADS),
     "wt2": Setting(name="wt2", tokens=700, width=200, vocab=33_278, heads=("softmax", "mos5", "mos15")),
     "gpt2-small": Setting(name="gpt2-small", heads=GPT2_HEADS, **GPT2_SMALL),
+    "smollm2": Setting(name="smollm2", tokens=256, width=576, vocab=49_152, heads=("softmax", "mos2")),
+    "llama-1b": Setting(name="llama-1b", tokens=64, width=2048, vocab=128_256, heads=("softmax",)),
     "tiny": Setting(name="tiny", tokens=70, width=16, vocab=97, heads=TINY_HEADS, num_layers=3, num_heads=2),
 }
 NAMED_HEADS = {

@@ -7,7 +7,7 @@ V vocabulary, K mixtures, F facets, P partitions, N = B*T tokens.
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from torch import Tensor, nn
+from torch import Tensor, dtype, nn
 
 NO_TOKEN = -1  # in the place of a token id: there is no token
 
@@ -132,8 +132,7 @@ class Frozen(Protocol):
     once for each block of a text, and kept in files (harness/trial/frozen.py). Trials read the files.
 
     Such a backbone has no parameters, and `forward` loads the weights when it is called. Besides the attributes of a
-    Backbone it has `num_parameters`, the number of those that it does not hold, and `state_type`, the type of the
-    states in the files.
+    Backbone it has `num_parameters`, the number of those that it does not hold.
     """
 
     @classmethod
@@ -142,8 +141,10 @@ class Frozen(Protocol):
         ...
 
     @classmethod
-    def bytes_per_token(cls, **params: Any) -> int:
-        """Return the size of the states of a token in the files."""
+    def state_of_token(cls, **params: Any) -> tuple[int, dtype]:
+        """Return how many numbers the state of a token has in the files, and their type. They are the layers of
+        Hidden, side by side.
+        """
         ...
 
 

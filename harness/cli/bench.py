@@ -25,7 +25,7 @@ def _option(kind: Any, about: str, *names: str, **more) -> Any:
 HEADS = "softmax, mosK, mfs, mfs-inputs, sigsoftmax, poster-softmax, poster-mos3; separated by commas."
 FILES = "Write the raw numbers to this file; memory at ten times the tokens to FILE_n7000.json beside it."
 OPTIONS = {
-    "setting": _option(str, "The sizes: ptb, wt2, gpt2-small, or tiny for a quick trial."),
+    "setting": _option(str, "The sizes: ptb, wt2, gpt2-small, smollm2, llama-1b, or tiny for a quick trial."),
     "tokens": _option(int | None, "The number of tokens, instead of the setting's.", min=1),
     "heads": _option(str, HEADS),
     "impl": _option(str, "Baselines: published, log-space, target-only, torch, liger, cce, or all."),

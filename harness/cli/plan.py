@@ -193,7 +193,8 @@ def _states(found: PlannedSuite) -> list[str]:
         cls = BACKBONES.get(spec.backbone.name)
         if is_frozen(spec.backbone, cls):
             name = found.suite.name_of("backbone", spec)
-            sizes[name] = cls.bytes_per_token(**spec.backbone.params)
+            width, kind = cls.state_of_token(**spec.backbone.params)
+            sizes[name] = width * kind.itemsize
             counts = found.suite.num_tokens.get(str(spec.corpus))
             texts.setdefault(name, {})[str(spec.corpus)] = None if counts is None else sum(counts.values())
     return [

@@ -5,6 +5,7 @@ They are frozen, and unknown keys are errors. No torch is imported, because read
 
 import hashlib
 import json
+import re
 from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
@@ -109,6 +110,16 @@ class Schedule(Strict):
         return next(each for each in (self.plateau, self.step, self.warmup) if each is not None)
 
 
+FACTOR = r"^x[0-9]+([.][0-9]+)?(e-?[0-9]+)?$"  # of a learning rate: x0.1
+
+
+def as_number(value: Any) -> float | None:
+    """Return the number that a value is, of a factor 'x0.1' that of the factor; None if it is none."""
+    if isinstance(value, str):
+        return float(value[1:]) if re.match(FACTOR, value) else None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
 class GroupSpec(Strict):
     """What differs for a group of parameters.
 
@@ -117,10 +128,16 @@ class GroupSpec(Strict):
         weight_decay: in place of train.weight_decay; None for that.
     """
 
-    lr: Annotated[float, Field(gt=0)] | Annotated[str, Field(pattern=r"^x[0-9]+([.][0-9]+)?(e-?[0-9]+)?$")] | None = (
-        None
-    )
+    lr: Annotated[float, Field(gt=0)] | Annotated[str, Field(pattern=FACTOR)] | None = None
     weight_decay: Annotated[float, Field(ge=0)] | None = None
+
+    @field_validator("lr", mode="before")
+    @classmethod
+    def _rate_or_factor(cls, value: Any) -> Any:
+        found = as_number(value)
+        if value is not None and (found is None or found < 0 or value == 0):
+            raise ValueError(f"expected a rate above 0, or a factor of train.lr as x0.1, got {value}")
+        return value
 
     @model_serializer(mode="wrap")
     def _given(self, serialised) -> dict[str, Any]:
@@ -130,7 +147,7 @@ class GroupSpec(Strict):
         """The learning rate of the group, where others have `lr`."""
         if self.lr is None:
             return lr
-        return lr * float(self.lr[1:]) if isinstance(self.lr, str) else self.lr
+        return lr * as_number(self.lr) if isinstance(self.lr, str) else self.lr
 
 
 class EvalSpec(Strict):

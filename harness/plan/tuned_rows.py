@@ -1,8 +1,9 @@
 """The rows of a suite with `tune`: for each row its points, with the trials that try them and those that may follow."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from pydantic import ValidationError
 
@@ -11,9 +12,9 @@ from harness.plan.components import MAX_TRIALS, Component, Construction
 from harness.plan.expansion import Combination, rescaled, trials
 from harness.plan.parameters import checked, is_place, parameters, sentence
 from harness.plan.reader import Source
-from harness.plan.specs import DECIDES_NO_RESULT, EvalSpec, TrainSpec, TrialSpec, canonical
+from harness.plan.specs import DECIDES_NO_RESULT, EvalSpec, Strict, TrainSpec, TrialSpec, canonical
 from harness.plan.suite_file import SuiteFile
-from harness.plan.tuning import Candidate, Point, TunedRow, TuneSpec, Tuning, point_text, points
+from harness.plan.tuning import Candidate, Point, TunedRow, TuneSpec, Tuning, point_text, points, with_setting
 
 SPACE = ("tune", "space")
 
@@ -156,18 +157,27 @@ def _train(tune: TuneSpec, train: TrainSpec, point: Point, source: Source) -> Tr
     """Return the settings of a point. Where it has epochs, the schedule of the suite is scaled to these."""
     changes = _parameters_of("train", point)
     epochs = changes.pop("epochs", train.epochs)
+    given = train.model_dump(mode="json", exclude_defaults=True)
+    for name, value in changes.items():
+        given = with_setting(given, name, value)
     try:
-        given = train.model_dump(mode="json", exclude_defaults=True)
-        return rescaled(TrainSpec.model_validate_json(json.dumps({**given, **changes})), epochs)
+        return rescaled(TrainSpec.model_validate_json(json.dumps(given)), epochs)
     except ValidationError as invalid:
         tuned, problems = [key for key in point if key.startswith("train.")], []
         for error in invalid.errors():
-            key = tuned[0] if len(tuned) == 1 else f"train.{error['loc'][0]}" if error["loc"] else ""
-            if key in point:
-                problems.append(_of_value(tune, key, point[key], sentence(error), source))
+            place = ".".join(map(str, ("train", *error["loc"])))
+            said = f"the key '{place}' is missing" if error["type"] == "missing" else sentence(error)
+            at = [key for key in tuned if len(tuned) == 1 or (error["loc"] and _meet(key, place))]
+            if at:
+                problems.append(_of_value(tune, at[0], point[at[0]], said, source))
             else:
-                problems.append(source.problem(SPACE, f"{point_text(point)}: {sentence(error)}"))
+                problems.append(source.problem(SPACE, f"{point_text(point)}: {said}"))
         raise SuiteError(problems) from None
+
+
+def _meet(one: str, other: str) -> bool:
+    """Whether one of two settings is the other one or lies within it."""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
 OWNERS = ("train", "head", "backbone")
@@ -208,10 +218,26 @@ def problems(
 
 def _of_train(file: SuiteFile, key: str, source: Source) -> list[str]:
     name = key.removeprefix("train.")
-    known = [each for each in TrainSpec.model_fields if _refusal(each, file) is None]
+    known = [each for each in _settings(TrainSpec) if _refusal(each, file) is None]
     unknown = None if name in known else f"unknown setting '{name}' of train{nearest(name, known)}"
-    refusal = _refusal(name, file) or unknown
+    twice = [f"{name} is part of {each}; tune one of the two" for each in file.tune.space if key.startswith(f"{each}.")]
+    refusal = next(filter(None, (_refusal(name, file), unknown, *twice)), None)
     return [] if refusal is None else [source.problem((*SPACE, key), refusal, at_key=True)]
+
+
+def _settings(annotation: Any) -> Iterator[str]:
+    """The settings within a type, at any depth: of TrainSpec 'lr', 'groups', 'groups.head', 'groups.head.lr', ..."""
+    if isinstance(annotation, type) and issubclass(annotation, Strict):
+        inside = {name: field.annotation for name, field in annotation.model_fields.items()}
+    elif get_origin(annotation) is dict:
+        keys, value = get_args(annotation)
+        inside = dict.fromkeys(get_args(keys), value)
+    else:
+        for each in get_args(annotation):
+            yield from _settings(each)
+        return
+    for name, value in inside.items():
+        yield from (name, *(f"{name}.{deeper}" for deeper in _settings(value)))
 
 
 def _refusal(name: str, file: SuiteFile) -> str | None:

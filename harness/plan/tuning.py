@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field, model_serializer, model_validator
 
-from harness.plan.specs import Strict, TrialSpec, value_text
+from harness.plan.specs import Strict, TrialSpec, as_number, value_text
 
 Point = dict[str, Any]  # key of the space -> its value, in the order of the suite file
 WAYS = ("log_uniform", "uniform", "choice")
@@ -84,9 +84,12 @@ class Axis(Strict):
 
     @property
     def ordered(self) -> bool:
-        """Whether it is a range, or a grid of at least FEWEST different numbers: then it has a lowest value."""
-        numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in self.grid or [])
-        return self.range is not None or (self.grid is not None and numbers and len(set(self.grid)) >= FEWEST)
+        """Whether it is a range, or a grid of at least FEWEST different numbers, or of so many factors: then it has a
+        lowest value.
+        """
+        grid = self.grid or []
+        alike = len({isinstance(each, str) for each in grid}) == 1 and all(as_number(each) is not None for each in grid)
+        return self.range is not None or (alike and len(set(map(as_number, grid))) >= FEWEST)
 
     def at(self, u: float) -> Any:
         """Return the value for a number 0 <= u < 1; not of a grid.
@@ -120,7 +123,8 @@ class TuneSpec(Strict):
             long as the trials that follow if its point is chosen; it must be so where `train.epochs` is in the space.
         seed: of the drawing, and of the tuning trials.
         method: how the points are tried. 'once': each once, and the one with the lowest validation perplexity is used.
-        space: 'train.<setting>', 'head.<parameter>' or 'backbone.<parameter>' -> its values.
+        space: 'train.<setting>', 'head.<parameter>' or 'backbone.<parameter>' -> its values. A setting may lie within
+            another one: 'train.groups.head.lr', 'train.schedule.warmup.steps'.
     """
 
     trials: Annotated[int, Field(ge=1, le=1024)] | None = None
@@ -216,6 +220,12 @@ def epochs_text(*epochs: float) -> str:
 def point_text(point: Point) -> str:
     """Return 'lr 7.312, head.dropout 0.2'; settings of `train` without its name."""
     return ", ".join(f"{key.removeprefix('train.')} {value_text(value)}" for key, value in point.items())
+
+
+def with_setting(settings: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """Return settings with another value of a key, which may lie within mappings: 'groups.head.lr'."""
+    first, _, rest = key.partition(".")
+    return {**settings, first: with_setting(settings.get(first) or {}, rest, value) if rest else value}
 
 
 def rounded(value: float, digits: int) -> float:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from harness.plan.loaded_suite import Suite, row_labels
-from harness.plan.specs import Plateau, value_text
+from harness.plan.specs import Plateau, as_number, value_text
 from harness.plan.tuning import Axis, Choice, TunedRow, Tuning
 from harness.printable import counted
 from harness.report import convergence, tuning_doubts, versions
@@ -216,12 +216,14 @@ def _edge(tuning: Tuning, row: TunedRow, choice: Choice) -> Iterator[str]:
     Only of values that are in an order, and not of 0 as the lowest: below a dropout of 0 there is nothing.
     """
     for key, value in choice.point.items():
-        tried = [each.point[key] for each in row.candidates]
+        if not tuning.spec.space[key].ordered:
+            continue
+        tried = [as_number(each.point[key]) for each in row.candidates]
         low, high = min(tried), max(tried)
         ends = (high,) if low == 0 else (low, high)
-        if tuning.spec.space[key].ordered and low < high and value in ends:
-            end = "lowest" if value == low else "highest"
-            yield f"{key.removeprefix('train.')} {value:g}, the {end}"
+        if low < high and as_number(value) in ends:
+            end = "lowest" if as_number(value) == low else "highest"
+            yield f"{key.removeprefix('train.')} {value if isinstance(value, str) else f'{value:g}'}, the {end}"
 
 
 def _gaps(suite: Suite, evidence: Evidence, names: list[str]) -> list[str]:

@@ -6,7 +6,7 @@ from harness.plan.loaded_suite import Suite
 from harness.plan.names import shown
 from harness.plan.parameters import parameters
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrialSpec, value_text
-from harness.plan.tuning import epochs_text
+from harness.plan.tuning import epochs_text, with_setting
 from harness.printable import counted
 from harness.protocols import Bidirectional
 from harness.records.metrics import METRICS
@@ -124,17 +124,19 @@ def _training(findings: Findings) -> list[str]:
     if not trained:
         return notes
     settings = trained[0].train.model_dump(exclude_defaults=True, exclude=set(DECIDES_NO_RESULT))
-    if "schedule" in settings:
+    tuned = comparison_notes.tuned_settings(suite)
+    for name in tuned:
+        settings = with_setting(settings, name, "tuned") if "." in name else settings
+    if "schedule" in settings and not any(name.startswith("schedule.") for name in tuned):
         settings["schedule"] = str(trained[0].train.schedule.way)
     if "precision" in settings:
         settings["precision"] += " (products with the output matrix, in training)"
-    texts = {name: f"{value:g}" if isinstance(value, float) else value for name, value in settings.items()}
+    texts = {name: f"{value:g}" if isinstance(value, float) else value_text(value) for name, value in settings.items()}
     if suite.match is not None and suite.match.time is not None:
         texts["epochs"] = "as in its column"
-    tuned = comparison_notes.tuned_settings(suite)
     if "epochs" in tuned and "schedule" in texts:
         texts["schedule"] += f" (at {epochs_text(trained[0].train.epochs)}; scaled to the epochs of each row)"
-    texts |= dict.fromkeys(tuned, "tuned")
+    texts |= {name: "tuned" for name in tuned if "." not in name}
     training = ", ".join(f"{name} {text}" for name, text in texts.items())
     return [f"Training: {training}; {_seeds([row for row in findings.lines if not row.is_ngram])}.", *notes]
 

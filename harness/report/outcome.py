@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 
-from harness.plan.specs import TrialSpec
+from harness.plan.specs import TrialSpec, as_number
 from harness.plan.tuning import Tuning, rounded
 from harness.printable import counted
 from harness.report import convergence, printed_numbers
@@ -352,11 +352,12 @@ def _wider(tuning: Tuning | None, lines: Sequence[Row]) -> list[str]:
     for key, axis in {} if tuning is None else tuning.spec.space.items():
         if axis.grid is None or not axis.ordered:
             continue
-        grid, chosen = sorted(axis.grid), {row.tuned.get(key) for row in lines}
+        grid, chosen = sorted(map(as_number, axis.grid)), {as_number(row.tuned.get(key)) for row in lines}
         before = [rounded(grid[0] ** 2 / grid[1], 2)] if grid[0] in chosen and grid[0] > 0 else []
         after = [rounded(grid[-1] ** 2 / grid[-2], 2)] if grid[-1] in chosen and grid[-2] > 0 else []
         if before or after:
-            found.append(f"tune.space.{key}=[{','.join(f'{value:g}' for value in [*before, *grid, *after])}]")
+            factor = "x" if isinstance(axis.grid[0], str) else ""
+            found.append(f"tune.space.{key}=[{','.join(f'{factor}{value:g}' for value in [*before, *grid, *after])}]")
     return found
 
 

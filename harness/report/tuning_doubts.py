@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from harness.plan.loaded_suite import Suite
+from harness.plan.specs import as_number
 from harness.plan.tuning import Axis, Choice, TunedRow, point_text
 from harness.records.choices import of_records
 from harness.records.record import TrialRecord
@@ -76,18 +77,18 @@ def of_row(row: TunedRow, choice: Choice, space: Mapping[str, Axis]) -> float:
     The gap of a key is that of the trials that compare with the chosen one (`TunedRow.compared`) and agree with it in
     the other keys, over the logarithm of the value, or over the value itself for a `uniform` range and for values that
     are not above 0. Of two ranges no two trials agree, so that nothing is known and the gap is infinite. So it is for a
-    learning rate with two values, or with a `choice`.
+    learning rate, also that of a group, with two values, or with a `choice`.
 
     Where 0 is the lowest value and the best one, as a dropout of 0, there is nothing below it to try, so it is not at
     an end: the curve is continued as its mirror image, as if the negative of the next value had its perplexity.
     """
     found, compared = 0.0, row.compared(choice)
     for key, best in choice.point.items():
-        if key == RATE and not space[key].ordered:
+        if (key == RATE or (key.startswith("train.groups.") and key.endswith(".lr"))) and not space[key].ordered:
             return math.inf
         if space[key].ordered:
             alike = [each for each in compared if _others(each[0], key) == _others(choice.point, key)]
-            values = [point[key] for point, _ in alike]
+            best, values = as_number(best), [as_number(point[key]) for point, _ in alike]
             logarithmic = space[key].uniform is None and min(values) > 0
             ppl = [choice.valid_ppl[trial.id] for _, trial in alike]
             places = [

@@ -42,8 +42,7 @@ def with_states(spec: TrialSpec, corpus: Corpus, listener: Listener = lambda spl
     """
     if not is_frozen(spec.backbone, BACKBONES.get(spec.backbone.name)):
         return replace(corpus, states={})
-    backbone = build_backbone(spec.backbone, corpus.vocab_size)
-    found = [each for each in shards_of(spec, corpus, backbone) if each.rows]
+    found = [each for each in shards_of(spec, corpus) if each.rows]
     folder = found[0].folder
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):
@@ -51,13 +50,15 @@ def with_states(spec: TrialSpec, corpus: Corpus, listener: Listener = lambda spl
         missing = [(each, rows) for each in found for rows in each.missing()]
         if missing:
             _refuse_without_room(found, missing)
+            backbone = build_backbone(spec.backbone, corpus.vocab_size)
             _Making(spec, corpus, backbone, listener).make(missing)
     return replace(corpus, states={each.split: KeptStates(each) for each in found})
 
 
-def shards_of(spec: TrialSpec, corpus: Corpus, backbone: nn.Module) -> list[Shards]:
+def shards_of(spec: TrialSpec, corpus: Corpus) -> list[Shards]:
     """The files of the states of each split."""
     cls = BACKBONES.get(spec.backbone.name)
+    width, dtype = cls.state_of_token(**spec.backbone.params)
     of = {
         "format": FORMAT,
         "backbone": described(spec.backbone, cls),
@@ -74,8 +75,8 @@ def shards_of(spec: TrialSpec, corpus: Corpus, backbone: nn.Module) -> list[Shar
             of=canonical({**of, "tokens": digest}),
             rows=len(getattr(corpus, split)),
             block=spec.train.seq_len,
-            width=sum(backbone.layer_dims),
-            dtype=backbone.state_type,
+            width=width,
+            dtype=dtype,
         )
         for split, digest in zip(SPLITS, tokens, strict=True)
     ]

@@ -1,14 +1,13 @@
 """GPT-2's pretrained weights: what a folder gives, what is refused and in which words, what they are known by."""
 
 import hashlib
-import json
 import shutil
-import struct
 from contextlib import nullcontext
 
 import huggingface_hub
 import pytest
 import torch
+from damaged_models import DAMAGES, change_config, change_tensors
 from safetensors.torch import load_file, save_file
 
 from harness.backbones import gpt2
@@ -98,71 +97,25 @@ def test_dropout_is_the_suites_and_dimensions_that_agree_may_be_given(saved):
     assert {module.p for module in backbone.modules() if isinstance(module, torch.nn.Dropout)} == {0.25}
 
 
-def change_config(folder, **values):
-    place = folder / "config.json"
-    place.write_text(json.dumps({**json.loads(place.read_text()), **values}))
-
-
-def change_tensors(folder, change):
-    tensors = load_file(folder / "model.safetensors")
-    change(tensors)
-    save_file(tensors, folder / "model.safetensors")
-
-
-def only_a_pickle(folder):
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-
-
-def cut(folder):
-    place = folder / "model.safetensors"
-    place.write_bytes(place.read_bytes()[:-100])
-
-
-def flip_in_the_header(folder):
-    place = folder / "model.safetensors"
-    content = bytearray(place.read_bytes())
-    content[content.index(b'"data_offsets"') + 1] ^= 1
-    place.write_bytes(bytes(content))
-
-
-def a_pickle_under_another_name(folder):
-    (folder / "model.safetensors").write_bytes(b"\x80\x04\x95" + bytes(200))
-
-
-def endless_header(folder):
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", 2**60) + bytes(100))
-
-
-def index_that_leaves_the_folder(folder):
-    (folder / "model.safetensors").rename(folder.parent / "other.safetensors")
-    index = {"weight_map": {"wte.weight": "../other.safetensors"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-
-
+UNREADABLE = "path: {0}/model.safetensors cannot be read as safetensors ("
+SAID = {  # of a folder that was damaged; of others that its weights cannot be read
+    **dict.fromkeys(("no folder", "no config"), "path: {0}/config.json does not exist"),
+    **dict.fromkeys(
+        ("no JSON", "deep JSON", "config is a list"), "path: {0}/config.json cannot be read as a mapping in JSON"
+    ),
+    "no weights": "path: {0} holds no model.safetensors",
+    "pickle": "path: {0} holds pytorch_model.bin, a pickle, which can run code when it is read, and no "
+    "model.safetensors; convert it where you trust it: "
+    "AutoModelForCausalLM.from_pretrained(folder).save_pretrained(another)",
+    "code": "path: {0}/config.json: model_type is evil, expected gpt2",
+    "index": "path: {0}/model.safetensors.index.json names files that are not in its folder",
+    "left over tensor": "path: {0}/model.safetensors: evil is not a tensor of this GPT-2, or is repeated",
+}
 MISTAKES = {
-    "no folder": (shutil.rmtree, "path: {0}/config.json does not exist"),
-    "no config": (lambda folder: (folder / "config.json").unlink(), "path: {0}/config.json does not exist"),
-    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "path: {0} holds no model.safetensors"),
-    "pickle": (
-        only_a_pickle,
-        "path: {0} holds pytorch_model.bin, a pickle, which can run code when it is read, and no model.safetensors; "
-        "convert it where you trust it: AutoModelForCausalLM.from_pretrained(folder).save_pretrained(another)",
-    ),
-    "renamed pickle": (a_pickle_under_another_name, "path: {0}/model.safetensors cannot be read as safetensors ("),
-    "cut": (cut, "path: {0}/model.safetensors cannot be read as safetensors ("),
-    "flipped bit": (flip_in_the_header, "path: {0}/model.safetensors cannot be read as safetensors ("),
-    "endless header": (endless_header, "path: {0}/model.safetensors cannot be read as safetensors ("),
-    "index": (
-        index_that_leaves_the_folder,
-        "path: {0}/model.safetensors.index.json names files that are not in its folder",
-    ),
+    **{name: (damage, SAID.get(name, UNREADABLE)) for name, damage in DAMAGES.items()},
     "missing tensor": (
         lambda folder: change_tensors(folder, lambda tensors: tensors.pop("transformer.h.1.mlp.c_fc.bias")),
         "path: {0} has no tensor h.1.mlp.c_fc.bias in its safetensors",
-    ),
-    "surplus tensor": (
-        lambda folder: change_tensors(folder, lambda tensors: tensors.update(adapter=torch.zeros(2))),
-        "path: {0}/model.safetensors: adapter is not a tensor of this GPT-2, or is repeated",
     ),
     "tensor twice": (
         lambda folder: change_tensors(folder, lambda tensors: tensors.update({"ln_f.bias": torch.zeros(16)})),
@@ -207,18 +160,6 @@ MISTAKES = {
         lambda folder: change_config(folder, n_inner=32),
         "path: {0}/config.json: n_inner is 32, expected 4 n_embd",
     ),
-    "no JSON": (
-        lambda folder: (folder / "config.json").write_text("{"),
-        "path: {0}/config.json cannot be read as a mapping in JSON",
-    ),
-    "deep JSON": (
-        lambda folder: (folder / "config.json").write_text("[" * 100_000),
-        "path: {0}/config.json cannot be read as a mapping in JSON",
-    ),
-    "a list": (
-        lambda folder: (folder / "config.json").write_text("[]"),
-        "path: {0}/config.json cannot be read as a mapping in JSON",
-    ),
 }
 
 
@@ -232,6 +173,7 @@ def test_an_unfit_folder_is_refused_when_planned_and_when_built(saved, spoil, se
         load(folder)
     assert sentence.format(folder) in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert not (folder / "ran").exists()
 
 
 @pytest.mark.parametrize(

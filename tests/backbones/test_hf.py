@@ -1,14 +1,12 @@
 """Models of the transformers library as backbones: their own perplexity, what is read of a folder, what is refused."""
 
-import json
 import shutil
-import struct
 from pathlib import Path
 
 import pytest
 import torch
 from causal_models import GROUPED, KINDS, SHAPE, V, saved
-from safetensors.torch import load_file, save_file
+from damaged_models import DAMAGES, change_config, change_tensors
 
 from harness.backbones.hf import HuggingFaceModel
 from harness.corpora.batching import Segment
@@ -51,6 +49,15 @@ def test_a_model_with_its_own_output_layer_computes_what_transformers_computes(k
     torch.testing.assert_close(top, expected.hidden_states[-1], rtol=0, atol=1e-12)
     if kind != "opt":  # it projects its last state only
         torch.testing.assert_close(first, expected.hidden_states[1], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_state_of_a_token_is_known_from_the_configuration(kind, tmp_path):
+    folder, model = saved(tmp_path, kind)
+    assert HuggingFaceModel.state_of_token(model=folder) == (own(folder).backbone.layer_dims[0], torch.float32)
+    assert own(folder).backbone.layer_dims == (model.get_output_embeddings().weight.shape[1],)
+    twice = HuggingFaceModel.state_of_token(model=folder, layers=(0, -1), dtype="bfloat16")
+    assert twice == (2 * own(folder).backbone.layer_dims[0], torch.bfloat16)
 
 
 ALIKE = {  # heads that can start as the model
@@ -178,68 +185,27 @@ def test_parameters_that_make_no_model_are_one_sentence(params, sentence):
     assert "\n" not in str(found.value)
 
 
-def with_config(folder, **changes):
-    place = folder / "config.json"
-    place.write_text(json.dumps({**json.loads(place.read_text()), **changes}))
-
-
-def with_tensors(folder, change):
-    tensors = load_file(folder / "model.safetensors")
-    change(tensors)
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-
-
-def pickled(folder):
-    (folder / "model.safetensors").unlink()
-    torch.save({}, folder / "pytorch_model.bin")
-
-
-def with_code(folder):
-    code = f"open({str(folder / 'ran')!r}, 'w')\n"
-    (folder / "configuration_evil.py").write_text(code)
-    (folder / "modeling_evil.py").write_text(code)
-    auto = {"AutoConfig": "configuration_evil.Evil", "AutoModelForCausalLM": "modeling_evil.Evil"}
-    with_config(folder, model_type="evil", auto_map=auto)
-
-
-def with_header(folder, size, rest=b"{}"):
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", size) + rest)
-
-
-HUGE = b'{"lm_head.weight":{"dtype":"F32","shape":[1099511627776],"data_offsets":[0,4398046511104]}}'
+SAID = {  # of a folder that was damaged; of others that it cannot be read
+    "no folder": "is no folder, nor a repository of the hub like 'owner/name'",
+    "no config": "config.json does not exist",
+    **dict.fromkeys(("no JSON", "deep JSON", "config is a list"), "cannot be read as a mapping in JSON"),
+    "no weights": "holds no model.safetensors",
+    "pickle": "a pickle, which can run code when it is read",
+    "code": "transformers knows no model_type 'evil', and no code of a folder is executed",
+    "index": "names files that are not in its folder",
+    "left over tensor": "unexpected_keys evil",
+}
 HOSTILE = {
-    "pickle": (pickled, "a pickle, which can run code when it is read"),
-    "code": (with_code, "transformers knows no model_type 'evil', and no code of a folder is executed"),
-    "no config": (lambda folder: (folder / "config.json").unlink(), "config.json does not exist"),
-    "config is a list": (
-        lambda folder: (folder / "config.json").write_text("[]"),
-        "cannot be read as a mapping in JSON",
+    **{name: (damage, SAID.get(name, "model: ")) for name, damage in DAMAGES.items()},
+    "other vocabulary": (
+        lambda folder: change_config(folder, vocab_size=99),
+        "vocabulary has 99 entries, the corpus 12",
     ),
-    "other vocabulary": (lambda folder: with_config(folder, vocab_size=99), "vocabulary has 99 entries, the corpus 12"),
-    "wrong shapes": (lambda folder: with_config(folder, hidden_size=32), "model: "),
-    "huge shapes": (lambda folder: with_config(folder, intermediate_size=10**9), "model: "),
+    "wrong shapes": (lambda folder: change_config(folder, hidden_size=32), "model: "),
+    "huge shapes": (lambda folder: change_config(folder, intermediate_size=10**9), "model: "),
     "missing tensor": (
-        lambda folder: with_tensors(folder, lambda tensors: tensors.pop("model.norm.weight")),
+        lambda folder: change_tensors(folder, lambda tensors: tensors.pop("model.norm.weight")),
         "missing_keys model.norm.weight",
-    ),
-    "left over tensor": (
-        lambda folder: with_tensors(folder, lambda tensors: tensors.update(evil=torch.zeros(2))),
-        "unexpected_keys evil",
-    ),
-    "header of 4 GB": (lambda folder: with_header(folder, 2**32), "model: "),
-    "huge tensor": (
-        lambda folder: with_header(
-            folder,
-            len(
-                header := b'{"lm_head.weight":{"dtype":"F32","shape":[1099511627776],"data_offsets":[0,4398046511104]}}'
-            ),
-            header,
-        ),
-        "model: ",
-    ),
-    "cut off": (
-        lambda folder: (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-8]),
-        "model: ",
     ),
 }
 
@@ -278,7 +244,7 @@ def test_a_folder_is_known_by_its_content(tmp_path):
     shutil.copytree(folder, tmp_path / "two")
     assert HuggingFaceModel.content(model=tmp_path / "two") == content
     assert HuggingFaceModel.content(model=folder, weights="random") != content
-    with_config(tmp_path / "two", rms_norm_eps=1e-3)
+    change_config(tmp_path / "two", rms_norm_eps=1e-3)
     assert HuggingFaceModel.content(model=tmp_path / "two") != content
     assert HuggingFaceModel.content(config={"model_type": "llama"}) is None
     assert HuggingFaceModel.content(model=Path("owner/name"), revision=40 * "1") == f"owner/name@{40 * '1'}"

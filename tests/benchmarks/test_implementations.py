@@ -2,6 +2,7 @@
 compared: names, ways of multiplying, and what an implementation lacks.
 """
 
+import math
 from types import SimpleNamespace
 
 import oracles
@@ -83,6 +84,21 @@ def test_a_baseline_equals_the_loops(evaluation, case):
 @pytest.mark.parametrize("case", ["softmax", "mos"])
 def test_torchs_linear_cross_entropy_mixed_equals_the_loops(case):
     compare(implementations.torch_library, case)
+
+
+@pytest.mark.skipif(not hasattr(torch.nn.functional, "linear_cross_entropy"), reason="not in this torch")
+@pytest.mark.parametrize(("rows", "chunked"), [(2, False), (3, True)])
+def test_torchs_linear_cross_entropy_has_chunks_from_as_many_rows_as_the_states_are_wide(rows, chunked, monkeypatch):
+    seen, theirs = [], torch.nn.functional.linear_cross_entropy
+    monkeypatch.setattr(
+        torch.nn.functional,
+        "linear_cross_entropy",
+        lambda *given, options, **more: seen.append(options) or theirs(*given, options=options, **more),
+    )
+    given = Mixture(torch.ones(1, rows, 1, 3), None, torch.eye(4, 3))
+    nats = implementations.torch_library(given, torch.zeros(rows, dtype=torch.int64))
+    torch.testing.assert_close(nats, torch.full((rows,), math.log(3 * math.e + 1) - 1))
+    assert [options is not None for options in seen] == [chunked]
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns of torch's own deprecations

@@ -102,7 +102,7 @@ def test_targets_that_do_not_apply_are_told(fresh, harness):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["head", "--setting", "imagenet"], "--setting imagenet: expected ptb, wt2, gpt2-small, tiny"),
+        (["head", "--setting", "imagenet"], "--setting imagenet: expected ptb, wt2, gpt2-small, smollm2, llama-1b"),
         (["head", "--heads", "mos"], "--heads mos: expected "),
         (["eval", "--impl", "none"], "--impl none: expected ours, "),
         (["step", "--precision", "fp8"], "--precision fp8: expected fp32, bf16 on cpu"),

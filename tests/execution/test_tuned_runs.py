@@ -75,6 +75,19 @@ def copied(run, tmp_path):
     return made
 
 
+def test_the_rate_of_a_group_that_tuning_chose_is_that_of_the_trials_of_the_table(tmp_path, monkeypatch):
+    one_head = SUITE.replace("  - mos: {num_mixtures: 2}\n", "").replace("train.lr: [0.5, 1.0, 1.0e+30]", "SPACE")
+    monkeypatch.setitem(globals(), "SUITE", one_head.replace("SPACE", "train.groups.head.lr: [x0.001, x1, x1e30]"))
+    made = Run(tmp_path)
+    made()
+    tried = {each.spec.train.groups["head"].lr: each for each in made.records() if each.spec.seed == 9}
+    assert {rate: each.status for rate, each in tried.items()} == {"x0.001": "ok", "x1": "ok", "x1e30": "diverged"}
+    best = min(("x0.001", "x1"), key=lambda rate: tried[rate].metrics["valid_ppl"])
+    (final,) = made.study().suite.trials
+    assert final.train.groups["head"].lr == best
+    assert store.load(made.runs, final.id).spec == final
+
+
 def test_both_stages_have_records_and_only_the_second_is_in_the_table(run):
     study = run.study()
     assert len(run.records()) == 8

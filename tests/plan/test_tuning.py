@@ -57,6 +57,7 @@ def test_each_axis_that_is_no_list_is_a_dimension():
     ("values", "ordered"),
     [
         *[({"uniform": [0, 1]}, True), ({"log_uniform": [1, 2]}, True), ([0.5, 1, 2], True), ([0.5, 1], False)],
+        *[(["x0.1", "x0.3", "x1"], True), (["x0.1", "x0.10", "x1"], False), (["x0.1", 0.3, 1], False)],
         *[(["a", "b", "c"], False), ([1, None, 2], False), ([0, True, 2], False), ({"choice": [0.5, 1, 2]}, False)],
     ],
 )
@@ -95,9 +96,30 @@ def test_a_trial_of_the_table_is_the_one_that_a_suite_with_these_values_has(writ
     assert all(suite.params[trial.id] == by_hand.params[trial.id] for trial in finals)
 
 
+DEEPER = "train.groups.head.lr: [x0.1, 0.3], train.schedule.warmup.steps: [4, 8], train.optimizer: [adamw, muon]"
+
+
+def test_settings_within_settings_are_tuned_as_if_they_were_written_there(write):
+    def settings(steps: int, groups: str) -> tuple[str, str]:
+        warmup = f"{{warmup: {{steps: {steps}, decay: linear}}}}"
+        return "seq_len: 7", f"seq_len: 7, schedule: {warmup}, groups: {{vectors: {{lr: x2}}{groups}}}"
+
+    candidates = (
+        plan.load(write(tuned(f"{{epochs: 1, space: {{{DEEPER}}}}}", settings(2, "")))).tuning.rows[0].candidates
+    )
+    assert len(candidates) == 8
+    for each in candidates:
+        rate, steps, optimizer = each.point.values()
+        by_hand = settings(steps, f", head: {{lr: {rate}}}"), ("adam,", f"{optimizer},")
+        written = plan.load(write(changed(*by_hand)))
+        assert [trial.id for trial in each.finals] == [trial.id for trial in written.trials[:2]]
+        assert each.trial.train.schedule.warmup.steps == steps / 2  # half of the epochs
+
+
 SETS = {  # a value of the command line -> the space
     "train.lr=[0.5, 0.25]": {"train.lr": [0.5, 0.25]},
     "train.lr.1=0.25": {"train.lr": [0.03, 0.25]},
+    "train.groups.head.lr=[x0.5, x2]": {"train.lr": [0.03, 0.1], "train.groups.head.lr": ["x0.5", "x2"]},
     "head.dropout=[0, 0.5]": {"train.lr": [0.03, 0.1], "head.dropout": [0, 0.5]},  # a new key
 }
 

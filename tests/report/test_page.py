@@ -393,6 +393,7 @@ def test_a_row_opens_to_its_whole_spec_with_defaults_and_to_its_command(evidence
     assert told["num_mixtures"] == "5"
     assert (told["optimizer"], told["eval_batch_size"], told["precision"]) == ("adam", "10", "fp32")
     assert "gate" in told  # a default of the head
+    assert "groups" not in told  # a mapping that is empty
     assert [tag.text for tag in read.all("dt", **{"class": "default"}) if tag.text == "num_mixtures"] == []
     commands = [tag.text for tag in read.all("code") if last in tag.within and tag.within[-1].name == "p"]
     assert "harness run suites/suite.yaml --only head=mos,head.num_mixtures=5" in commands

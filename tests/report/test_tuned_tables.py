@@ -284,6 +284,34 @@ def test_a_list_of_numbers_has_a_plot(tuned, record_of):
     assert [each.name for each in drawn if not isinstance(each, LeftOut) and "tuning" in each.name] == ["tuning_lr"]
 
 
+def test_rates_of_a_group_and_settings_within_a_schedule_are_said(tuned, record_of):
+    space = "{train.groups.head.lr: [x0.1, x0.3, x1], train.schedule.warmup.steps: [2]}"
+    suite = tuned(f"epochs: 1, seed: 9, space: {space}", [7, 8, 9], [9, 7, 8], None)
+    made = evidence(suite, records(suite, record_of))
+    assert [row.best for row in learning.tried("train.groups.head.lr", made.rows, suite)] == [(0.1, 7), (0.3, 7)]
+    text = tabulated(suite, records(suite, record_of))
+    assert "groups {head: {lr: tuned}}" in text
+    assert "schedule {warmup: {steps: tuned}}" in text
+    assert "wider range may be better: softmax: groups.head.lr x0.1, the lowest." in text
+    assert [row.tuned["train.groups.head.lr"] for row in made.rows] == ["x0.1", "x0.3"]
+
+
+def test_a_wider_range_of_factors_is_a_command(suite_of, record_of):
+    tune = "epochs: 1, seed: 9, space: {train.groups.head.lr: [x0.1, x0.3, x1]}"
+    suite = suite_of(SUITE.replace("TUNE", tune).replace("[1, 2]", "[1, 2, 3, 4, 5, 6]"))
+    found = zip(suite.tuning.rows, ([7, 8, 9], [9, 7, 8], [9, 8, 7]), strict=True)
+    chosen = [row.choice(dict(zip([t.id for t in row.tuning_trials], ppl, strict=True))) for row, ppl in found]
+    suite = with_choices(suite, chosen)
+    findings = find(evidence(suite, records(suite, record_of)))
+    ((_, command),) = summary(findings, findings.lines)["What comes next"]
+    assert "tune.space.train.groups.head.lr=[x0.033,x0.1,x0.3,x1,x3.3]" in command
+
+
+def test_values_without_an_order_have_no_ends(tuned, record_of):
+    suite = tuned("epochs: 1, seed: 9, space: {train.schedule: [null, {warmup: {steps: 2}}]}", [8, 9], [9, 8], None)
+    assert "at the end of what was tried" not in tabulated(suite, records(suite, record_of))
+
+
 @pytest.mark.parametrize("tune", ["space: {train.lr: [0.5, 1]}", "trials: 2, space: {train.lr: {choice: [0.5, 1, 2]}}"])
 def test_two_numbers_and_a_choice_have_no_plot(tuned, record_of, tune):
     suite = tuned(f"epochs: 1, seed: 9, {tune}", *[[9, 8]] * 3)

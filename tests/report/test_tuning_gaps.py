@@ -124,6 +124,12 @@ def test_lists_in_no_order_have_no_gap_but_for_the_learning_rate(row_of):
     assert gap_of(row_of("{train.lr: [1, 2]}", [2.0, 1.0])) == math.inf
 
 
+def test_factors_of_a_rate_are_in_an_order_and_two_rates_of_a_group_are_not_enough(row_of):
+    factors = ", ".join(f"x{value!r}" for value in E_TO)
+    assert gap_of(row_of(f"{{train.groups.head.lr: [{factors}]}}", [3.0, 2.0, 1.0, 1.0, 4.0])) == pytest.approx(1 / 8)
+    assert gap_of(row_of("{train.groups.head.lr: [x0.1, x1]}", [2.0, 1.0])) == math.inf
+
+
 def test_of_two_ranges_nothing_is_known(suite_of):
     space = "{train.lr: {log_uniform: [1, 9]}, head.dropout: {uniform: [0, 0.5]}}"
     suite = suite_of(SUITE.replace("SPACE", space).replace("epochs: 1, seed", "trials: 8, epochs: 1, seed"))

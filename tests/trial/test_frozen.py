@@ -9,12 +9,13 @@ import pytest
 import torch
 from causal_models import saved
 from torch.nn.functional import cross_entropy
-from trained import loaded, outcome, ran
+from trained import before_steps, loaded, outcome, ran
 
 from harness.backbones import hf
 from harness.errors import StorageError, SuiteError
 from harness.model import build, count_parameters
 from harness.plan.specs import ComponentSpec
+from harness.plan.suite_file import CheckpointSpec
 from harness.registry import CORPORA
 from harness.training.step_memory import plan_step
 from harness.trial import frozen
@@ -93,7 +94,10 @@ def test_a_second_trial_on_the_same_states_computes_nothing_and_never_loads_the_
     times = [each.stat().st_mtime_ns for each in shards(tmp_path)]
     assert len(times) == 3
     refuse_to_load(monkeypatch)
+    read, read_ends = [], hf._read_ends
+    monkeypatch.setattr(hf, "_read_ends", lambda *given: read.append(1) or read_ends(*given))
     assert outcome(ran(specs[0], tmp_path / "two")) == outcome(first)
+    assert len(read) == 1  # its embedding and output matrix, by the trial's own model
     assert ran(specs[1], tmp_path / "two").status == "ok"
     assert [each.stat().st_mtime_ns for each in shards(tmp_path)] == times
 
@@ -155,6 +159,25 @@ def test_killed_while_states_are_computed_it_goes_on_with_the_rest(tmp_path, spe
     assert len(done) == len(before) - 4
     assert done[-1] == ("test", 100, 100)
     assert {each: each.read_bytes() for each in shards(tmp_path)} == before
+
+
+def test_killed_while_it_trains_it_goes_on_with_the_same_bits(tmp_path, specs, monkeypatch):
+    spec, every_step = specs[1], CheckpointSpec(epochs=1, minutes=1e-9)
+    whole = ran(spec, tmp_path / "whole")
+    refuse_to_load(monkeypatch)
+    if not (child := os.fork()):
+        try:
+            with before_steps(lambda number: number == 20 and os.kill(os.getpid(), signal.SIGKILL)):
+                ran(spec, tmp_path / "cut", checkpoint=every_step)
+        finally:
+            os._exit(70)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    begun = []
+    with before_steps(begun.append):
+        record = ran(spec, tmp_path / "cut", checkpoint=every_step)
+    assert len(begun) == 30 - 20  # 62 blocks are 15 steps an epoch
+    assert record.environment.sessions == 2
+    assert outcome(record) == outcome(whole)
 
 
 @pytest.mark.guards("no-room-for-states")

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from harness.plan.loaded_suite import Suite
-from harness.plan.specs import ComponentSpec, canonical
+from harness.plan.specs import ComponentSpec, as_number, canonical
 from harness.plan.tuning import epochs_text
 from harness.report.evidence import Evidence
 from harness.report.figures.comparison import (
@@ -271,13 +271,13 @@ def tried(key: str, lines: list[Row], suite: Suite) -> list[Tried]:
         groups: dict[str, list[Place]] = {_others(choice.point, ordered): []}  # the one with the chosen point is first
         for point, y in ppl:
             if y is not None:
-                groups.setdefault(_others(point, ordered), []).append((point[key], y))
+                groups.setdefault(_others(point, ordered), []).append((as_number(point[key]), y))
         found.append(
             Tried(
                 row=line,
                 curves=tuple(tuple(sorted(group)) for group in groups.values()),
-                failed=tuple(sorted(point[key] for point, y in ppl if y is None)),
-                best=(choice.point[key], choice.valid_ppl[choice.trial]),
+                failed=tuple(sorted(as_number(point[key]) for point, y in ppl if y is None)),
+                best=(as_number(choice.point[key]), choice.valid_ppl[choice.trial]),
                 epochs=tuple(trial.train.epochs for _, trial in compared),
             )
         )

@@ -170,7 +170,7 @@ def _about(metric: Metric) -> str:
 
 
 def _parts(trial: TrialSpec) -> tuple[Part, ...]:
-    train = {name: getattr(trial.train, name) for name in TrainSpec.model_fields}
+    train = {name: value for name, value in trial.train.model_dump().items() if value != {}}
     defaults = {name: field.default for name, field in TrainSpec.model_fields.items()}
     return (
         *(
