@@ -54,6 +54,7 @@ def _command(name: str, bench: Bench):
     """A command with the options of a benchmark: it measures, shows the tables, and saves them if asked to."""
 
     def command(**given) -> None:
+        """Measure with the given options, show the tables, and write what is asked for."""
         from harness.benchmarks import tables
 
         module = importlib.import_module(f"harness.benchmarks.{bench.module}")

@@ -1,7 +1,7 @@
 """The commands on trained models: `harness inspect`, `sample` and `diagnose`; and `experiment`, on untrained layers."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
@@ -42,6 +42,7 @@ from harness.printable import counted, printable
 if TYPE_CHECKING:  # a command waits only for the modules that it works with, and its help for none
     from harness.diagnostics.diagnosing import Outcome, Watch
     from harness.diagnostics.facets import Position
+    from harness.records.record import TrialRecord
     from harness.report.diagnosed import Diagnosed
     from harness.report.study import Study
 
@@ -158,41 +159,43 @@ def diagnose(
     from harness.plan.selection import chosen_trials
     from harness.records import store
     from harness.report import diagnosed, study
-    from harness.report.diagnosed import gathered
 
-    chosen, settings = catalogue.chosen(tuple(diagnostic)), Settings(contexts=contexts)
+    settings = Settings(contexts=contexts)
     found = study.load(planning.load(suite, tuple(overrides)), results, warn=warn)
-    wanted = {trial.id for trial in chosen_trials(found.suite, tuple(only))}
-    records = [record for trial, record in found.records.items() if trial in wanted and record.status == "ok"]
-    if not records:
-        raise ExecutionError(f"no trial of these is finished; `harness run {shown(found.suite.path)}` trains them")
     request = diagnosing.Request(
         runs=store.runs_folder(results, found.suite.name),
-        diagnostics=chosen,
+        diagnostics=catalogue.chosen(tuple(diagnostic)),
         settings=settings,
         data=data,
         device=resolve_device(device.value),
     )
+    wanted = {trial.id for trial in chosen_trials(found.suite, tuple(only))}
+    records = _finished(found, wanted)
     with _progress() as watch:
         outcome = diagnosing.diagnose(request, records, watch)
     _say_problems(outcome, found)
-    stored = gathered(found.evidence, chosen, lambda each: settings.model_dump(include=set(each.settings)))
-    if not any(of.stored for of in stored):
+    of_each = diagnosed.gathered(
+        found.evidence, request.diagnostics, lambda each: settings.model_dump(include=set(each.settings))
+    )
+    if not any(of.stored for of in of_each):
         raise ExecutionError(f"there is no result of {found.suite.name} to show")
-    files = diagnosed.write(found.evidence, stored, results, overwrite=overwrite)
+    files = diagnosed.write(found.evidence, of_each, results, overwrite=overwrite)
     if as_json:
-        print(json.dumps(_as_json(found, stored, wanted), indent=1))
+        print(json.dumps(_as_json(found, of_each, wanted), indent=1))
     else:
         say(f"{counted(outcome.computed, 'result')} computed, {outcome.known} known already")
-        for of in stored:
-            if of.results:
-                _show(found, of)
-                say_files("table", files[of.diagnostic.name])
-            else:
-                reasons = dict.fromkeys(each.refused for each in of.stored.values())
-                say(f"{of.diagnostic.name}: no trial has a result: {'; '.join(reasons)}")
+        for of in of_each:
+            _show(found, of, files)
     if outcome.failed:
         raise typer.Exit(1)
+
+
+def _finished(found: "Study", wanted: set[str]) -> "list[TrialRecord]":
+    """The ok records of some trials of a suite. Raises ExecutionError if there is none."""
+    records = [record for trial, record in found.records.items() if trial in wanted and record.status == "ok"]
+    if not records:
+        raise ExecutionError(f"no trial of these is finished; `harness run {shown(found.suite.path)}` trains them")
+    return records
 
 
 @contextmanager
@@ -227,15 +230,20 @@ def _say_problems(outcome: "Outcome", found: "Study") -> None:
         )
 
 
-def _show(found: "Study", of: "Diagnosed") -> None:
-    """The table of a diagnostic: on a terminal the few columns that fit, else all as markdown."""
+def _show(found: "Study", of: "Diagnosed", files: Mapping[str, Sequence[Path]]) -> None:
+    """The table of a diagnostic: on a terminal the few columns that fit, else all as markdown; or why there is none."""
     from harness.report import diagnosed, table_forms
     from harness.report.terminal import short_table
 
+    if not of.results:
+        reasons = dict.fromkeys(each.refused for each in of.stored.values())
+        say(f"{of.diagnostic.name}: no trial has a result: {'; '.join(reasons)}")
+        return
     if console.is_terminal:
         console.print(short_table(diagnosed.summary(found.evidence, of), console.width))
     else:
         say(table_forms.markdown(diagnosed.build(found.evidence, of)))
+    say_files("table", files[of.diagnostic.name])
 
 
 def _as_json(found: "Study", stored: "list[Diagnosed]", wanted: set[str]) -> dict[str, object]:
