@@ -83,8 +83,8 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
 
 
 def conditions(findings: Findings) -> str:
-    """Seeds, budget, devices and versions of a table in one line: 'Seeds 1 to 8; 28 epochs; tuned over 6 points a row;
-    AMD EPYC, 1 thread; torch 2.13.0+cpu; harness 0.1.0 at 62ac43ef71aa.'
+    """What a table is of in one line: 'On ptb with lstm; seeds 1 to 8; 28 epochs; tuned over 6 points a row; AMD EPYC,
+    1 thread; torch 2.13.0+cpu; harness 0.1.0 at 62ac43ef71aa.'
     """
     suite = findings.evidence.suite
     trials = _finished(findings)
@@ -95,7 +95,7 @@ def conditions(findings: Findings) -> str:
     seeds = sorted({trial.seed for trial in trained})
     run = len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1
     listed = f"{seeds[0]} to {seeds[-1]}" if run else _listed(seeds)
-    said = [f"{'Seed' if len(seeds) == 1 else 'Seeds'} {listed}"] if seeds else []
+    said = [f"{'seed' if len(seeds) == 1 else 'seeds'} {listed}"] if seeds else []
     epochs = dict.fromkeys(counted(trial.train.epochs, "epoch") for trial in trained)
     said += [" or ".join(epochs) if len(epochs) < MANY else "epochs as matched"] if epochs else []
     if suite.tuning is not None:
@@ -106,7 +106,16 @@ def conditions(findings: Findings) -> str:
     commits = dict.fromkeys(record.environment.commit for record in records)
     ours = dict.fromkeys(record.environment.harness for record in records)
     of = " or ".join(ours) + f" at {' or '.join(commits)}" if len(commits) < MANY else f"{len(commits)} commits"
-    return "; ".join([*said, " or ".join(devices), " or ".join(versions), f"harness {of}"]) + "."
+    return "; ".join([_place(findings), *said, " or ".join(devices), " or ".join(versions), f"harness {of}"]) + "."
+
+
+def _place(findings: Findings) -> str:
+    """'On ptb and wikitext2 with lstm', 'On 4 corpora': what the rows are trained on, and what is below their heads."""
+    corpora = dict.fromkeys(row.corpus for row in findings.lines)
+    backbones = dict.fromkeys(row.backbone for row in findings.lines if not row.is_ngram)
+    named = ((corpora, "corpora"), (backbones, "backbones"))
+    said = [" and ".join(each) if len(each) < MANY else f"{len(each)} {of}" for each, of in named if each]
+    return f"On {' with '.join(said)}"
 
 
 def _finished(findings: Findings) -> list[TrialSpec]:

@@ -15,7 +15,7 @@ from harness.report.ranks import rankable
 from harness.report.retraining import of_trials
 from harness.report.statistics import RANK_SEEDS, more_seeds
 from harness.report.table_rows import Row, ratio, time_of
-from harness.report.verdicts import Compared, nats
+from harness.report.verdicts import BOTH, Compared, nats
 
 DECIDED = ("better", "worse", "equivalent")
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -58,7 +58,7 @@ def _of_group(compared: Sequence[Compared], findings: Findings) -> list[str]:
     words: dict[str, list[Compared]] = {}
     for each in compared:
         words.setdefault(each.judged.word, []).append(each)
-    baseline, found = compared[0].baseline.head, []
+    baseline, found = _named(compared[0].baseline.head), []
     if better := words.get("better", []):
         beat = "beats" if len(better) == 1 else "beat"
         parts = [f"{_who(better)} {beat} {baseline} by {_range(better)}{_limits(better)}", *_best_of(better, findings)]
@@ -85,8 +85,13 @@ def _capital(sentence: str) -> str:
 def _who(some: Sequence[Compared]) -> str:
     """'softmax and moc', or 'five heads'."""
     if len(some) <= NAMED:
-        return " and ".join(each.row.head for each in some)
+        return " and ".join(_named(each.row.head) for each in some)
     return f"{_number(len(some))} heads"
+
+
+def _named(head: str) -> str:
+    """A head's name inside a sentence: 'softmax', or 'softmax, rank 16,' with a comma after its apposition."""
+    return f"{head}," if "," in head else head
 
 
 def _number(number: int) -> str:
@@ -107,8 +112,14 @@ def _limits(some: Sequence[Compared]) -> str:
         return ""
     epochs = dict.fromkeys(counted(each.row.trials[0].train.epochs, "epoch") for each in limited)
     of_these = "" if len(limited) == len(some) else f" for {_number(len(limited))} of them"
-    why = dict.fromkeys(each.judged.why for each in limited)
-    return f" at {' or '.join(epochs)} ({'; '.join(why)}{of_these})"
+    return f" at {' or '.join(epochs)} ({'; '.join(_reasons(limited))}{of_these})"
+
+
+def _reasons(some: Sequence[Compared]) -> list[str]:
+    """What limits some comparisons; of several rows and their baseline 'none converged' in place of 'neither'."""
+    none = BOTH["not converged"].replace("neither", "none")
+    found = dict.fromkeys(each.judged.why for each in some)
+    return [none if len(some) > 1 and why == BOTH["not converged"] else why for why in found]
 
 
 def _best_of(better: Sequence[Compared], findings: Findings) -> list[str]:
@@ -119,8 +130,8 @@ def _best_of(better: Sequence[Compared], findings: Findings) -> list[str]:
     if len(better) == 1:
         return []
     if len(best) == 1 and len(_devices(findings.lines, best[0].row)) == 1:
-        return [f"{best[0].row.head} is the best of the heads"]
-    return ["which of the heads is the best is not decided"] if len(ties) > 1 else []
+        return [f"{_named(best[0].row.head)} is the best of them"]
+    return ["which of them is the best is not decided"] if len(ties) > 1 else []
 
 
 def _devices(lines: Sequence[Row], of: Row) -> set[str]:
@@ -149,13 +160,13 @@ def _costs_of(better: Sequence[Compared], findings: Findings) -> list[str]:
         return [f"it takes {low:.1f} times the baseline's time a batch"]
     if f"{low:.1f}" == f"{high:.1f}":
         return [f"they take {low:.1f} times the baseline's time a batch"]
-    cost = f"{cheapest.head} is the cheapest of them with {low:.1f} times the baseline's time a batch"
-    return [f"{cost}, {dearest.head} the dearest with {high:.1f} times"]
+    cost = f"{_named(cheapest.head)} is the cheapest of them with {low:.1f} times the baseline's time a batch"
+    return [f"{cost}, {_named(dearest.head)} the dearest with {high:.1f} times"]
 
 
 def _why(open_: Sequence[Compared], few: Sequence[Compared]) -> str:
     """Why nothing is decided: '2 seeds, 6 are needed', or the reasons of the verdicts."""
-    reasons = dict.fromkeys(each.judged.why or "more seeds are needed" for each in open_)
+    reasons = dict.fromkeys(why or "more seeds are needed" for why in _reasons(open_))
     if few:
         reasons[f"{counted(max(each.difference.n for each in few), 'seed')}, {RANK_SEEDS} are needed"] = None
     return "; ".join(reasons)

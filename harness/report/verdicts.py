@@ -30,6 +30,7 @@ Obstacle = Literal[
     "", "seeds failed", "seeds missing", "equal seeds", "not certified", "unequal tuning", "collapsed", "not converged"
 ]
 LIMITS = ("collapsed", "not converged")  # obstacles that limit a comparison to its budget, and do not prevent it
+BOTH = {"collapsed": "both collapsed", "not converged": "neither converged"}  # of a row and its baseline
 Word = Literal["better", "worse", "equivalent", "undecided", "too few seeds"]
 Group = tuple[str, str]  # corpus and backbone
 
@@ -46,8 +47,8 @@ class Verdict(NamedTuple):
 
     Args:
         word: what the tests say.
-        why: the reason why they say nothing, 'seeds missing'; or what limits the word to the budget of the suite, 'both
-            not converged'. '' for neither.
+        why: the reason why they say nothing, 'seeds missing'; or what limits the word to the budget of the suite,
+            'neither converged'. '' for neither.
     """
 
     word: Word
@@ -57,7 +58,7 @@ class Verdict(NamedTuple):
         """'better', 'worse, not converged', 'undecided: seeds missing'."""
         if not self.why:
             return self.word
-        return f"{self.word}{', ' if self.why.endswith(LIMITS) else ': '}{self.why}"
+        return f"{self.word}{', ' if self.why.endswith((*LIMITS, *BOTH.values())) else ': '}{self.why}"
 
 
 def obstacle(row: Row) -> Obstacle:
@@ -100,7 +101,7 @@ def verdict(
     for each in (row, baseline):
         if each and each not in LIMITS:
             return Verdict("undecided", each)
-    limit = f"both {row}" if row == baseline != "" else row or (f"baseline {baseline}" if baseline else "")
+    limit = BOTH[row] if row == baseline != "" else row or (f"baseline {baseline}" if baseline else "")
     if beyond.equivalent < SIGNIFICANT:
         return Verdict("equivalent", limit)
     if beyond.different < SIGNIFICANT:

@@ -14,7 +14,7 @@ from harness.records.sidecars import TokenScores
 from harness.report import verdicts
 from harness.report.statistics import block_interval, paired, sign_flip
 from harness.report.table_rows import rows
-from harness.report.verdicts import LIMITS, Corrected, verdict
+from harness.report.verdicts import BOTH, LIMITS, Corrected, verdict
 
 SUITE = """\
 name: suite
@@ -258,7 +258,7 @@ def test_a_verdict_on_rows_that_are_not_converged_says_so_and_has_no_star(table_
     cases = {
         "better, baseline not converged": [first, better],
         "better, not converged": [base, second],
-        "better, both not converged": [first, second],
+        "better, neither converged": [first, second],
     }
     for said, lines in cases.items():
         (found,) = compare(lines, evidence).values()
@@ -313,7 +313,7 @@ def test_what_limits_a_comparison_changes_no_word_so_words_err_as_often_as_witho
     """The rates of simulated tables (tests/report/test_simulated_tables.py) hold for rows that have not converged."""
     row, baseline = (limit if whose in (each, "both") else "" for each in ("row", "baseline"))
     found = paired([-0.02, -0.03, -0.01, -0.02, -0.025, -0.015])
-    said = {"row": limit, "baseline": f"baseline {limit}", "both": f"both {limit}"}[whose]
+    said = {"row": limit, "baseline": f"baseline {limit}", "both": BOTH[limit]}[whose]
     values = (0.001, 0.049, 0.051, 1.0)
     for beyond, settings in itertools.product(itertools.product(values, values), repeat=2):
         tests = found, Corrected(*beyond), Corrected(*settings)
