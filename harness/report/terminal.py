@@ -40,7 +40,7 @@ class Summary:
     Args:
         lead: the outcome in words; '' for none.
         sections: a heading, and the lines below it; '' if it is the only section.
-        legend: a sentence for each mark in it.
+        legend: under which conditions the rows were made, and a sentence for each mark.
     """
 
     title: str
@@ -63,7 +63,7 @@ def of_suite(table: Table) -> Summary:
         replace(column, name="vs baseline", numeric=False) if column.key == "change" else column
         for column in _columns(table, kept)
     )
-    legend = _legend(said)
+    legend = (*filter(None, [table.conditions]), *_legend(said))
     if any(_differs(line, lines, table) for _, lines in known for line in lines):
         legend += (SHARED_SEEDS,)
     return Summary(title=table.title, lead=table.lead, columns=columns, sections=tuple(said), legend=legend)

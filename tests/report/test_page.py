@@ -197,7 +197,7 @@ def test_what_a_row_is_besides_its_head_stands_below_the_head():
     assert (found.first.name, found.lines[0].name.text, found.lines[0].of) == ("head", "mos", ("lstm", "ptb"))
     assert [column.name for column in found.columns] == ["test ppl", "vs softmax", "params"]
     assert [cell.text for cell in found.lines[0].cells] == ["88.6", "-1.3 % [-2, -1]", "12"]
-    assert found.main == 2
+    assert found.in_sight == 3
 
 
 def test_a_line_of_a_cell_breaks_between_its_numbers_and_within_a_name():
@@ -227,10 +227,11 @@ def test_main_results_of_several_corpora_come_before_the_rest_of_each():
     assert [column.header for column in found.columns] == [
         "ptb test ppl",
         "wt2 test ppl",
-        "ptb valid ppl",
         "params",
+        "ptb valid ppl",
         "wt2 ECE",
     ]
+    assert found.in_sight == 3
 
 
 def test_the_page_begins_with_the_result_its_limits_and_the_next_command(evidence, suite, record_of):

@@ -198,7 +198,7 @@ def _box(browser, element) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("width", "in_sight"),
     [
-        (1400, ["head", "test ppl", "vs softmax", "verdict", "n", "valid ppl", "params", "train ms/batch"]),
+        (1400, ["head", "test ppl", "vs softmax", "verdict", "n", "train ms/batch", "params"]),
         (400, ["head", "test ppl", "vs softmax"]),
     ],
 )
@@ -216,6 +216,15 @@ def test_what_matters_is_in_sight_without_scrolling_a_table(opened, width, in_si
             for part in cell.find_elements("tag name", "span") or [cell]:
                 found = _box(opened, part)
                 assert box["left"] <= found["left"] < found["right"] <= box["right"], (width, name)
+
+
+def test_further_columns_are_shown_when_they_are_asked_for(opened):
+    further = opened.find_elements("css selector", "table.sortable .further")
+    assert {each.get_attribute("textContent").strip() for each in further} > {"valid ppl", "head params"}
+    box = opened.find_element("css selector", ".all input")
+    for asked in (False, True, False):
+        assert {each.is_displayed() for each in further} == {asked}
+        box.click()
 
 
 # The box around the text of an element, without its padding.

@@ -1,4 +1,4 @@
-"""Where a line of a cell or a header may break, so that a table fits a narrow screen."""
+"""The page of a suite, and pages of tables: what is arranged, broken into lines, escaped and drawn in them."""
 
 import base64
 import hashlib
@@ -20,14 +20,12 @@ from harness.report.evidence import Evidence
 from harness.report.figures.drawn import FOREST, LeftOut, Plot
 from harness.report.figures.looks import DARK, FAINT, INK, PAPER
 from harness.report.findings import Findings
-from harness.report.layouts import legend
+from harness.report.layouts import ORDER, legend
 from harness.report.outcome import summary
 from harness.report.page.details import HEIGHT, WIDTH, RowDetails, failures, row_details
 
 LABELS = ("head", "quantity", "backbone", "corpus", "training")  # what a row is: the first names it
-# Keys of columns: those in sight on any screen, and those in sight on a desktop.
-MAIN = ("rank", "order_ppl", "vs_best", "test_ppl", "change", "verdict", "n", "printed", "difference", "reproduced")
-ALSO = ("valid_ppl", "params", "counts", "time")
+IN_SIGHT = ("rank", "order_ppl", "vs_best", *ORDER)  # keys of columns; a box above the table shows the others
 _VARIABLES = {INK: "var(--ink)", FAINT: "var(--faint)", PAPER: "none"} | {
     light: f"light-dark({light}, {dark})" for light, dark in DARK.items()
 }
@@ -81,13 +79,13 @@ class Arranged:
     Args:
         first: the column of names.
         columns: the others: the main results of all groups, and then the rest.
-        main: how many of `columns` are main results.
+        in_sight: how many of `columns` are shown before all are asked for.
     """
 
     title: str
     first: Column
     columns: tuple[Column, ...]
-    main: int
+    in_sight: int
     lines: tuple[ArrangedLine, ...]
 
 
@@ -96,13 +94,14 @@ def arranged(table: Table) -> Arranged:
     names = [column.name for column in table.columns]
     labels = [names.index(label) for label in LABELS if label in names] or [0]
     others = [index for index in range(len(names)) if index not in labels]
-    if any(column.key == "test_ppl" for column in table.columns):
+    scored = any(column.key == "test_ppl" for column in table.columns)
+    if scored:
         others.sort(key=lambda index: _importance(table.columns[index]))
     return Arranged(
         title=table.title,
         first=table.columns[labels[0]],
         columns=tuple(table.columns[index] for index in others),
-        main=sum(_importance(table.columns[index]) < len(MAIN) for index in others),
+        in_sight=sum(not scored or _importance(table.columns[index]) < len(IN_SIGHT) for index in others),
         lines=tuple(_line(line, labels, others) for line in table.lines),
     )
 
@@ -118,8 +117,7 @@ def _line(line: Line, labels: Sequence[int], others: Sequence[int]) -> ArrangedL
 
 def _importance(column: Column) -> int:
     """The place of a column, by its key."""
-    order = (*MAIN, *ALSO)
-    return order.index(column.key) if column.key in order else len(order)
+    return IN_SIGHT.index(column.key) if column.key in IN_SIGHT else len(IN_SIGHT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
