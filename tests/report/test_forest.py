@@ -1,5 +1,6 @@
 """The forest plot: positions by hand, what is far off at the edge, and what stands beside the rows."""
 
+import itertools
 import math
 from types import SimpleNamespace
 
@@ -173,6 +174,24 @@ def test_it_is_the_first_plot_and_only_of_suites_with_a_baseline(evidence, suite
     without = suite_of(handmade.changed(("table: {baseline: softmax}", "table: {baseline: null}")))
     titles = [each.title for each in plots.draw(find(handmade.evidence(without, [])), "small")]
     assert "Change against the baseline" not in titles
+
+
+def test_on_a_phone_name_verdict_and_time_stand_above_the_interval_and_nothing_crosses_them(evidence):
+    on, _ = drawn(evidence, width=forest.PHONE)
+    assert not on.get_yticklabels()
+    assert texts(on) == {
+        -1: ["ms/batch"],
+        0 - forest.ABOVE: ["softmax", "baseline", "10.0"],
+        1 - forest.ABOVE: ["MoS 2", "too few seeds", "11.0 (1.1x)"],
+        2 - forest.ABOVE: ["MoS 5", "too few seeds", "12.0 (1.2x)"],
+    }
+    with settings():
+        on.figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in on.texts]
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+    bands = [patch.get_window_extent() for patch in on.patches]
+    assert len(bands) == 3
+    assert not any(band.overlaps(box) for band, box in itertools.product(bands, boxes))
 
 
 @pytest.mark.filterwarnings("error")

@@ -21,8 +21,9 @@ from harness.report.table_rows import Row, Time, ratio, time_of
 from harness.report.verdicts import Compared, logarithms
 
 WIDE, NARROW, PHONE = 6.6, 5.0, 2.7  # inches: as it is drawn, below which texts are shorter, and on a phone
-LEAST_WIDE = 3.0  # inches: below it there is no column of perplexities
-LINE, FURNITURE = 0.24, 0.95  # inches: of a row; of the axis, its label and the headings
+LEAST_WIDE = 3.0  # inches: below it texts stand above the intervals, without perplexities
+LINE, STACKED, FURNITURE = 0.24, 0.33, 0.95  # inches: of a row, with texts above it; of the axis, label and headings
+ABOVE, BELOW = 0.45, 0.4  # of a row: from its interval to the texts above it, and to its lower end
 FAR = 4.0  # a row that is farther from 0 than so many times the median row is drawn at the edge
 LARGE = 1e4  # percent; more is written as a power of ten
 AXES = 0.22  # of the width: the least that is left to the axes
@@ -66,26 +67,27 @@ def draw(
         return "no row is compared with the baseline"
     width = (frame or Frame()).width or WIDE
     table, wide, looks = evidence.suite.table, width >= NARROW, looks_of(evidence)
-    size = 7.5 if wide else 5.5  # points
-    on = axes("change of test perplexity, %", "", frame, (WIDE, FURNITURE + LINE * len(lines)))
+    stacked = width < LEAST_WIDE
+    size = 7.5 if wide else 6.5 if stacked else 5.5  # points
+    on = axes(
+        "change of test perplexity, %", "", frame, (WIDE, FURNITURE + (STACKED if stacked else LINE) * len(lines))
+    )
     low, high = _ends(list(effects.values()), 100 * table.margin)
     on.set_xlim(low, high)
-    on.axvspan(percent(-math.log1p(table.margin)), 100 * table.margin, color=FAINT, alpha=0.2, linewidth=0)
-    on.axvline(0, color=INK, linewidth=0.8)
+    on.set_ylim(len(lines) - 1 + BELOW, -0.6)
+    for bottom, top in _free(on, len(lines)) if stacked else [(0, 1)]:
+        on.axvspan(
+            percent(-math.log1p(table.margin)), 100 * table.margin, bottom, top, color=FAINT, alpha=0.2, linewidth=0
+        )
+        on.axvline(0, bottom, top, color=INK, linewidth=0.8)
     for place, line in enumerate(lines):
         if id(line) in effects:
             drawn = _row(on, place, effects[id(line)], compared[id(line)].judged.word, size)
             belongs(looks[key_of(line)], "effect", *drawn)
     texts = [_texts(line, compared, evidence, wide=wide) for line in lines]
-    if width < LEAST_WIDE:
-        texts = [(word, time) for word, _, time in texts]
-    beside = _beside(on, texts, size, [looks[key_of(line)] for line in lines])
-    room = max(LEAST_NAME, int((72 * width * (1 - AXES) - beside) / (NAME_LETTER * size)))
-    marked = [f"{line.head} {COMPAT_MARK}" if line.compat is not None else line.head for line in lines]
-    on.set_yticks(range(len(lines)), [_fitted(name, room) for name in marked], fontsize=size)
-    for line, name in zip(lines, on.get_yticklabels(), strict=True):
-        belongs(looks[key_of(line)], "name", name)
-    on.set_ylim(len(lines) - 0.4, -0.6)
+    names = [f"{line.head} {COMPAT_MARK}" if line.compat is not None else line.head for line in lines]
+    write = _above if stacked else _beside
+    write(on, names, texts, size, [looks[key_of(line)] for line in lines])
     on.xaxis.set_major_locator(MaxNLocator(7 if wide else 4, steps=[1, 2, 5, 10]))
     on.tick_params(axis="x", labelsize=size)
     on.xaxis.label.set_size(size + 1)
@@ -141,6 +143,34 @@ def _row(on: Axes, place: int, found: Effect, verdict: str, size: float) -> list
     return [*drawn, on.annotate(percents, (end, place), fontsize=size, color=colour, **at)]
 
 
+def _free(on: Axes, rows: int) -> list[tuple[float, float]]:
+    """The heights of rows that have no texts, in parts of the axes."""
+    bottom, top = on.get_ylim()
+    ends = [(place + BELOW, place - ABOVE / 2) for place in range(rows)]
+    return [((low - bottom) / (top - bottom), (high - bottom) / (top - bottom)) for low, high in ends]
+
+
+def _above(on: Axes, names: list[str], texts: list[tuple[str, ...]], size: float, looks: list[Look]) -> None:
+    """The name, the verdict and the time of each row above its interval, for a phone."""
+    time = LETTER * size * (1 + max(len(line[-1]) for line in texts))
+    word = LETTER * size * (1 + max(len(line[0]) for line in texts))
+    room = max(LEAST_NAME, int((72 * on.figure.get_figwidth() - time - word) / (NAME_LETTER * size)))
+    about = {"textcoords": "offset points", "fontsize": size, "annotation_clip": False}
+    above = {"xycoords": on.get_yaxis_transform(), "va": "center", **about}
+    on.annotate("ms/batch", (1, 1), (0, 4), xycoords="axes fraction", ha="right", fontweight="bold", **about)
+    on.set_yticks([])
+    for place, (name, (said, _, cost), look) in enumerate(zip(names, texts, looks, strict=True)):
+        made = on.annotate(_elided(shown(name), room), (0, place - ABOVE), (0, 0), color=INK, **above)
+        belongs(look, "name", made)
+        verdict = on.annotate(said, (1, place - ABOVE), (-time, 0), color=_colour(said), ha="right", **above)
+        belongs(look, "text", verdict, on.annotate(cost, (1, place - ABOVE), (0, 0), color=INK, ha="right", **above))
+
+
+def _colour(word: str) -> str:
+    """The colour of a verdict, also as text."""
+    return next((look[0] for known, look in LOOKS.items() if word.startswith(known)), INK)
+
+
 def _fitted(name: str, room: int) -> str:
     """A name in so many characters: in two lines where it has parameters."""
     head, given, rest = name.partition("(")
@@ -178,16 +208,14 @@ def _cost(line: Row, time: Time, compared: Mapping[int, Compared], evidence: Evi
     return f"{time.value:.1f}{shared}" if times is None else f"{time.value:.1f} ({times:.1f}x){shared}"
 
 
-def _beside(on: Axes, texts: list[tuple[str, ...]], size: float, looks: list[Look]) -> float:
-    """Columns of texts to the right of the rows, with headings. Returns their width in points."""
-    columns = len(texts[0])
-    lines = [("", "test ppl", "ms/batch") if columns > 2 else ("", "ms/batch"), *texts]
+def _beside(on: Axes, names: list[str], texts: list[tuple[str, ...]], size: float, looks: list[Look]) -> None:
+    """The names to the left of the rows, and columns of texts to their right, with headings."""
+    lines = [("", "test ppl", "ms/batch"), *texts]
     gap, ends = GAP * size, [0.0]
-    for column in range(columns):
+    for column in range(3):
         ends.append(ends[-1] + gap + LETTER * size * max(len(line[column]) for line in lines))
     for place, line in enumerate(lines, start=-1):
-        colour = next((look[0] for word, look in LOOKS.items() if line[0].startswith(word)), INK)
-        columns_of = zip(line, (gap, *ends[2:]), ("left", *["right"] * (columns - 1)), strict=True)
+        columns_of = zip(line, (gap, *ends[2:]), ("left", "right", "right"), strict=True)
         made = [
             on.annotate(
                 text,
@@ -198,7 +226,7 @@ def _beside(on: Axes, texts: list[tuple[str, ...]], size: float, looks: list[Loo
                 ha=align,
                 va="bottom" if place < 0 else "center",
                 fontsize=size,
-                color=colour if text == line[0] else INK,
+                color=_colour(line[0]) if text == line[0] else INK,
                 fontweight="bold" if place < 0 else "normal",
                 annotation_clip=False,
             )
@@ -206,7 +234,10 @@ def _beside(on: Axes, texts: list[tuple[str, ...]], size: float, looks: list[Loo
         ]
         if place >= 0:
             belongs(looks[place], "text", *made)
-    return ends[-1]
+    room = max(LEAST_NAME, int((72 * on.figure.get_figwidth() * (1 - AXES) - ends[-1]) / (NAME_LETTER * size)))
+    on.set_yticks(range(len(names)), [_fitted(name, room) for name in names], fontsize=size)
+    for look, name in zip(looks, on.get_yticklabels(), strict=True):
+        belongs(look, "name", name)
 
 
 def _caption(lines: list[Row], effects: Mapping[int, Effect], evidence: Evidence) -> str:
