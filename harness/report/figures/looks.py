@@ -1,7 +1,7 @@
 """The home of colours: the look of each row, the same in all plots of a suite, by the family of its head.
 
-A head whose docstring declares `Family: plain` is grey. Mixtures, the heads with a count of softmaxes, have one hue,
-from light to dark with K. Every other head has a hue of its own. Markers and lines differ without colour, too.
+A head whose docstring declares `Family: plain` is grey. Mixtures, the heads with a count of softmaxes, go from
+light violet to dark blue with K. Every other head has a hue of its own. Markers and lines differ without colour, too.
 """
 
 from collections.abc import Mapping
@@ -25,19 +25,19 @@ PLAIN = {
     "#7f8184": "#8a8c8f",
     "#8e9194": "#7a7c7f",
 }
-MIXED = {  # from light to dark; on a dark page from dark to light
-    "#9d81dc": "#8569c8",
-    "#9378d3": "#8d70d1",
-    "#8a6fc9": "#9577da",
-    "#8066c0": "#9d7fe3",
-    "#775db7": "#a586ed",
-    "#6d54ae": "#ad8ef6",
-    "#634ba5": "#b595fe",
-    "#5a439d": "#bd9ffe",
-    "#503a94": "#c4a8fe",
-    "#47328b": "#ccb2fe",
-    "#3d2a83": "#d3bcfe",
-    "#33227a": "#d9c6fe",
+MIXED = {  # from light violet to dark blue; on a dark page from blue to light violet
+    "#947cf4": "#4171dc",
+    "#8673e8": "#5a78df",
+    "#7869db": "#6e80e3",
+    "#6a60cf": "#7f87e6",
+    "#5c57c3": "#8f8fe9",
+    "#4d4fb7": "#9e97ec",
+    "#3e46ab": "#ab9ff0",
+    "#2e3e9f": "#b8a8f3",
+    "#1b3694": "#c4b0f6",
+    "#002e88": "#cfbafa",
+    "#002772": "#dac3fe",
+    "#001f5f": "#e4cdfe",
 }
 OTHERS = {
     "#039fb6": "#00889c",
