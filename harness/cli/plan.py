@@ -142,7 +142,7 @@ def _rows(found: PlannedSuite) -> Iterator[Text | Table | str]:
     for each, names in later:
         row_of(names).trials["lost: tuning failed" if each.lost else "after tuning"] += len(each.seeds)
     cells = [row.cells() for row in rows.values()]
-    columns = (*KINDS, "params", "head params", "tuning", "trials", "min/trial")
+    columns = (*KINDS, "params", "head params", "tuning trials", "trials", "min/trial")
     right = ("params", "head params", "min/trial")
     keep = [name for index, name in enumerate(KINDS) if len({of[index] for of in cells}) > 1]
     keep += ["head", "params", "trials", *(["min/trial"] if any(row.minutes for row in rows.values()) else [])]

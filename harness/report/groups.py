@@ -154,7 +154,12 @@ def groups(finished: Iterable[Finished]) -> tuple[Group, ...]:
     facts = {name: facts_of(shown(corpus, CORPORA)) for name, corpus in corpora.items()}
     counting = {name: "" if found is None else found.counting for name, found in facts.items()}
     made = [_group(trials, counting[str(trials[0].record.spec.corpus)]) for _, trials in sorted(together.items())]
-    return tuple(sorted(_distinguished(made), key=lambda group: (str(group.corpus), group.train.epochs, group.apart)))
+    return tuple(sorted(_distinguished(made), key=_place))
+
+
+def _place(group: Group) -> tuple:
+    """The place of a group: by corpus; what is not trained, such as n-grams, comes last."""
+    return group.corpus.name, not group.train.epochs, str(group.corpus), group.train.epochs, group.apart
 
 
 def _disagreeing(found: list[tuple[TrialRecord, Contents, Timing | None]]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from harness.records.metrics import METRICS, Metric, metrics_of
 from harness.registry import BACKBONES, HEADS
 from harness.report import comparison_notes, convergence, versions
 from harness.report.columns import change
-from harness.report.content import NOTHING, OUTDATED_MARK, Cell, Column, Line, Table
+from harness.report.content import NOTHING, OUTDATED_MARK, SHARED_MARK, Cell, Column, Line, Table
 from harness.report.convergence import collapsed
 from harness.report.findings import certificate_mark
 from harness.report.groups import Entry, Group, gather, groups
@@ -30,7 +30,6 @@ from harness.report.terminal import Summary, of_group
 from harness.report.verdicts import difference, shared_seeds
 
 FILE_NAME = f"{LEADERBOARD}.md"
-SHARED = "(shared)"
 KEYS = {
     "test_ppl": "test_ppl",
     "valid_ppl": "order_ppl",
@@ -50,7 +49,7 @@ MEANING = (
     "The rows of a table have the same text (by its hash), counting rule, evaluation and budget (epochs, and whether "
     "training began at pretrained weights, or was in both directions of reading). Batch sizes and learning rates are "
     "those that each suite chose; the table of the suite says whether they were tuned for each head.",
-    f"Times are of an exclusive pass if there was one; {SHARED} marks times measured while other work ran.",
+    f"Times are of an exclusive pass if there was one; {SHARED_MARK} marks times measured while other work ran.",
 )
 
 
@@ -232,7 +231,7 @@ def _comparable(group: Group) -> str:
 
 
 def _cell(metric: Metric, row: Row, group: Group) -> Cell:
-    """'86.89 ± 0.31' for a score, '1,234' for a count, '26.3 (shared)' for a time that is not exclusive."""
+    """'86.89 ± 0.31' for a score, '1,234' for a count, '26.3 ‡' for a time that is not exclusive."""
     value = _value(metric, row, group)
     if value is None:
         return Cell(text=NOTHING)
@@ -243,7 +242,7 @@ def _cell(metric: Metric, row: Row, group: Group) -> Cell:
         mark = convergence.marks(row) if metric.name == "test_ppl" else ""
         return Cell(text=f"{text} {mark}".strip(), value=value, spread=spread, mark=mark)
     shared = metric.timed and not time_of(row, metric.name, group.timings).exclusive
-    mark = SHARED if shared else ""
+    mark = SHARED_MARK if shared else ""
     return Cell(text=f"{value:,.{metric.digits}f} {mark}".strip(), value=value, mark=mark)
 
 

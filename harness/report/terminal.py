@@ -28,8 +28,8 @@ OF_TRUTHS = ("label", "printed", "test_ppl", "difference", "reproduced")
 
 GAP = 2  # characters between columns
 WIDTHS = (  # of columns of a summary: those that become narrower, in this order, to these widths
-    *(("vs", 17), ("head", 20), ("target", 28), ("printed", 10), ("seeds", 10), ("backbone", 10), ("vs", 10)),
-    *(("head", 8), ("target", 12)),
+    *(("vs baseline", 17), ("head", 20), ("vs", 17), ("target", 28), ("printed", 10), ("seeds", 10)),
+    *(("backbone", 10), ("vs", 10), ("head", 8), ("target", 12)),
 )
 
 
@@ -70,9 +70,16 @@ def of_suite(table: Table) -> Summary:
 
 
 def of_group(table: Table) -> Summary:
-    """The summary of a table of the leaderboard, which compares with the row of rank 1."""
-    made = _plain(table, _places(table, OF_GROUP))
-    return replace(made, legend=(*made.legend, ORDER))
+    """The summary of a table of the leaderboard, which compares with the row of rank 1. A backbone that all rows have
+    stands in the title.
+    """
+    kept = _places(table, OF_GROUP)
+    texts = {
+        at: list(dict.fromkeys(line.cells[at].text for line in table.lines)) for at in _places(table, ["label"])[1:]
+    }
+    shared = {at: found[0] for at, found in texts.items() if len(found) == 1}
+    made = _plain(table, [at for at in kept if at not in shared])
+    return replace(made, title=", ".join([table.title, *shared.values()]), legend=(*made.legend, ORDER))
 
 
 def of_truths(table: Table) -> Summary:
@@ -192,7 +199,7 @@ def _widths(summary: Summary, width: int) -> list[int]:
     widths = [max(cell_len(printable(text)) for text in column) for column in texts]
     for name, least in WIDTHS:
         excess = sum(widths) + GAP * (len(widths) - 1) - width
-        for index in [at for at, each in enumerate(names) if each.split()[0] == name and excess > 0]:
+        for index in [at for at, each in enumerate(names) if each.startswith(name) and excess > 0]:
             widths[index] -= max(0, min(excess, widths[index] - least))
     return widths
 
