@@ -235,9 +235,10 @@ def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:
     """What a reader would ask, each with a tick where nothing limits the numbers, or an exclamation mark."""
     evidence, ok = findings.evidence, findings.evidence.trials.ok
     made = [row for row in lines if row.ok_seeds]
+    some = any(map(convergence.unconverged_seeds, made))
     limits = (
         (
-            "Every row has converged",
+            "Every row has converged" + (" in most of its seeds; ↓: not in all" if some else ""),
             "not converged (↓): a larger budget may change their order",
             convergence.mostly_unconverged,
         ),

@@ -300,6 +300,17 @@ def test_the_page_says_that_no_row_has_a_verdict_only_where_none_has_one(six_see
     )
 
 
+def test_the_page_says_that_some_seeds_have_not_converged_where_a_row_has_the_mark(six_seeds):
+    suite, made = six_seeds(fewer=6)
+    assert "✓ Every row has converged." in trust(suite, made)
+    falling = tuple(
+        CurvePoint(epoch=epoch, train_loss=5.0, valid_ppl=ppl, lr=1.0, seconds=1.0)
+        for epoch, ppl in ((1, 200.0), (2, 100.0))
+    )
+    one = [made[0].model_copy(update={"curve": falling}), *made[1:]]
+    assert "✓ Every row has converged in most of its seeds; ↓: not in all." in trust(suite, one)
+
+
 def test_the_page_counts_the_comparisons_that_are_undecided(six_seeds, record_of):
     suite, made = six_seeds(fewer=6)
     assert not [sentence for sentence in trust(suite, made) if "undecided" in sentence]
