@@ -264,65 +264,6 @@ def test_the_page_begins_with_the_result_its_limits_and_the_next_command(evidenc
     assert text.index("Lowest mean test perplexity") < text.index("<h2>Results</h2>")
 
 
-def trust(suite, made) -> list[str]:
-    findings = handmade.findings(suite, made)
-    return [sentence for sentence, _ in outcome_module.summary(findings, findings.lines)["Can it be trusted?"]]
-
-
-@pytest.fixture
-def six_seeds(suite_of, record_of):
-    """A function: changes of the suite, seeds of K = 5 -> the suite, and records of all six seeds of the other rows."""
-
-    def make(*changes, fewer: int):
-        text = SUITE.replace("seeds: [1, 2]", "seeds: [1, 2, 3, 4, 5, 6]")
-        for old, new in changes:
-            assert old in text
-            text = text.replace(old, new)
-        suite = suite_of(text)
-        levels = {None: 100.0, 2: 80.0, 5: 90.0}
-        return suite, [
-            record_of(trial, test_ppl=levels[mixtures] + (trial.seed**2 + (mixtures or 0)) % 7 / 10)
-            for trial in suite.trials
-            if (mixtures := trial.head.params.get("num_mixtures")) != 5 or trial.seed <= fewer
-        ]
-
-    return make
-
-
-def test_the_page_says_that_no_row_has_a_verdict_only_where_none_has_one(six_seeds):
-    suite, made = six_seeds(fewer=1)
-    findings = handmade.findings(suite, made)
-    assert [each.verdict == "too few seeds" for each in findings.compared.values()] == [False, True]
-    assert not [sentence for sentence in trust(suite, made) if "better or worse" in sentence]
-    few = [record for record in made if record.spec.seed < 6]
-    assert "! No row is called better or worse: that needs 6 seeds, and the comparisons have 5 at most." in trust(
-        suite, few
-    )
-
-
-def test_the_page_says_that_some_seeds_have_not_converged_where_a_row_has_the_mark(six_seeds):
-    suite, made = six_seeds(fewer=6)
-    assert "✓ Every row has converged." in trust(suite, made)
-    falling = tuple(
-        CurvePoint(epoch=epoch, train_loss=5.0, valid_ppl=ppl, lr=1.0, seconds=1.0)
-        for epoch, ppl in ((1, 200.0), (2, 100.0))
-    )
-    one = [made[0].model_copy(update={"curve": falling}), *made[1:]]
-    assert "✓ Every row has converged in most of its seeds; ↓: not in all." in trust(suite, one)
-
-
-def test_the_page_counts_the_comparisons_that_are_undecided(six_seeds, record_of):
-    suite, made = six_seeds(fewer=6)
-    assert not [sentence for sentence in trust(suite, made) if "undecided" in sentence]
-    # K = 5 is 2 % above the baseline under three seeds, and 2 % below it under the others
-    for number, (softmax, five) in enumerate(zip(made[:6], made[-6:], strict=True)):
-        ppl = softmax.metrics["test_ppl"] * (1.02 if number % 2 else 0.98)
-        made[made.index(five)] = record_of(five.spec, test_ppl=ppl)
-    (said,) = [sentence for sentence in trust(suite, made) if "undecided" in sentence]
-    reason = "which does not mean equal (1: more seeds are needed)."
-    assert said == f"! 1 of 2 comparisons with the baseline is undecided, {reason}"
-
-
 def test_what_is_between_backticks_is_code_on_the_page_and_all_of_it_is_escaped(suite, record_of):
     made = [record_of(trial, test_ppl=9.0) for trial in suite.trials[1:]]
     failed = record_of(suite.trials[0], status="error", message="run `harness <b>` & look at ` alone")
@@ -335,54 +276,6 @@ def test_an_epoch_is_singular(suite_of, record_of):
     text = rendered(handmade.evidence(suite, [record_of(trial, test_ppl=9.0) for trial in suite.trials]))
     assert "<dt>Budget</dt><dd>1 epoch</dd>" in text
     assert "1 epochs" not in text
-
-
-def test_without_a_baseline_the_page_promises_ranks_and_no_verdict(six_seeds):
-    no_baseline = ("table: {baseline: softmax}", "table: {baseline: null}")
-    suite, made = six_seeds(no_baseline, fewer=6)
-    assert "! The rows are compared with no baseline." in trust(suite, made)
-    for changes, judged in (((no_baseline,), "ranked"), ((), "ranked and have a verdict")):
-        suite, made = six_seeds(("seeds: [1, 2, 3, 4, 5, 6]", "seeds: [1]"), *changes, fewer=1)
-        findings = handmade.findings(suite, made)
-        assert outcome_module.summary(findings, findings.lines)["What comes next"] == [
-            (
-                f"With 6 seeds or more, rows are {judged}:",
-                "harness run suites/suite.yaml --set 'seeds=[1,2,3,4,5,6]'",
-            )
-        ]
-
-
-def test_one_trial_and_one_row_are_singular(suite_of, record_of):
-    text = handmade.changed(("  - mos: {num_mixtures: 2}\n", ""), ("seeds: [1, 2]", "seeds: [1]"))
-    suite = suite_of(text)
-    made = record_of(suite.trials[0], test_ppl=1090.0)  # 0.95 of the unigram's 1100 is 1045
-    assert trust(suite, [made]) == [
-        "✓ 1 of 1 trial is ok.",
-        "✓ Every row has converged.",
-        "✓ The code is that of today.",
-        "✓ Every perplexity is certified.",
-        "! 1 of 1 row is collapsed (∅): hardly better than the frequencies of words, or worse.",
-    ]
-
-
-def test_the_lowest_row_has_no_compatibility_switch_and_is_not_collapsed(suite_of, record_of):
-    suite = suite_of(
-        handmade.changed(
-            (
-                "  - mos: {num_mixtures: 2}",
-                "  - mos: {num_mixtures: 2}\n  - moc: {num_mixtures: 2}\n  - sigsoftmax: {compat: {log_epsilon: 1e-8}}",
-            )
-        )
-    )
-
-    def lowest(**ppls):
-        made = [record_of(trial, test_ppl=ppls[trial.head.name]) for trial in suite.trials]
-        found = outcome_module.lowest(handmade.evidence(suite, made).rows)
-        return [(row.trials[0].head.name, count) for row, count in found]
-
-    # a unigram model has 1100, so 1045 and more are collapsed
-    assert lowest(softmax=100.0, mos=90.0, moc=1050.0, sigsoftmax=10.0) == [("mos", 2)]
-    assert lowest(softmax=1070.0, mos=1060.0, moc=1050.0, sigsoftmax=10.0) == [("moc", 3)]
 
 
 def test_all_seeds_of_a_row_have_their_times_beside_their_other_numbers(evidence, timing, made):

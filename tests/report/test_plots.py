@@ -175,6 +175,12 @@ def test_printed_values_have_a_marker_of_their_own(suite, made):
         assert [tuple(each) for each in stars.get_xydata()] == [(x, 89.5)]
 
 
+def learned(record, *values):
+    """A record with a learning curve."""
+    points = [CurvePoint(epoch=n, train_loss=5.0, valid_ppl=v, lr=1.0, seconds=2.0) for n, v in enumerate(values, 1)]
+    return record.model_copy(update={"curve": tuple(points)})
+
+
 def test_curves_are_means_by_epoch_between_the_lowest_and_the_highest_seed(no_baseline, made):
     axes, _ = drawn(learning.curves, handmade.evidence(no_baseline, made))
     first = axes.lines[0]
@@ -184,15 +190,11 @@ def test_curves_are_means_by_epoch_between_the_lowest_and_the_highest_seed(no_ba
 
 
 def test_curves_begin_where_each_was_within_twice_its_lowest_value(no_baseline, made):
-    def slow(record, values):
-        points = [
-            CurvePoint(epoch=n, train_loss=5.0, valid_ppl=v, lr=1.0, seconds=2.0) for n, v in enumerate(values, 1)
-        ]
-        return record.model_copy(update={"curve": tuple(points)})
-
     # softmax is within twice 100 at epoch 2; the others within twice 80 at epoch 3
     curves = [(900, 190, 120, 110, 105, 100)] * 2 + [(900, 500, 150, 100, 90, 80)] * 4
-    evidence = handmade.evidence(no_baseline, [slow(*pair) for pair in zip(made, curves, strict=True)])
+    evidence = handmade.evidence(
+        no_baseline, [learned(record, *curve) for record, curve in zip(made, curves, strict=True)]
+    )
     axes, caption = drawn(learning.curves, evidence)
     assert [list(line.get_xdata()) for line in axes.lines] == [[3, 4, 5, 6]] * 3
     assert axes.get_xlabel() == "epoch (from 3 on)"
@@ -203,18 +205,12 @@ def test_curves_begin_where_each_was_within_twice_its_lowest_value(no_baseline, 
 
 
 def test_curves_show_the_points_of_the_authors_with_their_source_from_the_first_one_on(suite, made):
-    def slow(record):
-        values = (600.0, 500.0, 150.0, 120.0, 110.0, 100.0)
-        points = [
-            CurvePoint(epoch=n, train_loss=5.0, valid_ppl=v, lr=1.0, seconds=2.0) for n, v in enumerate(values, 1)
-        ]
-        return record.model_copy(update={"curve": tuple(points)})
-
     about = {"corpus": "markov", "backbone": "lstm", "head": "softmax", "params": {}, "weights": "", "note": ""}
     about |= {"metric": "valid_ppl", "counting": "", "source": "code2021/curve"}
     cells = [PrintedCell(**about, value=value, epoch=epoch) for epoch, value in ((1, "418.0"), (2, "191.0"))]
     printed = PrintedNumbers(tuple(cells), ("code2021/curve: the code of its authors, 2021",))
-    axes, _ = drawn(learning.curves, handmade.evidence(suite, [slow(record) for record in made], printed))
+    slow = [learned(record, 600.0, 500.0, 150.0, 120.0, 110.0, 100.0) for record in made]
+    axes, _ = drawn(learning.curves, handmade.evidence(suite, slow, printed))
     (stars,) = (line for line in axes.lines if line.get_marker() == "*")
     assert [tuple(each) for each in stars.get_xydata()] == [(1, 418), (2, 191)]
     assert stars.get_color() == axes.lines[0].get_color()  # that of the row that they are of
@@ -240,11 +236,9 @@ def test_curves_of_variants_of_a_backbone_are_in_one_plot_with_the_printed_end_a
     kinds("learning_curves_by_backbone")
     suite = suite_of(handmade.changed(("d_model: 8,", "d_model: [8, 16],")))
 
-    def learned(trial, ppl):
-        curve = [CurvePoint(epoch=n, train_loss=5.0, valid_ppl=ppl + n, lr=1.0, seconds=2.0) for n in (1.0, 2.0)]
-        return record_of(trial, valid_ppl=ppl, test_ppl=ppl).model_copy(update={"curve": tuple(curve)})
-
-    made = [learned(trial, float(trial.backbone.params["d_model"])) for trial in suite.trials]
+    ends = {trial.id: float(trial.backbone.params["d_model"]) for trial in suite.trials}
+    made = [record_of(trial, valid_ppl=ends[trial.id], test_ppl=ends[trial.id]) for trial in suite.trials]
+    made = [learned(record, ends[record.id] + 1, ends[record.id] + 2) for record in made]
     about = {"corpus": "markov", "backbone": "lstm", "head": "softmax", "params": {}, "weights": "", "note": ""}
     about |= {"metric": "valid_ppl", "counting": "", "source": "paper/1"}
     printed = PrintedNumbers((PrintedCell(**about, value="7.5"),), ("paper/1: the paper, 2021",))
@@ -453,12 +447,6 @@ def test_writing_changes_only_what_changed_and_removes_what_is_no_longer_drawn(t
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == {
         name: time for name, time in before.items() if name.startswith("one")
     }
-
-
-def learned(record, *values):
-    """A record with a learning curve."""
-    points = [CurvePoint(epoch=n, train_loss=5.0, valid_ppl=v, lr=1.0, seconds=2.0) for n, v in enumerate(values, 1)]
-    return record.model_copy(update={"curve": tuple(points)})
 
 
 def test_curves_are_changes_against_the_baseline_seed_by_seed(suite, made):
