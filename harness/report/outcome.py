@@ -21,7 +21,6 @@ DECIDED = ("better", "worse", "equivalent")
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 NAMED = 2  # heads that a sentence names; more are counted
 MOST = 4  # corpora and backbones in a text
-OPEN = "Open a row for its settings, its trials and the command that runs it again."
 LONGER = 3  # times the epochs: of the command that comes next
 
 
@@ -227,7 +226,7 @@ def summary(findings: Findings, lines: Sequence[Row]) -> dict[str, list[tuple[st
     return {
         "Result": [(sentence, "") for sentence in sentences(findings, lines)],
         "Can it be trusted?": [(sentence, "") for sentence in _trust(findings, lines)],
-        "What comes next": [_next(findings, lines)],
+        "What comes next": [step] if (step := _next(findings, lines)) else [],
     }
 
 
@@ -315,7 +314,8 @@ def _tuned(lines: Sequence[Row]) -> list[str]:
     ]
 
 
-def _next(findings: Findings, lines: Sequence[Row]) -> tuple[str, str]:
+def _next(findings: Findings, lines: Sequence[Row]) -> tuple[str, str] | None:
+    """What would make the result fuller or surer, and its command; None where nothing would."""
     evidence = findings.evidence
     trials = [trial for row in lines for trial in row.trials]
     missing = [trial for trial in trials if trial.id not in evidence.records]
@@ -325,12 +325,10 @@ def _next(findings: Findings, lines: Sequence[Row]) -> tuple[str, str]:
     if failed:
         return f"{_have(failed)} failed, for the reasons below:", of_trials(evidence.suite, (), [""], "--retry-failed")
     trained = [row for row in lines if not row.is_ngram]
-    if len(trained) < 2:
-        return OPEN, ""
-    return _of_statistics(findings, trained)
+    return _of_statistics(findings, trained) if len(trained) > 1 else None
 
 
-def _of_statistics(findings: Findings, trained: Sequence[Row]) -> tuple[str, str]:
+def _of_statistics(findings: Findings, trained: Sequence[Row]) -> tuple[str, str] | None:
     """What would decide more: more seeds, more epochs, or a wider range of a tuned setting."""
     suite, compared = findings.evidence.suite, _compared(findings, trained)
     seeds = list(dict.fromkeys(trial.seed for row in trained for trial in row.trials))
@@ -355,7 +353,7 @@ def _of_statistics(findings: Findings, trained: Sequence[Row]) -> tuple[str, str
         number = min(needed)
         text = f"{needed[number]} needs {counted(number, 'more seed')} at most to detect {100 * margin:g} %:"
         return text, _with_seeds(findings, seeds, len(seeds) + number)
-    return OPEN, ""
+    return None
 
 
 def _wider(tuning: Tuning | None, lines: Sequence[Row]) -> list[str]:

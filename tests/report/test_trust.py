@@ -87,6 +87,8 @@ def test_one_trial_and_one_row_are_singular(suite_of, record_of):
     text = handmade.changed(("  - mos: {num_mixtures: 2}\n", ""), ("seeds: [1, 2]", "seeds: [1]"))
     suite = suite_of(text)
     made = record_of(suite.trials[0], test_ppl=1090.0)  # 0.95 of the unigram's 1100 is 1045
+    findings = handmade.findings(suite, [made])
+    assert outcome.summary(findings, findings.lines)["What comes next"] == []
     assert trust(suite, [made]) == [
         "✓ 1 of 1 trial is ok.",
         "✓ Every row has converged.",
