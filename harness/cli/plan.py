@@ -33,7 +33,7 @@ WORKER_SECONDS = 5  # of a CPU, to start one under Ray (docs/cluster.md)
 MIB = 2**20
 NO_BREAK = "\u00a0"  # a space at which textwrap breaks no line
 HALF_A_LINE = 40
-MAX_ROWS = 14  # lines of the table; the screen has 25
+MAX_ROWS = 13  # lines of the table; the screen has 25
 KINDS = ("corpus", "backbone", "head")
 
 

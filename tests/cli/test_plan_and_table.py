@@ -10,6 +10,7 @@ import shutil
 import pytest
 from commands import files, planned, table_rows
 from rich.console import Console
+from stand_ins import placed
 
 from harness import bundled
 from harness.plan.reader import suites_in
@@ -106,7 +107,8 @@ def test_the_plan_of_a_committed_suite_fits_a_terminal(harness, monkeypatch, tmp
     terminal = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=80)
     for module in ("plan", "options"):
         monkeypatch.setattr(f"harness.cli.{module}.console", terminal)
-    assert harness("plan", name, "--results", tmp_path).code == 0
+    suite = placed(bundled("suites") / f"{name}.yaml", tmp_path)
+    assert harness("plan", suite, "--results", tmp_path / "results").code == 0
     lines = [line.rstrip() for line in terminal.file.getvalue().splitlines()]
     assert sum(max(1, math.ceil(len(line) / 80)) for line in lines) <= 25
     table = itertools.takewhile(lambda line: not re.search(r"\d trials?, |more row", line), lines)
