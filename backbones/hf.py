@@ -42,11 +42,14 @@ class HuggingFaceModel(nn.Module):
         frozen: the weights stay as they are. The hidden states of the text are then computed once and kept in files,
             for `batching: blocks`; trials read them and train the head only.
         layers: which layers heads read, bottom to top: -1 is the top one, 0 the output of the first block.
+        first_token: the id of a token that the model reads before each segment and that is never scored. Gemma needs
+            its `bos_token_id` of config.json: without it its perplexities mean nothing. None: no token. The first token
+            of a segment is not scored in either case.
         dtype: 'bfloat16': products of the decoder in bfloat16, in training by torch.autocast with float32 weights. A
             frozen decoder has bfloat16 weights and states.
     Raises: ValueError when both model and config are given, the folder is unfit or of another vocabulary
-        than the corpus, a key of `config` or a layer is unknown, a segment is too long, `frozen` is given for random
-        weights, or the model's logits are not those of its output matrix.
+        than the corpus, a key of `config`, a layer or the first token is unknown, a segment is too long, `frozen` is
+        given for random weights, or the model's logits are not those of its output matrix.
     Source: the transformers library; the model's own paper.
     Differs: no differences; it is the model of a library.
     """
@@ -61,6 +64,7 @@ class HuggingFaceModel(nn.Module):
         weights: Literal["pretrained", "random"] = "pretrained",
         frozen: bool = False,
         layers: tuple[int, ...] = (-1,),
+        first_token: int | None = None,
         dtype: Literal["float32", "bfloat16"] = "float32",
     ):
         super().__init__()
@@ -69,6 +73,9 @@ class HuggingFaceModel(nn.Module):
         self.folder = None if model is None else _folder(model, revision)
         self.config = _configured(self.folder, config, vocab_size, pretrained=pretrained)
         self.frozen, self.layers = frozen, layers
+        if first_token is not None and first_token not in range(vocab_size):
+            raise ValueError(f"first_token: expected an id from 0 to {vocab_size - 1:,}, got {first_token}")
+        self.first_token = first_token
         self.type = getattr(torch, dtype)
         self.num_positions = getattr(self.config, "max_position_embeddings", None)
         depth = self.config.num_hidden_layers
@@ -134,6 +141,9 @@ class HuggingFaceModel(nn.Module):
 
     def forward(self, tokens_BT: Tensor, state: None = None) -> Hidden:
         """Map (B, T) token ids to the states of `layers`. A frozen decoder loads its weights in the first call."""
+        if self.first_token is not None:
+            first_B1 = tokens_BT.new_full((len(tokens_BT), 1), self.first_token)
+            tokens_BT = torch.hstack([first_B1, tokens_BT])
         if self.num_positions is not None and (length := tokens_BT.shape[1]) > self.num_positions:
             raise ValueError(f"hf: the model has {self.num_positions} positions, the segment has {length} tokens")
         with self._precision(tokens_BT.device):
@@ -141,7 +151,8 @@ class HuggingFaceModel(nn.Module):
         depth = len(found.hidden_states) - 1  # hidden_states[0]: the embedding
         top = {-1, depth - 1}
         chosen = (found.last_hidden_state if layer in top else found.hidden_states[1:][layer] for layer in self.layers)
-        return Hidden(tuple(layer_BTD.to(self.like.dtype) for layer_BTD in chosen))
+        begin = int(self.first_token is not None)
+        return Hidden(tuple(layer_BTD[:, begin:].to(self.like.dtype) for layer_BTD in chosen))
 
     @contextmanager
     def _precision(self, device: torch.device) -> Iterator[None]:

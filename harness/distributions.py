@@ -438,6 +438,14 @@ def start_as_(
 
 
 def copy_output_(dims: HeadDims, embedding: nn.Embedding, output: nn.Linear) -> None:
-    """Set W to the pretrained output matrix of the backbone, or without one to a copy of the input embedding."""
+    """Set W and b to those of the backbone's pretrained output layer; without one W to a copy of the input embedding.
+
+    Raises: ValueError when that layer has a bias and the head has none.
+    """
+    bias = None if dims.pretrained is None else dims.pretrained.bias
+    if bias is not None and output.bias is None:
+        raise ValueError("bias: the pretrained output layer has one; set bias to true")
     with torch.no_grad():
         output.weight.copy_(embedding.weight if dims.pretrained is None else dims.pretrained.weight)
+        if bias is not None:
+            output.bias.copy_(bias)

@@ -15,6 +15,7 @@ from harness.distributions import (
     log_prior,
     logit_map_of,
     output_layer,
+    softcap_of,
     uniform_output_,
 )
 from harness.protocols import HeadDims, Hidden
@@ -38,16 +39,16 @@ class DirectOutputConnectionPoster(nn.Module):
         norm_inputs: apply layer normalisation without parameters to the states below the top layer, which may have
             another scale in some backbones (15 times that of the top one in SmolLM2). The authors do not normalise.
         bias: add a bias for each word.
-        tie_weights: use the backbone's input embedding as W; else W is initialised as a copy of it, or of
-            the output matrix that the backbone was pretrained with.
+        tie_weights: use the backbone's input embedding as W; else W is initialised as a copy of it, or W, b and
+            the soft cap are those of the output layer that the backbone was pretrained with.
         compat: {log_epsilon: 1e-8} computes log(p + 1e-8), as the authors' code does; None for log p.
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is a copy of
             the input embedding, and b U(-1/sqrt(E), 1/sqrt(E)).
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
         softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). {a, b, c}: it
             becomes a sigmoid((z + b) / c) (SigmoidCap; modded-nanogpt has 23, 5 and 7.5). None: z.
-    Raises: ValueError when softcap <= 0, init_range <= 0, init_bias is 'uniform' without init_range or without b,
-        num_mixtures < 1 or the backbone has fewer layers.
+    Raises: ValueError when softcap <= 0, softcap or bias is another than the pretrained one, init_range <= 0, init_bias
+        is 'uniform' without init_range or without b, num_mixtures < 1 or the backbone has fewer layers.
     Source: Chang and McCallum (2022), multi-facet softmax, the poster's table 1; laksh-ag/Multi-facet_softmax,
         gpt2_model/modeling_gpt2_multi.py, `individual_hidden_states` (3 facets, 3 layers, window 0).
     Differs: the mixture is computed in log space. If D_l = E, A_k is initialised as the identity plus noise of at most
@@ -78,7 +79,7 @@ class DirectOutputConnectionPoster(nn.Module):
             )
         read = dims.layer_dims[-num_mixtures:]
         self.num_mixtures, self.norm_inputs = num_mixtures, norm_inputs
-        self.phi, self.log_epsilon = logit_map_of(softcap), log_epsilon(compat)
+        self.phi, self.log_epsilon = logit_map_of(softcap_of("pretrained", dims, softcap)), log_epsilon(compat)
         self.facets = nn.ModuleList(nn.Linear(d_layer, dims.d_embed) for d_layer in read)
         self.prior = nn.Linear(sum(read), num_mixtures) if num_mixtures > 1 else None
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)

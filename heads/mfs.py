@@ -15,6 +15,7 @@ from harness.distributions import (
     log_prior,
     logit_map_of,
     output_layer,
+    softcap_of,
     uniform_output_,
 )
 from harness.protocols import HeadDims, Hidden
@@ -53,17 +54,17 @@ class MultiFacetSoftmax(nn.Module):
         norm_inputs: apply layer normalisation without parameters to the states of the block below the top layer, which
             may have another scale in some backbones. The authors do not normalise.
         bias: add a bias for each word.
-        tie_weights: use the backbone's input embedding as W; else W is initialised as a copy of it, or of
-            the output matrix that the backbone was pretrained with.
+        tie_weights: use the backbone's input embedding as W; else W is initialised as a copy of it, or W, b and
+            the soft cap are those of the output layer that the backbone was pretrained with.
         compat: {log_epsilon: 1e-8} computes log(p + 1e-8), as the authors' code does; None for log p.
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is a copy of
             the input embedding, and b U(-1/sqrt(E), 1/sqrt(E)).
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
         softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). {a, b, c}: it
             becomes a sigmoid((z + b) / c) (SigmoidCap; modded-nanogpt has 23, 5 and 7.5). None: z.
-    Raises: ValueError when softcap <= 0, init_range <= 0, init_bias is 'uniform' without init_range or without b, a
-        number is too small, there are more partitions than words, or the backbone has fewer layers than
-        num_input_layers.
+    Raises: ValueError when softcap <= 0, softcap or bias is another than the pretrained one, init_range <= 0, init_bias
+        is 'uniform' without init_range or without b, a number is too small, there are more partitions than words, or
+        the backbone has fewer layers than num_input_layers.
     Source: Chang and McCallum (2022), multi-facet softmax, the poster's figure 2 and table 1;
         laksh-ag/Multi-facet_softmax, gpt2_model/modeling_gpt2_multi.py (mode `even_last_2`).
     Differs: the mixture is computed in log space. The unused second layer after L_h is left out, and there is no gate
@@ -105,7 +106,7 @@ class MultiFacetSoftmax(nn.Module):
                 f"num_input_layers: {num_input_layers} are read, but the backbone has {len(dims.layer_dims)}"
             )
         self.num_input_layers, self.window, self.norm_inputs = num_input_layers, window, norm_inputs
-        self.phi, self.log_epsilon = logit_map_of(softcap), log_epsilon(compat)
+        self.phi, self.log_epsilon = logit_map_of(softcap_of("pretrained", dims, softcap)), log_epsilon(compat)
         d_top, d_block = dims.layer_dims[-1], (window + 1) * sum(dims.layer_dims[-num_input_layers:])
         d_query = d_top if d_block == d_top else d_top + dims.d_embed
         self.block = None if d_block == d_top else nn.Linear(d_block, dims.d_embed)

@@ -70,8 +70,6 @@ class Corpus:
             by word, character and byte. `<|endoftext|>` between documents is scored and has no text.
         test_bytes: (N,) int32, the number of bytes of the text of each token of the test split, so that every choice of
             scored tokens has an exact size; None for words, and for tokens of which it is not known.
-        test_bytes: (N,) int32, the number of bytes of the text of each token of the test split, so that every choice of
-            scored tokens has an exact size; None for words, and where it is not known.
         uncounted_id: a boundary token (the <sos> of Benka et al., 2021) that is scored but that standard counting does
             not count in the denominator.
         source_test_nll: the mean nll, in nats, of the scored test tokens under the process that generated the text, if

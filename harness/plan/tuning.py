@@ -1,7 +1,7 @@
 """The key `tune` of a suite: what is tried for every row before its trials are trained, and the drawing of the points.
 
 Every row gets the same points. So a row that needs another learning rate than the others is not behind because of it,
-and no row had more attempts than another one.
+and no row had more attempts than another one, but for parameters that only some heads have.
 """
 
 import itertools

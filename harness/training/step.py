@@ -160,7 +160,8 @@ def refuse_z_loss(model: LanguageModel) -> None:
     """Raises ExecutionError when the head's distribution takes no z-loss, or its training loss ignores it."""
     model.eval()
     tokens_BT = torch.zeros(1, 2, dtype=torch.int64, device=next(model.parameters()).device)
-    distribution, _ = model(Segment(tokens_BT, tokens_BT))
+    states = torch.zeros(1, 2, sum(model.backbone.layer_dims), device=tokens_BT.device)  # any will do for a head
+    distribution, _ = model(Segment(tokens_BT, tokens_BT, states=states))
     returned = f"train.z_loss: {model.head_name} returns a {type(distribution).__name__}"
     if not isinstance(distribution, TakesZLoss):
         raise ExecutionError(f"{returned}, which has no attribute z_loss (harness/protocols.py); leave z_loss out")

@@ -79,13 +79,45 @@ def test_heads_that_start_from_the_output_layer_are_the_model(head, kind, tmp_pa
     torch.testing.assert_close(logp_BTV, model.double()(TOKENS).logits.log_softmax(-1), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("head", "params"), [("mfs", {"num_input_layers": 1}), ("doc_poster", {"num_mixtures": 1})])
-def test_heads_of_the_poster_start_from_the_pretrained_output_matrix(head, params, tmp_path):
-    folder, model = saved(tmp_path)
+@pytest.mark.parametrize("kind", ["llama", "gemma2", "phi"])
+@pytest.mark.parametrize(
+    ("head", "params"), [("mfs", {"num_input_layers": 1, "window": 0}), ("doc_poster", {"num_mixtures": 1})]
+)
+@torch.no_grad()
+def test_heads_of_the_poster_start_from_the_pretrained_output_layer(head, params, kind, tmp_path):
+    folder, model = saved(tmp_path, kind)
     backbone = HuggingFaceModel(V, model=folder)
-    built = build_head(ComponentSpec(name=head, params=params), backbone, V, None)
-    assert torch.equal(built.output.weight, model.lm_head.weight)
-    assert not torch.equal(built.output.weight, backbone.embedding.weight)
+    built = build_head(ComponentSpec(name=head, params={**params, "bias": kind == "phi"}), backbone, V, None)
+    for facet in built.facets:  # without the noise that they start with
+        facet.weight.copy_(torch.eye(16))
+    found = LanguageModel(backbone, built).eval().double()(Segment(TOKENS, TOKENS))[0].log_probs()
+    torch.testing.assert_close(found, model.double()(TOKENS).logits.log_softmax(-1), rtol=0, atol=1e-12)
+
+
+def test_a_head_of_the_poster_needs_the_bias_of_the_pretrained_layer(tmp_path):
+    backbone = HuggingFaceModel(V, model=saved(tmp_path, "phi")[0])
+    with pytest.raises(ValueError, match="bias: the pretrained output layer has one; set bias to true"):
+        build_head(ComponentSpec(name="doc_poster", params={"num_mixtures": 1}), backbone, V, None)
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["trained", "frozen"])
+@torch.no_grad()
+def test_a_first_token_is_read_before_each_segment_and_not_scored(frozen, tmp_path):
+    folder, model = saved(tmp_path)
+    due = model.double()(torch.hstack([torch.full((2, 1), 5), TOKENS])).logits.log_softmax(-1)[:, 1:]
+    found = own(folder, frozen=frozen, first_token=5)
+    if frozen:
+        found.backbone._frozen_body.append(model.base_model)
+    logp_BTV = found.double()(Segment(TOKENS, TOKENS))[0].log_probs()
+    torch.testing.assert_close(logp_BTV, due, rtol=0, atol=1e-12)
+    assert (logp_BTV - own(folder).double()(Segment(TOKENS, TOKENS))[0].log_probs()).abs().max() > 1e-3
+
+
+def test_a_first_token_is_one_of_the_vocabulary(tmp_path):
+    folder, _ = saved(tmp_path)
+    for unknown in (-1, V):
+        with pytest.raises(ValueError, match=f"first_token: expected an id from 0 to {V - 1}, got {unknown}"):
+            HuggingFaceModel(V, model=folder, first_token=unknown)
 
 
 @pytest.mark.parametrize("head", ["mos", "moc"])

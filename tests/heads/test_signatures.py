@@ -77,7 +77,8 @@ BACKBONE_SIGNATURES = {
     "hf": (
         "model: pathlib.Path | str | None = None; config: dict[str, Any] | None = None; revision: str | None = None; "
         "weights: Literal['pretrained', 'random'] = 'pretrained'; frozen: bool = False; "
-        "layers: tuple[int, ...] = (-1,); dtype: Literal['float32', 'bfloat16'] = 'float32'"
+        "layers: tuple[int, ...] = (-1,); first_token: int | None = None; "
+        "dtype: Literal['float32', 'bfloat16'] = 'float32'"
     ),
     "bilstm": RECURRENT,
     "gru": RECURRENT,

@@ -41,7 +41,7 @@ LEFT_OUT = {  # name of a suite -> the controls that it leaves out; the reason
     "quickstart": {PLAIN, ONE, MOC, LOW, MATCHED},  # a first run in a minute and a half
     "claims_2026": {BASELINE, ONE, MATCHED},  # decoders of today have no affine map
     "claims_2026_time": {BASELINE, ONE, LOW},  # the same; a softmax of low rank costs no more time
-    "smollm2_heads": {PLAIN, *OF_THE_POSTER},  # rows of the poster, on a pretrained model
+    "smollm2_heads": {PLAIN, *OF_THE_POSTER},  # rows of the poster, whose moc has the K of its mixtures
     "spamlang": {MATCHED},  # moc has as many parameters; all rows reach the lowest perplexity
     "spamlang_large": {PLAIN, ONE, MOC, MATCHED},  # one seed; spamlang has them
     # the paper's reductions are against the plain softmax; the others are in ptb_mixtures, wt2_mixtures and their _300

@@ -1,0 +1,36 @@
+"""docs/your_model.md: its suite is one that can be planned and trained, with any model folder and text."""
+
+import re
+from pathlib import Path
+
+import pytest
+import tokenizer_folders
+from stand_ins import model_in
+
+from harness import plan
+from harness.report import study
+
+PAGE = (Path(__file__).parents[2] / "docs" / "your_model.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def suite(tmp_path):
+    """The page's suite in a project with a small model and text."""
+    model_in(tmp_path / "models" / "mine")
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "mine.txt").write_text(tokenizer_folders.TEXT, encoding="utf-8")
+    (tmp_path / "suites").mkdir()
+    path = tmp_path / "suites" / "mine.yaml"
+    path.write_text(re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1], encoding="utf-8")
+    return path
+
+
+def test_every_row_of_the_suite_starts_as_the_model(suite, harness, tmp_path, monkeypatch):
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    changes, results = ("tune=null", "train.seq_len=64", "train.epochs=0", "seeds=[1]"), tmp_path / "results"
+    given = [part for change in changes for part in ("--set", change)]
+    assert harness("run", suite, *given, "--executor", "inline", "--no-timing", "--results", results).code == 0
+    found = study.load(plan.load(suite, changes), results, warn=pytest.fail)
+    assert [row.head for row in found.rows] == ["own output layer", "own layer + affine", "MoS 2", "MoC 2"]
+    ppl = [record.metrics["test_ppl"] for record in found.records.values()]
+    assert ppl == pytest.approx([ppl[0]] * 4, rel=1e-5)
