@@ -40,6 +40,7 @@ class Bigram(nn.Module):
     def __init__(self, vocab_size: int):
         super().__init__()
         self.embedding = nn.Embedding(vocab_size, vocab_size)
+        self.layer_dims = (vocab_size,)
 
     def forward(self, tokens, state=None):
         """See harness.protocols."""
