@@ -27,7 +27,8 @@ class Shards:
     Args:
         folder: where they are.
         split: the first part of their names.
-        of: what decides every bit of the states; it is in each header.
+        of: what decides the states but for rounding, which the device and threads of who computed them decide; it is
+            in each header.
         rows: the number of tokens of the split.
         block: tokens of a block. A shard has whole blocks, but for the last one of the split.
         width: of a row.
@@ -87,27 +88,27 @@ class Shards:
         return [rows for rows in self.ranges() if self.read(rows) is None]
 
 
+@dataclass(frozen=True, slots=True)
 class KeptStates:
-    """The states of a split, read from its shards.
+    """The states of a split, in the shards that `of` has read."""
 
-    Raises: FileNotFoundError when a shard is missing or damaged.
-    """
+    shards: list[Tensor]
+    rows_of_one: int
 
-    def __init__(self, shards: Shards):
-        found = [(rows, shards.read(rows)) for rows in shards.ranges()]
-        for rows, states in found:
-            if states is None:
-                raise FileNotFoundError(f"{shards.place(rows)} is missing or damaged")
-        self._shards, self._size = [states for _, states in found], shards.rows_of_one
+    @classmethod
+    def of(cls, shards: Shards) -> "KeptStates | None":
+        """The states of a split; None when a shard is missing or damaged."""
+        found = [shards.read(rows) for rows in shards.ranges()]
+        return None if any(each is None for each in found) else cls(found, shards.rows_of_one)
 
     def rows(self, places: Tensor) -> Tensor:
         """(..., width) float32 the states of the tokens at these places (...) of the split. Places after its end stand
         for its last token.
         """
-        flat_N = places.flatten().cpu().clamp(0, sum(map(len, self._shards)) - 1)
-        found = torch.empty(len(flat_N), self._shards[0].shape[1])
-        shard_N = flat_N // self._size
+        flat_N = places.flatten().cpu().clamp(0, sum(map(len, self.shards)) - 1)
+        found = torch.empty(len(flat_N), self.shards[0].shape[1])
+        shard_N = flat_N // self.rows_of_one
         for number in shard_N.unique().tolist():
             chosen_N = shard_N == number
-            found[chosen_N] = self._shards[number][flat_N[chosen_N] - number * self._size].float()
+            found[chosen_N] = self.shards[number][flat_N[chosen_N] - number * self.rows_of_one].float()
         return found.unflatten(0, places.shape)

@@ -5,6 +5,7 @@ model, text and length of blocks computes nothing.
 """
 
 import hashlib
+import random
 import shutil
 import sys
 import time
@@ -44,19 +45,28 @@ def with_states(spec: TrialSpec, corpus: Corpus, listener: Listener = lambda spl
     if not is_frozen(spec.backbone, BACKBONES.get(spec.backbone.name)):
         return replace(corpus, states={})
     found = [each for each in shards_of(spec, corpus) if each.rows]
+    kept = [KeptStates.of(each) for each in found]
+    if None in kept:
+        _make(spec, corpus, found, listener)
+        kept = [KeptStates.of(each) for each in found]
+        if None in kept:
+            raise StorageError(f"the files in {found[0].folder} differ from what was just written to them")
+    return replace(corpus, states={each.split: states for each, states in zip(found, kept, strict=True)})
+
+
+def _make(spec: TrialSpec, corpus: Corpus, found: list[Shards], listener: Listener) -> None:
+    """Compute the shards that are missing, unless another process has."""
     folder = found[0].folder
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):
         remove_stale(folder)
-        missing = [(each, rows) for each in found for rows in each.missing()]
-        if missing:
-            _refuse_without_room(found, missing)
-            try:
-                backbone = build_backbone(spec.backbone, corpus.vocab_size)
-                _Making(spec, corpus, backbone, listener).make(missing)
-            except ValueError as cause:  # of the folder's weights, or a block longer than the model's positions
-                raise WeightsError(str(cause)) from cause
-    return replace(corpus, states={each.split: KeptStates(each) for each in found})
+        if not (missing := [(each, rows) for each in found for rows in each.missing()]):
+            return
+        _refuse_without_room(found, missing)
+        try:
+            _Making(spec, corpus, build_backbone(spec.backbone, corpus.vocab_size), listener).make(missing)
+        except ValueError as cause:  # of the folder's weights, or a block longer than the model's positions
+            raise WeightsError(str(cause)) from cause
 
 
 def shards_of(spec: TrialSpec, corpus: Corpus) -> list[Shards]:
@@ -125,11 +135,12 @@ class _Making:
     listener: Listener
 
     def make(self, missing: list[tuple[Shards, range]]) -> None:
-        """Write the shards. Before the first one the backbone is tried with another text after a token."""
-        self._refuse_later_tokens(missing[0][0])
+        """Write the shards. Before each one the backbone is tried with another text after a token of it."""
         totals = {each.split: each.rows for each, _ in missing}
         for shards, rows in missing:
-            shards.write(rows, torch.cat(list(self._states(shards, rows))))
+            states = torch.cat(list(self._states(shards, rows)))
+            self._refuse_later_tokens(shards, rows, states)
+            shards.write(rows, states)
             self.listener(shards.split, rows.stop, totals[shards.split])
 
     def _states(self, shards: Shards, rows: range) -> Iterator[Tensor]:
@@ -149,18 +160,20 @@ class _Making:
         """(B, T, width) on the CPU."""
         return torch.cat(self.backbone(tokens_BT.to(resolve_device("auto"))).layers, dim=-1).cpu()
 
-    def _refuse_later_tokens(self, shards: Shards) -> None:
-        """Raises ExecutionError when other tokens after the middle of a block change a state before it, at any position
-        by more than rounding does.
+    def _refuse_later_tokens(self, shards: Shards, rows: range, states: Tensor) -> None:
+        """Raises ExecutionError unless a block of a shard, drawn at random, has the same states up to a position when
+        other tokens are read after it, at each position but for rounding.
         """
-        tokens_1T = getattr(self.corpus, shards.split)[: shards.block].long()[None]
-        half = tokens_1T.shape[1] // 2
-        other_1T = tokens_1T.clone()
-        other_1T[:, half:] = (tokens_1T[:, half:] + 1) % self.corpus.vocab_size
-        before, after = (self._computed(each)[:, :half].float() for each in (tokens_1T, other_1T))
+        chance, V = random.SystemRandom(), self.corpus.vocab_size
+        begin = chance.randrange(0, len(rows), shards.block)
+        tokens_T = getattr(self.corpus, shards.split)[rows.start : rows.stop][begin : begin + shards.block].long()
+        until = chance.randint(1, max(1, len(tokens_T) - 1))
+        other_T = torch.tensor([int(i >= until) * chance.randrange(1, max(2, V)) for i in range(len(tokens_T))])
+        again = self._computed(((tokens_T + other_T) % V)[None])[0, :until].to(shards.dtype).float()
+        kept = states[begin : begin + until].float()
         # guard: states-see-no-later-token
         bound = 1e-3 if shards.dtype == torch.float32 else 1e-2
-        if ((before - after).norm(dim=-1) > bound * before.norm(dim=-1)).any():
+        if ((kept - again).norm(dim=-1) > bound * kept.norm(dim=-1)).any():
             raise ExecutionError(
                 f"backbone {self.spec.backbone.name}: the state of a token changes with the tokens after it, so its "
                 "perplexities mean nothing; only models that read from left to right can be used"
