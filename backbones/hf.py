@@ -22,6 +22,8 @@ SMALL = {  # the configuration without `model` and `config`
     **{"model_type": "llama", "hidden_size": 128, "intermediate_size": 344},
     **{"num_hidden_layers": 4, "num_attention_heads": 4},
 }
+ADAPTER = "adapter_config.json"
+NEEDS_CODE = ("quantization_config", "attn_implementation", "_attn_implementation")  # in config.json: of other packages
 NO_TEXT = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None, "use_cache": False}
 
 
@@ -221,6 +223,12 @@ def _configured(folder: Path | None, config: dict[str, Any] | None, vocab_size: 
 
     key = "config" if folder is None else "model"
     given = dict(config) if folder is None else mapping_in(folder / "config.json", key)
+    if unfit := [name for name in NEEDS_CODE if given.get(name) is not None]:
+        raise ValueError(f"{key}: {unfit[0]} needs code of another package; give a model without it")
+    if folder is not None and (folder / ADAPTER).exists():
+        raise ValueError(
+            f"{key}: {folder} holds {ADAPTER}, weights that are not its own; merge them into a model first"
+        )
     kind = given.pop("model_type", None)
     try:
         found = (

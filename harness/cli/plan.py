@@ -5,6 +5,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,6 +25,7 @@ from harness.plan.identity import is_frozen
 from harness.plan.loaded_suite import Suite, possible_trials
 from harness.plan.reader import introduction
 from harness.plan.selection import choices, facts_of, key_texts
+from harness.plan.specs import ComponentSpec
 from harness.plan.tuning import point_text
 from harness.printable import counted
 from harness.registry import BACKBONES
@@ -33,6 +35,7 @@ WORKER_SECONDS = 5  # of a CPU, to start one under Ray (docs/cluster.md)
 MIB = 2**20
 NO_BREAK = "\u00a0"  # a space at which textwrap breaks no line
 HALF_A_LINE = 40
+BYTES_OF_TOKEN = 4  # of a text that is not tokenised yet
 MAX_ROWS = 13  # lines of the table; the screen has 25
 KINDS = ("corpus", "backbone", "head")
 
@@ -188,7 +191,7 @@ def _disk(needed: SuiteDisk, suite: Suite) -> list[str]:
 def _states(found: PlannedSuite) -> list[str]:
     """The size of the hidden states that are kept of each frozen backbone."""
     texts: dict[str, dict[str, int | None]] = {}
-    sizes = {}
+    sizes, about = {}, ""
     for spec, _ in found.to_run():
         cls = BACKBONES.get(spec.backbone.name)
         if is_frozen(spec.backbone, cls):
@@ -196,12 +199,22 @@ def _states(found: PlannedSuite) -> list[str]:
             width, kind = cls.state_of_token(**spec.backbone.params)
             sizes[name] = width * kind.itemsize
             counts = found.suite.num_tokens.get(str(spec.corpus))
-            texts.setdefault(name, {})[str(spec.corpus)] = None if counts is None else sum(counts.values())
+            about = about if counts else f" if a token is {BYTES_OF_TOKEN} bytes of the text"
+            texts.setdefault(name, {})[str(spec.corpus)] = sum(counts.values()) if counts else _about(spec.corpus)
     return [
         f"hidden states of {name}, in the cache: {size:,} bytes a token"
-        + (f", {decimal(size * sum(texts[name].values()))} in all" if None not in texts[name].values() else "")
+        + (f", {decimal(size * sum(texts[name].values()))} in all{about}" if None not in texts[name].values() else "")
         for name, size in sizes.items()
     ]
+
+
+def _about(corpus: ComponentSpec) -> int | None:
+    """About how many tokens the text of a corpus has that is not tokenised yet; None if it is no file or folder."""
+    place = Path(corpus.params.get("path", ""))
+    if "path" not in corpus.params or not place.exists():
+        return None
+    files = [place] if place.is_file() else [each for each in place.iterdir() if each.is_file()]
+    return sum(each.stat().st_size for each in files) // BYTES_OF_TOKEN
 
 
 def _cost(found: PlannedSuite) -> list[str]:

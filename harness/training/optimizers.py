@@ -152,10 +152,13 @@ def _group_of(parameter: nn.Parameter, model: nn.Module, train: TrainSpec) -> st
 
 
 def _inner_matrices(model: nn.Module) -> set[int]:
-    """The ids of the backbone's matrices, without those of embeddings and those that the head shares."""
+    """The ids of the backbone's weight matrices, as torch names them; without those of embeddings and those that the
+    head shares. Other parameters with two axes, as `A_log` of Mamba, do not multiply a state.
+    """
     left = {id(each) for each in model.head.parameters()}
     left |= {id(m.weight) for m in model.backbone.modules() if isinstance(m, nn.Embedding)}
-    return {id(each) for each in model.backbone.parameters() if each.dim() == 2} - left
+    named = model.backbone.named_parameters()
+    return {id(each) for name, each in named if each.dim() == 2 and "weight" in name} - left
 
 
 def clear_momentum(optimizer: Optimizer) -> None:

@@ -233,6 +233,18 @@ HOSTILE = {
         lambda folder: change_config(folder, vocab_size=99),
         "vocabulary has 99 entries, the corpus 12",
     ),
+    "quantized": (
+        lambda folder: change_config(folder, quantization_config={"quant_method": "gptq", "bits": 4}),
+        "quantization_config needs code of another package",
+    ),
+    "kernel of the hub": (
+        lambda folder: change_config(folder, _attn_implementation="kernels-community/flash-attn"),
+        "_attn_implementation needs code of another package",
+    ),
+    "adapter": (
+        lambda folder: (folder / "adapter_config.json").write_text("{}"),
+        "adapter_config.json, weights that are not its own",
+    ),
     "wrong shapes": (lambda folder: change_config(folder, hidden_size=32), "model: "),
     "huge shapes": (lambda folder: change_config(folder, intermediate_size=10**9), "model: "),
     "missing tensor": (

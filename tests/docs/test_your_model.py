@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import tokenizer_folders
+from rich.filesize import decimal
 from stand_ins import model_in
 
 from harness import plan
@@ -34,3 +35,9 @@ def test_every_row_of_the_suite_starts_as_the_model(suite, harness, tmp_path, mo
     assert [row.head for row in found.rows] == ["own output layer", "own layer + affine", "MoS 2", "MoC 2"]
     ppl = [record.metrics["test_ppl"] for record in found.records.values()]
     assert ppl == pytest.approx([ppl[0]] * 4, rel=1e-5)
+
+
+def test_the_plan_estimates_the_states_of_a_text_that_is_not_tokenised(suite, harness, tmp_path):
+    found = harness("plan", suite, "--results", tmp_path / "results")
+    tokens = len(tokenizer_folders.TEXT.encode()) // 4
+    assert f"64 bytes a token, {decimal(64 * tokens)} in all if a token is 4 bytes of the text\n" in found.out

@@ -132,6 +132,15 @@ def test_muon_moves_the_backbones_matrices_and_adamw_the_rest_as_torchs_own_do()
     assert len(optimizer.state) == len(known)
 
 
+def test_muon_leaves_what_multiplies_no_state():
+    params = {"config": {"model_type": "mamba", "hidden_size": 8, "num_hidden_layers": 1}}
+    built = model(ComponentSpec(name="hf", params=params))
+    matrices = names(built, make_optimizer(built, spec(optimizer="muon", lr=0.02)))[0]
+    assert {name.rpartition("mixer.")[2] for name in matrices} == {
+        f"{name}.weight" for name in ("in_proj", "x_proj", "dt_proj", "out_proj")
+    }
+
+
 def test_the_rate_stays_and_then_falls():
     # 2 steps of warm-up, 8 left: constant for 75 % of them, then linear over 2
     train = spec(epochs=1, lr=1.0, schedule={"warmup": {"steps": 2, "decay": "linear", "stable": 0.75}})
