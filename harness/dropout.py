@@ -39,6 +39,26 @@ class Dropout(nn.Module):
         return f"p={self.p}"
 
 
+class LockedDropout(Dropout):
+    """Dropout with one mask for all positions of a segment (locked, or variational dropout).
+
+    y_t = x_t m / (1 - p) in training, with the same m at each t
+
+    Shapes: x (B, T, D) -> (B, T, D); m (B, 1, D).
+    Args:
+        p: the probability of zeroing a unit.
+    Raises: ValueError when p is not in [0, 1).
+    Source: Gal and Ghahramani (2016), arXiv:1512.05287, section 4; Merity et al. (2018), arXiv:1708.02182, section 4.2.
+    Differs: as Dropout.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x with dropped units in training; x itself in evaluation."""
+        if not self.training or self.p == 0:
+            return x
+        return x * dropout(torch.ones_like(x[:, :1]), self.p, training=True)
+
+
 def dropout(x: Tensor, p: float, *, training: bool) -> Tensor:
     """Dropout as a function, see `Dropout`."""
     if not training or p == 0:

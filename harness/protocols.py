@@ -18,10 +18,12 @@ class Hidden(NamedTuple):
     Shapes: `layers` has the hidden states of each layer, bottom to top, each (B, T, D_l). A head that reads one layer
     reads layers[-1].
     `state` is the recurrent state for the next segment (a tensor or nested tuples of tensors), or None.
+    `undropped` is the top layer before its dropout, for `train: {tar: ...}`; None where a backbone does not return it.
     """
 
     layers: tuple[Tensor, ...]
     state: Any = None
+    undropped: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
