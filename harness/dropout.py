@@ -1,5 +1,7 @@
 """Dropout, for heads and backbones."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -57,6 +59,10 @@ class LockedDropout(Dropout):
         if not self.training or self.p == 0:
             return x
         return x * dropout(torch.ones_like(x[:, :1]), self.p, training=True)
+
+
+Mask = Literal["position", "sequence"]
+MASKS: dict[Mask, type[Dropout]] = {"position": Dropout, "sequence": LockedDropout}
 
 
 def dropout(x: Tensor, p: float, *, training: bool) -> Tensor:

@@ -65,10 +65,14 @@ class LanguageModel(nn.Module):
         Raises: TypeError when a component returns something else than its protocol says, and what the components raise.
         """
         hidden = self.hidden(segment, state)
-        distribution = self.head(hidden)
-        if not hasattr(distribution, "training_loss"):  # the whole check takes 10 us; `harness check` makes it
-            require_distribution(distribution, self.head_name)
-        return distribution, hidden.state
+        return self.distribution(hidden), hidden.state
+
+    def distribution(self, hidden: Hidden) -> TokenDistribution:
+        """Return the distribution of the next token that the head makes of hidden states."""
+        found = self.head(hidden)
+        if not hasattr(found, "training_loss"):  # the whole check takes 10 us; `harness check` makes it
+            require_distribution(found, self.head_name)
+        return found
 
     @property
     def reads_from_the_right(self) -> bool:

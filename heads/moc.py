@@ -18,7 +18,7 @@ from harness.distributions import (
     uniform_output_,
     xavier_uniform_,
 )
-from harness.dropout import Dropout
+from harness.dropout import MASKS, Mask
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -35,7 +35,8 @@ class MixtureOfContexts(nn.Module):
     Shapes: top layer h (B, T, D) -> one facet (B, T, 1, E), output matrix W (V, E).
     Args:
         num_mixtures: K, the number of facets that are mixed. There is no prior for K = 1.
-        dropout: probability of zeroing a unit of a facet in training, independently at each position.
+        dropout: probability of zeroing a unit of a facet in training.
+        dropout_mask: 'position': a mask for each position; 'sequence': one for all positions of a segment.
         prior_bias: add a bias c to the prior.
         bias: add a bias b for each word.
         tie_weights: use the backbone's input embedding as W.
@@ -64,6 +65,7 @@ class MixtureOfContexts(nn.Module):
         *,
         num_mixtures: int = 10,
         dropout: float = 0.0,
+        dropout_mask: Mask = "position",
         prior_bias: bool = False,
         bias: bool = True,
         tie_weights: bool = False,
@@ -86,7 +88,7 @@ class MixtureOfContexts(nn.Module):
         self.activation = activation
         width = output_width(dims, d_embed, tie_weights=tie_weights)
         self.latent = nn.Linear(d_top, num_mixtures * width)
-        self.dropout = Dropout(dropout)
+        self.dropout = MASKS[dropout_mask](dropout)
         self.prior = nn.Linear(d_top, num_mixtures, bias=prior_bias) if num_mixtures > 1 else None
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, width=width)
         xavier_uniform_(self.latent, self.prior)

@@ -21,7 +21,7 @@ from harness.distributions import (
     uniform_output_,
     xavier_uniform_,
 )
-from harness.dropout import Dropout
+from harness.dropout import MASKS, Mask
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -39,7 +39,9 @@ class MixtureOfSoftmaxes(nn.Module):
     Args:
         num_mixtures: K, the number of softmaxes ('#S' in tables; `n_experts` in the authors' code). There is no
             prior for K = 1.
-        dropout: probability of zeroing a unit of f in training, independently at each position.
+        dropout: probability of zeroing a unit of f in training.
+        dropout_mask: 'position': a mask for each position; 'sequence': one for all positions of a segment, as in
+            zihangdai/mos.
         activation: act, the non-linearity of the facets: 'tanh' (Yang et al., Benka et al.) or 'none' (the multi-facet
             poster).
         prior_bias: add a bias c to the prior.
@@ -68,8 +70,8 @@ class MixtureOfSoftmaxes(nn.Module):
         ChrisBenka/Transformer_MOS, whose settings (dropout per position, untied Xavier-uniform W) are used here. MoSS:
         Kanai et al. (2018), section 3.4. Gates: Orhan's note on degeneracy (constant), the multi-facet code (static).
     Differs: the mixture is computed in log space; the authors' code computes log(p + 1e-8) (see `compat`).
-        zihangdai/mos draws one dropout mask per sequence; here there is one per position, as in Benka et al. The start
-        of zihangdai/mos is tie_weights with init_range 0.1.
+        By default there is a dropout mask for each position, as in Benka et al. zihangdai/mos is dropout_mask
+        'sequence', tie_weights and init_range 0.1, but for its Xavier-uniform A and C, which are torch's default there.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class MixtureOfSoftmaxes(nn.Module):
         *,
         num_mixtures: int = 10,
         dropout: float = 0.0,
+        dropout_mask: Mask = "position",
         activation: Literal["tanh", "none"] = "tanh",
         prior_bias: bool = False,
         bias: bool = True,
@@ -109,7 +112,7 @@ class MixtureOfSoftmaxes(nn.Module):
         self.distribution = {"nll": Mixture, "binary": BinaryLogLoss}[loss]
         width = output_width(dims, d_embed, tie_weights=tie_weights)
         self.latent = nn.Linear(d_top, num_mixtures * width)
-        self.dropout = Dropout(dropout)
+        self.dropout = MASKS[dropout_mask](dropout)
         self.prior = self.static_prior = None
         if num_mixtures > 1 and gate == "learned":
             self.prior = nn.Linear(d_top, num_mixtures, bias=prior_bias)

@@ -6,6 +6,7 @@ A split may be a memory-mapped file that is larger than memory, so no function h
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 import torch
@@ -97,6 +98,7 @@ def training_segments(
     device: torch.device | None = None,
     shift: int = 0,
     states: KeptStates | None = None,
+    lengths: Sequence[int] | None = None,
 ) -> Segments:
     """Cut a training split into segments.
 
@@ -113,15 +115,19 @@ def training_segments(
         device: the device of the segments; None for the device of the tokens.
         shift: of a stream, in tokens.
         states: of the split under a frozen backbone, for blocks.
+        lengths: of the segments of a stream, in their order, in place of seq_len; the last ones are cut at its end.
     """
     device = tokens_N.device if device is None else device
     arange = partial(torch.arange, device=tokens_N.device)
     length = len(tokens_N) // batch_size
     first_B1 = shift + length * arange(batch_size)[:, None]
 
+    number = -(-max(length - 1, 0) // seq_len)
+    ends = [0, *accumulate((seq_len,) * number if lengths is None else lengths)]
+
     def of_stream(units: Tensor | slice) -> Segment:
-        begin = int(units.start if isinstance(units, slice) else units[0]) * seq_len
-        place_BL = first_B1 + arange(begin, min(begin + seq_len + 1, length))
+        index = int(units.start if isinstance(units, slice) else units[0])
+        place_BL = first_B1 + arange(ends[index], min(ends[index + 1] + 1, length))
         return _read(tokens_N, place_BL % (batch_size * length)).to(device)
 
     def of_blocks(units: Tensor | slice) -> Segment:
@@ -131,7 +137,7 @@ def training_segments(
 
     if batching == "blocks":
         return Segments(of_blocks, len(tokens_N) // seq_len, batch_size)
-    return Segments(of_stream, -(-max(length - 1, 0) // seq_len))
+    return Segments(of_stream, sum(begin < length - 1 for begin in ends[:-1]))
 
 
 def evaluation_segments(tokens_N: Tensor, *, batch_size: int, seq_len: int) -> Iterator[Segment]:

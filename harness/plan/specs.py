@@ -150,6 +150,77 @@ class GroupSpec(Strict):
         return lr * as_number(self.lr) if isinstance(self.lr, str) else self.lr
 
 
+class RandomLengths(Strict):
+    """Segments of random lengths in training. Each has round-down of a normal variable of mean seq_len, or seq_len / 2
+    with probability `half`, tokens; the learning rate of its step is multiplied by its length / seq_len.
+
+    Args:
+        deviation: the standard deviation of the lengths, in tokens.
+        half: the probability of a mean of seq_len / 2.
+        shortest: the smallest length.
+        longest: the largest one; None for no limit.
+    """
+
+    deviation: Annotated[float, Field(ge=0)] = 5.0
+    half: Annotated[float, Field(ge=0, le=1)] = 0.05
+    shortest: Annotated[int, Field(ge=1)] = 5
+    longest: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "RandomLengths":
+        if self.longest is not None and self.longest < self.shortest:
+            raise ValueError(f"longest must be at least shortest = {self.shortest}, got {self.longest}")
+        return self
+
+
+class AveragingSpec(Strict):
+    """From when the weights are averaged: exactly one of these. The average over all steps since then is what is
+    validated, tested and kept; training goes on with the weights themselves (averaged SGD, ASGD).
+
+    Args:
+        after: begin after so many epochs; 0: with the first step.
+        non_monotone: n; begin after the first epoch whose validation loss is above the best of all epochs but the last
+            n (the non-monotone trigger).
+    """
+
+    after: Annotated[int, Field(ge=0)] | None = None
+    non_monotone: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "AveragingSpec":
+        if (self.after is None) == (self.non_monotone is None):
+            raise ValueError("expected exactly one of after, non_monotone")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_the_other(self, serialised) -> dict[str, Any]:
+        return {name: value for name, value in serialised(self).items() if value is not None}
+
+    def __str__(self) -> str:
+        if self.after is not None:
+            return f"weights averaged after epoch {self.after}"
+        return f"weights averaged once validation is not the best in {self.non_monotone} epochs"
+
+
+class FinetuneSpec(Strict):
+    """A second stage of training: from the best weights of the first, with averaging from its first step. It ends after
+    the first epoch whose validation loss is above the best of all its epochs but the last `non_monotone`.
+
+    Args:
+        epochs: the largest number of its epochs.
+        lr: its learning rate; None for that of the first stage.
+        non_monotone: n.
+    """
+
+    epochs: Annotated[int, Field(ge=1)]
+    lr: Annotated[float, Field(gt=0)] | None = None
+    non_monotone: Annotated[int, Field(ge=1)] = 5
+
+    def __str__(self) -> str:
+        lr = "" if self.lr is None else f" at lr {self.lr:g}"
+        return f"fine-tuned with averaged weights for at most {self.epochs} epochs{lr}"
+
+
 class EvalSpec(Strict):
     """How the validation and the test split are scored. TrainSpec.evaluation derives it from the mapping `train`.
 
@@ -226,6 +297,11 @@ COMPARED = frozenset(  # settings of `train` that change nothing in what a perpl
         "data_parallel",
         "precision",
         "groups",
+        "ar",
+        "tar",
+        "random_lengths",
+        "averaging",
+        "finetune",
     }
 )
 
@@ -277,6 +353,12 @@ class TrainSpec(Strict):
         groups: what differs for some parameters: {head: {lr: x0.1}, vectors: {weight_decay: 0}}. 'head': those that
             only the head has; 'embedding': the input embedding; 'backbone': its others; 'vectors': all with one
             dimension, as biases and the factors of norms, if it is given. A parameter is in one group.
+        ar: activation regularisation: ar times the mean square of the top layer's output is added to the training loss.
+        tar: temporal activation regularisation: tar times the mean square of the difference of the top layer's states
+            at neighbouring positions, before dropout, is added. For backbones that return these (awd_lstm).
+        random_lengths: segments of random lengths in training; None: all have seq_len. For batching 'stream'.
+        averaging: averages of the weights, which are evaluated instead of the last ones; None: no average.
+        finetune: a second stage of training; None: none. Not with data_parallel.
         cuda_graph: run the training step as one CUDA graph. 'auto': if there is a GPU and the step can be captured;
             'on': the trial fails if it is not possible; 'off'. The result is the same, so it is not part of a trial's
             id.
@@ -308,6 +390,11 @@ class TrainSpec(Strict):
     data_parallel: Annotated[int, Field(ge=1)] = 1
     precision: Precision = "fp32"
     groups: dict[GroupName, GroupSpec] = Field(default_factory=dict)
+    ar: Annotated[float, Field(ge=0)] = 0.0
+    tar: Annotated[float, Field(ge=0)] = 0.0
+    random_lengths: RandomLengths | None = None
+    averaging: AveragingSpec | None = None
+    finetune: FinetuneSpec | None = None
     cuda_graph: Literal["auto", "on", "off"] = "auto"
     deterministic: Literal["true", "warn", "false"] = "false"
 
@@ -346,8 +433,25 @@ class TrainSpec(Strict):
             )
         return self
 
+    @model_validator(mode="after")
+    def _stages_fit(self) -> "TrainSpec":
+        if self.random_lengths is not None and (self.batching == "blocks" or self.shuffle):
+            raise ValueError("random_lengths is for batching: stream without shuffle, where segments follow each other")
+        if self.random_lengths is not None and self.schedule is not None and self.schedule.warmup is not None:
+            raise ValueError("random_lengths does not go with schedule.warmup, which needs a known number of steps")
+        if self.finetune is not None and self.data_parallel > 1:
+            raise ValueError("finetune does not go with data_parallel")
+        if self.finetune is not None and self.epochs is not None and not float(self.epochs).is_integer():
+            raise ValueError(f"finetune needs a first stage of whole epochs, got {self.epochs:g}")
+        return self
+
     def __hash__(self) -> int:
         return hash(canonical(self.model_dump()))  # `groups` is a mapping
+
+    @property
+    def most_epochs(self) -> float:
+        """The largest number of epochs of both stages."""
+        return self.epochs + (0 if self.finetune is None else self.finetune.epochs)
 
     @property
     def evaluation(self) -> EvalSpec:

@@ -94,11 +94,12 @@ def _out_of_range(metric: Metric, value: float, *, ok: bool) -> Iterator[str]:
 
 
 def _about_epochs(record: TrialRecord, *, ok: bool) -> Iterator[str]:
-    epochs, curve = record.spec.train.epochs, record.curve
+    epochs, curve = record.spec.train.most_epochs, record.curve
+    fewest = math.ceil(record.spec.train.epochs) + (record.spec.train.finetune is not None)
     best = record.metrics.get("best_epoch", 0)
     if not 0 <= best <= epochs or (best != epochs and best != int(best)):
         yield f"best_epoch is {best:g}, expected one of {epochs:g} epochs"
-    if len(curve) > math.ceil(epochs) or (ok and len(curve) != math.ceil(epochs)):
+    if len(curve) > math.ceil(epochs) or (ok and len(curve) < fewest):
         yield f"the curve has {len(curve)} points, expected one for each of {epochs:g} epochs"
     for number, point in enumerate(curve, start=1):
         if point.epoch != min(number, epochs):

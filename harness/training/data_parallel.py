@@ -87,7 +87,7 @@ class ParallelStep:
 
     def __init__(self, step: EagerStep, workers: Workers):
         # a parameter of a plug-in may not take part in the loss; to find such costs one more pass over the graph
-        loss = SegmentLoss(step.model, step.train.z_loss)
+        loss = SegmentLoss(step.model, step.train)
         averaged = DistributedDataParallel(loss, find_unused_parameters=True)
         self._own = EagerStep(step.model, step.optimizer, step.train, averaged)
         self._workers, self.loss_sum = workers, torch.zeros_like(self._own.loss_sum)

@@ -3,6 +3,7 @@ of the best epoch are kept. Training can be interrupted between any two steps an
 reports its progress, and what it leaves is `Fitted`.
 """
 
+import copy
 import math
 import time
 from collections.abc import Iterator
@@ -20,13 +21,13 @@ from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
 from harness.plan.suite_file import CheckpointSpec
 from harness.records.record import CurvePoint
-from harness.training.averaging import make_averaging
+from harness.training.averaging import is_above_the_best, make_averaging
 from harness.training.checkpoint import Checkpoint, Position
 from harness.training.clocks import Clocks
 from harness.training.cuda_graph import GraphStep
 from harness.training.evaluation import Score, TokenNll, evaluate
 from harness.training.optimizers import clear_momentum, make_optimizer
-from harness.training.parts import Parts, Stateful, step_parts
+from harness.training.parts import OptimizerState, Parts, Stateful, step_parts
 from harness.training.schedules import make_schedule
 from harness.training.step import Diverged, EagerStep, Epoch, Step, segments_of, steps_of, train_epoch
 
@@ -127,6 +128,10 @@ class Host:
     def save_best(self, weights: dict[str, Tensor], epoch: int, tokens: TokenNll) -> None:
         """Write the weights of the best epoch so far; `tokens` is of the validation split. Raises StorageError."""
 
+    def best_weights(self) -> dict[str, Tensor]:
+        """The weights that were written last, from which a second stage of training goes on."""
+        raise NotImplementedError
+
 
 @dataclass(kw_only=True)
 class Alone(Host):
@@ -137,6 +142,13 @@ class Alone(Host):
     stop: StopRequest = field(default_factory=StopRequest)
     pace: CheckpointSpec = field(default_factory=CheckpointSpec)
     score_start: bool = False
+    _best: dict[str, Tensor] = field(default_factory=dict)
+
+    def save_best(self, weights: dict[str, Tensor], epoch: int, tokens: TokenNll) -> None:
+        self._best = copy.deepcopy(weights)
+
+    def best_weights(self) -> dict[str, Tensor]:
+        return self._best
 
 
 class Training:
@@ -161,7 +173,7 @@ class Training:
             "clocks": self.clocks,
             "fitted": self.fitted,
         }
-        self.last_epoch = math.ceil(train.epochs)  # it may be a part of an epoch
+        self.first_stage = math.ceil(train.epochs)  # epochs; the last one may be a part of an epoch
         self.position = Position()
         self._saved_at, self._report_due = time.monotonic(), 0.0
 
@@ -183,10 +195,33 @@ class Training:
         self.fitted.graphed = isinstance(step, GraphStep)
         if self.position == Position() and self.fitted.last is None:
             self._score_untrained(step)
-        while self.position.epoch <= self.last_epoch:
+        while not self._is_done():
+            if self.position == Position(self.first_stage + 1):
+                self._begin_second_stage()
             with self._explained():
                 self._train_epoch(step)
         self.averaging.swap()
+
+    @property
+    def _in_second_stage(self) -> bool:
+        return self.position.epoch > self.first_stage
+
+    def _is_done(self) -> bool:
+        """Whether training has ended; the second stage may end before its last epoch."""
+        if self.position.epoch > math.ceil(self.train.most_epochs):
+            return True
+        if not self._in_second_stage or self.position == Position(self.first_stage + 1):
+            return False
+        ended = self.position.step == 0
+        return ended and is_above_the_best(self.averaging.losses, self.train.finetune.non_monotone)
+
+    def _begin_second_stage(self) -> None:
+        """From the best weights of the first one, with a new optimizer and a new average."""
+        self.model.load_state_dict(self.host.best_weights())
+        groups, lr = self.optimizer.param_groups, self.train.finetune.lr or self.train.lr
+        rates = [group["initial_lr"] * lr / self.train.lr for group in groups]
+        OptimizerState(self.optimizer).load_state_dict({"state": {}, "lr": rates})
+        self.averaging.begin()
 
     def _step(self) -> Step:
         step = EagerStep(self.model, self.optimizer, self.train)
@@ -214,13 +249,18 @@ class Training:
 
     def _train_epoch(self, step: Step) -> None:
         number, first = self.position
-        steps = steps_of(number, self.train.epochs, len(self.segments))
+        segments = self.segments
+        if self.train.random_lengths is not None:
+            device = next(self.model.parameters()).device
+            segments = segments_of(self.corpus, self.train, device, seed=self.seed, epoch=number)
+        steps = steps_of(number, self.train.most_epochs, len(segments))
         stopwatch = _Stopwatch(self.fitted.epoch_seconds)
         if self.train.reset_momentum and first == 0:
             clear_momentum(self.optimizer)
 
         def before_step(done: int) -> None:
-            self.schedule.before_step((number - 1) * len(self.segments) + done)
+            if not self._in_second_stage:
+                self.schedule.before_step((number - 1) * len(self.segments) + done)
 
         def after_step(done: int) -> None:
             self.averaging.update()
@@ -234,7 +274,7 @@ class Training:
 
         epoch = Epoch(
             number=number,
-            segments=self.segments,
+            segments=segments,
             seed=self.seed,
             shuffle=self.train.shuffle,
             first=first,
@@ -249,8 +289,8 @@ class Training:
         self._end_epoch(number, train_loss, seconds)
         self._report(number, steps, steps, ended=True)
         due = number % self.host.pace.epochs == 0 or self._is_due_by_time()
-        # guard: checkpoint-after-last-epoch -> number != self.last_epoch and due
-        if number == self.last_epoch or due or self.host.stop.asked:
+        # guard: checkpoint-after-last-epoch -> not self._is_done() and due
+        if self._is_done() or due or self.host.stop.asked:
             self._save(step)
         self.host.stop.check()
 
@@ -276,12 +316,14 @@ class Training:
     def _end_epoch(self, number: int, train_loss: float, seconds: float) -> None:
         """Add its point to the curve, let the schedule change the learning rate, and go to the next epoch."""
         lr, score = float(self.optimizer.param_groups[0]["lr"]), self.fitted.last
-        done = min(number, self.train.epochs)
+        done = min(number, self.train.most_epochs)
         point = CurvePoint(epoch=done, train_loss=train_loss, valid_ppl=score.ppl, lr=lr, seconds=seconds)
         self.fitted.curve.append(point)
         self.fitted.train_seconds += seconds
         self.fitted.epoch_seconds = 0.0
-        self.schedule.after_epoch(number, score.mean_nll)
+        if not self._in_second_stage:
+            self.schedule.after_epoch(number, score.mean_nll)
+        self.averaging.after_epoch(number, score.mean_nll)
         self.position = Position(number + 1)
 
     def _validate(self, epoch: int) -> None:
@@ -330,7 +372,7 @@ class Training:
         last = self.fitted.last
         progress = Progress(
             epoch=epoch,
-            epochs=self.train.epochs,
+            epochs=self.train.most_epochs,
             step=step,
             steps=steps,
             valid_ppl=None if last is None else last.ppl,

@@ -5,8 +5,9 @@ interface and the same result.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Protocol
@@ -57,15 +58,20 @@ class Step(Protocol):
 class SegmentLoss(nn.Module):
     """A model and its loss of a segment as one module, which DistributedDataParallel can wrap.
 
+    loss = training loss + ar mean(y^2) + tar mean((h_t - h_{t-1})^2),  y: the top layer's output, h: before its dropout
+
     The loss of a bidirectional model is the mean of the losses of its two directions.
 
     Args:
-        z_loss: the weight of the z-loss in the loss (TakesZLoss in harness/protocols.py).
+        train: with `z_loss`, the weight of the z-loss in the training loss (TakesZLoss in harness/protocols.py), `ar`
+            and `tar`; None: all are 0.
+    Source: Merity et al. (2018), arXiv:1708.02182, section 4.6 (AR and TAR).
     """
 
-    def __init__(self, model: LanguageModel, z_loss: float = 0.0):
+    def __init__(self, model: LanguageModel, train: TrainSpec | None = None):
         super().__init__()
-        self.model, self.z_loss = model, z_loss
+        self.model = model
+        self.z_loss, self.ar, self.tar = (0.0, 0.0, 0.0) if train is None else (train.z_loss, train.ar, train.tar)
 
     def forward(self, segment: Segment, state: Any) -> tuple[Tensor, Any]:
         """() loss, nats a token, and the state to carry."""
@@ -76,10 +82,16 @@ class SegmentLoss(nn.Module):
         return loss, state
 
     def _loss(self, model: LanguageModel, segment: Segment, state: Any) -> tuple[Tensor, Any]:
-        distribution, state = model(segment, state)
+        hidden = model.hidden(segment, state)
+        distribution = model.distribution(hidden)
         if self.z_loss:
             distribution.z_loss = self.z_loss
-        return distribution.training_loss(segment.targets), state
+        loss = distribution.training_loss(segment.targets)
+        if self.ar:
+            loss = loss + self.ar * hidden.layers[-1].square().mean()
+        if self.tar and segment.inputs.shape[1] > 1:
+            loss = loss + self.tar * hidden.undropped.diff(dim=1).square().mean()
+        return loss, hidden.state
 
 
 class EagerStep:
@@ -90,7 +102,7 @@ class EagerStep:
     gradients are added: the mean over all tokens is the mean of the parts' means. Each part carries its own state.
 
     Args:
-        loss: the model's loss, by default SegmentLoss(model, train.z_loss). With several workers it is wrapped in
+        loss: the model's loss, by default SegmentLoss(model, train). With several workers it is wrapped in
             DistributedDataParallel, which exchanges the gradients once a step.
     """
 
@@ -98,7 +110,7 @@ class EagerStep:
 
     def __init__(self, model: LanguageModel, optimizer: Optimizer, train: TrainSpec, loss: nn.Module | None = None):
         self.model, self.optimizer, self.train = model, optimizer, train
-        self.loss = SegmentLoss(model, train.z_loss) if loss is None else loss
+        self.loss = SegmentLoss(model, train) if loss is None else loss
         self.parameters = list(model.parameters())
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=self.parameters[0].device)
         self.carries = train.batching == "stream" and not train.shuffle
@@ -142,10 +154,25 @@ class EagerStep:
                 carried.append(changed(after, Tensor.detach))
         if self.train.clip is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.train.clip)
-        self.optimizer.step()
+        with self._rates_of(segment):
+            self.optimizer.step()
         if all(after is None for after in carried):
             return None
         return tuple(carried) if parts > 1 else carried[0]
+
+    @contextmanager
+    def _rates_of(self, segment: Segment) -> Iterator[None]:
+        """Within it, learning rates are those of a segment's length, where lengths are random."""
+        if self.train.random_lengths is None:
+            yield
+            return
+        groups = self.optimizer.param_groups
+        before = [group["lr"].clone() for group in groups]
+        for group in groups:
+            group["lr"].mul_(segment.targets.shape[1] / self.train.seq_len)
+        yield
+        for group, rate in zip(groups, before, strict=True):
+            group["lr"].copy_(rate)
 
 
 def changed(state: Any, change: Callable[[Tensor], Tensor]) -> Any:
@@ -174,6 +201,17 @@ def refuse_z_loss(model: LanguageModel) -> None:
     if losses[0] == losses[1]:
         raise ExecutionError(
             f"{returned}, whose training_loss ignores z_loss (harness/protocols.py); add the term, or leave z_loss out"
+        )
+
+
+@torch.no_grad()
+def refuse_tar(model: LanguageModel) -> None:
+    """Raises ExecutionError when the backbone does not return its states before dropout."""
+    tokens_BT = torch.zeros(1, 2, dtype=torch.int64, device=next(model.parameters()).device)
+    if model.eval().hidden(Segment(tokens_BT, tokens_BT)).undropped is None:
+        raise ExecutionError(
+            f"train.tar: {model.backbone_name} does not return its states before dropout (Hidden.undropped), as "
+            "awd_lstm does; leave tar out"
         )
 
 
@@ -274,18 +312,46 @@ def train_epoch(
     return mean_loss
 
 
-def segments_of(corpus: Corpus, train: TrainSpec, device: torch.device, *, seed: int) -> Segments:
+def segments_of(
+    corpus: Corpus, train: TrainSpec, device: torch.device, *, seed: int, epoch: int | None = None
+) -> Segments:
     """The segments of an epoch, in the order of the text.
 
     Args:
         seed: the trial's, for where the columns begin with `shift_columns`: within the length of a column, from the
             stream 'columns'.
+        epoch: from 1, of which the lengths are drawn with `random_lengths`; None: all have seq_len.
     """
     length = len(corpus.train) // train.batch_size
     shift = stream_seed(seed, "columns") % length if train.shift_columns and length else 0
-    sizes = {"batch_size": train.batch_size, "seq_len": train.seq_len}
-    states = corpus.states.get("train")
-    return training_segments(corpus.train, **sizes, batching=train.batching, device=device, shift=shift, states=states)
+    drawn = None
+    if epoch is not None and train.random_lengths is not None:
+        drawn = random_lengths(train, length, stream_seed(seed, "lengths", epoch))
+    return training_segments(
+        corpus.train,
+        batch_size=train.batch_size,
+        seq_len=train.seq_len,
+        batching=train.batching,
+        device=device,
+        shift=shift,
+        states=corpus.states.get("train"),
+        lengths=drawn,
+    )
+
+
+def random_lengths(train: TrainSpec, total: int, seed: int) -> list[int]:
+    """Lengths of segments that have `total` tokens or more together (RandomLengths in harness/plan/specs.py).
+
+    Source: Merity et al. (2018), arXiv:1708.02182, section 4.1; salesforce/awd-lstm-lm, main.py; the longest:
+        zihangdai/mos, main.py, max_seq_len_delta.
+    """
+    settings, chance, lengths, left = train.random_lengths, random.Random(seed), [], total
+    while left > 0:
+        mean = train.seq_len / 2 if chance.random() < settings.half else train.seq_len
+        length = max(settings.shortest, int(chance.gauss(mean, settings.deviation)))
+        lengths.append(length if settings.longest is None else min(length, settings.longest))
+        left -= lengths[-1]
+    return lengths
 
 
 def steps_of(epoch: int, epochs: float, segments: int) -> int:

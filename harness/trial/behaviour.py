@@ -260,12 +260,20 @@ def cut_down(train: TrainSpec) -> TrainSpec:
         "eval_batch_size": B,
         "eval_stride": None if train.eval_stride is None else T // 2,
         "eval_batches": None,
+        "averaging": _begun_after_one(train),
+        "random_lengths": train.random_lengths and {"deviation": 1.0, "half": 0.25, "shortest": 2, "longest": T + 1},
+        "finetune": train.finetune and {"epochs": 2},
         "data_parallel": 1,
         "precision": "fp32",
         "cuda_graph": "off",
         "deterministic": "false",
     }
     return TrainSpec.model_validate({**train.model_dump(), **sizes})
+
+
+def _begun_after_one(train: TrainSpec) -> dict[str, int] | None:
+    """The averaging of the settings, begun after one epoch."""
+    return train.averaging and dict.fromkeys(train.averaging.model_dump(), 1)
 
 
 def _of_harness(train: TrainSpec) -> list[float]:
@@ -298,7 +306,8 @@ class _SmallBackbone(nn.Module):
         for x_BD in x_BTD.unbind(1):
             h_BD = torch.tanh(self.cell(torch.cat([x_BD, h_BD], dim=-1)))
             states.append(h_BD)
-        return Hidden((self.dropout(torch.stack(states, dim=1)),), h_BD if self.carries else None)
+        undropped_BTD = torch.stack(states, dim=1)
+        return Hidden((self.dropout(undropped_BTD),), h_BD if self.carries else None, undropped_BTD)
 
 
 class _SmallHead(nn.Module):

@@ -25,7 +25,7 @@ from harness.random_streams import own_generators
 from harness.registry import BACKBONES, CORPORA
 from harness.training.checkpoint import Checkpoint
 from harness.training.evaluation import refuse_stride, state_of
-from harness.training.step import refuse_z_loss
+from harness.training.step import refuse_tar, refuse_z_loss
 from harness.trial.frozen import Shown, with_states
 from harness.trial.task import Task
 
@@ -100,6 +100,8 @@ def built_model(spec: TrialSpec, corpus: Corpus, device: torch.device) -> Langua
         refuse_stride(spec.train.evaluation, state_of(model))  # before an epoch is trained
     if spec.train.z_loss:
         refuse_z_loss(model)
+    if spec.train.tar:
+        refuse_tar(model)
     return model
 
 

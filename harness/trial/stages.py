@@ -175,6 +175,9 @@ class Trial(Host):
         if not self.workers.rank:
             self.checkpoints.save_best(weights, epoch)
 
+    def best_weights(self) -> dict[str, Tensor]:
+        return self.checkpoints.best_weights(self.fitted.best_epoch, self.device)
+
 
 def build(trial: Trial) -> Built:
     """The corpus and the initialised model, on the trial's device. Counts the parameters.
@@ -228,7 +231,7 @@ def evaluate(trial: Trial, built: Built) -> dict[str, TokenNll]:
     fitted, train, corpus = trial.outcome.fitted, trial.task.spec.train, built.on_device
     last, tokens = score(trial, built, "test", trial.clocks.eval)
     test = last
-    if fitted.best_epoch != math.ceil(train.epochs):
+    if fitted.best_epoch != len(fitted.curve):
         built.model.load_state_dict(trial.checkpoints.best_weights(fitted.best_epoch, trial.device))
         test, tokens = score(trial, built, "test", trial.clocks.eval)
     trial.checkpoints.publish_best(fitted.best_epoch)
@@ -299,7 +302,7 @@ def complete(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
     fitted, train, outcome = trial.outcome.fitted, trial.task.spec.train, trial.outcome
     outcome.metrics |= {
         "train_minutes": fitted.train_seconds / 60,
-        "best_epoch": min(fitted.best_epoch, train.epochs),
+        "best_epoch": min(fitted.best_epoch, train.most_epochs),
         "context_tokens": train.seq_len,
         **trial.clocks.summary(),
         **references(built.corpus, train.evaluation),

@@ -7,6 +7,7 @@ import handmade
 import pytest
 import torch
 from commands import EVERY_HEAD
+from small import spec
 
 from harness import plan
 from harness.backbones.bilstm import BidirectionalLSTM
@@ -103,7 +104,7 @@ def test_the_loss_is_the_mean_of_both_directions():
 def test_both_directions_take_the_z_loss():
     built = model()
     plain, _ = SegmentLoss(built)(Segment(TOKENS[:, :-1], TOKENS[:, 1:]), None)
-    more, _ = SegmentLoss(built, z_loss=0.1)(Segment(TOKENS[:, :-1], TOKENS[:, 1:]), None)
+    more, _ = SegmentLoss(built, spec(z_loss=0.1))(Segment(TOKENS[:, :-1], TOKENS[:, 1:]), None)
     left, right = built, built.from_the_right()
     texts = (TOKENS[:, :-1], TOKENS[:, 1:].flip(1))
     squares = []

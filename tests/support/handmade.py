@@ -186,6 +186,10 @@ class Host(Alone):
         """See harness.training.loop.Host."""
         Checkpoints(self.folder).save_best(weights, epoch)
 
+    def best_weights(self):
+        """See harness.training.loop.Host."""
+        return Checkpoints(self.folder).best_weights(self.fitted.best_epoch, "cpu")
+
 
 def training(model, corpus, train: TrainSpec, folder: Path, **host) -> Training:
     """A model that is to be trained, without a trial."""

@@ -14,6 +14,7 @@ from harness.machine.stop_request import Interrupted
 from harness.plan.loaded_suite import Suite
 from harness.records import store
 from harness.records.record import TrialRecord
+from harness.training.averaging import Averaging
 from harness.training.step import EagerStep
 from harness.trial.run import run
 
@@ -63,7 +64,7 @@ def killed_before_record():
             yield
 
 
-class Halves:
+class Halves(Averaging):
     """An averaging of weights: after every step half of the average and half of the weights."""
 
     def __init__(self, model, train):

@@ -1,0 +1,228 @@
+"""Training as of AWD-LSTM, against a plain loop: segments of random lengths, AR and TAR, averages of the weights, and a
+second stage.
+"""
+
+import math
+
+import handmade
+import pytest
+import torch
+from small import CORPUS, LSTM, SOFTMAX, V, model, spec, tokens
+from torch.nn.functional import cross_entropy
+
+from harness.corpora.batching import training_segments
+from harness.corpora.corpus import Corpus
+from harness.errors import ExecutionError
+from harness.plan.specs import ComponentSpec, TrainSpec
+from harness.plan.suite_file import CheckpointSpec
+from harness.random_streams import stream_seed
+from harness.training.averaging import StepAverage
+from harness.training.checkpoint import Checkpoints
+from harness.training.step import random_lengths, refuse_tar, segments_of
+
+RATES = dict.fromkeys(("dropout", "hidden_dropout", "input_dropout", "embedding_dropout", "weight_drop"), 0.0)
+AWD = ComponentSpec(name="awd_lstm", params={"d_embed": 4, "d_hidden": 5, "num_layers": 2, **RATES})
+TEXT = Corpus(vocab_size=V, train=tokens(203), valid=tokens(41, seed=1), test=tokens(30))
+SETTINGS = {
+    **{"lr": 2.0, "epochs": 6, "seq_len": 8, "eval_batch_size": 1, "clip": 0.5, "weight_decay": 0.01},
+    **{"ar": 0.3, "tar": 0.7, "random_lengths": {"deviation": 2.0, "half": 0.3, "shortest": 3, "longest": 11}},
+}
+
+
+class Loop:
+    """The same training as a loop over tensors, in float64."""
+
+    def __init__(self, built, train: TrainSpec):
+        self.model, self.train, self.weights = built, train, list(built.parameters())
+        self.average, self.steps = None, 0
+        self.lowest, self.best_epoch, self.best, self.evaluated = math.inf, 0, [], []
+
+    def averaging(self) -> None:
+        self.average, self.steps = [torch.zeros_like(each) for each in self.weights], 0
+
+    def epoch(self, number: int, lr: float) -> None:
+        train = self.train
+        columns = TEXT.train[: len(TEXT.train) // train.batch_size * train.batch_size].view(train.batch_size, -1)
+        lengths = iter(random_lengths(train, columns.shape[1], stream_seed(1, "lengths", number)))
+        begin, state = 0, None
+        while begin < columns.shape[1] - 1:
+            end = min(begin + next(lengths), columns.shape[1] - 1)
+            hidden = self.model.backbone(columns[:, begin:end], state)
+            logits = self.model.head.output(hidden.layers[-1])
+            loss = cross_entropy(logits.flatten(0, 1), columns[:, begin + 1 : end + 1].flatten())
+            states = hidden.undropped
+            loss = loss + train.ar * (hidden.layers[-1] ** 2).mean()
+            if end - begin > 1:
+                loss = loss + train.tar * ((states[:, 1:] - states[:, :-1]) ** 2).mean()
+            gradients = torch.autograd.grad(loss, self.weights)
+            norm = math.sqrt(sum(each.square().sum().item() for each in gradients))
+            factor = min(1.0, train.clip / (norm + 1e-6))
+            with torch.no_grad():
+                for weight, gradient in zip(self.weights, gradients, strict=True):
+                    rate = lr * (end - begin) / train.seq_len
+                    weight -= rate * (factor * gradient + train.weight_decay * weight)
+            state = tuple(tuple(each.detach() for each in pair) for pair in hidden.state)
+            begin = end
+            self.add()
+
+    @torch.no_grad()
+    def add(self) -> None:
+        if self.average is not None:
+            self.steps += 1
+            for average, weight in zip(self.average, self.weights, strict=True):
+                average += (weight - average) / self.steps
+
+    @torch.no_grad()
+    def validate(self, number: int) -> float:
+        """Nats a token, of the average where there is one."""
+        kept = [each.clone() for each in self.weights]
+        for weight, average in zip(self.weights, self.average or kept, strict=True):
+            weight.copy_(average)
+        hidden = self.model.eval().backbone(TEXT.valid[None, :-1])
+        loss = cross_entropy(self.model.head.output(hidden.layers[-1])[0], TEXT.valid[1:]).item()
+        self.evaluated = [each.clone() for each in self.weights]
+        if loss < self.lowest:
+            self.lowest, self.best_epoch, self.best = loss, number, self.evaluated
+        for weight, each in zip(self.weights, kept, strict=True):
+            weight.copy_(each)
+        return loss
+
+
+def trained(tmp_path, **more):
+    train = spec(**{**SETTINGS, **more})
+    done = handmade.training(model(AWD).double(), TEXT, train, tmp_path)
+    done.fit()
+    return done, Loop(model(AWD).double(), train)
+
+
+def assert_same(done, loop: Loop, losses: list[float]) -> None:
+    found = [math.log(point.valid_ppl) for point in done.fitted.curve]
+    assert found == pytest.approx(losses, abs=1e-11)
+    assert done.fitted.best_epoch == loop.best_epoch
+    for weight, expected in zip(done.model.parameters(), loop.evaluated, strict=True):
+        torch.testing.assert_close(weight.detach(), expected, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("averaging", [None, {"after": 0}, {"after": 2}, {"non_monotone": 1}], ids=str)
+def test_training_equals_a_plain_loop(averaging, tmp_path):
+    done, loop = trained(tmp_path, averaging=averaging)
+    losses, begun = [], None
+    for number in range(1, 7):
+        if averaging == {"after": number - 1}:
+            loop.averaging()
+        loop.epoch(number, 2.0)
+        losses.append(loop.validate(number))
+        if averaging == {"non_monotone": 1} and begun is None and number > 2 and losses[-1] > min(losses[:-2]):
+            loop.averaging()
+            begun = number
+    if averaging == {"non_monotone": 1}:
+        assert begun in (3, 4, 5)  # or the trigger was not tried
+    assert_same(done, loop, losses)
+
+
+def test_a_second_stage_goes_on_from_the_best_weights_with_averages_until_it_gets_worse(tmp_path):
+    done, loop = trained(tmp_path, epochs=3, finetune={"epochs": 30, "lr": 3.0, "non_monotone": 1})
+    losses, second = [], []
+    for number in range(1, 4):
+        loop.epoch(number, 2.0)
+        losses.append(loop.validate(number))
+    with torch.no_grad():
+        for weight, best in zip(loop.weights, loop.best, strict=True):
+            weight.copy_(best)
+    loop.averaging()
+    while not (len(second) > 2 and second[-1] > min(second[:-2])):
+        number = 4 + len(second)
+        loop.epoch(number, 3.0)
+        second.append(loop.validate(number))
+    assert 2 < len(second) < 30  # or its end was not tried
+    assert_same(done, loop, [*losses, *second])
+
+
+@pytest.mark.parametrize("at", [3, 30, 52, 60])
+def test_stopped_and_resumed_it_gives_the_same_bits(at, tmp_path):
+    def training(folder):
+        settings = {**SETTINGS, "averaging": {"non_monotone": 1}, "finetune": {"epochs": 4, "non_monotone": 1}}
+        pace = CheckpointSpec(minutes=1e-9)
+        return handmade.training(model(AWD), TEXT, spec(**settings), folder, pace=pace)
+
+    whole = training(tmp_path / "whole")
+    whole.fit()
+    with handmade.interrupted_before(at):
+        training(tmp_path / "cut").fit()
+    again = training(tmp_path / "cut")
+    again.fit(Checkpoints(tmp_path / "cut").newest("0" * 12))
+    for found, expected in zip(again.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(found, expected)
+    assert [p.valid_ppl for p in again.fitted.curve] == [p.valid_ppl for p in whole.fitted.curve]
+
+
+def test_an_average_is_that_of_torchs_averaged_sgd_but_for_its_first_step():
+    weight = torch.nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64))
+    layer = torch.nn.Module()
+    layer.weight = weight
+    asgd = torch.optim.ASGD([weight], lr=0.1, t0=0, lambd=0.0)
+    average, first = StepAverage(layer, None), None
+    average.begin()
+    for number in range(1, 8):
+        weight.grad = torch.tensor([math.sin(number), number / 3], dtype=torch.float64)
+        asgd.step()
+        average.update()
+        first = weight.detach().clone() if first is None else first
+    without_first = (7 * average.average[0] - first) / 6
+    torch.testing.assert_close(asgd.state[weight]["ax"], without_first, rtol=1e-6, atol=0)  # its factors are float32
+
+
+def test_random_lengths_have_their_means_and_limits():
+    train = spec(seq_len=70, random_lengths={"deviation": 5.0, "half": 0.05, "shortest": 30, "longest": 80})
+    lengths = random_lengths(train, 2_000_000, 0)
+    assert (min(lengths), max(lengths)) == (30, 80)
+    long = [each for each in lengths if each > 52]
+    assert len(long) / len(lengths) == pytest.approx(0.95, abs=0.01)
+    # int() takes off half a token on average; the longest cuts off Q(2) 5 (phi(2) - 2 Q(2)) / ... < 0.05 tokens
+    assert sum(long) / len(long) == pytest.approx(69.5, abs=0.15)
+    assert sum(lengths) - lengths[-1] < 2_000_000 <= sum(lengths)
+
+
+def test_every_target_is_in_one_segment_and_each_epoch_draws_its_own_lengths():
+    train = spec(**SETTINGS)
+    cut = [segments_of(TEXT, train, torch.device("cpu"), seed=3, epoch=epoch) for epoch in (1, 2)]
+    columns = TEXT.train[:200].view(4, 50)
+    for segments in cut:
+        assert torch.equal(torch.cat([segment.inputs for segment in segments], dim=1), columns[:, :-1])
+        assert torch.equal(torch.cat([segment.targets for segment in segments], dim=1), columns[:, 1:])
+    sizes = [[segment.inputs.shape[1] for segment in segments] for segments in cut]
+    assert sizes[0] != sizes[1]
+    same = training_segments(TEXT.train, batch_size=4, seq_len=5, lengths=[5] * 20)
+    assert [s.inputs.shape[1] for s in same] == [5] * 9 + [4]
+
+
+def test_tar_needs_the_states_before_dropout():
+    with pytest.raises(ExecutionError, match=r"train\.tar: backbone lstm does not return its states before dropout"):
+        refuse_tar(model(LSTM, SOFTMAX))
+    refuse_tar(model(AWD))
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"averaging": {}}, "expected exactly one of after, non_monotone"),
+        ({"averaging": {"after": 1, "non_monotone": 5}}, "expected exactly one of after, non_monotone"),
+        ({"random_lengths": {"longest": 3}}, "longest must be at least shortest = 5, got 3"),
+        ({"random_lengths": {}, "shuffle": True}, "random_lengths is for batching: stream without shuffle"),
+        (
+            {"random_lengths": {}, "schedule": {"warmup": {"steps": 3}}},
+            "random_lengths does not go with schedule.warmup",
+        ),
+        ({"finetune": {"epochs": 3}, "data_parallel": 2}, "finetune does not go with data_parallel"),
+        ({"finetune": {"epochs": 3}, "epochs": 0.5}, "finetune needs a first stage of whole epochs, got 0.5"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        spec(**settings)
+
+
+def test_a_text_too_short_for_a_segment_is_still_refused(tmp_path):
+    train = spec(**{**SETTINGS, "batch_size": 83})
+    with pytest.raises(ExecutionError, match="make no batch of a training split of 83 tokens"):
+        handmade.training(model(AWD), CORPUS, train, tmp_path).fit()
