@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from harness.dropout import Dropout, dropout
+from harness.dropout import Dropout, LockedDropout, dropout
 
 RATES = [0.1, 0.2, 0.5, 0.75]
 N = 4_000_000
@@ -132,3 +132,14 @@ def test_a_rate_near_one_keeps_finite_numbers():
 def test_a_wrong_rate_is_refused(p):
     with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\)"):
         Dropout(p)
+
+
+def test_a_locked_mask_is_the_same_at_every_position_and_other_in_every_row_and_call():
+    locked, x = LockedDropout(0.5), torch.ones(3, 7, 400, dtype=torch.float64)
+    torch.manual_seed(0)
+    first, second = locked(x), locked(x)
+    assert torch.equal(first, first[:, :1].expand_as(first))
+    assert set(first.unique().tolist()) == {0.0, 2.0}
+    assert not torch.equal(first[0], first[1])
+    assert not torch.equal(first, second)
+    assert locked.eval()(x) is x

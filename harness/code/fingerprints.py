@@ -48,6 +48,7 @@ NUMERIC = (
     "training/averaging.py",
     "training/cuda_graph.py",
     "training/data_parallel.py",
+    "training/dynamic_evaluation.py",
     "training/evaluation.py",
     "training/loop.py",
     "training/optimizers.py",

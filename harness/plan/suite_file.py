@@ -94,6 +94,24 @@ class TimeoutSpec(Strict):
     silent_minutes: Annotated[float, Field(gt=0)] | None = None
 
 
+class DynamicSpec(Strict):
+    """Dynamic evaluation: the weights follow the text while it is scored (harness/training/dynamic_evaluation.py).
+
+    Args:
+        lr: the learning rate.
+        decay: lambda, how fast the weights return to those that were trained; 0: not at all.
+        epsilon: what is added to the size of the gradients.
+        seq_len: tokens that are scored before each update.
+        batch_size: rows of the batches of the training split by which the size of the gradients is known.
+    """
+
+    lr: Annotated[float, Field(gt=0)] = 0.002
+    decay: Annotated[float, Field(ge=0)] = 0.02
+    epsilon: Annotated[float, Field(gt=0)] = 0.001
+    seq_len: Annotated[int, Field(ge=1)] = 5
+    batch_size: Annotated[int, Field(ge=1)] = 100
+
+
 class MeasureSpec(Strict):
     """Additional measurements of a trial. They change no result, so they are not part of a trial's id.
 
@@ -106,6 +124,8 @@ class MeasureSpec(Strict):
             (harness/records/sidecars.py).
         calibration: measure the expected calibration error and the mean entropy of the test split under the best
             weights, in one more pass over it (harness/training/evaluation.py).
+        dynamic: measure the perplexities of both splits under dynamic evaluation, for backbones that carry a state.
+            They are columns of their own.
         exclusive: after training, time one trial of each row again while no other trial of the run is running
             (harness/records/sidecars.py).
     """
@@ -114,6 +134,7 @@ class MeasureSpec(Strict):
     inference_batch: Annotated[int, Field(ge=1)] | None = None
     token_nll: bool = True
     calibration: bool = False
+    dynamic: DynamicSpec | None = None
     exclusive: bool = True
 
 

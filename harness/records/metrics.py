@@ -158,6 +158,15 @@ _ALL = (
         "The summed loss behind test_ppl, divided by the words and <eos> only: <sos> is scored but not counted.",
         mlflow="test/ppl_standard",
     ),
+    *(
+        _perplexity(
+            f"dynamic_{split}_ppl",
+            f"{split} ppl, dynamic evaluation",
+            f"Perplexity of the {split} split while the weights follow it; it compares with no other one.",
+            mlflow=f"{split}/ppl_dynamic",
+        )
+        for split in ("valid", "test")
+    ),
     _score(
         "test_calibration_error", "ECE", "Expected calibration error, in 15 bins.", digits=4, direction="lower", high=1
     ),

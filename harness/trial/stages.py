@@ -27,6 +27,7 @@ from harness.training.checkpoint import BEST, Checkpoint, Checkpoints, Position,
 from harness.training.clocks import Clock, Clocks, peak_memory_mib, reset_peak_memory
 from harness.training.cuda_graph import graphed
 from harness.training.data_parallel import Workers, parallel
+from harness.training.dynamic_evaluation import dynamic_evaluation
 from harness.training.evaluation import (
     Score,
     TokenNll,
@@ -252,6 +253,8 @@ def evaluate(trial: Trial, built: Built) -> dict[str, TokenNll]:
         )
     if trial.task.measure.calibration:
         scores |= calibration(built.model, corpus, train.evaluation, beat=trial.watch.beat)
+    if (dynamic := trial.task.measure.dynamic) is not None:
+        scores |= dynamic_evaluation(built.model, corpus, dynamic, beat=trial.watch.beat)
     counted["valid"] = trial.valid_tokens or score(trial, built, "valid", Clock(trial.device, trial.watch.beat))[1]
     nats = counted["valid"].counted_N
     mean = nats[~nats.isnan()].double().mean().item()

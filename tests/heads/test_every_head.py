@@ -231,6 +231,16 @@ def test_dropout_masks_are_independent_over_positions_rows_components_and_units(
     assert_independent(facets_NFE.view(20, 30, 3, E) != 0)
 
 
+@pytest.mark.parametrize("name", ["mos", "moc"])
+def test_a_dropout_mask_of_a_sequence_is_shared_by_its_positions_only(name):
+    torch.manual_seed(0)
+    head = make(name, num_mixtures=1, dropout=0.5, dropout_mask="sequence").train()
+    kept_BTE = head(states(40, 5)).facets_NFE.view(40, 5, -1) != 0
+    assert torch.equal(kept_BTE, kept_BTE[:, :1].expand_as(kept_BTE))
+    assert 0.3 < kept_BTE.double().mean() < 0.7
+    assert len({tuple(row) for row in kept_BTE[:, 0].tolist()}) > 10
+
+
 @pytest.mark.parametrize("name", ["moc"])
 def test_dropout_masks_of_facets_that_are_mixed_are_independent_too(name):
     # facets 1/1000 and 1, mixed half and half, doubled where kept: a / 1000 + b, with a and b 1 where kept and 0 else

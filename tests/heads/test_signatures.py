@@ -68,6 +68,11 @@ RECURRENT = (
     "embedding_dropout: float | None = None; init_range: float | None = None"
 )
 BACKBONE_SIGNATURES = {
+    "awd_lstm": (
+        "d_embed: int = 400; d_hidden: int = 1150; d_last: int | None = None; num_layers: int = 3; "
+        "dropout: float = 0.4; hidden_dropout: float = 0.25; input_dropout: float = 0.4; "
+        "embedding_dropout: float = 0.1; weight_drop: float = 0.5"
+    ),
     "gpt2": (
         "size: Literal['tiny', 'small', 'medium', 'large', 'xl'] = 'small'; d_model: int | None = None; "
         "num_layers: int | None = None; num_heads: int | None = None; dropout: float = 0.1; "

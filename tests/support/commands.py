@@ -46,6 +46,7 @@ EVERY_HEAD = [
 EVERY_BACKBONE = [
     "{lstm: {d_model: 8, num_layers: 3, dropout: 0.1}}",
     "{gru: {d_model: 8, num_layers: 3, dropout: 0.1}}",
+    "{awd_lstm: {d_embed: 8, d_hidden: 8, num_layers: 3, dropout: 0.1}}",
     "{bilstm: {d_model: 8, num_layers: 3, dropout: 0.1}}",
     "{transformer_encoder: {d_model: 8, num_layers: 3, num_heads: 2, d_ff: 8, dropout: 0.1}}",
     "{gpt2: {d_model: 8, num_layers: 3, num_heads: 2, dropout: 0.1}}",

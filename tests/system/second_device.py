@@ -31,6 +31,7 @@ SMALL = {
     "gpt2": {"d_model": 8, "num_heads": 2},
     "bilstm": {"d_model": 8},
     "lstm": {"d_model": 8},
+    "awd_lstm": {"d_embed": 8, "d_hidden": 8},
     "transformer_encoder": {"d_model": 8, "num_heads": 2},
 }
 LAYERS = {"doc": 2, "doc_poster": 3}  # that a head reads, where it reads more than one

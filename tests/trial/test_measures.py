@@ -9,7 +9,7 @@ from small import V, tokens
 from trained import loaded, outcome, ran
 
 from harness.corpora.corpus import Corpus, CorpusFacts, TextSize
-from harness.plan.suite_file import MeasureSpec
+from harness.plan.suite_file import DynamicSpec, MeasureSpec
 from harness.registry import CORPORA
 
 TOKENS = tokens(200)
@@ -18,6 +18,7 @@ NEW = {"test_calibration_error", "test_entropy", "start_valid_ppl", "inference_b
     f"inference_ms_per_batch{more}" for more in ("", "_iqr")
 }
 ALL = MeasureSpec(start=True, inference_batch=2, calibration=True)
+DYNAMIC = MeasureSpec(dynamic=DynamicSpec(batch_size=4))
 
 
 class Text:
@@ -60,6 +61,17 @@ def test_measures_are_in_the_record_where_they_are_asked_for_and_change_no_resul
     assert set(asked.metrics) >= NEW
     assert asked.metrics["inference_batch"] == 2
     assert asked.metrics["inference_ms_per_batch"] > 0
+
+
+def test_dynamic_evaluation_has_columns_of_its_own_and_changes_no_other_number(executed):
+    plain, asked = executed(), executed(DYNAMIC)
+    assert outcome(plain)[:2] == outcome(asked)[:2]
+    assert [asked.metrics[name] for name in plain.metrics if "ppl" in name] == [
+        value for name, value in plain.metrics.items() if "ppl" in name
+    ]
+    assert set(asked.metrics) - set(plain.metrics) == {"dynamic_valid_ppl", "dynamic_test_ppl"}
+    assert asked.metrics["dynamic_test_ppl"] != pytest.approx(asked.metrics["test_ppl"], rel=1e-4)
+    assert {asked.weights_sha256} == {plain.weights_sha256}
 
 
 def test_a_text_is_counted_by_words_bytes_and_characters(executed):
