@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn import functional
 
 from harness.dropout import LockedDropout, dropout
 from harness.protocols import Hidden
@@ -85,7 +84,7 @@ class AwdLSTM(nn.Module):
         """Map (B, T) token ids and the state after the previous segment to the states of all layers and the new
         state.
         """
-        h_BTD = self.input_dropout(functional.embedding(tokens_BT, self._dropped_words()))
+        h_BTD = self.input_dropout(self._embedded(tokens_BT))
         layers, carried = [], []
         for index, layer in enumerate(self.layers):
             h_BTD, layer_state = self._read(layer, h_BTD, None if state is None else state[index])
@@ -95,12 +94,13 @@ class AwdLSTM(nn.Module):
             carried.append(layer_state)
         return Hidden(tuple(layers), tuple(carried), undropped_BTD)
 
-    def _dropped_words(self) -> Tensor:
-        """(V, E) the embedding, in training without some words."""
-        weight_VE = self.embedding.weight
+    def _embedded(self, tokens_BT: Tensor) -> Tensor:
+        """(B, T, E) the embedded tokens; in training those of some words are zero."""
+        h_BTE = self.embedding(tokens_BT)
         if not self.training or not self.embedding_dropout:
-            return weight_VE
-        return weight_VE * dropout(torch.ones_like(weight_VE[:, :1]), self.embedding_dropout, training=True)
+            return h_BTE
+        mask_V1 = dropout(torch.ones_like(self.embedding.weight[:, :1]), self.embedding_dropout, training=True)
+        return h_BTE * mask_V1[tokens_BT]
 
     def _read(self, layer: nn.LSTM, x_BTD: Tensor, state: Any) -> tuple[Tensor, Any]:
         """The output of a layer and its new state; in training some recurrent weights are zero."""

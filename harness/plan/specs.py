@@ -209,7 +209,7 @@ class FinetuneSpec(Strict):
     Args:
         epochs: the largest number of its epochs.
         lr: its learning rate; None for that of the first stage.
-        non_monotone: n.
+        non_monotone: how many of its last epochs are not compared with.
     """
 
     epochs: Annotated[int, Field(ge=1)]

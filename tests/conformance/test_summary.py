@@ -83,6 +83,7 @@ def test_the_checks_of_backbones_that_measure_name_their_errors():
 def test_every_other_choice_of_a_parameter_is_a_variant():
     assert list(dict.fromkeys(outcome.variant for outcome in conformance("mos")[1])) == [
         "defaults",
+        "dropout_mask=sequence",
         "activation=none",
         "prior_bias=True",
         "bias=False",

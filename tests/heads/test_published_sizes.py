@@ -107,3 +107,44 @@ def test_other_activations_and_losses_add_nothing_and_plif_its_pieces(name, adde
     softmax = head_parameters("softmax", (650, 650), 650)
     assert softmax == 10_000 * 650 + 10_000
     assert head_parameters(name, (650, 650), 650) == softmax + added
+
+
+WORDS = {"ptb": 10_000, "wikitext2": 33_278}
+# suite -> corpus; widths e, n (of all layers but the top one), m (of the top one); millions that papers print
+AWD = {
+    "awd_ptb_heads": ("ptb", 400, 1150, 400, {"softmax": 24}),
+    "awd_wt2_heads": ("wikitext2", 400, 1150, 400, {"softmax": 33}),  # 33.56
+    "awd_ptb_mixtures": ("ptb", 280, 960, 620, {}),
+    "awd_wt2_mixtures": ("wikitext2", 300, 1150, 650, {}),
+    "mos_ptb": ("ptb", 280, 960, 620, {"mos": 22}),
+    "mos_wt2": ("wikitext2", 300, 1150, 650, {"mos": 35}),
+    "doc_ptb": ("ptb", 280, 960, 620, {"doc": 23}),
+    "doc_wt2": ("wikitext2", 300, 1150, 650, {"doc": 37}),
+    "sigsoftmax_ptb": ("ptb", 280, 960, 620, {}),
+    "awd_ptb_quick": ("ptb", 200, 400, 200, {}),
+}
+
+
+def tied_head(name, params, V, e, n, m):
+    """Parameters that a head with a tied output matrix has of its own: its maps and gate, and a bias for each word."""
+    if name in ("softmax", "sigsoftmax", "gss", "plif"):
+        return V + params.get("projection", False) * (m * e + e) + 100_000 * (name == "plif")
+    if name == "doc":
+        return V + 15 * (m * e + e) + 5 * (n * e + e) + 20 * m
+    K = params["num_mixtures"]
+    return V + K * (m * e + e) + (K * m if K > 1 else 0)
+
+
+@pytest.mark.parametrize("name", AWD)
+def test_every_model_on_awd_lstm_has_the_size_of_the_formulas_and_of_the_papers(name):
+    corpus, e, n, m, printed = AWD[name]
+    suite = plan.load(SUITE.parent / f"{name}.yaml")
+    V = WORDS[corpus]
+    layers = sum(4 * h * (below + h) + 8 * h for below, h in ((e, n), (n, n), (n, m)))
+    assert {trial.corpus.name for trial in suite.trials} == {corpus}
+    for trial in suite.trials:
+        own = tied_head(trial.head.name, trial.head.params, V, e, n, m)
+        assert suite.params[trial.id] == (V * e + layers + own, own)
+    for head, millions in printed.items():
+        largest = max(suite.params[trial.id][0] for trial in suite.trials if trial.head.name == head)
+        assert abs(largest / 1e6 - millions) < 0.6  # some round, some cut

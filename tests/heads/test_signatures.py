@@ -12,6 +12,7 @@ PROJECTION = "projection: bool = False; bias: bool = True; tie_weights: bool = F
 OUTPUT = "bias: bool = True; tie_weights: bool = False; d_embed: int | None = None"
 BARE = "bias: bool = False; tie_weights: bool = False"
 AS_MODEL = "start: Literal['xavier', 'embedding', 'pretrained'] = 'xavier'"
+MASK = "dropout_mask: Literal['position', 'sequence'] = 'position'"
 HEAD_SIGNATURES = {
     "adaptive": "cutoffs: tuple[int, ...] | None = None; div_value: float = 4.0; bias: bool = True",
     "doc": (
@@ -34,11 +35,11 @@ HEAD_SIGNATURES = {
         f"tie_weights: bool = False; {START}"
     ),
     "moc": (
-        f"num_mixtures: int = 10; dropout: float = 0.0; prior_bias: bool = False; {OUTPUT}; {START}; {SOFTCAP}; "
-        f"activation: Literal['tanh', 'none'] = 'tanh'; {AS_MODEL}"
+        f"num_mixtures: int = 10; dropout: float = 0.0; {MASK}; prior_bias: bool = False; {OUTPUT}; {START}; "
+        f"{SOFTCAP}; activation: Literal['tanh', 'none'] = 'tanh'; {AS_MODEL}"
     ),
     "mos": (
-        "num_mixtures: int = 10; dropout: float = 0.0; activation: Literal['tanh', 'none'] = 'tanh'; "
+        f"num_mixtures: int = 10; dropout: float = 0.0; {MASK}; activation: Literal['tanh', 'none'] = 'tanh'; "
         f"prior_bias: bool = False; {OUTPUT}; logit_map: Literal['identity', 'sigsoftmax'] = 'identity'; "
         "gate: Literal['learned', 'constant', 'static'] = 'learned'; loss: Literal['nll', 'binary'] = 'nll'; "
         f"{COMPAT}; {START}; {SOFTCAP}; {AS_MODEL}"
