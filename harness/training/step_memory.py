@@ -96,7 +96,7 @@ def plan_step(
                 model = build(backbone, head, vocab_size=vocab_size, seed=0, token_counts=counts)
             rows = train.batch_size // train.data_parallel
             with FakeTensorMode(allow_fallback_kernels=False), kernels.sizes_only(), _stepwise_recurrence():
-                tokens_BT = torch.empty(rows, train.seq_len, dtype=torch.int64, device=device)
+                tokens_BT = torch.empty(rows, train.longest_segment, dtype=torch.int64, device=device)
                 # the lean loss asks whether its gradient is anything but 1: it is where a step has several parts
                 with _Counting(tokens_BT, truth=train.accumulation > 1) as counting:
                     _give_device(model, device)

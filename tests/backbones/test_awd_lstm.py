@@ -115,9 +115,22 @@ def test_parameters_by_formula():
     assert AwdLSTM(V, **{**SIZES, "d_last": None}).layer_dims == (5, 5, 3)
 
 
+def test_without_parameters_it_is_the_model_of_merity_et_al():
+    # 400-wide embedding, three layers of 1150, the top one of 400: 24 million parameters with 10,000 words, tied
+    with torch.device("meta"):
+        backbone = AwdLSTM(10_000)
+    assert backbone.layer_dims == (1150, 1150, 400)
+    layers = sum(4 * h * (n + h) + 8 * h for n, h in ((400, 1150), (1150, 1150), (1150, 400)))
+    assert sum(p.numel() for p in backbone.parameters()) == 10_000 * 400 + layers
+    rates = backbone.dropout.p, backbone.hidden_dropout.p, backbone.input_dropout.p
+    assert (*rates, backbone.embedding_dropout, backbone.weight_drop) == (0.4, 0.25, 0.4, 0.1, 0.5)
+
+
 @pytest.mark.parametrize(
     ("params", "sentence"),
     [
+        ({"d_embed": 0, "d_last": 4}, "d_embed must be at least 1, got 0"),
+        ({"d_last": 0}, "d_last must be at least 1, got 0"),
         ({"d_hidden": 0}, "d_hidden must be at least 1, got 0"),
         ({"num_layers": 0}, "num_layers must be at least 1, got 0"),
         ({"weight_drop": 1.0}, r"weight_drop must be in \[0, 1\), got 1.0"),

@@ -1,9 +1,9 @@
 """Mutation testing of heads, kernels and oracles: `make mutants`, or `python tests/meta/mutants.py --only mos`.
 
-Every file of heads/, those that evaluate mixtures, and tests/support/oracles.py are mutated, one small fault at a time
-(mutations.py says which), and the tests that concern the file run against each mutant. A mutant that they do not notice
-survives; none may, but for those that EQUIVALENT excuses. One process imports everything once and forks a child for
-each mutant.
+Every file of heads/, those that evaluate mixtures, the parts of AWD-LSTM and the oracles are mutated, one small fault
+at a time (mutations.py says which), and the tests that concern the file run against each mutant. A mutant that they do
+not notice survives; none may, but for those that EQUIVALENT excuses. One process imports everything once and forks a
+child for each mutant.
 """
 
 import argparse
@@ -31,6 +31,15 @@ ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ["-p", "no:cacheprovider", "-p", "no:unraisableexception"]
 PYTEST = ["-x", "-q", "-s", "--tb=line", "--assert=plain", *PLUGINS, "-o", "timeout=0"]
 LEAN = ("mixture", "chunked", "rows", "products", "token_statistics")
+AWD = [  # the parts of AWD-LSTM: file, module, tests
+    ("backbones/awd_lstm.py", "backbones.awd_lstm", "tests/backbones/test_awd_lstm.py"),
+    ("harness/training/averaging.py", "training.averaging", "tests/training/test_awd.py"),
+    (
+        "harness/training/dynamic_evaluation.py",
+        "training.dynamic_evaluation",
+        "tests/training/test_dynamic_evaluation.py",
+    ),
+]
 LONGEST = 1800  # seconds for the tests on the code as it is
 SLOWER = 4  # a mutant may take so many times as long
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE)
@@ -75,6 +84,7 @@ def targets() -> list[Target]:
         Target("kernels", "harness/kernels/reference.py", "harness.kernels.reference", every),
         *(Target(name, f"harness/kernels/{name}.py", f"harness.kernels.{name}", lean) for name in LEAN),
         Target("oracles", "tests/support/oracles.py", "oracles", loops),
+        *(Target(Path(file).stem, file, f"harness.{module}", [test]) for file, module, test in AWD),
     ]
 
 
