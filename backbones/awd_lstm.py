@@ -97,14 +97,14 @@ class AwdLSTM(nn.Module):
     def _embedded(self, tokens_BT: Tensor) -> Tensor:
         """(B, T, E) the embedded tokens; in training those of some words are zero."""
         h_BTE = self.embedding(tokens_BT)
-        if not self.training or not self.embedding_dropout:
+        if not self.training:
             return h_BTE
         mask_V1 = dropout(torch.ones_like(self.embedding.weight[:, :1]), self.embedding_dropout, training=True)
         return h_BTE * mask_V1[tokens_BT]
 
     def _read(self, layer: nn.LSTM, x_BTD: Tensor, state: Any) -> tuple[Tensor, Any]:
         """The output of a layer and its new state; in training some recurrent weights are zero."""
-        if not self.training or not self.weight_drop:
+        if not self.training:
             return layer(x_BTD, state)
         dropped = {RECURRENT: dropout(getattr(layer, RECURRENT), self.weight_drop, training=True)}
         return functional_call(layer, dropped, (x_BTD, state))

@@ -11,7 +11,7 @@ from harness.dropout import dropout
 
 V, B, T = 9, 2, 4
 SIZES = {"d_embed": 3, "d_hidden": 5, "d_last": 4}
-RATES = {"dropout": 0.4, "hidden_dropout": 0.25, "input_dropout": 0.3, "embedding_dropout": 0.2, "weight_drop": 0.5}
+RATES = {"dropout": 0.4, "hidden_dropout": 0.25, "input_dropout": 0.3, "embedding_dropout": 0.4, "weight_drop": 0.5}
 TOKENS = torch.tensor([[1, 4, 8, 0], [2, 2, 5, 7]])
 
 
@@ -33,8 +33,12 @@ class Weights:
         self.bias_ih_l0, self.bias_hh_l0 = layer.bias_ih_l0, layer.bias_hh_l0
 
 
-def looped(backbone, tokens):
-    """The outputs of each layer, and of the top one before its dropout; masks are drawn as the equations say."""
+def looped(backbone, tokens, carried=None):
+    """The outputs of each layer, and of the top one before its dropout; masks are drawn as the equations say.
+
+    Args:
+        carried: the state before the tokens.
+    """
     embedding = mask(RATES["embedding_dropout"], V, 1) * backbone.embedding.weight
     inputs = torch.stack([torch.stack([embedding[token] for token in row]) for row in tokens])
     inputs = inputs * mask(RATES["input_dropout"], len(tokens), 1, SIZES["d_embed"])
@@ -43,8 +47,10 @@ def looped(backbone, tokens):
         width = layer.hidden_size
         weights = Weights(layer, mask(RATES["weight_drop"], 4 * width, width))
         rows = []
-        for row in inputs:
+        for number, row in enumerate(inputs):
             state, outputs = ([torch.zeros((), dtype=torch.float64)] * width,) * 2, []
+            if carried is not None:
+                state = tuple(list(each[0, number]) for each in carried[index])
             for x in row:
                 h, state = lstm_cell(weights, x, state)
                 outputs.append(torch.stack(h))
@@ -65,6 +71,13 @@ def test_outputs_and_gradients_equal_loops_with_the_same_masks():
     for layer, due in zip(hidden.layers, expected, strict=True):
         torch.testing.assert_close(layer, due, rtol=0, atol=1e-12)
     torch.testing.assert_close(hidden.undropped, undropped, rtol=0, atol=1e-12)
+    assert (type(hidden.layers), type(hidden.state)) == (tuple, tuple)
+    torch.manual_seed(2)
+    second = backbone(TOKENS.flip(0), hidden.state)
+    torch.manual_seed(2)
+    torch.testing.assert_close(
+        second.layers[-1], looped(backbone, TOKENS.flip(0), hidden.state)[0][-1], rtol=0, atol=1e-12
+    )
     weights = list(backbone.parameters())
     scale = torch.randn(B, T, SIZES["d_last"], dtype=torch.float64)
     found = torch.autograd.grad((hidden.layers[-1] * scale).sum(), weights)
@@ -124,6 +137,13 @@ def test_without_parameters_it_is_the_model_of_merity_et_al():
     assert sum(p.numel() for p in backbone.parameters()) == 10_000 * 400 + layers
     rates = backbone.dropout.p, backbone.hidden_dropout.p, backbone.input_dropout.p
     assert (*rates, backbone.embedding_dropout, backbone.weight_drop) == (0.4, 0.25, 0.4, 0.1, 0.5)
+
+
+def test_the_embedding_starts_uniform():
+    weight = AwdLSTM(2000, d_embed=50, d_hidden=1, num_layers=1).embedding.weight
+    assert 0.0999 < weight.max() <= 0.1
+    assert -0.1 <= weight.min() < -0.0999
+    assert weight.std().item() == pytest.approx(0.1 / 3**0.5, rel=0.01)
 
 
 @pytest.mark.parametrize(
