@@ -5,7 +5,7 @@ after it was predicted. They are metrics of their own, beside those of the weigh
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -55,13 +55,13 @@ def dynamic_evaluation(
             f"{settings.batch_size} rows; give it a smaller batch_size, or leave dynamic out"
         )
     weights = [each for each in model.parameters() if each.requires_grad]
-    start = [each.detach().clone() for each in weights]
+    start = [each.clone() for each in weights]
     with _without_dropout(model):
         roots = _gradient_sizes(model, corpus, settings, weights, beat)
         total = sum(each.mean() for each in roots)
         shares = [(each / total).clamp(max=1 / settings.decay if settings.decay else math.inf) for each in roots]
 
-        def follow(gradients: list[Tensor]) -> None:
+        def follow(gradients: Sequence[Tensor]) -> None:
             for w, w_0, g, root, share in zip(weights, start, gradients, roots, shares, strict=True):
                 w.add_(settings.decay * share * (w_0 - w) - settings.lr * g / (root + settings.epsilon))
 
@@ -75,10 +75,9 @@ def dynamic_evaluation(
 
 @contextmanager
 def _without_dropout(model: LanguageModel) -> Iterator[None]:
-    """Evaluation mode, but for layers of torch's RNNs, which have no dropout here: cuDNN computes their gradients in
-    training mode only.
+    """Within it, the layers of torch's RNNs in a model in evaluation mode are in training mode: they have no dropout
+    here, and cuDNN computes their gradients in this mode only.
     """
-    model.eval()
     for module in model.modules():
         if isinstance(module, nn.RNNBase):
             module.train()
@@ -91,7 +90,7 @@ def _gradients(model: LanguageModel, segment, state, weights: list[Tensor]):
     distribution, state = model(segment, state)
     nll_BT = distribution.nll(segment.targets)
     found = torch.autograd.grad(nll_BT.mean(), weights, allow_unused=True, materialize_grads=True)
-    return nll_BT.detach(), list(found), changed(state, Tensor.detach)
+    return nll_BT, found, changed(state, Tensor.detach)
 
 
 def _gradient_sizes(
@@ -113,7 +112,7 @@ def _scored(
     tokens_N: Tensor,
     settings: DynamicSpec,
     weights: list[Tensor],
-    follow: Callable[[list[Tensor]], None],
+    follow: Callable[[Sequence[Tensor]], None],
     beat: Callable[[], None],
 ) -> float:
     """The perplexity of a split, whose weights follow it."""
@@ -121,8 +120,8 @@ def _scored(
     for cut in evaluation_segments(tokens_N, batch_size=1, seq_len=settings.seq_len):
         segment = cut.to(tokens_N.device)
         nll_BT, gradients, state = _gradients(model, segment, state, weights)
-        nats += nll_BT.double().sum()
         with torch.no_grad():
+            nats += nll_BT.double().sum()
             follow(gradients)
         beat()
     return perplexity(nats.item() / (len(tokens_N) - 1))

@@ -48,13 +48,15 @@ def looped(built, settings, split):
         gradients = torch.autograd.grad(nats.mean(), weights)
         with torch.no_grad():
             for w, w_0, g, root in zip(weights, start, gradients, roots, strict=True):
-                share = torch.tensor([min(each / total, 1 / settings.decay) for each in root.flatten().tolist()])
+                share = torch.tensor(
+                    [min(each / total, 1 / (settings.decay or 1e-9)) for each in root.flatten().tolist()]
+                )
                 pull = settings.decay * share.view(root.shape).to(w) * (w_0 - w)
                 w += pull - settings.lr * g / (root + settings.epsilon)
     return math.exp(summed / (len(text) - 1))
 
 
-@pytest.mark.parametrize("decay", [0.4, 8.0], ids=["decay", "clipped share"])
+@pytest.mark.parametrize("decay", [0.4, 8.0, 0.0], ids=["decay", "clipped share", "no decay"])
 @pytest.mark.parametrize("split", ["valid", "test"])
 def test_a_perplexity_equals_the_loop(split, decay):
     settings = SETTINGS.model_copy(update={"decay": decay})
@@ -88,6 +90,40 @@ def test_a_backbone_without_a_state_is_refused():
         dynamic_evaluation(model(encoder), TEXT, SETTINGS)
 
 
+def test_layers_of_rnns_are_in_training_mode_and_no_other_module():
+    built, seen = model(AWD, TIED), set()
+    for name, module in built.named_modules():
+        module.register_forward_pre_hook(lambda module, _, name=name: seen.add((name, module.training)))
+    dynamic_evaluation(built.train(), TEXT, SETTINGS)
+    layers = {f"backbone.layers.{index}" for index in range(2)}
+    assert layers <= {name for name, training in seen if training}
+    later = {name for name, training in seen if training} - layers
+    assert later == set()
+
+
+def test_a_parameter_that_is_not_used_or_not_trained_stays():
+    built = model(AWD, TIED)
+    built.head.unused = torch.nn.Parameter(torch.ones(3))
+    built.backbone.layers[0].bias_hh_l0.requires_grad_(False)
+    before = built.backbone.layers[0].bias_hh_l0.clone()
+    assert len(dynamic_evaluation(built, TEXT, SETTINGS)) == 2
+    assert torch.equal(built.backbone.layers[0].bias_hh_l0, before)
+    assert torch.equal(built.head.unused, torch.ones(3))
+
+
+def test_tokens_may_be_narrow_and_every_segment_is_a_sign_of_life():
+    beats = []
+    narrow = Corpus(vocab_size=V, train=TEXT.train.int(), valid=TEXT.valid.int(), test=TEXT.test.int())
+    found = dynamic_evaluation(model(AWD, TIED), narrow, SETTINGS, beat=lambda: beats.append(1))
+    assert found == dynamic_evaluation(model(AWD, TIED), TEXT, SETTINGS)
+    assert len(beats) == 5 + 7 + 6  # 15, 21 and 17 targets in segments of 3
+
+
+def test_a_perplexity_that_overflows_is_left_out():
+    assert dynamic_evaluation(model(AWD, TIED), TEXT, SETTINGS.model_copy(update={"lr": 1e30})) == {}
+
+
 def test_a_training_split_without_a_batch_is_refused():
-    with pytest.raises(ExecutionError, match="the training split has 67 tokens, fewer than two for each of 40 rows"):
-        dynamic_evaluation(model(LSTM), TEXT, SETTINGS.model_copy(update={"batch_size": 40}))
+    assert len(dynamic_evaluation(model(LSTM), TEXT, SETTINGS.model_copy(update={"batch_size": 33}))) == 2
+    with pytest.raises(ExecutionError, match="the training split has 67 tokens, fewer than two for each of 34 rows"):
+        dynamic_evaluation(model(LSTM), TEXT, SETTINGS.model_copy(update={"batch_size": 34}))
