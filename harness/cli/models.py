@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import plan as planning
-from harness.cli import screen
 from harness.cli.options import (
     RESULTS,
     Data,
@@ -38,6 +37,7 @@ from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
 from harness.plan.reader import shown
 from harness.printable import counted, printable
+from harness.report import screen
 
 if TYPE_CHECKING:  # a command waits only for the modules that it works with, and its help for none
     from harness.diagnostics.diagnosing import Outcome, Watch
@@ -233,14 +233,13 @@ def _say_problems(outcome: "Outcome", found: "Study") -> None:
 def _show(found: "Study", of: "Diagnosed", files: Mapping[str, Sequence[Path]]) -> None:
     """The table of a diagnostic: on a terminal the few columns that fit, else all as markdown; or why there is none."""
     from harness.report import diagnosed, table_forms
-    from harness.report.terminal import short_table
 
     if not of.results:
         reasons = dict.fromkeys(each.refused for each in of.stored.values())
         say(f"{of.diagnostic.name}: no trial has a result: {'; '.join(reasons)}")
         return
     if console.is_terminal:
-        console.print(short_table(diagnosed.summary(found.evidence, of), console.width))
+        console.print(screen.short(diagnosed.summary(found.evidence, of), console.width))
     else:
         say(table_forms.markdown(diagnosed.build(found.evidence, of)))
     say_files("table", files[of.diagnostic.name])

@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import plan as planning
-from harness.cli import screen
 from harness.cli.options import RESULTS, Data, Device, Json, Only, Results, Set, SuitePath, console, say, warn
 from harness.corpora.download import DEFAULT_DATA
 from harness.execution.options import RunOptions, repeated
@@ -29,6 +28,7 @@ from harness.plan.specs import ComponentSpec
 from harness.plan.tuning import point_text
 from harness.printable import counted
 from harness.registry import BACKBONES
+from harness.report import screen
 from harness.training.step_memory import StepMemory
 
 WORKER_SECONDS = 5  # of a CPU, to start one under Ray (docs/cluster.md)

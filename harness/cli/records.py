@@ -11,13 +11,13 @@ import typer
 from rich.filesize import decimal
 from rich.text import Text
 
-from harness.cli import screen
 from harness.cli.options import RESULTS, Data, Device, Json, Only, Results, console, errors, say, warn
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, nearest
 from harness.plan.reader import suite_name
 from harness.printable import counted
 from harness.records.plausible import moment
+from harness.report import screen
 
 if TYPE_CHECKING:  # a command waits only for the modules that it works with
     from harness.report.history import SuiteHistory, TrialHistory

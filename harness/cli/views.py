@@ -16,7 +16,6 @@ from rich.text import Text
 
 from harness import bundled
 from harness import plan as planning
-from harness.cli import screen
 from harness.cli.options import (
     RESULTS,
     Data,
@@ -36,6 +35,7 @@ from harness.errors import ExecutionError
 from harness.plan.suite_file import Form, Shape
 from harness.printable import printable
 from harness.records.metrics import METRICS
+from harness.report import screen
 
 if TYPE_CHECKING:  # a command waits only for the modules that it works with
     from harness.report.diff import Difference, MetricDifference
@@ -78,14 +78,12 @@ def table(
     overwrite: Overwrite = False,
 ) -> None:
     """Write the table of a suite again from its records. With --only, print those rows only."""
-    from harness.report.terminal import short_table
-
     found = _study(suite, overrides, results)
     if not found.records and (files := _committed(found.suite.name)):
         warn(f"{results} has no finished trial of this suite; the repository has some: harness import {files}")
     names = columns.split(",") if columns else []
     if form is None and shape is None and not (names or wide or compact) and console.is_terminal:
-        console.print(short_table(found.summary(only), console.width))
+        console.print(screen.short(found.summary(only), console.width))
     else:
         say(found.table(form or "md", shape, only, names, wide=wide, compact=compact))
     files = found.write_table(overwrite, shape)
@@ -157,7 +155,6 @@ def leaderboard(
 ) -> None:
     """Rank the finished trials of all suites, in groups with the same text, counting, evaluation and budget."""
     from harness.report.leaderboard import load
-    from harness.report.terminal import short_table
 
     found = load(results, warn)
     if as_json:
@@ -165,7 +162,7 @@ def leaderboard(
         return
     if console.is_terminal:
         for summary in found.summaries(corpus):
-            console.print(short_table(summary, console.width), end="\n\n")
+            console.print(screen.short(summary, console.width), end="\n\n")
     else:
         say(found.text(corpus))
     say(f"leaderboard: {', '.join(map(str, found.write(overwrite=overwrite)))}")

@@ -96,12 +96,14 @@ class Line:
         trials: ids.
         is_main: whether the default form has it.
         is_baseline: whether the other lines of its corpus and backbone are compared with it.
+        section: a heading that it shares with its neighbours in a summary: its corpus and backbone; '' for none.
     """
 
     cells: tuple[Cell, ...]
     trials: tuple[str, ...] = ()
     is_main: bool = True
     is_baseline: bool = False
+    section: str = ""
 
 
 Level = Literal["warning", "reading", "detail"]

@@ -12,13 +12,12 @@ from harness.errors import RecordError
 from harness.records import sidecars
 from harness.records.metrics import METRICS
 from harness.records.sidecars import Diagnosis
-from harness.report import outputs, suite_table
+from harness.report import layouts, outputs, suite_table
 from harness.report.content import NOTHING, Cell, Column, Line, Table
 from harness.report.evidence import Evidence
 from harness.report.outputs import Trials
 from harness.report.suite_table import FORMS
 from harness.report.table_rows import Row
-from harness.report.terminal import Summary
 
 if TYPE_CHECKING:
     from harness.report.figures.drawn import Plot
@@ -108,15 +107,12 @@ def build(evidence: Evidence, of: Diagnosed) -> Table:
     )
 
 
-def summary(evidence: Evidence, of: Diagnosed) -> Summary:
+def summary(evidence: Evidence, of: Diagnosed) -> Table:
     """The few columns of the table that a terminal shows."""
     table = build(evidence, of)
     left_out = {figure.name for figure in of.diagnostic.figures if not figure.on_terminal}
     kept = [index for index, column in enumerate(table.columns) if column.name not in left_out]
-    lines = tuple(replace(line, cells=tuple(line.cells[index] for index in kept)) for line in table.lines)
-    return Summary(
-        title=table.title, columns=tuple(table.columns[index] for index in kept), sections=(("", lines),), legend=()
-    )
+    return replace(layouts.with_columns(table, kept), notes=())
 
 
 def _cell(figure: Figure, results: Sequence[Result]) -> Cell:

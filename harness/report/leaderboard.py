@@ -20,13 +20,13 @@ from harness.report.content import NOTHING, OUTDATED_MARK, SHARED_MARK, Cell, Co
 from harness.report.convergence import collapsed
 from harness.report.findings import certificate_mark
 from harness.report.groups import Entry, Group, gather, groups
+from harness.report.layouts import of_group
 from harness.report.notes import on_certificates
 from harness.report.outputs import Trials
 from harness.report.ranks import rankable
 from harness.report.statistics import RANK_SEEDS, MeanDifference
 from harness.report.table_forms import markdown
 from harness.report.table_rows import Row, time_of
-from harness.report.terminal import Summary, of_group
 from harness.report.verdicts import difference, shared_seeds
 
 FILE_NAME = f"{LEADERBOARD}.md"
@@ -378,7 +378,7 @@ class Leaderboard:
         last = "\n".join(f"- {note}" for note in notes)
         return "\n".join([*first, *tables, f"## What is compared\n\n{last}\n"])
 
-    def summaries(self, corpora: Sequence[str] = ()) -> list[Summary]:
+    def summaries(self, corpora: Sequence[str] = ()) -> list[Table]:
         """The few columns of each table that a terminal shows. Raises as `of_corpora` does."""
         return [of_group(self.tables[id(group)]) for group in self.of_corpora(corpora)]
 

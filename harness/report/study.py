@@ -30,7 +30,6 @@ from harness.report.content import Table
 from harness.report.evidence import Evidence, gather
 from harness.report.findings import Findings, find
 from harness.report.table_rows import Row
-from harness.report.terminal import Summary, of_suite
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -125,13 +124,13 @@ class Study:
             return table_forms.latex(chosen, compact=True)
         return suite_table.text(chosen, form)
 
-    def summary(self, only: Sequence[str] = ()) -> Summary:
+    def summary(self, only: Sequence[str] = ()) -> Table:
         """The few columns of the table that a terminal shows.
 
         Args:
             only: as for `table`.
         """
-        return of_suite(self._table("mixtures", only))
+        return layouts.of_suite(self._table("mixtures", only))
 
     def found(self) -> str:
         """What the suite found, in one line without a full stop at its end."""

@@ -17,7 +17,8 @@ from harness.records.record import Contents, CurvePoint
 from harness.records.sidecars import Timing
 from harness.report import leaderboard
 from harness.report.groups import gather, groups
-from harness.report.terminal import of_group, short_table
+from harness.report.layouts import of_group
+from harness.report.screen import short
 
 WEIGHTS = "ab" * 32
 METRICS = {
@@ -111,7 +112,7 @@ def test_a_terminal_shows_rank_backbone_seeds_and_the_difference_to_the_best(fin
     assert [column.name for column in summary.columns] == ["rank", "head", "test ppl", "vs best", "ms/batch", "seeds"]
     assert summary.title.endswith(", lstm")  # the backbone of all rows
     console = Console(width=80, file=io.StringIO(), color_system=None)
-    console.print(short_table(summary, 80))
+    console.print(short(summary, 80))
     shown = console.file.getvalue()
     assert max(map(len, shown.splitlines())) <= 80
     assert "9.25 ± 0.35" in shown
