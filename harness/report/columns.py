@@ -61,7 +61,7 @@ def quantities(findings: Findings) -> list[Quantity]:
         *_costs(findings),
         Quantity(
             column=Column(name="n", key="n"),
-            cells=tuple(_state(line) for line in findings.lines),
+            cells=tuple(_state(line, findings) for line in findings.lines),
             kind="state",
             rows=_all(findings),
         ),
@@ -184,7 +184,14 @@ def _costs(findings: Findings) -> list[Quantity]:
             key = "time" if metric.name == "train_ms_per_batch" else ""
             times.append(_numbers(_with_batch(metric, lines), cells, "cost", key=key, spread="spread", rows=where))
         else:
-            others.append(_numbers(metric.label, [_mean(line, metric) for line in lines], "cost", rows=where))
+            others.append(
+                _numbers(
+                    metric.label,
+                    [_mean(line, metric) for line in lines],
+                    "cost",
+                    rows=where,
+                )
+            )
     printed = []
     for metric, name in PRINTED_TIMES.items():
         cells = _printed_cells(findings, metric)
@@ -207,26 +214,17 @@ def _printed_cells(findings: Findings, metric: str) -> list[PrintedCell | None]:
 
 
 def _mean(line: Row, metric: Metric) -> Cell:
-    """'mean ± sd' over seeds; the value itself when there is one."""
-    values = line.values(metric.name)
-    if not values:
-        return EMPTY
-    return _spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, metric.digits)
-
-
-def _spread(value: float, spread: float | None, digits: int) -> Cell:
-    text = f"{value:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
-    return Cell(text=text, value=value, spread=spread)
+    return Cell.mean(line.values(metric.name), metric.digits)
 
 
 def _time(line: Row, metric: Metric, findings: Findings) -> Cell:
     time = time_of(line, metric.name, findings.evidence.timings)
     if time is None:
         return EMPTY
-    cell, times = _spread(time.value, time.spread, metric.digits), _against_baseline(line, metric, time, findings)
+    cell, times = Cell.of(time.value, time.spread, metric.digits), _against_baseline(line, metric, time, findings)
     if times is not None:
         cell = replace(cell, text=f"{cell.text} ({times:.1f}x)", ratio=times)
-    return cell if time.exclusive else _marked(cell, SHARED_MARK)
+    return cell.marked("" if time.exclusive else SHARED_MARK)
 
 
 def _against_baseline(line: Row, metric: Metric, time: Time, findings: Findings) -> float | None:
@@ -237,23 +235,17 @@ def _against_baseline(line: Row, metric: Metric, time: Time, findings: Findings)
     return ratio(time, time_of(reference, metric.name, findings.evidence.timings))
 
 
-def _marked(cell: Cell, mark: str) -> Cell:
-    return replace(cell, text=f"{cell.text} {mark}", mark=mark)
-
-
 def _ranked(cell: Cell, index: int, findings: Findings) -> Cell:
     """The test perplexity with its rank, and the marks of a row that is collapsed or not converged."""
     if cell.value is None:
         return cell
     rank, mark = findings.ranks.get(index, ""), convergence.marks(findings.lines[index])
     tied = replace(cell, text=f"{cell.text} {TIE_MARK}") if rank == "tie" else cell
-    return replace(_marked(tied, mark) if mark else tied, rank=rank)
+    return replace(tied.marked(mark), rank=rank)
 
 
-def _state(line: Row) -> Cell:
-    cell = Cell(text=line.state, short=line.done)
-    mark = certificate_mark(line)
-    return _marked(cell, mark) if mark else cell
+def _state(line: Row, findings: Findings) -> Cell:
+    return Cell(text=line.state, short=line.done).marked(certificate_mark(line, findings.lines))
 
 
 def _whole(value: object) -> Cell:

@@ -5,24 +5,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from harness.plan.loaded_suite import Suite, row_labels
-from harness.plan.specs import Plateau, as_number, value_text
+from harness.plan.specs import as_number, value_text
 from harness.plan.tuning import Axis, Choice, TunedRow, Tuning
 from harness.printable import counted
 from harness.report import convergence, tuning_doubts, versions
-from harness.report.columns import TOO_WIDE, is_too_wide
 from harness.report.content import Note
 from harness.report.evidence import Evidence
 from harness.report.findings import Findings
-from harness.report.statistics import RANK_SEEDS, WIDEST, more_seeds
+from harness.report.statistics import RANK_SEEDS, more_seeds
 from harness.report.table_rows import Row, row_name
-from harness.report.verdicts import nats, scored_seeds
+from harness.report.verdicts import nats
 
 COLUMNS = ("vs ", "verdict", "p (", "reduction")  # that the notes on tests are about
 MEAN = (
     "The change against the baseline (vs) is the geometric mean of the ratios of perplexity over the seeds that both "
     "rows have, less 1. It can differ from the ratio of the means."
 )
-WIDE = f"{TOO_WIDE}: the ends of the 95 % interval are further apart than by a factor of {WIDEST:g}."
 TESTS = {"paired": "paired t tests over seeds", "welch": "Welch's t tests over seeds"}
 NOT_TUNED = "Settings not tuned per head: they may suit one head better than another."
 RATE_NOT_TUNED = "Learning rate not tuned per head: it may suit one head better than another."
@@ -31,7 +29,7 @@ Named = tuple[str, TunedRow, Choice | None]  # a row as notes name it, and its c
 
 def of_comparisons(findings: Findings) -> list[str]:
     """How rows are compared, and what limits the comparisons."""
-    return [*_tests(findings), *_more_seeds(findings), *_too_few(findings.lines), *_training(findings.lines)]
+    return [*_tests(findings), *_more_seeds(findings), *_too_few(findings.lines), *of_convergence(findings.lines)]
 
 
 def of_convergence(lines: list[Row]) -> list[str]:
@@ -56,20 +54,7 @@ def _tests(findings: Findings) -> list[str]:
     if not findings.compared:
         return [f"Ranks: {tests}."] if findings.ranks else []
     margin = f"smallest difference of interest {100 * table.margin:g} %."
-    found = [Note(f"Comparisons: {tests}; {margin} {MEAN}{_fewer_seeds(findings)}", COLUMNS)]
-    intervals = [each.difference if each.interval is None else each.interval for each in findings.compared.values()]
-    wide = any(is_too_wide(each.low, each.high) for each in intervals)
-    return [*found, Note(WIDE, COLUMNS)] if wide else found
-
-
-def _fewer_seeds(findings: Findings) -> str:
-    """' Seeds shared ...: mos(num_mixtures=2) 1.' where a mean in the table is over other seeds than the comparison."""
-    fewer = [
-        f"{row_name(each.row, findings.lines)} {len(each.seeds)}"
-        for each in findings.compared.values()
-        if any(len(scored_seeds(row)) > len(each.seeds) for row in (each.row, each.baseline))
-    ]
-    return f" Seeds shared, where one of both rows has more: {'; '.join(fewer)}." if fewer else ""
+    return [Note(f"Comparisons: {tests}; {margin} {MEAN}", COLUMNS)]
 
 
 def _more_seeds(findings: Findings) -> list[str]:
@@ -77,7 +62,7 @@ def _more_seeds(findings: Findings) -> list[str]:
     margin, texts = findings.evidence.suite.table.margin, []
     for each in findings.compared.values():
         if (needed := more_seeds(each.difference, nats(margin))) is not None:
-            texts.append(f"{row_name(each.row, findings.lines)} {_range(needed)}")
+            texts.append(f"{row_name(each.row, findings.lines)} {spanned(needed)}")
     if not texts:
         return []
     where = "" if findings.evidence.suite.tuning is None else ", at the chosen settings"
@@ -98,24 +83,13 @@ def _too_few(lines: list[Row]) -> list[str]:
     return [Note(text, level="warning")]
 
 
-def _training(lines: list[Row]) -> list[str]:
-    """What the curves show: trials that are not converged, and how often a plateau lowered the learning rate."""
-    lowered = []
-    for name, row in _named(lines):
-        schedule = row.trials[0].train.schedule
-        curves = [row.records[seed] for seed in row.ok_seeds if row.records[seed].curve]
-        if schedule is not None and isinstance(schedule.way, Plateau) and curves:
-            lowered.append(f"{name} {_range([convergence.decays(record) for record in curves])}")
-    found = of_convergence(lines)
-    return [*found, f"Decays of the learning rate on a plateau, by trial: {'; '.join(lowered)}."] if lowered else found
-
-
 def _named(lines: list[Row]) -> list[tuple[str, Row]]:
     """The trained rows with their names in notes."""
     return [(row_name(row, lines), row) for row in lines if not row.is_ngram]
 
 
-def _range(numbers: Iterable[int]) -> str:
+def spanned(numbers: Iterable[int]) -> str:
+    """'3', or '3 to 1,200'."""
     low, high = min(numbers), max(numbers)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 

@@ -1,6 +1,7 @@
 """A table as data, from which markdown, CSV, LaTeX and the page are made."""
 
-from collections.abc import Iterable
+import statistics
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -79,6 +80,23 @@ class Cell:
     ratio: float | None = None
     link: str = ""
 
+    @classmethod
+    def of(cls, value: float, spread: float | None, digits: int) -> Self:
+        """'86.89 ± 0.31', or the value alone."""
+        text = f"{value:,.{digits}f}" + ("" if spread is None else f" ± {spread:,.{digits}f}")
+        return cls(text=text, value=value, spread=spread)
+
+    @classmethod
+    def mean(cls, values: Sequence[float], digits: int) -> Self:
+        """Mean ± standard deviation; '-' for no value."""
+        if not values:
+            return cls(text=NOTHING)
+        return cls.of(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, digits)
+
+    def marked(self, mark: str) -> "Cell":
+        """The cell with a mark at its end; '' for none."""
+        return replace(self, text=f"{self.text} {mark}", mark=mark) if mark else self
+
     def without_spread(self, digits: int) -> "Cell":
         """The number with its ratio and mark only: '63.2 (4.6x) ‡'; the cell itself if it has no number."""
         if self.value is None:
@@ -141,7 +159,7 @@ class Table:
         lead: a sentence between title and table, in markdown and on the page; '' for none.
         caption: in a paper; '' for the title.
         suite: the name of its suite; '' for a table of another kind.
-        conditions: seeds, budget, devices and versions in one line, a note of the default form.
+        conditions: seeds, budget, devices and versions in one line, a note of the default form and of a summary.
     """
 
     title: str

@@ -1,6 +1,5 @@
 """What `harness diagnose` has stored of a suite: tables, files of tables and plots, and a section of the page."""
 
-import statistics
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from harness.records import sidecars
 from harness.records.metrics import METRICS
 from harness.records.sidecars import Diagnosis
 from harness.report import layouts, outputs, suite_table
-from harness.report.content import NOTHING, Cell, Column, Line, Table
+from harness.report.content import Cell, Column, Line, Table
 from harness.report.evidence import Evidence
 from harness.report.outputs import Trials
 from harness.report.suite_table import FORMS
@@ -96,7 +95,7 @@ def build(evidence: Evidence, of: Diagnosed) -> Table:
         results = [of.results[trial.id] for trial in row.trials if trial.id in of.results]
         cells = [Cell(text=getattr(row, kind)) for kind in labels]
         cells += [_cell(figure, results) for figure in figures]
-        cells.append(mean_cell(row.values("test_ppl"), METRICS["test_ppl"].digits))
+        cells.append(Cell.mean(row.values("test_ppl"), METRICS["test_ppl"].digits))
         cells.append(Cell(text=f"{sum(trial.id in of.stored for trial in row.trials)}/{len(row.trials)}"))
         lines.append(Line(cells=tuple(cells), trials=tuple(trial.id for trial in row.trials)))
     return Table(
@@ -117,19 +116,10 @@ def summary(evidence: Evidence, of: Diagnosed) -> Table:
 
 def _cell(figure: Figure, results: Sequence[Result]) -> Cell:
     known = [(value, figure.at_least(each)) for each in results if (value := figure.value(each)) is not None]
-    cell = mean_cell([float(value) for value, _ in known], figure.digits)
+    cell = Cell.mean([float(value) for value, _ in known], figure.digits)
     if any(more for _, more in known):
         return Cell(text=f"≥ {cell.text}", value=cell.value, spread=cell.spread, mark="≥")
     return cell
-
-
-def mean_cell(values: Sequence[float], digits: int) -> Cell:
-    """Mean ± standard deviation; '-' for no value."""
-    if not values:
-        return Cell(text=NOTHING)
-    mean, spread = statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
-    text = f"{mean:,.{digits}f}" + ("" if spread is None else f" ± {spread:,.{digits}f}")
-    return Cell(text=text, value=mean, spread=spread)
 
 
 def _notes(rows: Sequence[Row], of: Diagnosed) -> list[str]:

@@ -100,9 +100,7 @@ def _ours(numbers: list[Reproduction]) -> Cell:
         return EMPTY
     if len(numbers) > 1:
         return Cell(text=", ".join(NOTHING if each.mean is None else f"{each.mean:.2f}" for each in numbers))
-    (only,) = numbers
-    spread = "" if only.sd is None else f" ± {only.sd:.2f}"
-    return Cell(text=f"{only.mean:.2f}{spread}", value=only.mean, spread=only.sd)
+    return Cell.mean(numbers[0].values, 2)
 
 
 def _minutes(row: Row) -> tuple[Cell, Cell]:

@@ -185,7 +185,7 @@ def _label(rows: list[Row], kind: str) -> Cell:
         return Cell(text=label)
     marks = {COMPAT_MARK: rows[0].compat is not None, OUTDATED_MARK: any(row.outdated for row in rows)}
     mark = " ".join(each for each, applies in marks.items() if applies)
-    return Cell(text=f"{label} {mark}".strip(), mark=mark)
+    return Cell(text=label).marked(mark)
 
 
 def _baseline(findings: Findings) -> str | None:
@@ -318,7 +318,7 @@ def of_suite(table: Table) -> Table:
     columns = [
         replace(each, name="vs baseline", numeric=False) if each.key == "change" else each for each in made.columns
     ]
-    notes = [*filter(None, [table.conditions]), *made.notes]
+    notes = [*made.notes]
     if any(_differs(line, group, table) for group in groups.values() for line in group):
         notes.append(SHARED_SEEDS)
     return replace(made, columns=tuple(columns), notes=tuple(notes))
@@ -360,7 +360,7 @@ def _summary(table: Table, kept: Sequence[int]) -> Table:
         )
         for line in made.lines
     ]
-    notes = _meanings(replace(made, lines=tuple(lines)))
+    notes = [*filter(None, [table.conditions]), *_meanings(replace(made, lines=tuple(lines)))]
     if any(cell.text.endswith(UNTESTED) for line in lines for cell in line.cells):
         notes.append(f"{' and '.join(UNTESTED)}: without a verdict, which needs {RANK_SEEDS} seeds or more")
     return replace(made, columns=columns, lines=tuple(lines), notes=tuple(notes))

@@ -18,10 +18,10 @@ from harness.report import comparison_notes, convergence, versions
 from harness.report.columns import change
 from harness.report.content import NOTHING, OUTDATED_MARK, SHARED_MARK, Cell, Column, Line, Table
 from harness.report.convergence import collapsed
-from harness.report.findings import certificate_mark
+from harness.report.findings import all_certified_earlier, certificate_mark
 from harness.report.groups import Entry, Group, gather, groups
 from harness.report.layouts import of_group
-from harness.report.notes import on_certificates
+from harness.report.notes import ALL_EARLIER, on_certificates
 from harness.report.outputs import Trials
 from harness.report.ranks import rankable
 from harness.report.statistics import RANK_SEEDS, MeanDifference
@@ -85,7 +85,12 @@ def table(group: Group) -> Table:
         trials = tuple(trial.id for trial in entry.row.trials)
         lines.append(Line(cells=tuple(cells[column.name] for column in columns), trials=trials))
     return Table(
-        title=_title(group), columns=tuple(columns), lines=tuple(lines), notes=_notes(group), lead=_comparable(group)
+        title=_title(group),
+        columns=tuple(columns),
+        lines=tuple(lines),
+        notes=_notes(group),
+        lead=_comparable(group),
+        conditions=ALL_EARLIER if all_certified_earlier([entry.row for entry in group.entries]) else "",
     )
 
 
@@ -184,12 +189,12 @@ def _entry(entry: Entry, group: Group) -> dict[str, Any]:
 def _cells(entry: Entry, group: Group) -> dict[str, Cell]:
     """The cells of a row by the names of their columns."""
     row, time = entry.row, time_of(entry.row, "train_ms_per_batch", group.timings)
-    mark = certificate_mark(row)
+    certificates = certificate_mark(row, [each.row for each in group.entries])
     return {
-        "head": Cell(text=f"{row.head} {OUTDATED_MARK}", mark=OUTDATED_MARK) if row.outdated else Cell(text=row.head),
+        "head": Cell(text=row.head).marked(OUTDATED_MARK if row.outdated else ""),
         "backbone": Cell(text=row.backbone),
         "training": Cell(text=entry.training),
-        "seeds": Cell(text=f"{_state(entry)} {mark}".strip(), value=len(row.ok_seeds), mark=mark),
+        "seeds": Cell(text=_state(entry), value=len(row.ok_seeds)).marked(certificates),
         **{metric.label: _cell(metric, row, group) for metric in METRICS.values() if metric.leaderboard},
         "context": Cell(text=_context(entry)),
         "device": Cell(text=time.device if time is not None else NOTHING),
@@ -236,14 +241,10 @@ def _cell(metric: Metric, row: Row, group: Group) -> Cell:
     if value is None:
         return Cell(text=NOTHING)
     if metric.kind == "score":
-        values = row.values(metric.name)
-        spread = statistics.stdev(values) if len(values) > 1 else None
-        text = f"{value:.{metric.digits}f}" + ("" if spread is None else f" ± {spread:.{metric.digits}f}")
-        mark = convergence.marks(row) if metric.name == "test_ppl" else ""
-        return Cell(text=f"{text} {mark}".strip(), value=value, spread=spread, mark=mark)
+        cell = Cell.mean(row.values(metric.name), metric.digits)
+        return cell.marked(convergence.marks(row) if metric.name == "test_ppl" else "")
     shared = metric.timed and not time_of(row, metric.name, group.timings).exclusive
-    mark = SHARED_MARK if shared else ""
-    return Cell(text=f"{value:,.{metric.digits}f} {mark}".strip(), value=value, mark=mark)
+    return Cell.of(value, None, metric.digits).marked(SHARED_MARK if shared else "")
 
 
 def _state(entry: Entry) -> str:
@@ -294,7 +295,7 @@ def _notes(group: Group) -> tuple[str, ...]:
     found = [record for entry in group.entries for record in entry.row.records.values()]
     rows = [(f"{each.row.head}, {each.row.backbone}", each.row) for each in group.entries]
     notes += versions.of_rows(rows, versions.changed(found))
-    return (*notes, *versions.of_harness(found))
+    return tuple(notes)
 
 
 def places(group: Group) -> list[Place]:

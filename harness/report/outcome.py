@@ -10,6 +10,7 @@ from harness.plan.specs import TrialSpec, as_number
 from harness.plan.tuning import Tuning, rounded
 from harness.printable import counted
 from harness.report import convergence, printed_numbers
+from harness.report.content import Cell
 from harness.report.findings import Findings, percent
 from harness.report.ranks import rankable
 from harness.report.retraining import of_trials
@@ -207,10 +208,9 @@ def _best_judged(rows: list[Row]) -> list[Row]:
 def mean_and_place(row: Row) -> str:
     """'mos(num_mixtures=15), 88.58 ± 0.31 (3 seeds), on ptb with lstm'."""
     values = row.values("test_ppl")
-    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
     seeds = "" if row.is_ngram else f" ({counted(len(values), 'seed')})"
     where = "" if row.is_ngram else f" with {row.backbone}"
-    return f"{row.head}, {statistics.fmean(values):.2f}{spread}{seeds}, on {row.corpus}{where}"
+    return f"{row.head}, {Cell.mean(values, 2).text}{seeds}, on {row.corpus}{where}"
 
 
 def _kind(row: Row) -> str:

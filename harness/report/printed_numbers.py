@@ -243,11 +243,6 @@ class Reproduction:
         return statistics.fmean(self.values) if self.values else None
 
     @property
-    def sd(self) -> float | None:
-        """The standard deviation over seeds; None for fewer than two."""
-        return statistics.stdev(self.values) if len(self.values) > 1 else None
-
-    @property
     def difference(self) -> float | None:
         """100 (ours - printed) / printed: percent."""
         return None if not self.values else 100 * (self.mean - self.printed.number) / self.printed.number

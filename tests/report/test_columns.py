@@ -66,13 +66,6 @@ def test_columns_are_there_only_where_some_row_has_the_metric(suite_of, record_o
     ]
 
 
-def test_times_of_different_batches_are_told_apart(suite_of, record_of):
-    suite = suite_of(SUITE)
-    made = [record_of(suite.trials[0], inference_batch=4, inference_ms_per_batch=2.0)]
-    made.append(record_of(suite.trials[2], inference_batch=8, inference_ms_per_batch=3.0))
-    assert "inference ms/batch (b=4, 8)" in cells(render(suite, *made))[0]
-
-
 def test_printed_words_and_characters_are_set_beside_ours(suite_of, record_of):
     suite = suite_of(SUITE)
     made = [record_of(trial, **TEXT) for trial in suite.trials[:2]]

@@ -1,6 +1,5 @@
 """Tables of matched suites, and of heads with a compatibility switch: what is compared, marked and explained."""
 
-import re
 from typing import Literal
 
 import pytest
@@ -9,11 +8,9 @@ from torch import nn
 
 from harness.records import store
 from harness.registry import HEADS
-from harness.report import suite_table
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
 from harness.report.table_rows import rows
 
-NONE = PrintedNumbers((), ())
 V = 5000
 SUITE = f"""\
 name: suite
@@ -108,15 +105,6 @@ def test_matched_heads_are_compared_with_the_baseline_on_the_same_backbone(suite
     assert changes == ["-", "-10.0 %", "-20.0 %", "-", "-10.0 %", "+10.0 %"]
 
 
-def test_notes_of_a_matched_table_say_what_was_matched_and_name_each_backbone_once(suite_of):
-    markdown = tabulated(suite_of(MATCHED))
-    assert notes(markdown, "Backbone") == ["Backbone: lstm(num_layers=1), d_model as in its column."]
-    (note,) = notes(markdown, "Parameters matched")
-    assert note == (
-        "Parameters matched: totals agree with softmax's within 0.5 %, by d_model, within each corpus and backbone."
-    )
-
-
 def test_notes_of_a_suite_matched_to_a_number_say_it(suite_of):
     markdown = tabulated(suite_of(SUITE + "match: {params: 2000000, vary: d_model}\n"))
     (note,) = notes(markdown, "Parameters matched")
@@ -134,17 +122,6 @@ def test_a_heads_own_width_is_in_the_column_and_not_in_its_label(suite_of):
         ("switched, size 2", "239"),
     ]
     assert notes(markdown, "Backbone") == ["Backbone: lstm(d_model=250, num_layers=1)."]
-
-
-def test_an_unmatched_table_says_nothing_of_matching(suite_of):
-    assert "matched" not in tabulated(suite_of(SUITE))
-
-
-def test_matching_by_the_command_line_is_in_the_title_and_the_files_name(suite_of):
-    suite = suite_of(SUITE, "match.params=softmax", "match.vary=d_model")
-    title = tabulated(suite).splitlines()[0]
-    assert title == "# suite, version 1; CHANGED: match.params = softmax; CHANGED: match.vary = d_model"
-    assert suite_table.stem(suite) == "suite.match.params=softmax.match.vary=d_model"
 
 
 # what labels leave out
@@ -206,19 +183,6 @@ def test_every_row_with_a_switch_is_marked(suite_of, entries, labels):
     assert [row["head"] for row in cells(markdown)] == labels
     (note,) = notes(markdown, "†")
     assert note.startswith("† compat log_epsilon=1e-08: computed as a published code does.")
-
-
-def test_each_value_of_a_switch_has_its_note(suite_of):
-    text = heads(SUITE, "softmax, {switched: {compat: [{log_epsilon: 1.0e-8}, {log_epsilon: 0.001}]}}")
-    markdown = tabulated(suite_of(text))
-    assert [re.match("† compat ([^:]*):", note)[1] for note in notes(markdown, "†")] == [
-        "log_epsilon=1e-08",
-        "log_epsilon=0.001",
-    ]
-
-
-def test_without_a_switch_nothing_is_marked(suite_of):
-    assert "†" not in tabulated(suite_of(heads(SUITE, "softmax, switched, mos")))
 
 
 # lists and mappings

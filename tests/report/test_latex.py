@@ -10,7 +10,6 @@ from handmade import findings
 from harness.report import layouts, suite_table, table_forms
 from harness.report.content import Table
 
-ROOT = Path(__file__).parent.parent.parent
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.tex"))
 SUITE = """\
 name: a_suite

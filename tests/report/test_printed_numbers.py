@@ -14,7 +14,6 @@ PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 HEADER = "table,corpus,backbone,head,params,metric,value,weights,counting,note"
 WITH_TARGETS = f"{HEADER},epoch,tolerance_percent,tolerance_reason,differs"
 PAPERS = sorted(path.stem for path in PUBLISHED.glob("*.csv") if path.stem != "sources")
-COLUMNS = ["table", "corpus", "backbone", "head", "params", "metric", "value", "weights", "counting", "note"]
 
 # Benka, Hammer and Su (2021), Tables 1 and 2, from shared/docs/PROTOCOLS.md section 1.
 # (corpus, metric) -> softmax, mos with K = 10

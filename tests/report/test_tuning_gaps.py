@@ -172,12 +172,6 @@ def test_a_learning_rate_that_is_not_tuned_is_said(suite, suite_of):
     assert said in tabulated(suite_of(SUITE.replace("SPACE", "{train.clip: [1, 2]}")))
 
 
-def test_a_note_has_the_gaps(suite):
-    # 1 - exp(-1/8) = 0.1175
-    (note,) = [line for line in tabulated(suite).splitlines() if line.startswith("- Tuning gap")]
-    assert note.endswith(": softmax 11.8 %; MoS 2 not known.")
-
-
 BASE = [100.0, 101.0, 102.0, 103.0, 104.0, 105.0]
 
 
