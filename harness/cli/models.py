@@ -191,7 +191,6 @@ def diagnose(
 
 
 def _finished(found: "Study", wanted: set[str]) -> "list[TrialRecord]":
-    """The ok records of some trials of a suite. Raises ExecutionError if there is none."""
     records = [record for trial, record in found.records.items() if trial in wanted and record.status == "ok"]
     if not records:
         raise ExecutionError(f"no trial of these is finished; `harness run {shown(found.suite.path)}` trains them")
@@ -219,7 +218,6 @@ def _progress() -> "Iterator[Watch]":
 
 
 def _say_problems(outcome: "Outcome", found: "Study") -> None:
-    """A sentence on the trials without weights, and one for each failure."""
     for failure in outcome.failed:
         warn(failure)
     if trials := outcome.without_weights:

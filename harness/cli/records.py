@@ -65,11 +65,7 @@ def runs(
 
 
 def table_of_suites(rows: "Iterable[SuiteHistory]", width: int | None) -> screen.Shown:
-    """A line for each suite: its records by status, and the time they took.
-
-    Args:
-        width: characters of the terminal; None: all columns.
-    """
+    """A line for each suite: its records by status, and the time they took."""
     cells = []
     for row in rows:
         counts = [f"{count} {status}" for status, count in row.records.items()]
@@ -84,11 +80,7 @@ def table_of_suites(rows: "Iterable[SuiteHistory]", width: int | None) -> screen
 
 
 def table_of_trials(rows: "Iterable[TrialHistory]", width: int | None) -> screen.Shown:
-    """A line for each trial that has a record; the status of a tuning trial is like 'ok, tuning'.
-
-    Args:
-        width: characters of the terminal; None: all columns.
-    """
+    """A line for each trial that has a record; the status of a tuning trial is like 'ok, tuning'."""
     cells = []
     for row in rows:
         measured = [f"{value:.2f}" if value is not None else "-" for value in (row.test_ppl, row.minutes)]

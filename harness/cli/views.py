@@ -261,7 +261,6 @@ def _metrics(metrics: "Iterable[MetricDifference]") -> Table:
 
 
 def _in_context(each: "Context") -> Text:
-    """The target is in brackets, and bold if the terminal can show that."""
     before, target, after = map(printable, (each.before, each.target, each.after))
     return Text.assemble(before, (f"[{target}]", "bold"), after)
 
@@ -300,7 +299,6 @@ def _files_of_site(results: Path, suites: Path) -> dict[str, bytes]:
 
 
 def _import(records: Path, results: Path) -> None:
-    """Import all files of a folder into an empty results folder."""
     from harness.exchange.copying import import_records
 
     found = sorted(records.glob("*.zip"))

@@ -194,7 +194,6 @@ def _section(cls: type, title: str) -> str:
 
 
 def _meanings(cls: type) -> dict[str, str]:
-    """What the docstring of a component says of its parameters."""
     found = re.findall(r"^ {4}([\w, ]+): (.*(?:\n {5,}.*)*)", _section(cls, "Args"), re.MULTILINE)
     return {name: " ".join(meaning.split()) for names, meaning in found for name in names.split(", ")}
 

@@ -73,12 +73,10 @@ def _all(findings: Findings) -> frozenset[int]:
 
 
 def _where(metric: Metric, findings: Findings) -> frozenset[int] | None:
-    """The rows of a metric's column: all, or those in which it was measured."""
     return _all(findings) if metric.table == "always" else None
 
 
 def _shown(*kinds: str) -> list[Metric]:
-    """The metrics of some kinds that tables have."""
     return [metric for metric in metrics_of(*kinds) if metric.table != "never"]
 
 
@@ -175,7 +173,6 @@ def _printed(findings: Findings) -> list[Quantity]:
 
 
 def _costs(findings: Findings) -> list[Quantity]:
-    """Times, the papers' times, and other costs."""
     lines, times, others = findings.lines, [], []
     for metric in _shown("cost"):
         where = _where(metric, findings)
@@ -228,7 +225,6 @@ def _time(line: Row, metric: Metric, findings: Findings) -> Cell:
 
 
 def _against_baseline(line: Row, metric: Metric, time: Time, findings: Findings) -> float | None:
-    """A time divided by that of the baseline of its corpus and backbone."""
     reference = findings.baselines.get(line.group)
     if reference is None or reference is line:
         return None

@@ -84,7 +84,6 @@ def _too_few(lines: list[Row]) -> list[str]:
 
 
 def _named(lines: list[Row]) -> list[tuple[str, Row]]:
-    """The trained rows with their names in notes."""
     return [(row_name(row, lines), row) for row in lines if not row.is_ngram]
 
 
@@ -136,11 +135,7 @@ def _names(findings: Findings) -> list[str]:
 
 
 def _budget(tuning: Tuning, *, exceptions: bool) -> str:
-    """'Tuned with the same points for every row: 8 trials of 2 epochs a row, seed 0; lr log-uniform in [0.5, 20]. ...'.
-
-    Args:
-        exceptions: some rows were tuned otherwise; the next note names them.
-    """
+    """'Tuned with the same points for every row: 8 trials of 2 epochs a row, seed 0; lr log-uniform in [0.5, 20].'"""
     spec, chosen = tuning.spec, zip(tuning.rows, tuning.choices, strict=True)
     numbers = [_attempts(row, choice) for row, choice in chosen]
     most = counted(max(numbers), "trial")

@@ -34,8 +34,6 @@ class Column:
     """A column.
 
     Args:
-        name: its header.
-        numeric: its cells are numbers: aligned right and sorted as numbers.
         group: a header above several columns ('ptb'), or ''.
         spread: the name of its cells' spreads in CSV.
         key: what it shows, by which forms choose columns ('test_ppl', see harness.report.layouts); '' for
@@ -60,14 +58,11 @@ class Cell:
 
     Args:
         text: the shown text: '86.89 ± 0.31 ‡'. Not escaped: each form does that.
-        value: its number, unrounded; None if it has none.
         spread: its standard deviation or other spread, as the column names it; None if it has none.
-        interval: low and high of the value's interval; None if it has none.
         short: the text in a compact table, without marks; '' where it is made of the value.
         mark: the marks at the end of the text, which docs/tables.md explains: '***', '‡'.
         rank: see harness.report.ranks; '' for a cell without one. Only the 'best' is bold.
         ratio: of its number to that of the baseline, None if they cannot be compared.
-        link: a page that the cell leads to, relative to its own page; '' for none.
     """
 
     text: str
@@ -111,8 +106,6 @@ class Line:
 
     Args:
         cells: one for each column.
-        trials: ids.
-        is_main: whether the default form has it.
         is_baseline: whether the other lines of its corpus and backbone are compared with it.
         section: a heading that it shares with its neighbours in a summary: its corpus and backbone; '' for none.
     """
@@ -131,7 +124,6 @@ class Note(str):
     """A note below a table. It is a string that knows which columns it is about.
 
     Args:
-        text: one or two sentences.
         columns: parts of the names of these columns; without any of them the note is left out. (): it always stays.
         level: a 'warning', without which a reader would be misled; 'reading': it changes how the numbers are read;
             'detail': the wide form only has it, as plain strings. The default form has the first ones.
@@ -156,9 +148,7 @@ class Table:
 
     Args:
         notes: plain strings, or Notes where they are about some columns.
-        lead: a sentence between title and table, in markdown and on the page; '' for none.
         caption: in a paper; '' for the title.
-        suite: the name of its suite; '' for a table of another kind.
         conditions: seeds, budget, devices and versions in one line, a note of the default form and of a summary.
     """
 

@@ -34,8 +34,6 @@ class Diagnosed:
 
     Args:
         stored: trial id -> what was stored, with a result or with the reason why there is none.
-        results: trial id -> its result.
-        planned: the number of trials of the suite.
     """
 
     diagnostic: Diagnostic
@@ -123,7 +121,6 @@ def _cell(figure: Figure, results: Sequence[Result]) -> Cell:
 
 
 def _notes(rows: Sequence[Row], of: Diagnosed) -> list[str]:
-    """What the columns mean, contexts, heads without a result, machine."""
     contexts = sorted({each.contexts for each in of.results.values() if hasattr(each, "contexts")})
     notes = list(of.diagnostic.notes)
     if contexts:
@@ -167,11 +164,7 @@ def write(
 
 
 def for_page(evidence: Evidence, only: Container[str] | None = None) -> "tuple[list[Section], list[Plot]]":
-    """The section of a suite's page, and the plots for it; both empty if no result is stored.
-
-    Args:
-        only: ids of trials whose rows are shown; None: all.
-    """
+    """The section of a suite's page, and the plots for it; both empty if no result is stored."""
     from harness.diagnostics.catalogue import DIAGNOSTICS
     from harness.report.figures import lines
     from harness.report.page.document import Section

@@ -52,8 +52,6 @@ class Selection:
     """The trials of A or of B. The other one has as many trials, and they are paired in order.
 
     Args:
-        label: the name of A or B.
-        runs: the folder of its suite's trials.
         records: of its trials, all ok.
     """
 
@@ -175,7 +173,6 @@ class MetricDifference:
 
     Args:
         a, b: means over the trials.
-        n: pairs of trials.
         change: b / a - 1, of geometric means: exp(mean difference of logarithms) - 1.
         low, high: its 95 % interval: a t interval over seeds, or for one pair's test perplexity a bootstrap interval
             over blocks of tokens; None if there is neither.
@@ -205,8 +202,6 @@ class MetricDifference:
 def results(a: Selection, b: Selection, scores: tuple[TokenScores, TokenScores] | None) -> list[MetricDifference]:
     """The differences of scores, counts and settings.
 
-    Args:
-        scores: token scores, for an interval if there is a single pair.
     Raises: RecordError when the scores are of two test splits.
     """
     pairs = [(one.metrics, other.metrics) for one, other in _pairs(a, b)]
@@ -244,7 +239,6 @@ def costs(a: Selection, b: Selection) -> tuple[list[MetricDifference], list[str]
 
 
 def _names(*kinds: str) -> list[str]:
-    """The metrics of some kinds that `harness diff` compares."""
     return [metric.name for metric in metrics_of(*kinds) if metric.diff]
 
 
@@ -332,9 +326,7 @@ class Difference:
     """The difference of A and B.
 
     Args:
-        a, b: their labels.
         within: their corpus and backbone; '' for two trials.
-        trials: ids, in pairs.
         changes: settings that differ, of the first pair. Other pairs differ in the seed only.
         by_frequency, by_position: differences in nats of the test tokens, b less a; see harness.report.tokens.
         better, worse: the tokens on which they differ most: where the nats of b are lower, and where they are higher.
@@ -357,9 +349,6 @@ class Difference:
 def difference(a: Selection, b: Selection, data: Path, *, top: int, within: str = "") -> Difference:
     """Compare b with a. Their trials are paired in order.
 
-    Args:
-        data: the folder of the corpora's files.
-        top: how many contexts of each kind.
     Raises: ExecutionError when the two are not of one corpus with one counting rule; RecordError when a timing does not
         verify. If token scores do not verify, or the corpus cannot be loaded, a note says so.
     """
@@ -385,7 +374,6 @@ def difference(a: Selection, b: Selection, data: Path, *, top: int, within: str 
 
 
 def _code(pairs: list[tuple[TrialRecord, TrialRecord]]) -> list[str]:
-    """A note on each component that both have in different versions."""
     found = {
         f"the code of the {kind} '{getattr(one.spec, kind).name}' is not the same: it may cause part of the difference"
         for one, other in pairs
@@ -398,7 +386,6 @@ def _code(pairs: list[tuple[TrialRecord, TrialRecord]]) -> list[str]:
 
 
 def _scores(a: Selection, b: Selection) -> tuple[tuple[TokenScores, TokenScores] | None, list[str]]:
-    """The token scores of a and b, averaged over seeds, and a note if some are missing."""
     try:
         found = token_scores_of(a, b)
     except RecordError as damaged:

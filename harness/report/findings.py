@@ -19,10 +19,8 @@ class Findings:
     """The rows of a suite and their comparisons.
 
     Args:
-        lines: all rows of the suite.
         compared: index of a row -> its comparison with the baseline; empty if the suite names no baseline.
         ranks: index of a row -> its rank, of its corpus, backbone and device.
-        reproduced: for each row, the printed numbers that have a tolerance.
         baselines: corpus and backbone -> the row with which the others are compared.
     """
 

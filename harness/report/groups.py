@@ -52,9 +52,7 @@ class Finished:
     are ok agree: they differ in their times only.
 
     Args:
-        contents: what it read.
         timing: of an exclusive pass; None if it has none.
-        suites: all that have a record of it, sorted.
     """
 
     record: TrialRecord
@@ -69,7 +67,6 @@ class Entry:
 
     Args:
         training: the settings of training in which the group's rows differ: 'lr=7, batch_size=20'.
-        suites: where its trials are from, sorted.
         finished: the day of the last of its trials, as in ISO 8601.
     """
 
@@ -87,10 +84,7 @@ class Group:
     Args:
         invalid: rows that are left out, since the certificate of a trial failed.
         corpus, content, train: of its trials; in `train` the settings of COMPARED are those of one trial.
-        pretrained: its trials began at pretrained weights.
-        bidirectional: its models were trained in both directions of reading.
         compat: the switches of its heads, None where they have none.
-        timings: of its trials, by id.
         counting: the counting rule of its corpus; '' where this harness does not know it.
         apart: what differs between this group and others whose titles would be the same without it:
             'eval_batch_size=20'.

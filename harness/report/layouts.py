@@ -152,12 +152,10 @@ _SHAPES = {"mixtures": _mixtures, "heads": _heads, "corpora": _corpora}
 
 
 def _kept(said: Iterable[Quantity], indices: Collection[int]) -> list[Quantity]:
-    """The quantities that a table of some rows has."""
     return [quantity for quantity in said if quantity.is_of(indices)]
 
 
 def _labels(rows: list[Row], kinds: tuple[str, ...]) -> list[Column]:
-    """Columns of labels: those in which rows differ, and the head."""
     return [
         Column(name=kind, key="label")
         for kind in kinds
@@ -204,7 +202,6 @@ def select(table: Table, columns: Sequence[str] = (), *, wide: bool = False, com
     Args:
         columns: names as in the header: 'test ppl', or 'ptb test ppl' where the table has several corpora; 'vs' is the
             comparison with the baseline; (): those of the default form, the MOST first ones of ORDER.
-        wide: all columns and notes.
         compact: for one column of a paper: changes without interval, parameters in millions, times without spread.
     Raises: RecordError where the table has no such column.
     """
@@ -267,7 +264,6 @@ def _joined(table: Table, parts: Sequence[str]) -> list[str]:
 
 
 def _named(table: Table, name: str) -> list[int]:
-    """The columns of a name; of several corpora, all of them."""
     found = [i for i, column in enumerate(table.columns) if name in _names(column)]
     if not found:
         known = list(dict.fromkeys(column.name for column in table.columns if column.key != "label"))
@@ -280,7 +276,6 @@ def _names(column: Column) -> Container[str]:
 
 
 def _short(table: Table) -> Table:
-    """The table with short cells, without columns that are empty in all lines."""
     filled = [i for i in range(len(table.columns)) if any(line.cells[i].text != NOTHING for line in table.lines)]
     table = with_columns(table, filled)
     lines: list[Line] = []
@@ -342,7 +337,6 @@ def of_truths(table: Table) -> Table:
 
 
 def _places(table: Table, keys: Sequence[str]) -> list[int]:
-    """The places of the columns of some keys, in the order of the keys."""
     return [at for key in keys for at, column in enumerate(table.columns) if column.key == key]
 
 

@@ -142,7 +142,6 @@ def as_json(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
 
 
 def _metrics(*kinds: str) -> list[Metric]:
-    """The metrics of some kinds that the leaderboard shows."""
     return [metric for metric in metrics_of(*kinds) if metric.leaderboard]
 
 
@@ -187,7 +186,6 @@ def _entry(entry: Entry, group: Group) -> dict[str, Any]:
 
 
 def _cells(entry: Entry, group: Group) -> dict[str, Cell]:
-    """The cells of a row by the names of their columns."""
     row, time = entry.row, time_of(entry.row, "train_ms_per_batch", group.timings)
     certificates = certificate_mark(row, [each.row for each in group.entries])
     return {
@@ -204,7 +202,6 @@ def _cells(entry: Entry, group: Group) -> dict[str, Cell]:
 
 
 def _of_place(place: Place) -> dict[str, Cell]:
-    """The cells of a row's rank and of its comparison with the best row."""
     found, empty = place.difference, Cell(text=NOTHING)
     return {
         "rank": empty if place.rank is None else Cell(text=_rank(*place.rank), value=place.rank[0]),
@@ -219,14 +216,12 @@ def _rank(first: int, last: int) -> str:
 
 
 def _place_as_json(place: Place) -> dict[str, Any]:
-    """The same in nats, unrounded."""
     found = place.difference
     vs_best = None if found is None else {"nats": found.mean, "low": found.low, "high": found.high, "pairs": found.n}
     return {"rank": place.rank and place.rank[0], "last_rank": place.rank and place.rank[1], "vs_best": vs_best}
 
 
 def _comparable(group: Group) -> str:
-    """What is comparable with what."""
     epochs = group.train.epochs
     budget = f"trained for {counted(epochs, 'epoch')}" if epochs else "not trained"
     return (
@@ -277,7 +272,6 @@ def _title(group: Group) -> str:
 
 
 def _notes(group: Group) -> tuple[str, ...]:
-    """What the trials of the group share, and what limits its numbers."""
     train, counting = group.train, f"; counting: {group.counting}" if group.counting else ""
     notes = [f"Text: {group.corpus}, sha256 {group.content[:12]}{counting}."]
     columns = f"{train.eval_batch_size} {'blocks a batch' if train.batching == 'blocks' else 'columns'}"
@@ -336,9 +330,7 @@ class Leaderboard:
     """Groups of trials, and what was left out.
 
     Args:
-        results: the results folder.
         unknown: how many trials are left out because it is not known what text they were trained on.
-        differing: ids of trials of which two suites have different results; they are left out.
     """
 
     results: Path
@@ -388,11 +380,7 @@ class Leaderboard:
         return {"groups": as_json(self.of_corpora(corpora)), "left_out": self.unknown}
 
     def page(self, links: Mapping[str, str] | None = None) -> str:
-        """All groups as a web page.
-
-        Args:
-            links: names of other pages and files -> their places, relative to the page.
-        """
+        """All groups as a web page."""
         from harness.report.page import document  # here: jinja2
 
         known = document.Section(heading="What is known", tables=(contents(self.groups),))
@@ -420,8 +408,6 @@ class Leaderboard:
 def load(results: Path, warn: Callable[[str], None]) -> Leaderboard:
     """Read the records of all suites.
 
-    Args:
-        warn: called with a sentence for each record that is damaged or contradicts another one.
     Raises: ExecutionError when there are no finished trials.
     """
     finished, unknown, differing = gather(results, warn)

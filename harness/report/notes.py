@@ -60,11 +60,7 @@ NOTED_CORES = 0.05  # other work of fewer cores is rounded to 0.0
 
 
 def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
-    """A sentence or two each: settings, counting, machine, versions, times, caveats, and where the rest is explained.
-
-    Args:
-        of_shape: notes on the layout of the table.
-    """
+    """A sentence or two each: settings, counting, machine, versions, times, caveats, and where the rest stands."""
     evidence = findings.evidence
     suite, records = evidence.suite, [evidence.records[trial.id] for trial in _finished(findings)]
     return [
@@ -125,7 +121,6 @@ def _place(findings: Findings) -> str:
 
 
 def _finished(findings: Findings) -> list[TrialSpec]:
-    """The trials that have a record."""
     return [trial for trial in findings.evidence.suite.trials if trial.id in findings.evidence.records]
 
 
@@ -211,7 +206,6 @@ def _context(record: TrialRecord) -> str:
 
 
 def _counting(suite: Suite, records: list[TrialRecord]) -> list[str]:
-    """How the tokens of each corpus are counted, and perplexities that depend on the text only."""
     if not suite.trials:
         return []  # no row is tuned yet
     train, notes = suite.trials[0].train, []
@@ -250,7 +244,6 @@ def _heads(suite: Suite) -> list[str]:
 
 
 def _machines(records: list[TrialRecord]) -> list[str]:
-    """Device and versions, and when the last trial finished."""
     notes = _distinct(records, _machine)
     if notes:
         notes[-1] += f" The last trial finished {max(record.environment.finished for record in records)}."
@@ -285,11 +278,7 @@ def _label(spec: ComponentSpec, registry: Registry) -> str:
 
 
 def caveats(findings: Findings, records: list[TrialRecord]) -> list[str]:
-    """What limits the numbers of a table.
-
-    Args:
-        records: of the suite's trials, in their order.
-    """
+    """What limits the numbers of a table."""
     lines, compared = findings.lines, findings.compared.values()
     found = [Note(INVALID, level="warning")] if any(line.invalid for line in lines) else []
     found += [_compat(line) for line in lines if line.compat is not None]
@@ -322,7 +311,6 @@ def on_certificates(rows: Iterable[Row]) -> list[str]:
 
 
 def _chosen_seeds(records: list[TrialRecord]) -> list[str]:
-    """Whether the seeds leave some out: then somebody chose them."""
     seeds = sorted({each.spec.seed for each in records if not each.tuning})
     if not seeds or seeds[-1] - seeds[0] < len(seeds):  # guard: chosen-seeds
         return []
@@ -331,7 +319,6 @@ def _chosen_seeds(records: list[TrialRecord]) -> list[str]:
 
 
 def _compat(row: Row) -> str:
-    """The switches with which a head computes what a published code does."""
     switches = ", ".join(f"{name}={value_text(value)}" for name, value in row.compat.items())
     return (
         f'{COMPAT_MARK} compat {switches}: computed as a published code does. Its "probabilities" need not sum to 1: '
@@ -340,7 +327,6 @@ def _compat(row: Row) -> str:
 
 
 def _code(findings: Findings) -> list[str]:
-    """Rows whose code has changed since they were trained, or is of several versions."""
     evidence, lines = findings.evidence, findings.lines
     rows = versions.of_rows(((row_name(row, lines), row) for row in lines), evidence.outdated)
     return [Note(text, level="warning") for text in rows]
@@ -390,7 +376,6 @@ def _names(rows: Iterable[Row], lines: list[Row]) -> str:
 
 
 def _pass(name: str, rows: list[Row], timings: dict[str, Timing]) -> str:
-    """The conditions of one exclusive pass."""
     taken = [each for each in _timings(rows, timings) if each.pass_id == name]
     one, rounds, batches = taken[0], {each.rounds for each in taken}, {each.batches for each in taken}
     busy = max((each.busy for each in taken if each.busy is not None), default=0.0)

@@ -26,11 +26,7 @@ LONGER = 3  # times the epochs: of the command that comes next
 
 
 def sentences(findings: Findings, lines: Sequence[Row]) -> list[str]:
-    """The outcome in sentences.
-
-    Args:
-        lines: the rows that it is about.
-    """
+    """The outcome in sentences."""
     shown = set(map(id, lines))
     groups: dict[tuple[str, str], list[Compared]] = {}
     for each in findings.compared.values():
@@ -123,7 +119,6 @@ def _reasons(some: Sequence[Compared]) -> list[str]:
 
 
 def _best_of(better: Sequence[Compared], findings: Findings) -> list[str]:
-    """Which of several rows is the best, by their ranks."""
     ranks = {id(findings.lines[index]): rank for index, rank in findings.ranks.items()}
     best = [each for each in better if ranks.get(id(each.row)) == "best"]
     ties = [each for each in better if ranks.get(id(each.row)) == "tie"]
@@ -218,11 +213,7 @@ def _kind(row: Row) -> str:
 
 
 def summary(findings: Findings, lines: Sequence[Row]) -> dict[str, list[tuple[str, str]]]:
-    """Sentences for a reader who sees the page for the first time, under three headings, each with a command or ''.
-
-    Args:
-        lines: the rows of the page.
-    """
+    """Sentences for a reader who sees the page for the first time, under three headings, each with a command or ''."""
     return {
         "Result": [(sentence, "") for sentence in sentences(findings, lines)],
         "Can it be trusted?": [(sentence, "") for sentence in _trust(findings, lines)],
@@ -269,7 +260,6 @@ def _uncertified(row: Row) -> bool:
 
 
 def _unjudged(findings: Findings, lines: Sequence[Row]) -> list[str]:
-    """A sentence where no row has a verdict but 'too few seeds'."""
     compared = _compared(findings, lines)
     if sum(bool(row.ok_seeds) and not row.is_ngram for row in lines) < 2:
         return []
@@ -329,7 +319,6 @@ def _next(findings: Findings, lines: Sequence[Row]) -> tuple[str, str] | None:
 
 
 def _of_statistics(findings: Findings, trained: Sequence[Row]) -> tuple[str, str] | None:
-    """What would decide more: more seeds, more epochs, or a wider range of a tuned setting."""
     suite, compared = findings.evidence.suite, _compared(findings, trained)
     seeds = list(dict.fromkeys(trial.seed for row in trained for trial in row.trials))
     if any(len(row.ok_seeds) < RANK_SEEDS for row in trained):

@@ -33,7 +33,6 @@ def table(
 
     Args:
         keep: columns that stay although they have one value, or no room.
-        right: columns of numbers.
         width: characters of the terminal; None: all columns.
     """
     rows = list(rows)

@@ -46,7 +46,6 @@ class Study:
     Rows and comparisons are computed at first use and kept.
 
     Args:
-        evidence: the plan, records, timings and printed numbers.
         results: the results folder; tables, plots and pages are written below it.
     """
 
@@ -59,7 +58,6 @@ class Study:
         return f"<Study {self.suite.name}, version {self.suite.version}: {rows}, {self.evidence.trials} trials>"
 
     def _repr_html_(self) -> str:
-        """The default form of the table, for a notebook."""
         return table_forms.html(layouts.select(self._table(None, ())))
 
     @property
@@ -109,13 +107,10 @@ class Study:
         """The table of the suite as text.
 
         Args:
-            form: 'md', 'csv' or 'latex'.
             shape: how rows are laid out; None: as the suite says.
             only: conditions as of `--only`: only rows of trials that meet one of them.
             columns: the names of the columns, in order, without those that say what a row is; (): those of the default
                 form.
-            wide: all columns and notes; CSV always has them.
-            compact: for one column of a paper, see harness.report.layouts.
         Raises: SuiteError where a condition is not valid; RecordError where the table has no such column.
         """
         wide = wide or (form in suite_table.WIDE and not compact)
@@ -125,11 +120,7 @@ class Study:
         return suite_table.text(chosen, form)
 
     def summary(self, only: Sequence[str] = ()) -> Table:
-        """The few columns of the table that a terminal shows.
-
-        Args:
-            only: as for `table`.
-        """
+        """The few columns of the table that a terminal shows."""
         return layouts.of_suite(self._table("mixtures", only))
 
     def found(self) -> str:
@@ -140,7 +131,6 @@ class Study:
         """Write the table in all forms below results/tables; returns the paths, markdown first.
 
         Args:
-            overwrite: also replace a table that was made of more finished trials.
             shape: how rows are laid out; None: as the suite says.
         Raises: RecordError where no row is tuned yet; FewerTrialsError, StorageError.
         """
@@ -154,9 +144,7 @@ class Study:
         A plot that would show nothing is not made, and a warning says why.
 
         Args:
-            overwrite: also replace files that were made of more finished trials.
             only: conditions as of `--only`: a report of these trials, in files with a name of their own.
-            titled: draw titles in the files of the plots; those in the page always have them.
         Raises: RecordError where none of the trials has a record; FewerTrialsError, StorageError; SuiteError where a
             condition is not valid.
         """
@@ -190,9 +178,7 @@ class Study:
 
         Args:
             kind: 'forest', for example.
-            only: conditions as of `--only`.
             width: in inches.
-            overwrite: also replace files that were made of more finished trials.
         Raises: RecordError where there is no such plot, or it would show nothing; FewerTrialsError, StorageError;
             SuiteError where a condition is not valid.
         """
@@ -229,12 +215,10 @@ class Study:
         return made[0]
 
     def _stem(self, only: Sequence[str]) -> str:
-        """The name of the suite's files, or of those of some of its trials."""
         name = suite_table.stem(self.suite)
         return f"{name}.only-{hashlib.sha256(repr(sorted(only)).encode()).hexdigest()[:8]}" if only else name
 
     def _run(self) -> str:
-        """The command that trains what is missing."""
         return shlex.join(["harness", "run", shown(self.suite.path), *results_option(self.results)])
 
     def _table(self, shape: Shape | None, only: Sequence[str]) -> Table:
@@ -265,9 +249,6 @@ class Study:
 def load(suite: Suite, results: Path, *, warn: Callable[[str], None]) -> Study:
     """Read the records, timings and printed numbers of a suite, and the points that its tuning has chosen.
 
-    Args:
-        results: the results folder.
-        warn: called with a sentence for each file that is damaged and therefore not used.
     Raises: SuiteError where the suite names a printed table that is not known.
     """
     return Study(evidence=gather(choices.read(suite, results, warn), warn), results=results)

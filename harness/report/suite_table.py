@@ -75,7 +75,6 @@ def write(
 
     Args:
         shape: that of the table; None: that of the suite.
-        overwrite: also replace a table that was made of more finished trials.
     Raises: FewerTrialsError, StorageError.
     """
     contents = [form(layouts.select(table, wide=name in WIDE)).encode() for name, (_, form) in FORMS.items()]

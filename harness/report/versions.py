@@ -46,11 +46,7 @@ def left_out(records: Iterable[TrialRecord], outdated: Changed) -> frozenset[int
 
 
 def of_rows(named: Iterable[tuple[str, "Row"]], outdated: Changed) -> list[str]:
-    """A note on each row whose records are of several versions, or of another version than the present code.
-
-    Args:
-        named: rows with their names.
-    """
+    """A note on each row whose records are of several versions, or of another version than the present code."""
     names: dict[str, list[str]] = {}
     for name, row in named:
         if row.outdated:
@@ -64,11 +60,7 @@ def of_rows(named: Iterable[tuple[str, "Row"]], outdated: Changed) -> list[str]:
 
 
 def of_tuning(named: Iterable[tuple[str, list[TrialRecord]]], outdated: Changed) -> list[str]:
-    """A note on each row whose tuning trials are of several versions, or of another version than the present code.
-
-    Args:
-        named: the records of the tuning trials of each row, with the row's name.
-    """
+    """A note on each row whose tuning trials are of several versions, or of another version than the present code."""
     names: dict[str, list[str]] = {}
     for name, records in named:
         number, files = _made_by(records, outdated)

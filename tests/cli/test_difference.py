@@ -9,12 +9,13 @@ import handmade
 import numpy as np
 import pytest
 import torch
+from bundles import timing_of
 
 from harness import plan
 from harness.corpora.corpus import Corpus, CorpusFacts
 from harness.corpora.vocabulary import WordCodec
 from harness.records import sidecars, store
-from harness.records.sidecars import Timing, TokenScores
+from harness.records.sidecars import TokenScores
 from harness.registry import CORPORA
 
 LINE = "<eos> [red]it is a truth universally acknowledged that man wife must be x\x1b"
@@ -233,24 +234,13 @@ def test_times_of_one_exclusive_pass_come_first(harness, finish, tmp_path):
     ids, runs = finish(), store.runs_folder(tmp_path / "results", "pair")
 
     def time(name: str, ms: float, passed: str) -> None:
-        told = {
-            "device": "a processor",
-            "threads": 1,
-            "torch": "2.13.0",
-            "commit": "abc",
-            "taken": "2026-01-02T05:00:00+00:00",
-            "busy": 0.0,
+        about = {
+            "trial": ids[name],
+            "weights_sha256": "0" * 64,
+            "metrics": {"train_ms_per_batch": ms},
+            "passed": passed,
         }
-        timing = Timing(
-            trial=ids[name],
-            weights_sha256="0" * 64,
-            metrics={"train_ms_per_batch": ms},
-            batches=20,
-            rounds=3,
-            pass_id=passed,
-            shared=False,
-            **told,
-        )
+        timing = timing_of(handmade.record(), **about)
         sidecars.save_timing(timing, runs)
 
     time("softmax 1", 4.0, "first")

@@ -1,9 +1,10 @@
 """Columns and notes that a table has only where a trial was measured so: start, words, characters, inference time."""
 
+import handmade
 import pytest
 from handmade import tabulated
 
-from harness.report.printed_numbers import PrintedCell, PrintedNumbers
+from harness.report.printed_numbers import PrintedNumbers
 
 SUITE = """\
 name: suite
@@ -34,8 +35,7 @@ def notes(markdown, about):
 
 
 def printed_cell(metric, value, note="", counting=""):
-    about = {"corpus": "markov", "backbone": "lstm", "head": "softmax", "params": {}, "weights": ""}
-    return PrintedCell(metric=metric, value=value, note=note, counting=counting, **about)
+    return handmade.printed_cell(metric=metric, value=value, note=note, counting=counting)
 
 
 NEW = [
@@ -81,7 +81,7 @@ def test_a_printed_number_without_a_boundary_rule_is_compared_whatever_ours_is(s
     # words of the original text: PTB's have no boundary token to count or not
     text = SUITE.replace("markov: {vocab_size: 12, num_tokens: 400, branching: 3}", "ptb: {boundary: eos}")
     suite = suite_of(text)
-    cell = PrintedCell("ptb", "lstm", "softmax", {}, "test_ppl_word", "29.41", "", "", "")
+    cell = handmade.printed_cell(corpus="ptb", metric="test_ppl_word", value="29.41")
     first = cells(render(suite, record_of(suite.trials[0], **TEXT), printed=(cell,)))[0]
     assert first["ours - printed test ppl/word"] == "+0.59"
 

@@ -2,13 +2,14 @@
 
 from typing import Literal
 
+import handmade
 import pytest
 from handmade import tabulated
 from torch import nn
 
 from harness.records import store
 from harness.registry import HEADS
-from harness.report.printed_numbers import PrintedCell, PrintedNumbers
+from harness.report.printed_numbers import PrintedNumbers
 from harness.report.table_rows import rows
 
 V = 5000
@@ -208,16 +209,6 @@ def test_a_table_from_records_on_disk_is_the_table_from_records_in_memory(suite_
 
 def test_a_printed_cell_finds_its_row_by_a_list(suite_of):
     suite = suite_of(heads(SUITE, "softmax, {switched: {components: [[15, 5], [3, 1]]}}"))
-    cell = PrintedCell(
-        corpus="markov",
-        backbone="lstm",
-        head="switched",
-        params={"components": [15, 5]},
-        metric="test_ppl",
-        value="52.38",
-        weights="best",
-        counting="",
-        note="",
-    )
+    cell = handmade.printed_cell(head="switched", params={"components": [15, 5]}, value="52.38")
     table = cells(tabulated(suite, (), PrintedNumbers((cell,), ("paper/1",))))
     assert [row["printed test ppl"] for row in table] == ["-", "52.38", "-"]

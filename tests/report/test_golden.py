@@ -9,6 +9,7 @@ from pathlib import Path
 
 import handmade
 import pytest
+from bundles import timing_of
 from handmade import findings
 
 from harness.plan.loaded_suite import with_choices
@@ -65,14 +66,14 @@ def timing(record, **changes) -> Timing:
     times = {name: record.metrics[name] / 2 for name in names}
     spreads = dict(zip([f"{name}_iqr" for name in names], (0.3, 0.1), strict=False))
     about = {
-        "trial": record.id,
         "weights_sha256": "0" * 64,
         "metrics": {**times, **spreads},
         "batches": 40,
         "rounds": 5,
+        "passed": "a pass",
     }
-    about |= {"pass_id": "a pass", "device": "a processor", "threads": 1, "torch": "2.13.0", "commit": "abc"}
-    return Timing(**{**about, "taken": "2026-01-02T05:00:00+00:00", "busy": 0.1, "shared": False, **changes})
+    about |= {"torch": "2.13.0", "taken": "2026-01-02T05:00:00+00:00", "busy": 0.1}
+    return timing_of(record, **{**about, **changes})
 
 
 def printed(corpus: str, **branching) -> PrintedNumbers:

@@ -8,19 +8,18 @@ from pathlib import Path
 
 import handmade
 import pytest
+from bundles import timing_of
 from rich.console import Console
 
 from harness import plan
 from harness.code import fingerprints
 from harness.records import sidecars, store
 from harness.records.record import Contents, CurvePoint
-from harness.records.sidecars import Timing
 from harness.report import leaderboard
 from harness.report.groups import gather, groups
 from harness.report.layouts import of_group
 from harness.report.screen import short
 
-WEIGHTS = "ab" * 32
 METRICS = {
     "params_total": 780.0,
     "params_head": 108.0,
@@ -411,9 +410,7 @@ def test_rows_that_differ_in_how_they_were_trained_say_so(finish, found):
 
 def test_times_of_an_exclusive_pass_win_and_shared_ones_are_marked(results, finish, found):
     softmax, *_ = finish(ppls=[10.0, 12.0, 9.0, 9.5], environment=handmade.environment(shared=True))
-    told = {"trial": softmax.id, "weights_sha256": WEIGHTS, "metrics": {"train_ms_per_batch": 3.5}, "batches": 9}
-    told |= {"rounds": 3, "pass_id": "p", "device": "another processor", "threads": 1, "torch": "2", "commit": "abc"}
-    timing = Timing(**told, taken="2026-01-02T03:04:05+00:00", busy=0.0, shared=False)
+    timing = timing_of(softmax, device="another processor")
     sidecars.save_timing(timing, store.runs_folder(results, "small"))
     (group,) = found()
     assert {line["head"]: (line["train ms/batch"], line["device"]) for line in lines(group)} == {

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from bundles import timing_of
 from handmade import findings
 
 from harness.records import sidecars
@@ -208,27 +209,15 @@ def test_a_table_without_a_baseline_names_the_test_of_its_ranks(suite_of, record
 
 
 def timing(record, train: float, **changes) -> Timing:
-    values = {
-        "metrics": {"train_ms_per_batch": train, "train_ms_per_batch_iqr": 0.5},
-        "batches": 40,
-        "rounds": 5,
-        "pass_id": "pass a",
-        "device": "a processor",
-        "threads": 2,
-        "torch": "2.13.0",
-        "commit": "abc",
-        "taken": "2026-01-02T05:00:00+00:00",
-        "busy": None,
-        "shared": False,
-    }
-    return Timing(trial=record.id, weights_sha256="0" * 64, **{**values, **changes})
+    metrics = {"train_ms_per_batch": train, "train_ms_per_batch_iqr": 0.5}
+    return timing_of(record, **{"weights_sha256": "0" * 64, "metrics": metrics, **changes})
 
 
 def test_times_of_two_passes_are_told_apart(suite_of, record_of):
     suite = suite_with(suite_of, 1)
     made = of_heads(suite, record_of, [10.0], [20.0], [30.0], metric="train_ms_per_batch")
     passes = ("pass a", "pass b", "pass a")
-    timings = {record.id: timing(record, 5.0, pass_id=name) for record, name in zip(made, passes, strict=True)}
+    timings = {record.id: timing(record, 5.0, passed=name) for record, name in zip(made, passes, strict=True)}
     _, notes = built(suite, made, timings=timings)
     assert [each.partition(":")[0] for each in notes if each.startswith("ms/batch")] == [
         "ms/batch of softmax; MoS 3",

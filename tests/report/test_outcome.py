@@ -2,8 +2,8 @@
 
 import handmade
 import pytest
+from bundles import timing_of
 
-from harness.records.sidecars import Timing
 from harness.report import outcome
 
 SUITE = """\
@@ -52,21 +52,8 @@ def said(suite_of, record_of):
 
 def timing(trial, ms):
     """A time of one exclusive pass."""
-    return Timing(
-        trial=trial.id,
-        weights_sha256=handmade.record(suite="suite", spec=trial).weights_sha256 or "0" * 64,
-        passed="2026-01-01T00:00:00+00:00",
-        device="a device",
-        metrics={"train_ms_per_batch": ms, "train_ms_per_batch_iqr": 0.1},
-        batches=20,
-        rounds=3,
-        threads=1,
-        torch="2",
-        commit="c",
-        taken="2026-01-01T00:00:00+00:00",
-        busy=0.0,
-        shared=False,
-    )
+    metrics = {"train_ms_per_batch": ms, "train_ms_per_batch_iqr": 0.1}
+    return timing_of(handmade.record(suite="suite", spec=trial), metrics=metrics, device="a device")
 
 
 BEAT = "Four heads beat softmax by 2.9 to 3.1 %; which of them is the best is not decided"

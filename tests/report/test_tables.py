@@ -4,13 +4,13 @@ import html
 import os
 import re
 
+import handmade
 import pytest
 from handmade import findings, tabulated
 
 from harness.report import suite_table
 from harness.report.content import Column, Table
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
-from harness.tracking.description import description
 
 SUITE = """\
 name: suite
@@ -50,18 +50,7 @@ def _parts(line: str) -> list[str]:
 
 
 def printed_cell(**changes) -> PrintedCell:
-    values = {
-        "corpus": "markov",
-        "backbone": "lstm",
-        "head": "softmax",
-        "params": {},
-        "metric": "test_ppl",
-        "value": "95.0",
-        "weights": "last",
-        "counting": "",
-        "note": "",
-    }
-    return PrintedCell(**{**values, **changes})
+    return handmade.printed_cell(**{"value": "95.0", "weights": "last", **changes})
 
 
 def render(suite, made, *printed: PrintedCell) -> str:
@@ -227,4 +216,3 @@ def test_another_shape_than_the_suites_has_files_of_its_own(suite_of, tmp_path):
     table = suite_table.build(findings(suite))
     assert suite_table.write(suite, table, tmp_path, "heads")[0].name == "suite.epochs=1.md"
     assert suite_table.write(suite, table, tmp_path, "corpora")[0].name == "suite.epochs=1.corpora.md"
-    assert description("suite", tmp_path).count("### suite, version 3") == 2

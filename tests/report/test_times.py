@@ -1,6 +1,8 @@
 """Times of a row: an exclusive pass before what the trials noted, and each with what must be said of it."""
 
+import handmade
 import pytest
+from bundles import timing_of
 
 from harness.records.sidecars import Timing
 from harness.report.table_rows import Time, rows, time_of
@@ -18,22 +20,9 @@ TRAIN = "train_ms_per_batch"
 
 
 def timing(trial, **changes) -> Timing:
-    values = {
-        "trial": trial.id,
-        "weights_sha256": "w",
-        "metrics": {TRAIN: 5.0, f"{TRAIN}_iqr": 0.5},
-        "batches": 30,
-        "rounds": 3,
-        "pass_id": "first",
-        "device": "a processor",
-        "threads": 1,
-        "torch": "2.13.0",
-        "commit": "abc",
-        "taken": "2026-01-02T03:06:00+00:00",
-        "busy": 0.1,
-        "shared": False,
-    }
-    return Timing(**{**values, **changes})
+    metrics = {TRAIN: 5.0, f"{TRAIN}_iqr": 0.5}
+    about = {"trial": trial.id, "weights_sha256": "w", "metrics": metrics, "passed": "first", "busy": 0.1}
+    return timing_of(handmade.record(), **{**about, **changes})
 
 
 @pytest.fixture
@@ -80,8 +69,8 @@ def test_a_timing_beside_other_work_does_not_stand_for_the_row(row_of):
 def test_the_newest_timing_counts_and_none_of_a_trial_that_is_not_ok(row_of):
     row = row_of(("ok", "ok", "diverged"))
     first, second, third = row.trials
-    late = timing(second, pass_id="second", taken="2026-01-03T00:00:00+00:00", metrics={TRAIN: 6.0})
-    bad = timing(third, pass_id="third", taken="2026-01-04T00:00:00+00:00", metrics={TRAIN: 7.0})
+    late = timing(second, passed="second", taken="2026-01-03T00:00:00+00:00", metrics={TRAIN: 6.0})
+    bad = timing(third, passed="third", taken="2026-01-04T00:00:00+00:00", metrics={TRAIN: 7.0})
     found = time_of(row, TRAIN, {each.trial: each for each in (timing(first), late, bad)})
     assert (found.value, found.spread, found.pass_id) == (6.0, None, "second")
 

@@ -216,6 +216,14 @@ def interrupted_before(number: int):
     raise AssertionError(f"there was no step {number}")
 
 
+def printed_cell(**changes):
+    """The test perplexity that a paper printed of the softmax, with what a test changes."""
+    from harness.report.printed_numbers import PrintedCell
+
+    about = {"corpus": "markov", "backbone": "lstm", "head": "softmax", "params": {}, "metric": "test_ppl"}
+    return PrintedCell(**{**about, "value": "100", "weights": "best", "counting": "", "note": "", **changes})
+
+
 def evidence(suite, made=(), printed=None, **more):
     """What is known of a suite: records, printed numbers, and what a test gives more (timings, interrupted)."""
     from harness.report.evidence import Evidence  # here: scipy, which few tests need, takes a second to import

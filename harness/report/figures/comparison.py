@@ -76,10 +76,6 @@ class Series:
 def by_parameter(name: str, label: str, lines: list[Row], evidence: Evidence, frame: Frame | None = None) -> Drawn:
     """Mean test perplexity against an integer parameter of heads, ranges over seeds; the baseline as a band, printed
     values as stars.
-
-    Args:
-        name: of the parameter, 'num_mixtures'.
-        label: of the x axis.
     """
     found, looks = series_by(name, lines, evidence.printed), looks_of(evidence)
     if not found:
@@ -243,7 +239,6 @@ def _gain(
 
 
 def _shares(on: Axes, bands: "tuple[BandOverSeeds, ...]", labels: list[str]) -> None:
-    """The bands on the x axis, each with its share of the tokens."""
     total, number = sum(band.tokens for band in bands), {band.label: band.tokens for band in bands}
     shares = [f"{100 * number.get(label, 0) / total:.0f} %" for label in labels]
     ticks = [f"{label}\n{share}" for label, share in zip(labels, shares, strict=True)]
@@ -251,14 +246,12 @@ def _shares(on: Axes, bands: "tuple[BandOverSeeds, ...]", labels: list[str]) -> 
 
 
 def _ink(look: Look) -> Look:
-    """The look of the baseline's line, which is black."""
     return Look(row=look.row, colour=INK, marker=look.marker, line=look.line)
 
 
 def _bars(
     on: Axes, points: Sequence[Point], look: Look, *, aside: float = 0.0, line: bool = False, fill: str = "full"
 ) -> None:
-    """The points of a row with their bars."""
     drawn = on.errorbar(
         [point.x + aside for point in points],
         [point.y for point in points],
@@ -407,7 +400,6 @@ class Gain:
     """A row's nats per token less those of the baseline, by bands of tokens: below 0 the row is better.
 
     Args:
-        row: its index among the given rows.
         seeds: the number of shared seeds, over which the nats of each token are averaged.
     """
 
@@ -436,7 +428,6 @@ def gains(lines: Sequence[Row], chosen: Sequence[int], reference: Row, evidence:
 
 
 def _over_pairs(bands_of: BandsOf, pairs: Sequence[Sequence[TokenScores]]) -> tuple[BandOverSeeds, ...]:
-    """The bands of the scores averaged over seeds, with the range over seeds."""
     each = [bands_of(*pair) for pair in pairs]
     found = []
     for band in bands_of(*(mean_scores(kept) for kept in zip(*pairs, strict=True))):

@@ -61,7 +61,6 @@ class Look:
     Args:
         row: its number in the suite, by which a page finds what is drawn of it.
         colour: as on white paper; DARK has that of a dark page.
-        line: as matplotlib's linestyle.
     """
 
     colour: str
@@ -114,9 +113,6 @@ def _spread(names: list[str], ramp: list[str]) -> dict[str, str]:
 def _shapes(classes: Mapping[str, str], colours: Mapping[str, str]) -> dict[str, tuple[str, str | tuple]]:
     """name -> marker and line: one marker for a class of heads, as far as its lines and colours go. Up to 35 rows
     differ in marker or line; of more rows, those of one colour differ in their marker.
-
-    Args:
-        classes: name -> registered name of its head.
     """
     order, found = list(dict.fromkeys(classes.values())), {}
     few = len(classes) <= len(MARKERS) * len(LINES)

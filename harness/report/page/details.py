@@ -33,14 +33,12 @@ class RowDetails:
     """All that is known of a row.
 
     Args:
-        command: the command that runs it again.
         parts: its settings without the seed: kind and name of a part, and name, text and whether it is the default of
             each of its settings.
         records: of its trials, in the order of the seeds.
         environment: a fact, and its text of each record, or a single one if all agree.
         paths: the curves of validation perplexity as SVG paths, on one log scale, in a box of WIDTH x HEIGHT.
         lowest, highest: the ends of that scale; None without a curve.
-        timed: times of exclusive passes.
         passes: how they were measured, in sentences.
     """
 
@@ -103,7 +101,6 @@ def _details_of(line: Row, command: str, evidence: Evidence) -> RowDetails:
 
 
 def _values(found: Sequence[Mapping[str, float]], names: Iterable[str]) -> list[Values]:
-    """Those metrics that a record has."""
     return [
         (name, _about(METRICS[name]), [each.get(name) for each in found])
         for name in names
