@@ -57,7 +57,7 @@ def inspect(
     every: Annotated[
         bool, typer.Option("--all", help="Predict after every token of the text, not only the last.")
     ] = False,
-    device: Annotated[Device, typer.Option(help="auto: a GPU if there is one.")] = Device.auto,
+    device: RunDevice = Device.auto,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
     as_json: Json = False,
@@ -91,7 +91,7 @@ def sample(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="The same seed draws the same text.")] = 1,
     num: Annotated[int, typer.Option(min=1, help="How many texts are drawn, all from the same prompt.")] = 1,
-    device: Annotated[Device, typer.Option(help="auto: a GPU if there is one.")] = Device.auto,
+    device: RunDevice = Device.auto,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
     as_json: Json = False,

@@ -68,8 +68,7 @@ def table(
         typer.Option(help="What is printed: by default a summary on a terminal, else md. All three are written."),
     ] = None,
     columns: Annotated[
-        str,
-        typer.Option(metavar="NAME[,...]", help="Print these columns only: 'test ppl, vs, params'."),
+        str, typer.Option(metavar="NAME[,...]", help="Print these columns only: 'test ppl, vs, params'.")
     ] = "",
     wide: Annotated[bool, typer.Option("--wide", help="Print all columns and notes.")] = False,
     compact: Annotated[
@@ -235,18 +234,8 @@ def _differences(found: "Difference") -> Iterator[Table | Text]:
 
 
 def _metrics(metrics: "Iterable[MetricDifference]") -> Table:
-    names = (
-        "metric",
-        "A",
-        "B",
-        "B / A - 1",
-        "interval",
-        "over",
-        "p, paired t",
-        "p, sign-flip",
-        "more seeds for 1 %",
-        "n",
-    )
+    names = ("metric", "A", "B", "B / A - 1", "interval", "over")
+    names += ("p, paired t", "p, sign-flip", "more seeds for 1 %", "n")
     rows = []
     for each in metrics:
         digits = METRICS[each.name].digits

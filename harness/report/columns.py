@@ -181,14 +181,7 @@ def _costs(findings: Findings) -> list[Quantity]:
             key = "time" if metric.name == "train_ms_per_batch" else ""
             times.append(_numbers(_with_batch(metric, lines), cells, "cost", key=key, spread="spread", rows=where))
         else:
-            others.append(
-                _numbers(
-                    metric.label,
-                    [_mean(line, metric) for line in lines],
-                    "cost",
-                    rows=where,
-                )
-            )
+            others.append(_numbers(metric.label, [_mean(line, metric) for line in lines], "cost", rows=where))
     printed = []
     for metric, name in PRINTED_TIMES.items():
         cells = _printed_cells(findings, metric)

@@ -9,7 +9,7 @@ from harness.plan.specs import as_number, value_text
 from harness.plan.tuning import Axis, Choice, TunedRow, Tuning
 from harness.printable import counted
 from harness.report import convergence, tuning_doubts, versions
-from harness.report.content import Note
+from harness.report.content import Level, Note
 from harness.report.evidence import Evidence
 from harness.report.findings import Findings
 from harness.report.statistics import RANK_SEEDS, more_seeds
@@ -24,6 +24,10 @@ MEAN = (
 TESTS = {"paired": "paired t tests over seeds", "welch": "Welch's t tests over seeds"}
 NOT_TUNED = "Settings not tuned per head: they may suit one head better than another."
 RATE_NOT_TUNED = "Learning rate not tuned per head: it may suit one head better than another."
+GAP = (
+    "Tuning gap: how much lower the perplexity of a row may be at values between those that were tried. "
+    "Comparisons and ranks allow for it"
+)
 Named = tuple[str, TunedRow, Choice | None]  # a row as notes name it, and its choice
 
 
@@ -43,8 +47,13 @@ def of_convergence(lines: list[Row]) -> list[str]:
     found += [f"{convergence.COLLAPSED_MEANS}: {'; '.join(last)}."] if last else []
     of_rows = ((name, convergence.collapsed_seeds(row)) for name, row in _named(lines))
     some = [f"{name} seed {', '.join(map(str, seeds))}" for name, seeds in of_rows if seeds]
-    collapsed = f"{convergence.SOME_COLLAPSED}: {'; '.join(some)}."
-    return [*found, *([Note(collapsed, level="reading")] if some else [])]
+    return [*found, *_listing(convergence.SOME_COLLAPSED, some, "reading")]
+
+
+def _listing(about: str, found: Iterable[str], level: Level = "detail") -> list[str]:
+    """A note on some rows; none without any."""
+    listed = "; ".join(found)
+    return [Note(f"{about}: {listed}.", level=level)] if listed else []
 
 
 def _tests(findings: Findings) -> list[str]:
@@ -105,13 +114,15 @@ def of_tuning(findings: Findings) -> list[str]:
     named = list(zip(names, tuning.rows, tuning.choices, strict=True))
     found = findings.evidence.tuning
     tried = [(name, [found[each.id] for each in row.tuning_trials if each.id in found]) for name, row, _ in named]
-    unequal = _unequal(suite, findings.evidence, names)
+    lines = findings.lines
+    doubts = [f"{row_name(row, lines)}: {row.tuning_doubt}" for row in lines if row.tuning_doubt]
+    unequal = _listing("Not tuned like the other rows, so without verdict, star and rank", doubts, "warning")
     return [
         _budget(tuning, exceptions=bool(unequal)),
         *unequal,
         *([] if tuning_doubts.RATE in tuning.spec.space else [Note(RATE_NOT_TUNED, level="reading")]),
         *_edges(tuning, named),
-        *_gaps(suite, findings.evidence, names),
+        *_listing(GAP, (f"{row_name(row, lines)} {_gap(row)}" for row in lines)),
         *_not_ok(named, findings.evidence),
         *versions.of_tuning(tried, findings.evidence.outdated),
         *_without_point(named),
@@ -153,12 +164,6 @@ def _attempts(row: TunedRow, choice: Choice | None) -> int:
     return len(row.candidates) if choice is None else len(choice.valid_ppl)
 
 
-def _unequal(suite: Suite, evidence: Evidence, names: list[str]) -> list[str]:
-    found = "; ".join(tuning_doubts.named(suite, evidence.tuning_doubts, names))
-    text = f"Not tuned like the other rows, so without verdict, star and rank: {found}."
-    return [Note(text, level="warning")] if found else []
-
-
 def _values(axis: Axis) -> str:
     if axis.range is not None:
         low, high = axis.range
@@ -175,8 +180,7 @@ def _edges(tuning: Tuning, rows: list[Named]) -> list[str]:
         for text in [", ".join(_edge(tuning, row, choice))]
         if text
     ]
-    text = f"Chosen at the end of what was tried, so a wider range may be better: {'; '.join(found)}."
-    return [Note(text, level="reading")] if found else []
+    return _listing("Chosen at the end of what was tried, so a wider range may be better", found, "reading")
 
 
 def _edge(tuning: Tuning, row: TunedRow, choice: Choice) -> Iterator[str]:
@@ -195,19 +199,8 @@ def _edge(tuning: Tuning, row: TunedRow, choice: Choice) -> Iterator[str]:
             yield f"{key.removeprefix('train.')} {value if isinstance(value, str) else f'{value:g}'}, the {end}"
 
 
-def _gaps(suite: Suite, evidence: Evidence, names: list[str]) -> list[str]:
-    """'...: softmax 0.2 %; mos(num_mixtures=2) not known.'"""
-    found = []
-    for index, label in enumerate(names):
-        for trial in suite.tuning.of_table(index)[:1]:
-            gap = evidence.tuning_gaps[trial.id]
-            found.append(f"{label} {-100 * math.expm1(-gap):.1f} %" if math.isfinite(gap) else f"{label} not known")
-    if not found:
-        return []
-    return [
-        "Tuning gap: how much lower the perplexity of a row may be at values between those that were tried. "
-        f"Comparisons and ranks allow for it: {'; '.join(found)}."
-    ]
+def _gap(row: Row) -> str:
+    return f"{-100 * math.expm1(-row.tuning_gap):.1f} %" if math.isfinite(row.tuning_gap) else "not known"
 
 
 def _not_ok(rows: list[Named], evidence: Evidence) -> list[str]:
@@ -217,7 +210,7 @@ def _not_ok(rows: list[Named], evidence: Evidence) -> list[str]:
         statuses = Counter(_statuses(row, choice, evidence))
         counts = ", ".join(f"{count} {status}" for status, count in statuses.items())
         found += [f"{name}: {counts} of {_attempts(row, choice)}"] if statuses else []
-    return [f"Tuning trials that are not ok, so that they cannot be chosen: {'; '.join(found)}."] if found else []
+    return _listing("Tuning trials that are not ok, so that they cannot be chosen", found)
 
 
 def _statuses(row: TunedRow, choice: Choice | None, evidence: Evidence) -> Iterator[str]:
@@ -235,6 +228,7 @@ def _statuses(row: TunedRow, choice: Choice | None, evidence: Evidence) -> Itera
 def _without_point(rows: list[Named]) -> list[str]:
     waiting = [name for name, _, choice in rows if choice is None]
     failed = [name for name, _, choice in rows if choice is not None and choice.trial is None]
-    why = {"not all of their tuning trials are finished": waiting, "all of their tuning trials failed": failed}
-    texts = [f"Not in the table, because {reason}: {'; '.join(names)}." for reason, names in why.items() if names]
-    return [Note(text, level="warning") for text in texts]
+    return [
+        *_listing("Not in the table, because not all of their tuning trials are finished", waiting, "warning"),
+        *_listing("Not in the table, because all of their tuning trials failed", failed, "warning"),
+    ]

@@ -124,22 +124,6 @@ def refuse_unlike(a: TrialRecord, b: TrialRecord) -> None:
         )
 
 
-def token_scores_of(a: Selection, b: Selection) -> tuple[TokenScores, TokenScores, int] | None:
-    """The token scores of a and b, averaged over the pairs that have them, and the number of these pairs.
-
-    Returns None if no pair has token scores. Raises RecordError when they do not verify or are of two test splits.
-    """
-    pairs = []
-    for one, other in zip(a.records, b.records, strict=True):
-        ours, theirs = sidecars.TOKEN_NLL.load(a.runs, one), sidecars.TOKEN_NLL.load(b.runs, other)
-        if ours is not None and theirs is not None:
-            pairs.append((ours, theirs))
-    if not pairs:
-        return None
-    ours, theirs = zip(*pairs, strict=True)
-    return mean_scores(ours), mean_scores(theirs), len(pairs)
-
-
 def mean_scores(scores: tuple[TokenScores, ...]) -> TokenScores:
     """The token scores averaged over trials that differ in their seed; NaN where one did not score a token."""
     first = scores[0]
@@ -386,19 +370,20 @@ def _code(pairs: list[tuple[TrialRecord, TrialRecord]]) -> list[str]:
 
 
 def _scores(a: Selection, b: Selection) -> tuple[tuple[TokenScores, TokenScores] | None, list[str]]:
+    """The token scores of a and b, averaged over the pairs that have them, and a note if some are missing."""
+    of, kept = len(a.records), []
     try:
-        found = token_scores_of(a, b)
+        for one, other in _pairs(a, b):
+            scores = sidecars.TOKEN_NLL.load(a.runs, one), sidecars.TOKEN_NLL.load(b.runs, other)
+            kept += [] if None in scores else [scores]
+        if not kept:
+            missing = "no pair of trials has token scores (measure: {token_nll: true})"
+            return None, [f"no comparison of single tokens: {missing}"]
+        means = tuple(mean_scores(each) for each in zip(*kept, strict=True))
     except RecordError as damaged:
         return None, [f"no comparison of single tokens: {damaged}"]
-    if found is None:
-        return None, ["no comparison of single tokens: no pair of trials has token scores (measure: {token_nll: true})"]
-    ours, theirs, kept = found
-    of = len(a.records)
-    if of == 1:
-        return (ours, theirs), [ONE_PAIR]
-    return (ours, theirs), [] if kept == of else [
-        f"single tokens: over the {kept} of {of} pairs that have token scores"
-    ]
+    some = [] if len(kept) == of else [f"single tokens: over the {len(kept)} of {of} pairs that have token scores"]
+    return means, [ONE_PAIR] if of == 1 else some
 
 
 def _contexts(

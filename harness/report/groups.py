@@ -22,15 +22,7 @@ from harness.errors import RecordError
 from harness.plan.identity import described
 from harness.plan.names import names_of, shown
 from harness.plan.parameters import resolved
-from harness.plan.specs import (
-    COMPARED,
-    DECIDES_NO_RESULT,
-    ComponentSpec,
-    TrainSpec,
-    TrialSpec,
-    canonical,
-    value_text,
-)
+from harness.plan.specs import COMPARED, DECIDES_NO_RESULT, ComponentSpec, TrainSpec, TrialSpec, canonical, value_text
 from harness.protocols import Bidirectional
 from harness.records import plausible, sidecars, store
 from harness.records.contents import KnownContents, facts_of, recomputed

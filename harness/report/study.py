@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import RecordError
 from harness.plan.loaded_suite import Suite
@@ -182,13 +182,7 @@ class Study:
         Raises: RecordError where there is no such plot, or it would show nothing; FewerTrialsError, StorageError;
             SuiteError where a condition is not valid.
         """
-        from harness.report.figures import plots
-
-        chosen = {trial.id for trial in chosen_trials(self.suite, tuple(only))}
-        drawn = plots.draw(self.findings, "", chosen, titled=False, kind=kind, width=width)
-        made = [plot for plot in drawn if not isinstance(plot, plots.LeftOut)]
-        if not made:
-            raise RecordError(f"no plot '{kind}': {drawn[0].reason}")
+        made = self._plots(kind, only, titled=False, width=width)
         folder = self.results / "plots" / self._stem(only) / "paper"
         files = {folder / f"{plot.name}.{round(width, 2):g}in.pdf": plot.pdf() for plot in made}
         outputs.write(files, overwrite=overwrite)
@@ -202,17 +196,22 @@ class Study:
             only: conditions as of `--only`: of several corpora or backbones they choose one.
         Raises: RecordError where there is no such plot, it would show nothing, or there are several of the kind.
         """
-        from harness.report.figures import plots
-
-        chosen = {trial.id for trial in chosen_trials(self.suite, tuple(only))}
-        drawn = plots.draw(self.findings, suite_table.title(self.suite), chosen, kind=kind)
-        made = [plot for plot in drawn if not isinstance(plot, plots.LeftOut)]
-        if not made:
-            raise RecordError(f"no plot '{kind}': {drawn[0].reason}")
+        made = self._plots(kind, only)
         if len(made) > 1:
             titles = "; ".join(plot.title for plot in made)
             raise RecordError(f"there are {len(made)} plots '{kind}' ({titles}); choose one by only=['backbone=...']")
         return made[0]
+
+    def _plots(self, kind: str, only: Sequence[str], **how: Any) -> "list[Plot]":
+        """The plots of a kind. Raises RecordError without any."""
+        from harness.report.figures import plots
+
+        chosen = {trial.id for trial in chosen_trials(self.suite, tuple(only))}
+        drawn = plots.draw(self.findings, suite_table.title(self.suite), chosen, kind=kind, **how)
+        made = [plot for plot in drawn if not isinstance(plot, plots.LeftOut)]
+        if not made:
+            raise RecordError(f"no plot '{kind}': {drawn[0].reason}")
+        return made
 
     def _stem(self, only: Sequence[str]) -> str:
         name = suite_table.stem(self.suite)

@@ -1,7 +1,7 @@
 """Whether rows were tuned alike, and how much lower each may be between the values that tuning tried."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from harness.plan.loaded_suite import Suite
 from harness.plan.specs import as_number
@@ -36,14 +36,6 @@ def doubts(suite: Suite, records: Mapping[str, TrialRecord]) -> Doubts:
             reasons.append(f"not the best of its tuning trials, which is {point_text(now.point) or 'no point'}")
         found |= dict.fromkeys((trial.id for trial in tuning.of_table(index)), "; ".join(reasons)) if reasons else {}
     return found
-
-
-def named(suite: Suite, found: Doubts, labels: list[str]) -> Iterator[str]:
-    """'mos(num_mixtures=2): 4 of the 8 tuning trials of another row', for each row with a doubt."""
-    for index, label in enumerate(labels):
-        for trial in suite.tuning.of_table(index)[:1]:
-            if trial.id in found:
-                yield f"{label}: {found[trial.id]}"
 
 
 def gaps(suite: Suite, records: Mapping[str, TrialRecord]) -> Gaps:

@@ -209,10 +209,7 @@ def test_a_name_that_is_taken_stops_only_suites_that_need_it(own, fresh, harness
 @pytest.mark.parametrize(
     ("mistake", "message"),
     [
-        (
-            "facets without K",
-            "ValueError: facets must be (B, T, K, E), got (4, 7, 8); for one facet add .unsqueeze(2)",
-        ),
+        ("facets without K", "ValueError: facets must be (B, T, K, E), got (4, 7, 8); for one facet add .unsqueeze(2)"),
         (
             "a tensor",
             "TypeError: head mine returned a Tensor of shape (4, 7, 12) from forward; return Logits(z) or Mixture(...) "

@@ -307,10 +307,7 @@ def test_another_seed_budget_or_backbone_is_a_setting_that_differs(harness, fini
         ),
         (("softmax", "mos(num_mixtures=2)"), "for two heads add --suite SUITE"),
         (("{softmax 1}", "000000000000"), "there is no finished trial"),
-        (
-            ("softmax", "mos", "--suite", "pair.yaml"),
-            "'mos' is the name of 2 heads; expected one of: MoS 2",
-        ),
+        (("softmax", "mos", "--suite", "pair.yaml"), "'mos' is the name of 2 heads; expected one of: MoS 2"),
         (("softmax", "mixtape", "--suite", "pair.yaml"), "there is no head 'mixtape'; expected one of: softmax; MoS 2"),
         (("softmax", "softmax", "--suite", "pair.yaml"), "are the same head"),
         (("{softmax 1}", "{mos2 1}", "--only", "head=mos"), "name the suite with --suite"),

@@ -2,7 +2,7 @@
 
 import handmade
 import pytest
-from handmade import tabulated
+from handmade import cells, notes, tabulated
 
 from harness.report.printed_numbers import PrintedNumbers
 
@@ -21,17 +21,6 @@ TEXT = {"test_ppl_word": 30.0, "test_ppl_byte": 1.75, "test_bits_per_byte": 0.80
 def render(suite, *made, printed=()):
     numbers = PrintedNumbers(printed, ("paper/1: A Title, 2020",) if printed else ())
     return tabulated(suite, made, numbers)
-
-
-def cells(markdown):
-    """The cells of a table, by the names of their columns."""
-    lines = [line.replace("\\", "") for line in markdown.splitlines() if line.startswith("|")]
-    header, _, *body = [[part.strip() for part in line.split("|")[1:-1]] for line in lines]
-    return [dict(zip(header, row, strict=True)) for row in body]
-
-
-def notes(markdown, about):
-    return [line.removeprefix("- ") for line in markdown.splitlines() if line.startswith(f"- {about}")]
 
 
 def printed_cell(metric, value, note="", counting=""):
@@ -97,11 +86,7 @@ def test_a_printed_inference_time_carries_its_device_and_is_not_subtracted(suite
 @pytest.mark.parametrize(
     ("settings", "counted", "context"),
     [
-        (
-            "",
-            "every token except the first of a split is scored.",
-            "segments of 7 tokens, no state carried over.",
-        ),
+        ("", "every token except the first of a split is scored.", "segments of 7 tokens, no state carried over."),
         (
             ", eval_batches: 9",
             "every token except the first of a split is scored, of the first 9 batches of a split.",

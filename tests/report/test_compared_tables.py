@@ -4,7 +4,7 @@ from typing import Literal
 
 import handmade
 import pytest
-from handmade import tabulated
+from handmade import cells, notes, tabulated
 from torch import nn
 
 from harness.records import store
@@ -54,17 +54,6 @@ def heads(text: str, entries: str) -> str:
     return text.replace("[softmax, {mos: {num_mixtures: [2, 15]}}]", f"[{entries}]")
 
 
-def cells(markdown: str) -> list[dict[str, str]]:
-    """The cells of a table without escapes."""
-    header, _, *body = [line for line in markdown.splitlines() if line.startswith("|")]
-    names = [name.strip() for name in header.split("|")[1:-1]]
-    return [dict(zip(names, (cell.strip() for cell in row.split("|")[1:-1]), strict=True)) for row in body]
-
-
-def notes(markdown: str, start: str) -> list[str]:
-    return [line.removeprefix("- ") for line in markdown.splitlines() if line.startswith(f"- {start}")]
-
-
 def mos_width(k: int) -> int:
     """The d at which a MoS on one LSTM layer comes nearest to softmax at 250: V d + 8 d d + 8 d + V d + V, and for the
     mixture K (d d + d) + K d more.
@@ -83,11 +72,7 @@ def test_matched_rows_have_one_group_and_their_widths_in_a_column(suite_of):
     suite = suite_of(MATCHED)
     found = rows(suite, {})
     assert {row.group for row in found} == {("markov", "lstm")}
-    assert [(row.head, len(row.trials)) for row in found] == [
-        ("softmax", 2),
-        ("MoS 2", 2),
-        ("MoS 15", 2),
-    ]
+    assert [(row.head, len(row.trials)) for row in found] == [("softmax", 2), ("MoS 2", 2), ("MoS 15", 2)]
     table = cells(tabulated(suite))
     assert "backbone" not in table[0]
     assert list(table[0])[:4] == ["head", "K", "d_model (matched)", "params"]
@@ -164,10 +149,7 @@ def test_the_matched_width_is_not_told_as_shared(suite_of):
 @pytest.mark.parametrize(
     ("entries", "labels"),
     [
-        (
-            "softmax, {switched: {compat: {log_epsilon: 1.0e-8}}}",
-            ["softmax", "switched †"],
-        ),
+        ("softmax, {switched: {compat: {log_epsilon: 1.0e-8}}}", ["softmax", "switched †"]),
         # the label shows what tells the entries apart, and the switch is not that
         (
             "softmax, {switched: {size: [1, 2], compat: {log_epsilon: 1.0e-8}}}",

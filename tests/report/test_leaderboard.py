@@ -248,10 +248,7 @@ def test_rows_of_records_from_before_certificates_are_marked(finish, found):
     finish(ppls=[10.0, 12.0, 0, 0], certificate=None)
     finish(ppls=[0, 0, 9.0, 9.5])
     (group,) = found()
-    assert [(line["head"], line["seeds"]) for line in lines(group)] == [
-        ("MoS 2", "2"),
-        ("softmax", "2 °"),
-    ]
+    assert [(line["head"], line["seeds"]) for line in lines(group)] == [("MoS 2", "2"), ("softmax", "2 °")]
     assert [entry["certified"] for entry in leaderboard.as_json((group,))[0]["rows"]] == [True, False]
     (note,) = [note for note in leaderboard.table(group).notes if "not certified" in note]
     assert note.startswith("° not certified: ")

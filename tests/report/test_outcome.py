@@ -81,10 +81,7 @@ BEAT = "Four heads beat softmax by 2.9 to 3.1 %; which of them is the best is no
         ),
         pytest.param(
             {"changes": (0.0, 0.0, -4.0, 0.0), "costs": (10.0, 14.0, 20.0, 46.0, 11.0)},
-            [
-                "MoS 5 beats softmax by 4.0 %; it takes 4.6 times the baseline's time a batch.",
-                EQUAL,
-            ],
+            ["MoS 5 beats softmax by 4.0 %; it takes 4.6 times the baseline's time a batch.", EQUAL],
             id="one",
         ),
         pytest.param(

@@ -1,12 +1,11 @@
 """The markdown table: our numbers with their spread, beside the printed ones."""
 
-import html
 import os
 import re
 
 import handmade
 import pytest
-from handmade import findings, tabulated
+from handmade import cells, findings, tabulated
 
 from harness.report import suite_table
 from harness.report.content import Column, Table
@@ -31,22 +30,6 @@ heads: [softmax, mos]
 train: {optimizer: sgd, lr: 7, epochs: 2, batch_size: 20, seq_len: 35}
 seeds: [1, 2]
 """
-
-
-def cells(markdown: str) -> list[dict[str, str]]:
-    """The table read back as a reader of markdown does: split at bars that no backslash escapes."""
-    lines = [line for line in markdown.splitlines() if line.startswith("|")]
-    header, rule, *body = [[unescaped(part.strip()) for part in _parts(line)] for line in lines]
-    assert all(re.fullmatch(r":?-+:?", part) for part in rule)
-    return [dict(zip(header, row, strict=True)) for row in body]
-
-
-def unescaped(text: str) -> str:
-    return html.unescape(re.sub(r"\\(.)", r"\1", text))
-
-
-def _parts(line: str) -> list[str]:
-    return re.findall(r"((?:[^|\\]|\\.)*)\|", line.removeprefix("|"))
 
 
 def printed_cell(**changes) -> PrintedCell:

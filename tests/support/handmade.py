@@ -1,6 +1,8 @@
 """Objects made by hand that several tests start from."""
 
+import html
 import math
+import re
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -214,6 +216,22 @@ def interrupted_before(number: int):
         except KeyboardInterrupt:
             return
     raise AssertionError(f"there was no step {number}")
+
+
+def cells(markdown: str) -> list[dict[str, str]]:
+    """The cells of a table by the names of their columns, as a reader of markdown sees them: split at bars that no
+    backslash escapes.
+    """
+    lines = [line.removeprefix("|") for line in markdown.splitlines() if line.startswith("|")]
+    parts = [[part.strip() for part in re.findall(r"((?:[^|\\]|\\.)*)\|", line)] for line in lines]
+    header, rule, *body = [[html.unescape(re.sub(r"\\(.)", r"\1", part)) for part in row] for row in parts]
+    assert all(re.fullmatch(r":?-+:?", part) for part in rule)
+    return [dict(zip(header, row, strict=True)) for row in body]
+
+
+def notes(markdown: str, start: str) -> list[str]:
+    """The notes of a table that begin so."""
+    return [line.removeprefix("- ") for line in markdown.splitlines() if line.startswith(f"- {start}")]
 
 
 def printed_cell(**changes):

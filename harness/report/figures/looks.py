@@ -96,9 +96,7 @@ def key_of(row: Row) -> Key:
 def by_index(index: int) -> Look:
     """The look of the index-th line of a plot whose lines are no heads, such as backbones."""
     return Look(
-        colour=list(OTHERS)[index % len(OTHERS)],
-        marker=MARKERS[index % len(MARKERS)],
-        line=LINES[index % len(LINES)],
+        colour=list(OTHERS)[index % len(OTHERS)], marker=MARKERS[index % len(MARKERS)], line=LINES[index % len(LINES)]
     )
 
 

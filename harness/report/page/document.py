@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -55,15 +56,8 @@ def breakable(text: str, at_equals: bool = False) -> Markup:
     return Markup("<wbr>").join(re.split(rf"(?:{after})(?=\S)", printable(text)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArrangedLine:
-    """A line of a page's table.
-
-    Args:
-        name: the cell that says what the row is.
-        of: the other labels of the row, below the name: 'lstm', 'ptb'.
-        cells: the others, in the order of the columns.
-    """
+class ArrangedLine(NamedTuple):
+    """A line of a page's table: its name with the other labels below it, its other cells, and the line itself."""
 
     name: Cell
     of: tuple[str, ...]
@@ -71,14 +65,8 @@ class ArrangedLine:
     line: Line
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arranged:
-    """A table as a page shows it.
-
-    Args:
-        columns: the others: the main results of all groups, and then the rest.
-        in_sight: how many of `columns` are shown before all are asked for.
-    """
+class Arranged(NamedTuple):
+    """A table as a page shows it: the column of names and the others, of which so many are shown at first."""
 
     title: str
     first: Column
