@@ -20,16 +20,14 @@ from harness.report.layouts import select
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
 
 GOLDEN = Path(__file__).parent / "golden"
-SUITE = """\
-name: golden
-version: 3
-corpora: [CORPORA]
-backbones: [{lstm: {d_model: 8, num_layers: 1}}]
-heads: [softmax, {mos: {num_mixtures: 2}}, mfs]
-train: {optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [1, 2, 3, 4, 5, 6]
-table: {shape: SHAPE, compare: paper/1, baseline: softmax}
-"""
+SUITE = handmade.suite_text(
+    name="golden",
+    version="3",
+    corpora="[CORPORA]",
+    heads="[softmax, {mos: {num_mixtures: 2}}, mfs]",
+    seeds="[1, 2, 3, 4, 5, 6]",
+    table="{shape: SHAPE, compare: paper/1, baseline: softmax}",
+)
 PTB = "{ptb: {boundary: sos_eos}}"
 CORPORA = {
     "mixtures": PTB,
@@ -181,17 +179,14 @@ def test_golden_table_of_faults(suite_of, record_of):
     compare_forms("faults", table, made)
 
 
-TUNED = """\
-name: tuned
-version: 1
-corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
-backbones: [{lstm: {d_model: 8, num_layers: 1}}]
-heads: [softmax, {mos: {num_mixtures: [2, 3, 4]}}, {moc: {num_mixtures: [2, 3]}}]
-train: {optimizer: sgd, lr: 1.0, epochs: 2, batch_size: 4, seq_len: 7, schedule: {warmup: {steps: 9}}}
-seeds: [1, 2]
-tune: {epochs: 1, seed: 9, space: {train.lr: [0.5, 1, 2], head.dropout: [0, 0.4]}}
-table: {baseline: softmax}
-"""
+TUNED = handmade.suite_text(
+    name="tuned",
+    heads="[softmax, {mos: {num_mixtures: [2, 3, 4]}}, {moc: {num_mixtures: [2, 3]}}]",
+    train="{optimizer: sgd, lr: 1.0, epochs: 2, batch_size: 4, seq_len: 7, schedule: {warmup: {steps: 9}}}",
+    seeds="[1, 2]",
+    tune="{epochs: 1, seed: 9, space: {train.lr: [0.5, 1, 2], head.dropout: [0, 0.4]}}",
+    table="{baseline: softmax}",
+)
 
 
 def test_golden_table_of_a_tuned_suite(suite_of, record_of):
@@ -221,17 +216,16 @@ def test_golden_table_of_a_tuned_suite(suite_of, record_of):
     compare_forms("tuned", suite_table.build(known), made)
 
 
-SPECIAL = """\
-name: special
-version: 1
-corpora: [{markov: {vocab_size: 5000, num_tokens: 400, branching: 3}}]
-backbones: [{bilstm: {d_model: 250, num_layers: 1}}]
-heads: [softmax, {mos: {num_mixtures: [2, 5], dropout: 0.2}}]
-train: {optimizer: sgd, lr: 0.5, epochs: 0.4, batch_size: 4, seq_len: 7, precision: bf16, eval_batches: 9}
-seeds: [1, 2]
-match: {params: softmax, vary: d_model}
-table: {baseline: softmax, test: welch, margin: 0.1}
-"""
+SPECIAL = handmade.suite_text(
+    name="special",
+    corpora="[{markov: {vocab_size: 5000, num_tokens: 400, branching: 3}}]",
+    backbones="[{bilstm: {d_model: 250, num_layers: 1}}]",
+    heads="[softmax, {mos: {num_mixtures: [2, 5], dropout: 0.2}}]",
+    train="{optimizer: sgd, lr: 0.5, epochs: 0.4, batch_size: 4, seq_len: 7, precision: bf16, eval_batches: 9}",
+    seeds="[1, 2]",
+    match="{params: softmax, vary: d_model}",
+    table="{baseline: softmax, test: welch, margin: 0.1}",
+)
 
 
 def test_golden_table_of_special_settings(suite_of, record_of):

@@ -1,5 +1,6 @@
 """The three shapes: which lines and columns they have, and where a quantity is told."""
 
+import handmade
 import pytest
 from handmade import findings
 
@@ -7,16 +8,13 @@ from harness.report import suite_table
 from harness.report.content import Table
 from harness.report.table_rows import HeadCounts, head_counts, rows
 
-SUITE = """\
-name: suite
-version: 1
-corpora: [{markov: {vocab_size: VOCABS, num_tokens: 400, branching: [2, 3]}}]
-backbones: [{lstm: {d_model: 8, num_layers: [1, 2]}}]
-heads: [softmax, {mos: {num_mixtures: 2}}]
-train: {optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [1, 2]
-table: {baseline: softmax, compare: paper/1}
-"""
+SUITE = handmade.suite_text(
+    corpora="[{markov: {vocab_size: VOCABS, num_tokens: 400, branching: [2, 3]}}]",
+    backbones="[{lstm: {d_model: 8, num_layers: [1, 2]}}]",
+    heads="[softmax, {mos: {num_mixtures: 2}}]",
+    seeds="[1, 2]",
+    table="{baseline: softmax, compare: paper/1}",
+)
 HEADS = "[softmax, {mos: {num_mixtures: 2}}]"
 
 

@@ -2,6 +2,7 @@
 
 import math
 
+import handmade
 import numpy as np
 import pytest
 from bundles import timing_of
@@ -12,16 +13,9 @@ from harness.records.sidecars import Timing, TokenScores
 from harness.records.store import folder
 from harness.report import suite_table
 
-SUITE = """\
-name: suite
-version: 1
-corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
-backbones: [{lstm: {d_model: 8, num_layers: 1}}]
-heads: [softmax, {mos: {num_mixtures: [2, 3]}}]
-train: {optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [SEEDS]
-table: {baseline: softmax}
-"""
+SUITE = handmade.suite_text(
+    heads="[softmax, {mos: {num_mixtures: [2, 3]}}]", seeds="[SEEDS]", table="{baseline: softmax}"
+)
 
 
 def suite_with(suite_of, seeds: int):

@@ -6,15 +6,11 @@ from bundles import timing_of
 
 from harness.report import outcome
 
-SUITE = """\
-name: suite
-version: 1
-corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
-backbones: [BACKBONES]
-heads: [softmax, {mos: {num_mixtures: [1, 2, 5]}}, {moc: {num_mixtures: 5}}]
-train: {optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [SEEDS]
-"""
+SUITE = handmade.suite_text(
+    backbones="[BACKBONES]",
+    heads="[softmax, {mos: {num_mixtures: [1, 2, 5]}}, {moc: {num_mixtures: 5}}]",
+    seeds="[SEEDS]",
+)
 LSTM, ENCODER = "{lstm: {d_model: 8, num_layers: 1}}", "{transformer_encoder: {d_model: 8, num_heads: 2, d_ff: 8}}"
 NOISE = (0.0, 0.001, -0.001, 0.0015, -0.0015, 0.0005, -0.0005, 0.002)  # of a seed, as a part of its perplexity
 EQUAL = "Three heads are equivalent to softmax, within 1 %."

@@ -11,25 +11,16 @@ from harness.report import suite_table
 from harness.report.content import Column, Table
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
 
-SUITE = """\
-name: suite
-version: 3
-corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
-backbones: [{lstm: {d_model: 8, num_layers: 1}}]
-heads: [softmax, {mos: {num_mixtures: [2, 3]}}]
-train: {optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [1, 2, 3]
-table: {baseline: softmax}
-"""
-PTB = """\
-name: suite
-version: 1
-corpora: [{ptb: {boundary: BOUNDARY}}]
-backbones: [transformer_encoder]
-heads: [softmax, mos]
-train: {optimizer: sgd, lr: 7, epochs: 2, batch_size: 20, seq_len: 35}
-seeds: [1, 2]
-"""
+SUITE = handmade.suite_text(
+    version="3", heads="[softmax, {mos: {num_mixtures: [2, 3]}}]", seeds="[1, 2, 3]", table="{baseline: softmax}"
+)
+PTB = handmade.suite_text(
+    corpora="[{ptb: {boundary: BOUNDARY}}]",
+    backbones="[transformer_encoder]",
+    heads="[softmax, mos]",
+    train="{optimizer: sgd, lr: 7, epochs: 2, batch_size: 20, seq_len: 35}",
+    seeds="[1, 2]",
+)
 
 
 def printed_cell(**changes) -> PrintedCell:

@@ -14,17 +14,13 @@ from harness.report.outcome import summary
 from harness.report.printed_numbers import PrintedNumbers
 from harness.report.verdicts import obstacle
 
-SUITE = """\
-name: suite
-version: 1
-corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
-backbones: [{lstm: {d_model: 8, num_layers: 1}}]
-heads: [softmax, {mos: {num_mixtures: [2, 3]}}]
-train: {optimizer: sgd, lr: 1.0, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [1, 2]
-tune: {TUNE}
-table: {baseline: softmax}
-"""
+SUITE = handmade.suite_text(
+    heads="[softmax, {mos: {num_mixtures: [2, 3]}}]",
+    train="{optimizer: sgd, lr: 1.0, epochs: 2, batch_size: 4, seq_len: 7}",
+    seeds="[1, 2]",
+    tune="{TUNE}",
+    table="{baseline: softmax}",
+)
 LR = "trials: 4, epochs: 1, seed: 9, space: {train.lr: {log_uniform: [0.5, 20]}}"
 HEADS = (
     "[{softmax: {init_range: 0.1}}, {softmax: {projection: true, init_range: 0.1}}, "

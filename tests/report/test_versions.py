@@ -8,16 +8,12 @@ from harness.report import suite_table, table_forms
 from harness.report.table_rows import rows
 from harness.report.versions import left_out
 
-SUITE = """\
-name: suite
-version: 3
-corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
-backbones: [{lstm: {d_model: 8, num_layers: 1}}]
-heads: [softmax, {mos: {num_mixtures: 2}}]
-train: {optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [1, 2, 3]
-table: {shape: SHAPE, baseline: softmax}
-"""
+SUITE = handmade.suite_text(
+    version="3",
+    heads="[softmax, {mos: {num_mixtures: 2}}]",
+    seeds="[1, 2, 3]",
+    table="{shape: SHAPE, baseline: softmax}",
+)
 HERE, OLD, OLDER = handmade.code(), handmade.code(head="a" * 64), handmade.code(head="b" * 64)
 
 

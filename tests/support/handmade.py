@@ -51,6 +51,22 @@ seeds: [1, 2]
 """
 
 
+SUITE = {
+    "name": "suite",
+    "version": "1",
+    "corpora": "[{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]",
+    "backbones": "[{lstm: {d_model: 8, num_layers: 1}}]",
+    "heads": "[softmax]",
+    "train": "{optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}",
+    "seeds": "[1]",
+}
+
+
+def suite_text(**keys: str) -> str:
+    """The text of a suite of one trial, with what a test gives for its keys, and further keys."""
+    return "".join(f"{key}: {value}\n" for key, value in {**SUITE, **keys}.items())
+
+
 def environment(**changes) -> Environment:
     """Where and by what a trial was run, with what a test changes."""
     values = {
