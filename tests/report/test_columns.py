@@ -6,6 +6,8 @@ import pytest
 from handmade import cells, notes, tabulated
 
 from harness.records import store
+from harness.report import suite_table
+from harness.report.layouts import select
 from harness.report.printed_numbers import PrintedNumbers
 
 SUITE = handmade.suite_text(
@@ -174,3 +176,27 @@ def test_seeds_that_leave_some_out_are_named(suite_of, seeds, said):
     made = [bundles.record_of(spec) for spec in suite.trials]
     expected = [f"The seeds are {seeds[1:-1]}, not consecutive numbers: say how they were chosen."]
     assert notes(tabulated(suite, made), "The seeds") == (expected if said else [])
+
+
+def test_certificates_of_earlier_rules_are_a_mark_where_rows_differ_and_one_note_where_all_have_them(
+    suite_of, record_of
+):
+    suite, earlier = suite_of(SUITE), handmade.certificate(drawn={})
+    made = [record_of(trial, test_ppl=9.0) for trial in suite.trials]
+    old = [record.model_copy(update={"certificate": earlier}) for record in made]
+    both = select(suite_table.build(handmade.findings(suite, [*old[:2], *made[2:]])))
+    assert [line.cells[-1].text for line in both.lines] == ["2/2 △", "2/2"]
+    assert "certified" not in both.notes[0]
+    all_of_them = select(suite_table.build(handmade.findings(suite, old)))
+    assert [line.cells[-1].text for line in all_of_them.lines] == ["2/2", "2/2"]
+    assert all_of_them.notes[0].endswith("; certified by earlier, weaker rules (harness docs certificates).")
+    assert not any("△" in note for note in all_of_them.notes)
+
+
+def test_a_table_on_kept_states_says_that_times_are_the_heads(suite_of, record_of, monkeypatch):
+    suite = suite_of(handmade.suite_text())
+    made = [record_of(suite.trials[0], train_ms_per_batch=2.0)]
+    assert notes(tabulated(suite, made), "ms/batch and memory") == []
+    monkeypatch.setattr("harness.report.notes.is_frozen", lambda backbone, cls: backbone.name == "lstm")
+    (note,) = notes(tabulated(suite, made), "ms/batch and memory")
+    assert note.startswith("ms/batch and memory are of the head alone")
