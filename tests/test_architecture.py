@@ -57,7 +57,7 @@ LIBRARY_HOMES = {  # a library -> the only places that import it
     "markupsafe": ("harness/report/",),
     "ruamel": ("harness/plan/reader.py",),
     "typer": ("harness/cli/",),
-    "rich": ("harness/cli/", "harness/execution/live.py", "harness/report/terminal.py"),
+    "rich": ("harness/cli/", "harness/execution/live.py", "harness/report/screen.py"),
     "datasets": ("harness/corpora/hub.py",),
     "pyarrow": ("harness/corpora/documents.py",),
 }

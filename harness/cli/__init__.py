@@ -31,7 +31,6 @@ class Command:
         place: its module below harness.cli and its function there, 'run:run'; or a typer.Typer with commands of its
             own, 'bench:app'.
         summary: what the list of commands says of it. Its own help is the docstring of the function.
-        example: a call, without 'harness'.
     """
 
     place: str

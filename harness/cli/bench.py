@@ -9,10 +9,11 @@ import typer
 from rich.table import Table
 
 from harness.benchmarks import BENCHES, Bench
-from harness.cli import CommandGroup, OneCommand, screen
+from harness.cli import CommandGroup, OneCommand
 from harness.cli.options import RESULTS, Device, Results, console, errors, say
 from harness.errors import ExecutionError
 from harness.machine.environment import resolve_device
+from harness.report import screen
 
 SUMMARY = "Measure the speed and memory of heads and whole steps, in turns with published implementations."
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, add_completion=False, help=SUMMARY)

@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import plan as planning
-from harness.cli import screen
 from harness.cli.options import (
     RESULTS,
     Data,
@@ -38,6 +37,7 @@ from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
 from harness.plan.reader import shown
 from harness.printable import counted, printable
+from harness.report import screen
 
 if TYPE_CHECKING:  # a command waits only for the modules that it works with, and its help for none
     from harness.diagnostics.diagnosing import Outcome, Watch
@@ -57,7 +57,7 @@ def inspect(
     every: Annotated[
         bool, typer.Option("--all", help="Predict after every token of the text, not only the last.")
     ] = False,
-    device: Annotated[Device, typer.Option(help="auto: a GPU if there is one.")] = Device.auto,
+    device: RunDevice = Device.auto,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
     as_json: Json = False,
@@ -91,7 +91,7 @@ def sample(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="The same seed draws the same text.")] = 1,
     num: Annotated[int, typer.Option(min=1, help="How many texts are drawn, all from the same prompt.")] = 1,
-    device: Annotated[Device, typer.Option(help="auto: a GPU if there is one.")] = Device.auto,
+    device: RunDevice = Device.auto,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
     as_json: Json = False,
@@ -191,7 +191,6 @@ def diagnose(
 
 
 def _finished(found: "Study", wanted: set[str]) -> "list[TrialRecord]":
-    """The ok records of some trials of a suite. Raises ExecutionError if there is none."""
     records = [record for trial, record in found.records.items() if trial in wanted and record.status == "ok"]
     if not records:
         raise ExecutionError(f"no trial of these is finished; `harness run {shown(found.suite.path)}` trains them")
@@ -219,7 +218,6 @@ def _progress() -> "Iterator[Watch]":
 
 
 def _say_problems(outcome: "Outcome", found: "Study") -> None:
-    """A sentence on the trials without weights, and one for each failure."""
     for failure in outcome.failed:
         warn(failure)
     if trials := outcome.without_weights:
@@ -233,14 +231,13 @@ def _say_problems(outcome: "Outcome", found: "Study") -> None:
 def _show(found: "Study", of: "Diagnosed", files: Mapping[str, Sequence[Path]]) -> None:
     """The table of a diagnostic: on a terminal the few columns that fit, else all as markdown; or why there is none."""
     from harness.report import diagnosed, table_forms
-    from harness.report.terminal import short_table
 
     if not of.results:
         reasons = dict.fromkeys(each.refused for each in of.stored.values())
         say(f"{of.diagnostic.name}: no trial has a result: {'; '.join(reasons)}")
         return
     if console.is_terminal:
-        console.print(short_table(diagnosed.summary(found.evidence, of), console.width))
+        console.print(screen.short(diagnosed.summary(found.evidence, of), console.width))
     else:
         say(table_forms.markdown(diagnosed.build(found.evidence, of)))
     say_files("table", files[of.diagnostic.name])

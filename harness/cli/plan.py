@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import plan as planning
-from harness.cli import screen
 from harness.cli.options import RESULTS, Data, Device, Json, Only, Results, Set, SuitePath, console, say, warn
 from harness.corpora.download import DEFAULT_DATA
 from harness.execution.options import RunOptions, repeated
@@ -29,6 +28,7 @@ from harness.plan.specs import ComponentSpec
 from harness.plan.tuning import point_text
 from harness.printable import counted
 from harness.registry import BACKBONES
+from harness.report import screen
 from harness.training.step_memory import StepMemory
 
 WORKER_SECONDS = 5  # of a CPU, to start one under Ray (docs/cluster.md)
@@ -101,9 +101,7 @@ class _Row:
 
     Args:
         names: of its corpora, backbones and heads, in the order of KINDS.
-        params, head_params: the numbers of parameters, as texts.
         tuning, trials: state -> number of its tuning trials, of its trials of the table.
-        minutes: of each finished trial of the table.
     """
 
     names: tuple[dict[str, None], ...]
@@ -189,7 +187,6 @@ def _disk(needed: SuiteDisk, suite: Suite) -> list[str]:
 
 
 def _states(found: PlannedSuite) -> list[str]:
-    """The size of the hidden states that are kept of each frozen backbone."""
     texts: dict[str, dict[str, int | None]] = {}
     sizes, about = {}, ""
     for spec, _ in found.to_run():
@@ -228,14 +225,12 @@ def _cost(found: PlannedSuite) -> list[str]:
 
 
 def _keys(suite: Suite) -> list[str]:
-    """The keys by which --only can choose, without their values."""
     found = choices(facts_of(possible_trials(suite), suite))
     several = [key for key, values in found.items() if len(values) > 1]
     return [f"--only takes {', '.join([*several, 'id'])}; --keys shows their values, and the others"]
 
 
 def _all_keys(suite: Suite) -> list[str]:
-    """The components in full, and the keys that --only takes with their values."""
     specs = possible_trials(suite)
     written = dict.fromkeys(f"{kind}: {getattr(spec, kind)}" for kind in KINDS for spec in specs)
     keys = key_texts(choices(facts_of(specs, suite)))

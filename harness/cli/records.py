@@ -11,13 +11,13 @@ import typer
 from rich.filesize import decimal
 from rich.text import Text
 
-from harness.cli import screen
 from harness.cli.options import RESULTS, Data, Device, Json, Only, Results, console, errors, say, warn
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, nearest
 from harness.plan.reader import suite_name
 from harness.printable import counted
 from harness.records.plausible import moment
+from harness.report import screen
 
 if TYPE_CHECKING:  # a command waits only for the modules that it works with
     from harness.report.history import SuiteHistory, TrialHistory
@@ -65,11 +65,7 @@ def runs(
 
 
 def table_of_suites(rows: "Iterable[SuiteHistory]", width: int | None) -> screen.Shown:
-    """A line for each suite: its records by status, and the time they took.
-
-    Args:
-        width: characters of the terminal; None: all columns.
-    """
+    """A line for each suite: its records by status, and the time they took."""
     cells = []
     for row in rows:
         counts = [f"{count} {status}" for status, count in row.records.items()]
@@ -84,11 +80,7 @@ def table_of_suites(rows: "Iterable[SuiteHistory]", width: int | None) -> screen
 
 
 def table_of_trials(rows: "Iterable[TrialHistory]", width: int | None) -> screen.Shown:
-    """A line for each trial that has a record; the status of a tuning trial is like 'ok, tuning'.
-
-    Args:
-        width: characters of the terminal; None: all columns.
-    """
+    """A line for each trial that has a record; the status of a tuning trial is like 'ok, tuning'."""
     cells = []
     for row in rows:
         measured = [f"{value:.2f}" if value is not None else "-" for value in (row.test_ppl, row.minutes)]

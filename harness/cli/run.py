@@ -3,14 +3,16 @@
 import functools
 import inspect
 import shlex
+import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from harness import plan as planning
-from harness.cli import screen
 from harness.cli.options import (
     RESULTS,
     Data,
@@ -126,13 +128,21 @@ def run(
         raise typer.Exit(0 if dry_run(read, data=data, options=options, reporter=reporter) else 1)
     with interruptible():
         found = run_suite(suite, results=results, data=data, options=options, reporter=reporter)
-    where, program = results_option(results), screen.command()
+    where, program = results_option(results), _program()
     changes = [part for change in overrides for part in ("--set", change)]
     say(f"plots and page: {program} report {shlex.join([str(suite), *changes, *where])}")
     if options.tracking:
         say(f"MLflow UI: {program} ui {shlex.join([found.suite.name, *where])}")
     say(f"a head of your own: {program} new head NAME")
     raise typer.Exit(0 if all_ok(found, options.only) and not reporter.problems else 1)
+
+
+def _program() -> str:
+    """The command that starts this program: its name, or its path when its environment is not activated."""
+    script, here = Path(sys.executable).with_name("harness"), Path.cwd()
+    if shutil.which("harness") or not script.exists():
+        return "harness"
+    return shlex.quote(str(script.relative_to(here) if script.is_relative_to(here) else script))
 
 
 @with_run_options

@@ -16,7 +16,6 @@ from rich.text import Text
 
 from harness import bundled
 from harness import plan as planning
-from harness.cli import screen
 from harness.cli.options import (
     RESULTS,
     Data,
@@ -36,6 +35,7 @@ from harness.errors import ExecutionError
 from harness.plan.suite_file import Form, Shape
 from harness.printable import printable
 from harness.records.metrics import METRICS
+from harness.report import screen
 
 if TYPE_CHECKING:  # a command waits only for the modules that it works with
     from harness.report.diff import Difference, MetricDifference
@@ -68,8 +68,7 @@ def table(
         typer.Option(help="What is printed: by default a summary on a terminal, else md. All three are written."),
     ] = None,
     columns: Annotated[
-        str,
-        typer.Option(metavar="NAME[,...]", help="Print these columns only: 'test ppl, vs, params'."),
+        str, typer.Option(metavar="NAME[,...]", help="Print these columns only: 'test ppl, vs, params'.")
     ] = "",
     wide: Annotated[bool, typer.Option("--wide", help="Print all columns and notes.")] = False,
     compact: Annotated[
@@ -78,14 +77,12 @@ def table(
     overwrite: Overwrite = False,
 ) -> None:
     """Write the table of a suite again from its records. With --only, print those rows only."""
-    from harness.report.terminal import short_table
-
     found = _study(suite, overrides, results)
     if not found.records and (files := _committed(found.suite.name)):
         warn(f"{results} has no finished trial of this suite; the repository has some: harness import {files}")
     names = columns.split(",") if columns else []
     if form is None and shape is None and not (names or wide or compact) and console.is_terminal:
-        console.print(short_table(found.summary(only), console.width))
+        console.print(screen.short(found.summary(only), console.width))
     else:
         say(found.table(form or "md", shape, only, names, wide=wide, compact=compact))
     files = found.write_table(overwrite, shape)
@@ -157,7 +154,6 @@ def leaderboard(
 ) -> None:
     """Rank the finished trials of all suites, in groups with the same text, counting, evaluation and budget."""
     from harness.report.leaderboard import load
-    from harness.report.terminal import short_table
 
     found = load(results, warn)
     if as_json:
@@ -165,7 +161,7 @@ def leaderboard(
         return
     if console.is_terminal:
         for summary in found.summaries(corpus):
-            console.print(short_table(summary, console.width), end="\n\n")
+            console.print(screen.short(summary, console.width), end="\n\n")
     else:
         say(found.text(corpus))
     say(f"leaderboard: {', '.join(map(str, found.write(overwrite=overwrite)))}")
@@ -238,18 +234,8 @@ def _differences(found: "Difference") -> Iterator[Table | Text]:
 
 
 def _metrics(metrics: "Iterable[MetricDifference]") -> Table:
-    names = (
-        "metric",
-        "A",
-        "B",
-        "B / A - 1",
-        "interval",
-        "over",
-        "p, paired t",
-        "p, sign-flip",
-        "more seeds for 1 %",
-        "n",
-    )
+    names = ("metric", "A", "B", "B / A - 1", "interval", "over")
+    names += ("p, paired t", "p, sign-flip", "more seeds for 1 %", "n")
     rows = []
     for each in metrics:
         digits = METRICS[each.name].digits
@@ -264,7 +250,6 @@ def _metrics(metrics: "Iterable[MetricDifference]") -> Table:
 
 
 def _in_context(each: "Context") -> Text:
-    """The target is in brackets, and bold if the terminal can show that."""
     before, target, after = map(printable, (each.before, each.target, each.after))
     return Text.assemble(before, (f"[{target}]", "bold"), after)
 
@@ -303,7 +288,6 @@ def _files_of_site(results: Path, suites: Path) -> dict[str, bytes]:
 
 
 def _import(records: Path, results: Path) -> None:
-    """Import all files of a folder into an empty results folder."""
     from harness.exchange.copying import import_records
 
     found = sorted(records.glob("*.zip"))

@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import bundled
-from harness.cli import screen
 from harness.cli.options import Json, console, say
 from harness.errors import BrokenComponent, DuplicateComponent, ExecutionError, nearest
 from harness.plan.reader import ENDING, FOLDER, folders, introduction, name_of
 from harness.printable import counted
+from harness.report import screen
 
 if TYPE_CHECKING:  # a list of suites waits for nothing that imports torch
     from harness.conformance import Summary
@@ -194,7 +194,6 @@ def _section(cls: type, title: str) -> str:
 
 
 def _meanings(cls: type) -> dict[str, str]:
-    """What the docstring of a component says of its parameters."""
     found = re.findall(r"^ {4}([\w, ]+): (.*(?:\n {5,}.*)*)", _section(cls, "Args"), re.MULTILINE)
     return {name: " ".join(meaning.split()) for names, meaning in found for name in names.split(", ")}
 

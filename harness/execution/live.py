@@ -23,9 +23,8 @@ from harness.plan.names import names_of
 from harness.plan.specs import TrialSpec
 from harness.printable import counted, printable
 from harness.registry import BACKBONES, CORPORA, HEADS
-from harness.report import content, suite_table
+from harness.report import content, layouts, screen, suite_table
 from harness.report.study import Study
-from harness.report.terminal import of_truths, short_table
 from harness.training.loop import Progress
 
 MAX_ROWS = 20
@@ -80,14 +79,14 @@ class Reporter:
     def table(self, found: Study) -> None:
         """Show the table of a suite: its summary in a terminal, all of it as markdown anywhere else."""
         if self.output.is_terminal:
-            self.output.print(short_table(found.summary(), self.output.width))
+            self.output.print(screen.short(found.summary(), self.output.width))
         else:
             self.say(found.table())
 
     def ground_truths(self, made: content.Table) -> None:
         """Show the table of ground truths, as `table` shows that of a suite."""
         if self.output.is_terminal:
-            self.output.print(short_table(of_truths(made), self.output.width))
+            self.output.print(screen.short(layouts.of_truths(made), self.output.width))
         else:
             self.say(suite_table.text(made))
 

@@ -13,7 +13,6 @@ from harness.machine import environment
 from harness.printable import counted
 from harness.report import outputs
 from harness.report.content import Cell, Column, Line, Table
-from harness.report.diagnosed import mean_cell
 from harness.report.suite_table import FORMS
 
 if TYPE_CHECKING:
@@ -40,10 +39,10 @@ def table(found: Sequence[Spectrum], seeds: Sequence[int]) -> Table:
     columns += [Column(name=f"{name} / largest", numeric=True) for name in ("median", "smallest")]
     lines = []
     for each in found:
-        shares = [mean_cell([100 * value for value in each.below(share)], 1) for share in SHARES]
+        shares = [Cell.mean([100 * value for value in each.below(share)], 1) for share in SHARES]
         ratios = [[of(values) / values[0] for values in each.seeds] for of in (statistics.median, min)]
         names = (Cell(text=LAWS[each.inputs]), Cell(text=each.layer.name))
-        lines.append(Line(cells=(*names, *shares, *(mean_cell(values, 3) for values in ratios))))
+        lines.append(Line(cells=(*names, *shares, *(Cell.mean(values, 3) for values in ratios))))
     return Table(title=TITLE, columns=tuple(columns), lines=tuple(lines), notes=(*NOTES, made(seeds)))
 
 

@@ -9,7 +9,6 @@ from harness.experiments.fitting import FIRST_STEPS, MORE_STEPS, SOLVED, STARTS
 from harness.experiments.problems import CONTEXTS, PROBLEMS, VOCABULARY, WIDTH
 from harness.report import outputs
 from harness.report.content import Cell, Column, Line, Table
-from harness.report.diagnosed import mean_cell
 from harness.report.suite_table import FORMS
 
 NAME, TITLE = "expressiveness", "Can this head say it? The lowest KL to distributions that one softmax cannot have"
@@ -38,7 +37,7 @@ def table(found: Sequence[Reached], seeds: Sequence[int]) -> Table:
         Line(
             cells=(
                 Cell(text=each.name),
-                *(mean_cell([max(kl, 0.0) for kl in each.kl[name]], DIGITS) for name in PROBLEMS),
+                *(Cell.mean([max(kl, 0.0) for kl in each.kl[name]], DIGITS) for name in PROBLEMS),
             )
         )
         for each in found

@@ -61,7 +61,7 @@ def quantities(findings: Findings) -> list[Quantity]:
         *_costs(findings),
         Quantity(
             column=Column(name="n", key="n"),
-            cells=tuple(_state(line) for line in findings.lines),
+            cells=tuple(_state(line, findings) for line in findings.lines),
             kind="state",
             rows=_all(findings),
         ),
@@ -73,12 +73,10 @@ def _all(findings: Findings) -> frozenset[int]:
 
 
 def _where(metric: Metric, findings: Findings) -> frozenset[int] | None:
-    """The rows of a metric's column: all, or those in which it was measured."""
     return _all(findings) if metric.table == "always" else None
 
 
 def _shown(*kinds: str) -> list[Metric]:
-    """The metrics of some kinds that tables have."""
     return [metric for metric in metrics_of(*kinds) if metric.table != "never"]
 
 
@@ -175,7 +173,6 @@ def _printed(findings: Findings) -> list[Quantity]:
 
 
 def _costs(findings: Findings) -> list[Quantity]:
-    """Times, the papers' times, and other costs."""
     lines, times, others = findings.lines, [], []
     for metric in _shown("cost"):
         where = _where(metric, findings)
@@ -207,38 +204,24 @@ def _printed_cells(findings: Findings, metric: str) -> list[PrintedCell | None]:
 
 
 def _mean(line: Row, metric: Metric) -> Cell:
-    """'mean ± sd' over seeds; the value itself when there is one."""
-    values = line.values(metric.name)
-    if not values:
-        return EMPTY
-    return _spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, metric.digits)
-
-
-def _spread(value: float, spread: float | None, digits: int) -> Cell:
-    text = f"{value:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
-    return Cell(text=text, value=value, spread=spread)
+    return Cell.mean(line.values(metric.name), metric.digits)
 
 
 def _time(line: Row, metric: Metric, findings: Findings) -> Cell:
     time = time_of(line, metric.name, findings.evidence.timings)
     if time is None:
         return EMPTY
-    cell, times = _spread(time.value, time.spread, metric.digits), _against_baseline(line, metric, time, findings)
+    cell, times = Cell.of(time.value, time.spread, metric.digits), _against_baseline(line, metric, time, findings)
     if times is not None:
         cell = replace(cell, text=f"{cell.text} ({times:.1f}x)", ratio=times)
-    return cell if time.exclusive else _marked(cell, SHARED_MARK)
+    return cell.marked("" if time.exclusive else SHARED_MARK)
 
 
 def _against_baseline(line: Row, metric: Metric, time: Time, findings: Findings) -> float | None:
-    """A time divided by that of the baseline of its corpus and backbone."""
     reference = findings.baselines.get(line.group)
     if reference is None or reference is line:
         return None
     return ratio(time, time_of(reference, metric.name, findings.evidence.timings))
-
-
-def _marked(cell: Cell, mark: str) -> Cell:
-    return replace(cell, text=f"{cell.text} {mark}", mark=mark)
 
 
 def _ranked(cell: Cell, index: int, findings: Findings) -> Cell:
@@ -247,13 +230,11 @@ def _ranked(cell: Cell, index: int, findings: Findings) -> Cell:
         return cell
     rank, mark = findings.ranks.get(index, ""), convergence.marks(findings.lines[index])
     tied = replace(cell, text=f"{cell.text} {TIE_MARK}") if rank == "tie" else cell
-    return replace(_marked(tied, mark) if mark else tied, rank=rank)
+    return replace(tied.marked(mark), rank=rank)
 
 
-def _state(line: Row) -> Cell:
-    cell = Cell(text=line.state, short=line.done)
-    mark = certificate_mark(line)
-    return _marked(cell, mark) if mark else cell
+def _state(line: Row, findings: Findings) -> Cell:
+    return Cell(text=line.state, short=line.done).marked(certificate_mark(line, findings.lines))
 
 
 def _whole(value: object) -> Cell:

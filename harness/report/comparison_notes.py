@@ -5,33 +5,35 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from harness.plan.loaded_suite import Suite, row_labels
-from harness.plan.specs import Plateau, as_number, value_text
+from harness.plan.specs import as_number, value_text
 from harness.plan.tuning import Axis, Choice, TunedRow, Tuning
 from harness.printable import counted
 from harness.report import convergence, tuning_doubts, versions
-from harness.report.columns import TOO_WIDE, is_too_wide
-from harness.report.content import Note
+from harness.report.content import Level, Note
 from harness.report.evidence import Evidence
 from harness.report.findings import Findings
-from harness.report.statistics import RANK_SEEDS, WIDEST, more_seeds
+from harness.report.statistics import RANK_SEEDS, more_seeds
 from harness.report.table_rows import Row, row_name
-from harness.report.verdicts import nats, scored_seeds
+from harness.report.verdicts import nats
 
 COLUMNS = ("vs ", "verdict", "p (", "reduction")  # that the notes on tests are about
 MEAN = (
     "The change against the baseline (vs) is the geometric mean of the ratios of perplexity over the seeds that both "
     "rows have, less 1. It can differ from the ratio of the means."
 )
-WIDE = f"{TOO_WIDE}: the ends of the 95 % interval are further apart than by a factor of {WIDEST:g}."
 TESTS = {"paired": "paired t tests over seeds", "welch": "Welch's t tests over seeds"}
 NOT_TUNED = "Settings not tuned per head: they may suit one head better than another."
 RATE_NOT_TUNED = "Learning rate not tuned per head: it may suit one head better than another."
+GAP = (
+    "Tuning gap: how much lower the perplexity of a row may be at values between those that were tried. "
+    "Comparisons and ranks allow for it"
+)
 Named = tuple[str, TunedRow, Choice | None]  # a row as notes name it, and its choice
 
 
 def of_comparisons(findings: Findings) -> list[str]:
     """How rows are compared, and what limits the comparisons."""
-    return [*_tests(findings), *_more_seeds(findings), *_too_few(findings.lines), *_training(findings.lines)]
+    return [*_tests(findings), *_more_seeds(findings), *_too_few(findings.lines), *of_convergence(findings.lines)]
 
 
 def of_convergence(lines: list[Row]) -> list[str]:
@@ -45,8 +47,13 @@ def of_convergence(lines: list[Row]) -> list[str]:
     found += [f"{convergence.COLLAPSED_MEANS}: {'; '.join(last)}."] if last else []
     of_rows = ((name, convergence.collapsed_seeds(row)) for name, row in _named(lines))
     some = [f"{name} seed {', '.join(map(str, seeds))}" for name, seeds in of_rows if seeds]
-    collapsed = f"{convergence.SOME_COLLAPSED}: {'; '.join(some)}."
-    return [*found, *([Note(collapsed, level="reading")] if some else [])]
+    return [*found, *_listing(convergence.SOME_COLLAPSED, some, "reading")]
+
+
+def _listing(about: str, found: Iterable[str], level: Level = "detail") -> list[str]:
+    """A note on some rows; none without any."""
+    listed = "; ".join(found)
+    return [Note(f"{about}: {listed}.", level=level)] if listed else []
 
 
 def _tests(findings: Findings) -> list[str]:
@@ -56,20 +63,7 @@ def _tests(findings: Findings) -> list[str]:
     if not findings.compared:
         return [f"Ranks: {tests}."] if findings.ranks else []
     margin = f"smallest difference of interest {100 * table.margin:g} %."
-    found = [Note(f"Comparisons: {tests}; {margin} {MEAN}{_fewer_seeds(findings)}", COLUMNS)]
-    intervals = [each.difference if each.interval is None else each.interval for each in findings.compared.values()]
-    wide = any(is_too_wide(each.low, each.high) for each in intervals)
-    return [*found, Note(WIDE, COLUMNS)] if wide else found
-
-
-def _fewer_seeds(findings: Findings) -> str:
-    """' Seeds shared ...: mos(num_mixtures=2) 1.' where a mean in the table is over other seeds than the comparison."""
-    fewer = [
-        f"{row_name(each.row, findings.lines)} {len(each.seeds)}"
-        for each in findings.compared.values()
-        if any(len(scored_seeds(row)) > len(each.seeds) for row in (each.row, each.baseline))
-    ]
-    return f" Seeds shared, where one of both rows has more: {'; '.join(fewer)}." if fewer else ""
+    return [Note(f"Comparisons: {tests}; {margin} {MEAN}", COLUMNS)]
 
 
 def _more_seeds(findings: Findings) -> list[str]:
@@ -77,7 +71,7 @@ def _more_seeds(findings: Findings) -> list[str]:
     margin, texts = findings.evidence.suite.table.margin, []
     for each in findings.compared.values():
         if (needed := more_seeds(each.difference, nats(margin))) is not None:
-            texts.append(f"{row_name(each.row, findings.lines)} {_range(needed)}")
+            texts.append(f"{row_name(each.row, findings.lines)} {spanned(needed)}")
     if not texts:
         return []
     where = "" if findings.evidence.suite.tuning is None else ", at the chosen settings"
@@ -98,24 +92,12 @@ def _too_few(lines: list[Row]) -> list[str]:
     return [Note(text, level="warning")]
 
 
-def _training(lines: list[Row]) -> list[str]:
-    """What the curves show: trials that are not converged, and how often a plateau lowered the learning rate."""
-    lowered = []
-    for name, row in _named(lines):
-        schedule = row.trials[0].train.schedule
-        curves = [row.records[seed] for seed in row.ok_seeds if row.records[seed].curve]
-        if schedule is not None and isinstance(schedule.way, Plateau) and curves:
-            lowered.append(f"{name} {_range([convergence.decays(record) for record in curves])}")
-    found = of_convergence(lines)
-    return [*found, f"Decays of the learning rate on a plateau, by trial: {'; '.join(lowered)}."] if lowered else found
-
-
 def _named(lines: list[Row]) -> list[tuple[str, Row]]:
-    """The trained rows with their names in notes."""
     return [(row_name(row, lines), row) for row in lines if not row.is_ngram]
 
 
-def _range(numbers: Iterable[int]) -> str:
+def spanned(numbers: Iterable[int]) -> str:
+    """'3', or '3 to 1,200'."""
     low, high = min(numbers), max(numbers)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
@@ -132,13 +114,15 @@ def of_tuning(findings: Findings) -> list[str]:
     named = list(zip(names, tuning.rows, tuning.choices, strict=True))
     found = findings.evidence.tuning
     tried = [(name, [found[each.id] for each in row.tuning_trials if each.id in found]) for name, row, _ in named]
-    unequal = _unequal(suite, findings.evidence, names)
+    lines = findings.lines
+    doubts = [f"{row_name(row, lines)}: {row.tuning_doubt}" for row in lines if row.tuning_doubt]
+    unequal = _listing("Not tuned like the other rows, so without verdict, star and rank", doubts, "warning")
     return [
         _budget(tuning, exceptions=bool(unequal)),
         *unequal,
         *([] if tuning_doubts.RATE in tuning.spec.space else [Note(RATE_NOT_TUNED, level="reading")]),
         *_edges(tuning, named),
-        *_gaps(suite, findings.evidence, names),
+        *_listing(GAP, (f"{row_name(row, lines)} {_gap(row)}" for row in lines)),
         *_not_ok(named, findings.evidence),
         *versions.of_tuning(tried, findings.evidence.outdated),
         *_without_point(named),
@@ -162,11 +146,7 @@ def _names(findings: Findings) -> list[str]:
 
 
 def _budget(tuning: Tuning, *, exceptions: bool) -> str:
-    """'Tuned with the same points for every row: 8 trials of 2 epochs a row, seed 0; lr log-uniform in [0.5, 20]. ...'.
-
-    Args:
-        exceptions: some rows were tuned otherwise; the next note names them.
-    """
+    """'Tuned with the same points for every row: 8 trials of 2 epochs a row, seed 0; lr log-uniform in [0.5, 20].'"""
     spec, chosen = tuning.spec, zip(tuning.rows, tuning.choices, strict=True)
     numbers = [_attempts(row, choice) for row, choice in chosen]
     most = counted(max(numbers), "trial")
@@ -182,12 +162,6 @@ def _budget(tuning: Tuning, *, exceptions: bool) -> str:
 def _attempts(row: TunedRow, choice: Choice | None) -> int:
     """How many tuning trials of a row were run; before its choice is known, how many points it has."""
     return len(row.candidates) if choice is None else len(choice.valid_ppl)
-
-
-def _unequal(suite: Suite, evidence: Evidence, names: list[str]) -> list[str]:
-    found = "; ".join(tuning_doubts.named(suite, evidence.tuning_doubts, names))
-    text = f"Not tuned like the other rows, so without verdict, star and rank: {found}."
-    return [Note(text, level="warning")] if found else []
 
 
 def _values(axis: Axis) -> str:
@@ -206,8 +180,7 @@ def _edges(tuning: Tuning, rows: list[Named]) -> list[str]:
         for text in [", ".join(_edge(tuning, row, choice))]
         if text
     ]
-    text = f"Chosen at the end of what was tried, so a wider range may be better: {'; '.join(found)}."
-    return [Note(text, level="reading")] if found else []
+    return _listing("Chosen at the end of what was tried, so a wider range may be better", found, "reading")
 
 
 def _edge(tuning: Tuning, row: TunedRow, choice: Choice) -> Iterator[str]:
@@ -226,19 +199,8 @@ def _edge(tuning: Tuning, row: TunedRow, choice: Choice) -> Iterator[str]:
             yield f"{key.removeprefix('train.')} {value if isinstance(value, str) else f'{value:g}'}, the {end}"
 
 
-def _gaps(suite: Suite, evidence: Evidence, names: list[str]) -> list[str]:
-    """'...: softmax 0.2 %; mos(num_mixtures=2) not known.'"""
-    found = []
-    for index, label in enumerate(names):
-        for trial in suite.tuning.of_table(index)[:1]:
-            gap = evidence.tuning_gaps[trial.id]
-            found.append(f"{label} {-100 * math.expm1(-gap):.1f} %" if math.isfinite(gap) else f"{label} not known")
-    if not found:
-        return []
-    return [
-        "Tuning gap: how much lower the perplexity of a row may be at values between those that were tried. "
-        f"Comparisons and ranks allow for it: {'; '.join(found)}."
-    ]
+def _gap(row: Row) -> str:
+    return f"{-100 * math.expm1(-row.tuning_gap):.1f} %" if math.isfinite(row.tuning_gap) else "not known"
 
 
 def _not_ok(rows: list[Named], evidence: Evidence) -> list[str]:
@@ -248,7 +210,7 @@ def _not_ok(rows: list[Named], evidence: Evidence) -> list[str]:
         statuses = Counter(_statuses(row, choice, evidence))
         counts = ", ".join(f"{count} {status}" for status, count in statuses.items())
         found += [f"{name}: {counts} of {_attempts(row, choice)}"] if statuses else []
-    return [f"Tuning trials that are not ok, so that they cannot be chosen: {'; '.join(found)}."] if found else []
+    return _listing("Tuning trials that are not ok, so that they cannot be chosen", found)
 
 
 def _statuses(row: TunedRow, choice: Choice | None, evidence: Evidence) -> Iterator[str]:
@@ -266,6 +228,7 @@ def _statuses(row: TunedRow, choice: Choice | None, evidence: Evidence) -> Itera
 def _without_point(rows: list[Named]) -> list[str]:
     waiting = [name for name, _, choice in rows if choice is None]
     failed = [name for name, _, choice in rows if choice is not None and choice.trial is None]
-    why = {"not all of their tuning trials are finished": waiting, "all of their tuning trials failed": failed}
-    texts = [f"Not in the table, because {reason}: {'; '.join(names)}." for reason, names in why.items() if names]
-    return [Note(text, level="warning") for text in texts]
+    return [
+        *_listing("Not in the table, because not all of their tuning trials are finished", waiting, "warning"),
+        *_listing("Not in the table, because all of their tuning trials failed", failed, "warning"),
+    ]

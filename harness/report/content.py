@@ -1,6 +1,7 @@
 """A table as data, from which markdown, CSV, LaTeX and the page are made."""
 
-from collections.abc import Iterable
+import statistics
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -33,8 +34,6 @@ class Column:
     """A column.
 
     Args:
-        name: its header.
-        numeric: its cells are numbers: aligned right and sorted as numbers.
         group: a header above several columns ('ptb'), or ''.
         spread: the name of its cells' spreads in CSV.
         key: what it shows, by which forms choose columns ('test_ppl', see harness.report.layouts); '' for
@@ -59,14 +58,11 @@ class Cell:
 
     Args:
         text: the shown text: '86.89 ± 0.31 ‡'. Not escaped: each form does that.
-        value: its number, unrounded; None if it has none.
         spread: its standard deviation or other spread, as the column names it; None if it has none.
-        interval: low and high of the value's interval; None if it has none.
         short: the text in a compact table, without marks; '' where it is made of the value.
         mark: the marks at the end of the text, which docs/tables.md explains: '***', '‡'.
         rank: see harness.report.ranks; '' for a cell without one. Only the 'best' is bold.
         ratio: of its number to that of the baseline, None if they cannot be compared.
-        link: a page that the cell leads to, relative to its own page; '' for none.
     """
 
     text: str
@@ -78,6 +74,23 @@ class Cell:
     rank: Rank | Literal[""] = ""
     ratio: float | None = None
     link: str = ""
+
+    @classmethod
+    def of(cls, value: float, spread: float | None, digits: int) -> Self:
+        """'86.89 ± 0.31', or the value alone."""
+        text = f"{value:,.{digits}f}" + ("" if spread is None else f" ± {spread:,.{digits}f}")
+        return cls(text=text, value=value, spread=spread)
+
+    @classmethod
+    def mean(cls, values: Sequence[float], digits: int) -> Self:
+        """Mean ± standard deviation; '-' for no value."""
+        if not values:
+            return cls(text=NOTHING)
+        return cls.of(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, digits)
+
+    def marked(self, mark: str) -> "Cell":
+        """The cell with a mark at its end; '' for none."""
+        return replace(self, text=f"{self.text} {mark}", mark=mark) if mark else self
 
     def without_spread(self, digits: int) -> "Cell":
         """The number with its ratio and mark only: '63.2 (4.6x) ‡'; the cell itself if it has no number."""
@@ -93,15 +106,15 @@ class Line:
 
     Args:
         cells: one for each column.
-        trials: ids.
-        is_main: whether the default form has it.
         is_baseline: whether the other lines of its corpus and backbone are compared with it.
+        section: a heading that it shares with its neighbours in a summary: its corpus and backbone; '' for none.
     """
 
     cells: tuple[Cell, ...]
     trials: tuple[str, ...] = ()
     is_main: bool = True
     is_baseline: bool = False
+    section: str = ""
 
 
 Level = Literal["warning", "reading", "detail"]
@@ -111,7 +124,6 @@ class Note(str):
     """A note below a table. It is a string that knows which columns it is about.
 
     Args:
-        text: one or two sentences.
         columns: parts of the names of these columns; without any of them the note is left out. (): it always stays.
         level: a 'warning', without which a reader would be misled; 'reading': it changes how the numbers are read;
             'detail': the wide form only has it, as plain strings. The default form has the first ones.
@@ -136,10 +148,8 @@ class Table:
 
     Args:
         notes: plain strings, or Notes where they are about some columns.
-        lead: a sentence between title and table, in markdown and on the page; '' for none.
         caption: in a paper; '' for the title.
-        suite: the name of its suite; '' for a table of another kind.
-        conditions: seeds, budget, devices and versions in one line, a note of the default form.
+        conditions: seeds, budget, devices and versions in one line, a note of the default form and of a summary.
     """
 
     title: str

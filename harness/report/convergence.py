@@ -1,8 +1,7 @@
-"""Whether the trials of a row are converged, whether they learned more than frequencies, and their decays."""
+"""Whether the trials of a row are converged, and whether they learned more than frequencies."""
 
 import math
 import statistics
-from itertools import pairwise
 
 from harness.plan.specs import StepDecay, TrainSpec, Warmup
 from harness.records.record import CurvePoint, TrialRecord
@@ -106,8 +105,3 @@ def marks(row: Row) -> str:
     """The marks of a row's perplexity: '', '↓', '∅' or '∅ ↓'."""
     found = {COLLAPSED_MARK: collapsed(row), NOT_CONVERGED_MARK: bool(unconverged_seeds(row))}
     return " ".join(mark for mark, applies in found.items() if applies)
-
-
-def decays(record: TrialRecord) -> int:
-    """How often the learning rate was lower at the end of an epoch than at the end of the epoch before."""
-    return sum(after.lr < before.lr for before, after in pairwise(record.curve))

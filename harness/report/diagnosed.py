@@ -1,6 +1,5 @@
 """What `harness diagnose` has stored of a suite: tables, files of tables and plots, and a section of the page."""
 
-import statistics
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,13 +11,12 @@ from harness.errors import RecordError
 from harness.records import sidecars
 from harness.records.metrics import METRICS
 from harness.records.sidecars import Diagnosis
-from harness.report import outputs, suite_table
-from harness.report.content import NOTHING, Cell, Column, Line, Table
+from harness.report import layouts, outputs, suite_table
+from harness.report.content import Cell, Column, Line, Table
 from harness.report.evidence import Evidence
 from harness.report.outputs import Trials
 from harness.report.suite_table import FORMS
 from harness.report.table_rows import Row
-from harness.report.terminal import Summary
 
 if TYPE_CHECKING:
     from harness.report.figures.drawn import Plot
@@ -36,8 +34,6 @@ class Diagnosed:
 
     Args:
         stored: trial id -> what was stored, with a result or with the reason why there is none.
-        results: trial id -> its result.
-        planned: the number of trials of the suite.
     """
 
     diagnostic: Diagnostic
@@ -97,7 +93,7 @@ def build(evidence: Evidence, of: Diagnosed) -> Table:
         results = [of.results[trial.id] for trial in row.trials if trial.id in of.results]
         cells = [Cell(text=getattr(row, kind)) for kind in labels]
         cells += [_cell(figure, results) for figure in figures]
-        cells.append(mean_cell(row.values("test_ppl"), METRICS["test_ppl"].digits))
+        cells.append(Cell.mean(row.values("test_ppl"), METRICS["test_ppl"].digits))
         cells.append(Cell(text=f"{sum(trial.id in of.stored for trial in row.trials)}/{len(row.trials)}"))
         lines.append(Line(cells=tuple(cells), trials=tuple(trial.id for trial in row.trials)))
     return Table(
@@ -108,36 +104,23 @@ def build(evidence: Evidence, of: Diagnosed) -> Table:
     )
 
 
-def summary(evidence: Evidence, of: Diagnosed) -> Summary:
+def summary(evidence: Evidence, of: Diagnosed) -> Table:
     """The few columns of the table that a terminal shows."""
     table = build(evidence, of)
     left_out = {figure.name for figure in of.diagnostic.figures if not figure.on_terminal}
     kept = [index for index, column in enumerate(table.columns) if column.name not in left_out]
-    lines = tuple(replace(line, cells=tuple(line.cells[index] for index in kept)) for line in table.lines)
-    return Summary(
-        title=table.title, columns=tuple(table.columns[index] for index in kept), sections=(("", lines),), legend=()
-    )
+    return replace(layouts.with_columns(table, kept), notes=())
 
 
 def _cell(figure: Figure, results: Sequence[Result]) -> Cell:
     known = [(value, figure.at_least(each)) for each in results if (value := figure.value(each)) is not None]
-    cell = mean_cell([float(value) for value, _ in known], figure.digits)
+    cell = Cell.mean([float(value) for value, _ in known], figure.digits)
     if any(more for _, more in known):
         return Cell(text=f"≥ {cell.text}", value=cell.value, spread=cell.spread, mark="≥")
     return cell
 
 
-def mean_cell(values: Sequence[float], digits: int) -> Cell:
-    """Mean ± standard deviation; '-' for no value."""
-    if not values:
-        return Cell(text=NOTHING)
-    mean, spread = statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
-    text = f"{mean:,.{digits}f}" + ("" if spread is None else f" ± {spread:,.{digits}f}")
-    return Cell(text=text, value=mean, spread=spread)
-
-
 def _notes(rows: Sequence[Row], of: Diagnosed) -> list[str]:
-    """What the columns mean, contexts, heads without a result, machine."""
     contexts = sorted({each.contexts for each in of.results.values() if hasattr(each, "contexts")})
     notes = list(of.diagnostic.notes)
     if contexts:
@@ -181,11 +164,7 @@ def write(
 
 
 def for_page(evidence: Evidence, only: Container[str] | None = None) -> "tuple[list[Section], list[Plot]]":
-    """The section of a suite's page, and the plots for it; both empty if no result is stored.
-
-    Args:
-        only: ids of trials whose rows are shown; None: all.
-    """
+    """The section of a suite's page, and the plots for it; both empty if no result is stored."""
     from harness.diagnostics.catalogue import DIAGNOSTICS
     from harness.report.figures import lines
     from harness.report.page.document import Section

@@ -52,8 +52,6 @@ class Selection:
     """The trials of A or of B. The other one has as many trials, and they are paired in order.
 
     Args:
-        label: the name of A or B.
-        runs: the folder of its suite's trials.
         records: of its trials, all ok.
     """
 
@@ -126,22 +124,6 @@ def refuse_unlike(a: TrialRecord, b: TrialRecord) -> None:
         )
 
 
-def token_scores_of(a: Selection, b: Selection) -> tuple[TokenScores, TokenScores, int] | None:
-    """The token scores of a and b, averaged over the pairs that have them, and the number of these pairs.
-
-    Returns None if no pair has token scores. Raises RecordError when they do not verify or are of two test splits.
-    """
-    pairs = []
-    for one, other in zip(a.records, b.records, strict=True):
-        ours, theirs = sidecars.TOKEN_NLL.load(a.runs, one), sidecars.TOKEN_NLL.load(b.runs, other)
-        if ours is not None and theirs is not None:
-            pairs.append((ours, theirs))
-    if not pairs:
-        return None
-    ours, theirs = zip(*pairs, strict=True)
-    return mean_scores(ours), mean_scores(theirs), len(pairs)
-
-
 def mean_scores(scores: tuple[TokenScores, ...]) -> TokenScores:
     """The token scores averaged over trials that differ in their seed; NaN where one did not score a token."""
     first = scores[0]
@@ -175,7 +157,6 @@ class MetricDifference:
 
     Args:
         a, b: means over the trials.
-        n: pairs of trials.
         change: b / a - 1, of geometric means: exp(mean difference of logarithms) - 1.
         low, high: its 95 % interval: a t interval over seeds, or for one pair's test perplexity a bootstrap interval
             over blocks of tokens; None if there is neither.
@@ -205,8 +186,6 @@ class MetricDifference:
 def results(a: Selection, b: Selection, scores: tuple[TokenScores, TokenScores] | None) -> list[MetricDifference]:
     """The differences of scores, counts and settings.
 
-    Args:
-        scores: token scores, for an interval if there is a single pair.
     Raises: RecordError when the scores are of two test splits.
     """
     pairs = [(one.metrics, other.metrics) for one, other in _pairs(a, b)]
@@ -244,7 +223,6 @@ def costs(a: Selection, b: Selection) -> tuple[list[MetricDifference], list[str]
 
 
 def _names(*kinds: str) -> list[str]:
-    """The metrics of some kinds that `harness diff` compares."""
     return [metric.name for metric in metrics_of(*kinds) if metric.diff]
 
 
@@ -332,9 +310,7 @@ class Difference:
     """The difference of A and B.
 
     Args:
-        a, b: their labels.
         within: their corpus and backbone; '' for two trials.
-        trials: ids, in pairs.
         changes: settings that differ, of the first pair. Other pairs differ in the seed only.
         by_frequency, by_position: differences in nats of the test tokens, b less a; see harness.report.tokens.
         better, worse: the tokens on which they differ most: where the nats of b are lower, and where they are higher.
@@ -357,9 +333,6 @@ class Difference:
 def difference(a: Selection, b: Selection, data: Path, *, top: int, within: str = "") -> Difference:
     """Compare b with a. Their trials are paired in order.
 
-    Args:
-        data: the folder of the corpora's files.
-        top: how many contexts of each kind.
     Raises: ExecutionError when the two are not of one corpus with one counting rule; RecordError when a timing does not
         verify. If token scores do not verify, or the corpus cannot be loaded, a note says so.
     """
@@ -385,7 +358,6 @@ def difference(a: Selection, b: Selection, data: Path, *, top: int, within: str 
 
 
 def _code(pairs: list[tuple[TrialRecord, TrialRecord]]) -> list[str]:
-    """A note on each component that both have in different versions."""
     found = {
         f"the code of the {kind} '{getattr(one.spec, kind).name}' is not the same: it may cause part of the difference"
         for one, other in pairs
@@ -398,20 +370,20 @@ def _code(pairs: list[tuple[TrialRecord, TrialRecord]]) -> list[str]:
 
 
 def _scores(a: Selection, b: Selection) -> tuple[tuple[TokenScores, TokenScores] | None, list[str]]:
-    """The token scores of a and b, averaged over seeds, and a note if some are missing."""
+    """The token scores of a and b, averaged over the pairs that have them, and a note if some are missing."""
+    of, kept = len(a.records), []
     try:
-        found = token_scores_of(a, b)
+        for one, other in _pairs(a, b):
+            scores = sidecars.TOKEN_NLL.load(a.runs, one), sidecars.TOKEN_NLL.load(b.runs, other)
+            kept += [] if None in scores else [scores]
+        if not kept:
+            missing = "no pair of trials has token scores (measure: {token_nll: true})"
+            return None, [f"no comparison of single tokens: {missing}"]
+        means = tuple(mean_scores(each) for each in zip(*kept, strict=True))
     except RecordError as damaged:
         return None, [f"no comparison of single tokens: {damaged}"]
-    if found is None:
-        return None, ["no comparison of single tokens: no pair of trials has token scores (measure: {token_nll: true})"]
-    ours, theirs, kept = found
-    of = len(a.records)
-    if of == 1:
-        return (ours, theirs), [ONE_PAIR]
-    return (ours, theirs), [] if kept == of else [
-        f"single tokens: over the {kept} of {of} pairs that have token scores"
-    ]
+    some = [] if len(kept) == of else [f"single tokens: over the {len(kept)} of {of} pairs that have token scores"]
+    return means, [ONE_PAIR] if of == 1 else some
 
 
 def _contexts(

@@ -25,14 +25,7 @@ class Evidence:
     """What was read of a suite's trials.
 
     Args:
-        runs: the folder of the suite's trials.
-        records: the records that verify, by trial id.
         timings: of exclusive passes, by trial id.
-        interrupted: ids of trials that have a checkpoint and no record.
-        tuning: the records of the tuning trials of a suite with `tune`, by trial id.
-        unscored: ids of ok trials without token scores, if the suite asks for them.
-        printed: the numbers of papers that the suite compares with.
-        warn: called with a sentence for each file that does not verify and is therefore not used.
         outdated: the trials, tuning trials too, whose code has changed since, see harness.report.versions.
     """
 

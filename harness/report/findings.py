@@ -1,6 +1,7 @@
 """The comparisons of a suite's rows, computed once for all views, and the marks by which views show them."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.report.content import EARLIER_MARK, UNCERTIFIED_MARK, Rank
@@ -18,10 +19,8 @@ class Findings:
     """The rows of a suite and their comparisons.
 
     Args:
-        lines: all rows of the suite.
         compared: index of a row -> its comparison with the baseline; empty if the suite names no baseline.
         ranks: index of a row -> its rank, of its corpus, backbone and device.
-        reproduced: for each row, the printed numbers that have a tolerance.
         baselines: corpus and backbone -> the row with which the others are compared.
     """
 
@@ -58,8 +57,16 @@ def percent(nats: float) -> float:
     return 100 * math.expm1(nats) if nats < LARGEST_NATS else math.inf
 
 
-def certificate_mark(row: Row) -> str:
-    """The mark of a row whose certificates say less than those of today; '' if they say as much."""
+def certificate_mark(row: Row, rows: Sequence[Row]) -> str:
+    """The mark of a row whose certificates say less than those of today; '' if they say as much, and where those of all
+    rows say as little: then it is said once.
+    """
     if row.uncertified:
         return UNCERTIFIED_MARK
-    return EARLIER_MARK if row.certified_earlier else ""
+    return EARLIER_MARK if row.certified_earlier and not all_certified_earlier(rows) else ""
+
+
+def all_certified_earlier(rows: Sequence[Row]) -> bool:
+    """Whether all rows with numbers are certified by earlier rules."""
+    made = [row for row in rows if row.ok_seeds]
+    return bool(made) and all(row.certified_earlier for row in made)

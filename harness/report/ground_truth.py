@@ -52,8 +52,6 @@ def table(studies: Sequence[Study]) -> Table:
 def write(made: Table, results: Path, *, overwrite: bool = False) -> list[Path]:
     """Write the table in all forms below results/tables; returns the paths, markdown first.
 
-    Args:
-        overwrite: also replace a table that was made of more finished trials.
     Raises: FewerTrialsError, StorageError.
     """
     files = {results / "tables" / f"{GROUND_TRUTH}{ending}": form(made).encode() for ending, form in FORMS.values()}
@@ -71,7 +69,6 @@ def _name(study: Study, row: Row) -> str:
 
 
 def _line(study: Study, row: Row, numbers: list[Reproduction]) -> Line:
-    """The line of one number, or of the numbers of several epochs."""
     difference, tolerances = furthest(numbers), dict.fromkeys(f"{each.printed.tolerance:g} %" for each in numbers)
     first, last = numbers[0], numbers[-1]
     minutes, device = _minutes(row)
@@ -100,9 +97,7 @@ def _ours(numbers: list[Reproduction]) -> Cell:
         return EMPTY
     if len(numbers) > 1:
         return Cell(text=", ".join(NOTHING if each.mean is None else f"{each.mean:.2f}" for each in numbers))
-    (only,) = numbers
-    spread = "" if only.sd is None else f" ± {only.sd:.2f}"
-    return Cell(text=f"{only.mean:.2f}{spread}", value=only.mean, spread=only.sd)
+    return Cell.mean(numbers[0].values, 2)
 
 
 def _minutes(row: Row) -> tuple[Cell, Cell]:
@@ -121,7 +116,6 @@ def _minutes(row: Row) -> tuple[Cell, Cell]:
 
 
 def _minutes_are(studies: Sequence[Study]) -> list[str]:
-    """With how many threads the minutes were measured."""
     ok = [record.environment for study in studies for record in study.records.values() if record.status == "ok"]
     threads = ", ".join(dict.fromkeys(counted(each.threads, "thread") for each in ok))
     return (

@@ -22,15 +22,7 @@ from harness.errors import RecordError
 from harness.plan.identity import described
 from harness.plan.names import names_of, shown
 from harness.plan.parameters import resolved
-from harness.plan.specs import (
-    COMPARED,
-    DECIDES_NO_RESULT,
-    ComponentSpec,
-    TrainSpec,
-    TrialSpec,
-    canonical,
-    value_text,
-)
+from harness.plan.specs import COMPARED, DECIDES_NO_RESULT, ComponentSpec, TrainSpec, TrialSpec, canonical, value_text
 from harness.protocols import Bidirectional
 from harness.records import plausible, sidecars, store
 from harness.records.contents import KnownContents, facts_of, recomputed
@@ -52,9 +44,7 @@ class Finished:
     are ok agree: they differ in their times only.
 
     Args:
-        contents: what it read.
         timing: of an exclusive pass; None if it has none.
-        suites: all that have a record of it, sorted.
     """
 
     record: TrialRecord
@@ -69,7 +59,6 @@ class Entry:
 
     Args:
         training: the settings of training in which the group's rows differ: 'lr=7, batch_size=20'.
-        suites: where its trials are from, sorted.
         finished: the day of the last of its trials, as in ISO 8601.
     """
 
@@ -87,10 +76,7 @@ class Group:
     Args:
         invalid: rows that are left out, since the certificate of a trial failed.
         corpus, content, train: of its trials; in `train` the settings of COMPARED are those of one trial.
-        pretrained: its trials began at pretrained weights.
-        bidirectional: its models were trained in both directions of reading.
         compat: the switches of its heads, None where they have none.
-        timings: of its trials, by id.
         counting: the counting rule of its corpus; '' where this harness does not know it.
         apart: what differs between this group and others whose titles would be the same without it:
             'eval_batch_size=20'.

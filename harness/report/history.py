@@ -17,11 +17,9 @@ class TrialHistory:
 
     Args:
         minutes: of training; None if it was not trained.
-        finished: when it finished, as in its record.
         token_scores: whether its token scores are stored; None if the trial is not ok, or is a tuning trial,
             which keeps none.
         bytes: size of all files in the trial's folder.
-        tuning: it is a tuning trial, and belongs to no table.
     """
 
     id: str
@@ -44,12 +42,8 @@ class SuiteHistory:
     """The records of one suite together.
 
     Args:
-        records: the number of records by status.
-        interrupted: the number of trials that have a checkpoint and no record.
         device_minutes: training time, summed over the records, and for data-parallel trials over their devices.
         wall_minutes: from the first start of a trial to the last end, pauses included; None without a record.
-        finished: the last end, UTC.
-        devices: the devices in the records.
         bytes: size of all files in the suite's folder.
     """
 

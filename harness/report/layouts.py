@@ -1,4 +1,7 @@
-"""The three layouts of a table, and the columns and notes that a form of it shows."""
+"""The three layouts of a table, and the columns and notes that a form of it shows.
+
+A summary is a table, too: a terminal's few columns, with the numbers and marks of the whole table's cells.
+"""
 
 from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +13,7 @@ from harness.registry import nearest
 from harness.report.columns import EMPTY, Quantity, quantities, with_tuned
 from harness.report.content import COMPAT_MARK, MARKS, NOTHING, OUTDATED_MARK, Cell, Column, Line, Note, Table
 from harness.report.findings import Findings
+from harness.report.statistics import RANK_SEEDS
 from harness.report.table_rows import Row, of_head, reduction
 
 MAX_NAME = 30  # of a corpus, as a header or in many lines
@@ -22,6 +26,16 @@ ORDER = (
 MOST_NOTES = 5  # of the default form
 LINK = "What columns, marks and tests mean: harness docs tables, harness docs statistics."
 STARS = "p below 0.05 (*), 0.01 (**), 0.001 (***), corrected"
+
+FEW = "too few seeds"
+UNTESTED = ("lower", "higher")  # what a change is called that was not tested
+BY_VALIDATION = "order, rank and vs best are of validation perplexity"
+SHARED_SEEDS = "vs baseline: over the seeds that both rows have, so not the ratio of the means shown"
+ROUNDED = 0.05  # percent, of a change as it is shown
+NAMES = {"time": "ms/batch", "n": "seeds"}  # the key of a column -> its header in a summary
+OF_SUITE = ("test_ppl", "change", "reproduced", "time", "n")  # keys of columns, after that of the head
+OF_GROUP = ("rank", "label", "test_ppl", "vs_best", "time", "n")
+OF_TRUTHS = ("label", "printed", "test_ppl", "difference", "reproduced")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +152,10 @@ _SHAPES = {"mixtures": _mixtures, "heads": _heads, "corpora": _corpora}
 
 
 def _kept(said: Iterable[Quantity], indices: Collection[int]) -> list[Quantity]:
-    """The quantities that a table of some rows has."""
     return [quantity for quantity in said if quantity.is_of(indices)]
 
 
 def _labels(rows: list[Row], kinds: tuple[str, ...]) -> list[Column]:
-    """Columns of labels: those in which rows differ, and the head."""
     return [
         Column(name=kind, key="label")
         for kind in kinds
@@ -171,7 +183,7 @@ def _label(rows: list[Row], kind: str) -> Cell:
         return Cell(text=label)
     marks = {COMPAT_MARK: rows[0].compat is not None, OUTDATED_MARK: any(row.outdated for row in rows)}
     mark = " ".join(each for each, applies in marks.items() if applies)
-    return Cell(text=f"{label} {mark}".strip(), mark=mark)
+    return Cell(text=label).marked(mark)
 
 
 def _baseline(findings: Findings) -> str | None:
@@ -190,13 +202,12 @@ def select(table: Table, columns: Sequence[str] = (), *, wide: bool = False, com
     Args:
         columns: names as in the header: 'test ppl', or 'ptb test ppl' where the table has several corpora; 'vs' is the
             comparison with the baseline; (): those of the default form, the MOST first ones of ORDER.
-        wide: all columns and notes.
         compact: for one column of a paper: changes without interval, parameters in millions, times without spread.
     Raises: RecordError where the table has no such column.
     """
     if columns := _joined(table, columns):
         labels = [index for index, column in enumerate(table.columns) if column.key == "label"]
-        found = _of(
+        found = with_columns(
             table, list(dict.fromkeys([*labels, *(index for name in columns for index in _named(table, name))]))
         )
     else:
@@ -210,7 +221,7 @@ def _default(table: Table) -> Table:
     kept = sorted(keys, key=ORDER.index)[: MOST + 1 - max(labels, 1)]
     chosen = [index for index, column in enumerate(table.columns) if not keys or column.key in kept]
     lines = tuple(line for line in table.lines if line.is_main)
-    found = _of(replace(table, lines=lines), chosen)
+    found = with_columns(replace(table, lines=lines), chosen)
     conditions = [table.conditions] if table.conditions else []
     marks = legend(found)
     room = MOST_NOTES - len(conditions) - len(marks) - 1
@@ -224,13 +235,16 @@ def _default(table: Table) -> Table:
 
 def legend(table: Table) -> list[str]:
     """What the marks in the cells of a table mean, in one line; [] without marks."""
+    return [f"{'; '.join(found)}."] if (found := _meanings(table)) else []
+
+
+def _meanings(table: Table) -> list[str]:
     used = {part for line in table.lines for cell in line.cells for part in cell.text.split()}
     found = [f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in used]
-    found += [STARS] if any(set(part) == {"*"} for part in used) else []
-    return [f"{'; '.join(found)}."] if found else []
+    return found + ([STARS] if any(set(part) == {"*"} for part in used) else [])
 
 
-def _of(table: Table, chosen: Sequence[int]) -> Table:
+def with_columns(table: Table, chosen: Sequence[int]) -> Table:
     """The table with the columns of some indices, and the notes on these."""
     lines = [replace(line, cells=tuple(line.cells[index] for index in chosen)) for line in table.lines]
     names = [table.columns[index].name for index in chosen]
@@ -250,7 +264,6 @@ def _joined(table: Table, parts: Sequence[str]) -> list[str]:
 
 
 def _named(table: Table, name: str) -> list[int]:
-    """The columns of a name; of several corpora, all of them."""
     found = [i for i, column in enumerate(table.columns) if name in _names(column)]
     if not found:
         known = list(dict.fromkeys(column.name for column in table.columns if column.key != "label"))
@@ -263,9 +276,8 @@ def _names(column: Column) -> Container[str]:
 
 
 def _short(table: Table) -> Table:
-    """The table with short cells, without columns that are empty in all lines."""
     filled = [i for i in range(len(table.columns)) if any(line.cells[i].text != NOTHING for line in table.lines)]
-    table = _of(table, filled)
+    table = with_columns(table, filled)
     lines: list[Line] = []
     for line in table.lines:
         cells = [_shortened(cell, column.key) for cell, column in zip(line.cells, table.columns, strict=True)]
@@ -286,3 +298,97 @@ def _shortened(cell: Cell, key: str) -> Cell:
     if key == "time":
         return cell.without_spread(0)
     return cell
+
+
+def of_suite(table: Table) -> Table:
+    """The summary of a suite's table in the shape 'mixtures': a section for each corpus and backbone, and in words
+    how a row compares with the baseline.
+    """
+    *grouping, head = (at for at, column in enumerate(table.columns) if column.key == "label")
+    groups: dict[str, list[Line]] = {}
+    for line in table.lines:
+        groups.setdefault(", ".join(line.cells[at].text for at in grouping), []).append(line)
+    lines = [replace(_in_words(line, table), section=name) for name, group in groups.items() for line in group]
+    made = _summary(replace(table, lines=tuple(lines)), [head, *_places(table, OF_SUITE)])
+    columns = [
+        replace(each, name="vs baseline", numeric=False) if each.key == "change" else each for each in made.columns
+    ]
+    notes = [*made.notes]
+    if any(_differs(line, group, table) for group in groups.values() for line in group):
+        notes.append(SHARED_SEEDS)
+    return replace(made, columns=tuple(columns), notes=tuple(notes))
+
+
+def of_group(table: Table) -> Table:
+    """The summary of a table of the leaderboard, which compares with the row of rank 1. A backbone that all rows have
+    stands in the title.
+    """
+    texts = {
+        at: list(dict.fromkeys(line.cells[at].text for line in table.lines)) for at in _places(table, ["label"])[1:]
+    }
+    shared = {at: found[0] for at, found in texts.items() if len(found) == 1}
+    made = _summary(table, [at for at in _places(table, OF_GROUP) if at not in shared])
+    return replace(made, title=", ".join([table.title, *shared.values()]), notes=(*made.notes, BY_VALIDATION))
+
+
+def of_truths(table: Table) -> Table:
+    """The summary of the table of ground truths."""
+    return _summary(table, _places(table, OF_TRUTHS))
+
+
+def _places(table: Table, keys: Sequence[str]) -> list[int]:
+    return [at for key in keys for at, column in enumerate(table.columns) if column.key == key]
+
+
+def _summary(table: Table, kept: Sequence[int]) -> Table:
+    """Some columns of a table, times without their spread; its notes say what marks and words mean."""
+    made = with_columns(table, kept)
+    columns = tuple(replace(each, name=NAMES.get(each.key, each.name), group="") for each in made.columns)
+    lines = [
+        replace(
+            line,
+            cells=tuple(
+                cell.without_spread(1) if column.key == "time" else cell
+                for cell, column in zip(line.cells, columns, strict=True)
+            ),
+        )
+        for line in made.lines
+    ]
+    notes = [*filter(None, [table.conditions]), *_meanings(replace(made, lines=tuple(lines)))]
+    if any(cell.text.endswith(UNTESTED) for line in lines for cell in line.cells):
+        notes.append(f"{' and '.join(UNTESTED)}: without a verdict, which needs {RANK_SEEDS} seeds or more")
+    return replace(made, columns=columns, lines=tuple(lines), notes=tuple(notes))
+
+
+def _by_key(line: Line, table: Table) -> dict[str, Cell]:
+    return {column.key: cell for column, cell in zip(table.columns, line.cells, strict=True) if column.key}
+
+
+def _in_words(line: Line, table: Table) -> Line:
+    """A line with its comparison in words: '-3.2 % [-4.0, -2.4] better', in short '3.2 % better'; '3.2 % lower' where
+    it is untested; 'equivalent -0.1 %', 'undecided: seeds failed', 'baseline'.
+
+    That a row is collapsed or not converged is said by the mark of its perplexity.
+    """
+    cells = _by_key(line, table)
+    if "change" not in cells:
+        return line
+    value, word = cells["change"].value, cells["verdict"].text.partition(",")[0] if "verdict" in cells else NOTHING
+    if value is None:
+        said = Cell(text="baseline" if line.is_baseline else NOTHING)
+    else:
+        word = UNTESTED[value > 0] if word == FEW else word
+        short = f"{abs(value):.1f} % {word}" if word in ("better", "worse", *UNTESTED) else f"{word} {value:+.1f} %"
+        whole = cells["change"].text.removesuffix(cells["change"].mark).strip()
+        said = Cell(text=f"{whole} {word}" if cells["change"].interval else short, short=short)
+    at = next(at for at, column in enumerate(table.columns) if column.key == "change")
+    return replace(line, cells=(*line.cells[:at], said, *line.cells[at + 1 :]))
+
+
+def _differs(line: Line, group: Sequence[Line], table: Table) -> bool:
+    """Whether the change that a line shows is not that of the means shown, as far as its digits say."""
+    cells = _by_key(line, table)
+    base = next((_by_key(each, table)["test_ppl"].value for each in group if each.is_baseline), None)
+    if base is None or cells["change"].value is None or cells["test_ppl"].value is None:
+        return False
+    return abs(100 * (cells["test_ppl"].value / base - 1) - cells["change"].value) > ROUNDED

@@ -18,15 +18,15 @@ from harness.report import comparison_notes, convergence, versions
 from harness.report.columns import change
 from harness.report.content import NOTHING, OUTDATED_MARK, SHARED_MARK, Cell, Column, Line, Table
 from harness.report.convergence import collapsed
-from harness.report.findings import certificate_mark
+from harness.report.findings import all_certified_earlier, certificate_mark
 from harness.report.groups import Entry, Group, gather, groups
-from harness.report.notes import on_certificates
+from harness.report.layouts import of_group
+from harness.report.notes import ALL_EARLIER, on_certificates
 from harness.report.outputs import Trials
 from harness.report.ranks import rankable
 from harness.report.statistics import RANK_SEEDS, MeanDifference
 from harness.report.table_forms import markdown
 from harness.report.table_rows import Row, time_of
-from harness.report.terminal import Summary, of_group
 from harness.report.verdicts import difference, shared_seeds
 
 FILE_NAME = f"{LEADERBOARD}.md"
@@ -85,7 +85,12 @@ def table(group: Group) -> Table:
         trials = tuple(trial.id for trial in entry.row.trials)
         lines.append(Line(cells=tuple(cells[column.name] for column in columns), trials=trials))
     return Table(
-        title=_title(group), columns=tuple(columns), lines=tuple(lines), notes=_notes(group), lead=_comparable(group)
+        title=_title(group),
+        columns=tuple(columns),
+        lines=tuple(lines),
+        notes=_notes(group),
+        lead=_comparable(group),
+        conditions=ALL_EARLIER if all_certified_earlier([entry.row for entry in group.entries]) else "",
     )
 
 
@@ -137,7 +142,6 @@ def as_json(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
 
 
 def _metrics(*kinds: str) -> list[Metric]:
-    """The metrics of some kinds that the leaderboard shows."""
     return [metric for metric in metrics_of(*kinds) if metric.leaderboard]
 
 
@@ -182,14 +186,13 @@ def _entry(entry: Entry, group: Group) -> dict[str, Any]:
 
 
 def _cells(entry: Entry, group: Group) -> dict[str, Cell]:
-    """The cells of a row by the names of their columns."""
     row, time = entry.row, time_of(entry.row, "train_ms_per_batch", group.timings)
-    mark = certificate_mark(row)
+    certificates = certificate_mark(row, [each.row for each in group.entries])
     return {
-        "head": Cell(text=f"{row.head} {OUTDATED_MARK}", mark=OUTDATED_MARK) if row.outdated else Cell(text=row.head),
+        "head": Cell(text=row.head).marked(OUTDATED_MARK if row.outdated else ""),
         "backbone": Cell(text=row.backbone),
         "training": Cell(text=entry.training),
-        "seeds": Cell(text=f"{_state(entry)} {mark}".strip(), value=len(row.ok_seeds), mark=mark),
+        "seeds": Cell(text=_state(entry), value=len(row.ok_seeds)).marked(certificates),
         **{metric.label: _cell(metric, row, group) for metric in METRICS.values() if metric.leaderboard},
         "context": Cell(text=_context(entry)),
         "device": Cell(text=time.device if time is not None else NOTHING),
@@ -199,7 +202,6 @@ def _cells(entry: Entry, group: Group) -> dict[str, Cell]:
 
 
 def _of_place(place: Place) -> dict[str, Cell]:
-    """The cells of a row's rank and of its comparison with the best row."""
     found, empty = place.difference, Cell(text=NOTHING)
     return {
         "rank": empty if place.rank is None else Cell(text=_rank(*place.rank), value=place.rank[0]),
@@ -214,14 +216,12 @@ def _rank(first: int, last: int) -> str:
 
 
 def _place_as_json(place: Place) -> dict[str, Any]:
-    """The same in nats, unrounded."""
     found = place.difference
     vs_best = None if found is None else {"nats": found.mean, "low": found.low, "high": found.high, "pairs": found.n}
     return {"rank": place.rank and place.rank[0], "last_rank": place.rank and place.rank[1], "vs_best": vs_best}
 
 
 def _comparable(group: Group) -> str:
-    """What is comparable with what."""
     epochs = group.train.epochs
     budget = f"trained for {counted(epochs, 'epoch')}" if epochs else "not trained"
     return (
@@ -236,14 +236,10 @@ def _cell(metric: Metric, row: Row, group: Group) -> Cell:
     if value is None:
         return Cell(text=NOTHING)
     if metric.kind == "score":
-        values = row.values(metric.name)
-        spread = statistics.stdev(values) if len(values) > 1 else None
-        text = f"{value:.{metric.digits}f}" + ("" if spread is None else f" ± {spread:.{metric.digits}f}")
-        mark = convergence.marks(row) if metric.name == "test_ppl" else ""
-        return Cell(text=f"{text} {mark}".strip(), value=value, spread=spread, mark=mark)
+        cell = Cell.mean(row.values(metric.name), metric.digits)
+        return cell.marked(convergence.marks(row) if metric.name == "test_ppl" else "")
     shared = metric.timed and not time_of(row, metric.name, group.timings).exclusive
-    mark = SHARED_MARK if shared else ""
-    return Cell(text=f"{value:,.{metric.digits}f} {mark}".strip(), value=value, mark=mark)
+    return Cell.of(value, None, metric.digits).marked(SHARED_MARK if shared else "")
 
 
 def _state(entry: Entry) -> str:
@@ -276,7 +272,6 @@ def _title(group: Group) -> str:
 
 
 def _notes(group: Group) -> tuple[str, ...]:
-    """What the trials of the group share, and what limits its numbers."""
     train, counting = group.train, f"; counting: {group.counting}" if group.counting else ""
     notes = [f"Text: {group.corpus}, sha256 {group.content[:12]}{counting}."]
     columns = f"{train.eval_batch_size} {'blocks a batch' if train.batching == 'blocks' else 'columns'}"
@@ -294,7 +289,7 @@ def _notes(group: Group) -> tuple[str, ...]:
     found = [record for entry in group.entries for record in entry.row.records.values()]
     rows = [(f"{each.row.head}, {each.row.backbone}", each.row) for each in group.entries]
     notes += versions.of_rows(rows, versions.changed(found))
-    return (*notes, *versions.of_harness(found))
+    return tuple(notes)
 
 
 def places(group: Group) -> list[Place]:
@@ -335,9 +330,7 @@ class Leaderboard:
     """Groups of trials, and what was left out.
 
     Args:
-        results: the results folder.
         unknown: how many trials are left out because it is not known what text they were trained on.
-        differing: ids of trials of which two suites have different results; they are left out.
     """
 
     results: Path
@@ -378,7 +371,7 @@ class Leaderboard:
         last = "\n".join(f"- {note}" for note in notes)
         return "\n".join([*first, *tables, f"## What is compared\n\n{last}\n"])
 
-    def summaries(self, corpora: Sequence[str] = ()) -> list[Summary]:
+    def summaries(self, corpora: Sequence[str] = ()) -> list[Table]:
         """The few columns of each table that a terminal shows. Raises as `of_corpora` does."""
         return [of_group(self.tables[id(group)]) for group in self.of_corpora(corpora)]
 
@@ -387,11 +380,7 @@ class Leaderboard:
         return {"groups": as_json(self.of_corpora(corpora)), "left_out": self.unknown}
 
     def page(self, links: Mapping[str, str] | None = None) -> str:
-        """All groups as a web page.
-
-        Args:
-            links: names of other pages and files -> their places, relative to the page.
-        """
+        """All groups as a web page."""
         from harness.report.page import document  # here: jinja2
 
         known = document.Section(heading="What is known", tables=(contents(self.groups),))
@@ -419,8 +408,6 @@ class Leaderboard:
 def load(results: Path, warn: Callable[[str], None]) -> Leaderboard:
     """Read the records of all suites.
 
-    Args:
-        warn: called with a sentence for each record that is damaged or contradicts another one.
     Raises: ExecutionError when there are no finished trials.
     """
     finished, unknown, differing = gather(results, warn)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
+from harness.plan.identity import is_frozen
 from harness.plan.loaded_suite import Suite
 from harness.plan.names import shown
 from harness.plan.parameters import parameters
@@ -14,8 +15,9 @@ from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, CORPORA, Registry
 from harness.report import comparison_notes, versions
+from harness.report.comparison_notes import spanned
 from harness.report.content import BLOCKS_MARK, COMPAT_MARK, EARLIER_MARK, SHARED_MARK, UNCERTIFIED_MARK, Note
-from harness.report.findings import Findings
+from harness.report.findings import Findings, all_certified_earlier
 from harness.report.table_rows import Row, row_name, time_of
 
 LEGEND = "What the columns, marks and tests mean: harness docs tables, harness docs statistics."
@@ -43,24 +45,22 @@ UNCERTIFIED = (
     "probabilities (harness docs certificates). harness run SUITE --force trains them again."
 )
 EARLIER = (
-    f"{EARLIER_MARK} certified by earlier rules, in the process that had trained: a head that remembers the text could "
+    "certified by earlier rules, in the process that had trained: a head that remembers the text could "
     "pass (harness docs certificates)."
 )
+ALL_EARLIER = "certified by earlier, weaker rules (harness docs certificates)."
 INVALID = (
     "invalid: the certificate of a trial failed, so its perplexity is not computed from probabilities "
     "(harness docs certificates). A row with such a trial has no means, no rank and no comparisons."
 )
 COLUMNS = ("ms/batch",)  # that these notes are about
 SHARED = f"{SHARED_MARK} taken while other work ran on the machine: compare such times within this table only."
+OF_STATES = "ms/batch and memory are of the head alone: the states of the frozen backbone are read from files."
 NOTED_CORES = 0.05  # other work of fewer cores is rounded to 0.0
 
 
 def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
-    """A sentence or two each: settings, counting, machine, versions, times, caveats, and where the rest is explained.
-
-    Args:
-        of_shape: notes on the layout of the table.
-    """
+    """A sentence or two each: settings, counting, machine, versions, times, caveats, and where the rest stands."""
     evidence = findings.evidence
     suite, records = evidence.suite, [evidence.records[trial.id] for trial in _finished(findings)]
     return [
@@ -106,7 +106,9 @@ def conditions(findings: Findings) -> str:
     commits = dict.fromkeys(record.environment.commit for record in records)
     ours = dict.fromkeys(record.environment.harness for record in records)
     of = " or ".join(ours) + f" at {' or '.join(commits)}" if len(commits) < MANY else f"{len(commits)} commits"
-    return "; ".join([_place(findings), *said, " or ".join(devices), " or ".join(versions), f"harness {of}"]) + "."
+    said += [" or ".join(devices), " or ".join(versions), f"harness {of}"]
+    certified = [ALL_EARLIER.rstrip(".")] if all_certified_earlier(findings.lines) else []
+    return "; ".join([_place(findings), *said, *certified]) + "."
 
 
 def _place(findings: Findings) -> str:
@@ -119,7 +121,6 @@ def _place(findings: Findings) -> str:
 
 
 def _finished(findings: Findings) -> list[TrialSpec]:
-    """The trials that have a record."""
     return [trial for trial in findings.evidence.suite.trials if trial.id in findings.evidence.records]
 
 
@@ -205,7 +206,6 @@ def _context(record: TrialRecord) -> str:
 
 
 def _counting(suite: Suite, records: list[TrialRecord]) -> list[str]:
-    """How the tokens of each corpus are counted, and perplexities that depend on the text only."""
     if not suite.trials:
         return []  # no row is tuned yet
     train, notes = suite.trials[0].train, []
@@ -244,7 +244,6 @@ def _heads(suite: Suite) -> list[str]:
 
 
 def _machines(records: list[TrialRecord]) -> list[str]:
-    """Device and versions, and when the last trial finished."""
     notes = _distinct(records, _machine)
     if notes:
         notes[-1] += f" The last trial finished {max(record.environment.finished for record in records)}."
@@ -279,26 +278,21 @@ def _label(spec: ComponentSpec, registry: Registry) -> str:
 
 
 def caveats(findings: Findings, records: list[TrialRecord]) -> list[str]:
-    """What limits the numbers of a table.
-
-    Args:
-        records: of the suite's trials, in their order.
-    """
+    """What limits the numbers of a table."""
     lines, compared = findings.lines, findings.compared.values()
-    found = [_compat(line) for line in lines if line.compat is not None]
+    found = [Note(INVALID, level="warning")] if any(line.invalid for line in lines) else []
+    found += [_compat(line) for line in lines if line.compat is not None]
     if any(each.interval is not None and each.interval.low is not None for each in compared):
         found.append(Note(ONE_SEED, comparison_notes.COLUMNS))
     if any(cell.weights == "last" for cell in findings.evidence.printed.cells):
         found.append(Note(LAST_EPOCH, ("ours - printed",)))
     found += [f"{each}." for record in records for each in record.environment.switched_off]
-    found += _code(findings, records)
-    found += [_sessions(record) for record in records if record.environment.changed]
+    found += _code(findings)
     found += _unscored(findings)
     failed = [f"{each.spec} ({each.id}): {each.status}: {each.message}" for each in records if each.status != "ok"]
     found += [Note(text, level="reading") for text in failed]
     found += on_certificates(lines)
     found += _chosen_seeds(records)
-    found += [Note(INVALID, level="warning")] if any(line.invalid for line in lines) else []
     return list(dict.fromkeys(found))
 
 
@@ -312,11 +306,11 @@ def on_certificates(rows: Iterable[Row]) -> list[str]:
         for each in records
         if each.not_certified
     ]
-    return [*found, *([EARLIER] if any(row.certified_earlier for row in rows) else [])]
+    mark = "" if all_certified_earlier(rows) else f"{EARLIER_MARK} "
+    return [*found, *([f"{mark}{EARLIER}"] if any(row.certified_earlier for row in rows) else [])]
 
 
 def _chosen_seeds(records: list[TrialRecord]) -> list[str]:
-    """Whether the seeds leave some out: then somebody chose them."""
     seeds = sorted({each.spec.seed for each in records if not each.tuning})
     if not seeds or seeds[-1] - seeds[0] < len(seeds):  # guard: chosen-seeds
         return []
@@ -325,7 +319,6 @@ def _chosen_seeds(records: list[TrialRecord]) -> list[str]:
 
 
 def _compat(row: Row) -> str:
-    """The switches with which a head computes what a published code does."""
     switches = ", ".join(f"{name}={value_text(value)}" for name, value in row.compat.items())
     return (
         f'{COMPAT_MARK} compat {switches}: computed as a published code does. Its "probabilities" need not sum to 1: '
@@ -333,19 +326,10 @@ def _compat(row: Row) -> str:
     )
 
 
-def _code(findings: Findings, records: list[TrialRecord]) -> list[str]:
-    """Rows whose code has changed since they were trained, or is of several versions."""
+def _code(findings: Findings) -> list[str]:
     evidence, lines = findings.evidence, findings.lines
     rows = versions.of_rows(((row_name(row, lines), row) for row in lines), evidence.outdated)
-    return [Note(text, level="warning") for text in [*rows, *versions.of_harness(records)]]
-
-
-def _sessions(record: TrialRecord) -> str:
-    where = record.environment
-    return (
-        f"{record.spec} ({record.id}) was trained in {where.sessions} sessions, of which earlier ones ran with: "
-        f"{', '.join(where.changed)}."
-    )
+    return [Note(text, level="warning") for text in rows]
 
 
 def _unscored(findings: Findings) -> list[str]:
@@ -377,7 +361,14 @@ def of_times(findings: Findings) -> list[str]:
         whose = f"ms/batch of {_names(rows, lines)}" if len(rows_of) > 1 else "ms/batch"
         how = _while_training(rows, timings) if pass_id is None else _pass(pass_id, rows, timings)
         found.append(f"{whose}: {how}")
-    return [Note(text, COLUMNS) for text in ([*found, SHARED] if shared else found)]
+    of_states = [Note(OF_STATES, COLUMNS, level="reading")] if any(map(_is_of_states, lines)) else []
+    return [*of_states, *(Note(text, COLUMNS) for text in ([*found, SHARED] if shared else found))]
+
+
+def _is_of_states(row: Row) -> bool:
+    """Whether the row's head was trained on kept states of a frozen backbone."""
+    backbone = row.trials[0].backbone
+    return not row.is_ngram and is_frozen(backbone, BACKBONES.get(backbone.name))
 
 
 def _names(rows: Iterable[Row], lines: list[Row]) -> str:
@@ -385,15 +376,14 @@ def _names(rows: Iterable[Row], lines: list[Row]) -> str:
 
 
 def _pass(name: str, rows: list[Row], timings: dict[str, Timing]) -> str:
-    """The conditions of one exclusive pass."""
     taken = [each for each in _timings(rows, timings) if each.pass_id == name]
     one, rounds, batches = taken[0], {each.rounds for each in taken}, {each.batches for each in taken}
     busy = max((each.busy for each in taken if each.busy is not None), default=0.0)
     other_work = f"; other work used {busy:.1f} cores" if busy >= NOTED_CORES else ""
     return (
-        f"median ± interquartile range, one model at a time after training, {_range(rounds)} rounds, {_range(batches)} "
-        f"training batches a model, on {one.device}, {counted(one.threads, 'thread')}, torch {one.torch}, harness at "
-        f"{one.commit}, {min(each.taken for each in taken)}{other_work}."
+        f"median ± interquartile range, one model at a time after training, {spanned(rounds)} rounds, "
+        f"{spanned(batches)} training batches a model, on {one.device}, {counted(one.threads, 'thread')}, "
+        f"torch {one.torch}, harness at {one.commit}, {min(each.taken for each in taken)}{other_work}."
     )
 
 
@@ -406,8 +396,3 @@ def _while_training(rows: list[Row], timings: dict[str, Timing]) -> str:
 
 def _timings(rows: list[Row], timings: dict[str, Timing]) -> list[Timing]:
     return [timings[trial.id] for row in rows for trial in row.trials if trial.id in timings]
-
-
-def _range(numbers: set[int]) -> str:
-    low, high = min(numbers), max(numbers)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

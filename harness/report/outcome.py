@@ -10,6 +10,7 @@ from harness.plan.specs import TrialSpec, as_number
 from harness.plan.tuning import Tuning, rounded
 from harness.printable import counted
 from harness.report import convergence, printed_numbers
+from harness.report.content import Cell
 from harness.report.findings import Findings, percent
 from harness.report.ranks import rankable
 from harness.report.retraining import of_trials
@@ -25,11 +26,7 @@ LONGER = 3  # times the epochs: of the command that comes next
 
 
 def sentences(findings: Findings, lines: Sequence[Row]) -> list[str]:
-    """The outcome in sentences.
-
-    Args:
-        lines: the rows that it is about.
-    """
+    """The outcome in sentences."""
     shown = set(map(id, lines))
     groups: dict[tuple[str, str], list[Compared]] = {}
     for each in findings.compared.values():
@@ -122,7 +119,6 @@ def _reasons(some: Sequence[Compared]) -> list[str]:
 
 
 def _best_of(better: Sequence[Compared], findings: Findings) -> list[str]:
-    """Which of several rows is the best, by their ranks."""
     ranks = {id(findings.lines[index]): rank for index, rank in findings.ranks.items()}
     best = [each for each in better if ranks.get(id(each.row)) == "best"]
     ties = [each for each in better if ranks.get(id(each.row)) == "tie"]
@@ -207,10 +203,9 @@ def _best_judged(rows: list[Row]) -> list[Row]:
 def mean_and_place(row: Row) -> str:
     """'mos(num_mixtures=15), 88.58 ± 0.31 (3 seeds), on ptb with lstm'."""
     values = row.values("test_ppl")
-    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
     seeds = "" if row.is_ngram else f" ({counted(len(values), 'seed')})"
     where = "" if row.is_ngram else f" with {row.backbone}"
-    return f"{row.head}, {statistics.fmean(values):.2f}{spread}{seeds}, on {row.corpus}{where}"
+    return f"{row.head}, {Cell.mean(values, 2).text}{seeds}, on {row.corpus}{where}"
 
 
 def _kind(row: Row) -> str:
@@ -218,11 +213,7 @@ def _kind(row: Row) -> str:
 
 
 def summary(findings: Findings, lines: Sequence[Row]) -> dict[str, list[tuple[str, str]]]:
-    """Sentences for a reader who sees the page for the first time, under three headings, each with a command or ''.
-
-    Args:
-        lines: the rows of the page.
-    """
+    """Sentences for a reader who sees the page for the first time, under three headings, each with a command or ''."""
     return {
         "Result": [(sentence, "") for sentence in sentences(findings, lines)],
         "Can it be trusted?": [(sentence, "") for sentence in _trust(findings, lines)],
@@ -269,7 +260,6 @@ def _uncertified(row: Row) -> bool:
 
 
 def _unjudged(findings: Findings, lines: Sequence[Row]) -> list[str]:
-    """A sentence where no row has a verdict but 'too few seeds'."""
     compared = _compared(findings, lines)
     if sum(bool(row.ok_seeds) and not row.is_ngram for row in lines) < 2:
         return []
@@ -329,7 +319,6 @@ def _next(findings: Findings, lines: Sequence[Row]) -> tuple[str, str] | None:
 
 
 def _of_statistics(findings: Findings, trained: Sequence[Row]) -> tuple[str, str] | None:
-    """What would decide more: more seeds, more epochs, or a wider range of a tuned setting."""
     suite, compared = findings.evidence.suite, _compared(findings, trained)
     seeds = list(dict.fromkeys(trial.seed for row in trained for trial in row.trials))
     if any(len(row.ok_seeds) < RANK_SEEDS for row in trained):

@@ -43,10 +43,6 @@ class Trials:
 def write(files: Mapping[Path, bytes], *, gone: Iterable[Path] = (), overwrite: bool = False) -> None:
     """Write files that changed, and remove others: all of them, or none.
 
-    Args:
-        files: the new contents.
-        gone: earlier files that are not made any more.
-        overwrite: also replace files that are made of more trials.
     Raises: FewerTrialsError when a file is made of more finished trials than the new ones, or when it does not contain
         their number and some of the new trials are not finished: then nothing is written. StorageError.
     """
@@ -76,8 +72,6 @@ def refuse_fewer(places: Iterable[Path], ours: Trials, undone: str = "nothing wa
     """Raise if files are not to be replaced by new ones, as `why_kept` says. Called before work whose result would not
     be written.
 
-    Args:
-        undone: what was not done, for the message.
     Raises: FewerTrialsError.
     """
     if (reason := why_kept(places, ours)) is not None:

@@ -40,14 +40,12 @@ class PrintedCell:
         params: the parameters that the row of the paper fixes: those of the head by their names, those of the backbone
             and the corpus with 'backbone.' and 'corpus.' before them.
         metric: the name in harness.records.metrics, or another one if only the paper has the metric.
-        value: the printed text.
         weights: 'last' if the paper tested the weights after the last epoch, 'best' for the best by validation.
         counting: the boundary rule of its token counts ('eos', 'sos_eos'), '' where it does not apply.
         note: the device of a time, or a peculiarity of the number.
         epoch: the epoch after which the metric was measured, for a point of a curve; None for the result of a run.
         tolerance: percent of the value by which ours may differ for the number to count as reproduced; None where
             nothing is decided.
-        reason: why the tolerance is as large as it is.
         differs: the setting to which a difference is due, or '' if no cause is known.
         source: '<paper>/<table>'.
     """
@@ -209,12 +207,8 @@ class Reproduction:
     """A printed number that has a tolerance, and ours.
 
     Args:
-        printed: the number, and its tolerance.
         metric: its name in words: 'test ppl', 'valid ppl after epoch 3'.
         values: ours, of each seed that is ok.
-        seeds: how many seeds are planned.
-        finished: how many of them have a record.
-        changed: whether the suite was changed by --set.
     """
 
     printed: PrintedCell
@@ -243,11 +237,6 @@ class Reproduction:
         return statistics.fmean(self.values) if self.values else None
 
     @property
-    def sd(self) -> float | None:
-        """The standard deviation over seeds; None for fewer than two."""
-        return statistics.stdev(self.values) if len(self.values) > 1 else None
-
-    @property
     def difference(self) -> float | None:
         """100 (ours - printed) / printed: percent."""
         return None if not self.values else 100 * (self.mean - self.printed.number) / self.printed.number
@@ -264,9 +253,6 @@ class Reproduction:
 def of_row(row: Row, printed: PrintedNumbers, *, changed: bool) -> list[Reproduction]:
     """The numbers with a tolerance that are printed of a row, in the order of the published tables. A number that was
     counted by another rule than ours is none of them.
-
-    Args:
-        changed: whether the suite was changed by --set.
     """
     cells = printed.of(row.trials[0], row.params)
     return [

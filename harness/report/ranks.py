@@ -63,7 +63,6 @@ def rankable(row: Row) -> bool:
 
 
 def _places(lines: list[Row]) -> dict[Place, list[int]]:
-    """The rows that compete with each other."""
     places: dict[Place, list[int]] = {}
     for index, row in enumerate(lines):
         devices = {row.records[seed].environment.device for seed in row.ok_seeds}

@@ -53,7 +53,6 @@ def studies(results: Path, suites: Path, warn: Callable[[str], None]) -> list[St
     """The studies of the suites of a results folder, by name.
 
     Args:
-        results: the results folder.
         suites: the folder of suite files: that of the suite 'x' is x.yaml.
         warn: called with a sentence for each suite without a file, with a file that is not valid, or without a record
             that it plans, and for each damaged record.
@@ -181,7 +180,6 @@ def _page_of_head(name: str) -> str:
 
 
 def _suites(found: Sequence[Study]) -> Table:
-    """The suites in the order of their corpora, with what each has found."""
     columns = tuple(Column(name=name) for name in ("corpus", "suite", "found", "trials", "last trial"))
     lines = []
     for each in sorted(found, key=lambda each: [row.corpus for row in each.rows[:1]]):
@@ -195,11 +193,6 @@ def _suites(found: Sequence[Study]) -> Table:
 
 
 def _rows(title: str, lead: str, found: Iterable[tuple[Study, Sequence[Row]]], up: str = "") -> Table:
-    """Some rows of suites.
-
-    Args:
-        up: from the page to the root of the site.
-    """
     columns = [Column(name=name, key="label") for name in ("head", "backbone", "corpus", "suite")]
     columns += [Column(name=name, numeric=name not in TEXTS) for name in SHOWN]
     lines = []
@@ -216,7 +209,6 @@ def _rows(title: str, lead: str, found: Iterable[tuple[Study, Sequence[Row]]], u
 
 
 def _without_empty(columns: list[Column], lines: list[Line]) -> tuple[list[Column], list[Line]]:
-    """The columns that are not empty in every line."""
     kept = [index for index in range(len(columns)) if any(line.cells[index] != EMPTY for line in lines)]
     shorter = [replace(line, cells=tuple(line.cells[index] for index in kept)) for line in lines]
     return [columns[index] for index in kept], shorter

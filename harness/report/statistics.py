@@ -38,13 +38,10 @@ class MeanDifference:
     """The mean difference of log perplexity over shared seeds, head less baseline, in nats.
 
     Args:
-        n: seeds.
         mean: the difference of the means, which is the mean of the differences.
         sd: of a seed's difference: of the pairs, or sqrt(s_1^2 + s_2^2) for Welch's test. None for one seed, as are
             all below.
-        df: degrees of freedom.
         low, high: the 95 % t interval of the mean.
-        p_t: of the two-sided t test.
         below, above: how much lower and higher the difference may be at settings that tuning did not try, in nats: the
             tuning gaps of the head and of the baseline.
     """

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import RecordError
 from harness.plan.loaded_suite import Suite
@@ -30,7 +30,6 @@ from harness.report.content import Table
 from harness.report.evidence import Evidence, gather
 from harness.report.findings import Findings, find
 from harness.report.table_rows import Row
-from harness.report.terminal import Summary, of_suite
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +46,6 @@ class Study:
     Rows and comparisons are computed at first use and kept.
 
     Args:
-        evidence: the plan, records, timings and printed numbers.
         results: the results folder; tables, plots and pages are written below it.
     """
 
@@ -60,7 +58,6 @@ class Study:
         return f"<Study {self.suite.name}, version {self.suite.version}: {rows}, {self.evidence.trials} trials>"
 
     def _repr_html_(self) -> str:
-        """The default form of the table, for a notebook."""
         return table_forms.html(layouts.select(self._table(None, ())))
 
     @property
@@ -110,13 +107,10 @@ class Study:
         """The table of the suite as text.
 
         Args:
-            form: 'md', 'csv' or 'latex'.
             shape: how rows are laid out; None: as the suite says.
             only: conditions as of `--only`: only rows of trials that meet one of them.
             columns: the names of the columns, in order, without those that say what a row is; (): those of the default
                 form.
-            wide: all columns and notes; CSV always has them.
-            compact: for one column of a paper, see harness.report.layouts.
         Raises: SuiteError where a condition is not valid; RecordError where the table has no such column.
         """
         wide = wide or (form in suite_table.WIDE and not compact)
@@ -125,13 +119,9 @@ class Study:
             return table_forms.latex(chosen, compact=True)
         return suite_table.text(chosen, form)
 
-    def summary(self, only: Sequence[str] = ()) -> Summary:
-        """The few columns of the table that a terminal shows.
-
-        Args:
-            only: as for `table`.
-        """
-        return of_suite(self._table("mixtures", only))
+    def summary(self, only: Sequence[str] = ()) -> Table:
+        """The few columns of the table that a terminal shows."""
+        return layouts.of_suite(self._table("mixtures", only))
 
     def found(self) -> str:
         """What the suite found, in one line without a full stop at its end."""
@@ -141,7 +131,6 @@ class Study:
         """Write the table in all forms below results/tables; returns the paths, markdown first.
 
         Args:
-            overwrite: also replace a table that was made of more finished trials.
             shape: how rows are laid out; None: as the suite says.
         Raises: RecordError where no row is tuned yet; FewerTrialsError, StorageError.
         """
@@ -155,9 +144,7 @@ class Study:
         A plot that would show nothing is not made, and a warning says why.
 
         Args:
-            overwrite: also replace files that were made of more finished trials.
             only: conditions as of `--only`: a report of these trials, in files with a name of their own.
-            titled: draw titles in the files of the plots; those in the page always have them.
         Raises: RecordError where none of the trials has a record; FewerTrialsError, StorageError; SuiteError where a
             condition is not valid.
         """
@@ -191,19 +178,11 @@ class Study:
 
         Args:
             kind: 'forest', for example.
-            only: conditions as of `--only`.
             width: in inches.
-            overwrite: also replace files that were made of more finished trials.
         Raises: RecordError where there is no such plot, or it would show nothing; FewerTrialsError, StorageError;
             SuiteError where a condition is not valid.
         """
-        from harness.report.figures import plots
-
-        chosen = {trial.id for trial in chosen_trials(self.suite, tuple(only))}
-        drawn = plots.draw(self.findings, "", chosen, titled=False, kind=kind, width=width)
-        made = [plot for plot in drawn if not isinstance(plot, plots.LeftOut)]
-        if not made:
-            raise RecordError(f"no plot '{kind}': {drawn[0].reason}")
+        made = self._plots(kind, only, titled=False, width=width)
         folder = self.results / "plots" / self._stem(only) / "paper"
         files = {folder / f"{plot.name}.{round(width, 2):g}in.pdf": plot.pdf() for plot in made}
         outputs.write(files, overwrite=overwrite)
@@ -217,25 +196,28 @@ class Study:
             only: conditions as of `--only`: of several corpora or backbones they choose one.
         Raises: RecordError where there is no such plot, it would show nothing, or there are several of the kind.
         """
-        from harness.report.figures import plots
-
-        chosen = {trial.id for trial in chosen_trials(self.suite, tuple(only))}
-        drawn = plots.draw(self.findings, suite_table.title(self.suite), chosen, kind=kind)
-        made = [plot for plot in drawn if not isinstance(plot, plots.LeftOut)]
-        if not made:
-            raise RecordError(f"no plot '{kind}': {drawn[0].reason}")
+        made = self._plots(kind, only)
         if len(made) > 1:
             titles = "; ".join(plot.title for plot in made)
             raise RecordError(f"there are {len(made)} plots '{kind}' ({titles}); choose one by only=['backbone=...']")
         return made[0]
 
+    def _plots(self, kind: str, only: Sequence[str], **how: Any) -> "list[Plot]":
+        """The plots of a kind. Raises RecordError without any."""
+        from harness.report.figures import plots
+
+        chosen = {trial.id for trial in chosen_trials(self.suite, tuple(only))}
+        drawn = plots.draw(self.findings, suite_table.title(self.suite), chosen, kind=kind, **how)
+        made = [plot for plot in drawn if not isinstance(plot, plots.LeftOut)]
+        if not made:
+            raise RecordError(f"no plot '{kind}': {drawn[0].reason}")
+        return made
+
     def _stem(self, only: Sequence[str]) -> str:
-        """The name of the suite's files, or of those of some of its trials."""
         name = suite_table.stem(self.suite)
         return f"{name}.only-{hashlib.sha256(repr(sorted(only)).encode()).hexdigest()[:8]}" if only else name
 
     def _run(self) -> str:
-        """The command that trains what is missing."""
         return shlex.join(["harness", "run", shown(self.suite.path), *results_option(self.results)])
 
     def _table(self, shape: Shape | None, only: Sequence[str]) -> Table:
@@ -266,9 +248,6 @@ class Study:
 def load(suite: Suite, results: Path, *, warn: Callable[[str], None]) -> Study:
     """Read the records, timings and printed numbers of a suite, and the points that its tuning has chosen.
 
-    Args:
-        results: the results folder.
-        warn: called with a sentence for each file that is damaged and therefore not used.
     Raises: SuiteError where the suite names a printed table that is not known.
     """
     return Study(evidence=gather(choices.read(suite, results, warn), warn), results=results)

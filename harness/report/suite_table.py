@@ -13,11 +13,7 @@ from harness.report.findings import Findings
 from harness.report.layouts import lay_out
 from harness.report.notes import conditions, notes_of
 
-FORMS = {
-    "md": (".md", table_forms.markdown),
-    "csv": (".csv", table_forms.csv),
-    "latex": (".tex", table_forms.latex),
-}
+FORMS = {"md": (".md", table_forms.markdown), "csv": (".csv", table_forms.csv), "latex": (".tex", table_forms.latex)}
 WIDE = ("csv",)  # forms that always have all columns
 MAX_LABEL = 100
 
@@ -75,7 +71,6 @@ def write(
 
     Args:
         shape: that of the table; None: that of the suite.
-        overwrite: also replace a table that was made of more finished trials.
     Raises: FewerTrialsError, StorageError.
     """
     contents = [form(layouts.select(table, wide=name in WIDE)).encode() for name, (_, form) in FORMS.items()]

@@ -109,7 +109,6 @@ def frame(table: Table) -> "pd.DataFrame":
 
 
 def _unrounded(table: Table) -> tuple[list[str], list[tuple[object, ...]]]:
-    """The header and the lines of `frame`; an empty cell is None."""
     parts = [part for index, column in enumerate(table.columns) for part in _parts(column, _cells(table, index))]
     return [harmless(name) for name, _ in parts], list(zip(*(values for _, values in parts), strict=True))
 
@@ -163,7 +162,6 @@ def _cells(table: Table, index: int) -> list[Cell]:
 
 
 def _parts(column: Column, cells: list[Cell]) -> Iterator[tuple[str, list[object]]]:
-    """The columns in CSV of a column: names, and a value for each line."""
     name = column.header
     yield name, [_raw(cell) for cell in cells]
     more = {
@@ -190,7 +188,6 @@ def harmless(text: str) -> str:
 
 
 def _tex(text: str) -> str:
-    """One line of LaTeX that shows the text."""
     # guard: latex-commands -> return one_line(text)
     return _SPECIAL.sub(lambda found: _LATEX[found[0]], one_line(text))
 

@@ -23,9 +23,6 @@ class Row:
 
     Args:
         corpus, backbone, head: their names in views (harness/plan/names.py).
-        trials: the planned trials, one for each seed.
-        records: their verified records, by seed.
-        params_total, params_head: parameter counts.
         written_head: the head as the suite gives it, without what is matched or tuned: 'softmax(projection=True)'.
         interrupted: seeds of trials that have a checkpoint and no record.
         left_out: seeds whose records are ok, but of another version of the code than the numbers of the row.
@@ -186,9 +183,7 @@ def rows(
     """The rows of a suite, in the order of its file. What matching and tuning chose does not distinguish rows.
 
     Args:
-        interrupted: ids of trials that have a checkpoint.
         outdated: the changed components of trials whose code has changed since; see harness.report.versions.
-        doubts, gaps: of the tuning of rows, by the ids of their trials.
     """
     compared = [
         (trial.corpus, suite.compared("backbone", trial), suite.compared("head", trial)) for trial in suite.trials
@@ -281,7 +276,6 @@ def time_of(row: Row, metric: str, timings: dict[str, Timing]) -> Time | None:
 
     Args:
         metric: 'train_ms_per_batch', 'eval_ms_per_batch' or 'inference_ms_per_batch'.
-        timings: by trial id.
     """
     seeds = set(row.ok_seeds)
     taken = [timings[trial.id] for trial in row.trials if trial.seed in seeds and trial.id in timings]

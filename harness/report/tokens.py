@@ -22,8 +22,6 @@ class Band:
     """The scored tokens of one band of frequencies or positions.
 
     Args:
-        label: '10-99'.
-        tokens: how many there are.
         mean: difference in nats, second trial less first: below 0 if the second is better.
         error: standard error of the mean, over blocks of 1,000 scored tokens; NaN if all lie in one block.
     """
@@ -42,7 +40,6 @@ class Differences:
     Args:
         place: index of the token in the split.
         nats: the second's nll less the first's, float64.
-        count: how often the token occurs in the training split.
         offset: of the token in its segment; see TokenScores.
         same_segments: both scored all these tokens at these offsets.
     """
@@ -89,7 +86,6 @@ def by_position(a: TokenScores, b: TokenScores) -> tuple[Band, ...]:
 
 
 def _bands(nats_N: np.ndarray, of_N: np.ndarray, *, base: int) -> Iterator[Band]:
-    """A band for 0, then one from each power of the base up to the next."""
     low, high = 0, 1
     block_N = np.arange(len(nats_N)) // BLOCK
     while low <= of_N.max():
@@ -118,7 +114,6 @@ class Context:
     Args:
         place: index of the token in the split.
         before, target, after: the text, including the spaces between them. It may contain invisible characters.
-        count: how often the token occurs in training.
         a, b: its nats in each of the two.
     """
 
@@ -150,7 +145,6 @@ def contexts(
 
 
 def _first(nats_N: np.ndarray, top: int) -> np.ndarray:
-    """Indices of the lowest values that are below 0."""
     order = np.argsort(nats_N, kind="stable")[:top]
     return order[nats_N[order] < 0]
 

@@ -1,7 +1,7 @@
 """Whether rows were tuned alike, and how much lower each may be between the values that tuning tried."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from harness.plan.loaded_suite import Suite
 from harness.plan.specs import as_number
@@ -22,9 +22,6 @@ def doubts(suite: Suite, records: Mapping[str, TrialRecord]) -> Doubts:
       gives the other rows more attempts.
     - The point that is used is not the one that the records of the tuning trials give. While some of these records are
       missing, this is not known, and the stored choice counts.
-
-    Args:
-        records: of the tuning trials, by id.
     """
     if suite.tuning is None:
         return {}
@@ -39,18 +36,6 @@ def doubts(suite: Suite, records: Mapping[str, TrialRecord]) -> Doubts:
             reasons.append(f"not the best of its tuning trials, which is {point_text(now.point) or 'no point'}")
         found |= dict.fromkeys((trial.id for trial in tuning.of_table(index)), "; ".join(reasons)) if reasons else {}
     return found
-
-
-def named(suite: Suite, found: Doubts, labels: list[str]) -> Iterator[str]:
-    """'mos(num_mixtures=2): 4 of the 8 tuning trials of another row', for each row with a doubt.
-
-    Args:
-        labels: of the rows of the tuning.
-    """
-    for index, label in enumerate(labels):
-        for trial in suite.tuning.of_table(index)[:1]:
-            if trial.id in found:
-                yield f"{label}: {found[trial.id]}"
 
 
 def gaps(suite: Suite, records: Mapping[str, TrialRecord]) -> Gaps:
@@ -112,8 +97,6 @@ def of_curve(places: list[Place], best: float) -> float:
 
     For equal distances this is an eighth of the larger rise. Infinite where the lowest point is the first or the last
     one, or a neighbour failed: how low the curve is there is not known.
-    Args:
-        best: x1.
     """
     ordered = sorted(places, key=lambda place: place[0])
     at = [x for x, _ in ordered].index(best)

@@ -93,8 +93,6 @@ def verdict(
     chosen settings. Rows that have collapsed or not converged are compared at the budget that they had.
     Args:
         beyond: the tests beyond what tuning leaves open; None for one seed.
-        at_settings: those at the chosen settings.
-        row, baseline: the obstacles of both.
     """
     if found.n < RANK_SEEDS:
         return Verdict("too few seeds")
@@ -149,11 +147,9 @@ class Compared:
 
     Args:
         seeds: those for which both have a finished trial, in the order of the suite.
-        test: the declared one.
         difference: of log perplexity over these seeds, row less baseline, with its test.
         beyond: p of the t test (MeanDifference.p_settled), and of the two one-sided tests against the margin, beyond
             what tuning leaves open, each corrected by Holm's method over all comparisons; None for one seed.
-        at_settings: the same at the chosen settings.
         interval: of the mean difference in nats, row less baseline, over blocks of the test split; only for a single
             shared seed, if both trials stored their token scores.
     """
@@ -256,7 +252,6 @@ def baselines(lines: list[Row], baseline: str | None) -> dict[Group, Row]:
 
 
 def _planned(lines: list[Row], baselines: dict[Group, Row]) -> int:
-    """The number of rows that are to be compared with a baseline, whatever has run."""
     planned = [row for row in lines if row.compat is None and not row.is_ngram and row.group in baselines]
     return sum(row is not baselines[row.group] for row in planned)
 
@@ -274,7 +269,6 @@ def _pairs(lines: list[Row], baselines: dict[Group, Row]) -> dict[int, tuple[Row
 
 
 def _interval(row: Row, other: Row, seeds: tuple[int, ...], evidence: Evidence) -> Interval | None:
-    """Row less other over blocks of the test split, for one seed."""
     if len(seeds) != 1:
         return None
     ours, theirs = (evidence.token_scores(each.records[seeds[0]].id) for each in (row, other))

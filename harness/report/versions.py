@@ -6,13 +6,12 @@ row are of records of one version: the present code if there are such records, e
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from harness.code import fingerprints
-from harness.code.fingerprints import KINDS, SHOWN
-from harness.plan.specs import TrialSpec
+from harness.code.fingerprints import KINDS, code_of
 from harness.records.record import UNKNOWN, TrialRecord
 from harness.report.content import OUTDATED_MARK
 from harness.trial import behaviour
@@ -47,31 +46,26 @@ def left_out(records: Iterable[TrialRecord], outdated: Changed) -> frozenset[int
 
 
 def of_rows(named: Iterable[tuple[str, "Row"]], outdated: Changed) -> list[str]:
-    """A note on each row whose records are of several versions, or of another version than the present code.
-
-    Args:
-        named: rows with their names.
-    """
+    """A note on each row whose records are of several versions, or of another version than the present code."""
     names: dict[str, list[str]] = {}
     for name, row in named:
         if row.outdated:
-            names.setdefault(_of_row(row, outdated), []).append(name)
+            number, files = _made_by(list(row.records.values()), outdated)
+            note = f"trained before {files} changed; the numbers are of the earlier code."
+            if number > 1:
+                seeds = f"{'seed' if len(row.ok_seeds) == 1 else 'seeds'} {', '.join(map(str, row.ok_seeds))}"
+                note = f"trained by {number} versions of {files}. The numbers are of {seeds} only."
+            names.setdefault(note, []).append(name)
     return [f"{OUTDATED_MARK} {'; '.join(of)}: {note}" for note, of in names.items()]
 
 
 def of_tuning(named: Iterable[tuple[str, list[TrialRecord]]], outdated: Changed) -> list[str]:
-    """A note on each row whose tuning trials are of several versions, or of another version than the present code.
-
-    Args:
-        named: the records of the tuning trials of each row, with the row's name.
-    """
+    """A note on each row whose tuning trials are of several versions, or of another version than the present code."""
     names: dict[str, list[str]] = {}
     for name, records in named:
-        since = {kind for record in records for kind in outdated.get(record.id, ())}
-        versions = list(dict.fromkeys(version for _, version in _versions(records, outdated)))
-        if differing := _differing(versions, since):
-            files = _files(records[0].spec, differing)
-            made = f"by {len(versions)} versions of {files}" if len(versions) > 1 else f"before {files} changed"
+        number, files = _made_by(records, outdated)
+        if files:
+            made = f"by {number} versions of {files}" if number > 1 else f"before {files} changed"
             names.setdefault(made, []).append(name)
     return [
         f"{OUTDATED_MARK} {'; '.join(of)}: tuned {made}, so the present code may choose another point."
@@ -79,38 +73,18 @@ def of_tuning(named: Iterable[tuple[str, list[TrialRecord]]], outdated: Changed)
     ]
 
 
-def of_harness(records: Iterable[TrialRecord]) -> list[str]:
-    """A note on records made by several versions of the harness itself, and one on records without a version."""
-    ok = [record for record in records if record.status == "ok"]
-    made = Counter(record.code.harness for record in ok if record.code is not None)
-    notes, silent = [], sum(record.code is None or UNKNOWN in record.code.components for record in ok)
-    if len(made.keys() - {UNKNOWN}) > 1:
-        counts = ", ".join(f"{count} by {sha256[:SHOWN]}" for sha256, count in made.most_common())
-        notes.append(f"The records were made by {len(made)} versions of the harness' own code: {counts}.")
-    if silent:
-        notes.append(
-            f"{silent} records do not say which code made them."
-            if silent > 1
-            else "1 record does not say which code made it."
-        )
-    return notes
-
-
-def _of_row(row: "Row", outdated: Changed) -> str:
-    versions: dict[Version, list[int]] = {}
-    for record, version in _versions(row.records.values(), outdated):
-        versions.setdefault(version, []).append(record.spec.seed)
-    since = {kind for record in row.records.values() for kind in outdated.get(record.id, ())}
-    differing = _differing(list(versions), since)
-    files = _files(row.trials[0], differing)
-    if len(versions) < 2:
-        return f"trained before {files} changed; the numbers are of the earlier code."
-    made = "; ".join(
-        f"{_seeds(seeds)} by {', '.join(version[at][:SHOWN] for at in differing)}"
-        + ("" if row.changed.intersection(seeds) else ", the present one")
-        for version, seeds in versions.items()
+def _made_by(records: Sequence[TrialRecord], outdated: Changed) -> tuple[int, str]:
+    """By how many versions some records of one row were made, and the files whose code differs between them or has
+    changed since; '' for none.
+    """
+    versions = dict.fromkeys(version for _, version in _versions(records, outdated))
+    since = {kind for record in records for kind in outdated.get(record.id, ())}
+    parts = [kind for at, kind in enumerate(PARTS) if kind in since or len({each[at] for each in versions}) > 1]
+    files = (
+        "the harness' own code" if part == "harness" else str(code_of(part, getattr(records[0].spec, part).name))
+        for part in parts
     )
-    return f"trained by {len(versions)} versions of {files}: {made}. The numbers are of {_seeds(row.ok_seeds)} only."
+    return len(versions), ", ".join(files)
 
 
 def _versions(records: Iterable[TrialRecord], outdated: Changed) -> list[tuple[TrialRecord, Version]]:
@@ -131,23 +105,3 @@ def _versions(records: Iterable[TrialRecord], outdated: Changed) -> list[tuple[T
 
 def _components(record: TrialRecord) -> tuple[str, ...]:
     return tuple(map(fingerprints.moved, record.code.components))
-
-
-def _differing(versions: list[Version], since: Container[str]) -> list[int]:
-    """The indices of the parts whose code differs between versions, or has changed since."""
-    return [at for at, kind in enumerate(PARTS) if kind in since or len({each[at] for each in versions}) > 1]
-
-
-def _files(spec: TrialSpec, differing: Iterable[int]) -> str:
-    """The files of the code of some parts of a trial."""
-    parts = [PARTS[at] for at in differing]
-    return ", ".join(
-        "the harness' own code" if part == "harness" else str(fingerprints.code_of(part, getattr(spec, part).name))
-        for part in parts
-    )
-
-
-def _seeds(seeds: Iterable[int]) -> str:
-    """'seed 3', 'seeds 1, 2'."""
-    texts = [str(seed) for seed in seeds]
-    return f"seed{'s' * (len(texts) != 1)} {', '.join(texts)}"

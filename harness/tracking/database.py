@@ -64,11 +64,7 @@ def writing(results: Path) -> Iterator[None]:
 
 
 def probe(results: Path, *, whole: bool = False) -> None:
-    """Check that the database could be written now; nothing is. Raises as `writing` does.
-
-    Args:
-        whole: check the content of the whole file, too.
-    """
+    """Check that the database could be written now; nothing is. Raises as `writing` does."""
     place = results.resolve() / DATABASE
     try:
         given = {"uri": True, "timeout": BUSY_SECONDS, "isolation_level": None}
@@ -126,8 +122,6 @@ def client(results: Path) -> "MlflowClient":
 def open_or_replace(results: Path, warn: Callable[[str], None]) -> "MlflowClient":
     """A client of the database. One that MLflow cannot use is renamed first, and an empty one created in its place.
 
-    Args:
-        warn: called with a sentence that says why the database was renamed.
     Raises: ExecutionError as `client`.
     """
     with _one_writer(results):  # a database is created by one process

@@ -1,4 +1,4 @@
-"""What MLflow shows of a suite as a whole: its outcome, forest plots and tables, and the names of its rows."""
+"""What MLflow shows of a suite as a whole: its outcome, forest plots and files, and the names of its rows."""
 
 import json
 import logging
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from harness.printable import counted
 from harness.report import outputs
 from harness.report.table_forms import escaped
 from harness.tracking.database import ARTIFACTS
@@ -18,7 +17,6 @@ SUMMARY = "suite.json"  # in the folder of a suite's artifacts: what is known wh
 SERVED = "ajax-api/2.0/mlflow-artifacts/artifacts"  # where the server of `harness ui` has the artifacts
 MAX_CHARACTERS = 20_000  # of the description of an experiment: MLflow refuses more
 MAX_NAMED = 8  # files of one kind that are named
-RESERVED = 500  # characters that are kept free for what joins the parts, and for how many were left out
 KINDS = {"page": ("reports", "html"), "table": ("tables", "md"), "plots": ("plots", "png")}
 GUIDE = """\
 A run is one trial and shows its record. The menu *Views* has the trials by validation perplexity, and charts of
@@ -58,49 +56,25 @@ def row_names(suite: str, results: Path) -> dict[str, str]:
 
 
 def description(suite: str, results: Path) -> str:
-    """The description of a suite's experiment.
+    """The description of a suite's experiment: its outcome and files, its plots, and how runs are found.
 
     The first line is complete in itself, because MLflow hides the lines after it at first. Files are named by their
     path relative to the results folder: a browser opens no local file from a page of a server. Plots are shown by the
     server of `harness ui`.
 
-    Args:
-        suite: the name of the suite.
-        results: the results folder. The text depends on its files only: the same files give the same text.
-
-    Returns:
-        Markdown of at most MAX_CHARACTERS.
+    Returns: markdown of at most MAX_CHARACTERS, which depends on the files of the results folder only.
     """
     found = {kind: _files(suite, results / folder, ending) for kind, (folder, ending) in KINDS.items()}
     named = {kind: _names(places, results) for kind, places in found.items() if places}
     files = "; ".join(f"{kind}: {names}" for kind, names in named.items()) or "no table yet"
-    outcome, *plots = _outcome(suite, suite, results) or [""]
-    shown, left_out = [f"Suite {escaped(suite)}. {outcome}Files of the results folder: {files}."], 0
-    for part in [*plots, GUIDE, *(_table(place, suite, results) for place in found["table"])]:
-        if sum(map(len, [*shown, part])) + RESERVED <= MAX_CHARACTERS:
-            shown.append(part)
-        else:
-            left_out += 1
-    if left_out:
-        shown.append(f"Too long to be shown here: {counted(left_out, 'table or plot', 'tables or plots')}.")
-    return "\n\n".join(shown)
-
-
-def _table(place: Path, suite: str, results: Path) -> str:
-    """A table with a smaller heading; with that of overrides, their outcome."""
-    title, _, rest = place.read_text(encoding="utf-8").replace("# ", "### ", 1).partition("\n")
-    above = [] if place.stem == suite else _outcome(place.stem, suite, results)
-    return "\n\n".join([title, *map(str.strip, above), rest.lstrip("\n")])
-
-
-def _outcome(stem: str, suite: str, results: Path) -> list[str]:
-    """The outcome in words, and the plots, of the suite itself or with overrides; [] when no table was written yet."""
-    summary = _summary(results / ARTIFACTS / suite / stem / SUMMARY)
-    if not summary:
-        return []
-    place = quote(f"{SERVED}/{suite}/{stem}")
-    shown = [f"![{name}]({place}/{quote(name)})\n\n{escaped(caption)}" for name, caption in summary["plots"].items()]
-    return [f"{escaped(summary['found'])}. ", *shown]
+    summary = _summary(results / ARTIFACTS / suite / suite / SUMMARY)
+    outcome = f"{escaped(summary['found'])}. " if summary else ""
+    place = quote(f"{SERVED}/{suite}/{suite}")
+    plots = [
+        f"![{name}]({place}/{quote(name)})\n\n{escaped(caption)}" for name, caption in summary.get("plots", {}).items()
+    ]
+    first = f"Suite {escaped(suite)}. {outcome}Files of the results folder: {files}."
+    return "\n\n".join([first, GUIDE, *plots])[:MAX_CHARACTERS]
 
 
 def _summary(place: Path) -> dict[str, Any]:

@@ -61,8 +61,6 @@ class Point:
     """One value of a metric.
 
     Args:
-        key: the name of the metric in MLflow.
-        value: a finite number.
         step: the epoch, or 0 for a metric that a trial has once; MLflow draws the latter as a bar.
     """
 

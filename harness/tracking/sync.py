@@ -40,7 +40,6 @@ class Tracker:
 
     Args:
         results: the results folder; None: nothing is shown.
-        warn: called with the warning.
     """
 
     def __init__(self, results: Path | None, warn: Callable[[str], None]):
@@ -81,8 +80,6 @@ class Tracker:
 class Mirror:
     """The view that MLflow's database gives of a results folder. The database is created, or replaced, when needed.
 
-    Args:
-        warn: called with a sentence when a database that cannot be used is set aside.
     Raises: ExecutionError, here and in all methods, when the database is locked or cannot be written, and any
         exception of MLflow.
     """
@@ -104,7 +101,6 @@ class Mirror:
         """Write the runs of those records that MLflow does not show, the names of rows, the description, and views.
 
         Args:
-            records: of the suite, at most one for each trial.
             remove_others: delete the runs of trials that have no record in `records`.
         """
         with database.writing(self.results):
@@ -180,8 +176,6 @@ class Mirror:
 def sync(results: Path, warn: Callable[[str], None]) -> tuple[int, int]:
     """Make MLflow's database agree with the records of a results folder: what `harness sync` does.
 
-    Args:
-        warn: called with a sentence for each damaged record or database.
     Returns: the number of records and of suites.
     Raises: ExecutionError: there are no records, or MLflow cannot be imported or written.
     """

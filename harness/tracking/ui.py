@@ -35,7 +35,6 @@ def serve(results: Path, port: int, suite: str | None, announce: Callable[[str],
 
     Args:
         suite: the suite whose runs the links open; None for the suite that was written last.
-        announce: receives the text with the links.
     Returns: the exit code of the server.
     Raises: ExecutionError: there is no database, the suite is unknown, the port is taken, or the UI does not start.
     """

@@ -9,12 +9,13 @@ import handmade
 import numpy as np
 import pytest
 import torch
+from bundles import timing_of
 
 from harness import plan
 from harness.corpora.corpus import Corpus, CorpusFacts
 from harness.corpora.vocabulary import WordCodec
 from harness.records import sidecars, store
-from harness.records.sidecars import Timing, TokenScores
+from harness.records.sidecars import TokenScores
 from harness.registry import CORPORA
 
 LINE = "<eos> [red]it is a truth universally acknowledged that man wife must be x\x1b"
@@ -233,24 +234,13 @@ def test_times_of_one_exclusive_pass_come_first(harness, finish, tmp_path):
     ids, runs = finish(), store.runs_folder(tmp_path / "results", "pair")
 
     def time(name: str, ms: float, passed: str) -> None:
-        told = {
-            "device": "a processor",
-            "threads": 1,
-            "torch": "2.13.0",
-            "commit": "abc",
-            "taken": "2026-01-02T05:00:00+00:00",
-            "busy": 0.0,
+        about = {
+            "trial": ids[name],
+            "weights_sha256": "0" * 64,
+            "metrics": {"train_ms_per_batch": ms},
+            "passed": passed,
         }
-        timing = Timing(
-            trial=ids[name],
-            weights_sha256="0" * 64,
-            metrics={"train_ms_per_batch": ms},
-            batches=20,
-            rounds=3,
-            pass_id=passed,
-            shared=False,
-            **told,
-        )
+        timing = timing_of(handmade.record(), **about)
         sidecars.save_timing(timing, runs)
 
     time("softmax 1", 4.0, "first")
@@ -317,10 +307,7 @@ def test_another_seed_budget_or_backbone_is_a_setting_that_differs(harness, fini
         ),
         (("softmax", "mos(num_mixtures=2)"), "for two heads add --suite SUITE"),
         (("{softmax 1}", "000000000000"), "there is no finished trial"),
-        (
-            ("softmax", "mos", "--suite", "pair.yaml"),
-            "'mos' is the name of 2 heads; expected one of: MoS 2",
-        ),
+        (("softmax", "mos", "--suite", "pair.yaml"), "'mos' is the name of 2 heads; expected one of: MoS 2"),
         (("softmax", "mixtape", "--suite", "pair.yaml"), "there is no head 'mixtape'; expected one of: softmax; MoS 2"),
         (("softmax", "softmax", "--suite", "pair.yaml"), "are the same head"),
         (("{softmax 1}", "{mos2 1}", "--only", "head=mos"), "name the suite with --suite"),

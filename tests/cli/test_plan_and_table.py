@@ -137,11 +137,6 @@ def test_plan_says_how_much_disk_the_trials_to_run_need(fresh, finished, harness
     assert "disk: 72.7 kB when finished, up to 172.4 kB for each that runs; free: " in out
 
 
-def test_plan_only_shows_the_chosen(fresh, harness):
-    chosen = planned(harness, "--only", "head=mos,seed=2")
-    assert [(trial["head"]["name"], trial["seed"]) for trial in chosen] == [("mos", 2)]
-
-
 @pytest.fixture
 def tiny_times(known_times):
     """A step of softmax takes 60 ms, one of two mixtures 150 ms; an evaluation 30 ms."""
@@ -214,15 +209,6 @@ def test_table_only_shows_those_rows_and_leaves_the_file_whole(finished, harness
     assert done.code == 0
     assert table_rows(done.out) == {"MoS 2": "2/2"}
     assert place.read_text() == whole
-
-
-def test_table_only_keeps_the_labels_and_numbers_of_the_whole_table(finished, harness):
-    whole = (finished / "results" / "tables" / "tiny.md").read_text()
-    shown = harness("table", "suites/tiny.yaml", "--only", "head=mos").out
-    rows = [
-        [re.sub(" +", " ", line) for line in text.splitlines() if line.startswith("| MoS")] for text in (whole, shown)
-    ]
-    assert rows[1] == rows[0] != []
 
 
 def test_a_table_that_cannot_be_written_is_one_sentence(finished, harness):

@@ -1,7 +1,5 @@
 """`harness reproduce`: which suites are run, the one table at the end, exit codes."""
 
-import json
-
 import pytest
 
 SUITE = """\
@@ -147,9 +145,3 @@ def test_a_shortened_run_of_a_suite_is_not_taken_for_it(checkout, harness, repro
 def test_options_that_contradict_each_other(checkout, reproduce, options, message):
     done = reproduce(*options)
     assert (done.code, done.err) == (2, f"{message}\n")
-
-
-def test_the_record_of_a_run_is_that_of_the_suite(checkout, reproduce, harness):
-    reproduce()
-    plan = json.loads(harness("plan", "suites/ground_truth_wide.yaml", "--json").out)
-    assert [each["state"] for each in plan["trials"]] == ["ok"]

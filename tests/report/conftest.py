@@ -11,15 +11,7 @@ from harness.report.table_rows import rows
 
 ENVIRONMENT = handmade.environment()
 CODE = handmade.code()
-TABLE = """\
-name: suite
-version: 1
-corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
-backbones: [{lstm: {d_model: 8, num_layers: 1}}]
-heads: [softmax, {mos: {num_mixtures: [MIXTURES]}}]
-train: {optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [SEEDS]
-"""
+TABLE = handmade.suite_text(heads="[softmax, {mos: {num_mixtures: [MIXTURES]}}]", seeds="[SEEDS]")
 ALWAYS = {"unigram_test_ppl": 1100.0, "context_tokens": 7, "state_carried": 1}
 
 

@@ -1,19 +1,21 @@
-"""Columns and notes that a table has only where a trial was measured so: start, words, characters, inference time."""
+"""Columns and notes that a table has only where a trial was measured so, kept its scores, or somebody chose seeds."""
 
+import bundles
+import handmade
 import pytest
-from handmade import tabulated
+from handmade import cells, notes, tabulated
 
-from harness.report.printed_numbers import PrintedCell, PrintedNumbers
+from harness.records import store
+from harness.report import suite_table
+from harness.report.layouts import select
+from harness.report.printed_numbers import PrintedNumbers
 
-SUITE = """\
-name: suite
-version: 3
-corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
-backbones: [{lstm: {d_model: 8, num_layers: 1}}]
-heads: [softmax, mos]
-train: {optimizer: sgd, lr: 0.5, epochs: 0.4, batch_size: 4, seq_len: 7}
-seeds: [1, 2]
-"""
+SUITE = handmade.suite_text(
+    version="3",
+    heads="[softmax, mos]",
+    train="{optimizer: sgd, lr: 0.5, epochs: 0.4, batch_size: 4, seq_len: 7}",
+    seeds="[1, 2]",
+)
 TEXT = {"test_ppl_word": 30.0, "test_ppl_byte": 1.75, "test_bits_per_byte": 0.8074, "test_bits_per_character": 0.8125}
 
 
@@ -22,20 +24,8 @@ def render(suite, *made, printed=()):
     return tabulated(suite, made, numbers)
 
 
-def cells(markdown):
-    """The cells of a table, by the names of their columns."""
-    lines = [line.replace("\\", "") for line in markdown.splitlines() if line.startswith("|")]
-    header, _, *body = [[part.strip() for part in line.split("|")[1:-1]] for line in lines]
-    return [dict(zip(header, row, strict=True)) for row in body]
-
-
-def notes(markdown, about):
-    return [line.removeprefix("- ") for line in markdown.splitlines() if line.startswith(f"- {about}")]
-
-
 def printed_cell(metric, value, note="", counting=""):
-    about = {"corpus": "markov", "backbone": "lstm", "head": "softmax", "params": {}, "weights": ""}
-    return PrintedCell(metric=metric, value=value, note=note, counting=counting, **about)
+    return handmade.printed_cell(metric=metric, value=value, note=note, counting=counting)
 
 
 NEW = [
@@ -66,13 +56,6 @@ def test_columns_are_there_only_where_some_row_has_the_metric(suite_of, record_o
     ]
 
 
-def test_times_of_different_batches_are_told_apart(suite_of, record_of):
-    suite = suite_of(SUITE)
-    made = [record_of(suite.trials[0], inference_batch=4, inference_ms_per_batch=2.0)]
-    made.append(record_of(suite.trials[2], inference_batch=8, inference_ms_per_batch=3.0))
-    assert "inference ms/batch (b=4, 8)" in cells(render(suite, *made))[0]
-
-
 def test_printed_words_and_characters_are_set_beside_ours(suite_of, record_of):
     suite = suite_of(SUITE)
     made = [record_of(trial, **TEXT) for trial in suite.trials[:2]]
@@ -88,7 +71,7 @@ def test_a_printed_number_without_a_boundary_rule_is_compared_whatever_ours_is(s
     # words of the original text: PTB's have no boundary token to count or not
     text = SUITE.replace("markov: {vocab_size: 12, num_tokens: 400, branching: 3}", "ptb: {boundary: eos}")
     suite = suite_of(text)
-    cell = PrintedCell("ptb", "lstm", "softmax", {}, "test_ppl_word", "29.41", "", "", "")
+    cell = handmade.printed_cell(corpus="ptb", metric="test_ppl_word", value="29.41")
     first = cells(render(suite, record_of(suite.trials[0], **TEXT), printed=(cell,)))[0]
     assert first["ours - printed test ppl/word"] == "+0.59"
 
@@ -104,11 +87,7 @@ def test_a_printed_inference_time_carries_its_device_and_is_not_subtracted(suite
 @pytest.mark.parametrize(
     ("settings", "counted", "context"),
     [
-        (
-            "",
-            "every token except the first of a split is scored.",
-            "segments of 7 tokens, no state carried over.",
-        ),
+        ("", "every token except the first of a split is scored.", "segments of 7 tokens, no state carried over."),
         (
             ", eval_batches: 9",
             "every token except the first of a split is scored, of the first 9 batches of a split.",
@@ -155,3 +134,69 @@ def test_notes_name_a_text_but_not_its_place(suite_of, record_of, tmp_path):
     assert str(tmp_path) not in markdown
     assert notes(markdown, "Counting")[0].startswith("Counting, text(path=novel.txt): ")
     assert notes(markdown, "Counting")[0].endswith("Test ppl of a unigram model: 1100.00.")
+
+
+@pytest.mark.guards("unscored-named")
+def test_trials_without_token_scores_are_named(tmp_path, harness):
+    trials = bundles.planned(tmp_path)
+    for number, spec in enumerate(trials):
+        bundles.keep(tmp_path / "results", bundles.record_of(spec), timed=False, scored=number != 1)
+    done = harness("table", tmp_path / "suite.yaml", "--wide", "--results", tmp_path / "results")
+    why = "test_nll.npz is missing or does not fit the record."
+    assert f"- No token scores: 1 of 4 ok trials ({trials[1].id}): {why}\n" in done.out
+    assert harness("report", tmp_path / "suite.yaml", "--results", tmp_path / "results").code == 0
+    page = (tmp_path / "results" / "reports" / "small.html").read_text(encoding="utf-8")
+    assert (
+        '<th scope="row">token scores</th><td class="number">kept</td><td class="number">no token scores</td>' in page
+    )
+    assert page.count('<th scope="row">token scores</th>') == 1
+    off = ("--set", "measure.token_nll=false")
+    assert (
+        "oken scores"
+        not in harness("table", tmp_path / "suite.yaml", "--wide", "--results", tmp_path / "results", *off).out
+    )
+
+
+def test_a_record_that_its_token_scores_contradict_counts_as_one_without(tmp_path, harness):
+    trials = bundles.planned(tmp_path)
+    for spec in trials:
+        bundles.keep(tmp_path / "results", bundles.record_of(spec), timed=False)
+    runs = tmp_path / "results" / "runs" / "small"
+    record = store.load(runs, trials[1].id)
+    store.save(record.model_copy(update={"metrics": {**record.metrics, "test_ppl": 1.5}}), runs)
+    done = harness("table", tmp_path / "suite.yaml", "--wide", "--results", tmp_path / "results")
+    assert "the scores do not add up to the record's test perplexity" in done.err
+    assert f"- No token scores: 1 of 4 ok trials ({trials[1].id})" in done.out
+
+
+@pytest.mark.guards("chosen-seeds")
+@pytest.mark.parametrize(("seeds", "said"), [("[1, 2, 3]", False), ("[7, 8]", False), ("[1, 2, 4]", True)])
+def test_seeds_that_leave_some_out_are_named(suite_of, seeds, said):
+    suite = suite_of(handmade.suite_text(seeds=seeds))
+    made = [bundles.record_of(spec) for spec in suite.trials]
+    expected = [f"The seeds are {seeds[1:-1]}, not consecutive numbers: say how they were chosen."]
+    assert notes(tabulated(suite, made), "The seeds") == (expected if said else [])
+
+
+def test_certificates_of_earlier_rules_are_a_mark_where_rows_differ_and_one_note_where_all_have_them(
+    suite_of, record_of
+):
+    suite, earlier = suite_of(SUITE), handmade.certificate(drawn={})
+    made = [record_of(trial, test_ppl=9.0) for trial in suite.trials]
+    old = [record.model_copy(update={"certificate": earlier}) for record in made]
+    both = select(suite_table.build(handmade.findings(suite, [*old[:2], *made[2:]])))
+    assert [line.cells[-1].text for line in both.lines] == ["2/2 △", "2/2"]
+    assert "certified" not in both.notes[0]
+    all_of_them = select(suite_table.build(handmade.findings(suite, old)))
+    assert [line.cells[-1].text for line in all_of_them.lines] == ["2/2", "2/2"]
+    assert all_of_them.notes[0].endswith("; certified by earlier, weaker rules (harness docs certificates).")
+    assert not any("△" in note for note in all_of_them.notes)
+
+
+def test_a_table_on_kept_states_says_that_times_are_the_heads(suite_of, record_of, monkeypatch):
+    suite = suite_of(handmade.suite_text())
+    made = [record_of(suite.trials[0], train_ms_per_batch=2.0)]
+    assert notes(tabulated(suite, made), "ms/batch and memory") == []
+    monkeypatch.setattr("harness.report.notes.is_frozen", lambda backbone, cls: backbone.name == "lstm")
+    (note,) = notes(tabulated(suite, made), "ms/batch and memory")
+    assert note.startswith("ms/batch and memory are of the head alone")

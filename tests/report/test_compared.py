@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from types import SimpleNamespace
 
+import handmade
 import numpy as np
 import pytest
 
@@ -16,15 +17,9 @@ from harness.report.statistics import block_interval, paired, sign_flip
 from harness.report.table_rows import rows
 from harness.report.verdicts import BOTH, LIMITS, Corrected, verdict
 
-SUITE = """\
-name: suite
-version: 1
-corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
-backbones: [{lstm: {d_model: 8, num_layers: 1}}]
-heads: [softmax, {softmax: {projection: true}}, {mos: {num_mixtures: [2, 5]}}]
-train: {optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [1, 2]
-"""
+SUITE = handmade.suite_text(
+    heads="[softmax, {softmax: {projection: true}}, {mos: {num_mixtures: [2, 5]}}]", seeds="[1, 2]"
+)
 BASE = np.array([100.0, 101, 102, 103, 104, 105])
 UNIT = np.array([1, -1, 1, -1, 1, -1]) * math.sqrt(5 / 6)  # mean 0, sd 1
 DIVERGED = math.nan

@@ -1,19 +1,17 @@
 """Tables of matched suites, and of heads with a compatibility switch: what is compared, marked and explained."""
 
-import re
 from typing import Literal
 
+import handmade
 import pytest
-from handmade import tabulated
+from handmade import cells, notes, tabulated
 from torch import nn
 
 from harness.records import store
 from harness.registry import HEADS
-from harness.report import suite_table
-from harness.report.printed_numbers import PrintedCell, PrintedNumbers
+from harness.report.printed_numbers import PrintedNumbers
 from harness.report.table_rows import rows
 
-NONE = PrintedNumbers((), ())
 V = 5000
 SUITE = f"""\
 name: suite
@@ -56,17 +54,6 @@ def heads(text: str, entries: str) -> str:
     return text.replace("[softmax, {mos: {num_mixtures: [2, 15]}}]", f"[{entries}]")
 
 
-def cells(markdown: str) -> list[dict[str, str]]:
-    """The cells of a table without escapes."""
-    header, _, *body = [line for line in markdown.splitlines() if line.startswith("|")]
-    names = [name.strip() for name in header.split("|")[1:-1]]
-    return [dict(zip(names, (cell.strip() for cell in row.split("|")[1:-1]), strict=True)) for row in body]
-
-
-def notes(markdown: str, start: str) -> list[str]:
-    return [line.removeprefix("- ") for line in markdown.splitlines() if line.startswith(f"- {start}")]
-
-
 def mos_width(k: int) -> int:
     """The d at which a MoS on one LSTM layer comes nearest to softmax at 250: V d + 8 d d + 8 d + V d + V, and for the
     mixture K (d d + d) + K d more.
@@ -85,11 +72,7 @@ def test_matched_rows_have_one_group_and_their_widths_in_a_column(suite_of):
     suite = suite_of(MATCHED)
     found = rows(suite, {})
     assert {row.group for row in found} == {("markov", "lstm")}
-    assert [(row.head, len(row.trials)) for row in found] == [
-        ("softmax", 2),
-        ("MoS 2", 2),
-        ("MoS 15", 2),
-    ]
+    assert [(row.head, len(row.trials)) for row in found] == [("softmax", 2), ("MoS 2", 2), ("MoS 15", 2)]
     table = cells(tabulated(suite))
     assert "backbone" not in table[0]
     assert list(table[0])[:4] == ["head", "K", "d_model (matched)", "params"]
@@ -106,15 +89,6 @@ def test_matched_heads_are_compared_with_the_baseline_on_the_same_backbone(suite
     assert [row["backbone"] for row in table] == ["lstm, num_layers 1"] * 3 + ["lstm, num_layers 2"] * 3
     changes = [row["vs softmax"].partition(" [")[0] for row in table]
     assert changes == ["-", "-10.0 %", "-20.0 %", "-", "-10.0 %", "+10.0 %"]
-
-
-def test_notes_of_a_matched_table_say_what_was_matched_and_name_each_backbone_once(suite_of):
-    markdown = tabulated(suite_of(MATCHED))
-    assert notes(markdown, "Backbone") == ["Backbone: lstm(num_layers=1), d_model as in its column."]
-    (note,) = notes(markdown, "Parameters matched")
-    assert note == (
-        "Parameters matched: totals agree with softmax's within 0.5 %, by d_model, within each corpus and backbone."
-    )
 
 
 def test_notes_of_a_suite_matched_to_a_number_say_it(suite_of):
@@ -134,17 +108,6 @@ def test_a_heads_own_width_is_in_the_column_and_not_in_its_label(suite_of):
         ("switched, size 2", "239"),
     ]
     assert notes(markdown, "Backbone") == ["Backbone: lstm(d_model=250, num_layers=1)."]
-
-
-def test_an_unmatched_table_says_nothing_of_matching(suite_of):
-    assert "matched" not in tabulated(suite_of(SUITE))
-
-
-def test_matching_by_the_command_line_is_in_the_title_and_the_files_name(suite_of):
-    suite = suite_of(SUITE, "match.params=softmax", "match.vary=d_model")
-    title = tabulated(suite).splitlines()[0]
-    assert title == "# suite, version 1; CHANGED: match.params = softmax; CHANGED: match.vary = d_model"
-    assert suite_table.stem(suite) == "suite.match.params=softmax.match.vary=d_model"
 
 
 # what labels leave out
@@ -186,10 +149,7 @@ def test_the_matched_width_is_not_told_as_shared(suite_of):
 @pytest.mark.parametrize(
     ("entries", "labels"),
     [
-        (
-            "softmax, {switched: {compat: {log_epsilon: 1.0e-8}}}",
-            ["softmax", "switched †"],
-        ),
+        ("softmax, {switched: {compat: {log_epsilon: 1.0e-8}}}", ["softmax", "switched †"]),
         # the label shows what tells the entries apart, and the switch is not that
         (
             "softmax, {switched: {size: [1, 2], compat: {log_epsilon: 1.0e-8}}}",
@@ -206,19 +166,6 @@ def test_every_row_with_a_switch_is_marked(suite_of, entries, labels):
     assert [row["head"] for row in cells(markdown)] == labels
     (note,) = notes(markdown, "†")
     assert note.startswith("† compat log_epsilon=1e-08: computed as a published code does.")
-
-
-def test_each_value_of_a_switch_has_its_note(suite_of):
-    text = heads(SUITE, "softmax, {switched: {compat: [{log_epsilon: 1.0e-8}, {log_epsilon: 0.001}]}}")
-    markdown = tabulated(suite_of(text))
-    assert [re.match("† compat ([^:]*):", note)[1] for note in notes(markdown, "†")] == [
-        "log_epsilon=1e-08",
-        "log_epsilon=0.001",
-    ]
-
-
-def test_without_a_switch_nothing_is_marked(suite_of):
-    assert "†" not in tabulated(suite_of(heads(SUITE, "softmax, switched, mos")))
 
 
 # lists and mappings
@@ -244,16 +191,6 @@ def test_a_table_from_records_on_disk_is_the_table_from_records_in_memory(suite_
 
 def test_a_printed_cell_finds_its_row_by_a_list(suite_of):
     suite = suite_of(heads(SUITE, "softmax, {switched: {components: [[15, 5], [3, 1]]}}"))
-    cell = PrintedCell(
-        corpus="markov",
-        backbone="lstm",
-        head="switched",
-        params={"components": [15, 5]},
-        metric="test_ppl",
-        value="52.38",
-        weights="best",
-        counting="",
-        note="",
-    )
+    cell = handmade.printed_cell(head="switched", params={"components": [15, 5]}, value="52.38")
     table = cells(tabulated(suite, (), PrintedNumbers((cell,), ("paper/1",))))
     assert [row["printed test ppl"] for row in table] == ["-", "52.38", "-"]

@@ -8,7 +8,6 @@ from harness.plan.specs import Schedule
 from harness.report.convergence import (
     collapsed,
     collapsed_seeds,
-    decays,
     marks,
     mostly_unconverged,
     not_converged,
@@ -115,9 +114,3 @@ def test_a_collapsed_seed_of_a_row_is_known(table_of):
 def test_both_marks_of_a_row(table_of, with_curve):
     (row,) = table_of(2, 2)([2000.0, 2000.0])
     assert marks(with_curve(row, [100.0, 50.0], trials=1)) == "∅ ↓"
-
-
-def test_decays_are_epochs_with_a_lower_rate_than_the_one_before(row, with_curve):
-    rates = [20.0, 20.0, 5.0, 5.0, 1.25]
-    assert decays(with_curve(row, [9.0] * 5, lr=rates).records[1]) == 2
-    assert decays(row.records[1]) == 0

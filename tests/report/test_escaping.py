@@ -3,6 +3,7 @@
 import html
 import re
 
+import handmade
 import pytest
 from handmade import tabulated
 from hypothesis import given, settings
@@ -14,15 +15,7 @@ from harness.report import printed_numbers
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
 from harness.report.table_forms import MAX_TEXT, escaped
 
-SUITE = """\
-name: suite
-version: 3
-corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
-backbones: [{lstm: {d_model: 8, num_layers: 1}}]
-heads: [softmax, {mos: {num_mixtures: 2}}]
-train: {optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [1, 2, 3, 4, 5]
-"""
+SUITE = handmade.suite_text(version="3", heads="[softmax, {mos: {num_mixtures: 2}}]", seeds="[1, 2, 3, 4, 5]")
 HOSTILE = [
     "a|b||",
     "a\nb\r\nc\rd",

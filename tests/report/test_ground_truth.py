@@ -8,24 +8,11 @@ import pytest
 
 from harness.records.record import CurvePoint
 from harness.report import ground_truth, suite_table
-from harness.report.printed_numbers import PrintedCell, PrintedNumbers
+from harness.report.printed_numbers import PrintedNumbers
 from harness.report.study import Study
 
 SUITE = handmade.changed(("name: small", "name: ground_truth_small"), ("seeds: [1, 2]", "seeds: [1, 2, 3]"))
-CELL = PrintedCell(
-    corpus="markov",
-    backbone="lstm",
-    head="softmax",
-    params={},
-    metric="test_ppl",
-    value="100",
-    weights="best",
-    counting="",
-    note="",
-    tolerance=2.0,
-    reason="one run",
-    source="paper/one",
-)
+CELL = handmade.printed_cell(tolerance=2.0, reason="one run", source="paper/one")
 
 
 @pytest.fixture

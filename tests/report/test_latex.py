@@ -4,24 +4,21 @@ command is known. No TeX is needed."""
 import re
 from pathlib import Path
 
+import handmade
 import pytest
 from handmade import findings
 
 from harness.report import layouts, suite_table, table_forms
 from harness.report.content import Table
 
-ROOT = Path(__file__).parent.parent.parent
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.tex"))
-SUITE = """\
-name: a_suite
-version: 1
-corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: [2, 3]}}]
-backbones: [{lstm: {d_model: 8, num_layers: 1}}]
-heads: [softmax, {mos: {num_mixtures: [2, 3]}}]
-train: {optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [1, 2]
-table: {baseline: softmax}
-"""
+SUITE = handmade.suite_text(
+    name="a_suite",
+    corpora="[{markov: {vocab_size: 12, num_tokens: 400, branching: [2, 3]}}]",
+    heads="[softmax, {mos: {num_mixtures: [2, 3]}}]",
+    seeds="[1, 2]",
+    table="{baseline: softmax}",
+)
 ENVIRONMENTS = {"table", "adjustbox", "tabular"}
 RULES = {r"\toprule", r"\midrule", r"\bottomrule"}
 SYMBOLS = {name for name in re.findall(r"\\[A-Za-z]+", "".join(table_forms._LATEX.values()))}

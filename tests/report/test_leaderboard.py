@@ -8,18 +8,18 @@ from pathlib import Path
 
 import handmade
 import pytest
+from bundles import timing_of
 from rich.console import Console
 
 from harness import plan
 from harness.code import fingerprints
 from harness.records import sidecars, store
 from harness.records.record import Contents, CurvePoint
-from harness.records.sidecars import Timing
 from harness.report import leaderboard
 from harness.report.groups import gather, groups
-from harness.report.terminal import of_group, short_table
+from harness.report.layouts import of_group
+from harness.report.screen import short
 
-WEIGHTS = "ab" * 32
 METRICS = {
     "params_total": 780.0,
     "params_head": 108.0,
@@ -111,7 +111,7 @@ def test_a_terminal_shows_rank_backbone_seeds_and_the_difference_to_the_best(fin
     assert [column.name for column in summary.columns] == ["rank", "head", "test ppl", "vs best", "ms/batch", "seeds"]
     assert summary.title.endswith(", lstm")  # the backbone of all rows
     console = Console(width=80, file=io.StringIO(), color_system=None)
-    console.print(short_table(summary, 80))
+    console.print(short(summary, 80))
     shown = console.file.getvalue()
     assert max(map(len, shown.splitlines())) <= 80
     assert "9.25 ± 0.35" in shown
@@ -248,10 +248,7 @@ def test_rows_of_records_from_before_certificates_are_marked(finish, found):
     finish(ppls=[10.0, 12.0, 0, 0], certificate=None)
     finish(ppls=[0, 0, 9.0, 9.5])
     (group,) = found()
-    assert [(line["head"], line["seeds"]) for line in lines(group)] == [
-        ("MoS 2", "2"),
-        ("softmax", "2 °"),
-    ]
+    assert [(line["head"], line["seeds"]) for line in lines(group)] == [("MoS 2", "2"), ("softmax", "2 °")]
     assert [entry["certified"] for entry in leaderboard.as_json((group,))[0]["rows"]] == [True, False]
     (note,) = [note for note in leaderboard.table(group).notes if "not certified" in note]
     assert note.startswith("° not certified: ")
@@ -410,9 +407,7 @@ def test_rows_that_differ_in_how_they_were_trained_say_so(finish, found):
 
 def test_times_of_an_exclusive_pass_win_and_shared_ones_are_marked(results, finish, found):
     softmax, *_ = finish(ppls=[10.0, 12.0, 9.0, 9.5], environment=handmade.environment(shared=True))
-    told = {"trial": softmax.id, "weights_sha256": WEIGHTS, "metrics": {"train_ms_per_batch": 3.5}, "batches": 9}
-    told |= {"rounds": 3, "pass_id": "p", "device": "another processor", "threads": 1, "torch": "2", "commit": "abc"}
-    timing = Timing(**told, taken="2026-01-02T03:04:05+00:00", busy=0.0, shared=False)
+    timing = timing_of(softmax, device="another processor")
     sidecars.save_timing(timing, store.runs_folder(results, "small"))
     (group,) = found()
     assert {line["head"]: (line["train ms/batch"], line["device"]) for line in lines(group)} == {
@@ -479,7 +474,7 @@ def test_a_row_of_two_versions_of_a_head_is_marked_and_averages_one_of_them(fini
     (row,) = leaderboard.as_json((group,))[0]["rows"]
     assert (row["test_ppl"], row["seeds"], row["outdated"], row["left_out"]) == (12.0, [2], [1], [1])
     notes = leaderboard.table(group).notes
-    assert f"seed 1 by {'0' * 12}; seed 2 by {here.head[:12]}, the present one" in " ".join(notes)
+    assert "trained by 2 versions of heads/softmax.py. The numbers are of seed 2 only." in " ".join(notes)
 
 
 def test_a_row_whose_code_has_changed_since_is_marked_and_keeps_its_mean(finish, found):

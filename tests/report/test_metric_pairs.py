@@ -3,21 +3,14 @@
 import math
 from pathlib import Path
 
+import handmade
 import numpy as np
 import pytest
 
 from harness.records.sidecars import TokenScores
 from harness.report.diff import MetricDifference, Selection, costs, results
 
-SUITE = """\
-name: suite
-version: 1
-corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
-backbones: [{lstm: {d_model: 8, num_layers: 1}}]
-heads: [softmax, mos]
-train: {optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [1, 2, 3]
-"""
+SUITE = handmade.suite_text(heads="[softmax, mos]", seeds="[1, 2, 3]")
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """N-grams in tables, plots and pages: with their numbers and printed ones, without rank, seeds and comparisons."""
 
+import handmade
 import pytest
 from handmade import evidence, findings, tabulated
 
@@ -8,17 +9,13 @@ from harness.report.figures import plots
 from harness.report.findings import find
 from harness.report.page import document
 
-SUITE = """\
-name: suite
-version: 1
-corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: [2, 3]}}]
-backbones: [{lstm: {d_model: 8, num_layers: 1}}]
-heads: [softmax, {mos: {num_mixtures: 2}}]
-train: {optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [1, 2]
-ngrams: [3, {order: 5, cache: true}]
-table: {baseline: softmax}
-"""
+SUITE = handmade.suite_text(
+    corpora="[{markov: {vocab_size: 12, num_tokens: 400, branching: [2, 3]}}]",
+    heads="[softmax, {mos: {num_mixtures: 2}}]",
+    seeds="[1, 2]",
+    ngrams="[3, {order: 5, cache: true}]",
+    table="{baseline: softmax}",
+)
 ONLY = """\
 name: suite
 version: 1

@@ -2,19 +2,15 @@
 
 import handmade
 import pytest
+from bundles import timing_of
 
-from harness.records.sidecars import Timing
 from harness.report import outcome
 
-SUITE = """\
-name: suite
-version: 1
-corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
-backbones: [BACKBONES]
-heads: [softmax, {mos: {num_mixtures: [1, 2, 5]}}, {moc: {num_mixtures: 5}}]
-train: {optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [SEEDS]
-"""
+SUITE = handmade.suite_text(
+    backbones="[BACKBONES]",
+    heads="[softmax, {mos: {num_mixtures: [1, 2, 5]}}, {moc: {num_mixtures: 5}}]",
+    seeds="[SEEDS]",
+)
 LSTM, ENCODER = "{lstm: {d_model: 8, num_layers: 1}}", "{transformer_encoder: {d_model: 8, num_heads: 2, d_ff: 8}}"
 NOISE = (0.0, 0.001, -0.001, 0.0015, -0.0015, 0.0005, -0.0005, 0.002)  # of a seed, as a part of its perplexity
 EQUAL = "Three heads are equivalent to softmax, within 1 %."
@@ -52,21 +48,8 @@ def said(suite_of, record_of):
 
 def timing(trial, ms):
     """A time of one exclusive pass."""
-    return Timing(
-        trial=trial.id,
-        weights_sha256=handmade.record(suite="suite", spec=trial).weights_sha256 or "0" * 64,
-        passed="2026-01-01T00:00:00+00:00",
-        device="a device",
-        metrics={"train_ms_per_batch": ms, "train_ms_per_batch_iqr": 0.1},
-        batches=20,
-        rounds=3,
-        threads=1,
-        torch="2",
-        commit="c",
-        taken="2026-01-01T00:00:00+00:00",
-        busy=0.0,
-        shared=False,
-    )
+    metrics = {"train_ms_per_batch": ms, "train_ms_per_batch_iqr": 0.1}
+    return timing_of(handmade.record(suite="suite", spec=trial), metrics=metrics, device="a device")
 
 
 BEAT = "Four heads beat softmax by 2.9 to 3.1 %; which of them is the best is not decided"
@@ -94,10 +77,7 @@ BEAT = "Four heads beat softmax by 2.9 to 3.1 %; which of them is the best is no
         ),
         pytest.param(
             {"changes": (0.0, 0.0, -4.0, 0.0), "costs": (10.0, 14.0, 20.0, 46.0, 11.0)},
-            [
-                "MoS 5 beats softmax by 4.0 %; it takes 4.6 times the baseline's time a batch.",
-                EQUAL,
-            ],
+            ["MoS 5 beats softmax by 4.0 %; it takes 4.6 times the baseline's time a batch.", EQUAL],
             id="one",
         ),
         pytest.param(

@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 
 import handmade
 import pytest
+from bundles import timing_of
 
 from harness.records.record import CurvePoint
-from harness.records.sidecars import Timing
 from harness.report import outcome as outcome_module
 from harness.report import outputs, suite_table
 from harness.report.content import Cell, Column, Line, Table
@@ -98,21 +98,8 @@ def made(suite, record_of):
 @pytest.fixture
 def timing(made):
     """Of the first trial."""
-    return Timing(
-        trial=made[0].id,
-        weights_sha256="ab" * 32,
-        metrics={"train_ms_per_batch": 10 / 3, "train_ms_per_batch_iqr": 1 / 7},
-        batches=90,
-        rounds=5,
-        pass_id="pass",
-        device="a processor",
-        threads=1,
-        torch="2.13.0",
-        commit="abc",
-        taken="2026-01-02T03:04:05+00:00",
-        busy=0.0,
-        shared=False,
-    )
+    metrics = {"train_ms_per_batch": 10 / 3, "train_ms_per_batch_iqr": 1 / 7}
+    return timing_of(made[0], metrics=metrics, batches=90, rounds=5)
 
 
 @pytest.fixture

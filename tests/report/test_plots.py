@@ -9,18 +9,19 @@ import handmade
 import matplotlib
 import numpy as np
 import pytest
+from bundles import timing_of
 from matplotlib.container import ErrorbarContainer
 
 from harness.errors import RecordError
 from harness.records.record import CurvePoint
-from harness.records.sidecars import Timing, TokenScores
+from harness.records.sidecars import TokenScores
 from harness.report import outputs
 from harness.report.figures import comparison, learning, plots
 from harness.report.figures.looks import FAINT
 from harness.report.figures.plots import LeftOut, Plot
 from harness.report.figures.style import settings, shown
 from harness.report.findings import find
-from harness.report.printed_numbers import PrintedCell, PrintedNumbers
+from harness.report.printed_numbers import PrintedNumbers
 from harness.report.table_rows import rows
 
 SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5]}"))
@@ -167,7 +168,7 @@ def test_two_seeds_with_equal_numbers_are_not_one_seed(suite, made):
 
 
 def test_printed_values_have_a_marker_of_their_own(suite, made):
-    cell = PrintedCell("markov", "lstm", "mos", {"num_mixtures": 5}, "test_ppl", "89.5", "best", "", "")
+    cell = handmade.printed_cell(head="mos", params={"num_mixtures": 5}, value="89.5")
     evidence = handmade.evidence(suite, made, PrintedNumbers((cell,), ()))
     for draw, x in ((by_mixtures, 5), (comparison.by_size, suite.params[suite.trials[4].id][0])):
         axes, _ = drawn(draw, evidence)
@@ -205,9 +206,8 @@ def test_curves_begin_where_each_was_within_twice_its_lowest_value(no_baseline, 
 
 
 def test_curves_show_the_points_of_the_authors_with_their_source_from_the_first_one_on(suite, made):
-    about = {"corpus": "markov", "backbone": "lstm", "head": "softmax", "params": {}, "weights": "", "note": ""}
-    about |= {"metric": "valid_ppl", "counting": "", "source": "code2021/curve"}
-    cells = [PrintedCell(**about, value=value, epoch=epoch) for epoch, value in ((1, "418.0"), (2, "191.0"))]
+    about = {"metric": "valid_ppl", "weights": "", "source": "code2021/curve"}
+    cells = [handmade.printed_cell(**about, value=value, epoch=epoch) for epoch, value in ((1, "418.0"), (2, "191.0"))]
     printed = PrintedNumbers(tuple(cells), ("code2021/curve: the code of its authors, 2021",))
     slow = [learned(record, 600.0, 500.0, 150.0, 120.0, 110.0, 100.0) for record in made]
     axes, _ = drawn(learning.curves, handmade.evidence(suite, slow, printed))
@@ -220,9 +220,8 @@ def test_curves_show_the_points_of_the_authors_with_their_source_from_the_first_
 
 
 def test_curves_show_printed_values_as_stars_within_the_axes(suite, made):
-    about = {"corpus": "markov", "backbone": "lstm", "head": "softmax", "params": {}, "weights": "", "note": ""}
     cells = [
-        PrintedCell(**about, metric="valid_ppl", value=value, counting="", epoch=epoch)
+        handmade.printed_cell(metric="valid_ppl", weights="", value=value, epoch=epoch)
         for epoch, value in ((1, "900.0"), (3, "40.0"), (7, "30.0"))
     ]
     axes, _ = drawn(learning.curves, handmade.evidence(suite, made, PrintedNumbers(tuple(cells), ())))
@@ -239,9 +238,8 @@ def test_curves_of_variants_of_a_backbone_are_in_one_plot_with_the_printed_end_a
     ends = {trial.id: float(trial.backbone.params["d_model"]) for trial in suite.trials}
     made = [record_of(trial, valid_ppl=ends[trial.id], test_ppl=ends[trial.id]) for trial in suite.trials]
     made = [learned(record, ends[record.id] + 1, ends[record.id] + 2) for record in made]
-    about = {"corpus": "markov", "backbone": "lstm", "head": "softmax", "params": {}, "weights": "", "note": ""}
-    about |= {"metric": "valid_ppl", "counting": "", "source": "paper/1"}
-    printed = PrintedNumbers((PrintedCell(**about, value="7.5"),), ("paper/1: the paper, 2021",))
+    cell = handmade.printed_cell(metric="valid_ppl", weights="", value="7.5", source="paper/1")
+    printed = PrintedNumbers((cell,), ("paper/1: the paper, 2021",))
     evidence = handmade.evidence(suite, made, printed)
     of_softmax = [row for row in evidence.rows if row.head == "softmax"]
     with settings():
@@ -267,23 +265,9 @@ def test_perplexity_against_time_has_the_pareto_front(suite, made):
 
 def test_times_of_different_passes_are_not_in_one_plot(suite, made, kinds):
     kinds("perplexity_by_time")
+    passes = ["first" if record.spec.head.name == "softmax" else "second" for record in made]
     timing = {
-        record.id: Timing(
-            trial=record.id,
-            weights_sha256="",
-            metrics={"train_ms_per_batch": 7.0},
-            batches=9,
-            rounds=3,
-            pass_id="first" if record.spec.head.name == "softmax" else "second",
-            device="a processor",
-            threads=1,
-            torch="2.13.0",
-            commit="abc",
-            taken="2026-01-02T03:04:05+00:00",
-            busy=0.0,
-            shared=False,
-        )
-        for record in made
+        record.id: timing_of(record, passed=name, weights_sha256="") for record, name in zip(made, passes, strict=True)
     }
     found = plots.draw(find(handmade.evidence(suite, made, timings=timing)), "small")
     assert [type(plot) for plot in found] == [LeftOut, Plot]  # softmax alone is no comparison

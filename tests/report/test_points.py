@@ -8,6 +8,7 @@ import pytest
 
 from harness.records.record import CurvePoint
 from harness.records.sidecars import TokenScores
+from harness.report import tokens
 from harness.report.figures import comparison, learning
 from harness.report.figures.comparison import Point, Series
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
@@ -125,10 +126,12 @@ def test_a_gain_is_the_row_less_its_baseline_averaged_over_shared_seeds(suite_of
         nll = [4.0, 3.0, 2.0] if spec.head.name == "softmax" else [4.0 - spec.seed, 3.0, 2.5]
         return TokenScores(nll=np.array(nll, dtype=np.float32), count=count, offset=offset)
 
-    (gain,) = comparison.gains(lines, [1], lines[0], SimpleNamespace(token_scores=scores))
+    of = SimpleNamespace(token_scores=scores)
+    kinds = (tokens.by_frequency, tokens.by_position)
+    (gain,), (other,) = (comparison.gains(lines, [1], lines[0], of, bands_of) for bands_of in kinds)
     # of seeds 1 and 2 the first token's difference is -1 and -2
     assert (gain.row, gain.seeds) == (1, 2)
-    for bands, labels in ((gain.by_frequency, ("0", "1-9", "10-99")), (gain.by_position, ("0", "1", "2-3"))):
+    for bands, labels in ((gain.bands, ("0", "1-9", "10-99")), (other.bands, ("0", "1", "2-3"))):
         assert tuple(band.label for band in bands) == labels
         assert [(band.mean, band.low, band.high) for band in bands] == [(-1.5, -2, -1), (0, 0, 0), (0.5, 0.5, 0.5)]
 
@@ -138,7 +141,7 @@ def test_there_is_no_gain_where_one_trial_has_kept_no_scores(suite_of, record_of
     made = {trial.id: record_of(trial, test_ppl=1.0) for trial in suite.trials}
     lines = rows(suite, made)
     nothing = SimpleNamespace(token_scores=lambda trial_id: None)
-    assert comparison.gains(lines, [1, 2], lines[0], nothing) == []
+    assert comparison.gains(lines, [1, 2], lines[0], nothing, tokens.by_frequency) == []
 
 
 def _trial(suite, id_):

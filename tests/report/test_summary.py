@@ -10,8 +10,9 @@ from rich.console import Console
 
 from harness import plan
 from harness.report.content import BLOCKS_MARK, MARKS, Cell, Column, Line, Table
+from harness.report.layouts import SHARED_SEEDS, of_suite
+from harness.report.screen import short
 from harness.report.suite_table import build
-from harness.report.terminal import SHARED_SEEDS, of_suite, short_table
 
 HEADS = ("softmax", "mos")
 ROOT = Path(__file__).parent.parent.parent
@@ -20,7 +21,7 @@ ROOT = Path(__file__).parent.parent.parent
 def drawn(summary, width: int = 80) -> str:
     """The lines that a terminal of a width shows."""
     console = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None)
-    console.print(short_table(summary, width))
+    console.print(short(summary, width))
     return console.file.getvalue()
 
 
@@ -61,14 +62,13 @@ def table(*lines: dict, baseline: str = "softmax", **more) -> Table:
 )
 def test_a_comparison_is_in_words(change, verdict, words):
     line = {"head": Cell(text="mos"), "vs softmax": Cell(text="...", value=change), "verdict": Cell(text=verdict)}
-    (_, (shown,)), *others = of_suite(table(line)).sections
-    assert not others
+    (shown,) = of_suite(table(line)).lines
     assert words in [cell.text for cell in shown.cells]
 
 
 def test_the_baseline_is_named_and_a_row_that_is_not_compared_has_no_words():
     rows = [{"head": Cell(text="softmax ¶", mark="¶")}, {"head": Cell(text="mos †", mark="†")}]
-    ((_, lines),) = of_suite(table(*rows)).sections
+    lines = of_suite(table(*rows)).lines
     column = [column.name for column in of_suite(table(*rows)).columns].index("vs baseline")
     assert [line.cells[column].text for line in lines] == ["baseline", "-"]
 
@@ -80,9 +80,9 @@ def test_the_legend_explains_the_marks_that_there_are_and_no_others():
         "train ms/batch": Cell(text="26.31 ± 0.42 ‡", value=26.31, spread=0.42, mark="‡"),
     }
     summary = of_suite(table(row))
-    assert [line[0] for line in summary.legend] == ["≈", "↓", "∅", "‡", "¶"]
+    assert [line[0] for line in summary.notes] == ["≈", "↓", "∅", "‡", "¶"]
     assert "26.3 ‡" in drawn(summary)
-    assert of_suite(table({"head": Cell(text="mos")})).legend == ()
+    assert of_suite(table({"head": Cell(text="mos")})).notes == ()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_comparison_that_is_not_the_ratio_of_the_means_shown_is_said(means, ch
         for name, mean in zip(HEADS, means, strict=True)
     ]
     rows[1] |= {"vs softmax": Cell(text="...", value=change), "verdict": Cell(text="too few seeds")}
-    assert (SHARED_SEEDS in of_suite(table(*rows)).legend) == said
+    assert (SHARED_SEEDS in of_suite(table(*rows)).notes) == said
 
 
 @pytest.fixture(scope="module")
@@ -130,13 +130,14 @@ def test_nothing_of_the_widest_table_is_cut_at_80_characters(widest):
     shown = drawn(widest).splitlines()
     header = next(line for line in shown if line.startswith("head"))
     starts = [header.index(name) for name in ("head", "vs baseline", "seeds")]
-    perplexities = [line.cells[1].text for _, lines in widest.sections for line in lines]
+    perplexities = [line.cells[1].text for line in widest.lines]
     ends = [min(line.index(text) for line in shown if text in line) for text in (max(perplexities, key=len), "1,234.5")]
     for column, start, end in zip(("head", "vs baseline", "seeds"), starts, [*ends, None], strict=True):
         found = "".join("".join(line[start:end].split()) for line in shown)
         index = [each.name for each in widest.columns].index(column)
-        for _, lines in widest.sections:
-            assert all("".join(line.cells[index].text.split()) in found for line in lines)
+        cells = [line.cells[index] for line in widest.lines]
+        texts = [cell.short or cell.text if column == "vs baseline" else cell.text for cell in cells]
+        assert all("".join(text.split()) in found for text in texts)
     assert all(any(ppl in line for line in shown) for ppl in perplexities)
 
 
@@ -158,6 +159,14 @@ def test_long_parameter_lists_and_all_marks_fit_80_characters():
     for word in ("undecided:", "certified", "diverged,", "timeout,", "run", "sigsoftmax)"):
         assert word in shown or word in "".join(line[:16].strip() for line in shown.splitlines())
     assert all(mark in shown for mark in MARKS if mark != BLOCKS_MARK)  # an interval is not shown here
+
+
+def test_the_interval_of_a_change_is_shown_where_there_is_room():
+    change = Cell(text="-3.2 % [-4.1, -2.3] **", value=-3.24, interval=(-4.1, -2.3), mark="**")
+    row = {"head": Cell(text="mos"), "vs softmax": change, "verdict": Cell(text="better")}
+    assert "-3.2 % [-4.1, -2.3] better" in drawn(of_suite(table(row)), 60)
+    assert "3.2 % better" in drawn(of_suite(table(row)), 50)
+    assert "[-4.1" not in drawn(of_suite(table(row)), 50)
 
 
 def test_a_verdict_goes_on_in_a_second_line_before_the_name_of_a_head_does():

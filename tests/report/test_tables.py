@@ -1,68 +1,30 @@
 """The markdown table: our numbers with their spread, beside the printed ones."""
 
-import html
 import os
 import re
 
+import handmade
 import pytest
-from handmade import findings, tabulated
+from handmade import cells, findings, tabulated
 
 from harness.report import suite_table
 from harness.report.content import Column, Table
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
-from harness.tracking.description import description
 
-NONE = PrintedNumbers((), ())
-SUITE = """\
-name: suite
-version: 3
-corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
-backbones: [{lstm: {d_model: 8, num_layers: 1}}]
-heads: [softmax, {mos: {num_mixtures: [2, 3]}}]
-train: {optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [1, 2, 3]
-table: {baseline: softmax}
-"""
-PTB = """\
-name: suite
-version: 1
-corpora: [{ptb: {boundary: BOUNDARY}}]
-backbones: [transformer_encoder]
-heads: [softmax, mos]
-train: {optimizer: sgd, lr: 7, epochs: 2, batch_size: 20, seq_len: 35}
-seeds: [1, 2]
-"""
-
-
-def cells(markdown: str) -> list[dict[str, str]]:
-    """The table read back as a reader of markdown does: split at bars that no backslash escapes."""
-    lines = [line for line in markdown.splitlines() if line.startswith("|")]
-    header, rule, *body = [[unescaped(part.strip()) for part in _parts(line)] for line in lines]
-    assert all(re.fullmatch(r":?-+:?", part) for part in rule)
-    return [dict(zip(header, row, strict=True)) for row in body]
-
-
-def unescaped(text: str) -> str:
-    return html.unescape(re.sub(r"\\(.)", r"\1", text))
-
-
-def _parts(line: str) -> list[str]:
-    return re.findall(r"((?:[^|\\]|\\.)*)\|", line.removeprefix("|"))
+SUITE = handmade.suite_text(
+    version="3", heads="[softmax, {mos: {num_mixtures: [2, 3]}}]", seeds="[1, 2, 3]", table="{baseline: softmax}"
+)
+PTB = handmade.suite_text(
+    corpora="[{ptb: {boundary: BOUNDARY}}]",
+    backbones="[transformer_encoder]",
+    heads="[softmax, mos]",
+    train="{optimizer: sgd, lr: 7, epochs: 2, batch_size: 20, seq_len: 35}",
+    seeds="[1, 2]",
+)
 
 
 def printed_cell(**changes) -> PrintedCell:
-    values = {
-        "corpus": "markov",
-        "backbone": "lstm",
-        "head": "softmax",
-        "params": {},
-        "metric": "test_ppl",
-        "value": "95.0",
-        "weights": "last",
-        "counting": "",
-        "note": "",
-    }
-    return PrintedCell(**{**values, **changes})
+    return handmade.printed_cell(**{"value": "95.0", "weights": "last", **changes})
 
 
 def render(suite, made, *printed: PrintedCell) -> str:
@@ -78,48 +40,10 @@ def of_softmax(suite, record_of, **metrics: list[float]):
     ]
 
 
-def test_mean_and_sample_standard_deviation_over_seeds(suite_of, record_of):
-    suite = suite_of(SUITE)
-    made = of_softmax(suite, record_of, valid_ppl=[90.0, 100.0, 110.0], test_ppl=[1.0, 2.0, 6.0])
-    row = cells(render(suite, made))[0]
-    # sample: sqrt((100 + 0 + 100) / 2) = 10, of the population 8.16; sqrt((4 + 1 + 9) / 2) = 2.6458
-    assert (row["valid ppl"], row["test ppl"]) == ("100.00 ± 10.00", "3.00 ± 2.65")
-
-
 def test_a_single_seed_has_no_spread(suite_of, record_of):
     suite = suite_of(SUITE)
     row = cells(render(suite, of_softmax(suite, record_of, valid_ppl=[90.0], train_ms_per_batch=[2.25])))[0]
     assert (row["valid ppl"], row["train ms/batch"], row["n"]) == ("90.00", "2.2", "1/3: 2 not run")
-
-
-def test_a_row_without_records_is_shown_as_not_run(suite_of):
-    found = cells(render(suite_of(SUITE), []))
-    assert [row["head"] for row in found] == ["softmax", "MoS 2", "MoS 3"]
-    for row in found:
-        assert row["n"] == "0/3: 3 not run"
-        assert {row[name] for name in ("valid ppl", "test ppl", "train ms/batch", "vs softmax")} == {"-"}
-
-
-def test_a_failed_trial_is_counted_in_its_row_and_told_in_the_notes(suite_of, record_of):
-    suite = suite_of(SUITE)
-    made = of_softmax(suite, record_of, test_ppl=[80.0, 100.0])
-    made.append(record_of(suite.trials[2], "diverged", "Diverged: training loss is nan in epoch 1"))
-    markdown = render(suite, made)
-    row = cells(markdown)[0]
-    assert (row["n"], row["test ppl"]) == ("2/3: 1 diverged", "90.00 ± 14.14")  # 20 / sqrt(2)
-    who = f"softmax lstm markov seed=3 ({suite.trials[2].id})"
-    assert f"- {who}: diverged: Diverged: training loss is nan in epoch 1." in markdown.replace("1\n", "1.\n")
-
-
-def test_an_invalid_trial_takes_its_row_out_of_the_ranking_and_is_told_in_the_notes(suite_of, record_of):
-    suite = suite_of(SUITE)
-    made = of_softmax(suite, record_of, test_ppl=[80.0, 100.0])
-    made.append(record_of(suite.trials[2], "invalid", "the certificate failed", test_ppl=0.5))
-    markdown = render(suite, made)
-    row = cells(markdown)[0]
-    assert (row["n"], row["test ppl"]) == ("2/3: 1 invalid", "-")
-    assert f"({suite.trials[2].id}): invalid: the certificate failed" in markdown
-    assert "- invalid: the certificate of a trial failed" in markdown
 
 
 def test_records_from_before_certificates_are_marked_in_every_form(suite_of, record_of):
@@ -131,17 +55,6 @@ def test_records_from_before_certificates_are_marked_in_every_form(suite_of, rec
     assert cells(markdown)[0]["n"] == "2/3: 1 not run °"
     assert "- ° not certified: trained before the harness checked" in markdown
     assert "not certified" not in render(suite, of_softmax(suite, record_of, test_ppl=[80.0, 100.0]))
-
-
-def test_the_change_against_the_baseline_is_of_mean_log_perplexity_over_shared_seeds(suite_of, record_of):
-    suite = suite_of(SUITE)
-    made = of_softmax(suite, record_of, test_ppl=[100.0, 110.0, 500.0])
-    made += [record_of(trial, test_ppl=value) for trial, value in zip(suite.trials[3:5], (80.0, 99.0), strict=True)]
-    made += [record_of(trial, test_ppl=235.0) for trial in suite.trials[6:9]]
-    # mos 2, seeds 1 and 2: sqrt(0.8 * 0.9) = 0.8485; mos 3: the cube root of 235^3 / (100 * 110 * 500) = 1.3313
-    found = cells(render(suite, made))
-    assert [row["vs softmax"].partition(" [")[0] for row in found] == ["-", "-15.1 %", "+33.1 %"]
-    assert [row["pairs"] for row in found] == ["-", "2", "3"]
 
 
 def test_a_single_shared_seed_has_a_change_and_neither_interval_nor_p(suite_of, record_of):
@@ -159,30 +72,6 @@ def test_without_a_baseline_nothing_is_compared(suite_of, record_of):
     assert "vs " not in markdown
 
 
-def test_ours_after_the_last_epoch_is_compared_with_the_printed_value(suite_of, record_of):
-    suite = suite_of(SUITE)
-    made = of_softmax(suite, record_of, test_ppl=[70.0, 80.0], last_test_ppl=[90.0, 99.0])
-    row = cells(render(suite, made, printed_cell(value="95.10")))[0]
-    # last epoch: (90 + 99) / 2 = 94.5, sd 9 / sqrt(2) = 6.36; 94.5 - 95.1
-    assert row["test ppl, last epoch"] == "94.50 ± 6.36"
-    assert row["printed test ppl"] == "95.10"
-    assert row["ours - printed test ppl"] == "-0.60"
-
-
-def test_a_row_that_the_paper_does_not_have_stays_empty(suite_of, record_of):
-    suite = suite_of(SUITE)
-    row = cells(render(suite, of_softmax(suite, record_of, last_test_ppl=[90.0]), printed_cell()))[1]
-    assert (row["printed test ppl"], row["ours - printed test ppl"]) == ("-", "-")
-
-
-def test_a_paper_that_tested_its_best_weights_is_compared_with_our_best(suite_of, record_of):
-    suite = suite_of(SUITE)
-    made = of_softmax(suite, record_of, test_ppl=[70.0], last_test_ppl=[90.0])
-    markdown = render(suite, made, printed_cell(weights="best", value="65.5"))
-    assert cells(markdown)[0]["ours - printed test ppl"] == "+4.50"
-    assert "last epoch" not in markdown
-
-
 @pytest.mark.parametrize(
     ("boundary", "counting", "expected"),
     [("sos_eos", "sos_eos", "+2.00"), ("eos", "eos", "+2.00"), ("eos", "sos_eos", "-"), ("sos_eos", "eos", "-")],
@@ -193,23 +82,6 @@ def test_there_is_a_difference_only_where_both_count_alike(suite_of, record_of, 
     row = cells(render(suite, of_softmax(suite, record_of, last_test_ppl=[97.0]), cell))[0]
     assert row["ours - printed test ppl"].partition(" ")[0] == expected
     assert row["printed test ppl"] == "95.0"
-
-
-def test_standard_counting_has_a_column_only_where_sos_is_scored(suite_of, record_of):
-    name = "test ppl, standard counting"
-    suite = suite_of(PTB.replace("BOUNDARY", "sos_eos"))
-    markdown = render(suite, of_softmax(suite, record_of, test_ppl=[93.0, 95.0], test_ppl_standard=[114.0, 116.0]))
-    assert cells(markdown)[0][name] == "115.00 ± 1.41"
-    suite = suite_of(PTB.replace("BOUNDARY", "eos"))
-    assert name not in cells(render(suite, of_softmax(suite, record_of, test_ppl_standard=[114.0])))[0]
-
-
-def test_printed_times_carry_their_device_and_are_never_subtracted(suite_of, record_of):
-    suite = suite_of(SUITE)
-    cell = printed_cell(metric="train_ms_per_batch", value="19.20", weights="", note="RTX 2080 Ti")
-    row = cells(render(suite, of_softmax(suite, record_of, train_ms_per_batch=[2.5]), cell))[0]
-    assert (row["train ms/batch"], row["printed ms/batch (RTX 2080 Ti)"]) == ("2.5", "19.20")
-    assert not any(name.startswith("ours - ") for name in row)
 
 
 @pytest.mark.parametrize("text", ["a|b", "a`b`", "a\\|b", "a\\", "<b>|`|"])
@@ -318,11 +190,3 @@ def test_another_shape_than_the_suites_has_files_of_its_own(suite_of, tmp_path):
     table = suite_table.build(findings(suite))
     assert suite_table.write(suite, table, tmp_path, "heads")[0].name == "suite.epochs=1.md"
     assert suite_table.write(suite, table, tmp_path, "corpora")[0].name == "suite.epochs=1.corpora.md"
-    assert description("suite", tmp_path).count("### suite, version 3") == 2
-
-
-def test_times_of_trials_that_shared_the_machine_are_marked(suite_of, record_of):
-    suite = suite_of(SUITE)
-    made = of_softmax(suite, record_of, train_ms_per_batch=[2.25])
-    made.append(record_of(suite.trials[3], environment={"shared": True}, train_ms_per_batch=4.75))
-    assert [row["train ms/batch"] for row in cells(render(suite, made))] == ["2.2", "4.8 ‡", "-"]

@@ -14,17 +14,13 @@ from harness.report.outcome import summary
 from harness.report.printed_numbers import PrintedNumbers
 from harness.report.verdicts import obstacle
 
-SUITE = """\
-name: suite
-version: 1
-corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
-backbones: [{lstm: {d_model: 8, num_layers: 1}}]
-heads: [softmax, {mos: {num_mixtures: [2, 3]}}]
-train: {optimizer: sgd, lr: 1.0, epochs: 2, batch_size: 4, seq_len: 7}
-seeds: [1, 2]
-tune: {TUNE}
-table: {baseline: softmax}
-"""
+SUITE = handmade.suite_text(
+    heads="[softmax, {mos: {num_mixtures: [2, 3]}}]",
+    train="{optimizer: sgd, lr: 1.0, epochs: 2, batch_size: 4, seq_len: 7}",
+    seeds="[1, 2]",
+    tune="{TUNE}",
+    table="{baseline: softmax}",
+)
 LR = "trials: 4, epochs: 1, seed: 9, space: {train.lr: {log_uniform: [0.5, 20]}}"
 HEADS = (
     "[{softmax: {init_range: 0.1}}, {softmax: {projection: true, init_range: 0.1}}, "
@@ -71,11 +67,6 @@ def test_a_value_at_either_end_of_a_range_is_named(tuned, suite_of):
     assert note.endswith(f": softmax: lr {low:g}, the lowest; MoS 3: lr {high:g}, the highest.")
 
 
-def test_a_value_within_the_range_is_not_named(tuned, suite_of):
-    text = tabulated(tuned(LR, best_at(suite_of, 1), best_at(suite_of, 2), best_at(suite_of, 2)))
-    assert notes(text, "Chosen at the end") == []
-
-
 def test_of_a_list_only_three_or_more_numbers_have_ends(tuned):
     # softmax: lr 1 of [0.5, 1, 2]; mos: (lr, dropout) in the order (0.5, 0), (0.5, 0.4), (1, 0), ...
     middle, last = [9, 9, 1, 9, 9, 9], [9, 9, 9, 9, 9, 1]
@@ -92,22 +83,6 @@ def test_a_lowest_value_of_0_is_no_end(tuned):
 def test_a_choice_has_no_ends(tuned):
     tune = "trials: 16, epochs: 1, seed: 9, space: {train.lr: {choice: [0.5, 1, 2]}}"
     assert notes(tabulated(tuned(tune, [1, 9, 9], [9, 1, 9], [9, 9, 1])), "Chosen at the end") == []
-
-
-def test_the_budget_is_a_note_and_the_chosen_values_are_columns(tuned):
-    suite = tuned(GRID, [9, 9, 1], [9, 9, 1, 9, 9, 9], [9, 9, 9, 9, 9, 1])
-    text = tabulated(suite)
-    (note,) = notes(text, "Tuned")
-    assert "6 trials of 1 epoch a row (fewer where a key does not apply), seed 9; lr each of [0.5, 1, 2]; " in note
-    header, _, *lines = [[cell.strip() for cell in line.split("|")] for line in text.splitlines() if line[:1] == "|"]
-    columns = [header.index(name) for name in ("head", "lr (tuned)", "head.dropout (tuned)")]
-    assert [[line[column] for column in columns] for line in lines] == [
-        ["softmax", "2", "-"],
-        ["MoS 2", "1", "0"],
-        ["MoS 3", "2", "0.4"],
-    ]
-    assert "lr tuned, epochs 2" in text
-    assert "not tuned per head" not in text
 
 
 def test_rows_with_fewer_tuning_trials_are_named_and_cannot_be_judged(tuned, record_of):
@@ -158,27 +133,6 @@ def test_a_choice_that_its_records_contradict_is_named_and_cannot_be_judged(tune
     assert notes(tabulated(suite, tuning=made), "Not tuned like the other rows") == []
 
 
-def test_rows_without_a_point_are_named_and_the_others_are_there(tuned):
-    text = tabulated(tuned(GRID, [9, 9, 1], None, [None] * 6))
-    assert "Not in the table, because not all of their tuning trials are finished: MoS 2." in text
-    assert "Not in the table, because all of their tuning trials failed: MoS 3." in text
-    assert len([line for line in text.splitlines() if line.startswith("| softmax")]) == 1
-    assert not [line for line in text.splitlines() if line.startswith("| mos")]
-
-
-def test_tuning_trials_that_are_not_ok_are_counted_by_status(tuned, record_of):
-    suite = tuned(GRID, [9, 9, 1], [9, None, 1, None, 9, None], [None, 9, 1, 9, 9, 9])
-    two, three = (suite.tuning.rows[row].tuning_trials for row in (1, 2))
-    failed = [record_of(two[1], "diverged"), record_of(two[3], "oom"), record_of(two[5], "diverged")]
-    made = {each.id: each for each in (*failed, record_of(three[1], valid_ppl=9.0))}
-    (note,) = notes(tabulated(suite, tuning=made), "Tuning trials that are not ok")
-    assert note.endswith(": MoS 2: 2 diverged, 1 oom of 6; MoS 3: 1 of unknown status of 6.")
-    waiting = tuned(GRID, [9, 9, 1], None, [9] * 6)
-    (note,) = notes(tabulated(waiting, tuning=made), "Tuning trials that are not ok")
-    assert note.endswith(": MoS 2: 2 diverged, 1 oom of 6.")
-    assert notes(tabulated(tuned(GRID, [9, 9, 1], [9] * 6, [9] * 6)), "Tuning trials that are not ok") == []
-
-
 def test_the_page_says_what_tuning_leaves_open(tuned, record_of, suite_of):
     # at the second of four rates; the curve rises by log(12 / 9) on both sides, so the largest gap is
     # log(12 / 9) h2^2 / (4 h1 (h1 + h2)), over h1 and h2, the distances to the neighbours
@@ -197,23 +151,6 @@ def test_the_page_says_what_tuning_leaves_open(tuned, record_of, suite_of):
         f"! Between the values that tuning tried, rows may be lower: by up to {lower}, 1 row by an "
         "unknown amount (tuning gap). Verdicts, stars and ranks allow for it, the means do not."
     ) in said
-
-
-def test_rows_that_were_tuned_by_other_code_are_named(tuned, record_of):
-    suite = tuned(GRID, [9, 9, 1], [9, 9, 1, 9, 9, 9], [9, 9, 9, 9, 9, 1])
-    here, old = handmade.code(), handmade.code(head="a" * 64)
-    of_row = [here] * 3, [old] * 6, [here, old, here, here, here, here]
-    made = [
-        record_of(trial, code=code, valid_ppl=9.0)
-        for row, codes in zip(suite.tuning.rows, of_row, strict=True)
-        for trial, code in zip(row.tuning_trials, codes, strict=True)
-    ]
-    outdated = {each.id: ("head",) for each in made if each.code == old}
-    assert notes(tabulated(suite, tuning={each.id: each for each in made}, outdated=outdated), "¶") == [
-        "- ¶ MoS 2: tuned before heads/mos.py changed, so the present code may choose another point.",
-        "- ¶ MoS 3: tuned by 2 versions of heads/mos.py, so the present code may choose another point.",
-    ]
-    assert notes(tabulated(suite, tuning={each.id: each for each in made[:3]}), "¶") == []
 
 
 def test_a_table_with_a_baseline_says_that_nothing_was_tuned(suite_of):

@@ -1,6 +1,8 @@
 """Objects made by hand that several tests start from."""
 
+import html
 import math
+import re
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,6 +49,22 @@ heads:
 train: {{optimizer: adam, lr: 0.01, epochs: 2, batch_size: 4, seq_len: 7}}
 seeds: [1, 2]
 """
+
+
+SUITE = {
+    "name": "suite",
+    "version": "1",
+    "corpora": "[{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]",
+    "backbones": "[{lstm: {d_model: 8, num_layers: 1}}]",
+    "heads": "[softmax]",
+    "train": "{optimizer: sgd, lr: 0.5, epochs: 2, batch_size: 4, seq_len: 7}",
+    "seeds": "[1]",
+}
+
+
+def suite_text(**keys: str) -> str:
+    """The text of a suite of one trial, with what a test gives for its keys, and further keys."""
+    return "".join(f"{key}: {value}\n" for key, value in {**SUITE, **keys}.items())
 
 
 def environment(**changes) -> Environment:
@@ -214,6 +232,30 @@ def interrupted_before(number: int):
         except KeyboardInterrupt:
             return
     raise AssertionError(f"there was no step {number}")
+
+
+def cells(markdown: str) -> list[dict[str, str]]:
+    """The cells of a table by the names of their columns, as a reader of markdown sees them: split at bars that no
+    backslash escapes.
+    """
+    lines = [line.removeprefix("|") for line in markdown.splitlines() if line.startswith("|")]
+    parts = [[part.strip() for part in re.findall(r"((?:[^|\\]|\\.)*)\|", line)] for line in lines]
+    header, rule, *body = [[html.unescape(re.sub(r"\\(.)", r"\1", part)) for part in row] for row in parts]
+    assert all(re.fullmatch(r":?-+:?", part) for part in rule)
+    return [dict(zip(header, row, strict=True)) for row in body]
+
+
+def notes(markdown: str, start: str) -> list[str]:
+    """The notes of a table that begin so."""
+    return [line.removeprefix("- ") for line in markdown.splitlines() if line.startswith(f"- {start}")]
+
+
+def printed_cell(**changes):
+    """The test perplexity that a paper printed of the softmax, with what a test changes."""
+    from harness.report.printed_numbers import PrintedCell
+
+    about = {"corpus": "markov", "backbone": "lstm", "head": "softmax", "params": {}, "metric": "test_ppl"}
+    return PrintedCell(**{**about, "value": "100", "weights": "best", "counting": "", "note": "", **changes})
 
 
 def evidence(suite, made=(), printed=None, **more):

@@ -16,6 +16,13 @@ def test_the_deep_link_opens_the_runs_of_the_suite():
     assert deep_link(base, None) == f"{base}/#/experiments"
 
 
+def test_a_damaged_database_is_one_sentence_that_says_what_to_do(tmp_path):
+    (tmp_path / "mlflow.db").write_bytes(b"SQLite format 3\0" + b"x" * 5000)
+    advice = "`harness sync` writes it again from the records"
+    with pytest.raises(ExecutionError, match=f"mlflow.db is damaged, or is not an SQLite database of MLflow; {advice}"):
+        ui.serve(tmp_path, 5000, None, print)
+
+
 def test_the_ui_refuses_an_unknown_suite_and_names_the_known(suite, results, record_of):
     Mirror(results, pytest.fail).show(record_of(suite.trials[0]))
     with pytest.raises(ExecutionError, match=r"no suite 'tyni' in .*mlflow\.db \(known: tiny\)"):

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ from matplotlib.transforms import Bbox
 from harness.errors import RecordError
 from harness.plan.specs import ComponentSpec, canonical
 from harness.records.sidecars import TokenScores
-from harness.report import tokens as tokens
+from harness.report import tokens
 from harness.report.diff import mean_scores
 from harness.report.evidence import Evidence
 from harness.report.figures.labels import Label, at_ends, beside_points
@@ -76,10 +76,6 @@ class Series:
 def by_parameter(name: str, label: str, lines: list[Row], evidence: Evidence, frame: Frame | None = None) -> Drawn:
     """Mean test perplexity against an integer parameter of heads, ranges over seeds; the baseline as a band, printed
     values as stars.
-
-    Args:
-        name: of the parameter, 'num_mixtures'.
-        label: of the x axis.
     """
     found, looks = series_by(name, lines, evidence.printed), looks_of(evidence)
     if not found:
@@ -191,28 +187,22 @@ def _against(
 
 def by_frequency(lines: list[Row], evidence: Evidence, frame: Frame | None = None) -> Drawn:
     """Nats per token less those of the baseline, by the frequency of the token in training."""
-    return _gain(lines, evidence, "occurrences of the target in training", lambda gain: gain.by_frequency, frame)
+    return _gain(lines, evidence, "occurrences of the target in training", tokens.by_frequency, frame)
 
 
 def by_position(lines: list[Row], evidence: Evidence, frame: Frame | None = None) -> Drawn:
     """Nats per token less those of the baseline, by the position of the target in its segment."""
-    return _gain(lines, evidence, "tokens of the segment before the target", lambda gain: gain.by_position, frame)
+    return _gain(lines, evidence, "tokens of the segment before the target", tokens.by_position, frame)
 
 
-def _gain(
-    lines: list[Row],
-    evidence: Evidence,
-    label: str,
-    bands_of: "Callable[[Gain], tuple[BandOverSeeds, ...]]",
-    frame: Frame | None,
-) -> Drawn:
+def _gain(lines: list[Row], evidence: Evidence, label: str, bands_of: BandsOf, frame: Frame | None) -> Drawn:
     reference = baseline_of(lines, evidence)
     if reference is None:
         return "the suite names no baseline (table.baseline), or none of its rows is here"
     chosen, left = chosen_of(lines, evidence, MOST_GAINS + 1)
     others = [index for index in chosen if lines[index] is not reference]
     try:
-        found = [gain for gain in gains(lines, others, reference, evidence) if bands_of(gain)]
+        found = [gain for gain in gains(lines, others, reference, evidence, bands_of) if gain.bands]
     except RecordError as problem:
         return str(problem)
     if not found:
@@ -222,18 +212,16 @@ def _gain(
     on = axes(label, f"Change of loss against {base}\n(nats per token; below 0 is better)\n{seeds}", frame)
     on.axhline(0, color=INK, linewidth=1)
     looks, labels = looks_of(evidence), []
-    bands = list(dict.fromkeys(band.label for gain in found for band in bands_of(gain)))
+    bands = list(dict.fromkeys(band.label for gain in found for band in gain.bands))
     for place, gain in enumerate(found):
         aside = (place - (len(found) - 1) / 2) * 0.6 / len(found)
-        points = [
-            Point(x=bands.index(band.label), y=band.mean, low=band.low, high=band.high) for band in bands_of(gain)
-        ]
+        points = [Point(x=bands.index(band.label), y=band.mean, low=band.low, high=band.high) for band in gain.bands]
         look = looks[key_of(lines[gain.row])]
         _bars(on, points, look, aside=aside, line=True)
         labels.append(Label(text=lines[gain.row].head, x=points[-1].x + aside, y=points[-1].y, look=look))
-    _shares(on, bands_of(found[0]), bands)
+    _shares(on, found[0].bands, bands)
     labels.append(Label(text=f"0: {reference.head}", x=on.get_xlim()[1], y=0, look=_ink(looks[key_of(reference)])))
-    least_span(on.yaxis, [band.high - band.low for gain in found for band in bands_of(gain)])
+    least_span(on.yaxis, [band.high - band.low for gain in found for band in gain.bands])
     at_ends(on, labels)
     return on, (
         f"Loss per test token less that of {reference.head}: below 0 the head is better. Averaged over the shared "
@@ -243,7 +231,6 @@ def _gain(
 
 
 def _shares(on: Axes, bands: "tuple[BandOverSeeds, ...]", labels: list[str]) -> None:
-    """The bands on the x axis, each with its share of the tokens."""
     total, number = sum(band.tokens for band in bands), {band.label: band.tokens for band in bands}
     shares = [f"{100 * number.get(label, 0) / total:.0f} %" for label in labels]
     ticks = [f"{label}\n{share}" for label, share in zip(labels, shares, strict=True)]
@@ -251,14 +238,12 @@ def _shares(on: Axes, bands: "tuple[BandOverSeeds, ...]", labels: list[str]) -> 
 
 
 def _ink(look: Look) -> Look:
-    """The look of the baseline's line, which is black."""
     return Look(row=look.row, colour=INK, marker=look.marker, line=look.line)
 
 
 def _bars(
     on: Axes, points: Sequence[Point], look: Look, *, aside: float = 0.0, line: bool = False, fill: str = "full"
 ) -> None:
-    """The points of a row with their bars."""
     drawn = on.errorbar(
         [point.x + aside for point in points],
         [point.y for point in points],
@@ -287,11 +272,7 @@ def _spreads(found: Sequence[Series]) -> list[float]:
 
 
 def stars(
-    on: Axes,
-    found: Sequence[Series],
-    evidence: Evidence,
-    marks: list[tuple[Artist, str]],
-    looks: Sequence[Look] = (),
+    on: Axes, found: Sequence[Series], evidence: Evidence, marks: list[tuple[Artist, str]], looks: Sequence[Look] = ()
 ) -> None:
     """Draw printed values as stars, in the colours of their series if given, and add their sources to `marks`."""
     for place, series in enumerate(found):
@@ -391,8 +372,7 @@ def _over_seeds(line: Row, x: float, printed: PrintedNumbers) -> Point:
     return Point(x=x, y=statistics.fmean(values), low=min(values), high=max(values), **theirs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BandOverSeeds:
+class BandOverSeeds(NamedTuple):
     """A band of tokens: their number, the mean difference in nats, and those of the lowest and the highest seed."""
 
     label: str
@@ -402,22 +382,19 @@ class BandOverSeeds:
     high: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gain:
-    """A row's nats per token less those of the baseline, by bands of tokens: below 0 the row is better.
-
-    Args:
-        row: its index among the given rows.
-        seeds: the number of shared seeds, over which the nats of each token are averaged.
+class Gain(NamedTuple):
+    """A row's nats per token less those of the baseline, by bands of tokens: below 0 the row is better. They are
+    averaged over so many shared seeds.
     """
 
     row: int
     seeds: int
-    by_frequency: tuple[BandOverSeeds, ...]
-    by_position: tuple[BandOverSeeds, ...]
+    bands: tuple[BandOverSeeds, ...]
 
 
-def gains(lines: Sequence[Row], chosen: Sequence[int], reference: Row, evidence: Evidence) -> list[Gain]:
+def gains(
+    lines: Sequence[Row], chosen: Sequence[int], reference: Row, evidence: Evidence, bands_of: BandsOf
+) -> list[Gain]:
     """The gains of the chosen rows that share a seed with the reference for which both trials have token scores.
 
     Raises: RecordError when the scores are of two test splits.
@@ -430,18 +407,14 @@ def gains(lines: Sequence[Row], chosen: Sequence[int], reference: Row, evidence:
                 of_both = [evidence.token_scores(line.records[seed].id) for line in (reference, lines[index])]
                 pairs += [of_both] if None not in of_both else []
         if pairs:
-            frequency, position = (_over_pairs(of, pairs) for of in (tokens.by_frequency, tokens.by_position))
-            found.append(Gain(row=index, seeds=len(pairs), by_frequency=frequency, by_position=position))
+            found.append(Gain(index, len(pairs), _over_pairs(bands_of, pairs)))
     return found
 
 
 def _over_pairs(bands_of: BandsOf, pairs: Sequence[Sequence[TokenScores]]) -> tuple[BandOverSeeds, ...]:
-    """The bands of the scores averaged over seeds, with the range over seeds."""
     each = [bands_of(*pair) for pair in pairs]
     found = []
     for band in bands_of(*(mean_scores(kept) for kept in zip(*pairs, strict=True))):
         seeds = [one.mean for bands in each for one in bands if one.label == band.label]
-        found.append(
-            BandOverSeeds(label=band.label, tokens=band.tokens, mean=band.mean, low=min(seeds), high=max(seeds))
-        )
+        found.append(BandOverSeeds(band.label, band.tokens, band.mean, min(seeds), max(seeds)))
     return tuple(found)

@@ -11,8 +11,6 @@ class Plot:
     """A plot.
 
     Args:
-        name: of its files.
-        title, caption: what it shows; plain text.
         svg: a whole document, white behind.
         png, pdf: draw the same, when they are called.
         narrow: SVG for a narrow screen; '' if that of `svg` is readable there.
@@ -27,7 +25,6 @@ class Plot:
     narrow: str = ""
 
     def _repr_svg_(self) -> str:
-        """What a notebook shows."""
         return self.svg
 
 

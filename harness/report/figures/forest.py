@@ -41,7 +41,6 @@ class Effect:
     """The change of a row's perplexity against the baseline, in percent.
 
     Args:
-        mean: over the shared seeds.
         low, high: the ends of its interval; both are the mean if there is none.
         seeds: of each shared seed; () for Welch's test, which has no pairs.
         blocks: the interval is over blocks of text, of a single seed.
@@ -57,11 +56,7 @@ class Effect:
 def draw(
     compared: Mapping[int, Compared], lines: list[Row], evidence: Evidence, frame: Frame | None = None
 ) -> tuple[Axes, str] | str:
-    """The plot of some rows of one corpus and backbone.
-
-    Args:
-        compared: id of a row -> its comparison with the baseline.
-    """
+    """The plot of some rows of one corpus and backbone."""
     effects = {id(line): effect(compared[id(line)]) for line in lines if id(line) in compared}
     if not effects:
         return "no row is compared with the baseline"
@@ -167,7 +162,6 @@ def _above(on: Axes, names: list[str], texts: list[tuple[str, ...]], size: float
 
 
 def _colour(word: str) -> str:
-    """The colour of a verdict, also as text."""
     return next((look[0] for known, look in LOOKS.items() if word.startswith(known)), INK)
 
 
@@ -184,7 +178,6 @@ def _elided(text: str, most: int) -> str:
 
 
 def _texts(line: Row, compared: Mapping[int, Compared], evidence: Evidence, *, wide: bool) -> tuple[str, str, str]:
-    """The verdict of a row, its test perplexity and its time."""
     if id(line) in compared:
         judged = compared[id(line)].judged
         word = str(judged) if wide else judged.word

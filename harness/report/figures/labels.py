@@ -79,9 +79,6 @@ def beside_points(on: Axes, labels: Sequence[Label], marks: Sequence[Bbox]) -> N
     """Write a label beside each point, where it covers no other label and as few marks as possible.
 
     Each label takes the best of some places around its point; this is repeated, because the others move, too.
-
-    Args:
-        marks: what is drawn, in data coordinates, such as bars.
     """
     if not labels:
         return

@@ -96,7 +96,6 @@ def curves(lines: list[Row], evidence: Evidence, frame: Frame | None = None, *, 
 
 
 def _looks(lines: Sequence[Row], evidence: Evidence, *, of_backbones: bool) -> tuple[list[Look], list[str]]:
-    """The looks and names of rows: those of heads, or of the variants of a backbone."""
     looks = [looks_of(evidence)[key_of(line)] for line in lines]
     if not of_backbones:
         return looks, [line.head for line in lines]
@@ -118,7 +117,6 @@ def in_colour(lines: Sequence[Row], evidence: Evidence) -> list[int]:
 
 
 def _curve(on: Axes, series: Series, look: Look, *, pale: bool = False) -> None:
-    """A curve with its band, or a thin grey one."""
     at, heights = [point.x for point in series.points], [point.y for point in series.points]
     if pale:
         belongs(look, "pale", *on.plot(at, heights, color=FAINT, linewidth=0.6, alpha=0.6, zorder=1))
@@ -140,7 +138,6 @@ def _heights(
 
     Args:
         margin: of changes against a baseline, the smallest difference of interest in percent, which counts as noise.
-        also: heights that are inside, too.
     """
     points = [point for series in strong for point in series.points]
     inside = [*also, *(y for point in points for y in (point.low, point.high, point.printed) if y is not None)]
@@ -235,9 +232,6 @@ class Tried:
     Args:
         curves: (value of the key, validation perplexity) of the trials that are ok, in a group for each value of the
             other keys that are in no order. The first group has the chosen trial.
-        failed: the values of the others.
-        best: the chosen trial's place.
-        epochs: of these trials.
     """
 
     row: Row

@@ -20,11 +20,7 @@ POINTS = 400  # of a line: of more values, these are evenly spaced on the logari
 
 
 def of_diagnostic(evidence: Evidence, of: "Diagnosed", below: str) -> list[Plot]:
-    """The plots of a diagnostic that has results, a line for each row; the same results give the same bytes.
-
-    Args:
-        below: the line below the title of each plot.
-    """
+    """The plots of a diagnostic that has results, a line for each row; the same results give the same bytes."""
     with settings():
         return [_of_rows(evidence, of, each, below) for each in of.diagnostic.plots if of.results]
 
@@ -63,7 +59,6 @@ class Cost:
     """The costs of one backbone.
 
     Args:
-        measured: context length -> cost.
         fit: context length -> the fitted cost; None: the line joins the measured ones.
     """
 
@@ -73,13 +68,7 @@ class Cost:
 
 
 def of_costs(costs: Sequence[Cost], name: str, title: str, below: str, y: str, caption: str) -> Plot:
-    """The plot of `harness bench backbone` by context length, on logarithmic axes; the same values give the same bytes.
-
-    Args:
-        below: the line below the title.
-        y: what the costs are, with their unit.
-        caption: what marks and lines are.
-    """
+    """The plot of `harness bench backbone` by context length, on logarithmic axes; equal values give equal bytes."""
     with settings():
         on, labels = axes("context length T, tokens", y, Frame(title=title, below=below)), []
         for index, cost in enumerate(costs):

@@ -61,7 +61,6 @@ class Look:
     Args:
         row: its number in the suite, by which a page finds what is drawn of it.
         colour: as on white paper; DARK has that of a dark page.
-        line: as matplotlib's linestyle.
     """
 
     colour: str
@@ -97,9 +96,7 @@ def key_of(row: Row) -> Key:
 def by_index(index: int) -> Look:
     """The look of the index-th line of a plot whose lines are no heads, such as backbones."""
     return Look(
-        colour=list(OTHERS)[index % len(OTHERS)],
-        marker=MARKERS[index % len(MARKERS)],
-        line=LINES[index % len(LINES)],
+        colour=list(OTHERS)[index % len(OTHERS)], marker=MARKERS[index % len(MARKERS)], line=LINES[index % len(LINES)]
     )
 
 
@@ -114,9 +111,6 @@ def _spread(names: list[str], ramp: list[str]) -> dict[str, str]:
 def _shapes(classes: Mapping[str, str], colours: Mapping[str, str]) -> dict[str, tuple[str, str | tuple]]:
     """name -> marker and line: one marker for a class of heads, as far as its lines and colours go. Up to 35 rows
     differ in marker or line; of more rows, those of one colour differ in their marker.
-
-    Args:
-        classes: name -> registered name of its head.
     """
     order, found = list(dict.fromkeys(classes.values())), {}
     few = len(classes) <= len(MARKERS) * len(LINES)

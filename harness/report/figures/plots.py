@@ -26,8 +26,6 @@ class Kind:
     """A kind of plot.
 
     Args:
-        name: of its files.
-        title: what it shows.
         part: the labels that the rows of one plot share; None for a row that is in no plot.
         draw: rows, evidence, frame -> axes and a caption, or a sentence on why there is nothing to show.
         narrow: its width on a phone, in inches; None if the plot is readable there.
@@ -54,9 +52,7 @@ def draw(
 
     Args:
         suite: the title of its table, which is part of each plot: it says if the suite was shortened, for example.
-        only: ids of trials whose rows are drawn; None: all.
         titled: draw the title above each plot, and below it the suite; without, a paper's caption says both.
-        kind: draw this kind only.
         width: of each plot, in inches; None: that of its kind.
     Raises: RecordError where there is no such kind.
     """
@@ -97,7 +93,6 @@ def _kinds(lines: list[Row], findings: Findings) -> Iterator[Kind]:
 
 
 def _of_baseline(findings: Findings) -> list[Kind]:
-    """A kind for a suite that names a baseline."""
     if findings.baseline is None:
         return []
     compared = {id(findings.lines[index]): each for index, each in findings.compared.items()}

@@ -121,7 +121,6 @@ def least_span(axis: Axis, noise: Sequence[float], low: float | None = None, hig
 
     Args:
         noise: of each value, such as its range over seeds. It counts as NOISE_SHARE of the values at least.
-        low, high: the ends before; None: those of the axis.
     """
     ends = axis.get_view_interval()
     low, high = (ends[0] if low is None else low), (ends[1] if high is None else high)
@@ -166,7 +165,6 @@ def svg_of(figure: Figure, of: str) -> str:
 
 
 def _saved(figure: Figure, form: str, about: dict[str, str | None]) -> bytes:
-    """A figure in another form, whose layout is that of the SVG."""
     content = io.BytesIO()
     with settings():
         figure.savefig(content, format=form, dpi=DPI, metadata=about)

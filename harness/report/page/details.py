@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.code.fingerprints import SHOWN
 from harness.machine.files import read_end
 from harness.plan.parameters import changed_paths, parameters, resolved
-from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec, value_text
+from harness.plan.specs import TrainSpec, TrialSpec, value_text
 from harness.printable import counted
 from harness.records.metrics import METRICS, Metric
 from harness.records.record import Fingerprints, TrialRecord
@@ -25,39 +25,7 @@ MOST_LOGS = 100  # shown in a page
 WIDTH, HEIGHT = 300, 80  # of a drawn curve
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """A parameter's value as text, and whether it is its default."""
-
-    name: str
-    value: str
-    default: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A part of a spec: 'head', 'mos', its parameters."""
-
-    kind: str
-    name: str
-    settings: tuple[Setting, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """A metric with a value for each trial that has a record; None if it was not measured. `about`: what it is."""
-
-    name: str
-    about: str
-    values: tuple[float | None, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
-    """A fact of the environment: one text for each trial that has a record, or a single one if all agree."""
-
-    name: str
-    texts: tuple[str, ...]
+Values = tuple[str, str, list[float | None]]  # a metric, what it is, and its value of each record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,36 +33,26 @@ class RowDetails:
     """All that is known of a row.
 
     Args:
-        row: corpus, backbone, head, and its trials.
-        command: the command that runs it again.
-        parts: its settings without the seed.
+        parts: its settings without the seed: kind and name of a part, and name, text and whether it is the default of
+            each of its settings.
         records: of its trials, in the order of the seeds.
+        environment: a fact, and its text of each record, or a single one if all agree.
         paths: the curves of validation perplexity as SVG paths, on one log scale, in a box of WIDTH x HEIGHT.
         lowest, highest: the ends of that scale; None without a curve.
-        timed: times of exclusive passes, with a value for each record.
         passes: how they were measured, in sentences.
     """
 
     row: Row
     command: str
-    parts: tuple[Part, ...]
-    records: tuple[TrialRecord, ...]
-    metrics: tuple[Measured, ...]
-    environment: tuple[Fact, ...]
-    paths: tuple[str, ...]
+    parts: list[tuple[str, str, list[tuple[str, str, bool]]]]
+    records: list[TrialRecord]
+    metrics: list[Values]
+    environment: list[tuple[str, list[str]]]
+    paths: list[str]
     lowest: float | None
     highest: float | None
-    timed: tuple[Measured, ...]
-    passes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """A trial that failed, the command that runs it again, and the end of its log, '' if it has none."""
-
-    record: TrialRecord
-    command: str
-    log: str
+    timed: list[Values]
+    passes: list[str]
 
 
 def row_details(lines: list[Row], evidence: Evidence) -> list[RowDetails]:
@@ -103,8 +61,10 @@ def row_details(lines: list[Row], evidence: Evidence) -> list[RowDetails]:
     return [_details_of(line, command, evidence) for line, command in zip(lines, commands, strict=True)]
 
 
-def failures(evidence: Evidence, lines: Iterable[Row]) -> list[Failure]:
-    """The trials of some rows whose record is not ok, in the order of the suite."""
+def failures(evidence: Evidence, lines: Iterable[Row]) -> list[tuple[TrialRecord, str, str]]:
+    """The trials of some rows that failed, in the order of the suite: the record, the command that runs it again, and
+    the end of its log, '' if it has none.
+    """
     shown = {trial.id for line in lines for trial in line.trials}
     found = [
         (trial, evidence.records[trial.id])
@@ -112,17 +72,17 @@ def failures(evidence: Evidence, lines: Iterable[Row]) -> list[Failure]:
         if trial.id in shown and trial.id in evidence.records and evidence.records[trial.id].status != "ok"
     ]
     return [
-        Failure(
-            record=record,
-            command=retraining.of_trials(evidence.suite, [trial], None, "--retry-failed"),
-            log=_log_end(folder(evidence.runs, trial.id) / LOG_NAME) if number < MOST_LOGS else "",
+        (
+            record,
+            retraining.of_trials(evidence.suite, [trial], None, "--retry-failed"),
+            _log_end(folder(evidence.runs, trial.id) / LOG_NAME) if number < MOST_LOGS else "",
         )
         for number, (trial, record) in enumerate(found)
     ]
 
 
 def _details_of(line: Row, command: str, evidence: Evidence) -> RowDetails:
-    found = tuple(line.records[trial.seed] for trial in line.trials if trial.seed in line.records)
+    found = [line.records[trial.seed] for trial in line.trials if trial.seed in line.records]
     scale = [point.valid_ppl for record in found for point in record.curve]
     times = [evidence.timings[record.id].metrics if record.id in evidence.timings else {} for record in found]
     return RowDetails(
@@ -130,24 +90,25 @@ def _details_of(line: Row, command: str, evidence: Evidence) -> RowDetails:
         command=command,
         parts=_parts(line.trials[0]),
         records=found,
-        metrics=tuple(
-            Measured(name=name, about=_about(metric), values=tuple(record.metrics.get(name) for record in found))
-            for name, metric in METRICS.items()
-            if any(name in record.metrics for record in found)
-        ),
+        metrics=_values([record.metrics for record in found], METRICS),
         environment=_environment(found),
         paths=_paths(found),
         lowest=min(scale, default=None),
         highest=max(scale, default=None),
-        timed=tuple(
-            Measured(name=name, about=_about(METRICS[name]), values=tuple(each.get(name) for each in times))
-            for name in dict.fromkeys(name for each in times for name in each)
-        ),
+        timed=_values(times, dict.fromkeys(name for each in times for name in each)),
         passes=_passes(found, evidence.timings),
     )
 
 
-def _passes(found: Sequence[TrialRecord], timings: Mapping[str, Timing]) -> tuple[str, ...]:
+def _values(found: Sequence[Mapping[str, float]], names: Iterable[str]) -> list[Values]:
+    return [
+        (name, _about(METRICS[name]), [each.get(name) for each in found])
+        for name in names
+        if any(name in each for each in found)
+    ]
+
+
+def _passes(found: Sequence[TrialRecord], timings: Mapping[str, Timing]) -> list[str]:
     """'Timed alone, 2 seeds (1, 2): 5 rounds, 90 training batches, ...': a sentence for all seeds of which it holds."""
     seeds: dict[str, list[str]] = {}
     for record in found:
@@ -158,9 +119,7 @@ def _passes(found: Sequence[TrialRecord], timings: Mapping[str, Timing]) -> tupl
                 ", while other work ran" if timing.shared else ""
             )
             seeds.setdefault(how, []).append(str(record.spec.seed))
-    return tuple(
-        f"Timed alone, {counted(len(those), 'seed')} ({', '.join(those)}): {how}." for how, those in seeds.items()
-    )
+    return [f"Timed alone, {counted(len(those), 'seed')} ({', '.join(those)}): {how}." for how, those in seeds.items()]
 
 
 def _about(metric: Metric) -> str:
@@ -169,40 +128,23 @@ def _about(metric: Metric) -> str:
     return metric.description + better
 
 
-def _parts(trial: TrialSpec) -> tuple[Part, ...]:
+def _parts(trial: TrialSpec) -> list[tuple[str, str, list[tuple[str, str, bool]]]]:
+    found = []
+    for kind, registry in {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}.items():
+        spec = getattr(trial, kind)
+        known = parameters(registry.get(spec.name))
+        settings = [
+            (
+                name,
+                _text(changed_paths(known[name], value, lambda path: Path(path).name)),  # the name of a file only
+                value_text(value) == value_text(known[name].default),
+            )
+            for name, value in resolved(registry.get(spec.name), spec.params).items()
+        ]
+        found.append((kind, spec.name, settings))
     train = {name: value for name, value in trial.train.model_dump().items() if value != {}}
     defaults = {name: field.default for name, field in TrainSpec.model_fields.items()}
-    return (
-        *(
-            _component(kind, getattr(trial, kind), registry)
-            for kind, registry in {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}.items()
-        ),
-        Part(
-            kind="train",
-            name="",
-            settings=tuple(
-                Setting(name=name, value=_text(value), default=value == defaults[name]) for name, value in train.items()
-            ),
-        ),
-    )
-
-
-def _component(kind: str, spec: ComponentSpec, registry) -> Part:
-    cls = registry.get(spec.name)
-    known = parameters(cls)
-    return Part(
-        kind=kind,
-        name=spec.name,
-        settings=tuple(
-            Setting(
-                name=name,
-                # the name of a file, not its path
-                value=_text(changed_paths(known[name], value, lambda path: Path(path).name)),
-                default=value_text(value) == value_text(known[name].default),
-            )
-            for name, value in resolved(cls, spec.params).items()
-        ),
-    )
+    return [*found, ("train", "", [(name, _text(value), value == defaults[name]) for name, value in train.items()])]
 
 
 def _text(value: object) -> str:
@@ -211,30 +153,29 @@ def _text(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else value_text(value)
 
 
-def _environment(found: Sequence[TrialRecord]) -> tuple[Fact, ...]:
-    facts = []
+def _environment(found: Sequence[TrialRecord]) -> list[tuple[str, list[str]]]:
+    facts = {}
     for name in type(found[0].environment).model_fields if found else ():
-        texts = tuple(_text(getattr(record.environment, name)) for record in found)
-        facts.append(Fact(name=name, texts=texts[:1] if len(set(texts)) == 1 else texts))
+        facts[name] = [_text(getattr(record.environment, name)) for record in found]
     for name in Fingerprints.model_fields if any(record.code is not None for record in found) else ():
-        texts = tuple("" if record.code is None else _text(getattr(record.code, name))[:SHOWN] for record in found)
-        facts.append(Fact(name=f"code: {name}", texts=texts[:1] if len(set(texts)) == 1 else texts))
-    return tuple(facts)
+        texts = ["" if record.code is None else _text(getattr(record.code, name))[:SHOWN] for record in found]
+        facts[f"code: {name}"] = texts
+    return [(name, texts[:1] if len(set(texts)) == 1 else texts) for name, texts in facts.items()]
 
 
-def _paths(found: Iterable[TrialRecord]) -> tuple[str, ...]:
+def _paths(found: Iterable[TrialRecord]) -> list[str]:
     """The path of each curve of two epochs or more, in one box: x is the epoch, y the log perplexity."""
     curves = [[(point.epoch, math.log(point.valid_ppl)) for point in record.curve] for record in found]
     points = [point for curve in curves for point in curve]
     if not points:
-        return ()
+        return []
     (left, right), (low, high) = ((min(values), max(values)) for values in zip(*points, strict=True))
     across, down = WIDTH / ((right - left) or 1), HEIGHT / ((high - low) or 1)
-    return tuple(
+    return [
         "M" + " ".join(f"{(x - left) * across:.0f},{(high - y) * down:.1f}" for x, y in curve)
         for curve in curves
         if len(curve) > 1
-    )
+    ]
 
 
 def _log_end(place: Path) -> str:

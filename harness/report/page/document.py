@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -55,16 +56,8 @@ def breakable(text: str, at_equals: bool = False) -> Markup:
     return Markup("<wbr>").join(re.split(rf"(?:{after})(?=\S)", printable(text)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArrangedLine:
-    """A line of a page's table.
-
-    Args:
-        name: the cell that says what the row is.
-        of: the other labels of the row, below the name: 'lstm', 'ptb'.
-        cells: the others, in the order of the columns.
-        line: of the table.
-    """
+class ArrangedLine(NamedTuple):
+    """A line of a page's table: its name with the other labels below it, its other cells, and the line itself."""
 
     name: Cell
     of: tuple[str, ...]
@@ -72,15 +65,8 @@ class ArrangedLine:
     line: Line
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arranged:
-    """A table as a page shows it.
-
-    Args:
-        first: the column of names.
-        columns: the others: the main results of all groups, and then the rest.
-        in_sight: how many of `columns` are shown before all are asked for.
-    """
+class Arranged(NamedTuple):
+    """A table as a page shows it: the column of names and the others, of which so many are shown at first."""
 
     title: str
     first: Column
@@ -116,7 +102,6 @@ def _line(line: Line, labels: Sequence[int], others: Sequence[int]) -> ArrangedL
 
 
 def _importance(column: Column) -> int:
-    """The place of a column, by its key."""
     return IN_SIGHT.index(column.key) if column.key in IN_SIGHT else len(IN_SIGHT)
 
 
@@ -125,7 +110,6 @@ class Section:
     """Tables below a heading, and notes on all of them.
 
     Args:
-        text: shown as it is, line by line, before the tables.
         searched: its rows are those that the page's search field searches.
         anchor: the ids of its tables are this with a hyphen and their number, from 1; '' for none.
     """
@@ -150,7 +134,6 @@ def render(
     trials, notes, and further tables. The same arguments and logs of failed trials give the same bytes.
 
     Args:
-        links: names of other pages and files -> their places, relative to the page.
         plot_folder: the place of the files of the plots, with a slash at its end; '' if the page does not link to them.
     """
     evidence = findings.evidence
@@ -184,12 +167,7 @@ def of_tables(
     about: Mapping[str, str] | None = None,
     links: Mapping[str, str] | None = None,
 ) -> str:
-    """A page with tables only. It has a search field if the rows of a section can be searched.
-
-    Args:
-        about: texts at the top of the page, by name.
-        links: as of `render`.
-    """
+    """A page with tables only. It has a search field if the rows of a section can be searched."""
     empty = {"table": None, "numbers": {}, "behind": [], "forests": [], "plots": [], "left_out": [], "failures": []}
     return _page(title=title, sections=sections, about=about, links=links, **empty)
 
@@ -198,9 +176,6 @@ def inline(plot: Plot, narrow: bool = False) -> Markup:
     """A plot's SVG as a part of the page: of flexible width, in the colours of the page, with unique ids.
 
     It is safe markup: matplotlib wrote it, and labels are escaped in it.
-
-    Args:
-        narrow: that for a narrow screen.
     """
     whole = plot.narrow if narrow else plot.svg
     svg = whole[whole.index("<svg") :]
@@ -237,7 +212,6 @@ def curve(record: TrialRecord) -> str:
 
 
 def _about(evidence: Evidence) -> dict[str, str]:
-    """The texts at the top of the page, on all trials that have a record."""
     found = [evidence.records[trial.id] for trial in evidence.suite.trials if trial.id in evidence.records]
     where = [record.environment for record in found]
     trained = [trial for trial in evidence.suite.trials if not trial.is_ngram]
@@ -286,7 +260,6 @@ def _rows(trials: Iterable[str], numbers: Mapping[str, int]) -> str:
 
 
 def _by_level(notes: Iterable[str]) -> list[tuple[str, list[str]]]:
-    """The notes that a reader needs, and those that are folded."""
     found = {"reading": [], "detail": []}
     for note in notes:
         found["reading" if isinstance(note, Note) and note.level != "detail" else "detail"].append(note)

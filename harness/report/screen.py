@@ -1,10 +1,7 @@
-"""How commands show things on a terminal: one form of table, and texts that are read as nothing but text."""
+"""How a terminal shows things: one form of table, and texts that are read as nothing but text."""
 
-import shlex
-import shutil
-import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from pathlib import Path
+from itertools import groupby
 
 from rich import box
 from rich.cells import cell_len
@@ -12,10 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.printable import printable
+from harness.report import content
 
 GAP = 2  # characters between columns
 NOTHING = "-"  # a cell without a value; where all cells of a column are so, nothing is said of it
 LONG = 24  # characters: cells that are longer may go on in a further line
+WHOLE = ("test_ppl", "time", "rank", "difference")  # keys of columns of a summary that do not
 
 Shown = Iterator[Text | Table]
 
@@ -34,7 +33,6 @@ def table(
 
     Args:
         keep: columns that stay although they have one value, or no room.
-        right: columns of numbers.
         width: characters of the terminal; None: all columns.
     """
     rows = list(rows)
@@ -62,11 +60,13 @@ def grid(
     *,
     right: Collection[str] = (),
     whole: Collection[str] = (),
-    title: str | None = None,
+    title: str | Text | None = None,
+    caption: Text | None = None,
 ) -> Table:
     """A table as it is; cells are texts, and those of the `whole` columns are not broken into lines."""
     look = {"box": box.SIMPLE_HEAD, "show_edge": False, "pad_edge": False, "padding": (0, GAP - 1, 0, 0)}
-    shown = Table(title=None if title is None else text(title), title_justify="left", **look)
+    above = text(title) if isinstance(title, str) else title
+    shown = Table(title=above, title_justify="left", caption=caption, caption_justify="left", **look)
     for name in columns:
         justify = "right" if name in right else "left"
         shown.add_column(text(name), justify=justify, overflow="fold", no_wrap=name in whole)
@@ -75,9 +75,40 @@ def grid(
     return shown
 
 
-def text(of: str) -> Text:
+def short(of: content.Table, width: int) -> Table:
+    """The summary of a table (harness.report.layouts) with at most so many characters a line: changes without their
+    interval where it has no room, and then long names, verdicts and states in further lines.
+    """
+    names = [column.name for column in of.columns]
+    sections = [(heading, list(lines)) for heading, lines in groupby(of.lines, lambda line: line.section)]
+    whole = [[each.text for each in line.cells] for line in of.lines]
+    widths = [max(cell_len(printable(each)) for each in column) for column in zip(names, *whole, strict=True)]
+    room = sum(widths) + GAP * (len(widths) - 1) <= width
+    drawn = grid(
+        names,
+        (),
+        right=[column.name for column in of.columns if column.numeric],
+        whole=[column.name for column in of.columns if column.key in WHOLE],
+        title=Text("\n").join([text(of.title), *([text(of.lead, "bold")] if of.lead else [])]),
+        caption=Text("\n").join(map(text, ("", *of.notes))) if of.notes else None,
+    )
+    for heading, lines in sections:
+        if heading:
+            drawn.add_section()
+            drawn.add_row(text(heading, "bold"))
+        for line in lines:
+            texts = [
+                cell.text if room or column.key != "change" else cell.short or cell.text
+                for cell, column in zip(line.cells, of.columns, strict=True)
+            ]
+            bold = ["bold" if cell.rank == "best" else "" for cell in line.cells]
+            drawn.add_row(*map(text, texts, bold))
+    return drawn
+
+
+def text(of: str, style: str = "") -> Text:
     """A text as it is: not read as markup, and with its control characters replaced."""
-    return Text(printable(of))
+    return Text(printable(of), style=style)
 
 
 def lines(of: str) -> Text:
@@ -88,11 +119,3 @@ def lines(of: str) -> Text:
 def span(minutes: float) -> str:
     """'2 h 05 min', '5.2 min'."""
     return f"{minutes:.1f} min" if minutes < 60 else f"{int(minutes // 60)} h {int(minutes % 60):02} min"
-
-
-def command() -> str:
-    """The command that starts this program: its name, or its path when its environment is not activated."""
-    script, here = Path(sys.executable).with_name("harness"), Path.cwd()
-    if shutil.which("harness") or not script.exists():
-        return "harness"
-    return shlex.quote(str(script.relative_to(here) if script.is_relative_to(here) else script))
