@@ -186,7 +186,6 @@ class Implementation(NamedTuple):
         make: returns the evaluation; None: the methods of Mixture.
         tensors: about how many tensors of N K V floats exist at once.
         library: whether it is not our code: if it fails, its cell has no value.
-        package: of CUDA kernels that it calls.
         plain: whether it has no partitions and no logit map.
         mixes: whether it has more than one component.
         precision: the only one that it has, if there is only one.

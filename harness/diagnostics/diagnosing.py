@@ -35,13 +35,7 @@ Watch = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is to be computed.
-
-    Args:
-        runs: the folder of the suite's trials.
-        diagnostics: which.
-        data: the folder of the corpora's files.
-    """
+    """What is to be computed."""
 
     runs: Path
     diagnostics: Sequence[Diagnostic]

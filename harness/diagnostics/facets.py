@@ -41,7 +41,6 @@ class Position:
     """What a model predicts after a token.
 
     Args:
-        token: the token.
         voices: the predictions of the mixture, then of its components, each followed by those of its facets if it has
             several. For a head that is no mixture, the prediction of the head only. The name is a key of `--json`.
     """
@@ -57,7 +56,6 @@ def inspect(trained: Trained, text: str, *, top: int = 10, every: bool = False) 
     Args:
         trained: the model. A backbone without state reads only the last seq_len tokens of the text.
         text: at least one token.
-        top: the number of words per prediction.
         every: predict after each token that the backbone reads, instead of after the last one only.
 
     Returns:

@@ -85,8 +85,6 @@ def sample(decoder: Decoder, prompt_BT: Tensor, number: int, choice: Choice, *, 
     Args:
         decoder: a decoder that was not called before.
         prompt_BT: (B, T) the beginnings of the texts, T >= 1.
-        number: the number of tokens to sample for each text.
-        choice: how a token is sampled.
         seed: the same seed gives the same texts on the same machine.
     """
     generator = torch.Generator(prompt_BT.device).manual_seed(seed)
@@ -108,8 +106,6 @@ class Texts:
     """Texts that a model wrote after a prompt.
 
     Args:
-        texts: the prompt and what follows it, as text.
-        ids: the ids of the drawn tokens of each text.
         tokens_per_second: of all texts together.
     """
 
@@ -123,8 +119,6 @@ def continue_text(trained: Trained, prompt: str, number: int, choice: Choice, *,
 
     Args:
         prompt: at least one token.
-        number: how many tokens are drawn for each text.
-        copies: how many texts are drawn, all from the same prompt.
     """
     prompts_BT = trained.ids(prompt).expand(copies, -1)
     who = components(trained.spec)

@@ -68,9 +68,7 @@ def spectra(
     """Compute the singular values of a matrix and of its centred form.
 
     Args:
-        rows: gives the N rows of the matrix in blocks.
         rank_bound: the rank is known to be at most this; None if no bound below N and V is known.
-        seed: of the sketch.
         by_qr: the largest smaller side that is decomposed by QR.
     """
     smaller = min(N, V)

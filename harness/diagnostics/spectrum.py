@@ -43,12 +43,10 @@ class Spectrum(Result):
 
     Args:
         values: largest first. Those that are not listed are at most `limit` times the largest.
-        press: the Press rank.
         press_is_exact: False: values that are not listed may be above the tolerance, so the rank is at least `press`.
             It is exact where it is equal to the bound. Of the raw matrix it may count more values than are listed:
             those that the centred matrix proves.
         effective: the effective ranks at 1e-3, 1e-4 and 1e-5.
-        entropy: the entropy-effective rank.
     """
 
     model_config = ConfigDict(extra="ignore")  # results of earlier code say that their effective ranks are exact

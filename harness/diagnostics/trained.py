@@ -53,7 +53,6 @@ def find(results: Path, prefix: str) -> tuple[TrialRecord, Path]:
     """Find a finished trial and its weights in any suite of a results folder.
 
     Args:
-        results: the results folder.
         prefix: the id of the trial, or its first digits.
 
     Returns:
@@ -121,10 +120,7 @@ def load(results: Path, prefix: str, data: Path, device: torch.device) -> Traine
     """Load the model of a finished trial, with the weights of its best epoch.
 
     Args:
-        results: the results folder.
         prefix: the id of the trial, or its first digits.
-        data: the folder of the corpora's files.
-        device: the device of the model.
 
     Raises:
         ExecutionError: as in `find`; or the corpus has no text or has changed, or the model cannot be built.
@@ -139,9 +135,6 @@ def load(results: Path, prefix: str, data: Path, device: torch.device) -> Traine
 
 def rebuilt(record: TrialRecord, place: Path, corpus: Corpus) -> LanguageModel:
     """Build the model of a trial again, in evaluation mode, with the weights of its best epoch.
-
-    Args:
-        place: the file of the weights.
 
     Raises:
         ExecutionError: the model cannot be built.

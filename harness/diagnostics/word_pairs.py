@@ -49,7 +49,6 @@ class WordPairs(Result):
 
     Args:
         crossed, control: see harness/diagnostics/prompts.py; None where the vocabulary has no such prompt.
-        templates_left_out, pairs_left_out: what the vocabulary or the context cannot hold.
     """
 
     crossed: Modes | None

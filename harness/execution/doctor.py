@@ -65,7 +65,6 @@ class Findings:
     """What was found.
 
     Args:
-        values: name -> value, as shown.
         problems: what prevents `harness run` from working.
         notes: what does not.
     """
@@ -79,7 +78,6 @@ def examine(results: Path, data: Path, *, again: bool = False, gpu: bool = False
     """Examine this machine.
 
     Args:
-        again: repeat the measurements that are kept for it.
         gpu: check the parts for GPUs on small batches.
     """
     found = Findings()

@@ -124,7 +124,6 @@ def allocate(tasks: list[Task], resources: Resources, nodes: list[Node], *, loca
 
     Args:
         tasks: of one run: all for the same device.
-        nodes: the nodes of the cluster.
         local: True when the only node is this machine. A cluster may grow, so Ray Tune decides there how many trials
             run at the same time; but Tune does not count the workers of data-parallel trials, so they are limited here.
     Raises: ExecutionError when the nodes cannot hold one trial.
@@ -175,9 +174,7 @@ class Execution:
     """How the trials of one command are executed.
 
     Args:
-        tasks: the trials, all for the same executor and device.
         address: 'local', or the address of a Ray cluster.
-        fail_fast: stop at the first trial that fails.
     """
 
     tasks: list[Task]
@@ -205,8 +202,6 @@ def placed(execution: Execution, nodes: list[Node], *, local: bool) -> Allocatio
     """What an executor does before it starts processes for trials: place the trials on the nodes, check that they fit,
     and get the files that they read.
 
-    Args:
-        nodes, local: as of allocate.
     Raises: as Executor.execute.
     """
     specs = [task.spec for task in execution.tasks]
@@ -253,8 +248,6 @@ def executor(execution: Execution) -> Executor:
 def run_trials(execution: Execution, show: OnEvent, tracking: Tracker) -> dict[str, TrialRecord]:
     """Run trials with their executor, and show each record in MLflow when it arrives.
 
-    Args:
-        show: called with each event.
     Returns: trial id -> its new record, for the trials that have one.
     Raises: ExecutionError when the folder of the records cannot be written; as Executor.execute.
     """

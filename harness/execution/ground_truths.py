@@ -49,7 +49,6 @@ def reproduce(
     Calling it again continues what was interrupted and trains nothing twice.
 
     Args:
-        folder: of the suites.
         which: the suites to run: 'short', those of at most SHORT_MINUTES; 'all'; 'none': only write the table.
     Raises: what run_suite raises.
     """

@@ -106,8 +106,6 @@ class LiveView:
     manager.
 
     Args:
-        specs: the trials of the run.
-        console: where to print.
         name_of: what a trial's head, backbone or corpus is called, given its kind and the trial; None: as in a table of
             these trials.
     """

@@ -94,8 +94,6 @@ def load_study(suite: str | Path | Suite, *, results: str | Path | None = None, 
     """Read the records of a suite; nothing is trained or written.
 
     Args:
-        suite: as for run_suite.
-        results: as for run_suite.
         overrides: changes of the suite as of --set, for example ['train.epochs=2'].
     Raises: SuiteError when the suite is wrong.
     """
@@ -123,12 +121,7 @@ def _all_tuned(found: Study, only: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """One call of run_suite.
-
-    Args:
-        printed: the printed numbers of the suite.
-        data: the folder of the corpora's files.
-    """
+    """One call of run_suite."""
 
     printed: PrintedNumbers
     results: Path

@@ -49,7 +49,6 @@ class Combination:
         content: the identity of the weights that the backbone starts from; None for random weights.
         params: the numbers of parameters (total, head).
         settled: the integers that the head's constructor chose for parameters that are None.
-        train: how it is trained.
     """
 
     corpus: Component

@@ -20,11 +20,9 @@ class Metric:
     Args:
         name: its key in records and in JSON.
         label: its column in tables.
-        description: what it is, as a sentence.
         kind: a 'score' of predictions, a 'cost' in time or memory (which differs between runs and machines), a 'count'
             of parameters, tokens or epochs, or a 'setting' under which others were measured.
         unit: 'perplexity', 'ms', 'MiB' and so on; '' for none.
-        digits: decimals shown.
         direction: which values are better: 'lower', 'higher', or 'none'.
         mlflow: its name in MLflow; None: not sent there, because a chart of it would show nothing.
         low, high: the range of plausible values for a trial that is ok. Records with other values are refused.

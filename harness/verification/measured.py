@@ -34,7 +34,6 @@ class VerificationOptions:
     """How records are verified.
 
     Args:
-        data: the folder of the corpora's files.
         device: 'cpu', 'cuda', or 'auto', which is the CPU for a trial that was trained on the CPU, and otherwise a GPU
             when this machine has one.
         named_files: allow files that a record names by their path to be opened: texts and weights of a user.
@@ -51,7 +50,6 @@ class Measured:
 
     Args:
         record: the record with its status, metrics, weights, environment and certificate as they are here.
-        scores: what each test token costs.
         trained: whether the trial was trained again; if not, its weights were read and evaluated.
     """
 

@@ -145,12 +145,10 @@ def test_a_record_whose_certificate_holds_or_failed_in_its_trial_is_as_it_was_wr
     for spec, status, certificate in (
         (trial("a" * 12), "ok", handmade.certificate()),
         (trial("b" * 12), "invalid", fault),
-        (trial("c" * 12), "ok", None),
     ):
         saved = record(spec, status=status, certificate=certificate)
         store.save(saved, tmp_path)
         assert store.load_all(tmp_path, [spec.id]) == ({spec.id: saved}, [])
-        assert saved.uncertified == (certificate is None)
 
 
 @pytest.mark.guards("replaced-record-kept")
@@ -201,14 +199,13 @@ def test_a_record_from_before_precisions_and_routes_is_loaded(tmp_path):
     assert (found.spec.train.precision, found.spec.train.cuda_graph) == ("fp32", "auto")
 
 
-def test_a_record_from_before_certificates_is_loaded(tmp_path):
-    place = store.save(record(), tmp_path)
-    content = json.loads(place.read_text())
-    del content["certificate"], content["sha256"]
-    text = json.dumps(_whole(content), sort_keys=True, separators=(",", ":"))
-    content["sha256"] = hashlib.sha256(text.encode()).hexdigest()
-    place.write_text(json.dumps(content))
-    assert store.load(tmp_path, "0123456789ab") == record(certificate=None)
+@pytest.mark.guards("ok-is-certified")
+def test_a_record_that_is_ok_has_a_certificate_or_says_why_not(tmp_path):
+    store.save(record(certificate=None), tmp_path)
+    with pytest.raises(RecordError, match="neither a certificate nor the reason"):
+        store.load(tmp_path, "0123456789ab")
+    store.save(record(certificate=None, not_certified="its process ended"), tmp_path)
+    assert store.load(tmp_path, "0123456789ab").status == "ok"
 
 
 def _whole(value):

@@ -122,17 +122,6 @@ def test_an_invalid_trial_takes_its_row_out_of_the_ranking_and_is_told_in_the_no
     assert "- invalid: the certificate of a trial failed" in markdown
 
 
-def test_records_from_before_certificates_are_marked_in_every_form(suite_of, record_of):
-    suite = suite_of(SUITE)
-    made = [
-        each.model_copy(update={"certificate": None}) for each in of_softmax(suite, record_of, test_ppl=[80.0, 100.0])
-    ]
-    markdown = render(suite, made)
-    assert cells(markdown)[0]["n"] == "2/3: 1 not run °"
-    assert "- ° not certified: trained before the harness checked" in markdown
-    assert "not certified" not in render(suite, of_softmax(suite, record_of, test_ppl=[80.0, 100.0]))
-
-
 def test_the_change_against_the_baseline_is_of_mean_log_perplexity_over_shared_seeds(suite_of, record_of):
     suite = suite_of(SUITE)
     made = of_softmax(suite, record_of, test_ppl=[100.0, 110.0, 500.0])

@@ -201,7 +201,7 @@ def test_equal_bits_are_expected_where_nothing_differs(place, verify, forge):
 
 @pytest.mark.guards("verify-certifies")
 def test_weights_whose_perplexity_is_not_made_of_probabilities_are_different(place, verify, forge, monkeypatch):
-    forge(certificate=None)  # as in records from before certificates
+    forge(certificate=None, not_certified="its process ended")
     nll = Mixture.nll
     monkeypatch.setattr(Mixture, "nll", lambda self, targets_BT: nll(self, targets_BT) + 0.01)
     done = verify(place.one)

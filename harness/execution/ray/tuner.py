@@ -121,11 +121,7 @@ def trial_id(trial) -> str:
 
 
 class Listener(tune.Callback, tune.Stopper):
-    """Passes Tune's callbacks to the watcher, and ends all trials once that has stopped, or the driver was asked to.
-
-    Args:
-        stop: whether the driver was asked to stop.
-    """
+    """Passes Tune's callbacks to the watcher, and ends all trials once that has stopped, or the driver was asked to."""
 
     def __init__(self, watcher: Watcher, stop: StopRequest):
         self._watcher, self._stop = watcher, stop
