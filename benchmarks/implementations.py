@@ -174,7 +174,6 @@ def _cast(mixture: Mixture, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor 
 
 
 def _product_dtype(mixture: Mixture) -> torch.dtype:
-    """Return the type in which autocast would multiply."""
     device = mixture.facets_NFE.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else mixture.facets_NFE.dtype
 

@@ -74,8 +74,6 @@ def conformance(name: str, given: dict[str, Any] | None = None) -> tuple[str, li
 
 @dataclass(frozen=True, slots=True)
 class _Component:
-    """A head or a backbone that is checked."""
-
     name: str
     kind: str
     cls: type

@@ -145,7 +145,6 @@ def _subject(request: Request, record: TrialRecord, corpora: dict[str, Corpus]) 
 
 
 def _diagnosis(request: Request, subject: Subject, diagnostic: Diagnostic) -> Diagnosis:
-    """Compute one result, or the reason why there is none."""
     began, content, refused = time.perf_counter(), {}, ""
     try:
         with contained(components(subject.spec)):

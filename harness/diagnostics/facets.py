@@ -102,7 +102,6 @@ def components_of(mixture: Mixture) -> Iterator[Mixture]:
 
 
 def _predictions(trained: Trained, mixture: Mixture, top: int) -> tuple[Prediction, ...]:
-    """The predictions of a mixture of one token: of the mixture, its components and their facets."""
     found = [_prediction(trained, "mixture", 1.0, mixture.log_probs()[0, 0].exp(), top)]
     gates = [1.0] if mixture.log_prior_NK is None else mixture.log_prior_NK[0].exp().tolist()
     for k, (gate, alone) in enumerate(zip(gates, components_of(mixture), strict=True)):

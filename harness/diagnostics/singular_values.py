@@ -101,8 +101,6 @@ class _Triangle:
 
 
 class _Gram:
-    """The Gram matrix of rows that are added in blocks."""
-
     way: Way = "gram"
 
     def __init__(self, N: int, V: int):

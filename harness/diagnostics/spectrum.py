@@ -179,7 +179,6 @@ def _relative(spectrum: Spectrum) -> list[float]:
 
 
 def _figures(prefix: str, part: Callable[[Spectra], Spectrum]) -> tuple[Figure, ...]:
-    """The columns of the raw or of the centred spectrum."""
     return (
         Figure(
             name=f"{prefix}Press rank",

@@ -71,7 +71,6 @@ class GuardedListener:
         self._on_event, self._printed = on_event, False
 
     def __call__(self, event: Event) -> None:
-        """Pass an event to the listener."""
         try:
             self._on_event(event)
         except Exception as error:  # guard: listener-fails

@@ -151,7 +151,6 @@ class LiveView:
             self._reading = None
 
     def __call__(self, event: Event) -> None:
-        """Show one event."""
         now = time.monotonic()
         if event.kind == "started":
             self.pace.started(event.spec, now)

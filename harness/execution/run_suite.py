@@ -121,8 +121,6 @@ def _all_tuned(found: Study, only: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """One call of run_suite."""
-
     printed: PrintedNumbers
     results: Path
     data: Path
@@ -326,7 +324,6 @@ def _time(run: _Run, records: Records) -> bool:
 
 
 def _publish(run: _Run, found: Study, tracking: Tracker | None) -> None:
-    """Show and write the table, and describe the suite in MLflow."""
     run.reporter.table(found)
     if not found.rows:
         return  # no row is tuned yet

@@ -61,7 +61,6 @@ def _perplexity(name: str, label: str, description: str, **more) -> Metric:
 
 
 def _score(name: str, label: str, description: str, **more) -> Metric:
-    """A score of the test split."""
     mlflow = f"test/{name.removeprefix('test_')}"
     return Metric(name=name, label=label, description=description, kind="score", mlflow=mlflow, **more)
 
@@ -72,7 +71,6 @@ def _count(name: str, label: str, description: str, **more) -> Metric:
 
 
 def _time(step: str, description: str, **more) -> tuple[Metric, Metric]:
-    """The median time of a batch and its interquartile range."""
     name, label = f"{step}_ms_per_batch", f"{step} ms/batch"
     settings = {"kind": "cost", "unit": "ms", "digits": 1, "direction": "lower"}
     spread = f"Interquartile range of {name} over batches."

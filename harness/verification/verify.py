@@ -227,7 +227,6 @@ def verify_record(
 
 
 def _compared(given: StoredRecord, found: Measured, about: dict[str, Any]) -> Verdict:
-    """The verdict from what was measured on this machine."""
     there, here = given.record.metrics["test_ppl"], found.record.metrics.get("test_ppl")
     same_weights = found.record.weights_sha256 == given.record.weights_sha256
     differs = _differences(given.record.environment, found.record.environment)

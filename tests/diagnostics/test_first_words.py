@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
-from harness.diagnostics import first_words
-from harness.diagnostics.first_words import decide
+from harness.diagnostics import unargmaxable
+from harness.diagnostics.unargmaxable import decide
 
 
 def random(V, E, seed):
@@ -83,8 +83,8 @@ def test_words_along_rows_are_first_at_some_multiple_of_a_row():
 def test_blocks_of_rows_change_nothing(monkeypatch):
     given = random(30, 3, 7)
     whole = decide(*given)
-    monkeypatch.setattr(first_words, "ROWS_AT_ONCE", 7)
-    monkeypatch.setattr(first_words, "ADDED", 1)
+    monkeypatch.setattr(unargmaxable, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(unargmaxable, "ADDED", 1)
     assert decide(*given) == whole
 
 
@@ -93,7 +93,7 @@ def test_words_whose_programs_have_no_time_are_undecided(short, monkeypatch):
     weight, bias, states = random(60, 4, 3)
     known = decide(weight, bias, states)
     assert known.never
-    monkeypatch.setattr(first_words, "SECONDS", 0.0 if short == "each program" else first_words.SECONDS)
+    monkeypatch.setattr(unargmaxable, "SECONDS", 0.0 if short == "each program" else unargmaxable.SECONDS)
     found = decide(weight, bias, states, **({"seconds": 0} if short == "all programs" else {}))
     assert (found.by_program, found.never) == ([], [])
     assert found.undecided == sorted([*known.by_program, *known.never])
