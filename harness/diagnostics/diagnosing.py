@@ -72,7 +72,7 @@ def diagnose(
     """
     outcome, missing = Outcome(), []
     for record in (each for each in records if each.status == "ok"):
-        wanted = [each for each in request.diagnostics if stored(request, record, each) is None]
+        wanted = [each for each in request.diagnostics if not _is_stored(request, record, each)]
         outcome.known += len(request.diagnostics) - len(wanted)
         if wanted and not (store.folder(request.runs, record.id) / BEST).is_file():
             outcome.without_weights.append(record.id)
@@ -97,15 +97,14 @@ def diagnose(
     return outcome
 
 
-def stored(request: Request, record: TrialRecord, diagnostic: Diagnostic) -> Diagnosis | None:
-    """The stored result of a diagnostic with these settings and the present code; None if there is none."""
-    found = matching(_kept(request.runs, record), diagnostic, request.settings)
-    return None if found is None or found.code != code_of(diagnostic) else found
-
-
-def matching(found: Iterable[Diagnosis], diagnostic: Diagnostic, settings: Settings) -> Diagnosis | None:
-    """The result of a diagnostic with these settings, whatever its code was; None if there is none."""
-    return next((each for each in found if each.answers(diagnostic.name, _settings(diagnostic, settings))), None)
+def _is_stored(request: Request, record: TrialRecord, diagnostic: Diagnostic) -> bool:
+    """Whether there is a result of a diagnostic with these settings and the present code."""
+    try:
+        found = sidecars.DIAGNOSES.load(request.runs, record) or ()
+    except RecordError:  # computed again, and replaced
+        return False
+    settings, code = _settings(diagnostic, request.settings), code_of(diagnostic)
+    return any(each.answers(diagnostic.name, settings) and each.code == code for each in found)
 
 
 def result_of(found: Diagnosis, diagnostic: Diagnostic) -> Result | None:
@@ -121,13 +120,6 @@ def result_of(found: Diagnosis, diagnostic: Diagnostic) -> Result | None:
 def code_of(diagnostic: Diagnostic) -> str:
     """SHA-256 of the module of a diagnostic and the modules of this package that it imports."""
     return code_within(diagnostic.module, PACKAGE)
-
-
-def _kept(runs: Path, record: TrialRecord) -> tuple[Diagnosis, ...]:
-    try:
-        return sidecars.DIAGNOSES.load(runs, record) or ()
-    except RecordError:  # computed again, and replaced
-        return ()
 
 
 def _settings(diagnostic: Diagnostic, settings: Settings) -> dict[str, int]:

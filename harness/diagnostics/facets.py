@@ -57,13 +57,8 @@ def inspect(trained: Trained, text: str, *, top: int = 10, every: bool = False) 
         trained: the model. A backbone without state reads only the last seq_len tokens of the text.
         text: at least one token.
         every: predict after each token that the backbone reads, instead of after the last one only.
-
-    Returns:
-        The positions, and whether the head is a mixture.
-
-    Raises:
-        CorpusError: the vocabulary cannot express the text.
-        ExecutionError: the text is empty.
+    Returns: the positions, and whether the head is a mixture.
+    Raises: as `Trained.ids`.
     """
     ids_BT = trained.ids(text)
     if trained.model.backbone(ids_BT[:, :1]).state is None:

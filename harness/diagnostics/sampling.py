@@ -25,9 +25,7 @@ class Choice:
         top_k: keep this number of most probable tokens, the first of equal ones; None keeps all.
         top_p: of these, keep the smallest set of most probable tokens whose probabilities sum to at least this share;
             None keeps all.
-
-    Raises:
-        ExecutionError: a number is out of its range.
+    Raises: ExecutionError when a number is out of its range.
     """
 
     temperature: float = 1.0
@@ -54,9 +52,8 @@ class Choice:
             sorted_BV[:, self.top_k :] = 0
             sorted_BV /= sorted_BV.sum(-1, keepdim=True)
         if self.top_p is not None:
-            sorted_BV[sorted_BV.cumsum(-1) - sorted_BV >= self.top_p] = (
-                0  # the tokens before it already sum to the share
-            )
+            before_BV = sorted_BV.cumsum(-1) - sorted_BV
+            sorted_BV[before_BV >= self.top_p] = 0
             sorted_BV /= sorted_BV.sum(-1, keepdim=True)
         return torch.zeros_like(p_BV).scatter_(-1, order_BV, sorted_BV)
 

@@ -55,9 +55,8 @@ def export_records(
         trials: only the trials with these ids; () for all.
         warn: receives a sentence for each file that does not verify. Such a file is left out.
     Returns: what was written.
-    Raises:
-        RecordError: there is no record to write, a suite or trial has no record, or they are too large for one file.
-        StorageError: the file exists already or cannot be written.
+    Raises: RecordError when there is no record to write, a suite or trial has none, or they are too large for one file;
+        StorageError when the file exists already or cannot be written.
     """
     folders = _folders(results, suites, trials)
     if place.exists():
@@ -151,10 +150,9 @@ def import_records(place: Path, results: Path, *, replacing: bool = False) -> Im
 
     Args:
         replacing: rename a different record of the same trial. Otherwise such a record is a conflict.
-    Raises:
-        RecordError: the file is damaged, a record is not of its trial, or there is a conflict. Nothing was written.
-        StorageError: a trial is running, or its folder cannot be written. The records written before remain; the same
-            command writes the others.
+    Raises: RecordError when the file is damaged, a record is not of its trial, or there is a conflict: nothing was
+        written then; StorageError when a trial is running, or its folder cannot be written: the same command writes
+        the others.
     """
     with opened(place) as bundle:
         warnings, made, others = _checked(bundle, results)

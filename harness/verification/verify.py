@@ -78,9 +78,7 @@ def find_records(target: str, results: Path, only: tuple[str, ...] = ()) -> Iter
             its first digits.
         only: conditions as in `harness run --only`. A record that cannot be read meets no condition.
 
-    Raises:
-        ExecutionError, RecordError: the target is none of these.
-        SuiteError: no record meets a condition.
+    Raises: ExecutionError or RecordError when the target is none of these; SuiteError when no record meets a condition.
     """
     place = Path(target)
     if place.is_dir() or (place.exists() and place.suffix == ".json"):
