@@ -63,11 +63,7 @@ class _Fit:
         self.layers = tuple(state.requires_grad_() for state in states)
         self.free = [*self.layers, *(parameter for parameter in head.parameters() if parameter.requires_grad)]
         self.steps = torch.optim.LBFGS(
-            self.free,
-            history_size=HISTORY,
-            line_search_fn="strong_wolfe",
-            tolerance_grad=1e-10,
-            tolerance_change=1e-12,
+            self.free, history_size=HISTORY, line_search_fn="strong_wolfe", tolerance_grad=1e-10, tolerance_change=1e-12
         )
 
     def advance(self, steps: int) -> float:

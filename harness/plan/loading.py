@@ -12,28 +12,13 @@ from harness.corpora.corpus import CorpusFacts
 from harness.errors import ComponentError, CorpusError, SuiteError, nearest
 from harness.plan import tuned_rows
 from harness.plan.components import LABEL, MAX_TRIALS, Component, Construction, components
-from harness.plan.expansion import (
-    Combination,
-    combinations,
-    in_equal_time,
-    in_tokens,
-    matched,
-    ngram_trials,
-    trials,
-)
+from harness.plan.expansion import Combination, combinations, in_equal_time, in_tokens, matched, ngram_trials, trials
 from harness.plan.identity import is_frozen, starting_content
 from harness.plan.loaded_suite import Suite
 from harness.plan.names import names_of
 from harness.plan.parameters import resolved, sentence
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, namesake, read, suite_file, value_of
-from harness.plan.specs import (
-    DECIDES_NO_RESULT,
-    NGRAM_BACKBONE,
-    NGRAM_HEAD,
-    SUITE_NAME,
-    ComponentSpec,
-    TrainSpec,
-)
+from harness.plan.specs import DECIDES_NO_RESULT, NGRAM_BACKBONE, NGRAM_HEAD, SUITE_NAME, ComponentSpec, TrainSpec
 from harness.plan.suite_file import OF_TRAINING, NgramSuiteFile, SuiteFile, TableSpec
 from harness.registry import BACKBONES, CORPORA, HEADS
 

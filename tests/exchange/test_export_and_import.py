@@ -125,10 +125,7 @@ def test_what_is_exported_can_be_chosen(there, tmp_path, harness, options, said,
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (
-            ("--trial", "0123456789ab"),
-            "no record of a trial '0123456789ab' among the 3 that --suite and",
-        ),
+        (("--trial", "0123456789ab"), "no record of a trial '0123456789ab' among the 3 that --suite and"),
         (("--suite", "smal"), "no records of a suite 'smal'; did you mean 'small'? (known: small)"),
         (("--results", "nowhere"), "nowhere/runs holds no record that verifies"),
         ((), "records.zip exists already; name another file, or remove it"),

@@ -50,13 +50,7 @@ def with_curve(record: TrialRecord) -> dict:
 
 
 FORGED = {  # changes of the first trial's record, or a function of it; what is removed; options; outcome; sentence
-    "a perplexity": (
-        times(0.9, "test_ppl"),
-        "scores",
-        (),
-        "different",
-        "evaluated here: test_ppl is",
-    ),
+    "a perplexity": (times(0.9, "test_ppl"), "scores", (), "different", "evaluated here: test_ppl is"),
     "a perplexity trained again": (
         lambda record: {**times(0.8, "test_ppl")(record), "weights_sha256": "ab" * 32},
         "scores best",
@@ -244,9 +238,7 @@ def test_as_json(place, verify):
     shown = json.loads(verify(place.one, "--json").out)
     assert shown["totals"] == {"identical": 1}
     (one,) = shown["records"]
-    assert one.keys() == {
-        *("name", "outcome", "sentence", "trial", "record_ppl", "ppl", "limit", "differs", "notes"),
-    }
+    assert one.keys() == {*("name", "outcome", "sentence", "trial", "record_ppl", "ppl", "limit", "differs", "notes")}
     assert one["ppl"] == one["record_ppl"] > 1
 
 
