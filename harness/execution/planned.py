@@ -37,9 +37,8 @@ from harness.trial.behaviour import is_outdated
 OUTDATED = "outdated"  # the state of a trial that is 'ok' and whose code has changed since
 NUMBER, TOKEN_LOSS = 4, 4  # bytes
 REST = 32 * 2**10  # bytes of the record and the log; and in a checkpoint, of generators, clocks and the curve
-OPTIMIZER_NUMBERS = dict.fromkeys(
-    ("adam", "adamw", "adamw_huggingface", "muon"), 2
-)  # for each parameter; sgd: one with momentum
+# of an optimizer, for each parameter; sgd: one with momentum
+OPTIMIZER_NUMBERS = dict.fromkeys(("adam", "adamw", "adamw_huggingface", "muon"), 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
