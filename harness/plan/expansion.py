@@ -103,25 +103,23 @@ def trials(
     """
     found, origins = {}, {}
     for each, seed in itertools.product(combined, seeds):
-        corpus, backbone, head = each.corpus, each.backbone, each.head
-        trial = TrialSpec(
-            id=trial_id(
-                corpus=Identified(corpus.spec, corpus.cls, each.facts.content),
-                backbone=Identified(backbone.spec, backbone.cls, each.content),
-                head=Identified(head.spec, head.cls),
-                train=each.train,
-                seed=seed,
-            ),
-            corpus=corpus.spec,
-            backbone=backbone.spec,
-            head=head.spec,
-            train=each.train,
-            seed=seed,
+        trial = _trial(
+            Identified(each.corpus.spec, each.corpus.cls, each.facts.content),
+            Identified(each.backbone.spec, each.backbone.cls, each.content),
+            Identified(each.head.spec, each.head.cls),
+            each.train,
+            seed,
         )
         if trial.id in found:
-            raise SuiteError([head.problem(source, f"the trial '{trial}' is in the suite twice")])
+            raise SuiteError([each.head.problem(source, f"the trial '{trial}' is in the suite twice")])
         found[trial.id], origins[trial.id] = trial, each
     return found, origins
+
+
+def _trial(corpus: Identified, backbone: Identified, head: Identified, train: TrainSpec, seed: int) -> TrialSpec:
+    made_of = {"corpus": corpus, "backbone": backbone, "head": head}
+    same = {"train": train, "seed": seed}
+    return TrialSpec(id=trial_id(**made_of, **same), **{kind: each.spec for kind, each in made_of.items()}, **same)
 
 
 def ngram_trials(
@@ -135,10 +133,7 @@ def ngram_trials(
     backbone = Identified(ComponentSpec(name=NGRAM_BACKBONE), BACKBONES.get(NGRAM_BACKBONE))
     for (corpus, fact), (index, ngram) in itertools.product(texts, enumerate(ngrams)):
         head = Identified(ComponentSpec(name=NGRAM_HEAD, params=ngram.head_params), HEADS.get(NGRAM_HEAD))
-        text = Identified(corpus.spec, corpus.cls, fact.content)
-        made_of = {"corpus": text, "backbone": backbone, "head": head}
-        same = {"train": COUNTED, "seed": 0}
-        trial = TrialSpec(id=trial_id(**made_of, **same), **{kind: each.spec for kind, each in made_of.items()}, **same)
+        trial = _trial(Identified(corpus.spec, corpus.cls, fact.content), backbone, head, COUNTED, 0)
         if trial.id in found:
             raise SuiteError([source.problem(("ngrams", index), f"the trial '{trial}' is in the suite twice")])
         found[trial.id] = trial

@@ -30,12 +30,12 @@ def recomputed(spec: TrialSpec, contents: Contents) -> str:
 
 
 def confirmed(record: TrialRecord) -> Contents | None:
-    """The contents in a record; None if it has none, or if this harness lacks a component or parameter of the trial.
+    """The contents in a record; None if this harness lacks a component or parameter of the trial.
 
-    Raises: RecordError when the id of the record does not agree with its settings and contents.
+    Raises: RecordError when the record has no contents, or its id does not agree with its settings and contents.
     """
     if record.contents is None:
-        return None
+        raise RecordError(f"the record of trial {record.id} does not say what it read, so its id cannot be confirmed")
     try:
         found = recomputed(record.spec, record.contents)
     except (HarnessError, KeyError):

@@ -41,6 +41,7 @@ def record(spec: TrialSpec | None = None, status: str = "ok", **changes) -> Tria
         "environment": environment,
         "message": 'a "quoted" line with | and \u00e9',
         "weights_sha256": "ab" * 32,
+        "certificate": handmade.certificate() if status == "ok" else None,
     }
     return TrialRecord(**{**values, **changes})
 

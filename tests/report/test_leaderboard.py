@@ -12,6 +12,7 @@ from rich.console import Console
 
 from harness import plan
 from harness.code import fingerprints
+from harness.plan.specs import ComponentSpec
 from harness.records import sidecars, store
 from harness.records.record import Contents, CurvePoint
 from harness.records.sidecars import Timing
@@ -321,16 +322,16 @@ def test_a_text_of_another_hash_is_another_text(tmp_path, finish, found):
         assert leaderboard.table(group).title.endswith(f", text={group.content[:12]}")
 
 
-def test_records_of_a_text_that_nothing_tells_are_left_out_and_counted(tmp_path, results, finish, harness):
-    (tmp_path / "mine").mkdir()
-    for split in ("train", "valid", "test"):
-        (tmp_path / "mine" / f"{split}.txt").write_text("one two three\n" * 20)
+def test_records_that_cannot_be_confirmed_are_left_out_and_counted_or_named(results, finish, harness):
     finish(ppls=[10.0, 12.0, 9.0, 9.5])
-    old = ("markov: {vocab_size: 12, num_tokens: 400, branching: 3}", "text: {path: mine}")
-    finish(old, ppls=[1.0, 1.0, 1.0, 1.0], suite="old", contents=False)
+    first, *_ = finish(ppls=[1.0, 1.0, 1.0, 1.0], suite="old", contents=False)
+    of_a_plug_in = first.spec.model_copy(update={"id": "0" * 12, "head": ComponentSpec(name="of_a_plug_in")})
+    strange = first.model_copy(update={"spec": of_a_plug_in, "contents": Contents(corpus="0" * 64)})
+    store.save(strange, store.runs_folder(results, "strange"))
     done = harness("leaderboard", "--results", results)
     assert done.code == 0
-    assert "Left out: 4 trials whose text is not known" in done.out
+    assert done.err.count("does not say what it read, so its id cannot be confirmed") == 4
+    assert "Left out: 1 trial whose text is not known" in done.out
     assert "old" not in done.out.partition("## What")[0]
 
 

@@ -281,7 +281,7 @@ def test_a_record_that_is_none_of_its_trial_is_refused(content, trial, sentence)
         ({"spec": {**spec, "id": "0" * 12}}, "holds the record of trial 000000000000"),
         ({"spec": {**spec, "seed": 7}}, "is not of that trial"),  # another trial's numbers under this one's id
         ({"contents": {"corpus": "0" * 64, "backbone": None}}, "is not of that trial"),
-        ({"spec": {**spec, "train": {**spec["train"], "lr": 1}}, "contents": None}, "is not of that trial"),
+        ({"spec": {**spec, "train": {**spec["train"], "lr": 1}}, "contents": None}, "does not say what it read"),
     ):
         assert reason in sentence(packed(with_manifest({**content, path: resealed(content[path], **changes)})))
     assert "the checksum" in sentence(packed(with_manifest({**content, path: content[path].replace(b": 1", b": 3")})))

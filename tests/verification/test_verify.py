@@ -13,7 +13,8 @@ from harness.distributions import Mixture
 from harness.execution import inline
 from harness.plan.specs import ComponentSpec
 from harness.records import sealed, sidecars, store
-from harness.records.record import CurvePoint, TrialRecord
+from harness.records.contents import recomputed
+from harness.records.record import Contents, CurvePoint, TrialRecord
 from harness.training.checkpoint import load_weights, save, weights_sha256
 
 RETRAIN = ("--retrain",)
@@ -98,7 +99,7 @@ FORGED = {  # changes of the first trial's record, or a function of it; what is 
         "",
         (),
         "different",
-        "has id ",
+        "does not say what it read",
     ),
 }
 
@@ -260,12 +261,16 @@ def test_a_users_mistake_is_one_sentence_and_code_2(place, verify, arguments, se
 
 @pytest.mark.guards("verify-names-file")
 @pytest.mark.parametrize("how", [(), RETRAIN])
-def test_no_file_is_opened_on_a_records_word(place, verify, forge, tmp_path, how):
+def test_no_file_is_opened_on_a_records_word(place, verify, tmp_path, how):
     text = tmp_path / "mine"
     text.mkdir()
     os.mkfifo(text / "train.txt")  # a process that opens it waits forever
-    forge(spec={"corpus": ComponentSpec(name="text", params={"path": str(text)})}, contents=None)
-    done = verify(place.one, *how)
+    corpus, contents = ComponentSpec(name="text", params={"path": str(text)}), Contents(corpus="0" * 64)
+    spec = place.record.spec.model_copy(update={"corpus": corpus})
+    spec = spec.model_copy(update={"id": recomputed(spec, contents)})
+    saved = store.save(place.record.model_copy(update={"spec": spec, "contents": contents}), place.runs)
+    shutil.copy(place.best, saved.parent)
+    done = verify(spec.id, *how)
     assert done.code == 1
     assert "not checked: it reads files that its record names" in done.out
 
