@@ -6,8 +6,8 @@ from typing import Literal
 
 from harness import plan
 from harness.errors import FewerTrialsError
+from harness.execution.executors import RunOptions
 from harness.execution.live import Reporter
-from harness.execution.options import RunOptions
 from harness.execution.run_suite import all_ok, run_suite
 from harness.plan.loaded_suite import Suite
 from harness.plan.reader import shown

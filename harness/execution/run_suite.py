@@ -16,9 +16,16 @@ from pathlib import Path
 from harness import plan
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, FewerTrialsError, Interruption, StorageError
-from harness.execution.executors import Execution, Resources, run_trials, tidy_finished, without_weights
+from harness.execution.executors import (
+    Execution,
+    Resources,
+    RunOptions,
+    repeated,
+    run_trials,
+    tidy_finished,
+    without_weights,
+)
 from harness.execution.live import LiveView, Reporter
-from harness.execution.options import RunOptions, repeated
 from harness.execution.timed import time_rows
 from harness.plan.loaded_suite import Suite, possible_trials
 from harness.plan.reader import RESULTS

@@ -15,9 +15,8 @@ import torch
 from harness.containment import first_line
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError, HarnessError
-from harness.execution.executors import LOCAL, Execution, executor
+from harness.execution.executors import LOCAL, Execution, RunOptions, executor
 from harness.execution.live import Reporter
-from harness.execution.options import RunOptions
 from harness.execution.planned import PlannedSuite
 from harness.kernels import products
 from harness.machine import environment

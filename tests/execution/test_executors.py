@@ -8,8 +8,7 @@ import pytest
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
 from harness.execution import executors, inline
-from harness.execution.executors import Execution, Resources, run_trials
-from harness.execution.options import RunOptions, repeated
+from harness.execution.executors import Execution, Resources, RunOptions, repeated, run_trials
 from harness.records import store
 from harness.records.metrics import METRICS
 from harness.tracking.sync import Tracker
