@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.errors import ExecutionError
-from harness.experiments.convex_optimum import entropy
-from harness.experiments.problems import Problem
+from harness.experiments.problems import Problem, entropy
 from harness.plan.specs import ComponentSpec
 from harness.protocols import HeadDims, Hidden
 from harness.random_streams import seeded
