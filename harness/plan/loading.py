@@ -328,15 +328,10 @@ def _expanded(
         tuning, origins = found.tuning, found.origins
     weights = {str(each.backbone.spec): each.content for each in origins.values() if each.content is not None}
     ngrams = ngram_trials(file.ngrams, texts, source)
+    kept = ("name", "version", "core_minutes", "resources", "checkpoint", "timeout", "measure", "table", "match")
     return Suite(
-        name=file.name,
-        version=file.version,
+        **{key: getattr(file, key) for key in kept},
         trials=(*expanded.values(), *ngrams.values()),
-        resources=file.resources,
-        checkpoint=file.checkpoint,
-        timeout=file.timeout,
-        measure=file.measure,
-        table=file.table,
         overrides=tuple(settings),
         source=source,
         counting={str(corpus.spec): facts.counting for corpus, facts in texts},
@@ -345,8 +340,6 @@ def _expanded(
         names=names,
         params={trial_id: each.params for trial_id, each in origins.items()} | dict.fromkeys(ngrams, (0, 0)),
         settled={trial_id: each.settled for trial_id, each in origins.items() if each.settled},
-        match=file.match,
-        core_minutes=file.core_minutes,
         tuning=tuning,
     )
 
