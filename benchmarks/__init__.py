@@ -12,7 +12,6 @@ class Bench(NamedTuple):
 
     Args:
         module: of this package. Its `measure` makes records; benchmarks/tables.py shows and keeps them.
-        example: options of a call.
         options: with their defaults. harness/cli/bench.py describes each.
     """
 

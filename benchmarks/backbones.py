@@ -44,7 +44,6 @@ class Cost(Values):
     """A backbone at one context length.
 
     Args:
-        params: the number of its parameters, without the embedding of the words.
         milliseconds: of a step, in each round.
         mib: the peak of a step; None if this system does not count it.
     """

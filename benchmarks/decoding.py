@@ -102,7 +102,6 @@ def equal_sizes() -> list[ComponentSpec]:
 
 
 def _rate(model: LanguageModel, length: int) -> float:
-    """Return the tokens per second for one text."""
     prompt_BT = torch.arange(PROMPT)[None]
     return sample(Decoder(model, PROMPT + length), prompt_BT, length, Choice(), seed=1).tokens_per_second
 

@@ -174,7 +174,6 @@ def _cast(mixture: Mixture, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor 
 
 
 def _product_dtype(mixture: Mixture) -> torch.dtype:
-    """Return the type in which autocast would multiply."""
     device = mixture.facets_NFE.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else mixture.facets_NFE.dtype
 
@@ -186,7 +185,6 @@ class Implementation(NamedTuple):
         make: returns the evaluation; None: the methods of Mixture.
         tensors: about how many tensors of N K V floats exist at once.
         library: whether it is not our code: if it fails, its cell has no value.
-        package: of CUDA kernels that it calls.
         plain: whether it has no partitions and no logit map.
         mixes: whether it has more than one component.
         precision: the only one that it has, if there is only one.

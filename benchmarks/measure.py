@@ -40,7 +40,6 @@ def interleaved(
     Every call runs once in each round, so disturbances of the machine affect all calls equally.
 
     Args:
-        clock: what gives the seconds, on the CPU.
         twice: make every call twice and time the second one. For calls of very different sizes: a small one pays for
             the memory that a large one before it has given back.
     """

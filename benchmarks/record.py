@@ -33,8 +33,6 @@ class Record(Values):
     """What the records of all benchmarks have.
 
     Args:
-        stem: the beginning of the names of its files.
-        threads: of torch; None where its commands have their own number.
         load_average: at the start; None in old records that do not say it.
         contended: what shows that other programs used the machine, a sentence each.
     """
@@ -43,7 +41,7 @@ class Record(Values):
     kind: str
     device: str
     device_type: Literal["cpu", "cuda"] = "cpu"
-    threads: int | None = 1
+    threads: int = 1
     load_average: float | None = None
     torch: str = ""
     commit: str
@@ -112,7 +110,6 @@ class Measurement(Record):
     """The measurement of one comparison.
 
     Args:
-        backbone: of whole steps.
         products_alone: the milliseconds of all matrix products of our step, computed alone.
     """
 

@@ -21,8 +21,6 @@ class Setting:
     """The sizes of a measurement.
 
     Args:
-        heads: the heads that are measured by default.
-        gpu_tokens: the number of tokens on a GPU, if it differs.
         num_layers, num_heads: the sizes of the GPT-2 whose inference is measured, if the setting has one.
         backbone: of whole steps, one of BACKBONE_SIZES.
     """

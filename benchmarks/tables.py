@@ -79,27 +79,19 @@ def markdown_table(table: Rows) -> str:
     return "\n".join([head, "|" + "---|" * len(table[0]), *body])
 
 
-def document(title: str, about: str, measured: Record, lines: Sequence[str], how: str = "", versions: str = "") -> str:
+def document(title: str, about: str, measured: Record, lines: Sequence[str], how: str = "") -> str:
     """The markdown of a record of its own: a title, a paragraph, its tables, sentences, and its provenance."""
     tables = [markdown_table(table) for table in measured.tables()]
-    sentences = "\n".join(f"- {line}" for line in (*lines, *flags(measured), provenance(measured, how, versions)))
+    sentences = "\n".join(f"- {line}" for line in (*lines, *flags(measured), provenance(measured, how)))
     return "\n\n".join([f"# {title} on {measured.device}", about, *tables, sentences]) + "\n"
 
 
-def provenance(measured: Record, how: str = "", versions: str = "") -> str:
-    """Return a sentence with the machine, the versions and the date.
-
-    Args:
-        how: what the values are; by default what they are in a Measurement.
-        versions: in place of torch's.
-    """
-    on_gpu, load_average = measured.device_type == "cuda", measured.load_average
-    parts = (
-        [measured.device] if on_gpu or measured.threads is None else [measured.device, f"{measured.threads} thread(s)"]
-    )
-    parts += [] if load_average is None else [f"load {load_average:.2f} at the start"]
+def provenance(measured: Record, how: str = "") -> str:
+    """Return a sentence with the machine, the versions, the date, and `how` the values came to be."""
+    threads = "" if measured.device_type == "cuda" else f", {measured.threads} thread(s)"
+    load_average = "" if measured.load_average is None else f", load {measured.load_average:.2f} at the start"
     how = how or ("a fresh process a cell" if measured.kind == "memory" else medians(measured))
-    machine = ", ".join([*parts, versions or f"torch {measured.torch}"])
+    machine = f"{measured.device}{threads}{load_average}, torch {measured.torch}"
     return f"Measured on {machine}, harness at {measured.commit}, {measured.started}; {how}."
 
 

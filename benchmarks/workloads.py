@@ -149,7 +149,6 @@ def _loss(evaluation: Evaluation | None, distribution: Mixture, targets_BT: Tens
 
 
 def _segment(setting: Setting, rows: int, device: torch.device) -> Segment:
-    """Random tokens and targets."""
     generator = torch.Generator().manual_seed(1)
     shape = (rows, setting.tokens // rows)
     return Segment(*(torch.randint(setting.vocab, shape, generator=generator).to(device) for _ in range(2)))

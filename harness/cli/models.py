@@ -296,21 +296,21 @@ def experiment(
 
 
 def _degeneracy(seeds: Sequence[int], results: Path) -> None:
-    from harness.experiments import degeneracy, degeneracy_table
+    from harness.experiments import degeneracy, experiment_tables
 
     found = [
         degeneracy.spectrum(layer, seeds, inputs=inputs)
         for inputs in degeneracy.INPUT_KINDS
         for layer in degeneracy.LAYERS
     ]
-    tables, plots = degeneracy_table.write(found, seeds, results)
+    tables, plots = experiment_tables.write_degeneracy(found, seeds, results)
     say_files("table", tables)
     for _, files in groupby(plots, key=lambda place: place.stem):
         say_files("plot", list(files))
 
 
 def _expressiveness(seeds: Sequence[int], heads: Sequence[str], results: Path) -> None:
-    from harness.experiments import expressiveness, expressiveness_table
+    from harness.experiments import experiment_tables, expressiveness
     from harness.registry import HEADS
 
     rows = [*expressiveness.ROWS, *(expressiveness.row(each) for each in heads)]
@@ -319,4 +319,4 @@ def _expressiveness(seeds: Sequence[int], heads: Sequence[str], results: Path) -
     found = [expressiveness.optimum(seeds), expressiveness.optimum(seeds, bound=1.0)]
     shown = track(rows, "heads", console=errors, transient=True, disable=not errors.is_terminal)
     found += [expressiveness.reached(row, seeds) for row in shown]
-    say_files("table", expressiveness_table.write(found, seeds, results))
+    say_files("table", experiment_tables.write_expressiveness(found, seeds, results))

@@ -16,7 +16,7 @@ from rich.text import Text
 from harness import plan as planning
 from harness.cli.options import RESULTS, Data, Device, Json, Only, Results, Set, SuitePath, console, say, warn
 from harness.corpora.download import DEFAULT_DATA
-from harness.execution.options import RunOptions, repeated
+from harness.execution.executors import RunOptions, repeated
 from harness.execution.planned import PlannedSuite, PlannedTrial, SuiteDisk, planned, suite_disk, with_memory
 from harness.execution.timed import RowTime, match_text, reference, suite_times
 from harness.machine.environment import resolve_device

@@ -31,7 +31,7 @@ from harness.cli.options import (
 )
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
-from harness.execution.options import RunOptions
+from harness.execution.executors import RunOptions
 
 
 def run_options(  # one parameter for each option

@@ -27,9 +27,6 @@ class Outcome:
     """The outcome of one check of one variant.
 
     Args:
-        ok: whether the check passed.
-        detail: what was found or what is wrong.
-        errors: numerical errors by name.
         not_run: how many later checks of this variant were not run, because this failure explains them.
         ends: whether no other variant was tried, because of this failure.
     """
@@ -77,13 +74,6 @@ def conformance(name: str, given: dict[str, Any] | None = None) -> tuple[str, li
 
 @dataclass(frozen=True, slots=True)
 class _Component:
-    """A head or a backbone that is checked.
-
-    Args:
-        case: HeadCase or BackboneCase.
-        checks: their names and functions.
-    """
-
     name: str
     kind: str
     cls: type
@@ -146,8 +136,6 @@ class Summary:
     Args:
         worst: the largest error of each check that measures one, over all variants and number types.
         failures: one sentence for each failed check.
-        not_run: the number of checks that were not run, because a failure of the same variant explains them.
-        seconds: the time that the checks took.
     """
 
     name: str

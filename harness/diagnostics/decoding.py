@@ -27,7 +27,6 @@ class Decoder:
     A head that reads earlier positions (`window`) gets their hidden states.
 
     Args:
-        model: a model in evaluation mode.
         context: the number of tokens, for a backbone without state.
     """
 

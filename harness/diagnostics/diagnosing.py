@@ -35,13 +35,7 @@ Watch = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is to be computed.
-
-    Args:
-        runs: the folder of the suite's trials.
-        diagnostics: which.
-        data: the folder of the corpora's files.
-    """
+    """What is to be computed."""
 
     runs: Path
     diagnostics: Sequence[Diagnostic]
@@ -78,7 +72,7 @@ def diagnose(
     """
     outcome, missing = Outcome(), []
     for record in (each for each in records if each.status == "ok"):
-        wanted = [each for each in request.diagnostics if stored(request, record, each) is None]
+        wanted = [each for each in request.diagnostics if not _is_stored(request, record, each)]
         outcome.known += len(request.diagnostics) - len(wanted)
         if wanted and not (store.folder(request.runs, record.id) / BEST).is_file():
             outcome.without_weights.append(record.id)
@@ -103,15 +97,14 @@ def diagnose(
     return outcome
 
 
-def stored(request: Request, record: TrialRecord, diagnostic: Diagnostic) -> Diagnosis | None:
-    """The stored result of a diagnostic with these settings and the present code; None if there is none."""
-    found = matching(_kept(request.runs, record), diagnostic, request.settings)
-    return None if found is None or found.code != code_of(diagnostic) else found
-
-
-def matching(found: Iterable[Diagnosis], diagnostic: Diagnostic, settings: Settings) -> Diagnosis | None:
-    """The result of a diagnostic with these settings, whatever its code was; None if there is none."""
-    return next((each for each in found if each.answers(diagnostic.name, _settings(diagnostic, settings))), None)
+def _is_stored(request: Request, record: TrialRecord, diagnostic: Diagnostic) -> bool:
+    """Whether there is a result of a diagnostic with these settings and the present code."""
+    try:
+        found = sidecars.DIAGNOSES.load(request.runs, record) or ()
+    except RecordError:  # computed again, and replaced
+        return False
+    settings, code = _settings(diagnostic, request.settings), code_of(diagnostic)
+    return any(each.answers(diagnostic.name, settings) and each.code == code for each in found)
 
 
 def result_of(found: Diagnosis, diagnostic: Diagnostic) -> Result | None:
@@ -129,13 +122,6 @@ def code_of(diagnostic: Diagnostic) -> str:
     return code_within(diagnostic.module, PACKAGE)
 
 
-def _kept(runs: Path, record: TrialRecord) -> tuple[Diagnosis, ...]:
-    try:
-        return sidecars.DIAGNOSES.load(runs, record) or ()
-    except RecordError:  # computed again, and replaced
-        return ()
-
-
 def _settings(diagnostic: Diagnostic, settings: Settings) -> dict[str, int]:
     return settings.model_dump(include=set(diagnostic.settings))
 
@@ -151,7 +137,6 @@ def _subject(request: Request, record: TrialRecord, corpora: dict[str, Corpus]) 
 
 
 def _diagnosis(request: Request, subject: Subject, diagnostic: Diagnostic) -> Diagnosis:
-    """Compute one result, or the reason why there is none."""
     began, content, refused = time.perf_counter(), {}, ""
     try:
         with contained(components(subject.spec)):

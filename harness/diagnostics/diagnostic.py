@@ -35,7 +35,6 @@ class Settings(BaseModel):
 
     Args:
         contexts: how many scored positions of the validation split are used.
-        seed: of random numbers.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -72,9 +71,7 @@ class Figure:
     """A column of a diagnostic's table: the mean of a number over the seeds of a row.
 
     Args:
-        name: its header.
         value: the number of a result; None where it has none.
-        digits: decimals.
         at_least: whether the number of a result is only known to be at least this.
         on_terminal: whether the short table that a terminal shows has the column; that of the files has all.
     """
@@ -91,7 +88,6 @@ class Curves:
     """A plot with logarithmic axes: a line for each row of a suite, of its first seed, over 1, 2, 3 and so on.
 
     Args:
-        name: of its files.
         points: the values of a result, above 0.
     """
 
@@ -107,17 +103,11 @@ class Diagnostic:
     """A diagnostic.
 
     Args:
-        name: in options, files and tables.
-        title: what it shows, for the heading of its table.
         module: the module that defines it. When its code changes, or that of a module of this package that it
             imports, stored results are outdated.
         settings: the names of the settings on which it depends.
-        result: the class of its results.
         compute: subject, settings -> result. Raises NotDefined.
-        figures: the columns of its table.
         contexts: what the contexts are that a result counts in `contexts`, for a note below the table.
-        notes: the sentences below its table.
-        plots: its plots.
     """
 
     name: str

@@ -41,7 +41,6 @@ class Position:
     """What a model predicts after a token.
 
     Args:
-        token: the token.
         voices: the predictions of the mixture, then of its components, each followed by those of its facets if it has
             several. For a head that is no mixture, the prediction of the head only. The name is a key of `--json`.
     """
@@ -57,15 +56,9 @@ def inspect(trained: Trained, text: str, *, top: int = 10, every: bool = False) 
     Args:
         trained: the model. A backbone without state reads only the last seq_len tokens of the text.
         text: at least one token.
-        top: the number of words per prediction.
         every: predict after each token that the backbone reads, instead of after the last one only.
-
-    Returns:
-        The positions, and whether the head is a mixture.
-
-    Raises:
-        CorpusError: the vocabulary cannot express the text.
-        ExecutionError: the text is empty.
+    Returns: the positions, and whether the head is a mixture.
+    Raises: as `Trained.ids`.
     """
     ids_BT = trained.ids(text)
     if trained.model.backbone(ids_BT[:, :1]).state is None:
@@ -104,7 +97,6 @@ def components_of(mixture: Mixture) -> Iterator[Mixture]:
 
 
 def _predictions(trained: Trained, mixture: Mixture, top: int) -> tuple[Prediction, ...]:
-    """The predictions of a mixture of one token: of the mixture, its components and their facets."""
     found = [_prediction(trained, "mixture", 1.0, mixture.log_probs()[0, 0].exp(), top)]
     gates = [1.0] if mixture.log_prior_NK is None else mixture.log_prior_NK[0].exp().tolist()
     for k, (gate, alone) in enumerate(zip(gates, components_of(mixture), strict=True)):

@@ -74,7 +74,6 @@ def compute(subject: Subject, settings: Settings) -> Gradients:
 
 
 def _blocks(distribution: Mixture, part: Scored) -> Iterator[tuple[Mixture, Tensor]]:
-    """The contexts of a part, a few at a time."""
     chosen_n, targets_N = part.chosen.flatten().nonzero()[:, 0], part.targets.flatten()
     for at in chosen_n.split(TOKENS_AT_ONCE):
         yield mixture_at(distribution, at), targets_N[at]

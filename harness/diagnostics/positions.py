@@ -119,7 +119,6 @@ def segments_with(scored: Sequence[int], number: int, *, evenly: bool) -> dict[i
 
     Args:
         scored: the number of scored positions of each segment.
-        number: how many positions are wanted.
         evenly: evenly spaced segments; False: the first ones.
     """
     chosen: list[int] = []

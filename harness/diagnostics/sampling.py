@@ -25,9 +25,7 @@ class Choice:
         top_k: keep this number of most probable tokens, the first of equal ones; None keeps all.
         top_p: of these, keep the smallest set of most probable tokens whose probabilities sum to at least this share;
             None keeps all.
-
-    Raises:
-        ExecutionError: a number is out of its range.
+    Raises: ExecutionError when a number is out of its range.
     """
 
     temperature: float = 1.0
@@ -54,9 +52,8 @@ class Choice:
             sorted_BV[:, self.top_k :] = 0
             sorted_BV /= sorted_BV.sum(-1, keepdim=True)
         if self.top_p is not None:
-            sorted_BV[sorted_BV.cumsum(-1) - sorted_BV >= self.top_p] = (
-                0  # the tokens before it already sum to the share
-            )
+            before_BV = sorted_BV.cumsum(-1) - sorted_BV
+            sorted_BV[before_BV >= self.top_p] = 0
             sorted_BV /= sorted_BV.sum(-1, keepdim=True)
         return torch.zeros_like(p_BV).scatter_(-1, order_BV, sorted_BV)
 
@@ -85,8 +82,6 @@ def sample(decoder: Decoder, prompt_BT: Tensor, number: int, choice: Choice, *, 
     Args:
         decoder: a decoder that was not called before.
         prompt_BT: (B, T) the beginnings of the texts, T >= 1.
-        number: the number of tokens to sample for each text.
-        choice: how a token is sampled.
         seed: the same seed gives the same texts on the same machine.
     """
     generator = torch.Generator(prompt_BT.device).manual_seed(seed)
@@ -108,8 +103,6 @@ class Texts:
     """Texts that a model wrote after a prompt.
 
     Args:
-        texts: the prompt and what follows it, as text.
-        ids: the ids of the drawn tokens of each text.
         tokens_per_second: of all texts together.
     """
 
@@ -123,8 +116,6 @@ def continue_text(trained: Trained, prompt: str, number: int, choice: Choice, *,
 
     Args:
         prompt: at least one token.
-        number: how many tokens are drawn for each text.
-        copies: how many texts are drawn, all from the same prompt.
     """
     prompts_BT = trained.ids(prompt).expand(copies, -1)
     who = components(trained.spec)

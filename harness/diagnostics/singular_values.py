@@ -1,12 +1,12 @@
-"""Singular values of a matrix of log-probabilities that is computed in blocks of rows, raw and centred, in float64.
+"""Singular values and ranks of a matrix of log-probabilities that is computed in blocks of rows, raw and centred.
 
-The matrix A (N x V) has a row for each context and a column for each word. The centred matrix has the mean of each row
-taken from it: A_c = A - m 1^T, with m (N,) the means. Since A_c 1 = 0,
+All is in float64. The matrix A (N x V) has a row for each context and a column for each word. The centred matrix has
+the mean of each row taken from it: A_c = A - m 1^T, with m (N,) the means. Since A_c 1 = 0,
 
     A A^T = A_c A_c^T + V m m^T
 
 so the matrix B = [sqrt(V) m, A_c], N x (V + 1), has the singular values of A, and B without its first column is A_c.
-There are four ways, chosen in this order; the first three compute both spectra from B:
+There are three ways, chosen in this order:
 
     sketch    Where the rank is known to be at most r, far below N and V: Q, an orthonormal basis of (G A_c)^T with G
               Gaussian, (2 r + 16) x N, and the singular values of A_c Q and [sqrt(V) m, A_c Q]. It is used only if
@@ -14,10 +14,9 @@ There are four ways, chosen in this order; the first three compute both spectra 
               Halko, Martinsson and Tropp (2011), SIAM Review 53, algorithm 4.1.
     qr        Where N or V is at most 4,096: the triangle R of a QR decomposition that is continued block by block, and
               its singular values. They are as exact as those of a dense decomposition.
-    gram      Where N or V is at most 16,384: the Gram matrix on the smaller side and its eigenvalues, whose roots are
-              the singular values. The Gram matrix squares the condition number, so values below
-              sqrt(eps sqrt(N + V + 1)) of the largest are rounding errors. They are left out, and `limit` says where.
-    krylov    Otherwise: the largest values only, by block Krylov iteration (harness/diagnostics/krylov.py).
+    gram      Otherwise: the Gram matrix on the smaller side and its eigenvalues, whose roots are the singular values.
+              It squares the condition number, so values below sqrt(eps sqrt(N + V + 1)) of the largest are rounding
+              errors. They are left out, and `limit` says where.
 
 Memory: the N x V matrix is not whole in memory if it has more than 1 GiB. Where N is the smaller side, blocks of words
 are needed: the rows are computed again for each GiB of it. At N = 10,000 the Gram matrix has 0.8 GB for every V. Its
@@ -25,37 +24,34 @@ eigenvalues need a copy: at 16,384 both have 4.3 GB, with a model, its states an
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from harness.diagnostics.krylov import Rows, leading
-from harness.diagnostics.rank_measures import EPSILON, Values
-
-Way = Literal["sketch", "qr", "gram", "krylov"]
+Rows = Callable[[], Iterator[Tensor]]  # called for each pass -> blocks of rows (n, V), float64, in the same order
+Way = Literal["sketch", "qr", "gram"]
+EPSILON = torch.finfo(torch.float64).eps
+MOST_BY_QR, MOST_BY_GRAM = 4096, 16_384  # the smaller side of a matrix
 OVERSAMPLED = 16  # rows of the sketch above twice the bound of the rank
 ROUNDING = 64 * EPSILON  # of what a sketch leaves, as a share of the whole: 5 to 15 eps were measured
 LEAST_SKETCHED = 1024  # a smaller side is decomposed at once
 SLICE_BYTES = 2**30  # of a block of words
 
 
-class Sizes(NamedTuple):
-    """Which way is used.
+@dataclass(frozen=True, slots=True, eq=False)
+class Values:
+    """Singular values, largest first.
 
+    Shapes: found (R,), R <= min(N, V).
     Args:
-        qr, gram: the largest smaller side for which it is.
-        block, iterations: of the Krylov iteration. Its basis has 8 block iterations (V + 2 N) bytes.
+        limit: those that are not in `found` are at most this share of the largest; 0 if all are found.
     """
 
-    qr: int = 4096
-    gram: int = 16_384
-    block: int = 256
-    iterations: int = 8
-
-
-SIZES = Sizes()
+    found: Tensor
+    limit: float
 
 
 class Spectra(NamedTuple):
@@ -67,14 +63,13 @@ class Spectra(NamedTuple):
 
 
 def spectra(
-    rows: Rows, N: int, V: int, *, rank_bound: int | None = None, seed: int = 0, sizes: Sizes = SIZES
+    rows: Rows, N: int, V: int, *, rank_bound: int | None = None, seed: int = 0, by_qr: int = MOST_BY_QR
 ) -> Spectra:
     """Compute the singular values of a matrix and of its centred form.
 
     Args:
-        rows: gives the N rows of the matrix in blocks.
         rank_bound: the rank is known to be at most this; None if no bound below N and V is known.
-        seed: of the sketch and the Krylov iteration.
+        by_qr: the largest smaller side that is decomposed by QR.
     """
     smaller = min(N, V)
     size = 2 * (smaller if rank_bound is None else rank_bound) + OVERSAMPLED
@@ -82,10 +77,7 @@ def spectra(
         found = _sketched(rows, size, seed)
         if found is not None:
             return found
-    if smaller > max(sizes.qr, sizes.gram):
-        largest = leading(rows, N, V, block=sizes.block, iterations=sizes.iterations, seed=seed)
-        return Spectra(*largest, "krylov")
-    reduced = _Triangle() if smaller <= sizes.qr else _Gram(N, V)
+    reduced = _Triangle() if smaller <= by_qr else _Gram(N, V)
     raw, centred = _of_columns(rows, N, V, reduced) if V < N else _of_rows(rows, N, V, reduced)
     return Spectra(raw, centred, reduced.way)
 
@@ -109,8 +101,6 @@ class _Triangle:
 
 
 class _Gram:
-    """The Gram matrix of rows that are added in blocks."""
-
     way: Way = "gram"
 
     def __init__(self, N: int, V: int):
@@ -199,3 +189,35 @@ def _gathered(blocks: Iterator[Tensor], least: int) -> Iterator[Tensor]:
             waiting = []
     if waiting:
         yield torch.cat(waiting)
+
+
+def press_tolerance(N: int, V: int) -> float:
+    """The share of the largest singular value up to which a singular value of an N x V matrix counts as zero.
+
+    tolerance = 1/2 sqrt(N + V + 1) eps
+    Source: Press et al. (2007), Numerical Recipes, third edition, section 2.6; used by Parthiban et al. (2021).
+    """
+    return 0.5 * math.sqrt(N + V + 1) * EPSILON
+
+
+def press_rank(values: Tensor, N: int, V: int) -> int:
+    """The number of singular values above the tolerance of Press et al., times the largest."""
+    return int((values > press_tolerance(N, V) * values[0]).sum())
+
+
+def effective_rank(values: Tensor, epsilon: float) -> int:
+    """The smallest k with s_1^2 + ... + s_k^2 >= (1 - epsilon) of the sum of all squares.
+
+    Source: Parthiban et al. (2021), table 6.
+    """
+    kept = values.square().cumsum(0)
+    return int((kept < (1 - epsilon) * kept[-1]).sum()) + 1
+
+
+def entropy_rank(values: Tensor) -> float:
+    """exp(-sum_i p_i log p_i) with p_i = s_i / (s_1 + s_2 + ...): between 1 and the rank.
+
+    Source: Roy and Vetterli (2007), The effective rank, EUSIPCO.
+    """
+    share = values / values.sum()
+    return float(torch.special.entr(share).sum().exp())

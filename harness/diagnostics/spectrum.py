@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import torch
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from torch import Tensor
 
 from harness.diagnostics.diagnostic import (
@@ -22,8 +22,16 @@ from harness.diagnostics.diagnostic import (
     Subject,
 )
 from harness.diagnostics.positions import AT_PLACES, Contexts, contexts
-from harness.diagnostics.rank_measures import Values, effective_rank, entropy_rank, press_rank, press_tolerance
-from harness.diagnostics.singular_values import SIZES, Sizes, Way, spectra
+from harness.diagnostics.singular_values import (
+    MOST_BY_GRAM,
+    Values,
+    Way,
+    effective_rank,
+    entropy_rank,
+    press_rank,
+    press_tolerance,
+    spectra,
+)
 from harness.distributions import LOGIT_MAPS, Mixture
 from harness.protocols import TokenDistribution
 
@@ -35,23 +43,20 @@ class Spectrum(Result):
 
     Args:
         values: largest first. Those that are not listed are at most `limit` times the largest.
-        press: the Press rank.
         press_is_exact: False: values that are not listed may be above the tolerance, so the rank is at least `press`.
             It is exact where it is equal to the bound. Of the raw matrix it may count more values than are listed:
             those that the centred matrix proves.
         effective: the effective ranks at 1e-3, 1e-4 and 1e-5.
-        effective_is_exact: False: the listed values have less than that share of the squares, so the rank is at least
-            this.
-        entropy: the entropy-effective rank; None if only the largest values were computed.
     """
+
+    model_config = ConfigDict(extra="ignore")  # results of earlier code say that their effective ranks are exact
 
     values: Annotated[tuple[Amount, ...], Field(min_length=1)]
     limit: Amount
     press: Count
     press_is_exact: bool
     effective: tuple[Count, Count, Count]
-    effective_is_exact: tuple[bool, bool, bool] = (True, True, True)  # in results of earlier code, too
-    entropy: Amount | None
+    entropy: Amount
 
 
 class Spectra(Result):
@@ -73,14 +78,19 @@ class Spectra(Result):
 
 
 def compute(subject: Subject, settings: Settings) -> Spectra:
-    """Compute the spectra of a trained model. Raises NotDefined as `of_contexts` does."""
-    return of_contexts(contexts(subject, settings.contexts), subject.corpus.vocab_size, seed=settings.seed)
+    """Compute the spectra of a trained model. A larger matrix than a Gram matrix allows has fewer contexts.
+
+    Raises: NotDefined as `of_contexts` does.
+    """
+    V = subject.corpus.vocab_size
+    number = settings.contexts if V <= MOST_BY_GRAM else min(settings.contexts, MOST_BY_GRAM)
+    return of_contexts(contexts(subject, number), V, seed=settings.seed)
 
 
-def of_contexts(found: Contexts, V: int, *, seed: int, sizes: Sizes = SIZES) -> Spectra:
+def of_contexts(found: Contexts, V: int, *, seed: int) -> Spectra:
     """Compute the singular values of A[n, x] = log p(x | context n), and of A less the mean of each row, in float64.
 
-    Raises: NotDefined when a probability is 0, so that its logarithm is not finite; or when no value converges.
+    Raises: NotDefined when a probability is 0, so that its logarithm is not finite.
     """
     N = len(found)
     bound = rank_bound(found)
@@ -96,12 +106,7 @@ def of_contexts(found: Contexts, V: int, *, seed: int, sizes: Sizes = SIZES) -> 
             yield logp_NV
 
     with torch.no_grad():
-        raw, centred, way = spectra(rows, N, V, rank_bound=bound, seed=seed, sizes=sizes)
-    if not (len(raw.found) and len(centred.found)):
-        raise NotDefined(
-            f"no singular value of the {N:,} x {V:,} log-probabilities of {found.model.head_name} converged; up to "
-            f"{sizes.gram:,} contexts are decomposed completely"
-        )
+        raw, centred, way = spectra(rows, N, V, rank_bound=bound, seed=seed)
     return Spectra(
         contexts=N,
         vocabulary=V,
@@ -146,7 +151,6 @@ def _summary(found: Values, N: int, V: int, bound: int | None, *, proved: int = 
     values = found.found.cpu()
     all_resolved = found.limit <= press_tolerance(N, V)
     press = press_rank(values, N, V)
-    effective = tuple(effective_rank(values, epsilon, found.squares) for epsilon in EPSILONS)
     if not all_resolved:
         press = max(press, proved)
     return Spectrum(
@@ -154,9 +158,8 @@ def _summary(found: Values, N: int, V: int, bound: int | None, *, proved: int = 
         limit=found.limit,
         press=press,
         press_is_exact=press == bound or all_resolved,
-        effective=effective,
-        effective_is_exact=tuple(rank <= len(values) for rank in effective),
-        entropy=entropy_rank(values) if found.squares is None else None,
+        effective=tuple(effective_rank(values, epsilon) for epsilon in EPSILONS),
+        entropy=entropy_rank(values),
     )
 
 
@@ -176,7 +179,6 @@ def _relative(spectrum: Spectrum) -> list[float]:
 
 
 def _figures(prefix: str, part: Callable[[Spectra], Spectrum]) -> tuple[Figure, ...]:
-    """The columns of the raw or of the centred spectrum."""
     return (
         Figure(
             name=f"{prefix}Press rank",
@@ -188,7 +190,6 @@ def _figures(prefix: str, part: Callable[[Spectra], Spectrum]) -> tuple[Figure, 
             Figure(
                 name=f"{prefix}rank {share}",
                 value=lambda each, place=place: part(each).effective[place],
-                at_least=lambda each, place=place: not part(each).effective_is_exact[place],
                 on_terminal=share == "1e-5",
             )
             for place, share in enumerate(("1e-3", "1e-4", "1e-5"))
@@ -214,7 +215,7 @@ DIAGNOSTIC = Diagnostic(
         "bound: the largest rank that the head can have on these contexts; - where it has no bound below the size of "
         "the matrix. rank 1e-3: the smallest number of singular values with 99.9 % of the sum of squares. centred: "
         "less the mean over words of each context, which removes the normaliser. ≥: smaller singular values are below "
-        "the precision of the computation, or only the largest were computed; then the entropy rank is not known (-).",
+        f"the precision of the computation. With more than {MOST_BY_GRAM:,} words, at most as many contexts are used.",
         "Rank and quality correlate weakly. Parthiban et al. (2021) print for Penn Treebank (rank; test ppl): softmax "
         "402; 57.08, SigSoftmax 5,113; 57.05, GSS 8,904; 57.00, LMS-PLIF 496; 56.80, MoS-15 9,981; 54.91. Less dropout "
         "raised the rank of MoS-15 from 9,979 to 9,992 and its perplexity from 56.07 to 64.82.",

@@ -33,11 +33,8 @@ class Trained:
     device: torch.device
 
     def ids(self, text: str) -> torch.Tensor:
-        """A text -> (1, T) its token ids.
-
-        Raises:
-            CorpusError: the vocabulary cannot express the text.
-            ExecutionError: the text is empty.
+        """A text -> (1, T) its token ids. Raises CorpusError for one that the vocabulary cannot express, ExecutionError
+        for an empty one.
         """
         ids = self.codec.encode(text)
         if not ids:
@@ -50,18 +47,11 @@ class Trained:
 
 
 def find(results: Path, prefix: str) -> tuple[TrialRecord, Path]:
-    """Find a finished trial and its weights in any suite of a results folder.
+    """Find a finished trial, by its id or its first digits, in any suite of a results folder.
 
-    Args:
-        results: the results folder.
-        prefix: the id of the trial, or its first digits.
-
-    Returns:
-        The record, and the path of the weights.
-
-    Raises:
-        ExecutionError: no trial, or more than one, has such an id; or the trial has no weights.
-        RecordError: the record does not verify.
+    Returns: the record, and the path of the weights.
+    Raises: ExecutionError when no trial, or more than one, has such an id, or it has no weights; RecordError when the
+        record does not verify.
     """
     found = _ok(results, prefix, "weights")
     for record, folder in found:  # several suites may contain the same trial
@@ -73,11 +63,8 @@ def find(results: Path, prefix: str) -> tuple[TrialRecord, Path]:
 def finished(results: Path, prefix: str) -> tuple[TrialRecord, Path]:
     """Find a finished trial; it may have no weights. Of several suites, one with the scores of tokens is preferred.
 
-    Returns:
-        The record, and the folder of the suite's trials.
-
-    Raises:
-        ExecutionError, RecordError: as in `find`, except for missing weights.
+    Returns: the record, and the folder of the suite's trials.
+    Raises: as `find`, except for missing weights.
     """
     found = _ok(results, prefix, "perplexity")
     record, folder = next((each for each in found if (each[1] / sidecars.TOKEN_NLL.file).is_file()), found[0])
@@ -87,8 +74,7 @@ def finished(results: Path, prefix: str) -> tuple[TrialRecord, Path]:
 def folders_of(results: Path, prefix: str) -> list[Path]:
     """The folders of the trial with this id, or with these first digits: one for each suite that has its record.
 
-    Raises:
-        ExecutionError: there is no such trial, or more than one.
+    Raises: ExecutionError when there is no such trial, or more than one.
     """
     if not PREFIX.fullmatch(prefix):
         raise ExecutionError(f"trial '{prefix}': expected the first digits of an id, as harness plan shows them")
@@ -118,18 +104,8 @@ def _ok(results: Path, prefix: str, lacking: str) -> list[tuple[TrialRecord, Pat
 
 
 def load(results: Path, prefix: str, data: Path, device: torch.device) -> Trained:
-    """Load the model of a finished trial, with the weights of its best epoch.
-
-    Args:
-        results: the results folder.
-        prefix: the id of the trial, or its first digits.
-        data: the folder of the corpora's files.
-        device: the device of the model.
-
-    Raises:
-        ExecutionError: as in `find`; or the corpus has no text or has changed, or the model cannot be built.
-        Damaged: the weights are not those of the record.
-        CorpusError: the corpus cannot be loaded.
+    """Load the model of a finished trial, with the weights of its best epoch. Raises as `find`, `corpus_of` and
+    `rebuilt` do.
     """
     record, place = find(results, prefix)
     corpus = corpus_of(record.spec, data)
@@ -140,12 +116,7 @@ def load(results: Path, prefix: str, data: Path, device: torch.device) -> Traine
 def rebuilt(record: TrialRecord, place: Path, corpus: Corpus) -> LanguageModel:
     """Build the model of a trial again, in evaluation mode, with the weights of its best epoch.
 
-    Args:
-        place: the file of the weights.
-
-    Raises:
-        ExecutionError: the model cannot be built.
-        Damaged: the weights are not those of the record.
+    Raises: ExecutionError when it cannot be built; Damaged when the weights are not those of the record.
     """
     spec = record.spec
     try:
@@ -163,11 +134,7 @@ def rebuilt(record: TrialRecord, place: Path, corpus: Corpus) -> LanguageModel:
 
 
 def corpus_of(spec: TrialSpec, data: Path) -> Corpus:
-    """Load the text that a trial was trained on.
-
-    Raises:
-        ExecutionError, CorpusError: as `tokens_of`; or the tokens of the corpus do not stand for text.
-    """
+    """Load the text that a trial was trained on. Raises as `tokens_of`, and where its tokens do not stand for text."""
     corpus = tokens_of(spec, data)
     if corpus.codec is None:
         raise ExecutionError(f"the tokens of {spec.corpus} do not stand for text")
@@ -175,11 +142,8 @@ def corpus_of(spec: TrialSpec, data: Path) -> Corpus:
 
 
 def tokens_of(spec: TrialSpec, data: Path) -> Corpus:
-    """Load the corpus that a trial was trained on.
-
-    Raises:
-        ExecutionError: the corpus has changed.
-        CorpusError: the corpus cannot be loaded.
+    """Load the corpus that a trial was trained on. Raises ExecutionError when it has changed, CorpusError when it
+    cannot be loaded.
     """
     try:
         source = CORPORA.get(spec.corpus.name)(**spec.corpus.params)

@@ -49,7 +49,6 @@ class WordPairs(Result):
 
     Args:
         crossed, control: see harness/diagnostics/prompts.py; None where the vocabulary has no such prompt.
-        templates_left_out, pairs_left_out: what the vocabulary or the context cannot hold.
     """
 
     crossed: Modes | None
@@ -148,8 +147,6 @@ def _measured(logp_nV: Tensor, prompts: Sequence[Prompt]) -> Tensor:
 
 
 def _figures(prefix: str, part: Callable[[WordPairs], Modes | None]) -> tuple[Figure, ...]:
-    """The columns of the crossed pairs or of the control."""
-
     def figure(name: str, of: Callable[[Modes], float | None], digits: int, *, on_terminal: bool = False) -> Figure:
         return Figure(
             name=f"{prefix}{name}",

@@ -181,9 +181,8 @@ def add(archive: zipfile.ZipFile, path: str, content: bytes) -> Member:
 def opened(place: Path) -> Iterator[Bundle]:
     """Open an archive of records and check its index and its manifest.
 
-    Raises:
-        RecordError: the file cannot be read, is no such archive, is damaged, has another schema, or does not have
-            exactly the members of its manifest.
+    Raises: RecordError when the file cannot be read, is no such archive, is damaged, has another schema, or does not
+        have exactly the members of its manifest.
     """
     with ExitStack() as stack:
         with _refused(place):

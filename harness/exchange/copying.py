@@ -17,7 +17,7 @@ from harness.plan.specs import SUITE_NAME, TRIAL_ID
 from harness.plan.tuning import Choice
 from harness.printable import counted
 from harness.records import choices, plausible, sealed, store
-from harness.records.contents import KnownContents
+from harness.records.contents import confirmed
 from harness.records.record import TrialRecord
 from harness.records.sidecars import SIDECARS, TOKEN_NLL
 from harness.trial.behaviour import is_outdated
@@ -28,8 +28,7 @@ TOO_LARGE = (
     "or leave out the scores of tokens (--no-token-nll)"
 )
 NOTED = {  # what an import says of some of the records
-    "of unknown id": "{} whose id could not be checked: made with local text files, plug-ins, or another version",
-    "uncertified": "{} without a certificate: made before records had one",
+    "of unknown id": "{} whose id could not be checked: made with plug-ins, or by another version",
     "outdated": "{} made by other code than is here; `harness plan` shows what is outdated",
 }
 
@@ -51,16 +50,13 @@ def export_records(
     the same bytes.
 
     Args:
-        results: the results folder.
         place: the file to write. It must not exist.
         suites: only these suites; () for all.
         trials: only the trials with these ids; () for all.
-        token_nll: include the scores of tokens, which are by far the largest part.
         warn: receives a sentence for each file that does not verify. Such a file is left out.
     Returns: what was written.
-    Raises:
-        RecordError: there is no record to write, a suite or trial has no record, or they are too large for one file.
-        StorageError: the file exists already or cannot be written.
+    Raises: RecordError when there is no record to write, a suite or trial has none, or they are too large for one file;
+        StorageError when the file exists already or cannot be written.
     """
     folders = _folders(results, suites, trials)
     if place.exists():
@@ -137,10 +133,7 @@ class Imported:
     """The result of an import.
 
     Args:
-        new: the number of records that the results folder did not have.
         replaced: the number of records that replaced a different record of the same trial.
-        known: the number of records that the results folder had already.
-        warnings: what a user should know about these records, a sentence each.
     """
 
     new: int = 0
@@ -156,13 +149,10 @@ def import_records(place: Path, results: Path, *, replacing: bool = False) -> Im
     folder that does not verify is renamed and replaced.
 
     Args:
-        place: a file that `harness export` wrote.
-        results: the results folder.
         replacing: rename a different record of the same trial. Otherwise such a record is a conflict.
-    Raises:
-        RecordError: the file is damaged, a record is not of its trial, or there is a conflict. Nothing was written.
-        StorageError: a trial is running, or its folder cannot be written. The records written before remain; the same
-            command writes the others.
+    Raises: RecordError when the file is damaged, a record is not of its trial, or there is a conflict: nothing was
+        written then; StorageError when a trial is running, or its folder cannot be written: the same command writes
+        the others.
     """
     with opened(place) as bundle:
         warnings, made, others = _checked(bundle, results)
@@ -186,17 +176,16 @@ def _checked(bundle: Bundle, results: Path) -> tuple[list[str], dict[str, tuple[
     Returns: sentences that do not depend on the results folder; the choices of each suite with `tune`; the records and
         choices of which the results folder has others.
     """
-    known, number, warnings, others, tuned, made = KnownContents(), Counter(), [], [], {}, {}
+    number, warnings, others, tuned, made = Counter(), [], [], {}, {}
     for trial in bundle.manifest.trials:
         files = bundle.files(trial)
         record = files.record
         for name in SIDECARS:
             files.beside(name)
         try:
-            number["of unknown id"] += known.of(record) is None
+            number["of unknown id"] += confirmed(record) is None
         except RecordError as fault:
             raise RecordError(f"{bundle.place}: {fault}") from fault
-        number["uncertified"] += record.uncertified
         number["outdated"] += is_outdated(record)
         if record.message.startswith(store.CONTRADICTED):
             warnings.append(f"trial {record.id}: {record.message}; it counts as invalid")

@@ -7,7 +7,6 @@ import importlib.metadata
 import os
 import platform
 import shutil
-import socket
 import sqlite3
 import sys
 import tempfile
@@ -17,7 +16,6 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 import psutil
 import torch
@@ -54,7 +52,6 @@ NEWEST_TESTED = {"torch": "2.15"}
 GIB = 2**30
 DISK_NEEDED, DISK_WANTED = 0.1 * GIB, 2 * GIB
 MEMORY_WANTED = 1 * GIB
-UI_PORT = 5000
 CGROUP = Path("/sys/fs/cgroup")
 LSTM = ComponentSpec(name="lstm", params={"d_model": 16, "num_layers": 1, "dropout": 0.3})
 MOS = ComponentSpec(name="mos", params={"num_mixtures": 2, "dropout": 0.3})
@@ -65,7 +62,6 @@ class Findings:
     """What was found.
 
     Args:
-        values: name -> value, as shown.
         problems: what prevents `harness run` from working.
         notes: what does not.
     """
@@ -79,7 +75,6 @@ def examine(results: Path, data: Path, *, again: bool = False, gpu: bool = False
     """Examine this machine.
 
     Args:
-        again: repeat the measurements that are kept for it.
         gpu: check the parts for GPUs on small batches.
     """
     found = Findings()
@@ -157,7 +152,6 @@ def faults(device: torch.device, forms: Sequence[Form] = FORMS, record: Record |
 
 
 def _try(found: Choice, mixture: Tensors, targets_N: torch.Tensor) -> None:
-    """Check all forms on a batch, for training and for evaluation."""
     for gradients in (True, False):
         with torch.set_grad_enabled(gradients):
             for form in found.forms:
@@ -166,7 +160,6 @@ def _try(found: Choice, mixture: Tensors, targets_N: torch.Tensor) -> None:
 
 
 def _packages(found: Findings) -> None:
-    """Python and the packages: do they meet the requirements of this package?"""
     found.values["packages"] = ", ".join(f"{name} {_version(name) or 'missing'}" for name in SHOWN_PACKAGES)
     try:
         needed_python = importlib.metadata.metadata(DISTRIBUTION)["Requires-Python"] or ""
@@ -218,7 +211,6 @@ def _folders(found: Findings, results: Path, data: Path) -> None:
 
 
 def _memory(found: Findings) -> None:
-    """How much memory is free for this process, with the limit of its control group."""
     free = psutil.virtual_memory().available
     try:
         limit, used = (int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
@@ -231,18 +223,9 @@ def _memory(found: Findings) -> None:
 
 
 def _mlflow(found: Findings, results: Path) -> None:
-    """MLflow's database, stores of older versions, which MLflow 3 refuses, and the port of the UI."""
     kept = results / database.DATABASE
-    old, uri = [results / "mlruns"], os.environ.get("MLFLOW_TRACKING_URI", "")
-    if uri:
+    if uri := os.environ.get("MLFLOW_TRACKING_URI"):
         found.notes.append(f"MLFLOW_TRACKING_URI={uri} is not used: runs are shown from {kept}")
-        old += [Path(unquote(urlparse(uri).path))] if urlparse(uri).scheme in ("", "file") else []
-    found.notes.extend(
-        f"{place} is a file store, which this MLflow refuses; to keep its runs: mlflow migrate-filestore --source "
-        f"{place} --target sqlite:///{place.resolve().parent / 'mlruns.db'}"
-        for place in old
-        if place.is_dir()
-    )
     found.values["MLflow"] = str(kept) if database.exists(results) else f"no {kept} yet"
     if database.exists(results):
         try:
@@ -251,16 +234,9 @@ def _mlflow(found: Findings, results: Path) -> None:
             found.problems.append(f"{fault}; `harness sync` writes it again from the records")
         except ExecutionError as fault:
             found.notes.append(f"{fault}; runs work without MLflow until `harness sync`")
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", UI_PORT))
-        except OSError:
-            found.notes.append(f"port {UI_PORT} is taken: use `harness ui --port`")
 
 
 def _ray(found: Findings) -> None:
-    """Ray's token, and the home folder that keeps it."""
     found.values["Ray"] = f"its token is on; home {Path.home()}"
     for refuse in (refuse_open_ray, refuse_homeless_ray):
         try:

@@ -1,4 +1,4 @@
-"""Executors run trials: what they are given, what they report, and on which nodes trials fit.
+"""Executors run trials: what they are given, what they report, on which nodes trials fit; and the options of a run.
 
 An executor is a module with two functions. `execute` runs trials, whose records are saved where they run. `time_rows`
 times finished ones. Ray is not imported here.
@@ -15,10 +15,12 @@ from typing import Literal, Protocol
 
 import torch
 
+from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, StorageError
 from harness.execution import EXECUTORS
 from harness.kernels import products
 from harness.machine.environment import resolve_device
+from harness.plan.reader import results_option
 from harness.plan.specs import TrialSpec
 from harness.printable import sentence
 from harness.records import store
@@ -37,6 +39,66 @@ from harness.trial.task import Task
 
 LOCAL = "local"  # the address that stands for this machine alone, without a cluster
 Node = dict[str, float]  # resource ('CPU', 'GPU') -> how much of it a node has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """The options of `harness run`.
+
+    Args:
+        overrides: changes of the suite as of --set, for example ('train.epochs=2',).
+        only: conditions as of --only, for example ('head=mos,seed=1',); () runs all trials.
+        executor: 'ray' runs several trials at the same time, 'inline' one after the other in this process.
+        address: 'local', or the address of a Ray cluster.
+        device: 'auto' uses a GPU if there is one.
+        cpus_per_trial: CPU cores and torch threads of a trial; None: as the suite says.
+        gpus_per_trial: GPUs of a trial, or a share of one; None: as the suite says.
+        retry_failed: run failed trials again, and those that could not be certified.
+        force: run finished trials again.
+        keep: use finished trials although their code has changed since.
+        shared: other programs use this machine, so the times are marked as shared.
+        fail_fast: stop at the first trial that fails.
+        tracking: write to MLflow.
+        timing: True: time the rows again; False: do not time them; None: as the suite says, once.
+        overwrite: also replace a table that was made of more finished trials.
+    """
+
+    overrides: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    executor: str = "ray"
+    address: str = LOCAL
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    cpus_per_trial: int | None = None
+    gpus_per_trial: float | None = None
+    retry_failed: bool = False
+    force: bool = False
+    keep: bool = False
+    shared: bool = False
+    fail_fast: bool = False
+    tracking: bool = True
+    timing: bool | None = None
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        if self.executor not in EXECUTORS:
+            raise ExecutionError(f"there is no executor '{self.executor}'; there are: {', '.join(EXECUTORS)}")
+        if self.force and self.keep:
+            raise ExecutionError("--force trains finished trials again and --keep keeps them: use only one of the two")
+
+
+def repeated(options: RunOptions, results: Path, data: Path) -> list[str]:
+    """The options of a command that runs trials again in the same way: in these folders, on the same resources.
+
+    Options that select trials or say what becomes of finished ones are not among them.
+    """
+    usual = RunOptions()
+    given = []
+    for name in ("executor", "address", "device", "cpus_per_trial", "gpus_per_trial"):
+        if (value := getattr(options, name)) != getattr(usual, name):
+            given += [f"--{name.replace('_', '-')}", str(value)]
+    given += [] if options.tracking else ["--no-tracking"]
+    given += ["--shared"] if options.shared else []
+    return [*given, *results_option(results), *([] if data == DEFAULT_DATA else ["--data", str(data)])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +133,6 @@ class GuardedListener:
         self._on_event, self._printed = on_event, False
 
     def __call__(self, event: Event) -> None:
-        """Pass an event to the listener."""
         try:
             self._on_event(event)
         except Exception as error:  # guard: listener-fails
@@ -124,7 +185,6 @@ def allocate(tasks: list[Task], resources: Resources, nodes: list[Node], *, loca
 
     Args:
         tasks: of one run: all for the same device.
-        nodes: the nodes of the cluster.
         local: True when the only node is this machine. A cluster may grow, so Ray Tune decides there how many trials
             run at the same time; but Tune does not count the workers of data-parallel trials, so they are limited here.
     Raises: ExecutionError when the nodes cannot hold one trial.
@@ -175,9 +235,7 @@ class Execution:
     """How the trials of one command are executed.
 
     Args:
-        tasks: the trials, all for the same executor and device.
         address: 'local', or the address of a Ray cluster.
-        fail_fast: stop at the first trial that fails.
     """
 
     tasks: list[Task]
@@ -205,8 +263,6 @@ def placed(execution: Execution, nodes: list[Node], *, local: bool) -> Allocatio
     """What an executor does before it starts processes for trials: place the trials on the nodes, check that they fit,
     and get the files that they read.
 
-    Args:
-        nodes, local: as of allocate.
     Raises: as Executor.execute.
     """
     specs = [task.spec for task in execution.tasks]
@@ -253,8 +309,6 @@ def executor(execution: Execution) -> Executor:
 def run_trials(execution: Execution, show: OnEvent, tracking: Tracker) -> dict[str, TrialRecord]:
     """Run trials with their executor, and show each record in MLflow when it arrives.
 
-    Args:
-        show: called with each event.
     Returns: trial id -> its new record, for the trials that have one.
     Raises: ExecutionError when the folder of the records cannot be written; as Executor.execute.
     """

@@ -6,8 +6,8 @@ from typing import Literal
 
 from harness import plan
 from harness.errors import FewerTrialsError
+from harness.execution.executors import RunOptions
 from harness.execution.live import Reporter
-from harness.execution.options import RunOptions
 from harness.execution.run_suite import all_ok, run_suite
 from harness.plan.loaded_suite import Suite
 from harness.plan.reader import shown
@@ -49,7 +49,6 @@ def reproduce(
     Calling it again continues what was interrupted and trains nothing twice.
 
     Args:
-        folder: of the suites.
         which: the suites to run: 'short', those of at most SHORT_MINUTES; 'all'; 'none': only write the table.
     Raises: what run_suite raises.
     """

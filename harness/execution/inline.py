@@ -55,8 +55,6 @@ def _prepare(tasks: list[Task], resources: Resources) -> list[Task]:
 
 
 def _run_one(task: Task, on_event: OnEvent) -> Event:
-    """Run one trial; returns its last event."""
-
     def report(progress: Progress) -> None:
         on_event(Event(kind="progress", spec=task.spec, progress=progress))
 

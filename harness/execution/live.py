@@ -105,8 +105,6 @@ class LiveView:
     manager.
 
     Args:
-        specs: the trials of the run.
-        console: where to print.
         name_of: what a trial's head, backbone or corpus is called, given its kind and the trial; None: as in a table of
             these trials.
     """
@@ -152,7 +150,6 @@ class LiveView:
             self._reading = None
 
     def __call__(self, event: Event) -> None:
-        """Show one event."""
         now = time.monotonic()
         if event.kind == "started":
             self.pace.started(event.spec, now)

@@ -37,12 +37,8 @@ from harness.trial.behaviour import is_outdated
 OUTDATED = "outdated"  # the state of a trial that is 'ok' and whose code has changed since
 NUMBER, TOKEN_LOSS = 4, 4  # bytes
 REST = 32 * 2**10  # bytes of the record and the log; and in a checkpoint, of generators, clocks and the curve
-OPTIMIZER_NUMBERS = {
-    "adam": 2,
-    "adamw": 2,
-    "adamw_huggingface": 2,
-    "muon": 2,
-}  # for each parameter; sgd: one with momentum
+# of an optimizer, for each parameter; sgd: one with momentum
+OPTIMIZER_NUMBERS = dict.fromkeys(("adam", "adamw", "adamw_huggingface", "muon"), 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +47,6 @@ class PlannedTrial:
 
     Args:
         state: the status of its record, or 'outdated', 'interrupted' (a checkpoint but no record) or 'missing'.
-        finished: whether it has a record.
-        params_total: parameters of the whole model.
-        params_head: parameters of the head.
         memory: of a training step at its peak; None when it was not asked for or cannot be computed.
         point: the values of the keys that are tuned; {} without `tune`.
         minutes: of training, as its record says; None where it was not trained.
@@ -84,7 +77,6 @@ class LaterTrials:
 
     Args:
         corpus, backbone, head: without what is tuned.
-        seeds: those of the suite.
         first: the id of the first tuning trial of the row.
         lost: every tuning trial of the row failed, so these trials will not be trained.
     """
@@ -102,9 +94,7 @@ class PlannedSuite:
     """The selected trials of a suite.
 
     Args:
-        trials: those of the table.
         outdated: a sentence with a command for each file of code that has changed since trials were made.
-        tuning: the tuning trials of a suite with `tune`.
         later: the trials of the table that have no id yet, because no point is chosen for their row: one for each row,
             with the seeds for which it stands.
     """
@@ -209,11 +199,7 @@ def _counts(trials: list[PlannedTrial]) -> str:
 
 
 def with_memory(planned: PlannedSuite, device: torch.device, warn: Callable[[str], None]) -> PlannedSuite:
-    """The same plan with the memory of each trial's training step, as it would be on a device.
-
-    Args:
-        warn: called with a sentence for each model whose memory cannot be computed.
-    """
+    """The same plan with the memory of each trial's training step, as it would be on a device."""
     found, unknown = plan_trials(tuple(trial.spec for trial in planned.models if not trial.spec.is_ngram), device)
     for sentence in unknown:
         warn(f"the memory of a training step cannot be computed: {sentence}")
@@ -251,7 +237,6 @@ class SuiteDisk:
         trials: the number of trials without a record, of both stages.
         finished: what these trials leave.
         running: the most that one of them has while it runs.
-        free: what is free on the disk of the folder now.
         without_losses: corpora whose number of test tokens is not known before they are read: the token losses of
             their trials are not included.
     """

@@ -16,9 +16,16 @@ from pathlib import Path
 from harness import plan
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, FewerTrialsError, Interruption, StorageError
-from harness.execution.executors import Execution, Resources, run_trials, tidy_finished, without_weights
+from harness.execution.executors import (
+    Execution,
+    Resources,
+    RunOptions,
+    repeated,
+    run_trials,
+    tidy_finished,
+    without_weights,
+)
 from harness.execution.live import LiveView, Reporter
-from harness.execution.options import RunOptions, repeated
 from harness.execution.timed import time_rows
 from harness.plan.loaded_suite import Suite, possible_trials
 from harness.plan.reader import RESULTS
@@ -94,8 +101,6 @@ def load_study(suite: str | Path | Suite, *, results: str | Path | None = None, 
     """Read the records of a suite; nothing is trained or written.
 
     Args:
-        suite: as for run_suite.
-        results: as for run_suite.
         overrides: changes of the suite as of --set, for example ['train.epochs=2'].
     Raises: SuiteError when the suite is wrong.
     """
@@ -123,13 +128,6 @@ def _all_tuned(found: Study, only: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """One call of run_suite.
-
-    Args:
-        printed: the printed numbers of the suite.
-        data: the folder of the corpora's files.
-    """
-
     printed: PrintedNumbers
     results: Path
     data: Path
@@ -333,7 +331,6 @@ def _time(run: _Run, records: Records) -> bool:
 
 
 def _publish(run: _Run, found: Study, tracking: Tracker | None) -> None:
-    """Show and write the table, and describe the suite in MLflow."""
     run.reporter.table(found)
     if not found.rows:
         return  # no row is tuned yet

@@ -15,9 +15,8 @@ import torch
 from harness.containment import first_line
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError, HarnessError
-from harness.execution.executors import LOCAL, Execution, executor
+from harness.execution.executors import LOCAL, Execution, RunOptions, executor
 from harness.execution.live import Reporter
-from harness.execution.options import RunOptions
 from harness.execution.planned import PlannedSuite
 from harness.kernels import products
 from harness.machine import environment
@@ -77,9 +76,6 @@ def dry_run(suite: Suite, *, data: Path, options: RunOptions, reporter: Reporter
     Each row is one line: the loss before and after the step and the peak memory, or what is wrong, which is a problem
     of `reporter`. The memory of a row is given back before the next one is built.
 
-    Args:
-        data: folder of the corpora's files; those that are missing are downloaded.
-        options: which trials, and on which device.
     Returns: whether every row could be trained.
     Raises: SuiteError for a wrong condition; ExecutionError when there is no such device.
     """
@@ -246,9 +242,6 @@ def suite_times(planned: PlannedSuite, data: Path, device: torch.device, warn: C
     """Time some batches of each row's model, alone and in turns. Corpora are read, and downloaded where they are
     missing.
 
-    Args:
-        data: folder of the corpora's files.
-        warn: called with a sentence for each model that cannot be timed.
     Raises: CorpusError when a corpus cannot be read or downloaded.
     """
     suite = planned.suite
@@ -291,7 +284,6 @@ def model_times(tasks: list[Task], warn: Callable[[str], None]) -> dict[str, Mod
 
     Args:
         tasks: one trial of each row, with its device.
-        warn: called with a sentence for each model that cannot be timed.
     """
     taken, counts = {task.id: Taken() for task in tasks}, {}
 
@@ -370,7 +362,6 @@ def time_rows(execution: Execution, records: Mapping[str, TrialRecord], reporter
 
     Args:
         execution: of all trials of the table; `fresh`: time the rows again although they have timings.
-        records: the trials' records.
     Returns: True when rows were timed.
     Raises: KeyboardInterrupt.
     """

@@ -26,7 +26,6 @@ class Watcher:
     """Keeps which trials are running and how the others ended, and passes events on. Trials are named by their ids.
 
     Args:
-        on_event: called with each event.
         fail_fast: set `stopped` when the first trial fails.
     """
 
@@ -95,7 +94,6 @@ def run_all(watcher: Watcher, fit: Fit, *, runner: str) -> None:
 
     Args:
         fit: an exception of it is the runner's, since trials that fail have records.
-        runner: the name of the program that runs the trials.
     Raises: ExecutionError when the runner fails repeatedly and no trial is to blame.
     """
     suspects: set[str] = set()

@@ -69,7 +69,6 @@ def spectrum(layer: Layer, seeds: Sequence[int], *, inputs: Inputs = "uniform") 
 
     Shapes: x (128,), W_k (128, 128), V (K, 128).
     Args:
-        seeds: of the weights and the inputs.
         inputs: 'uniform': U(0, 1); 'normal': N(0, 1). A seed has the same weights with both.
     Source: Orhan's note on mixtures of experts, and eminorhan/mixture-of-experts, jacobian_moe_demo.py and DenseMoE.py:
         250 inputs, W_k in U(-r, r) with r = sqrt(6 / 256), V in U(-s, s) with s = sqrt(6 / 129), biases 0.

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.errors import ExecutionError
-from harness.experiments.convex_optimum import entropy
-from harness.experiments.problems import Problem
+from harness.experiments.problems import Problem, entropy
 from harness.plan.specs import ComponentSpec
 from harness.protocols import HeadDims, Hidden
 from harness.random_streams import seeded
@@ -63,11 +62,7 @@ class _Fit:
         self.layers = tuple(state.requires_grad_() for state in states)
         self.free = [*self.layers, *(parameter for parameter in head.parameters() if parameter.requires_grad)]
         self.steps = torch.optim.LBFGS(
-            self.free,
-            history_size=HISTORY,
-            line_search_fn="strong_wolfe",
-            tolerance_grad=1e-10,
-            tolerance_change=1e-12,
+            self.free, history_size=HISTORY, line_search_fn="strong_wolfe", tolerance_grad=1e-10, tolerance_change=1e-12
         )
 
     def advance(self, steps: int) -> float:

@@ -30,6 +30,11 @@ class Problem:
     words: Tensor
 
 
+def entropy(target_NV: Tensor) -> float:
+    """The mean entropy of some distributions in nats."""
+    return float(torch.special.entr(target_NV).sum(1).mean())
+
+
 def king_and_woman(seed: int) -> Problem:
     """'king' and 'woman' have 1/2 each, where w_king + w_woman = w_queen + w_man.
 

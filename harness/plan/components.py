@@ -20,16 +20,7 @@ from harness.containment import contained, first_line
 from harness.errors import ComponentError, HarnessError, nearest
 from harness.model import LanguageModel, build_backbone, build_head, count_parameters, on_meta
 from harness.plan.names import labelled
-from harness.plan.parameters import (
-    REQUIRED,
-    Parameter,
-    axis,
-    changed_paths,
-    checked,
-    parameters,
-    resolved,
-    takes_name,
-)
+from harness.plan.parameters import REQUIRED, Parameter, axis, changed_paths, checked, parameters, resolved, takes_name
 from harness.plan.reader import Place, Source
 from harness.plan.specs import ComponentSpec
 from harness.protocols import StartsFromFiles

@@ -5,6 +5,7 @@ the width at which its number of parameters meets a target. A head with more par
 because of these and not because of its structure. Source: Parthiban et al. (2021), main table 5.
 """
 
+import bisect
 import itertools
 import math
 from collections.abc import Callable
@@ -49,7 +50,6 @@ class Combination:
         content: the identity of the weights that the backbone starts from; None for random weights.
         params: the numbers of parameters (total, head).
         settled: the integers that the head's constructor chose for parameters that are None.
-        train: how it is trained.
     """
 
     corpus: Component
@@ -103,25 +103,23 @@ def trials(
     """
     found, origins = {}, {}
     for each, seed in itertools.product(combined, seeds):
-        corpus, backbone, head = each.corpus, each.backbone, each.head
-        trial = TrialSpec(
-            id=trial_id(
-                corpus=Identified(corpus.spec, corpus.cls, each.facts.content),
-                backbone=Identified(backbone.spec, backbone.cls, each.content),
-                head=Identified(head.spec, head.cls),
-                train=each.train,
-                seed=seed,
-            ),
-            corpus=corpus.spec,
-            backbone=backbone.spec,
-            head=head.spec,
-            train=each.train,
-            seed=seed,
+        trial = _trial(
+            Identified(each.corpus.spec, each.corpus.cls, each.facts.content),
+            Identified(each.backbone.spec, each.backbone.cls, each.content),
+            Identified(each.head.spec, each.head.cls),
+            each.train,
+            seed,
         )
         if trial.id in found:
-            raise SuiteError([head.problem(source, f"the trial '{trial}' is in the suite twice")])
+            raise SuiteError([each.head.problem(source, f"the trial '{trial}' is in the suite twice")])
         found[trial.id], origins[trial.id] = trial, each
     return found, origins
+
+
+def _trial(corpus: Identified, backbone: Identified, head: Identified, train: TrainSpec, seed: int) -> TrialSpec:
+    made_of = {"corpus": corpus, "backbone": backbone, "head": head}
+    same = {"train": train, "seed": seed}
+    return TrialSpec(id=trial_id(**made_of, **same), **{kind: each.spec for kind, each in made_of.items()}, **same)
 
 
 def ngram_trials(
@@ -135,10 +133,7 @@ def ngram_trials(
     backbone = Identified(ComponentSpec(name=NGRAM_BACKBONE), BACKBONES.get(NGRAM_BACKBONE))
     for (corpus, fact), (index, ngram) in itertools.product(texts, enumerate(ngrams)):
         head = Identified(ComponentSpec(name=NGRAM_HEAD, params=ngram.head_params), HEADS.get(NGRAM_HEAD))
-        text = Identified(corpus.spec, corpus.cls, fact.content)
-        made_of = {"corpus": text, "backbone": backbone, "head": head}
-        same = {"train": COUNTED, "seed": 0}
-        trial = TrialSpec(id=trial_id(**made_of, **same), **{kind: each.spec for kind, each in made_of.items()}, **same)
+        trial = _trial(Identified(corpus.spec, corpus.cls, fact.content), backbone, head, COUNTED, 0)
         if trial.id in found:
             raise SuiteError([source.problem(("ngrams", index), f"the trial '{trial}' is in the suite twice")])
         found[trial.id] = trial
@@ -286,23 +281,16 @@ def matched(match: MatchSpec, combined: list[Combination], source: Source) -> li
 
 
 def closest_width(count_at: Callable[[int], int | None], target: int, start: int) -> int | None:
-    """Return the width whose count is nearest to the target; None if no width can be built.
+    """Return the width up to MAX_WIDTH whose count is nearest to the target; None if no width can be built.
 
     Of two widths that are equally near, the one that is nearer to `start` is returned. The widths that can be built are
     taken to be those of one distance, as the multiples of a number of attention heads, between a lowest and a highest
-    one. Of them the count is bisected, from the first width at or near `start` that can be built.
+    one. Of them the count is bisected.
 
     Args:
         count_at: returns the count at a width, which increases with the width; None if the width cannot be built.
     """
-    known: dict[int, int] = {}
-    built = cache(lambda width: count_at(width) if width > 0 else None)
-
-    def count(width: int) -> int | None:
-        if (number := built(width)) is not None:
-            known[width] = number
-        return number
-
+    count = cache(lambda width: count_at(width) if width > 0 else None)
     halves = [start >> power for power in range(start.bit_length())]
     near = (width + gap for width in halves for gap in range(1, MAX_GAP))
     first = next((width for width in itertools.chain(halves, near) if count(width) is not None), None)
@@ -310,22 +298,17 @@ def closest_width(count_at: Callable[[int], int | None], target: int, start: int
         return None
     distances = range(1, MAX_GAP + 1)
     step = next((gap for gap in distances if count(first + gap) is not None or count(first - gap) is not None), None)
-    if step is not None and known[first] <= target:
-        low, high = first, 2 * first + (-first % step)
-        while (number := count(high)) is not None and number <= target and high <= MAX_WIDTH:
-            low, high = high, 2 * high
-        if number is None or number > target:  # else the target is larger than the count at MAX_WIDTH
-            _bisect(low, high, step, lambda width: (number := count(width)) is not None and number <= target)
-    elif step is not None:
-        _bisect(first % step, first, step, lambda width: (number := count(width)) is None or number <= target)
-    return min(known, key=lambda width: (abs(known[width] - target), abs(width - start)))
+    if step is None:
+        return first
 
+    def size(width: int) -> float:
+        number = count(width)
+        return number if number is not None else 0 if width < first else math.inf
 
-def _bisect(low: int, high: int, step: int, fits: Callable[[int], bool]) -> None:
-    """Ask for the last width of low, low + step, ... that fits, and the one after it, which does not."""
-    while high - low > step:
-        middle = low + (high - low) // (2 * step) * step
-        low, high = (middle, high) if fits(middle) else (low, middle)
+    widths = range(first % step or step, MAX_WIDTH + 1, step)
+    at = bisect.bisect_left(widths, target, key=size)
+    around = [width for width in (first, *widths[max(at - 1, 0) : at + 1]) if count(width) is not None]
+    return min(around, key=lambda width: (abs(count(width) - target), abs(width - start)))
 
 
 def _nearest(vary: str, combination: Combination, target: int) -> tuple[Combination | None, str]:

@@ -17,8 +17,6 @@ class Identified:
     """A component of a trial, for the trial's id.
 
     Args:
-        spec: its name and parameters.
-        cls: its class, which has the defaults.
         content: the hash of the files behind it: the corpus' text, the weights that a backbone starts from. None for a
             component without files.
     """

@@ -18,7 +18,6 @@ class Suite(Strict):
         trials: the trials of the table. Of a suite with `tune`, those of the rows for which a point is chosen.
         overrides: the changes by --set, as strings (key, value, value in the file or None). They are part of the title
             and the file name of the table.
-        source: the suite file, for messages.
         counting: the counting rule of each corpus. The key is str(corpus).
         contents: the content hash of each corpus, with the key str(corpus), and the identity of the weights that each
             backbone starts from, with the key str(backbone).

@@ -12,28 +12,13 @@ from harness.corpora.corpus import CorpusFacts
 from harness.errors import ComponentError, CorpusError, SuiteError, nearest
 from harness.plan import tuned_rows
 from harness.plan.components import LABEL, MAX_TRIALS, Component, Construction, components
-from harness.plan.expansion import (
-    Combination,
-    combinations,
-    in_equal_time,
-    in_tokens,
-    matched,
-    ngram_trials,
-    trials,
-)
+from harness.plan.expansion import Combination, combinations, in_equal_time, in_tokens, matched, ngram_trials, trials
 from harness.plan.identity import is_frozen, starting_content
 from harness.plan.loaded_suite import Suite
 from harness.plan.names import names_of
 from harness.plan.parameters import resolved, sentence
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, namesake, read, suite_file, value_of
-from harness.plan.specs import (
-    DECIDES_NO_RESULT,
-    NGRAM_BACKBONE,
-    NGRAM_HEAD,
-    SUITE_NAME,
-    ComponentSpec,
-    TrainSpec,
-)
+from harness.plan.specs import DECIDES_NO_RESULT, NGRAM_BACKBONE, NGRAM_HEAD, SUITE_NAME, ComponentSpec, TrainSpec
 from harness.plan.suite_file import OF_TRAINING, NgramSuiteFile, SuiteFile, TableSpec
 from harness.registry import BACKBONES, CORPORA, HEADS
 
@@ -343,15 +328,10 @@ def _expanded(
         tuning, origins = found.tuning, found.origins
     weights = {str(each.backbone.spec): each.content for each in origins.values() if each.content is not None}
     ngrams = ngram_trials(file.ngrams, texts, source)
+    kept = ("name", "version", "core_minutes", "resources", "checkpoint", "timeout", "measure", "table", "match")
     return Suite(
-        name=file.name,
-        version=file.version,
+        **{key: getattr(file, key) for key in kept},
         trials=(*expanded.values(), *ngrams.values()),
-        resources=file.resources,
-        checkpoint=file.checkpoint,
-        timeout=file.timeout,
-        measure=file.measure,
-        table=file.table,
         overrides=tuple(settings),
         source=source,
         counting={str(corpus.spec): facts.counting for corpus, facts in texts},
@@ -360,8 +340,6 @@ def _expanded(
         names=names,
         params={trial_id: each.params for trial_id, each in origins.items()} | dict.fromkeys(ngrams, (0, 0)),
         settled={trial_id: each.settled for trial_id, each in origins.items() if each.settled},
-        match=file.match,
-        core_minutes=file.core_minutes,
         tuning=tuning,
     )
 

@@ -103,8 +103,6 @@ def _name(spec: ComponentSpec, cls: type, values: Mapping[str, Any], said: Colle
     """Return the name of one entry.
 
     Args:
-        values: of all its parameters.
-        said: the parameters that the name may say.
         single: it is the only entry of its class, so that only its label says something.
     """
     label = _declared(cls, "Label") or spec.name

@@ -278,31 +278,13 @@ def value_text(value: Any) -> str:
 
 
 DECIDES_NO_RESULT = frozenset({"cuda_graph", "deterministic"})  # settings of `train` that are not part of a trial's id
-COMPARED = frozenset(  # settings of `train` that change nothing in what a perplexity means: a leaderboard compares them
-    {
-        "optimizer",
-        "lr",
-        "schedule",
-        "batch_size",
-        "clip",
-        "weight_decay",
-        "z_loss",
-        "momentum",
-        "reset_momentum",
-        "betas",
-        "eps",
-        "shift_columns",
-        "shuffle",
-        "accumulation",
-        "data_parallel",
-        "precision",
-        "groups",
-        "ar",
-        "tar",
-        "random_lengths",
-        "averaging",
-        "finetune",
-    }
+# Settings of `train` that change nothing in what a perplexity means: a leaderboard compares them.
+COMPARED = frozenset(
+    (
+        *("optimizer", "lr", "schedule", "batch_size", "clip", "weight_decay", "z_loss", "momentum", "reset_momentum"),
+        *("betas", "eps", "shift_columns", "shuffle", "accumulation", "data_parallel", "precision", "groups", "ar"),
+        *("tar", "random_lengths", "averaging", "finetune"),
+    )
 )
 
 
@@ -472,10 +454,7 @@ def _default(spec: BaseModel, name: str) -> Any:
 
 # A trial of `ngrams` takes no steps. It reads a split as one column, so that a cache goes on from line to line.
 COUNTED = TrainSpec(optimizer="sgd", lr=1.0, epochs=0.0, batch_size=1, seq_len=1000, eval_batch_size=1)
-NGRAM_BACKBONE, NGRAM_HEAD = (
-    "last_tokens",
-    "kneser_ney",
-)  # what such a trial is made of; a suite does not name them
+NGRAM_BACKBONE, NGRAM_HEAD = "last_tokens", "kneser_ney"  # what it is made of; a suite does not name them
 
 
 class TrialSpec(Strict):

@@ -111,7 +111,6 @@ class Records:
 
     Args:
         suite: the suite, with the trials of its table at the points that are chosen.
-        runs: the folder of the records.
         table: the records of the trials of the table, by id.
         tuning: the records of the tuning trials, by id.
         stored: of each row that is tuned, the choice that is stored, or None.

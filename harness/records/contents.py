@@ -1,20 +1,18 @@
 """The contents that trials read (text, pretrained weights), and whether the ids of trials agree with them.
 
-The id of a trial is a hash of its settings and its contents. A record holds the settings, and from a later version on
-the contents too.
+The id of a trial is a hash of its settings and its contents. A record holds both.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 from harness.corpora.corpus import CorpusFacts
 from harness.errors import HarnessError, RecordError
-from harness.plan.identity import Identified, starting_content, trial_id
+from harness.plan.identity import Identified, trial_id
 from harness.plan.loaded_suite import Suite
 from harness.plan.parameters import checked, parameters, paths
 from harness.plan.specs import ComponentSpec, TrialSpec
 from harness.records.record import Contents, TrialRecord
-from harness.registry import BACKBONES, CORPORA, HEADS, Registry
+from harness.registry import BACKBONES, CORPORA, HEADS
 
 
 def recomputed(spec: TrialSpec, contents: Contents) -> str:
@@ -31,37 +29,22 @@ def recomputed(spec: TrialSpec, contents: Contents) -> str:
     )
 
 
-class KnownContents:
-    """The contents of records, confirmed by the ids of their trials. Each corpus and backbone is looked up once."""
+def confirmed(record: TrialRecord) -> Contents | None:
+    """The contents in a record; None if this harness lacks a component or parameter of the trial.
 
-    def __init__(self):
-        self._contents: dict[tuple[str, str], Contents | None] = {}
-
-    def of(self, record: TrialRecord) -> Contents | None:
-        """The contents in the record or, if it was made before records held them, those of its components.
-
-        Returns None if neither is known, or if this harness does not have a component or parameter of the trial.
-
-        Raises: RecordError when the id of the record does not agree with its settings and contents.
-        """
-        spec = record.spec
-        contents = record.contents
-        if contents is None:
-            key = str(spec.corpus), str(spec.backbone)
-            if key not in self._contents:
-                self._contents[key] = _contents_of(spec.corpus, spec.backbone)
-            contents = self._contents[key]
-        if contents is None:
-            return None
-        try:
-            found = recomputed(spec, contents)
-        except (HarnessError, KeyError):
-            return None
-        if found != record.id:  # guard: record-id
-            raise RecordError(
-                f"the record of trial {record.id} is not of that trial: its content ({spec}) has id {found}"
-            )
-        return contents
+    Raises: RecordError when the record has no contents, or its id does not agree with its settings and contents.
+    """
+    if record.contents is None:
+        raise RecordError(f"the record of trial {record.id} does not say what it read, so its id cannot be confirmed")
+    try:
+        found = recomputed(record.spec, record.contents)
+    except (HarnessError, KeyError):
+        return None
+    if found != record.id:  # guard: record-id
+        raise RecordError(
+            f"the record of trial {record.id} is not of that trial: its content ({record.spec}) has id {found}"
+        )
+    return record.contents
 
 
 def of_suite(
@@ -100,9 +83,17 @@ def _has_id(spec: TrialSpec, trial: TrialSpec, suite: Suite) -> bool:
 
 
 def facts_of(corpus: ComponentSpec) -> CorpusFacts | None:
-    """The facts of a corpus; None if this harness does not have it, or if it is read from a file."""
+    """The facts of a corpus; None if this harness does not have it.
+
+    None, too, for one that is read from a file: records may come from other people, and no file is opened because a
+    record names it.
+    """
     try:
-        return CORPORA.get(corpus.name)(**_typed(corpus, CORPORA)).facts()
+        cls = CORPORA.get(corpus.name)
+        if paths(cls, corpus.params):  # guard: record-names-file
+            return None
+        known = parameters(cls)
+        return cls(**{name: checked(known[name], value) for name, value in corpus.params.items()}).facts()
     except (HarnessError, KeyError, TypeError, ValueError, OSError):
         return None
 
@@ -115,24 +106,3 @@ def files_named(spec: TrialSpec) -> list[str]:
     read = (spec.corpus, CORPORA), (spec.backbone, BACKBONES), (spec.head, HEADS)
     named = [(each.name, paths(registry.get(each.name), each.params)) for each, registry in read]
     return [f"{owner}.{name}: {path}" for owner, found in named for name, path in sorted(found.items())]
-
-
-def _contents_of(corpus: ComponentSpec, backbone: ComponentSpec) -> Contents | None:
-    facts = facts_of(corpus)
-    try:
-        start = ComponentSpec(name=backbone.name, params=_typed(backbone, BACKBONES))
-        content = starting_content(start, BACKBONES.get(start.name))
-    except (HarnessError, KeyError, TypeError, ValueError, OSError):
-        return None
-    return None if facts is None else Contents(corpus=facts.content, backbone=content)
-
-
-def _typed(spec: ComponentSpec, registry: Registry) -> dict[str, Any]:
-    """A component's parameters in their own types.
-
-    Raises: ValueError for a path: records may come from other people, and no file is opened because a record names it.
-    """
-    known = parameters(registry.get(spec.name))
-    if paths(registry.get(spec.name), spec.params):  # guard: record-names-file
-        raise ValueError(f"{spec} is read from a file")
-    return {name: checked(known[name], value) for name, value in spec.params.items()}

@@ -20,11 +20,9 @@ class Metric:
     Args:
         name: its key in records and in JSON.
         label: its column in tables.
-        description: what it is, as a sentence.
         kind: a 'score' of predictions, a 'cost' in time or memory (which differs between runs and machines), a 'count'
             of parameters, tokens or epochs, or a 'setting' under which others were measured.
         unit: 'perplexity', 'ms', 'MiB' and so on; '' for none.
-        digits: decimals shown.
         direction: which values are better: 'lower', 'higher', or 'none'.
         mlflow: its name in MLflow; None: not sent there, because a chart of it would show nothing.
         low, high: the range of plausible values for a trial that is ok. Records with other values are refused.
@@ -63,7 +61,6 @@ def _perplexity(name: str, label: str, description: str, **more) -> Metric:
 
 
 def _score(name: str, label: str, description: str, **more) -> Metric:
-    """A score of the test split."""
     mlflow = f"test/{name.removeprefix('test_')}"
     return Metric(name=name, label=label, description=description, kind="score", mlflow=mlflow, **more)
 
@@ -73,22 +70,16 @@ def _count(name: str, label: str, description: str, **more) -> Metric:
     return Metric(name=name, label=label, description=description, **{**settings, **more})
 
 
+def _cost(name: str, label: str, description: str, **more) -> Metric:
+    return Metric(name=name, label=label, description=description, **{"kind": "cost", "direction": "lower", **more})
+
+
 def _time(step: str, description: str, **more) -> tuple[Metric, Metric]:
-    """The median time of a batch and its interquartile range."""
-    name, label = f"{step}_ms_per_batch", f"{step} ms/batch"
-    settings = {"kind": "cost", "unit": "ms", "digits": 1, "direction": "lower"}
+    name, label, settings = f"{step}_ms_per_batch", f"{step} ms/batch", {"unit": "ms", "digits": 1}
     spread = f"Interquartile range of {name} over batches."
     return (
-        Metric(name=name, label=label, description=description, mlflow=f"time/{name}", timed=True, **settings, **more),
-        Metric(
-            name=f"{name}_iqr",
-            label=f"{label}, IQR",
-            description=spread,
-            mlflow=f"time/{name}_iqr",
-            table="never",
-            diff=False,
-            **settings,
-        ),
+        _cost(name, label, description, mlflow=f"time/{name}", timed=True, **settings, **more),
+        _cost(f"{name}_iqr", f"{label}, IQR", spread, mlflow=f"time/{name}_iqr", **settings, **ASIDE),
     )
 
 
@@ -97,6 +88,8 @@ def _of_ngrams(name: str, label: str, description: str, **more) -> Metric:
     return _count(name, label, description, **settings)
 
 
+EVERYWHERE = {"required": True, "table": "always", "leaderboard": True}
+ASIDE = {"table": "never", "diff": False}
 # In the order of a table's columns. Perplexities are of the best epoch by validation unless the name says 'last'.
 _ALL = (
     _perplexity(
@@ -105,22 +98,13 @@ _ALL = (
         **{"direction": "none", "mlflow": "valid/ppl_start", "diff": False},
     ),
     _perplexity(
-        "valid_ppl",
-        "valid ppl",
+        *("valid_ppl", "valid ppl"),
         "Validation perplexity of the best epoch, which is the one where it is lowest.",
-        mlflow="valid/ppl",
-        required=True,
-        table="always",
-        leaderboard=True,
+        **{"mlflow": "valid/ppl", **EVERYWHERE},
     ),
     _perplexity(
-        "test_ppl",
-        "test ppl",
-        "Test perplexity of the best epoch by validation.",
-        mlflow="test/ppl",
-        required=True,
-        table="always",
-        leaderboard=True,
+        *("test_ppl", "test ppl", "Test perplexity of the best epoch by validation."),
+        **{"mlflow": "test/ppl", **EVERYWHERE},
     ),
     _perplexity(
         *("test_ppl_from_the_right", "test ppl, from the right"),
@@ -128,18 +112,14 @@ _ALL = (
         mlflow="test/ppl_from_the_right",
     ),
     _perplexity(
-        "test_ppl_word",
-        "test ppl/word",
+        *("test_ppl_word", "test ppl/word"),
         "The summed loss behind test_ppl, divided by the words of the same text.",
-        mlflow="test/ppl_word",
-        high=1e300,  # a text without spaces is one word
+        **{"mlflow": "test/ppl_word", "high": 1e300},  # a text without spaces is one word
     ),
     _perplexity(
-        "test_ppl_byte",
-        "test ppl/byte",
+        *("test_ppl_byte", "test ppl/byte"),
         "The summed loss behind test_ppl, divided by the bytes (UTF-8) of the same text.",
-        mlflow="test/ppl_byte",
-        digits=3,
+        **{"mlflow": "test/ppl_byte", "digits": 3},
     ),
     _score(
         *("test_bits_per_byte", "bits/byte"),
@@ -153,8 +133,7 @@ _ALL = (
         **{"unit": "bits", "digits": 3, "direction": "lower"},
     ),
     _perplexity(
-        "test_ppl_standard",
-        "test ppl, standard counting",
+        *("test_ppl_standard", "test ppl, standard counting"),
         "The summed loss behind test_ppl, divided by the words and <eos> only: <sos> is scored but not counted.",
         mlflow="test/ppl_standard",
     ),
@@ -172,136 +151,68 @@ _ALL = (
     ),
     _score("test_entropy", "entropy", "Mean entropy of the predicted distributions.", unit="nats", digits=3, low=-1e-4),
     _perplexity(
-        "last_valid_ppl",
-        "valid ppl, last epoch",
-        "Validation perplexity after the last epoch.",
-        mlflow="valid/ppl_last",
-        required=True,
-        table="never",
-        diff=False,
+        *("last_valid_ppl", "valid ppl, last epoch", "Validation perplexity after the last epoch."),
+        **{"mlflow": "valid/ppl_last", "required": True, **ASIDE},
     ),
     _perplexity(
-        "last_test_ppl",
-        "test ppl, last epoch",
-        "Test perplexity after the last epoch.",
-        mlflow="test/ppl_last",
-        required=True,
-        table="never",
-        diff=False,
+        *("last_test_ppl", "test ppl, last epoch", "Test perplexity after the last epoch."),
+        **{"mlflow": "test/ppl_last", "required": True, **ASIDE},
     ),
     _perplexity(
-        "unigram_test_ppl",
-        "unigram test ppl",
+        *("unigram_test_ppl", "unigram test ppl"),
         "Test perplexity of a unigram model of the training split (add-one), on the same tokens.",
-        mlflow="test/ppl_unigram",
-        of_text=True,
-        table="never",
-        diff=False,
+        **{"mlflow": "test/ppl_unigram", "of_text": True, **ASIDE},
     ),
     _perplexity(
-        "source_test_ppl",
-        "source test ppl",
+        *("source_test_ppl", "source test ppl"),
         "Test perplexity of the process that made the text, where it is known.",
-        mlflow="test/ppl_source",
-        of_text=True,
-        table="never",
-        diff=False,
+        **{"mlflow": "test/ppl_source", "of_text": True, **ASIDE},
     ),
     _count(
-        "params_total",
-        "params",
-        "Parameters of the model; a shared matrix counts once.",
-        unit="parameters",
-        mlflow="params/total",
-        table="always",
-        leaderboard=True,
+        *("params_total", "params", "Parameters of the model; a shared matrix counts once."),
+        **{"unit": "parameters", "mlflow": "params/total", **EVERYWHERE},
     ),
     _count(
-        "params_head",
-        "head params",
-        "Parameters of the head that the backbone does not share.",
-        unit="parameters",
-        mlflow="params/head",
-        table="always",
-        leaderboard=True,
+        *("params_head", "head params", "Parameters of the head that the backbone does not share."),
+        **{"unit": "parameters", "mlflow": "params/head", **EVERYWHERE},
     ),
     _of_ngrams("stored_ngrams", "n-grams", "Different n-grams, of all orders, that were counted.", kind="count"),
     _of_ngrams("cache_window", "cache tokens", "The last tokens of the scored text that the cache counts."),
     _of_ngrams("cache_weight", "cache weight", "Share of the cache in a probability.", digits=3, whole=False, high=1),
     *_time(
-        "train",
-        "Median time of a training batch: forward, backward and update.",
-        table="always",
-        leaderboard=True,
+        *("train", "Median time of a training batch: forward, backward and update."), table="always", leaderboard=True
     ),
     *_time("eval", "Median time of an evaluation batch.", table="always"),
     *_time("inference", "Median time of forward pass and loss, without gradients, of inference_batch segments."),
-    Metric(
-        name="inference_batch",
-        label="inference batch",
-        description="How many segments inference_ms_per_batch is of.",
-        kind="setting",
-        unit="segments",
-        digits=0,
-        low=1,
-        whole=True,
-        table="never",
-        diff=False,
+    _count(
+        *("inference_batch", "inference batch", "How many segments inference_ms_per_batch is of."),
+        **{"kind": "setting", "unit": "segments", "low": 1, "required": False, **ASIDE},
     ),
-    Metric(
-        name="train_minutes",
-        label="train minutes",
-        description="Time of training, without evaluation.",
-        kind="cost",
-        unit="minutes",
-        direction="lower",
-        mlflow="time/train_minutes",
-        table="never",
+    _cost(
+        *("train_minutes", "train minutes", "Time of training, without evaluation."),
+        **{"unit": "minutes", "mlflow": "time/train_minutes", "table": "never"},
     ),
-    Metric(
-        name="peak_memory_mib",
-        label="peak MiB",
-        description="Highest memory of the trial: of the GPU's allocator, or on the CPU of the process.",
-        kind="cost",
-        unit="MiB",
-        digits=0,
-        direction="lower",
-        mlflow="memory/peak_mib",
-        leaderboard=True,
+    _cost(
+        *("peak_memory_mib", "peak MiB"),
+        "Highest memory of the trial: of the GPU's allocator, or on the CPU of the process.",
+        **{"unit": "MiB", "digits": 0, "mlflow": "memory/peak_mib", "leaderboard": True},
     ),
     _count(
-        "best_epoch",
-        "best epoch",
-        "The epoch with the lowest validation perplexity.",
-        unit="epochs",
-        mlflow="train/best_epoch",
-        whole=False,  # `epochs: 0.4` is possible
-        table="never",
-        diff=False,
+        *("best_epoch", "best epoch", "The epoch with the lowest validation perplexity."),
+        **{"unit": "epochs", "mlflow": "train/best_epoch", "whole": False, **ASIDE},  # `epochs: 0.4` is possible
     ),
     _count(
-        "scored_test_tokens",
-        "scored test tokens",
-        "Tokens of the test split that were scored.",
-        unit="tokens",
-        low=1,
-        table="never",
-        diff=False,
+        *("scored_test_tokens", "scored test tokens", "Tokens of the test split that were scored."),
+        **{"unit": "tokens", "low": 1, **ASIDE},
     ),
     _count(
-        "context_tokens",
-        "context",
-        "Tokens of a segment.",
-        kind="setting",
-        unit="tokens",
-        low=1,
-        table="never",
-        diff=False,
+        *("context_tokens", "context", "Tokens of a segment."),
+        **{"kind": "setting", "unit": "tokens", "low": 1, **ASIDE},
     ),
     _count(
         *("state_carried", "state carried"),
         "1 where the state of the backbone is carried from segment to segment, else 0.",
-        **{"kind": "setting", "high": 1, "table": "never", "diff": False},
+        **{"kind": "setting", "high": 1, **ASIDE},
     ),
 )
 

@@ -15,7 +15,6 @@ SUM_ERROR = 1e-4  # float32 sums over 50,000 words have errors 100 times smaller
 LOWEST_NLL = -1e-5  # nats: rounding can put the nll of a certain token this far below 0
 NLL_GAP = 1e-3  # at one position: float32 sums in another order, for logits of up to some thousands
 MEAN_GAP = 1e-4  # over all positions, where rounding averages out: a perplexity can change by less than 0.1 %
-LATER_CHANGE = 1e-4  # the same shapes are computed twice, so even rounding is mostly the same
 
 _Size = Annotated[float, Field(ge=0)] | None
 
@@ -27,18 +26,14 @@ class Certificate(BaseModel):
     Gaps and changes are in nats, divided by the nll where that is above 1. A size that is not a finite number is None.
 
     Args:
-        positions: the number of positions.
         sum_error: largest |sum of p over all words - 1|.
         nll_gap: largest |nll - due|; in certificates without `drawn` also of other words as targets.
         mean_gap: |mean over positions of the nll that evaluation scored - due|.
         lowest_nll: in nats, of all scored tokens of the test split; None if one of them is not a finite number.
-        later_change: largest change of a token's nll when the tokens after it change; measured before certificates were
-            made in a process of their own, where it is part of nll_gap.
-        vocab_size: V.
+        later_change: 0: how a token's nll changes with the tokens after it is part of nll_gap.
         log_epsilon: what the head adds to the probability of each word, as published codes do (`compat`); usually 0.
         drawn: split -> the places whose tokens were asked for; {} in certificates that were made in the trial's own
             process.
-        seconds: duration of the check.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -48,7 +43,7 @@ class Certificate(BaseModel):
     nll_gap: _Size
     mean_gap: _Size
     lowest_nll: float | None
-    later_change: _Size = 0.0
+    later_change: Annotated[float, Field(ge=0, le=0)] = 0.0
     vocab_size: Annotated[int, Field(ge=1)]
     log_epsilon: Annotated[float, Field(ge=0, lt=1)] = 0.0
     drawn: dict[str, tuple[int, ...]] = {}
@@ -63,14 +58,12 @@ class Certificate(BaseModel):
         if self.lowest_nll < lowest:  # guard: nll-not-negative
             return f"the nll of a test token is {self.lowest_nll:.4g}: below 0, as if its probability were above 1"
         sums = "the probabilities of all words do not sum to 1: at a position of the text they are off by"
-        later = "the nll of a test token depends on the tokens after it, which the model must not see: it changes by"
         asked = "-log_probs of its target, asked in a process of its own with other tokens after it:"
         gap = f"the nll that was counted for a token is not {asked} the gap is"
         mean = f"the nll that was counted for a token is, on average, not {asked} the gap is"
         return (
             # guard: probabilities-sum first
             _breach(sums, self.sum_error, SUM_ERROR + self.vocab_size * self.log_epsilon)
-            or _breach(later, self.later_change, LATER_CHANGE)
             or _breach(gap, self.nll_gap, NLL_GAP)
             or _breach(mean, self.mean_gap, MEAN_GAP)
         )
@@ -98,10 +91,7 @@ class CurvePoint(_Frozen):
     """One epoch of training, or the last part of one with a setting like `epochs: 0.4`.
 
     Args:
-        epoch: the number of epochs that are done.
         train_loss: mean of the minimised loss, per token.
-        lr: the learning rate of the epoch's last step.
-        seconds: its training time.
     """
 
     epoch: float
@@ -137,7 +127,6 @@ class Contents(_Frozen):
     """What a trial read, as in its id: hashes, or addresses whose content never changes.
 
     Args:
-        corpus: the text.
         backbone: the pretrained weights of the backbone; None if it started from random ones.
     """
 
@@ -192,19 +181,14 @@ class TrialRecord(_Frozen):
     environment: Environment
     message: str = ""
     weights_sha256: str | None = None
-    contents: Contents | None = None  # None in the first records, and where the plan did not know them
-    certificate: Certificate | None = None  # None in older records, and where the trial ended before it was measured
-    code: Fingerprints | None = None  # None in records made before code was recorded
-    behaviour: Behaviour | None = None  # likewise, and where the trial is not ok
-    not_certified: str = ""  # why it is ok and no certificate could be had; '' in records from before there were any
+    contents: Contents | None = None  # None where the plan did not know them
+    certificate: Certificate | None = None  # None where the trial ended before it was measured
+    code: Fingerprints | None = None
+    behaviour: Behaviour | None = None  # None where the trial is not ok
+    not_certified: str = ""  # why it is ok and no certificate could be had
     tuning: bool = False
 
     @property
     def id(self) -> str:
         """The trial's id."""
         return self.spec.id
-
-    @property
-    def uncertified(self) -> bool:
-        """Whether it is ok and was made before certificates existed."""
-        return self.status == "ok" and self.certificate is None and not self.not_certified

@@ -41,7 +41,6 @@ class Sidecar(Generic[Kept]):
     """A kind of file beside a record.
 
     Args:
-        file: its name.
         max_bytes: of a file; of token scores, of the arrays.
         parsed: what a file holds, given its content, the record and its place, for messages; None if it is of other
             weights. Raises RecordError when it is damaged, edited or of another schema, or does not fit the record.
@@ -75,7 +74,6 @@ class Timing(BaseModel):
     """The times of one trial from one exclusive pass, which times models in turn, in rounds, on one machine.
 
     Args:
-        trial: the id.
         weights_sha256: of the record's weights: the timing belongs to that record only.
         metrics: 'train_ms_per_batch', 'eval_ms_per_batch', 'inference_ms_per_batch' and their '..._iqr': medians and
             interquartile ranges over the batches of all rounds, by the names of harness.records.metrics.METRICS.
@@ -134,12 +132,10 @@ class Diagnosis(BaseModel):
     """The result of one diagnostic of one trial, and what it depends on.
 
     Args:
-        diagnostic: its name.
         settings: those on which it depends, by name.
         code: SHA-256 of its code.
         refused: why it has no meaning for the head; '' where it has a result.
         content: the result as JSON; {} where it was refused.
-        seconds: how long it took.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -166,7 +162,6 @@ class Diagnoses(BaseModel):
     """The content of the file.
 
     Args:
-        trial: the id.
         weights_sha256: of the record's weights: the results belong to that record only.
     """
 

@@ -25,7 +25,7 @@ from harness.plan.parameters import resolved
 from harness.plan.specs import COMPARED, DECIDES_NO_RESULT, ComponentSpec, TrainSpec, TrialSpec, canonical, value_text
 from harness.protocols import Bidirectional
 from harness.records import plausible, sidecars, store
-from harness.records.contents import KnownContents, facts_of, recomputed
+from harness.records.contents import confirmed, facts_of, recomputed
 from harness.records.record import Contents, TrialRecord
 from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, CORPORA, HEADS
@@ -101,11 +101,11 @@ def gather(results: Path, warn: Callable[[str], None]) -> tuple[list[Finished], 
     Args:
         warn: called with a sentence for each file that does not verify, each record that is not of its trial, and each
             trial of which two suites have different results.
-    Returns: the trials whose text is known; the number of others (older records of texts in files, records of plug-ins
-        that are not installed or of other versions); and the ids of the trials of which two suites have different
-        results. The last two are not among the first.
+    Returns: the trials whose text is known; the number of others (records of plug-ins that are not installed, or of
+        other versions); and the ids of the trials of which two suites have different results. The last two are not
+        among the first.
     """
-    known, unknown = KnownContents(), set()
+    unknown: set[str] = set()
     found: dict[str, list[tuple[TrialRecord, Contents, Timing | None]]] = {}
     for runs in sorted({place.parent.parent for place in (results.resolve() / "runs").glob(f"*/*/{store.FILE_NAME}")}):
         verified, warnings = store.load_all(runs, history.trial_ids(runs))
@@ -114,7 +114,7 @@ def gather(results: Path, warn: Callable[[str], None]) -> tuple[list[Finished], 
             warn(warning)
         for record in (each for each in verified.values() if not each.tuning):
             try:
-                contents = known.of(record)
+                contents = confirmed(record)
             except RecordError as misfit:
                 warn(str(misfit))
                 continue

@@ -360,8 +360,8 @@ class Leaderboard:
         groups, notes = self.of_corpora(corpora), [*MEANING]
         if self.unknown:
             notes.append(
-                f"Left out: {counted(self.unknown, 'trial')} whose text is not known: older records, or records of "
-                "another plug-in or another version of the harness."
+                f"Left out: {counted(self.unknown, 'trial')} whose text is not known: records of another plug-in or "
+                "another version of the harness."
             )
         if self.differing:
             of = ", ".join(self.differing)

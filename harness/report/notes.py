@@ -40,10 +40,6 @@ ONE_SEED = (
     "models and ranks nothing."
 )
 LAST_EPOCH = "ours - printed: of the weights after the last epoch, which the paper tested."
-UNCERTIFIED = (
-    f"{UNCERTIFIED_MARK} not certified: trained before the harness checked that a perplexity is computed from "
-    "probabilities (harness docs certificates). harness run SUITE --force trains them again."
-)
 EARLIER = (
     "certified by earlier rules, in the process that had trained: a head that remembers the text could "
     "pass (harness docs certificates)."
@@ -300,8 +296,7 @@ def on_certificates(rows: Iterable[Row]) -> list[str]:
     """What the certificates of rows do not say."""
     rows = list(rows)
     records = [row.records[seed] for row in rows for seed in row.ok_seeds]
-    found = [UNCERTIFIED] if any(each.uncertified for each in records) else []
-    found += [
+    found = [
         f"{UNCERTIFIED_MARK} {each.spec} ({each.id}): not certified, so its row has no rank: {each.not_certified}."
         for each in records
         if each.not_certified

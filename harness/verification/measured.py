@@ -34,7 +34,6 @@ class VerificationOptions:
     """How records are verified.
 
     Args:
-        data: the folder of the corpora's files.
         device: 'cpu', 'cuda', or 'auto', which is the CPU for a trial that was trained on the CPU, and otherwise a GPU
             when this machine has one.
         named_files: allow files that a record names by their path to be opened: texts and weights of a user.
@@ -51,7 +50,6 @@ class Measured:
 
     Args:
         record: the record with its status, metrics, weights, environment and certificate as they are here.
-        scores: what each test token costs.
         trained: whether the trial was trained again; if not, its weights were read and evaluated.
     """
 
@@ -67,10 +65,8 @@ def evaluate_again(
 
     Args:
         contents: what the trial read; None when it is not known.
-    Raises:
-        ExecutionError: the trial cannot be evaluated on this machine.
-        Damaged: the weights cannot be read.
-        CorpusError: the corpus cannot be loaded.
+    Raises: ExecutionError when the trial cannot be evaluated on this machine; Damaged or CorpusError when the weights
+        or the corpus cannot be read.
     """
     task = with_exact_route(_task(record, contents, options, Path()))
     spec, device = task.spec, torch.device(task.device)
@@ -104,9 +100,7 @@ def train_again(
 ) -> Measured:
     """Train the trial of a record in a temporary folder. Nothing is written elsewhere.
 
-    Raises:
-        ExecutionError: the trial cannot be trained on this machine.
-        CorpusError: the corpus cannot be loaded.
+    Raises: ExecutionError when the trial cannot be trained on this machine; CorpusError when its corpus cannot be read.
     """
     if (workers := record.spec.train.data_parallel) > 1:
         raise ExecutionError(f"it was trained by {workers} workers, and is verified in one process")

@@ -28,7 +28,7 @@ from harness.plan.selection import facts_of, matching
 from harness.plan.specs import TRIAL_ID
 from harness.printable import sentence
 from harness.records import sealed, store
-from harness.records.contents import KnownContents
+from harness.records.contents import confirmed
 from harness.records.metrics import metrics_of
 from harness.records.record import SCHEMA, Contents, Environment, TrialRecord
 from harness.records.sidecars import AGREEMENT, TOKEN_NLL, TokenScores
@@ -54,7 +54,6 @@ class StoredRecord:
         name: suite and trial id; the path of the file when the record cannot be read.
         record: None when it cannot be read.
         fault: why it cannot be read, or which part of it contradicts another part.
-        files: of the trial.
         best: the file of its weights, if it exists.
         contents: what the trial read; None when this version of the harness cannot compute it.
         scores: the scores of its test tokens, if the file exists.
@@ -77,12 +76,9 @@ def find_records(target: str, results: Path, only: tuple[str, ...] = ()) -> Iter
     Args:
         target: a record.json or its folder; a file that `harness export` wrote; or the id of a trial in `results`, or
             its first digits.
-        results: the results folder.
         only: conditions as in `harness run --only`. A record that cannot be read meets no condition.
 
-    Raises:
-        ExecutionError, RecordError: the target is none of these.
-        SuiteError: no record meets a condition.
+    Raises: ExecutionError or RecordError when the target is none of these; SuiteError when no record meets a condition.
     """
     place = Path(target)
     if place.is_dir() or (place.exists() and place.suffix == ".json"):
@@ -129,7 +125,7 @@ def _stored(files: Files, place: Path) -> StoredRecord:
 
 def _examined(found: list[StoredRecord], together: list[TrialRecord], only: tuple[str, ...]) -> Iterator[StoredRecord]:
     """The records that meet the conditions. What lies beside one is large, so it is read when it is its turn."""
-    known, rows = KnownContents(), defaultdict(list)
+    rows = defaultdict(list)
     for record in together:
         if record.status == "ok":
             rows[_row(record)].append(record)
@@ -139,7 +135,7 @@ def _examined(found: list[StoredRecord], together: list[TrialRecord], only: tupl
             continue
         about = {"others": tuple(one for one in rows[_row(record)] if one.spec.seed != record.spec.seed)}
         try:
-            about["contents"] = known.of(record)
+            about["contents"] = confirmed(record)
             if (content := each.files.content(TOKEN_NLL.file)) is not None:
                 about["scores"] = TOKEN_NLL.parsed(content, record, each.files.place / TOKEN_NLL.file)
         except RecordError as error:
@@ -168,15 +164,9 @@ class Verdict:
     """The result for one record.
 
     Args:
-        name: the name of the record, as in StoredRecord.
-        outcome: identical, plausible, different or not checked.
-        sentence: the reason for the outcome.
         trial: head, backbone, corpus and seed; '' when the record cannot be read.
-        record_ppl: the test perplexity in the record.
-        ppl: the test perplexity measured here.
         limit: the allowed difference between their logarithms.
         differs: differences between the two environments, such as 'torch 2.12 there, 2.13 here'.
-        notes: what could not be checked.
     """
 
     name: str
@@ -207,9 +197,7 @@ def verify_record(
     """The verdict on one record. Faults of the record are part of it; they are not raised.
 
     Args:
-        options: where corpora are, the device, and what may be read.
         retrain: train the trial again, even if its weights exist.
-        on_event: receives the events of that training.
     """
     if (record := given.record) is None:
         return Verdict(name=given.name, outcome="not checked", sentence=given.fault)
@@ -237,7 +225,6 @@ def verify_record(
 
 
 def _compared(given: StoredRecord, found: Measured, about: dict[str, Any]) -> Verdict:
-    """The verdict from what was measured on this machine."""
     there, here = given.record.metrics["test_ppl"], found.record.metrics.get("test_ppl")
     same_weights = found.record.weights_sha256 == given.record.weights_sha256
     differs = _differences(given.record.environment, found.record.environment)

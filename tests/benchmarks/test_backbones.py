@@ -80,10 +80,7 @@ def test_lengths_beyond_the_positions_are_left_out(monkeypatch):
     monkeypatch.setattr(backbones, "in_new_process", lambda *_, **__: 1.5)
     costs = measured(("gpt2", "lstm"), (4, 2, 3, 1500, 3)).costs
     found = [(each.backbone, each.context, len(each.milliseconds), each.mib) for each in costs]
-    assert found == [
-        *(("gpt2", T, 2, 1.5) for T in (2, 3, 4)),
-        *(("lstm", T, 2, 1.5) for T in (2, 3, 4, 1500)),
-    ]
+    assert found == [*(("gpt2", T, 2, 1.5) for T in (2, 3, 4)), *(("lstm", T, 2, 1.5) for T in (2, 3, 4, 1500))]
     assert all(value > 0 for each in costs for value in each.milliseconds)
 
 

@@ -1,11 +1,11 @@
-"""What measuring does: everything agrees before it is timed, and is timed in turns. No speed is asserted."""
+"""What is compared, and what measuring does: all agree before they are timed, in turns. No speed is asserted."""
 
 from dataclasses import replace
 
 import pytest
 import torch
 
-from harness.benchmarks import comparisons, implementations
+from harness.benchmarks import comparisons, implementations, settings
 from harness.benchmarks.comparisons import Comparison, memory, timed
 from harness.benchmarks.implementations import IMPLEMENTATIONS, Implementation
 from harness.benchmarks.record import Cell
@@ -106,3 +106,19 @@ def test_a_process_that_fails_is_an_error_for_ours_and_a_lack_for_a_baseline(mon
     assert [(each.impl, each.lacking) for each in found.cells] == [("published", "failed: RuntimeError")]
     with pytest.raises(ExecutionError, match="bench memory: softmax ours fp32 default: killed"):
         memory(compared("memory", impls=("ours",)))
+
+
+CUDA = torch.device("cuda")
+
+
+def test_a_mixture_is_named_by_its_size():
+    assert settings.component("mos12") == ("mos", {"num_mixtures": 12})
+    assert [settings.mixtures(name) for name in ("softmax", "mos7", "mfs", "sigsoftmax")] == [1, 7, 3, 1]
+    for wrong in ("mos", "mos0", "mos-2", "mixture"):
+        with pytest.raises(ExecutionError, match=f"--heads {wrong}: expected "):
+            settings.component(wrong)
+
+
+def test_a_setting_takes_other_tokens_and_more_on_a_gpu():
+    sizes = [settings.setting_of("gpt2-small", device, tokens).tokens for device in (CPU, CUDA) for tokens in (None, 9)]
+    assert sizes == [1024, 9, 4096, 9]

@@ -10,7 +10,6 @@ from harness.benchmarks.decoding import Writings
 from harness.benchmarks.extras import Extras
 from harness.benchmarks.plan_memory import PlannedSteps
 from harness.benchmarks.record import Measurement, load, save, slug
-from harness.benchmarks.scale import Costs
 from harness.errors import ExecutionError
 
 FP32, BF16 = ("fp32", "default"), ("bf16", "default")
@@ -32,7 +31,7 @@ def run(measured):
     return measured(cells, {FP32: (100.0,), BF16: (200.0,)})
 
 
-@pytest.mark.parametrize("kind", [BackboneCosts, Writings, Extras, PlannedSteps, Costs])
+@pytest.mark.parametrize("kind", [BackboneCosts, Writings, Extras, PlannedSteps])
 def test_committed_tables_are_made_of_their_records(kind):
     found = sorted((COMMITTED / "bench").glob(f"{kind.stem}_*.json"))
     assert found

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from harness.experiments import degeneracy, degeneracy_table, expressiveness, expressiveness_table, fitting, problems
+from harness.experiments import degeneracy, experiment_tables, expressiveness, fitting, problems
 from harness.experiments.degeneracy import Layer, Spectrum
 from harness.experiments.expressiveness import Reached
 
@@ -39,7 +39,7 @@ def test_degeneracy_writes_a_table_and_a_plot_and_repeats(small, harness, tmp_pa
 
 def test_the_numbers_of_the_table():
     made = Spectrum(layer=Layer(experts=2), seeds=((4.0, 2.0, 0.3, 0.03), (1.0, 1.0, 1.0, 1.0)))
-    (line,) = degeneracy_table.table([made], [1, 2]).lines
+    (line,) = experiment_tables.of_degeneracy([made], [1, 2]).lines
     # below 1 %: 1 of 4, and none; below 10 %: 2 of 4, and none; medians 1.15 / 4 and 1; smallest 0.0075 and 1
     assert [cell.value for cell in line.cells[2:]] == pytest.approx([12.5, 25.0, (1.15 / 4 + 1) / 2, (0.0075 + 1) / 2])
     assert line.cells[2].text == "12.5 ± 17.7"
@@ -86,7 +86,7 @@ def test_the_cells_of_expressiveness():
     made = Reached(
         name="mos", kl={**{name: (1.0, 1.0) for name in names}, names[0]: (0.1, 0.3), names[2]: (-1e-15, 0.0)}
     )
-    (line,) = expressiveness_table.table([made], [1, 2]).lines
+    (line,) = experiment_tables.of_expressiveness([made], [1, 2]).lines
     # the mean 0.2, the deviation sqrt(2 * 0.1^2); a rounding error below 0 is 0
     assert [cell.text for cell in line.cells[:4]] == ["mos", "0.2000 ± 0.1414", "1.0000 ± 0.0000", "0.0000 ± 0.0000"]
     assert len(line.cells) == 1 + len(names)

@@ -9,10 +9,9 @@ from matrices import draw
 from torch import nn
 
 from harness.diagnostics import spectrum
-from harness.diagnostics.diagnostic import NotDefined
+from harness.diagnostics.diagnostic import NotDefined, Settings
 from harness.diagnostics.positions import Contexts, Scored
-from harness.diagnostics.rank_measures import Values
-from harness.diagnostics.singular_values import Sizes, Spectra
+from harness.diagnostics.singular_values import Spectra, Values
 from harness.diagnostics.spectrum import of_contexts
 from harness.distributions import Logits, Mixture
 from harness.protocols import HeadDims, Hidden
@@ -152,57 +151,21 @@ def test_the_raw_rank_is_at_least_what_the_centred_values_prove(monkeypatch, raw
     assert found.values == tuple(raw)
 
 
-KRYLOV = Sizes(qr=0, gram=0, block=16, iterations=8)
-
-
-def effective_ranks(matrix: torch.Tensor) -> list[int]:
-    """At 1e-3, 1e-4 and 1e-5, of a dense decomposition, by a loop."""
-    squares, found = torch.linalg.svdvals(matrix).square().tolist(), []
-    for epsilon in (1e-3, 1e-4, 1e-5):
-        rank, kept = 0, 0.0
-        while kept < (1 - epsilon) * sum(squares):
-            kept, rank = kept + squares[rank], rank + 1
-        found.append(rank)
-    return found
-
-
-def test_effective_ranks_of_the_largest_values_are_exact_or_marked():
-    of = contexts(built("mos", num_mixtures=2))
-    found = of_contexts(of, V, seed=0, sizes=KRYLOV)
-    A = torch.cat(list(of.log_probs()))
-    assert found.way == "krylov"
-    marked = set()
-    for part, matrix in ((found.raw, A), (found.centred, A - A.mean(1, keepdim=True))):
-        for rank, exact, expected in zip(part.effective, part.effective_is_exact, effective_ranks(matrix), strict=True):
-            assert rank == (expected if exact else len(part.values) + 1)
-            assert rank <= expected
-            marked.add(exact)
-        assert not part.press_is_exact
-        assert part.entropy is None
-    assert marked == {True, False}
-    shown = {figure.name: figure for figure in spectrum.DIAGNOSTIC.figures}
-    ranks = [shown[f"centred: rank {share}"] for share in ("1e-3", "1e-4", "1e-5")]
-    assert tuple(figure.value(found) for figure in ranks) == found.centred.effective
-    assert tuple(not figure.at_least(found) for figure in ranks) == found.centred.effective_is_exact
-    assert shown["entropy rank"].value(found) is None
-
-
-def test_a_matrix_without_a_value_that_converges_is_refused_in_a_sentence():
-    of = contexts(built("mos", num_mixtures=2))
-    with pytest.raises(NotDefined) as refused:
-        of_contexts(of, V, seed=0, sizes=Sizes(qr=0, gram=200, block=1, iterations=1))
-    assert str(refused.value) == (
-        "no singular value of the 300 x 400 log-probabilities of head tried converged; up to 200 contexts are "
-        "decomposed completely"
-    )
+def test_with_more_words_than_a_gram_matrix_allows_as_many_contexts_are_used(monkeypatch):
+    asked = []
+    monkeypatch.setattr(spectrum, "contexts", lambda subject, number: asked.append(number))
+    monkeypatch.setattr(spectrum, "of_contexts", lambda found, V, *, seed: None)
+    for V in (16_384, 50_257):
+        spectrum.compute(SimpleNamespace(corpus=SimpleNamespace(vocab_size=V)), Settings(contexts=20_000))
+    assert asked == [20_000, 16_384]
 
 
 def test_results_of_earlier_code_are_read():
-    """They have no flags of effective ranks, which were exact."""
+    """Some of them have flags of effective ranks, which were exact."""
     part = {"values": [2.0, 1.0], "limit": 0.0, "press": 2, "press_is_exact": True, "effective": [2, 2, 2]}
     kept = {"contexts": 3, "vocabulary": 4, "bound": None, "way": "qr", "raw": part, "centred": part}
     for each in (kept["raw"], kept["centred"]):
         each["entropy"] = 1.9
+    kept["raw"]["effective_is_exact"] = [True, True, True]
     found = spectrum.Spectra.model_validate_json(json.dumps(kept))
-    assert found.raw.effective_is_exact == (True, True, True)
-    assert found.raw.entropy == 1.9
+    assert found.raw.effective == found.centred.effective == (2, 2, 2)

@@ -1,11 +1,106 @@
-"""Words that no hidden state can put first, in the model of a trial."""
+"""Words that a softmax can put first: by hand, against the convex hull of the others, and in the model of a trial."""
 
+import numpy as np
 import pytest
 import torch
+from scipy.optimize import linprog
 from subjects import LSTM, V, head_of, subject
 
+from harness.diagnostics import unargmaxable
 from harness.diagnostics.diagnostic import NotDefined, Settings
-from harness.diagnostics.unargmaxable import compute
+from harness.diagnostics.unargmaxable import compute, decide
+
+
+def random(V, E, seed):
+    generator = torch.Generator().manual_seed(seed)
+    weight, bias, states = (
+        torch.randn(size, generator=generator, dtype=torch.float64) for size in ((V, E), (V,), (20, E))
+    )
+    return weight, bias, [states]
+
+
+def in_hull(weight, bias, word):
+    """Whether l >= 0 with sum l = 1, sum l w = w_x and sum l b >= b_x exist, over the other words."""
+    others = [each for each in range(len(weight)) if each != word]
+    equal = np.vstack([weight[others].T, np.ones(len(others))])
+    done = linprog(
+        np.zeros(len(others)), A_eq=equal, b_eq=[*weight[word], 1], A_ub=-bias[others][None], b_ub=[-bias[word]]
+    )
+    return done.status == 0
+
+
+def test_three_words_on_a_line_by_hand():
+    # w = 1, 0, -1. Without a bias the middle word has at best a tie; with one of 0.1 it is first at h = 0
+    weight = torch.tensor([[1.0], [0.0], [-1.0]], dtype=torch.float64)
+    assert decide(weight, torch.zeros(3, dtype=torch.float64), []).never == [1]
+    lifted = decide(weight, torch.tensor([0.0, 0.1, 0.0], dtype=torch.float64), [])
+    assert (lifted.never, lifted.undecided) == ([], [])
+    lowered = decide(weight, torch.tensor([0.0, -5.0, 0.0], dtype=torch.float64), [])
+    assert lowered.never == [1]
+
+
+def test_a_large_bias_does_not_hide_a_word_at_the_end_of_a_line():
+    """h = -100 puts the last word first, however small its bias is."""
+    weight = torch.tensor([[1.0], [0.0], [-1.0]], dtype=torch.float64)
+    found = decide(weight, torch.tensor([50.0, 60.0, -40.0], dtype=torch.float64), [])
+    assert (found.never, found.undecided) == ([], [])
+
+
+def test_two_equal_words_are_never_first():
+    weight = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]], dtype=torch.float64)
+    found = decide(weight, torch.zeros(3, dtype=torch.float64), [torch.tensor([[5.0, 0.0]], dtype=torch.float64)])
+    assert (found.in_contexts, found.never) == ([], [0, 1])
+    apart = decide(weight, torch.tensor([0.5, 0.0, 0.0], dtype=torch.float64), [])
+    assert apart.never == [1]  # the same row and a smaller bias
+
+
+@pytest.mark.parametrize(("V", "E", "seed"), [(12, 1, 0), (30, 2, 1), (40, 3, 2), (60, 4, 3), (150, 6, 4)])
+def test_the_words_that_are_never_first_are_those_in_the_hull_of_others(V, E, seed):
+    weight, bias, states = random(V, E, seed)
+    found = decide(weight, bias, states)
+    expected = [word for word in range(V) if in_hull(weight.numpy(), bias.numpy(), word)]
+    assert 0 < len(expected) < V
+    assert (found.never, found.undecided) == (expected, [])
+    every = [*found.in_contexts, *found.along_rows, *found.by_program, *found.never]
+    assert sorted(every) == list(range(V))
+
+
+def test_words_of_contexts_are_those_that_a_state_puts_first():
+    weight, bias, (states,) = random(30, 3, 5)
+    logits = states @ weight.T + bias
+    assert decide(weight, bias, [states[:7], states[7:]]).in_contexts == sorted(set(logits.argmax(1).tolist()))
+
+
+def test_words_along_rows_are_first_at_some_multiple_of_a_row():
+    """Found again by trying many multiples."""
+    weight, bias, _ = random(40, 4, 6)
+    tried = set()
+    for direction in (weight, weight - weight.mean(0)):
+        for scale in np.geomspace(1e-3, 1e3, 4001):
+            top = (scale * direction @ weight.T + bias).argmax(1)
+            tried |= set((top == torch.arange(40)).nonzero()[:, 0].tolist())
+    assert decide(weight, bias, []).along_rows == sorted(tried)
+
+
+def test_blocks_of_rows_change_nothing(monkeypatch):
+    given = random(30, 3, 7)
+    whole = decide(*given)
+    monkeypatch.setattr(unargmaxable, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(unargmaxable, "ADDED", 1)
+    assert decide(*given) == whole
+
+
+@pytest.mark.parametrize("short", ["each program", "all programs"])
+def test_words_whose_programs_have_no_time_are_undecided(short, monkeypatch):
+    weight, bias, states = random(60, 4, 3)
+    known = decide(weight, bias, states)
+    assert known.never
+    monkeypatch.setattr(unargmaxable, "SECONDS", 0.0 if short == "each program" else unargmaxable.SECONDS)
+    found = decide(weight, bias, states, **({"seconds": 0} if short == "all programs" else {}))
+    assert (found.by_program, found.never) == ([], [])
+    assert found.undecided == sorted([*known.by_program, *known.never])
+    assert (found.in_contexts, found.along_rows) == (known.in_contexts, known.along_rows)
+
 
 SETTINGS = Settings(contexts=40)
 

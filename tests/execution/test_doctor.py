@@ -1,7 +1,6 @@
 """`harness doctor`: what makes a machine unfit is a problem and exit code 2; what is odd is a note and exit code 0."""
 
 import os
-import socket
 import sqlite3
 import sys
 from collections import namedtuple
@@ -34,8 +33,6 @@ def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = SimpleNamespace(route="default", speedup=1.0, error=0.0, exact=True, cpu="A CPU")
     monkeypatch.setattr(products, "load_probe", lambda again: found)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        monkeypatch.setattr(doctor, "UI_PORT", free.getsockname()[1])
     monkeypatch.setattr(doctor, "NEWEST_TESTED", {})  # `make newest` has newer ones
     return tmp_path
 
@@ -111,10 +108,6 @@ def scratch(patch, place):
         (place / "results" / "runs" / "tiny" / f"{scratch_prefix()}{pid}-x").mkdir(parents=True)
 
 
-def old_store(patch, place):
-    (place / "results" / "mlruns").mkdir(parents=True)
-
-
 NOT_FOUND = doctor.importlib.metadata.PackageNotFoundError("output-head-harness")
 OUT = "or use --executor inline"
 PROBLEMS = {
@@ -148,7 +141,6 @@ NOTES = {
     "begun": (begun, "1 of the trials of tiny were started and have no record: `harness run` continues them", ""),
     "scratch": (scratch, f"results/runs/tiny/{scratch_prefix()}{NOBODY}-x was left by a driver", "delete it"),
     "URI": (environment(MLFLOW_TRACKING_URI="http://x"), "MLFLOW_TRACKING_URI=http://x is not used: ", "mlflow.db"),
-    "store": (old_store, "results/mlruns is a file store, ", "/results/mlruns.db"),
 }
 
 
@@ -168,13 +160,6 @@ def test_folders_that_cannot_be_written_are_no_problem_if_they_are_not_needed(pl
     found = examined(data=NOWHERE)
     assert found.problems == []
     assert found.notes[0].startswith("the data folder /proc/nowhere cannot be written (")
-
-
-def test_a_taken_port_is_a_note(place, monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        monkeypatch.setattr(doctor, "UI_PORT", port := other.getsockname()[1])
-        assert examined().notes == [f"port {port} is taken: use `harness ui --port`"]
-    assert examined().notes == []
 
 
 def test_memory_is_what_the_control_group_leaves(monkeypatch, place):

@@ -10,10 +10,9 @@ from scipy.optimize import linprog
 
 from harness.errors import ExecutionError
 from harness.experiments import fitting
-from harness.experiments.convex_optimum import entropy, lowest_kl
-from harness.experiments.expressiveness import Row
+from harness.experiments.expressiveness import Row, lowest_kl
 from harness.experiments.fitting import best_kl, token_counts
-from harness.experiments.problems import PROBLEMS, Problem, king_and_woman, many_words, rare_word
+from harness.experiments.problems import PROBLEMS, Problem, entropy, king_and_woman, many_words, rare_word
 from harness.plan.specs import ComponentSpec
 
 MATRIX = torch.tensor([[1.0], [0.0], [-1.0]], dtype=torch.float64)  # three words of width 1

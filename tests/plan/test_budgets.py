@@ -1,11 +1,13 @@
-"""How long models are trained: a number of tokens, and the training time of another head."""
+"""What the trials of a suite may use: tokens, the time of another head, GPUs with their workers; and n-grams."""
 
+import hashlib
 import json
 
 import pytest
-from handmade import SMALL
+from handmade import SMALL, changed
 
-from harness.plan import load
+from harness.plan import load, select
+from harness.plan.specs import COUNTED
 
 TIMED = SMALL.replace("epochs: 2", "epochs: 6")
 CORPUS = "markov(vocab_size=12, num_tokens=400, branching=3)"
@@ -61,3 +63,96 @@ def test_ratios_may_differ_between_backbones(write):
     found = load(write(f"{text}match: {json.dumps(match)}\n"))
     epochs = {(t.head.name, t.backbone.params["d_model"]): t.train.epochs for t in found.trials}
     assert epochs == {("softmax", 8): 6.0, ("softmax", 16): 6.0, ("mos", 8): 3.0, ("mos", 16): 2.0}
+
+
+@pytest.fixture
+def suite_of(write):
+    """A function: what is replaced in SMALL, and values of the command line -> the suite."""
+    return lambda *replacements, overrides=(): load(write(changed(*replacements)), overrides)
+
+
+GPUS = ("seeds: [1, 2]", "seeds: [1, 2]\nresources: {{gpus: {}}}")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "said", "workers"),
+    [
+        *[
+            ("2", "", 2),
+            ("4.0", "", 4),
+            ("2", ", data_parallel: 2", 2),
+            ("1", "", 1),
+            ("0.5", "", 1),
+        ],  # one for each GPU
+        ("0", ", data_parallel: 2", 2),  # on the CPU
+    ],
+)
+def test_gpus_of_a_trial_imply_its_workers(suite_of, gpus, said, workers):
+    loaded = suite_of((GPUS[0], GPUS[1].format(gpus)), ("seq_len: 7", f"seq_len: 7{said}"))
+    assert {trial.train.data_parallel for trial in loaded.trials} == {workers}
+    plain = suite_of(("seq_len: 7", f"seq_len: 7, data_parallel: {workers}"))
+    assert [trial.id for trial in loaded.trials] == [trial.id for trial in plain.trials]
+    assert loaded.overrides == ()
+
+
+def test_gpus_set_by_hand_that_change_the_trials_are_told_in_the_tables_name(suite_of):
+    file = suite_of()
+    four = suite_of(overrides=("resources.gpus=4",))
+    assert four.overrides == (("train.data_parallel", "4", "1"),)
+    assert four.trials[0].id != file.trials[0].id
+    one = suite_of((GPUS[0], GPUS[1].format(4)), overrides=("resources.gpus=1",))
+    assert one.overrides == (("train.data_parallel", "1", "4"),)
+    assert one.trials[0].id == file.trials[0].id
+    share = suite_of(overrides=("resources.gpus=0.5",))
+    assert share.overrides == ()
+    said = suite_of(overrides=("train.data_parallel=2",))
+    assert [key for key, *_ in said.overrides] == ["train.data_parallel"]
+
+
+TRAINED = changed(("  - mos: {num_mixtures: 2}\n", ""))
+NGRAMS = "ngrams: [3, {order: 5, cache: true}]\n"
+ONLY = f"""\
+name: counted
+version: 1
+corpora: [ptb, wikitext2]
+{NGRAMS}"""
+
+# written out by hand and hashed outside of the harness, as in test_identity.py
+CONTENT = hashlib.sha256(b"markov-1/12/400/0/3").hexdigest()
+GOLDEN_JSON = (
+    '{"backbone":{"name":"last_tokens","params":{}},'
+    '"corpus":{"content":"%s","name":"markov","params":{"branching":3,"num_tokens":400,"vocab_size":12}},'
+    '"head":{"name":"kneser_ney","params":%s},"schema":2,"seed":0,'
+    '"train":{"batch_size":1,"epochs":0,"eval_batch_size":1,"lr":1,"optimizer":"sgd","seq_len":1000}}'
+)
+
+
+@pytest.mark.parametrize(("index", "params"), [(0, '{"order":3}'), (1, '{"cache":true}')])  # order 5 is the default
+def test_ids_are_pinned(write, index, params):
+    golden = hashlib.sha256((GOLDEN_JSON % (CONTENT, params)).encode()).hexdigest()[:12]
+    assert load(write(TRAINED + NGRAMS)).trials[2 + index].id == golden
+
+
+def test_ngrams_change_no_other_trial_come_last_can_be_selected_and_do_not_depend_on_training(write):
+    with_ngrams = load(write(TRAINED + NGRAMS)).trials
+    assert with_ngrams[:2] == load(write(TRAINED)).trials
+    assert [(str(trial.head), trial.is_ngram) for trial in with_ngrams[2:]] == [
+        ("kneser_ney(order=3)", True),
+        ("kneser_ney(order=5, cache=True)", True),
+    ]
+    assert not any(trial.is_ngram for trial in with_ngrams[:2])
+    assert [str(trial.head) for trial in select(with_ngrams, ("head=kneser_ney,cache=true",))] == [
+        "kneser_ney(order=5, cache=True)"
+    ]
+    assert len(select(with_ngrams, ("head=softmax",))) == 2
+    other = TRAINED.replace("seeds: [1, 2]", "seeds: [7]").replace("lr: 0.01", "lr: 2").replace("adam", "sgd")
+    assert load(write(other + NGRAMS)).trials[1:] == with_ngrams[2:]
+
+
+def test_a_suite_of_ngrams_only(write):
+    suite = load(write(ONLY))
+    found = [f"{trial.corpus.name} {trial.head.params['order']}" for trial in suite.trials]
+    assert found == ["ptb 3", "ptb 5", "wikitext2 3", "wikitext2 5"]
+    assert {trial.train for trial in suite.trials} == {COUNTED}
+    assert set(suite.params.values()) == {(0, 0)}
+    assert set(suite.counting) == {"ptb", "wikitext2"} == set(suite.contents)

@@ -150,10 +150,9 @@ def test_reference_is_the_head_that_the_plan_prints_so(write, params):
 
 def test_target_out_of_reach_is_refused_after_tens_of_builds(problems, built):
     found = problems(matched_suite(match="match: {params: 1e18, vary: d_model}\n"))
-    # 250 2^9 = 128000 is the first width above MAX_WIDTH = 65536
-    assert all("the nearest found, 128000, has " in problem for problem in found)
+    assert all("the nearest found, 65536, has " in problem for problem in found)  # MAX_WIDTH
     assert len(found) == 3
-    assert len(built) == 3 * 11  # those, and 251, which shows that every width can be built
+    assert len(built) == 3 * 18  # 250, 251, which shows that every width can be built, and the halves of 65536
 
 
 def test_each_model_is_solved_once_in_tens_of_builds(write, built):

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from harness import plan
 from harness.errors import RecordError
-from harness.execution.options import RunOptions
+from harness.execution.executors import RunOptions
 from harness.execution.run_suite import due
 from harness.plan import tuning
 from harness.plan.specs import TrialSpec

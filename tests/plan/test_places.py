@@ -1,6 +1,9 @@
-"""A suite is given by the path of its file, or by its name in the folder suites."""
+"""Suites are found by path and by name; of one with mistakes, line, column, place and sentence of each are said."""
+
+from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from harness.errors import SuiteError
 from harness.plan import load
@@ -93,3 +96,18 @@ def test_commands_that_read_records_take_a_file_as_well(folder, harness, command
     named, filed = (harness(*before, given) for given in ("other", "suites/quick.yaml"))
     assert (named.code, named.err) == (filed.code, filed.err)
     assert harness(*before, "suites/none.yaml").err.startswith("suites/none.yaml: no such file")
+
+
+FILES = sorted((Path(__file__).parents[1] / "golden" / "messages").glob("*.yaml"))
+GOLDEN = {path.stem: YAML(typ="safe").load(path) for path in FILES}
+CASES = [(name, index) for name, golden in GOLDEN.items() for index in range(len(golden["cases"]))]
+
+
+@pytest.mark.parametrize(("name", "index"), CASES)
+def test_each_mistake_is_told_in_these_words_at_its_place(name, index, problems, layered, wide_heads):
+    text, case = GOLDEN[name]["base"], GOLDEN[name]["cases"][index]
+    for old, new in case.get("change", {}).items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    expected = case["says"] if isinstance(case["says"], list) else [case["says"]]
+    assert problems(text + case.get("add", ""), *case.get("set", ())) == expected

@@ -113,14 +113,6 @@ def test_20_levels_are_read_and_21_refused(write, problems):
     assert problem.endswith(": nested more than 20 deep")
 
 
-@pytest.mark.guards("suite-alias-of-itself")
-@pytest.mark.parametrize("text", ["&a {b: *a}", "x: &a {b: *a}", "x: &a [*a]", "x: &a [1, {b: [*a]}]"])
-def test_alias_of_itself_is_refused(problems, text):
-    (problem,) = problems(text, call=read)
-    assert problem.startswith("1:")
-    assert problem.endswith(": an alias that contains itself")
-
-
 NO_YAML = [
     b"\x00\n",
     b"\xff\n",
@@ -143,12 +135,6 @@ def test_what_is_no_yaml_is_a_sentence_and_no_traceback(write, content):
     (problem,) = caught.value.problems
     assert problem.startswith(f"{path}:")
     assert len(problem.splitlines()) == 1
-
-
-def test_tags_run_nothing(write, tmp_path):
-    data, _ = read(write(f"a: !!python/object/apply:pathlib.Path.touch ['{tmp_path}/made']\nb: !!python/name:os.x 1\n"))
-    assert data == {"a": [f"{tmp_path}/made"], "b": "1"}
-    assert not (tmp_path / "made").exists()
 
 
 def test_what_is_no_text_file_is_a_sentence(write, tmp_path):

@@ -1,7 +1,8 @@
-"""Records: saved whole or not at all, and believed only when they verify."""
+"""Records: saved whole or not at all, believed only when they verify; and the rules of their certificates."""
 
 import hashlib
 import json
+import math
 import shutil
 
 import handmade
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 from harness.errors import RecordError
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 from harness.records import plausible, store
-from harness.records.record import CurvePoint, TrialRecord
+from harness.records.record import LOWEST_NLL, MEAN_GAP, NLL_GAP, SUM_ERROR, CurvePoint, TrialRecord
 
 TRAIN = TrainSpec(optimizer="adam", lr=0.01, epochs=2, batch_size=4, seq_len=7, betas=(0.8, 0.99))
 
@@ -40,6 +41,7 @@ def record(spec: TrialSpec | None = None, status: str = "ok", **changes) -> Tria
         "environment": environment,
         "message": 'a "quoted" line with | and \u00e9',
         "weights_sha256": "ab" * 32,
+        "certificate": handmade.certificate() if status == "ok" else None,
     }
     return TrialRecord(**{**values, **changes})
 
@@ -145,12 +147,10 @@ def test_a_record_whose_certificate_holds_or_failed_in_its_trial_is_as_it_was_wr
     for spec, status, certificate in (
         (trial("a" * 12), "ok", handmade.certificate()),
         (trial("b" * 12), "invalid", fault),
-        (trial("c" * 12), "ok", None),
     ):
         saved = record(spec, status=status, certificate=certificate)
         store.save(saved, tmp_path)
         assert store.load_all(tmp_path, [spec.id]) == ({spec.id: saved}, [])
-        assert saved.uncertified == (certificate is None)
 
 
 @pytest.mark.guards("replaced-record-kept")
@@ -201,14 +201,13 @@ def test_a_record_from_before_precisions_and_routes_is_loaded(tmp_path):
     assert (found.spec.train.precision, found.spec.train.cuda_graph) == ("fp32", "auto")
 
 
-def test_a_record_from_before_certificates_is_loaded(tmp_path):
-    place = store.save(record(), tmp_path)
-    content = json.loads(place.read_text())
-    del content["certificate"], content["sha256"]
-    text = json.dumps(_whole(content), sort_keys=True, separators=(",", ":"))
-    content["sha256"] = hashlib.sha256(text.encode()).hexdigest()
-    place.write_text(json.dumps(content))
-    assert store.load(tmp_path, "0123456789ab") == record(certificate=None)
+@pytest.mark.guards("ok-is-certified")
+def test_a_record_that_is_ok_has_a_certificate_or_says_why_not(tmp_path):
+    store.save(record(certificate=None), tmp_path)
+    with pytest.raises(RecordError, match="neither a certificate nor the reason"):
+        store.load(tmp_path, "0123456789ab")
+    store.save(record(certificate=None, not_certified="its process ended"), tmp_path)
+    assert store.load(tmp_path, "0123456789ab").status == "ok"
 
 
 def _whole(value):
@@ -245,3 +244,61 @@ def test_no_model_is_much_better_than_the_process_that_made_the_text(name, ppl, 
     wrong = plausible.fault(made.model_copy(update={"spec": spec}))
     assert (wrong == "") == believed, wrong
     assert believed or "the process that made the text has 5.71" in wrong
+
+
+LIMITS = {"sum_error": SUM_ERROR, "nll_gap": NLL_GAP, "mean_gap": MEAN_GAP}
+SAID = {
+    "sum_error": "do not sum to 1",
+    "nll_gap": "counted for a token is not -log_probs of its target",
+    "mean_gap": "counted for a token is, on average, not -log_probs of its target",
+}
+
+
+def test_a_certificate_whose_sizes_are_those_of_rounding_has_no_fault():
+    assert handmade.certificate().fault is None
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_size_may_be_at_its_limit_and_not_above_it(name):
+    assert handmade.certificate(**{name: LIMITS[name]}).fault is None
+    fault = handmade.certificate(**{name: 1.01 * LIMITS[name]}).fault
+    assert SAID[name] in fault
+    assert f"{1.01 * LIMITS[name]:.4g} (allowed: {LIMITS[name]:.4g})" in fault
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_size_that_is_no_finite_number_is_a_fault(name):
+    fault = handmade.certificate(**{name: None}).fault
+    assert SAID[name] in fault
+    assert fault.endswith("no finite number")
+
+
+def test_no_nll_is_below_zero_by_more_than_rounding():
+    assert handmade.certificate(lowest_nll=LOWEST_NLL).fault is None
+    assert "is -2e-05: below 0" in handmade.certificate(lowest_nll=-2e-5).fault
+    assert handmade.certificate(lowest_nll=None).fault == "the nll of a test token is not a finite number"
+
+
+def test_a_head_that_adds_epsilon_to_every_word_may_sum_to_that_much_more():
+    # V epsilon = 0.5; -log(1 + 0.01) = -0.00995 is the nll of a word that the head is sure of
+    sure = {"vocab_size": 50, "log_epsilon": 0.01, "lowest_nll": -math.log1p(0.01)}
+    assert handmade.certificate(**sure, sum_error=0.5).fault is None
+    assert "(allowed: 0.5001)" in handmade.certificate(**sure, sum_error=0.502).fault
+    assert "below 0" in handmade.certificate(**{**sure, "lowest_nll": -0.0101}).fault
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"positions": 0},
+        {"sum_error": -1.0},
+        {"nll_gap": math.inf},
+        {"later_change": 1e-9},
+        {"lowest_nll": -math.inf},
+        {"log_epsilon": 1.0},
+        {"vocab_size": 0},
+    ],
+)
+def test_what_no_check_can_have_found_is_no_certificate(changes):
+    with pytest.raises(ValidationError):
+        handmade.certificate(**changes)

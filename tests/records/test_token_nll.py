@@ -55,10 +55,7 @@ def test_where_nothing_was_kept_there_is_nothing(tmp_path):
 
 @pytest.mark.parametrize(
     "metrics",
-    [
-        {"test_ppl": math.exp(2.0001), "scored_test_tokens": 3.0},
-        {"test_ppl": math.exp(2.0), "scored_test_tokens": 4.0},
-    ],
+    [{"test_ppl": math.exp(2.0001), "scored_test_tokens": 3.0}, {"test_ppl": math.exp(2.0), "scored_test_tokens": 4.0}],
 )
 def test_scores_that_do_not_give_the_perplexity_of_the_record_are_refused(metrics, place, tmp_path):
     with pytest.raises(RecordError, match="do not add up"):

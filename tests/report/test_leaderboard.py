@@ -13,6 +13,7 @@ from rich.console import Console
 
 from harness import plan
 from harness.code import fingerprints
+from harness.plan.specs import ComponentSpec
 from harness.records import sidecars, store
 from harness.records.record import Contents, CurvePoint
 from harness.report import leaderboard
@@ -244,17 +245,6 @@ def test_a_row_with_an_invalid_trial_is_left_out_and_named(finish, found):
     assert (entry["test_ppl"], entry["certified"]) == (None, False)
 
 
-def test_rows_of_records_from_before_certificates_are_marked(finish, found):
-    finish(ppls=[10.0, 12.0, 0, 0], certificate=None)
-    finish(ppls=[0, 0, 9.0, 9.5])
-    (group,) = found()
-    assert [(line["head"], line["seeds"]) for line in lines(group)] == [("MoS 2", "2"), ("softmax", "2 °")]
-    assert [entry["certified"] for entry in leaderboard.as_json((group,))[0]["rows"]] == [True, False]
-    (note,) = [note for note in leaderboard.table(group).notes if "not certified" in note]
-    assert note.startswith("° not certified: ")
-    assert note in text_of((group,)).replace("\\", "")
-
-
 def test_failed_trials_are_counts_and_rows_without_a_number_come_last(finish, found):
     finish(ppls=[None, None, 50.0, None])
     (group,) = found()
@@ -332,21 +322,16 @@ def test_a_text_of_another_hash_is_another_text(tmp_path, finish, found):
         assert leaderboard.table(group).title.endswith(f", text={group.content[:12]}")
 
 
-def test_records_that_do_not_say_their_text_count_where_the_id_confirms_it(finish, found):
-    finish(ppls=[10.0, 12.0, 9.0, 9.5], contents=False)
-    assert [len(group.entries) for group in found()] == [2]
-
-
-def test_records_of_a_text_that_nothing_tells_are_left_out_and_counted(tmp_path, results, finish, harness):
-    (tmp_path / "mine").mkdir()
-    for split in ("train", "valid", "test"):
-        (tmp_path / "mine" / f"{split}.txt").write_text("one two three\n" * 20)
+def test_records_that_cannot_be_confirmed_are_left_out_and_counted_or_named(results, finish, harness):
     finish(ppls=[10.0, 12.0, 9.0, 9.5])
-    old = ("markov: {vocab_size: 12, num_tokens: 400, branching: 3}", "text: {path: mine}")
-    finish(old, ppls=[1.0, 1.0, 1.0, 1.0], suite="old", contents=False)
+    first, *_ = finish(ppls=[1.0, 1.0, 1.0, 1.0], suite="old", contents=False)
+    of_a_plug_in = first.spec.model_copy(update={"id": "0" * 12, "head": ComponentSpec(name="of_a_plug_in")})
+    strange = first.model_copy(update={"spec": of_a_plug_in, "contents": Contents(corpus="0" * 64)})
+    store.save(strange, store.runs_folder(results, "strange"))
     done = harness("leaderboard", "--results", results)
     assert done.code == 0
-    assert "Left out: 4 trials whose text is not known" in done.out
+    assert done.err.count("does not say what it read, so its id cannot be confirmed") == 4
+    assert "Left out: 1 trial whose text is not known" in done.out
     assert "old" not in done.out.partition("## What")[0]
 
 
@@ -389,7 +374,7 @@ def test_a_trial_with_other_results_in_a_second_suite_is_in_no_mean_whatever_its
 
 @pytest.mark.guards("invalid-in-another-suite")
 def test_a_trial_that_is_invalid_in_one_suite_does_not_count_by_an_older_record_in_another(finish, harness, results):
-    (first, *_) = finish(ppls=[1.5, 12.0, 9.0, 9.5], certificate=None)
+    (first, *_) = finish(ppls=[1.5, 12.0, 9.0, 9.5])
     invalid = {"status": "invalid", "certificate": handmade.certificate(nll_gap=0.7)}
     finish(ppls=[1.5, 0, 0, 0], suite="again", **invalid)
     done = harness("leaderboard", "--results", results)

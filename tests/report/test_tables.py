@@ -46,17 +46,6 @@ def test_a_single_seed_has_no_spread(suite_of, record_of):
     assert (row["valid ppl"], row["train ms/batch"], row["n"]) == ("90.00", "2.2", "1/3: 2 not run")
 
 
-def test_records_from_before_certificates_are_marked_in_every_form(suite_of, record_of):
-    suite = suite_of(SUITE)
-    made = [
-        each.model_copy(update={"certificate": None}) for each in of_softmax(suite, record_of, test_ppl=[80.0, 100.0])
-    ]
-    markdown = render(suite, made)
-    assert cells(markdown)[0]["n"] == "2/3: 1 not run °"
-    assert "- ° not certified: trained before the harness checked" in markdown
-    assert "not certified" not in render(suite, of_softmax(suite, record_of, test_ppl=[80.0, 100.0]))
-
-
 def test_a_single_shared_seed_has_a_change_and_neither_interval_nor_p(suite_of, record_of):
     suite = suite_of(SUITE)
     made = [record_of(suite.trials[0], test_ppl=100.0), record_of(suite.trials[3], test_ppl=81.0)]

@@ -39,7 +39,7 @@ LARGE = {
 }
 
 
-@pytest.mark.guards("suite-values", "suite-depth", "suite-alias-depth", "suite-keys")
+@pytest.mark.guards("suite-values", "suite-depth", "suite-alias-depth", "suite-alias-of-itself", "suite-keys")
 @pytest.mark.parametrize("case", LARGE)
 def test_suite_errors_of_what_expands_nests_or_repeats_without_end(case, refused):
     text, problem = LARGE[case]

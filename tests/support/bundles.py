@@ -15,6 +15,7 @@ from harness.plan.specs import TrialSpec
 from harness.records import sidecars, store
 from harness.records.record import Contents, TrialRecord
 from harness.records.sidecars import Diagnosis, Timing, TokenScores
+from harness.registry import CORPORA
 
 NLL = np.array([math.nan, 1.0, 2.0, 3.0], dtype=np.float32)  # a mean of 2 nats over 3 tokens
 WEIGHTS = "ab" * 32
@@ -30,7 +31,9 @@ def planned(folder: Path, text: str = handmade.SMALL) -> tuple[TrialSpec, ...]:
 def record_of(spec: TrialSpec, **changes) -> TrialRecord:
     """A finished trial's record."""
     metrics = {"test_ppl": math.exp(2.0), "scored_test_tokens": 3.0}
-    return handmade.record(**{"spec": spec, "metrics": metrics, "weights_sha256": WEIGHTS, **changes})
+    contents = Contents(corpus=CORPORA.get(spec.corpus.name)(**spec.corpus.params).facts().content)
+    about = {"spec": spec, "metrics": metrics, "weights_sha256": WEIGHTS, "contents": contents}
+    return handmade.record(**{**about, **changes})
 
 
 def contents_of(folder: Path, text: str = handmade.SMALL) -> Contents:

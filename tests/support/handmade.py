@@ -116,7 +116,7 @@ def certificate(**changes) -> Certificate:
     """One that holds, with what a test changes."""
     values = {"positions": 64, "sum_error": 2e-7, "nll_gap": 3e-7, "mean_gap": 1e-8, "lowest_nll": 0.0}
     values["drawn"] = {"test": (1, 2)}
-    return Certificate(**{**values, "later_change": 0.0, "vocab_size": 12, **changes})
+    return Certificate(**{**values, "vocab_size": 12, **changes})
 
 
 def code(**changes) -> Fingerprints:

@@ -13,7 +13,8 @@ from harness.distributions import Mixture
 from harness.execution import inline
 from harness.plan.specs import ComponentSpec
 from harness.records import sealed, sidecars, store
-from harness.records.record import CurvePoint, TrialRecord
+from harness.records.contents import recomputed
+from harness.records.record import Contents, CurvePoint, TrialRecord
 from harness.training.checkpoint import load_weights, save, weights_sha256
 
 RETRAIN = ("--retrain",)
@@ -50,13 +51,7 @@ def with_curve(record: TrialRecord) -> dict:
 
 
 FORGED = {  # changes of the first trial's record, or a function of it; what is removed; options; outcome; sentence
-    "a perplexity": (
-        times(0.9, "test_ppl"),
-        "scores",
-        (),
-        "different",
-        "evaluated here: test_ppl is",
-    ),
+    "a perplexity": (times(0.9, "test_ppl"), "scores", (), "different", "evaluated here: test_ppl is"),
     "a perplexity trained again": (
         lambda record: {**times(0.8, "test_ppl")(record), "weights_sha256": "ab" * 32},
         "scores best",
@@ -104,7 +99,7 @@ FORGED = {  # changes of the first trial's record, or a function of it; what is 
         "",
         (),
         "different",
-        "has id ",
+        "does not say what it read",
     ),
 }
 
@@ -201,7 +196,7 @@ def test_equal_bits_are_expected_where_nothing_differs(place, verify, forge):
 
 @pytest.mark.guards("verify-certifies")
 def test_weights_whose_perplexity_is_not_made_of_probabilities_are_different(place, verify, forge, monkeypatch):
-    forge(certificate=None)  # as in records from before certificates
+    forge(certificate=None, not_certified="its process ended")
     nll = Mixture.nll
     monkeypatch.setattr(Mixture, "nll", lambda self, targets_BT: nll(self, targets_BT) + 0.01)
     done = verify(place.one)
@@ -244,9 +239,7 @@ def test_as_json(place, verify):
     shown = json.loads(verify(place.one, "--json").out)
     assert shown["totals"] == {"identical": 1}
     (one,) = shown["records"]
-    assert one.keys() == {
-        *("name", "outcome", "sentence", "trial", "record_ppl", "ppl", "limit", "differs", "notes"),
-    }
+    assert one.keys() == {*("name", "outcome", "sentence", "trial", "record_ppl", "ppl", "limit", "differs", "notes")}
     assert one["ppl"] == one["record_ppl"] > 1
 
 
@@ -268,12 +261,16 @@ def test_a_users_mistake_is_one_sentence_and_code_2(place, verify, arguments, se
 
 @pytest.mark.guards("verify-names-file")
 @pytest.mark.parametrize("how", [(), RETRAIN])
-def test_no_file_is_opened_on_a_records_word(place, verify, forge, tmp_path, how):
+def test_no_file_is_opened_on_a_records_word(place, verify, tmp_path, how):
     text = tmp_path / "mine"
     text.mkdir()
     os.mkfifo(text / "train.txt")  # a process that opens it waits forever
-    forge(spec={"corpus": ComponentSpec(name="text", params={"path": str(text)})}, contents=None)
-    done = verify(place.one, *how)
+    corpus, contents = ComponentSpec(name="text", params={"path": str(text)}), Contents(corpus="0" * 64)
+    spec = place.record.spec.model_copy(update={"corpus": corpus})
+    spec = spec.model_copy(update={"id": recomputed(spec, contents)})
+    saved = store.save(place.record.model_copy(update={"spec": spec, "contents": contents}), place.runs)
+    shutil.copy(place.best, saved.parent)
+    done = verify(spec.id, *how)
     assert done.code == 1
     assert "not checked: it reads files that its record names" in done.out
 

@@ -100,9 +100,7 @@ def _tuner(tasks: list[Task], at_once: int | None, watcher: Watcher, scratch: Pa
         TrialWorker,
         param_space={"trial": tune.grid_search([packed(task, scratch) for task in tasks])},
         tune_config=tune.TuneConfig(
-            trial_name_creator=trial_id,
-            trial_dirname_creator=trial_id,
-            max_concurrent_trials=at_once,
+            trial_name_creator=trial_id, trial_dirname_creator=trial_id, max_concurrent_trials=at_once
         ),
         run_config=tune.RunConfig(
             name="tune",
@@ -121,11 +119,7 @@ def trial_id(trial) -> str:
 
 
 class Listener(tune.Callback, tune.Stopper):
-    """Passes Tune's callbacks to the watcher, and ends all trials once that has stopped, or the driver was asked to.
-
-    Args:
-        stop: whether the driver was asked to stop.
-    """
+    """Passes Tune's callbacks to the watcher, and ends all trials once that has stopped, or the driver was asked to."""
 
     def __init__(self, watcher: Watcher, stop: StopRequest):
         self._watcher, self._stop = watcher, stop

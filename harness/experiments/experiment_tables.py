@@ -1,0 +1,145 @@
+"""The tables and the plots of `harness experiment`."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+import harness
+from harness.experiments import problems
+from harness.experiments.degeneracy import INPUTS, WIDTH, Spectrum
+from harness.experiments.expressiveness import Reached
+from harness.experiments.fitting import FIRST_STEPS, MORE_STEPS, SOLVED, STARTS
+from harness.machine import environment
+from harness.printable import counted
+from harness.report import outputs
+from harness.report.content import Cell, Column, Line, Table
+from harness.report.suite_table import FORMS
+
+if TYPE_CHECKING:
+    from harness.report.figures.drawn import Plot
+
+JACOBIAN = "Singular values of the Jacobian of a layer"
+LAWS = {"uniform": "U(0, 1)", "normal": "N(0, 1)"}
+SHARES = (0.01, 0.1)  # of the largest singular value
+OF_DEGENERACY = (
+    f"The Jacobian dy/dx of a layer of {WIDTH} ReLU units with {WIDTH} inputs, dense or a mixture of K experts, at its "
+    f"initial weights. Singular values (s) are averaged over {INPUTS} inputs. The numbers are means ± standard "
+    "deviations over seeds.",
+    "Learned gates are the softmax of an affine map of the input; constant gates are 1 / K. Equations and source: "
+    "harness/experiments/degeneracy.py. What the result says: harness docs experiments.",
+)
+CAN_SAY = "Can this head say it? The lowest KL to distributions that one softmax cannot have"
+KL_DIGITS = 4
+OF_EXPRESSIVENESS = (
+    "Each cell is the lowest KL(target || head) in nats that was found; 0: the head can have this distribution. The "
+    "numbers are means ± standard deviations over seeds.",
+    f"The output matrix is random and fixed, V = {problems.VOCABULARY} words of width {problems.WIDTH}. Hidden states "
+    f"and the other parameters of the head are fitted: {STARTS} starts of {FIRST_STEPS} steps, then up to {MORE_STEPS} "
+    f"more from the best one; below {SOLVED:g} the search ends. A mixture is no convex problem: it may reach less than "
+    "was found.",
+    "king and woman: 1/2 each, where the vectors of king and woman have the same sum as those of queen and man; one "
+    "softmax has at least log 2 = 0.693. rare word: probability 1 for a word whose vector is the mean of four others'; "
+    "one softmax, and every mixture of them, has at least log 5 = 1.609. k words: k random words with the same "
+    f"probability in each of {problems.CONTEXTS} contexts.",
+    "Mixtape gives the most frequent tenth of the words their own gates: in one row words of the problem, in the other "
+    "row other words.",
+    "Equations and sources: harness/experiments/problems.py, harness/experiments/fitting.py. What the result says: "
+    "harness docs experiments.",
+)
+
+
+def of_degeneracy(found: Sequence[Spectrum], seeds: Sequence[int]) -> Table:
+    """A line for each law of the inputs and each layer: shares of small singular values, and the median and smallest
+    value against the largest.
+    """
+    columns = [Column(name="inputs"), Column(name="layer")]
+    columns += [Column(name=f"s below {share:.0%} of the largest (%)", numeric=True) for share in SHARES]
+    columns += [Column(name=f"{name} / largest", numeric=True) for name in ("median", "smallest")]
+    lines = []
+    for each in found:
+        shares = [Cell.mean([100 * value for value in each.below(share)], 1) for share in SHARES]
+        ratios = [[of(values) / values[0] for values in each.seeds] for of in (statistics.median, min)]
+        names = (Cell(text=LAWS[each.inputs]), Cell(text=each.layer.name))
+        lines.append(Line(cells=(*names, *shares, *(Cell.mean(values, 3) for values in ratios))))
+    return Table(title=JACOBIAN, columns=tuple(columns), lines=tuple(lines), notes=(*OF_DEGENERACY, _made(seeds)))
+
+
+def write_degeneracy(found: Sequence[Spectrum], seeds: Sequence[int], results: Path) -> tuple[list[Path], list[Path]]:
+    """Write the table in all forms below results/tables, and the plots below results/plots; returns their paths."""
+    from harness.report.figures import plots  # here: matplotlib takes a second to import
+
+    tables, drawn = _files(of_degeneracy(found, seeds), "degeneracy", results), []
+    for inputs, law in LAWS.items():
+        name = "degeneracy" if inputs == "uniform" else f"degeneracy_{inputs}_inputs"
+        of_law = [each for each in found if each.inputs == inputs]
+        how = f"untrained; averaged over {INPUTS} inputs from {law}"
+        drawn.append(_plot(of_law, name, JACOBIAN, how))
+    pictures, _ = plots.files_of(drawn, results / "plots" / "degeneracy")
+    outputs.write({**tables, **pictures})
+    return list(tables), list(pictures)
+
+
+def _plot(found: Sequence[Spectrum], name: str, title: str, how: str) -> "Plot":
+    """A line for each layer, a band over its seeds. The same values give the same bytes.
+
+    Args:
+        how: the values were made, for the line below the title.
+    """
+    from harness.report.figures.labels import Label, at_ends  # here: matplotlib takes a second to import
+    from harness.report.figures.looks import by_index
+    from harness.report.figures.style import Frame, axes, finished, settings
+
+    seeds = counted(len(found[0].seeds), "seed")
+    y = "singular value / the largest\nmean; bands: lowest to highest seed"
+    with settings():
+        on = axes("number of the singular value, the largest first", y, Frame(title=title, below=f"{how}; {seeds}"))
+        labels = []
+        for index, each in enumerate(found):
+            look, ratios = by_index(index), [[value / values[0] for value in values] for values in each.seeds]
+            numbers, by_number = range(1, len(each.mean) + 1), list(zip(*ratios, strict=True))
+            means = [sum(values) / len(values) for values in by_number]
+            lows, highs = [min(values) for values in by_number], [max(values) for values in by_number]
+            on.fill_between(numbers, lows, highs, color=look.colour, alpha=0.2, linewidth=0)
+            on.plot(numbers, means, color=look.colour, linestyle=look.line)
+            labels.append(Label(text=each.layer.name, x=numbers[-1], y=means[-1], look=look))
+        at_ends(on, labels)
+        caption = "Singular values of dy/dx, each divided by the largest of its seed."
+        return finished(on, name=name, title=title, caption=caption, of=seeds)
+
+
+def of_expressiveness(found: Sequence[Reached], seeds: Sequence[int]) -> Table:
+    """A line for each head, and for what one softmax can reach at best."""
+    columns = (Column(name="head"), *(Column(name=name, numeric=True) for name in problems.PROBLEMS))
+    lines = [
+        Line(
+            cells=(
+                Cell(text=each.name),
+                *(Cell.mean([max(kl, 0.0) for kl in each.kl[name]], KL_DIGITS) for name in problems.PROBLEMS),
+            )
+        )
+        for each in found
+    ]
+    return Table(title=CAN_SAY, columns=columns, lines=tuple(lines), notes=(*OF_EXPRESSIVENESS, _made(seeds)))
+
+
+def write_expressiveness(found: Sequence[Reached], seeds: Sequence[int], results: Path) -> list[Path]:
+    """Write the table in all forms below results/tables; returns their paths."""
+    tables = _files(of_expressiveness(found, seeds), "expressiveness", results)
+    outputs.write(tables)
+    return list(tables)
+
+
+def _files(table: Table, name: str, results: Path) -> dict[Path, bytes]:
+    return {results / "tables" / f"{name}{ending}": form(table).encode() for ending, form in FORMS.values()}
+
+
+def _made(seeds: Sequence[int]) -> str:
+    """The note on seeds, machine and versions."""
+    machine = environment.device_name(torch.device("cpu"))
+    return (
+        f"Seeds: {', '.join(map(str, seeds))}. Computed in float64 on {machine}, torch {torch.__version__}, harness "
+        f"{harness.__version__} at {environment.commit()}."
+    )
