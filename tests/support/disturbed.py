@@ -74,7 +74,7 @@ class Place:
 
     def here(self) -> dict[str, tuple]:
         """The results of `harness run --executor inline`, as this process runs it, to which nothing happens: to compare
-        with what was disturbed elsewhere, or to go on with it.
+        with what was disturbed elsewhere, or to go on with it. No step is slow.
         """
         with self._known_here():
             inline.execute(
@@ -103,6 +103,7 @@ class Place:
         HEADS.names()  # all others are known before it
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("HARNESS_TEST_MARKS", str(self.marks))
+            patch.setattr(faulty_head, "pause", lambda seconds: None)
             patch.setitem(HEADS._classes, "faulty", faulty_head.Faulty)
             yield
 
