@@ -1,0 +1,171 @@
+"""Corpora that are drawn: a chain of which the entropy is known, and sequences of one symbol."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness.corpora.batching import evaluation_blocks, training_segments
+from harness.corpora.corpus import SPLITS
+from harness.corpora.synthetic import Markov, SpamLang
+from harness.distributions import Mixture
+
+
+def dense(chain: Markov) -> torch.Tensor:
+    """(V, V) transition matrix."""
+    matrix = torch.zeros(chain.vocab_size, chain.vocab_size, dtype=torch.float64)
+    return matrix.scatter_(1, *chain.transitions())
+
+
+@pytest.mark.parametrize(("vocab_size", "branching"), [(2, 1), (2, 2), (12, 3), (50, 50)])
+def test_rows_are_distributions_over_distinct_successors(vocab_size, branching):
+    successors, probabilities = Markov(vocab_size=vocab_size, num_tokens=20, branching=branching).transitions()
+    assert successors.shape == probabilities.shape == (vocab_size, branching)
+    assert (successors >= 0).all()
+    assert (successors < vocab_size).all()
+    assert all(len(set(row)) == branching for row in successors.tolist())
+    assert (probabilities > 0).all()
+    torch.testing.assert_close(probabilities.sum(1), torch.ones(vocab_size, dtype=torch.float64), rtol=0, atol=1e-12)
+
+
+def test_the_next_symbol_is_always_a_successor_so_the_chain_is_connected():
+    successors, _ = Markov(vocab_size=30, num_tokens=20, branching=2).transitions()
+    assert all((symbol + 1) % 30 in row for symbol, row in enumerate(successors.tolist()))
+
+
+def test_facts_generate_nothing(monkeypatch):
+    def refuse(*args):
+        raise AssertionError("facts() generated something")
+
+    for method in ("transitions", "_walk", "load", "entropy_rate", "mean_nll"):
+        monkeypatch.setattr(Markov, method, refuse)
+    facts = Markov(vocab_size=12, num_tokens=405, branching=3).facts()
+    assert facts.vocab_size == 12
+    assert facts.num_tokens == {"train": 405, "valid": 40, "test": 40}
+
+
+def test_loaded_splits_have_the_sizes_of_the_facts_and_only_possible_transitions():
+    chain = Markov(vocab_size=12, num_tokens=405, branching=3)
+    corpus = chain.load(None)
+    assert {name: len(getattr(corpus, name)) for name in SPLITS} == chain.facts().num_tokens
+    walk = torch.cat([corpus.train, corpus.valid, corpus.test])  # one walk, cut in three
+    assert (dense(chain)[walk[:-1], walk[1:]] > 0).all()
+    assert corpus.vocab_size == 12
+    assert corpus.source_test_nll == chain.mean_nll(corpus.test)
+
+
+@pytest.mark.parametrize(("vocab_size", "branching", "seed"), [(2, 2, 0), (7, 2, 1), (20, 5, 2), (40, 40, 3)])
+def test_entropy_rate_equals_that_of_the_dense_eigenvector(vocab_size, branching, seed):
+    chain = Markov(vocab_size=vocab_size, num_tokens=20, seed=seed, branching=branching)
+    matrix = dense(chain)
+    values, vectors = torch.linalg.eig(matrix.T)
+    stationary = vectors[:, (values - 1).abs().argmin()].real
+    stationary = stationary / stationary.sum()
+    expected = -(stationary @ torch.xlogy(matrix, matrix).sum(1))
+    assert chain.entropy_rate() == pytest.approx(float(expected), rel=1e-9)
+
+
+def test_long_walk_has_the_entropy_rate():
+    # Standard error about 0.7 / sqrt(50,000) = 0.003 nats of 1.1: 2 % are 7 of it.
+    chain = Markov(vocab_size=30, num_tokens=50_000, branching=4)
+    assert chain.mean_nll(chain.load(None).train) == pytest.approx(chain.entropy_rate(), rel=0.02)
+
+
+def test_mean_nll_is_the_mean_log_probability_of_the_transitions_taken():
+    chain = Markov(vocab_size=6, num_tokens=20, branching=2)
+    successors, probabilities = chain.transitions()
+    second = int(successors[4, 1])
+    third = int(successors[second, 0])
+    expected = -(math.log(probabilities[4, 1]) + math.log(probabilities[second, 0])) / 2
+    assert chain.mean_nll(torch.tensor([4, second, third])) == pytest.approx(expected, rel=1e-12)
+    without_choice = Markov(vocab_size=6, num_tokens=20, branching=1)  # 0 is followed by 1 only
+    assert (without_choice.entropy_rate(), without_choice.mean_nll(torch.tensor([0, 2]))) == (0, math.inf)
+
+
+def test_seed_decides_the_tokens():
+    def tokens(seed: int) -> list[int]:
+        return Markov(vocab_size=12, num_tokens=200, seed=seed).load(None).train.tolist()
+
+    torch.manual_seed(1)
+    first = tokens(5)
+    torch.manual_seed(2)
+    assert tokens(5) == first
+    assert tokens(6) != first
+
+
+def test_content_changes_with_every_parameter():
+    base = {"vocab_size": 12, "num_tokens": 200, "seed": 0, "branching": 3}
+    changed = [{**base, name: value + 1} for name, value in base.items()]
+    assert len({Markov(**params).facts().content for params in [base, *changed]}) == 5
+    assert Markov(**base).facts() == Markov(**base).facts()
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"vocab_size": 1}, "vocab_size must be at least 2, got 1"),
+        ({"num_tokens": 19}, "num_tokens must be at least 20, got 19"),
+        ({"branching": 0}, "branching .* must be from 1 to vocab_size = 12, got 0"),
+        ({"branching": 13}, "branching .* must be from 1 to vocab_size = 12, got 13"),
+    ],
+)
+def test_bad_parameters_are_refused(params, message):
+    with pytest.raises(ValueError, match=message):
+        Markov(**{"vocab_size": 12, "num_tokens": 200, "branching": 3, **params})
+
+
+NOWHERE = Path("no/such/folder")
+
+
+def test_a_sequence_is_one_symbol_and_symbols_are_uniform():
+    corpus = SpamLang(vocab_size=5, num_sequences=5_000, repeats=3)
+    facts, made = corpus.facts(), corpus.load(NOWHERE)
+    assert facts.num_tokens == {"train": 15_000, "valid": 1_500, "test": 1_500}
+    assert {name: len(getattr(made, name)) for name in facts.num_tokens} == facts.num_tokens
+    rows = made.train.view(-1, 3)
+    assert (rows == rows[:, :1]).all()
+    counts = rows[:, 0].bincount(minlength=5)
+    assert (counts - 1_000).abs().max() < 5 * math.sqrt(1_000 * 0.8)  # five standard deviations
+    assert made.source_test_nll is None
+
+
+def test_text_and_identity_depend_on_every_parameter_and_repeat():
+    params = {"vocab_size": 7, "num_sequences": 50, "repeats": 4, "seed": 0}
+    one = SpamLang(**params)
+    assert torch.equal(one.load(NOWHERE).test, SpamLang(**params).load(NOWHERE).test)
+    assert not torch.equal(one.load(NOWHERE).test, one.load(NOWHERE).valid)
+    contents = {SpamLang(**{**params, name: value + 1}).facts().content for name, value in params.items()}
+    assert len(contents | {one.facts().content}) == 5
+    assert not torch.equal(one.load(NOWHERE).test, SpamLang(**{**params, "seed": 1}).load(NOWHERE).test)
+
+
+def test_blocks_of_its_length_are_its_sequences():
+    made = SpamLang(vocab_size=9, num_sequences=40, repeats=4).load(NOWHERE)
+    for segment in training_segments(made.train, batch_size=8, seq_len=4, batching="blocks"):
+        assert torch.equal(segment.inputs, segment.targets)
+    for segment in evaluation_blocks(made.test, batch_size=2, seq_len=4):
+        assert torch.equal(segment.inputs[segment.weight > 0], segment.targets[segment.weight > 0])
+
+
+def test_a_softmax_of_width_two_can_say_it():
+    V = 50
+    angle_V = 2 * math.pi * torch.arange(V, dtype=torch.float64) / V
+    W = torch.stack((angle_V.cos(), angle_V.sin()), dim=1)
+    nll = Mixture((1e4 * W)[None, :, None], None, W).nll(torch.arange(V)[None])
+    assert nll.max() < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"vocab_size": 1, "num_sequences": 10}, "vocab_size must be at least 2, got 1"),
+        ({"vocab_size": 2, "num_sequences": 9}, "num_sequences must be at least 10, got 9"),
+        ({"vocab_size": 2, "num_sequences": 10, "repeats": 1}, "repeats must be at least 2, got 1"),
+    ],
+)
+def test_sizes_that_make_no_text(params, message):
+    with pytest.raises(ValueError, match=message):
+        SpamLang(**params)
+    made = SpamLang(vocab_size=2, num_sequences=10, repeats=2).load(NOWHERE)  # the smallest sizes
+    assert (len(made.train), len(made.valid), len(made.test)) == (20, 2, 2)
