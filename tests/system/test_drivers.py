@@ -138,9 +138,9 @@ def test_fail_fast_leaves_missing_trials_missing_and_they_can_be_run(executor, p
 
 
 @pytest.mark.guards("one-writer-per-trial", "record-of-another-driver", case="inline")
-@pytest.mark.parametrize("executor", ["inline", "ray"])
-def test_two_drivers_on_one_results_folder_start_every_trial_once(executor, place):
-    there = place("softmax", HELD)
+@pytest.mark.parametrize(("executor", "heads"), [("inline", ["softmax", HELD]), ("ray", [HELD])], ids=["inline", "ray"])
+def test_two_drivers_on_one_results_folder_start_every_trial_once(executor, heads, place):
+    there = place(*heads)
     drivers = [there.start("run", "--no-tracking", "--executor", executor) for _ in range(2)]
     below = wait_for(lambda: workers(drivers[0].pid)) + descendants(drivers[0].pid) if executor == "ray" else []
     there.let_go()
