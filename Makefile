@@ -8,7 +8,7 @@ PYTHON ?= $(shell fits() { "$$1" -c "import ensurepip, sys; sys.exit(not (3, 11)
 BIN := .venv/bin
 PARALLEL := --numprocesses auto --dist loadfile
 
-.PHONY: quickstart test newest test-system test-all wheel site mutants fuzz soak guards golden reference lint clean
+.PHONY: quickstart test newest test-system test-all wheel site mutants fuzz guards golden reference lint clean
 
 quickstart: .venv/installed
 	$(BIN)/harness run suites/quickstart.yaml
@@ -47,13 +47,9 @@ site: .venv/installed
 mutants: .venv/installed
 	$(BIN)/python tests/meta/mutants.py
 
-# Suites and records changed at random: each is read or refused with a sentence, nothing else. See tests/meta/fuzz.py.
+# 5,000 suites and 5,000 records changed at random, others each time: each is read or refused with a sentence.
 fuzz: .venv/installed
-	PYTHONPATH=tests/support $(BIN)/python tests/meta/fuzz.py
-
-# 200 trials, workers and drivers killed at random, until all are finished: what must hold then. See tests/meta/soak.py.
-soak: .venv/installed
-	PYTHONPATH=tests/support $(BIN)/python tests/meta/soak.py
+	HARNESS_TEST_MUTANTS=5000 $(BIN)/pytest tests/security/test_fuzz.py
 
 # Each statement that the code marks with `# guard: name` is taken away in turn: a test must fail. See tests/meta/guards.py.
 guards: .venv/installed

@@ -27,7 +27,6 @@ from harness.registry import BACKBONES, HEADS
 from harness.trial.log import MAX_BYTES
 from harness.trial.run import run
 
-HOSTILE = Path(__file__).parent.parent / "support" / "hostile"
 TRAIN = "train: {optimizer: adam, lr: 0.01, epochs: 1, batch_size: 4, seq_len: 7}"
 BACKBONE = "{lstm: {d_model: 8, num_layers: 1, dropout: 0.1}}"
 

@@ -1,10 +1,29 @@
-"""Vocabularies and counting rules, on texts of a line or two."""
+"""Vocabularies, counting rules, characters and codecs, on texts of a line or two."""
 
 from dataclasses import replace
 
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from harness.corpora.vocabulary import encode, encode_splits, line_end, line_tokens, vocabulary
+from harness.corpora.corpus import SPLITS, Corpus, TextSize
+from harness.corpora.local_text import Embedded, Text
+from harness.corpora.vocabulary import (
+    UNK,
+    ByteCodec,
+    CharacterCodec,
+    WordCodec,
+    character_corpus,
+    difference,
+    encode,
+    encode_splits,
+    line_end,
+    line_tokens,
+    size_within,
+    text_size,
+    vocabulary,
+)
 from harness.errors import CorpusError
 
 LINES = [["the", "cat"], [], ["sat"]]
@@ -62,3 +81,124 @@ def test_the_end_of_a_line_is_a_word_of_corpora_with_lines_only():
     assert symbols[line_end(corpus)] == "<eos>"
     assert line_end(replace(corpus, symbols=None)) is None
     assert line_end(replace(corpus, symbols=("a", "b", "<sos>", "c"))) is None
+
+
+TEXT = st.text(st.sampled_from("ab \né你\U0001f600"), min_size=2)
+
+
+@given(TEXT, TEXT, TEXT, st.integers(1, 3))
+def test_ids_are_those_of_a_loop_over_characters(train, valid, test, min_count):
+    texts = dict(zip(SPLITS, (train, valid, test), strict=True))
+    corpus = character_corpus(texts, min_count=min_count, where="here")
+    symbols = vocabulary(list(train), min_count=min_count, unknown=True)
+    ids = {symbol: index for index, symbol in enumerate(symbols)}
+    assert corpus.symbols == symbols
+    assert symbols[-1] == UNK
+    for name in SPLITS:
+        assert getattr(corpus, name).tolist() == encode(list(texts[name]), ids, "here").tolist()
+
+
+def test_a_split_of_one_character_is_refused():
+    with pytest.raises(CorpusError, match=r"^here: the valid split has 1 tokens; at least 2 are needed$"):
+        character_corpus({"train": "ab", "valid": "a", "test": "ab"}, where="here")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a cat", TextSize(words=1, characters=4, bytes=4)),  # the first character ends the word "a"
+        ("cat", TextSize(words=1, characters=2, bytes=2)),
+        ("\u4f60 a", TextSize(words=1, characters=2, bytes=2)),  # three bytes in UTF-8
+        (" a\n", TextSize(words=1, characters=2, bytes=2)),
+    ],
+)
+def test_size_of_the_test_split_leaves_its_first_character_out(text, expected):
+    assert character_corpus({"train": "ab", "valid": "ab", "test": text}, where="here").test_size == expected
+
+
+@given(st.text(st.sampled_from("ab \n\u00e9\u4f60"), min_size=1), st.integers(0, 40))
+def test_words_and_characters_count_where_their_last_byte_is(text, num_bytes):
+    content = text.encode()
+    num_bytes = min(num_bytes, len(content))
+    ends, at = [], 0  # of each character in bytes
+    for character in text:
+        at += len(character.encode())
+        ends.append(at)
+    last = [end for i, end in enumerate(ends) if not text[i].isspace() and (text + " ")[i + 1].isspace()]
+    found = size_within(text, content[:num_bytes])
+    assert found.characters == sum(end <= num_bytes for end in ends)
+    assert found.words == sum(end <= num_bytes for end in last)
+    assert found.bytes == num_bytes
+    left = difference(text_size(text), found)
+    assert (left.words, left.bytes) == (len(last) - found.words, len(content) - num_bytes)
+
+
+def test_the_novel_in_characters_is_the_printed_text(tmp_path):
+    corpus = Embedded(level="char").load(tmp_path)
+    printed = corpus.codec.decode([*corpus.train.tolist(), *corpus.valid.tolist(), *corpus.test.tolist()])
+    assert len(printed) == 684_584  # shared/data/PROVENANCE.md: bytes, of pure ASCII
+    assert "It is a truth universally acknowledged" in printed
+    assert Embedded(level="char").facts().vocab_size == corpus.vocab_size == len(corpus.symbols)
+    assert corpus.test_size.characters == len(corpus.test) - 1
+
+
+WORDS = ("the", "<eos>", "cat", "<unk>")
+SOS_WORDS = ("<sos>", "the", "<eos>")
+
+
+def test_words_are_looked_up_a_line_end_is_eos_and_an_unfinished_line_has_none():
+    assert WordCodec(WORDS).encode("the  cat\n\nthe") == [0, 2, 1, 1, 0]
+    assert WordCodec(WORDS).encode("the dog\n") == [0, 3, 1]
+
+
+def test_words_come_back_with_single_spaces_and_line_ends():
+    assert WordCodec(WORDS).decode([0, 2, 1, 1, 0, 3]) == "the cat\n\nthe <unk>"
+    assert WordCodec(WORDS).decode([0, 1]) == "the\n"
+
+
+def test_sos_opens_every_line_that_is_begun():
+    codec = WordCodec(SOS_WORDS, boundary="sos_eos")
+    assert codec.encode("the\nthe") == [0, 1, 2, 0, 1]
+    assert codec.encode("the\n") == [0, 1, 2]
+    assert codec.decode([0, 1, 2, 0, 1]) == "the\nthe"
+
+
+def test_a_word_that_cannot_be_said_is_named():
+    with pytest.raises(CorpusError, match=r"^the word 'dog' is not in the corpus' vocabulary$"):
+        WordCodec(("the", "<eos>")).encode("the dog")
+
+
+def test_characters_are_spelled_as_the_corpus_spells_them():
+    codec = CharacterCodec(("a", "_", "<eos>"), spelled={" ": "_", "\n": "<eos>"})
+    assert codec.encode("a a\n") == [0, 1, 0, 2]
+    assert codec.decode([0, 1, 0, 2]) == "a a\n"
+    with pytest.raises(CorpusError, match="the character 'b' is not in"):
+        codec.encode("b")
+
+
+def test_bytes_of_a_character_that_is_cut_become_a_replacement_character():
+    codec = ByteCodec(bytes([0x61, 0xA9, 0xC3]))
+    assert codec.encode("aé") == [0, 2, 1]  # UTF-8: c3 a9
+    assert codec.decode([0, 2, 1]) == "aé"
+    assert codec.decode([0, 2]) == "a\ufffd"
+
+
+def test_codec_of_the_novel_reads_text_as_the_corpus_does(tmp_path):
+    corpus = Embedded().load(tmp_path)
+    ids = corpus.codec.encode('"It is a TRUTH,\n')
+    assert [corpus.symbols[index] for index in ids] == ['"', "it", "is", "a", "truth", ",", "<eos>"]
+
+
+def test_codec_of_a_text_gives_the_ids_of_the_corpus(tmp_path):
+    (tmp_path / "own.txt").write_text("A b\nb a\n" * 5)
+    corpus = Text(path=tmp_path / "own.txt", lowercase=True).load(tmp_path)
+    assert corpus.codec.encode("A b\nb a\n" * 4) == corpus.train.tolist()
+    corpus = Text(path=tmp_path / "own.txt", level="char").load(tmp_path)
+    assert corpus.codec.decode(corpus.train.tolist()) == "A b\nb a\n" * 4
+
+
+def test_splits_are_moved_to_a_device_but_for_memory_maps():
+    tokens, mapped = torch.arange(5), torch.arange(5, dtype=torch.int32)
+    moved = Corpus(vocab_size=5, train=mapped, valid=tokens, test=tokens).to(torch.device("meta"))
+    assert (moved.valid.device.type, moved.test.device.type, moved.vocab_size) == ("meta", "meta", 5)
+    assert moved.train is mapped

@@ -365,9 +365,6 @@ def test_bad_parameters_are_refused(name, given, told):
         make(name, **usual(name, given))
 
 
-GATES = {"prior_bias": True, "gate": "learned"}, {"prior_bias": False, "gate": "constant"}
-
-
 def accepted():
     for name in ("mos", "moc", "doc"):
         yield from ((name, given) for given in ({"dropout": 0.0}, {"dropout": 0.99}, {"d_embed": 1}))

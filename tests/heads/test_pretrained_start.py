@@ -16,7 +16,7 @@ from harness.plan.specs import ComponentSpec
 from harness.registry import CORPORA
 
 SUITE = Path(__file__).parents[2] / "suites" / "gpt2_sizes.yaml"
-T, STEPS, LIMIT = 64, 100, 0.005
+T, STEPS, LIMIT = 32, 80, 0.005
 OTHER_MODELS = ("sigsoftmax", "doc_poster")  # the sigmoid, and raw lower layers, that the pretrained model has not
 
 

@@ -74,7 +74,7 @@ class Place:
 
     def here(self) -> dict[str, tuple]:
         """The results of `harness run --executor inline`, as this process runs it, to which nothing happens: to compare
-        with what was disturbed elsewhere, or to go on with it.
+        with what was disturbed elsewhere, or to go on with it. No step is slow.
         """
         with self._known_here():
             inline.execute(
@@ -103,6 +103,7 @@ class Place:
         HEADS.names()  # all others are known before it
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("HARNESS_TEST_MARKS", str(self.marks))
+            patch.setattr(faulty_head, "pause", lambda seconds: None)
             patch.setitem(HEADS._classes, "faulty", faulty_head.Faulty)
             yield
 
@@ -152,15 +153,22 @@ class Place:
         }
         return [str(path) for path in self.runs.glob("*/*") if path.parent.name != ".locks" and path.name not in kept]
 
-    def _start(self, *arguments, env=None, **popen) -> subprocess.Popen:
-        unset = ("HARNESS_DATA", "HARNESS_RESULTS", "PYTHONPATH")
-        environment = {name: value for name, value in os.environ.items() if name not in unset}
+    def environment(self) -> dict[str, str]:
+        """The variables of a command there: it finds the plug-in and its marks, no GPU, and no other folders."""
+        environment = {name: os.environ[name] for name in os.environ if name not in ("HARNESS_DATA", "HARNESS_RESULTS")}
         paths = [str(PLUGIN), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment |= WITHOUT_GPU
-        environment |= {"PYTHONPATH": os.pathsep.join(paths), "HARNESS_TEST_MARKS": str(self.marks), **(env or {})}
+        return {
+            **environment,
+            **WITHOUT_GPU,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "HARNESS_TEST_MARKS": str(self.marks),
+        }
+
+    def _start(self, *arguments, env=None, **popen) -> subprocess.Popen:
         heeded = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore it
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         given = {**pipes, "text": True, "preexec_fn": heeded, **popen}
+        environment = {**self.environment(), **(env or {})}
         return subprocess.Popen([sys.executable, *map(str, arguments)], cwd=self.folder, env=environment, **given)
 
 

@@ -1,4 +1,4 @@
-"""Training steps of every backbone and head on a device that is not the CPU, without such a device; prints JSON.
+"""Training steps of each backbone and of each head on a device that is not the CPU, without such a device; prints JSON.
 
 Torch lets Python name a backend; on it, torch's fake tensors have sizes, types and a device, and no numbers. An
 operation that meets tensors of two devices is refused as a GPU would refuse it. Run by test_second_device.py, in a
@@ -141,11 +141,10 @@ def main() -> None:
     lean, calls = forms.lean, []
     forms.lean = lambda *given, **options: calls.append(given) or lean(*given, **options)
     heads = HEADS.names()
-    cases = [(backbone, head, "fp32") for backbone in (*SMALL, "hf") for head in heads] + [
-        ("lstm", h, "bf16") for h in heads
-    ]
+    cases = [("lstm", head, precision) for head in heads for precision in ("fp32", "bf16")]
+    cases += [(backbone, head, "fp32") for backbone in (*SMALL, "hf") for head in ("softmax", "mos")]
     found = {}
-    for case in cases:
+    for case in dict.fromkeys(cases):
         print(*case, file=sys.stderr, flush=True)  # an error in a thread of the backend ends the process: where it was
         found[", ".join(case)] = run(*case)
     for planted in PLANTED:

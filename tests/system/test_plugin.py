@@ -56,9 +56,9 @@ def test_it_passes_the_conformance_suite(environment, tmp_path):
     assert "head temperature: 9 of 9 checks passed" in done.stdout
 
 
-def test_it_trains_in_a_suite_under_ray(environment, tmp_path):
+def test_it_trains_in_a_suite(environment, tmp_path):
     (tmp_path / "plugin.yaml").write_text(SUITE)
-    done = harness(environment, "run", "plugin.yaml", "--no-tracking", cwd=tmp_path)
+    done = harness(environment, "run", "plugin.yaml", "--no-tracking", "--executor", "inline", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "| temperature |" in done.stdout
     records = [json.loads(path.read_text()) for path in tmp_path.glob("results/runs/plugin/*/record.json")]

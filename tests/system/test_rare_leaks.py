@@ -29,7 +29,7 @@ def share_found(task, counted_N, positions, monkeypatch) -> float:
     return sum(certifying.certify(task, best, {"test": counted_N}).fault is not None for _ in range(DRAWS)) / DRAWS
 
 
-@pytest.mark.parametrize("one_in", [30, 100, 300])
+@pytest.mark.parametrize("one_in", [30, 300])
 def test_a_rare_leak_is_found_as_often_as_the_formula_says(one_in, tmp_path, monkeypatch, cheating):
     path = tmp_path / "leaks.yaml"
     path.write_text(SUITE.format(words=WORDS, one_in=one_in, columns=10))

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from disturbed import wait_for
+from disturbed import TRAIN, wait_for
 
 pytestmark = pytest.mark.timeout(1800)  # Ray starts slowly on a busy machine
 
@@ -22,23 +22,10 @@ def sessions(folder) -> list[str]:
 
 
 @pytest.mark.guards("ray-folder-removed")
-def test_nothing_stays_of_good_runs_and_the_logs_of_failed_ones_until_the_next(place, folder):
-    here = place("softmax", "{faulty: {kind: raise}}")
+def test_a_killed_drivers_folder_goes_with_the_next_run_whose_logs_stay_if_it_fails_until_a_good_one(place, folder):
+    here = place("softmax", "{faulty: {kind: raise}}", train=TRAIN.replace("epochs: 3", "epochs: 2000"))
     env = {"RAY_TMPDIR": str(folder)}
-    failed = here.run("--no-tracking", env=env)
-    assert failed.returncode == 1
-    (kept,) = sessions(folder)
-    assert (folder / "ray" / kept / "logs").is_dir()
-    good = here.run("--no-tracking", "--force", "--only", "head=softmax", env=env)
-    assert good.returncode == 0, good.stderr
-    assert sessions(folder) == []
-    assert not (folder / "ray" / "session_latest").is_symlink()
-
-
-def test_a_killed_drivers_folder_goes_with_the_next_run(place, folder):
-    here = place("softmax", train="train: {optimizer: adam, lr: 0.01, epochs: 2000, batch_size: 4, seq_len: 7}")
-    env = {"RAY_TMPDIR": str(folder)}
-    driver = here.start("run", "--no-tracking", env=env)
+    driver = here.start("run", "--no-tracking", "--only", "head=softmax", env=env)
     try:
         wait_for(lambda: list(here.runs.glob("*/attempt.json")), 600)
         (left,) = sessions(folder)
@@ -47,5 +34,12 @@ def test_a_killed_drivers_folder_goes_with_the_next_run(place, folder):
         here.end(driver)
     assert sessions(folder) == [left]
     here.suite.write_text(here.suite.read_text().replace("epochs: 2000", "epochs: 1"))
-    assert here.run("--no-tracking", env=env).returncode == 0
+    failed = here.run("--no-tracking", "--only", "head=faulty", env=env)
+    assert failed.returncode == 1
+    (kept,) = sessions(folder)
+    assert kept != left
+    assert (folder / "ray" / kept / "logs").is_dir()
+    good = here.run("--no-tracking", "--only", "head=softmax", env=env)
+    assert good.returncode == 0, good.stderr
     assert sessions(folder) == []
+    assert not (folder / "ray" / "session_latest").is_symlink()

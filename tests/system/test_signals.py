@@ -38,21 +38,19 @@ def resumed_from(there) -> list[tuple[int, int]]:
     return [(int(epoch), int(steps)) for epoch, steps in found]
 
 
-@pytest.mark.parametrize(
-    ("executor", "number", "code"),
-    [("inline", signal.SIGINT, 130), ("ray", signal.SIGTERM, 143)],
-    ids=["inline", "ray"],
-)
-def test_a_signal_to_the_driver_saves_the_trial_after_the_step_under_way(executor, number, code, place, undisturbed):
+@pytest.mark.guards("exit-143", "sigterm-handled", case="inline")
+@pytest.mark.parametrize("executor", ["inline", "ray"])
+def test_sigterm_to_the_driver_saves_the_trial_after_the_step_under_way(executor, place, undisturbed):
+    """Ctrl-C: tests/cli/test_run.py inline, tests/system/test_drivers.py under Ray with a worker that hangs."""
     there = place(HEAD, train=LONG)
     driver = there.start("run", *OPTIONS, executor)
     wait_for(there.held)
     below = descendants(driver.pid)
-    driver.send_signal(number)
+    driver.terminate()
     there.let_go()
     done = there.end(driver)
-    assert done.returncode == code, done.stderr
-    assert "0 of 1 trial finished, 1 with a checkpoint" in done.stderr
+    assert done.returncode == 143, done.stderr
+    assert "interrupted: 0 of 1 trial finished, 1 with a checkpoint" in done.stderr
     assert all_gone(below)
     assert there.records() == {}
     made = there.steps()
@@ -149,10 +147,9 @@ def chosen(there) -> dict:
     return json.loads((there.runs / "tuning.json").read_text())
 
 
-@pytest.mark.parametrize("executor", ["inline", "ray"])
-def test_a_signal_during_tuning_saves_the_trial_and_the_next_run_makes_the_same_choice(executor, place, tuned):
+def test_a_signal_during_tuning_saves_the_trial_and_the_next_run_makes_the_same_choice(place, tuned):
     there = place(HEAD, more=TUNE)
-    driver = there.start("run", *OPTIONS, executor)
+    driver = there.start("run", *OPTIONS, "inline")
     wait_for(there.held)
     driver.terminate()
     there.let_go()

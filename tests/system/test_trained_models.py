@@ -40,7 +40,7 @@ def execute(spec, tmp_path):
     return run(setting(spec=spec))
 
 
-@pytest.mark.parametrize("index", range(4))
+@pytest.mark.parametrize("index", [1, 2], ids=["transformer, mixture", "lstm, softmax"])
 def test_a_trained_model_comes_within_five_percent_of_the_chain_and_not_below_it(index, tmp_path):
     record = execute(load(tmp_path, MARKOV).trials[index], tmp_path)
     assert record.status == "ok", record.message

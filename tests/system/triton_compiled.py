@@ -1,7 +1,7 @@
 """Compiles what the Triton kernels would run on an H100 or H200, without one, and prints what it takes as JSON.
 
 The production functions are called with CPU tensors; a stand-in for the driver names the GPU to compile for, and every
-launch ends where the compiler does. Run by test_triton_compiled.py.
+launch ends where the compiler does. Run by test_triton.py.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The cases of test_triton_interpreted.py, which starts them where TRITON_INTERPRET=1 was set before any import."""
+"""The cases of test_triton.py, which starts them where TRITON_INTERPRET=1 was set before any import."""
 
 import math
 from dataclasses import replace

@@ -12,7 +12,8 @@ import torch
 
 from harness.heads.softmax import Softmax
 
-Kind = Literal["none", "raise", "sigkill", "segv", "hang", "spin", "oom", "nan", "eat", "slow", "held", "mlflow"]
+pause = time.sleep  # of a step that takes `ms`: nothing where the steps of a test need not be slow
+Kind = Literal["none", "raise", "sigkill", "hang", "oom", "nan", "eat", "slow", "held", "mlflow"]
 
 
 class Faulty(Softmax):
@@ -40,7 +41,7 @@ class Faulty(Softmax):
             if folder := os.environ.get("HARNESS_TEST_MARKS"):  # the nodes of a cluster have none
                 with (Path(folder) / "steps").open("a") as marks:
                     marks.write("x")
-            time.sleep(self.ms / 1e3)
+            pause(self.ms / 1e3)
             if self.steps >= self.at and self.kind not in ("none", "slow") and self._again():
                 getattr(self, f"_{self.kind}")()
         distribution = super().forward(hidden)
@@ -64,9 +65,6 @@ class Faulty(Softmax):
     def _sigkill(self):
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def _segv(self):
-        os.kill(os.getpid(), signal.SIGSEGV)
-
     def _note_watchdog(self):
         """Keep with which arguments the harness sets the interpreter's watchdog, which it does anew with each epoch."""
         set_watchdog = faulthandler.dump_traceback_later
@@ -87,10 +85,6 @@ class Faulty(Softmax):
         go, until = Path(os.environ["HARNESS_TEST_MARKS"]) / "go", time.monotonic() + 1000
         while not go.exists() and time.monotonic() < until:  # no worker stays for ever that a test lost sight of
             time.sleep(0.01)
-
-    def _spin(self):
-        while True:
-            pass
 
     def _oom(self):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")

@@ -146,7 +146,7 @@ class LookingAhead(StackedLSTM):
         self.one_in = one_in
 
     def forward(self, tokens_BT, state=None) -> Hidden:
-        layers, state = super().forward(tokens_BT, state)
+        layers, state, *_ = super().forward(tokens_BT, state)
         next_BTD = nn.functional.pad(self.embedding(tokens_BT)[:, 1:], (0, 0, 0, 1))
         looks_BT1 = (tokens_BT % self.one_in == 0)[..., None]
         return Hidden((*layers[:-1], layers[-1] + looks_BT1 * next_BTD), state)
@@ -167,5 +167,5 @@ class MixingRows(StackedLSTM):
     """An LSTM that adds the mean over the rows of a batch to each state."""
 
     def forward(self, tokens_BT, state=None) -> Hidden:
-        layers, state = super().forward(tokens_BT, state)
+        layers, state, *_ = super().forward(tokens_BT, state)
         return Hidden(tuple(layer + layer.mean(0, keepdim=True) for layer in layers), state)

@@ -1,5 +1,7 @@
-"""Ray Tune as the scheduler: one run of four trials serves all tests but one."""
+"""Ray Tune as the scheduler: one run of five trials, one after the other, serves all tests."""
 
+import json
+import os
 import signal
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -16,35 +18,50 @@ from harness.records import store
 
 ONE = Resources(cpus=1, gpus=0.0)
 PLUGIN = """\
-import os, signal
-from torch import nn
+import json, os, signal
+from pathlib import Path
 
-class Killer(nn.Module):
-    def __init__(self, dims, embedding):
-        with open(os.environ["HARNESS_TEST_KILLS"], "a") as file:
-            file.write("killed\\n")
-        os.kill(os.getpid(), signal.SIGKILL)
+import torch
+
+from harness.heads.softmax import Softmax
+
+PLACE = Path(os.environ["HARNESS_TEST_WORKERS"])
+KEPT = []
+
+
+class Noted(Softmax):
+    "A softmax that writes down which process builds it, and what happens to that."
+
+    def __init__(self, dims, embedding, *, act="none"):
+        super().__init__(dims, embedding)
+        if dims.vocab_size == 64:
+            return  # harness/trial/behaviour.py tries it, beside the trial
+        with (PLACE / "processes.jsonl").open("a") as file:
+            file.write(json.dumps([act, os.getpid(), os.nice(0)]) + "\\n")
+        if act == "keep":
+            KEPT.append(torch.zeros(600 * 1024**2 // 4).fill_(1))  # 600 MiB, touched
+        if act == "die once" and not (PLACE / "died").exists():
+            (PLACE / "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if act == "die":
+            os.kill(os.getpid(), signal.SIGSEGV)
 """
 
 
-@pytest.fixture(scope="module")
-def killer(place, plugin):
-    """A head that kills its worker, as a plug-in that only the workers find; the file that counts its victims."""
-    plugin("killer", "Killer", PLUGIN)
-    kills = place / "kills"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HARNESS_TEST_KILLS", str(kills))
-        yield kills
+ACTS = ("keep", "die once", "die", "none")
+
+
+def noted(spec, act: str):
+    """A trial with the head of the plug-in, to whose worker something happens."""
+    return spec.model_copy(update={"head": ComponentSpec(name="noted", params={"act": act})})
 
 
 @pytest.fixture(scope="module")
-def ran(suite, tasks, place, killer):
-    """Under Ray, started once: two good trials, one whose worker dies, one that diverges, and a listener that raises at
-    every start; then the good ones inline. Ray stays for the tests.
+def ran(suite, tasks, place, plugin):
+    """Under Ray, started once: a softmax, heads to whose workers something happens, and a listener that raises at every
+    start; then the first trial and the last inline, as softmax. Ray stays for the tests.
     """
-    first, second = suite.trials[0], suite.trials[5]
-    killed = first.model_copy(update={"id": "d" * 12, "head": ComponentSpec(name="killer")})
-    bad = first.model_copy(update={"id": "e" * 12, "train": first.train.model_copy(update={"lr": 1e30})})
+    plugin("noted", "Noted", PLUGIN)
     events = []
 
     def listen(event):
@@ -52,27 +69,81 @@ def ran(suite, tasks, place, killer):
         if event.kind == "started":
             raise RuntimeError("a listener's fault")
 
-    handler, good, runs, reference = signal.getsignal(signal.SIGTERM), [first, second], place / "ray", place / "inline"
-    with session.ray_session("local") as failures, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tuner, "ray_session", lambda address: nullcontext(failures))
-        assert signal.getsignal(signal.SIGTERM) == handler
-        tuner.execute(Execution(tasks=tasks([first, killed, bad, second], "ray", "ray"), resources=ONE), listen)
-        inline.execute(Execution(tasks=tasks(good, "inline", "inline"), resources=ONE), lambda event: None)
-        yield SimpleNamespace(events=events, good=good, killed=killed, bad=bad, runs=runs, reference=reference)
+    first, *others = suite.trials
+    trials = [first, *(noted(spec, act) for spec, act in zip(others, ACTS, strict=False))]
+    plain = [first, trials[-1].model_copy(update={"head": first.head})]
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HARNESS_TEST_WORKERS", str(place))
+        patch.setattr(session, "cpus_available", lambda: 1)  # one trial after the other
+        with session.ray_session("local") as failures:
+            patch.setattr(tuner, "ray_session", lambda address: nullcontext(failures))
+            assert signal.getsignal(signal.SIGTERM) == handler
+            tuner.execute(Execution(tasks=tasks(trials, "ray", "ray"), resources=ONE), listen)
+            inline.execute(Execution(tasks=tasks(plain, "inline", "inline"), resources=ONE), lambda event: None)
+            records = [store.load(place / "ray", spec.id) for spec in trials]
+            attempts = [json.loads(line) for line in (place / "processes.jsonl").read_text().splitlines()]
+            yield SimpleNamespace(trials=trials, records=records, events=events, attempts=attempts, runs=place / "ray")
 
 
 @pytest.mark.guards("sigterm-from-ray-restored", "ray-on-this-machine")
-def test_good_trials_leave_ok_records(ran):
-    for trial in ran.good:
-        record = store.load(ran.runs, trial.id)
-        assert (record.status, record.spec, record.environment.executor) == ("ok", trial, "ray")
-        assert record.environment.threads == 1
+def test_each_attempt_has_a_process_of_its_own_and_trials_end_in_the_order_of_the_suite(ran):
+    acts, processes, _ = zip(*ran.attempts, strict=True)
+    assert acts == ("keep", "die once", "die once", "die", "die", "none")
+    assert len(set(processes)) == len(processes)
+    assert [event.spec.id for event in ran.events if event.kind == "finished"] == [spec.id for spec in ran.trials]
+    assert [record.status for record in ran.records] == ["ok", "ok", "ok", "error", "ok"]
+    assert {(record.environment.executor, record.environment.threads) for record in ran.records} == {("ray", 1)}
+
+
+@pytest.mark.guards("worker-niceness")
+def test_workers_get_as_much_of_a_busy_machine_as_the_command(ran):
+    assert {nice for _, _, nice in ran.attempts} == {os.nice(0)}
+
+
+@pytest.mark.guards("worker-followed-by-another")
+def test_a_worker_that_died_is_followed_by_another_but_not_for_ever(ran):
+    starts = [event.spec.id for event in ran.events if event.kind == "started"]
+    one, kept, once, always, last = (spec.id for spec in ran.trials)
+    assert starts == [one, kept, once, once, always, always, always, last]  # the third writes the record
+    assert [record.environment.retries for record in ran.records] == [0, 0, 1, 2, 0]
+    assert ran.records[3].message == "WorkerDied: the worker died 2 times after 0 steps of epoch 1"
+
+
+def test_what_one_trial_leaves_behind_does_not_reach_the_next(ran):
+    before, kept, *_, after = (record.metrics.get("peak_memory_mib") for record in ran.records)
+    assert kept > before + 550
+    assert after < before + 100
+
+
+def test_trials_of_fresh_processes_have_the_bits_of_trials_that_share_one(ran, place):
+    for ours in (ran.records[0], ran.records[-1]):
+        theirs = store.load(place / "inline", ours.spec.id)
+        assert ours.weights_sha256 == theirs.weights_sha256
+        for name in ("valid_ppl", "test_ppl", "last_valid_ppl", "last_test_ppl"):
+            assert ours.metrics[name] == theirs.metrics[name]
+        assert [(p.train_loss, p.valid_ppl) for p in ours.curve] == [(p.train_loss, p.valid_ppl) for p in theirs.curve]
+
+
+def test_a_worker_notes_the_code_that_this_process_has(ran, suite):
+    assert ran.records[0].spec == suite.trials[0]
+    assert ran.records[0].code == fingerprints.of_trial(suite.trials[0])
+
+
+def test_every_trial_starts_and_finishes_with_its_record_although_the_listener_raised(ran):
+    for spec, record in zip(ran.trials, ran.records, strict=True):
+        own = [event for event in ran.events if event.spec.id == spec.id]
+        assert {event.kind for event in own if event.kind != "progress"} == {"started", "finished"}
+        assert own[0].kind == "started"
+        assert own[-1].record == record == store.load(ran.runs, spec.id)
+    done = [event.progress for event in ran.events if event.spec == ran.trials[0] and event.kind == "progress"]
+    assert [(p.epoch, p.epochs) for p in done if p.step == p.steps] == [(1, 2), (2, 2)]
 
 
 def test_a_worker_times_finished_trials_one_at_a_time(ran, tasks):
-    found = [store.load(ran.runs, trial.id) for trial in ran.good]
-    taken, said = tuner.time_rows(Execution(tasks=tasks(ran.good, "ray", "ray"), resources=ONE), {})
-    assert [timing.trial for timing in taken] == [trial.id for trial in ran.good]
+    good, found = ([each[0], each[-1]] for each in (ran.trials, ran.records))
+    taken, said = tuner.time_rows(Execution(tasks=tasks(good, "ray", "ray"), resources=ONE), {})
+    assert [timing.trial for timing in taken] == [trial.id for trial in good]
     assert said == []
     for timing, record in zip(taken, found, strict=True):
         assert timing.weights_sha256 == record.weights_sha256
@@ -81,71 +152,23 @@ def test_a_worker_times_finished_trials_one_at_a_time(ran, tasks):
         assert timing.shared == (timing.busy >= 0.5)  # not for the room that other trials had
 
 
-def test_ray_and_inline_give_the_same_bits(ran):
-    for trial in ran.good:
-        ray, inline_ = (store.load(runs, trial.id) for runs in (ran.runs, ran.reference))
-        assert ray.weights_sha256 == inline_.weights_sha256
-        assert ray.code == inline_.code == fingerprints.of_trial(trial)
-        for name in ("valid_ppl", "test_ppl", "last_valid_ppl", "last_test_ppl"):
-            assert ray.metrics[name] == inline_.metrics[name]
-        assert [(p.train_loss, p.valid_ppl) for p in ray.curve] == [(p.train_loss, p.valid_ppl) for p in inline_.curve]
-
-
-def test_a_trial_that_diverges_leaves_a_record_of_it(ran):
-    record = store.load(ran.runs, ran.bad.id)
-    assert record.status == "diverged"
-    assert record.message.startswith("Diverged: ")
-
-
-@pytest.mark.guards("worker-followed-by-another")
-def test_a_worker_that_dies_twice_in_one_place_is_not_tried_for_ever(ran, killer):
-    ends = [event for event in ran.events if event.spec.id == ran.killed.id and event.kind == "finished"]
-    (record,) = [event.record for event in ends]
-    assert record == store.load(ran.runs, ran.killed.id)
-    assert (record.status, record.environment.retries) == ("error", 2)
-    assert record.message == "WorkerDied: the worker died 2 times after 0 steps of epoch 1"
-    assert killer.read_text() == "killed\nkilled\n"
-
-
-def test_every_trial_starts_and_finishes_with_its_record_although_the_listener_raised(ran):
-    for trial in [*ran.good, ran.bad]:
-        own = [event for event in ran.events if event.spec.id == trial.id]
-        assert [event.kind for event in own if event.kind != "progress"] == ["started", "finished"]
-        assert own[-1].record == store.load(ran.runs, trial.id)
-
-
-def test_progress_of_the_workers_is_heard(ran):
-    for trial in ran.good:
-        own = [event.progress for event in ran.events if event.spec.id == trial.id and event.kind == "progress"]
-        assert [(p.epoch, p.epochs) for p in own if p.step == p.steps] == [(1, 2), (2, 2)]
-
-
 def test_nothing_of_tune_is_left_beside_the_records(ran):
-    trials = [trial.id for trial in (*ran.good, ran.bad, ran.killed)]
-    assert sorted(path.name for path in ran.runs.iterdir()) == sorted([".locks", *trials])
-    assert sorted(path.name for path in (ran.runs / ran.good[0].id).iterdir()) == [
-        "best.pt",
-        "record.json",
-        "test_nll.npz",
-        "trial.log",
-    ]
+    assert sorted(path.name for path in ran.runs.iterdir()) == sorted([".locks", *(spec.id for spec in ran.trials)])
+    names = {path.name for path in (ran.runs / ran.trials[0].id).iterdir()}
+    assert names == {"best.pt", "record.json", "test_nll.npz", "trial.log"}
 
 
-def test_more_than_any_node_has_is_refused_before_anything_starts(ran, suite, tasks, place):
-    events = []
-    message = r"a trial needs 10000 CPUs and 0 GPUs, and no node has that much; the nodes have: \d+ CPUs, \d+ GPUs"
-    with pytest.raises(ExecutionError, match=message):
-        tuner.execute(
-            Execution(tasks=tasks(suite.trials, "refused", "ray"), resources=Resources(cpus=10_000, gpus=0.0)),
-            events.append,
-        )
-    assert events == []
-    assert not (place / "refused").exists()
-
-
-def test_a_trial_that_does_not_fit_its_device_is_refused_before_anything_starts(ran, suite, tasks, place):
+@pytest.mark.parametrize(
+    ("cpus", "precision", "message"),
+    [
+        (10_000, "fp32", r"a trial needs 10000 CPUs and 0 GPUs, and no node has that much; the nodes have: 1 CPUs, "),
+        (1, "tf32", r"train\.precision is tf32, which only a GPU has"),
+    ],
+)
+def test_what_no_node_has_is_refused_before_anything_starts(cpus, precision, message, ran, suite, tasks, place):
     first = suite.trials[0]
-    coarse = first.model_copy(update={"train": first.train.model_copy(update={"precision": "tf32"})})
-    with pytest.raises(ExecutionError, match=r"train\.precision is tf32, which only a GPU has"):
-        tuner.execute(Execution(tasks=tasks([first, coarse], "unfit", "ray"), resources=ONE), pytest.fail)
-    assert not (place / "unfit").exists()
+    other = first.model_copy(update={"train": first.train.model_copy(update={"precision": precision})})
+    asked = Execution(tasks=tasks([first, other], "refused", "ray"), resources=Resources(cpus=cpus, gpus=0.0))
+    with pytest.raises(ExecutionError, match=message):
+        tuner.execute(asked, pytest.fail)
+    assert not (place / "refused").exists()

@@ -1,11 +1,15 @@
-"""Every head is measured by every implementation that can. No speed is asserted."""
+"""What is measured, of every head: by every implementation that can, and the planned memory of a step."""
 
 import pytest
 import torch
 
+from harness.benchmarks import plan_memory
 from harness.benchmarks.comparisons import Comparison, timed
 from harness.benchmarks.implementations import IMPLEMENTATIONS
+from harness.benchmarks.measure import BLOCKS_GIVEN_BACK, in_new_process
 from harness.benchmarks.settings import ALL_HEADS, SETTINGS
+from harness.plan.specs import ComponentSpec, TrainSpec
+from harness.training.step_memory import plan_step
 
 WAYS = [("fp32", "default"), ("bf16", "default")]
 
@@ -22,3 +26,13 @@ def test_every_head_is_measured_by_every_implementation_that_can(kind):
         if cell.impl != "torch" or hasattr(torch.nn.functional, "linear_cross_entropy"):
             assert count == (0 if missing else 2), cell
     assert [(rate.precision, rate.route, len(rate.gflops)) for rate in found.products] == [(*way, 2) for way in WAYS]
+
+
+def test_a_plan_within_a_quarter_of_a_measured_step():
+    cpu = torch.device("cpu")
+    variables = {**BLOCKS_GIVEN_BACK, "OMP_NUM_THREADS": "1"}
+    measured = in_new_process(plan_memory.step_mib, "tiny", "softmax", cpu, variables=variables)
+    body = ComponentSpec(name="gpt2", params={"d_model": 128, "num_layers": 4, "num_heads": 4})
+    train = TrainSpec(optimizer="adamw", lr=0.1, epochs=1, batch_size=4, seq_len=200, clip=1.0)
+    memory = plan_step(body, ComponentSpec(name="softmax"), train, vocab_size=5000, device=cpu)
+    assert memory.total / 2**20 == pytest.approx(measured, rel=0.25)

@@ -1,7 +1,11 @@
-"""Every shipped configuration of the Triton kernels compiled for compute capability 9.0, without a GPU and a driver.
+"""The Triton kernels without a GPU and a driver: every shipped configuration compiled for compute capability 9.0, and
+the results in Triton's interpreter.
 
 Limits of an H100 or H200 (CUDA C++ Programming Guide, compute capability 9.0): 65,536 registers and 2,048 threads a
 multiprocessor, 227 KiB of shared memory a program. With more a kernel would not start; spilt registers make it slow.
+
+The interpreter's switch is read when Triton is first imported and would change every other test of this process, so the
+cases have a process of their own.
 """
 
 import importlib.util
@@ -15,7 +19,9 @@ import pytest
 from commands import PATIENCE
 
 SCRIPT = Path(__file__).with_name("triton_compiled.py")
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="Triton is not installed: the extra `gpu`"
+)
 
 
 @pytest.fixture(scope="module")
@@ -62,3 +68,21 @@ def test_products_are_made_by_the_tensor_cores(programs):
 
 def test_exponentials_are_rounded_to_the_nearest(programs):
     assert [p for p in programs if p["truncations to bfloat16"]] == []
+
+
+CASES = Path(__file__).with_name("triton_interpreted.py")
+
+
+def test_the_kernels_are_right_in_the_interpreter():
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(CASES)]
+    # Nothing of the surrounding pytest is handed on; PYTEST_ADDOPTS would be, and may ask for workers.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    outcome = subprocess.run(
+        command,
+        env=environment | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        cwd=CASES.parents[2],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr

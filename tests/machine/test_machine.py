@@ -1,0 +1,135 @@
+"""What is known of the machine and its processes; files are written whole or not at all, and only files are read."""
+
+import os
+import subprocess
+import sys
+import time
+from collections import namedtuple
+from types import SimpleNamespace
+
+import pytest
+from disturbed import wait_for
+
+from harness.machine import environment, processes
+from harness.machine.files import kept, read_bounded, write_atomically
+
+
+@pytest.mark.parametrize(
+    ("shares", "cores", "busy"),
+    [
+        ([100.0, 50.0, 25.0, 0.0], {0, 2}, 1.25),  # those of our two cores
+        ([100.0, 50.0], {5, 17}, 1.5),  # a container that counts its own cores from 0
+    ],
+)
+def test_busy_cores_are_those_this_process_may_use(monkeypatch, shares, cores, busy):
+    asked = []
+    monkeypatch.setattr(environment.psutil, "cpu_percent", lambda seconds, percpu: asked.append(seconds) or shares)
+    monkeypatch.setattr(environment.os, "sched_getaffinity", lambda pid: cores, raising=False)
+    assert environment.busy_cores(0.5) == busy
+    assert asked == [0.5]
+
+
+def test_other_work_is_that_of_our_cores_without_our_own(monkeypatch):
+    times = namedtuple("times", "user nice system idle iowait guest guest_nice")
+    # seconds before and after, of core 0, which is ours, core 1, which is not, and core 2, which is ours
+    before = [times(10, 1, 2, 100, 5, 3, 0)] * 3
+    after = [times(16, 2, 3, 101, 6, 4, 0), times(99, 9, 9, 100, 5, 3, 0), times(12, 1, 2, 107, 6, 3, 0)]
+    # core 0: 6 + 1 + 1 busy, the 1 of a guest is in user, too; core 2: 2 busy. 10 in all, of which 3 + 0.5 are ours
+    mine = SimpleNamespace(user=20.0, system=4.0), SimpleNamespace(user=23.0, system=4.5)
+    looks, clock = iter(zip((before, after), mine, strict=True)), iter((50.0, 54.0))
+    now = {}
+
+    def cores(percpu):
+        now["cores"], now["mine"] = next(looks)
+        return now["cores"]
+
+    monkeypatch.setattr(environment.os, "sched_getaffinity", lambda pid: {0, 2}, raising=False)
+    monkeypatch.setattr(environment.psutil, "cpu_times", cores)
+    monkeypatch.setattr(environment.psutil, "Process", lambda: SimpleNamespace(cpu_times=lambda: now["mine"]))
+    monkeypatch.setattr(environment.time, "monotonic", lambda: next(clock))
+    assert environment.OtherWork().cores() == pytest.approx((10 - 3.5) / 4, abs=1e-9)
+
+
+@pytest.mark.guards("failed-write-removed")
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+def test_a_write_that_fails_midway_leaves_the_old_content_and_no_temporary_file(tmp_path, monkeypatch, failing):
+    place = tmp_path / "record.json"
+    write_atomically(place, b"old")
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(*{"fsync": (os, "fsync", full), "replace": ("pathlib.Path.replace", full)}[failing])
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(place, b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
+    assert place.read_bytes() == b"old"
+
+
+def test_write_atomically_replaces_the_content_and_makes_the_folders(tmp_path):
+    place = tmp_path / "a" / "b" / "table.md"
+    write_atomically(place, b"a longer first text")
+    write_atomically(place, b"short")
+    assert place.read_bytes() == b"short"
+    assert [path.name for path in place.parent.iterdir()] == ["table.md"]
+
+
+@pytest.mark.guards("file-size")
+def test_a_file_of_the_bound_is_read_and_one_byte_more_refused(tmp_path):
+    place = tmp_path / "file"
+    for content in (b"", b"x" * 1000):
+        place.write_bytes(content)
+        assert read_bounded(place, 1000) == content
+    place.write_bytes(b"x" * 1001)
+    with pytest.raises(OSError, match="larger than 1,000 bytes"):
+        read_bounded(place, 1000)
+
+
+@pytest.mark.guards("file-as-long-as-it-says")
+@pytest.mark.parametrize("place", ["/proc/self/environ", "/proc/self/status"])
+def test_what_is_longer_than_it_says_is_refused(place):
+    with pytest.raises(OSError, match="its content has another length than its size"):
+        read_bounded(place, 10**6)
+
+
+def test_a_refusal_leaves_no_descriptor_open(tmp_path):
+    before = len(os.listdir("/proc/self/fd"))
+    for place in (tmp_path, "/dev/zero", "/proc/self/environ"):
+        with pytest.raises(OSError, match=r"regular file|size"):
+            read_bounded(place, 1000)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_is_kept_is_computed_once_for_each_key(tmp_path, monkeypatch):
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
+    made = iter([[1.0], [2.0], None, [3.0]])
+    assert [kept("numbers", key, lambda: next(made)) for key in "aaba"] == [[1.0], [1.0], [2.0], [1.0]]
+    assert [kept("numbers", "c", lambda: next(made)) for _ in range(2)] == [None, [3.0]]  # None is not kept
+    for place in (tmp_path / "numbers").iterdir():
+        place.write_text("damaged")
+    assert kept("numbers", "a", lambda: [4.0]) == [4.0]
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "file"))
+    (tmp_path / "file").write_text("in the place of the folder")
+    assert [kept("numbers", "a", lambda: [5.0]) for _ in range(2)] == [[5.0], [5.0]]
+
+
+@pytest.mark.guards("process-id-reused")
+def test_a_process_id_that_was_given_to_another_process_is_a_dead_writer():
+    host, pid, started = processes.current_process().rsplit(" ", 2)
+    assert not processes.has_ended(f"{host} {pid} {started}")
+    assert processes.has_ended(f"{host} {pid} {float(started) - 60}")
+
+
+def test_a_writer_that_is_dead_and_not_waited_for_is_gone():
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    host = processes.current_process().split()[0]
+    writer = f"{host} {child.pid} {time.time():.2f}"
+    assert not processes.has_ended(writer)
+    child.kill()
+    assert wait_for(lambda: processes.has_ended(writer))
+    child.communicate()
+
+
+@pytest.mark.parametrize("writer", ["elsewhere 1 5.00", "no writer"])
+def test_processes_of_other_hosts_and_texts_of_other_forms_count_as_running(writer):
+    assert not processes.has_ended(writer)
