@@ -121,7 +121,7 @@ def _scored(
         segment = cut.to(tokens_N.device)
         nll_BT, gradients, state = _gradients(model, segment, state, weights)
         with torch.no_grad():
-            nats += nll_BT.double().sum()
+            nats += nll_BT.sum()
             follow(gradients)
         beat()
     return perplexity(nats.item() / (len(tokens_N) - 1))

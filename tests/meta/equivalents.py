@@ -32,6 +32,8 @@ COUNTED = "counting sets it, or a state dict"
 NUMBER = "a tensor of one number, or numpy's, does the same as the number"
 NEAREST = "only the order - 1 nearest tokens are read"
 EQUIVALENT = [
+    Equivalent("_scored", "device=tokens_N.device", "the device of the tests is the default"),
+    Equivalent("_scored", "nats.item()", NUMBER),
     Equivalent("Buffers.__init__", "block[:size]", "room for more tokens than are used"),
     Equivalent("Layout.owners", "in_sizes_only()", "the cached and the other function return the same"),
     Equivalent("tokens_at_once", "blocks[0]", "all blocks have as many tokens, and are on one device"),

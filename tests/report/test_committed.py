@@ -10,9 +10,12 @@ import re
 from pathlib import Path
 
 import pytest
+from stand_ins import placed_as_recorded
 
 from harness import plan
 from harness.exchange.copying import import_records
+from harness.plan.loaded_suite import Suite
+from harness.records import store
 from harness.report import study
 from harness.report.figures import plots, style
 
@@ -37,7 +40,18 @@ def studies(tmp_path_factory):
     results = tmp_path_factory.mktemp("results")
     for path in FILES:
         import_records(path, results)
-    return {name: study.load(plan.load(ROOT / f"suites/{name}.yaml"), results, warn=refuse) for name in SUITES}
+    with pytest.MonkeyPatch.context() as patch:
+        yield {
+            name: study.load(planned(name, results, tmp_path_factory.mktemp(name), patch), results, warn=refuse)
+            for name in SUITES
+        }
+
+
+def planned(name: str, results: Path, folder: Path, patch: pytest.MonkeyPatch) -> Suite:
+    """A suite of this repository. A model that it names is not here: its identity is that in the records."""
+    runs = store.runs_folder(results, name)
+    record = store.load(runs, next(runs.glob("*/record.json")).parent.name)
+    return plan.load(placed_as_recorded(ROOT / f"suites/{name}.yaml", folder, record, patch))
 
 
 def refuse(sentence: str) -> None:
@@ -61,9 +75,9 @@ def test_every_committed_record_is_ok_and_of_a_trial_that_its_suite_plans(name, 
 
 
 @pytest.mark.parametrize("name", UNFINISHED)
-def test_records_of_an_unfinished_tuning_are_of_trials_that_its_suite_plans(name, tmp_path):
-    suite = plan.load(ROOT / f"suites/{name}.yaml")
+def test_records_of_an_unfinished_tuning_are_of_trials_that_its_suite_plans(name, tmp_path, monkeypatch):
     import_records(RESULTS / "records" / "unfinished" / f"{name}.zip", tmp_path)
+    suite = planned(name, tmp_path, tmp_path, monkeypatch)
     found = {path.parent.name for path in tmp_path.glob("runs/*/*/record.json")}
     assert found
     assert found < {trial.id for trial in suite.tuning_trials}  # all of them: a file for the folder above

@@ -1,10 +1,29 @@
 """Suites that read a model and a text of the user's, beside small ones that stand in for them."""
 
+import json
 import shutil
 from pathlib import Path
 
 import causal_models
+import pytest
 import tokenizer_folders
+
+from harness.backbones.hf import HuggingFaceModel
+from harness.corpora import local_text
+from harness.records.record import TrialRecord
+
+SMOLLM2 = {  # the sizes of SmolLM2-135M, as its config.json says them
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "vocab_size": 49_152,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": True,
+}
 
 
 def model_in(folder: Path) -> Path:
@@ -26,3 +45,21 @@ def placed(suite: Path, folder: Path) -> Path:
     copy = folder / "suites" / suite.name
     copy.parent.mkdir(exist_ok=True)
     return Path(shutil.copyfile(suite, copy))
+
+
+def placed_as_recorded(suite: Path, folder: Path, record: TrialRecord, patch: pytest.MonkeyPatch) -> Path:
+    """The same, with the sizes of SmolLM2 and the identities of the files that a record names, so that ids are those of
+    its suite.
+    """
+    copy = placed(suite, folder)
+    if copy != suite:
+        (folder / "models" / "smollm2" / "config.json").write_text(json.dumps(SMOLLM2))
+        patch.setattr(HuggingFaceModel, "content", classmethod(lambda cls, **_: record.contents.backbone))
+        own = local_text.content_with
+
+        def recorded(tokenizer, content):
+            of_model = isinstance(tokenizer, dict) and "pretrained" in tokenizer
+            return record.contents.corpus if of_model else own(tokenizer, content)
+
+        patch.setattr(local_text, "content_with", recorded)
+    return copy
