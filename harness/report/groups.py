@@ -169,7 +169,7 @@ def _conditions(finished: Finished) -> dict[str, object]:
     return {
         "corpus": described(spec.corpus, CORPORA.get(spec.corpus.name)),
         "content": finished.contents.corpus,
-        "pretrained": finished.contents.backbone is not None,
+        "pretrained": is_pretrained(spec, finished.contents),
         "bidirectional": _bidirectional(spec),
         "compat": _compat(spec),
         # guard: new-setting-separates .model_dump(exclude=COMPARED | DECIDES_NO_RESULT) -> .evaluation.model_dump()
@@ -200,6 +200,12 @@ def _untitled(group: Group) -> dict[str, str]:
     return {**{name: value_text(value) for name, value in train.items()}, "text": group.content[:12]}
 
 
+def is_pretrained(spec: TrialSpec, contents: Contents) -> bool:
+    """Whether training began at pretrained weights, and not at random ones of an architecture in files."""
+    weights = resolved(BACKBONES.get(spec.backbone.name), spec.backbone.params).get("weights")
+    return contents.backbone is not None and weights != "random"
+
+
 def _bidirectional(spec: TrialSpec) -> bool:
     return issubclass(BACKBONES.get(spec.backbone.name), Bidirectional)
 
@@ -225,7 +231,7 @@ def _group(finished: list[Finished], counting: str) -> Group:
         corpus=shown(first.record.spec.corpus, CORPORA),
         content=first.contents.corpus,
         train=first.record.spec.train,
-        pretrained=first.contents.backbone is not None,
+        pretrained=is_pretrained(first.record.spec, first.contents),
         bidirectional=_bidirectional(first.record.spec),
         compat=_compat(first.record.spec),
         entries=tuple(sorted((each for each in entries if not each.row.invalid), key=_order)),

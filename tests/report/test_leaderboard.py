@@ -17,7 +17,7 @@ from harness.plan.specs import ComponentSpec
 from harness.records import sidecars, store
 from harness.records.record import Contents, CurvePoint
 from harness.report import leaderboard
-from harness.report.groups import gather, groups
+from harness.report.groups import gather, groups, is_pretrained
 from harness.report.layouts import of_group
 from harness.report.screen import short
 
@@ -468,3 +468,16 @@ def test_a_row_whose_code_has_changed_since_is_marked_and_keeps_its_mean(finish,
     finish(ppls=[10.0, 12.0, 0, 0], code=code)
     (line,) = lines(found()[0])
     assert (line["head"], line["test ppl"], line["seeds"]) == ("softmax ¶", "11.00 ± 1.41", "2")
+
+
+@pytest.mark.parametrize(
+    ("params", "content", "pretrained"),
+    [
+        ({"model": "x"}, "a" * 64, True),
+        ({"model": "x", "weights": "random"}, "a" * 64, False),  # its architecture is in files
+        ({"config": {"model_type": "llama"}}, None, False),
+    ],
+)
+def test_a_backbone_with_random_weights_is_not_pretrained(params, content, pretrained):
+    spec = handmade.record().spec.model_copy(update={"backbone": ComponentSpec(name="hf", params=params)})
+    assert is_pretrained(spec, Contents(corpus="b" * 64, backbone=content)) is pretrained
