@@ -261,7 +261,7 @@ def suite_times(planned: PlannedSuite, data: Path, device: torch.device, warn: C
 
     def epochs(spec: TrialSpec) -> float:
         """Of the trial of the table, where it is one that tunes."""
-        return finals.get(spec.id, spec).train.epochs
+        return finals.get(spec.id, spec).train.most_epochs
 
     return SuiteTimes(
         [
@@ -270,7 +270,7 @@ def suite_times(planned: PlannedSuite, data: Path, device: torch.device, warn: C
                 epochs=epochs(first),
                 time=found.get(first.id),
                 ratio=ratios.get(row),
-                to_tune=tuple(spec.train.epochs for of, spec, tuning in waiting if of == row and tuning),
+                to_tune=tuple(spec.train.most_epochs for of, spec, tuning in waiting if of == row and tuning),
                 to_run=tuple(epochs(spec) for of, spec, tuning in waiting if of == row and not tuning),
             )
             for row, first in firsts.items()
