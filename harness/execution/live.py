@@ -389,7 +389,7 @@ class Pace:
             return None
 
         def expected(spec: TrialSpec) -> float:
-            return spec.train.epochs * next(rates[key] for key in _keys(spec) if key in rates)
+            return spec.train.most_epochs * next(rates[key] for key in _keys(spec) if key in rates)
 
         ends = []  # of the trials that run at the same time, in seconds from now
         for trial_id, trial in self.running.items():

@@ -3,7 +3,8 @@
 The disk that they need in results/runs is computed from parameter counts and settings:
 
     weights          4 bytes a parameter
-    a checkpoint     the weights, and the optimizer's state: of Adam two numbers a parameter, of SGD one with momentum
+    a checkpoint     the weights, an average of them if there is one, and the optimizer's state: of Adam two numbers a
+                     parameter, of SGD one with momentum
     token losses     about 4 bytes a test token, as they compress (harness/records/token_nll.py)
 
 While a trial runs it has several checkpoints, and the weights of the best epochs that these name
@@ -275,15 +276,17 @@ def trial_disk(suite: Suite, spec: TrialSpec, *, tuning: bool = False) -> TrialD
     epochs = max(1, math.ceil(spec.train.most_epochs))
     bests = min(epochs, KEPT + suite.checkpoint.epochs)
     checkpoints = min(epochs, KEPT) + (epochs > 1)  # a new one is written before the oldest is removed
-    of_checkpoints = checkpoints * (weights * (1 + _optimizer_numbers(spec.train)) + REST)
+    of_checkpoints = checkpoints * (weights * (1 + _numbers_beside(spec.train)) + REST)
     finished = weights + losses + REST
     return TrialDisk(finished=finished, running=max(finished, of_checkpoints + bests * weights) + REST)
 
 
-def _optimizer_numbers(train: TrainSpec) -> int:
+def _numbers_beside(train: TrainSpec) -> int:
+    """Numbers in a checkpoint for each parameter, beside the parameter: the optimizer's, and an average."""
     if not train.epochs:
         return 0
-    return OPTIMIZER_NUMBERS.get(train.optimizer, int(train.momentum > 0))
+    averaged = train.averaging is not None or train.finetune is not None
+    return averaged + OPTIMIZER_NUMBERS.get(train.optimizer, int(train.momentum > 0))
 
 
 def _tokens(suite: Suite, spec: TrialSpec, split: str) -> int | None:

@@ -23,6 +23,7 @@ from harness.plan.specs import (
     MAX_EPOCHS,
     NGRAM_BACKBONE,
     NGRAM_HEAD,
+    AveragingSpec,
     ComponentSpec,
     Schedule,
     StepDecay,
@@ -170,6 +171,8 @@ def in_tokens(tokens: int, train: TrainSpec, facts: CorpusFacts) -> TrainSpec:
         raise ValueError(f"{tokens} tokens are less than a step of this corpus; give more")
     if epochs > MAX_EPOCHS:
         raise ValueError(f"{tokens} tokens are {epochs:g} epochs of this corpus; expected at most {MAX_EPOCHS:,}")
+    if train.finetune is not None and not epochs.is_integer():
+        raise ValueError(f"{tokens} tokens are {epochs:g} epochs, and finetune needs whole ones; give epochs")
     return train.model_copy(update={"epochs": epochs})
 
 
@@ -181,10 +184,19 @@ def rescaled(train: TrainSpec, epochs: float) -> TrainSpec:
              If the whole training has a decay, so has the short one, unless it has one epoch only.
     warmup   steps -> round(r steps), at least 1. Its decay ends with the training in any case.
     plateau  unchanged: it has no horizon.
+    averaging, finetune: `after` and the epochs of the second stage -> r times as many, at least 1. With a second stage
+             the first one has whole epochs.
     """
+    if train.finetune is not None:
+        epochs = max(1, round(epochs))
     if epochs == train.epochs:
         return train
-    changes = {"epochs": float(epochs)}
+    changes, ratio = {"epochs": float(epochs)}, epochs / train.epochs
+    if train.averaging is not None and train.averaging.after:
+        changes["averaging"] = AveragingSpec(after=max(1, round(ratio * train.averaging.after)))
+    if train.finetune is not None:
+        second = max(1, round(ratio * train.finetune.epochs))
+        changes["finetune"] = train.finetune.model_copy(update={"epochs": second})
     if train.schedule is not None:
         changes["schedule"] = _scaled(train.schedule, train.epochs, epochs)
     return train.model_copy(update=changes)

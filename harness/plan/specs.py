@@ -196,29 +196,22 @@ class AveragingSpec(Strict):
     def _without_the_other(self, serialised) -> dict[str, Any]:
         return {name: value for name, value in serialised(self).items() if value is not None}
 
-    def __str__(self) -> str:
-        if self.after is not None:
-            return f"weights averaged after epoch {self.after}"
-        return f"weights averaged once validation is not the best in {self.non_monotone} epochs"
-
 
 class FinetuneSpec(Strict):
     """A second stage of training: from the best weights of the first, with averaging from its first step. It ends after
     the first epoch whose validation loss is above the best of all its epochs but the last `non_monotone`.
 
     Args:
-        epochs: the largest number of its epochs.
-        lr: its learning rate; None for that of the first stage.
+        epochs: the largest number of its epochs, after those of the first stage.
+        lr: its learning rate, which does not change; None for `train.lr`, also where a schedule has lowered it. The
+            rates of groups are scaled by it.
         non_monotone: how many of its last epochs are not compared with.
+    Source: salesforce/awd-lstm-lm and zihangdai/mos, finetune.py.
     """
 
     epochs: Annotated[int, Field(ge=1)]
     lr: Annotated[float, Field(gt=0)] | None = None
     non_monotone: Annotated[int, Field(ge=1)] = 5
-
-    def __str__(self) -> str:
-        lr = "" if self.lr is None else f" at lr {self.lr:g}"
-        return f"fine-tuned with averaged weights for at most {self.epochs} epochs{lr}"
 
 
 class EvalSpec(Strict):
@@ -283,7 +276,7 @@ COMPARED = frozenset(
     (
         *("optimizer", "lr", "schedule", "batch_size", "clip", "weight_decay", "z_loss", "momentum", "reset_momentum"),
         *("betas", "eps", "shift_columns", "shuffle", "accumulation", "data_parallel", "precision", "groups", "ar"),
-        *("tar", "random_lengths", "averaging", "finetune"),
+        *("tar", "random_lengths", "averaging"),
     )
 )
 
@@ -423,8 +416,11 @@ class TrainSpec(Strict):
             raise ValueError("random_lengths does not go with schedule.warmup, which needs a known number of steps")
         if self.finetune is not None and self.data_parallel > 1:
             raise ValueError("finetune does not go with data_parallel")
-        if self.finetune is not None and self.epochs is not None and not float(self.epochs).is_integer():
-            raise ValueError(f"finetune needs a first stage of whole epochs, got {self.epochs:g}")
+        if self.finetune is not None and self.epochs is not None:
+            if not self.epochs or not float(self.epochs).is_integer():
+                raise ValueError(f"finetune needs a first stage of whole epochs, at least 1, got {self.epochs:g}")
+            if self.most_epochs > MAX_EPOCHS:
+                raise ValueError(f"epochs: both stages have {self.most_epochs:g}, expected at most {MAX_EPOCHS:,}")
         return self
 
     def __hash__(self) -> int:

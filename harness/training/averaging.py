@@ -55,7 +55,8 @@ class StepAverage(Averaging):
     """
 
     def __init__(self, model: LanguageModel, settings: AveragingSpec | None):
-        self.weights, self.settings = list(model.parameters()), settings
+        self.weights = [each for each in model.parameters() if each.requires_grad]
+        self.settings = settings
         self.active, self.number = False, 0
         self.average: list[Tensor] = []
         self.losses: list[float] = []

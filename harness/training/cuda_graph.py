@@ -64,6 +64,9 @@ def graphed(
         record = captured
     if step.train.cuda_graph == "off" or record is None:
         return step
+    if step.train.random_lengths is not None and step.train.cuda_graph == "auto":
+        log("training steps are eager: segments have random lengths, and a CUDA graph is of one length")
+        return step
     forms, parts = choice.current(), step_parts(step.model, step.optimizer) if parts is None else parts
     reason = forms.left_out.get(PART)
     if reason is None:  # guard: graph-left-out always

@@ -44,16 +44,7 @@ def dynamic_evaluation(
     Differs: the paper's R is the root of the mean over batches, and its r is divided by the mean over all weights.
         dynamiceval.py leaves the weight drop on; it scores no last segment of one token.
     """
-    if state_of(model) is None:
-        raise ExecutionError(
-            f"measure.dynamic: {model.backbone_name} carries no state, so its context would be {settings.seq_len} "
-            "tokens; leave dynamic out"
-        )
-    if len(corpus.train) < 2 * settings.batch_size:
-        raise ExecutionError(
-            f"measure.dynamic: the training split has {len(corpus.train)} tokens, fewer than two for each of "
-            f"{settings.batch_size} rows; give it a smaller batch_size, or leave dynamic out"
-        )
+    refuse_dynamic(model, corpus, settings)
     weights = [each for each in model.parameters() if each.requires_grad]
     start = [each.clone() for each in weights]
     with _without_dropout(model):
@@ -73,16 +64,36 @@ def dynamic_evaluation(
     return {name: ppl for name, ppl in found.items() if math.isfinite(ppl)}
 
 
+def refuse_dynamic(model: LanguageModel, corpus: Corpus, settings: DynamicSpec) -> None:
+    """Raises ExecutionError for a backbone without a state, or a training split without a batch."""
+    if state_of(model) is None:
+        raise ExecutionError(
+            f"measure.dynamic: {model.backbone_name} carries no state, so its context would be {settings.seq_len} "
+            "tokens; leave dynamic out"
+        )
+    if len(corpus.train) < 2 * settings.batch_size:
+        raise ExecutionError(
+            f"measure.dynamic: the training split has {len(corpus.train)} tokens, fewer than two for each of "
+            f"{settings.batch_size} rows; give it a smaller batch_size, or leave dynamic out"
+        )
+
+
 @contextmanager
 def _without_dropout(model: LanguageModel) -> Iterator[None]:
-    """Within it, the layers of torch's RNNs in a model in evaluation mode are in training mode: they have no dropout
-    here, and cuDNN computes their gradients in this mode only.
+    """Within it, the layers of torch's RNNs in a model in evaluation mode are in training mode, without dropout: cuDNN
+    computes their gradients in this mode only.
     """
-    for module in model.modules():
-        if isinstance(module, nn.RNNBase):
-            module.train()
-    yield
-    model.eval()
+    layers = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
+    rates = [layer.dropout for layer in layers]
+    try:
+        for layer in layers:
+            layer.train()
+            layer.dropout = 0.0
+        yield
+    finally:
+        for layer, rate in zip(layers, rates, strict=True):
+            layer.dropout = rate
+        model.eval()
 
 
 def _gradients(model: LanguageModel, segment, state, weights: list[Tensor]):

@@ -301,7 +301,7 @@ class Training:
         try:
             yield
         except Diverged as fault:
-            if fault.step is not None:
+            if fault.step is not None and not self._in_second_stage:
                 self.schedule.before_step((number - 1) * len(self.segments) + fault.step - 1)
             lr = float(self.optimizer.param_groups[0]["lr"])
             clip = "clip is not set" if self.train.clip is None else f"clip {self.train.clip:g}"

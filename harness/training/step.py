@@ -344,6 +344,8 @@ def random_lengths(train: TrainSpec, total: int, seed: int) -> list[int]:
 
     Source: Merity et al. (2018), arXiv:1708.02182, section 4.1; salesforce/awd-lstm-lm, main.py; the longest:
         zihangdai/mos, main.py, max_seq_len_delta.
+    Differs: the last segment of a text is cut, and its step has the rate of what is left; the authors' has that of the
+        drawn length. They leave out a last segment of one token.
     """
     settings, chance, lengths, left = train.random_lengths, random.Random(seed), [], total
     while left > 0:

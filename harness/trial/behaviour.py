@@ -260,20 +260,15 @@ def cut_down(train: TrainSpec) -> TrainSpec:
         "eval_batch_size": B,
         "eval_stride": None if train.eval_stride is None else T // 2,
         "eval_batches": None,
-        "averaging": _begun_after_one(train),
+        "averaging": train.averaging and {"after": 1},
         "random_lengths": train.random_lengths and {"deviation": 1.0, "half": 0.25, "shortest": 2, "longest": T + 1},
-        "finetune": train.finetune and {"epochs": 2},
+        "finetune": train.finetune and {"epochs": 3, "lr": 0.3, "non_monotone": 1},
         "data_parallel": 1,
         "precision": "fp32",
         "cuda_graph": "off",
         "deterministic": "false",
     }
     return TrainSpec.model_validate({**train.model_dump(), **sizes})
-
-
-def _begun_after_one(train: TrainSpec) -> dict[str, int] | None:
-    """The averaging of the settings, begun after one epoch."""
-    return train.averaging and dict.fromkeys(train.averaging.model_dump(), 1)
 
 
 def _of_harness(train: TrainSpec) -> list[float]:

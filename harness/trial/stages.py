@@ -17,7 +17,7 @@ from harness.corpora.corpus import SPLITS, Corpus
 from harness.machine.stop_request import StopRequest
 from harness.model import LanguageModel, count_parameters
 from harness.plan.specs import EvalSpec
-from harness.plan.suite_file import CheckpointSpec
+from harness.plan.suite_file import CheckpointSpec, DynamicSpec
 from harness.records import sidecars
 from harness.records.plausible import most
 from harness.records.record import MEAN_GAP, Behaviour, Certificate, Status
@@ -27,7 +27,7 @@ from harness.training.checkpoint import BEST, Checkpoint, Checkpoints, Position,
 from harness.training.clocks import Clock, Clocks, peak_memory_mib, reset_peak_memory
 from harness.training.cuda_graph import graphed
 from harness.training.data_parallel import Workers, parallel
-from harness.training.dynamic_evaluation import dynamic_evaluation
+from harness.training.dynamic_evaluation import dynamic_evaluation, refuse_dynamic
 from harness.training.evaluation import (
     Score,
     TokenNll,
@@ -192,10 +192,17 @@ def build(trial: Trial) -> Built:
     corpus = load_planned(spec, task.data, task.contents)
     digest = digest_of(corpus)
     model = built_model(spec, corpus, trial.device)
+    if (dynamic := _dynamic(task)) is not None:
+        refuse_dynamic(model, corpus, dynamic)
     trial.outcome.metrics |= dict(zip(("params_total", "params_head"), count_parameters(model), strict=True))
     built = Built(model=model, corpus=corpus, on_device=corpus.to(trial.device), digest=digest)
     trial.watch.beat()
     return built
+
+
+def _dynamic(task: Task) -> DynamicSpec | None:
+    """The dynamic evaluation that is asked for; an n-gram model has no gradients for it."""
+    return None if task.spec.is_ngram else task.measure.dynamic
 
 
 def digest_of(corpus: Corpus) -> str:
@@ -253,7 +260,7 @@ def evaluate(trial: Trial, built: Built) -> dict[str, TokenNll]:
         )
     if trial.task.measure.calibration:
         scores |= calibration(built.model, corpus, train.evaluation, beat=trial.watch.beat)
-    if (dynamic := trial.task.measure.dynamic) is not None:
+    if (dynamic := _dynamic(trial.task)) is not None:
         scores |= dynamic_evaluation(built.model, corpus, dynamic, beat=trial.watch.beat)
     counted["valid"] = trial.valid_tokens or score(trial, built, "valid", Clock(trial.device, trial.watch.beat))[1]
     nats = counted["valid"].counted_N

@@ -11,8 +11,9 @@ from small import CORPUS, LSTM, SOFTMAX, V, model, spec, tokens
 from torch.nn.functional import cross_entropy
 
 from harness.corpora.batching import training_segments
-from harness.corpora.corpus import Corpus
+from harness.corpora.corpus import Corpus, CorpusFacts
 from harness.errors import ExecutionError
+from harness.plan.expansion import in_tokens, rescaled
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.plan.suite_file import CheckpointSpec
 from harness.random_streams import stream_seed
@@ -178,7 +179,7 @@ def test_random_lengths_have_their_means_and_limits():
     assert (min(lengths), max(lengths)) == (30, 80)
     long = [each for each in lengths if each > 52]
     assert len(long) / len(lengths) == pytest.approx(0.95, abs=0.01)
-    # int() takes off half a token on average; the longest cuts off Q(2) 5 (phi(2) - 2 Q(2)) / ... < 0.05 tokens
+    # int() takes off half a token on average, the longest 5 (phi(2) - 2 Q(2)) = 0.042
     assert sum(long) / len(long) == pytest.approx(69.5, abs=0.15)
     assert sum(lengths) - lengths[-1] < 2_000_000 <= sum(lengths)
 
@@ -214,12 +215,26 @@ def test_tar_needs_the_states_before_dropout():
             "random_lengths does not go with schedule.warmup",
         ),
         ({"finetune": {"epochs": 3}, "data_parallel": 2}, "finetune does not go with data_parallel"),
-        ({"finetune": {"epochs": 3}, "epochs": 0.5}, "finetune needs a first stage of whole epochs, got 0.5"),
+        (
+            {"finetune": {"epochs": 3}, "epochs": 0.5},
+            "whole epochs, at least 1, got 0.5",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(settings, sentence):
     with pytest.raises(ValueError, match=sentence):
         spec(**settings)
+
+
+def test_another_length_scales_the_averaging_and_the_second_stage_which_needs_whole_epochs():
+    train = spec(epochs=20, averaging={"after": 10}, finetune={"epochs": 8, "lr": 3.0})
+    shorter = rescaled(train, 4.6)  # a quarter
+    assert (shorter.epochs, shorter.averaging.after, shorter.finetune.epochs, shorter.finetune.lr) == (5, 2, 2, 3.0)
+    assert rescaled(spec(epochs=20, averaging={"non_monotone": 5}), 4.6).averaging.non_monotone == 5
+    assert TrainSpec(**shorter.model_dump()) == shorter
+    facts = CorpusFacts(vocab_size=V, num_tokens={"train": 84, "valid": 2, "test": 2}, content="", counting="")
+    with pytest.raises(ValueError, match=r"200 tokens are 2\.5 epochs, and finetune needs whole ones; give epochs"):
+        in_tokens(200, train, facts)  # 4 columns of 21: 80 targets an epoch
 
 
 def test_a_text_too_short_for_a_segment_is_still_refused(tmp_path):

@@ -101,6 +101,14 @@ def test_layers_of_rnns_are_in_training_mode_and_no_other_module():
     assert later == set()
 
 
+def test_dropout_within_torchs_layers_is_off_and_back_afterwards():
+    built = model(LSTM)
+    built.backbone.layers[0] = torch.nn.LSTM(6, 6, num_layers=2, dropout=0.5, batch_first=True)
+    first, second = (dynamic_evaluation(built, TEXT, SETTINGS) for _ in range(2))
+    assert first == second
+    assert built.backbone.layers[0].dropout == 0.5
+
+
 def test_a_parameter_that_is_not_used_or_not_trained_stays():
     built = model(AWD, TIED)
     built.head.unused = torch.nn.Parameter(torch.ones(3))

@@ -277,9 +277,9 @@ def executed(tmp_path, monkeypatch):
     CORPORA.names()
     monkeypatch.setitem(CORPORA._classes, "written", Text)
 
-    def execute(measure=None, *overrides, corpus="written"):
+    def execute(measure=None, *overrides, corpus="written", trial=0):
         text = suite_text("softmax", train=TRAIN).replace(CORPUS, f"corpora: [{corpus}]")
-        spec = loaded(tmp_path, text, *overrides).trials[0]
+        spec = loaded(tmp_path, text, *overrides).trials[trial]
         return ran(spec, tmp_path / str(measure), measure=measure or MeasureSpec())
 
     return execute
@@ -305,6 +305,20 @@ def test_dynamic_evaluation_has_columns_of_its_own_and_changes_no_other_number(e
     assert set(asked.metrics) - set(plain.metrics) == {"dynamic_valid_ppl", "dynamic_test_ppl"}
     assert asked.metrics["dynamic_test_ppl"] != pytest.approx(asked.metrics["test_ppl"], rel=1e-4)
     assert {asked.weights_sha256} == {plain.weights_sha256}
+
+
+def test_a_backbone_without_a_state_is_refused_before_it_trains(executed):
+    encoder = 'backbones=[{"transformer_encoder": {"d_model": 4, "num_heads": 2, "d_ff": 4, "num_layers": 1}}]'
+    record = executed(DYNAMIC, encoder)
+    assert record.status == "error"
+    assert record.message.startswith("ExecutionError: measure.dynamic: backbone transformer_encoder carries no state")
+    assert record.curve == ()
+
+
+def test_an_ngram_model_is_evaluated_as_it_is(executed):
+    record = executed(DYNAMIC, "ngrams=[2]", corpus="embedded", trial=-1)
+    assert record.status == "ok", record.message
+    assert "dynamic_test_ppl" not in record.metrics
 
 
 def test_a_text_is_counted_by_words_bytes_and_characters(executed):
