@@ -23,7 +23,7 @@ from harness.errors import ExecutionError
 from harness.kernels import products
 from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
-from harness.protocols import TakesZLoss
+from harness.protocols import TakesZLoss, TokenDistribution
 from harness.random_streams import stream_seed
 from harness.training.clocks import Clock
 
@@ -82,16 +82,21 @@ class SegmentLoss(nn.Module):
         return loss, state
 
     def _loss(self, model: LanguageModel, segment: Segment, state: Any) -> tuple[Tensor, Any]:
+        if not (self.ar or self.tar):
+            distribution, state = model(segment, state)
+            return self._of(distribution, segment), state
         hidden = model.hidden(segment, state)
-        distribution = model.distribution(hidden)
-        if self.z_loss:
-            distribution.z_loss = self.z_loss
-        loss = distribution.training_loss(segment.targets)
+        loss = self._of(model.distribution(hidden), segment)
         if self.ar:
             loss = loss + self.ar * hidden.layers[-1].square().mean()
         if self.tar and segment.inputs.shape[1] > 1:
             loss = loss + self.tar * hidden.undropped.diff(dim=1).square().mean()
         return loss, hidden.state
+
+    def _of(self, distribution: TokenDistribution, segment: Segment) -> Tensor:
+        if self.z_loss:
+            distribution.z_loss = self.z_loss
+        return distribution.training_loss(segment.targets)
 
 
 class EagerStep:
