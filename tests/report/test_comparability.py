@@ -39,6 +39,7 @@ def test_a_trial_from_before_a_setting_was_added_compares_with_its_default():
 
 CHANGES = {
     "epochs": 3.0,
+    "finetune": {"epochs": 2},
     "seq_len": 5,
     "batching": "blocks",
     "eval_batch_size": 11,
@@ -53,6 +54,6 @@ def test_each_setting_of_evaluation_and_the_budget_separate_groups(name):
 
 
 def test_no_setting_of_evaluation_is_among_those_that_are_compared():
-    assert CHANGES.keys() == {"epochs", *EvalSpec.model_fields}
+    assert CHANGES.keys() == {"epochs", "finetune", *EvalSpec.model_fields}
     assert TrainSpec.model_fields.keys() == COMPARED | DECIDES_NO_RESULT | CHANGES.keys()
     assert not COMPARED & CHANGES.keys()
