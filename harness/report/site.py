@@ -154,7 +154,7 @@ def index_page(found: Sequence[Study], links: Mapping[str, str]) -> str:
     for each in found:
         statuses.update({name: getattr(each.evidence.trials, name) for name in ("ok", "planned", "invalid")})
     last = max(record.environment.finished for each in found for record in each.records.values())
-    about = {"Trials": str(Trials(**statuses)), "Suites": str(len(found)), "Last trial": last}
+    about = {"Trials": str(Trials(**statuses)), "Suites": str(len(found)), "Last trial": last[:10]}
     return document.of_tables("Output heads of language models, compared", sections, about, links)
 
 
@@ -180,14 +180,15 @@ def _page_of_head(name: str) -> str:
 
 
 def _suites(found: Sequence[Study]) -> Table:
-    columns = tuple(Column(name=name) for name in ("corpus", "suite", "found", "trials", "last trial"))
+    labels = [Column(name=name, key="label") for name in ("suite", "corpus")]
+    columns = (*labels, *(Column(name=name) for name in ("found", "trials", "last trial")))
     lines = []
     for each in sorted(found, key=lambda each: [row.corpus for row in each.rows[:1]]):
         corpora = ", ".join(dict.fromkeys(row.corpus for row in each.rows))
         last = max(record.environment.finished for record in each.records.values())[:10]
         suite = Cell(text=each.suite.name, link=page_of(each))
         texts = [Cell(text=text) for text in (f"{each.found()}.", str(each.evidence.trials), last)]
-        lines.append(Line(cells=(Cell(text=corpora), suite, *texts)))
+        lines.append(Line(cells=(suite, Cell(text=corpora), *texts)))
     lead = "Each suite has a page with its table, its plots, and everything known of its trials."
     return Table(title="Suites by corpus", columns=columns, lines=tuple(lines), lead=lead)
 

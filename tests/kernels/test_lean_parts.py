@@ -71,7 +71,7 @@ def test_a_sigmoid_cap_needs_finite_numbers_a_positive_limit_and_width(a, b, c):
         SigmoidCap(a=a, b=b, c=c)
 
 
-MAPS = [Bend(c=0.5, k=1.5), SoftCap(3.0), SigmoidCap(a=3.0, b=0.5, c=1.5)]
+MAPS = [Bend(c=0.5, k=1.5), SoftCap(3.0), SigmoidCap(a=0.75, b=0.5, c=1.5)]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -9,6 +9,7 @@ child for each mutant.
 import argparse
 import contextlib
 import gc
+import importlib
 import io
 import math
 import os
@@ -40,6 +41,7 @@ AWD = [  # the parts of AWD-LSTM: file, module, tests
         "tests/training/test_dynamic_evaluation.py",
     ),
 ]
+OF_INSTANCES = {"mixture": ["harness.kernels.planted"]}  # modules whose constants are made of a target's classes
 LONGEST = 1800  # seconds for the tests on the code as it is
 SLOWER = 4  # a mutant may take so many times as long
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE)
@@ -142,6 +144,12 @@ class Installed:
                     setattr(module, name, mutated[id(value)])
             for defaults in _keyword_defaults(module):
                 defaults.update({name: mutated.get(id(value), value) for name, value in defaults.items()})
+        for name in OF_INSTANCES.get(self.target.name, ()):
+            try:
+                importlib.reload(importlib.import_module(name))
+            except Exception:
+                traceback.print_exc()
+                pytest.exit(f"{name} cannot be imported with the mutant", returncode=1)
 
     def pytest_collection_modifyitems(self, items):
         items[:] = filter(self.target.concerns, items)

@@ -148,7 +148,8 @@ def softmax_head(layers, t, p, logit_map=None, compat=None, softcap=None, mu_cen
     """
     phi = logit_map_of(softcap) if logit_map is None else logit_map
     if mu_centering:
-        p = {**p, "output.weight": stack([row - stack(mean_row(p["output.weight"])) for row in p["output.weight"]])}
+        mu = stack(mean_row(p["output.weight"]))
+        p = {**p, "output.weight": [row - mu for row in p["output.weight"]]}
     return mixture(p, [[facet(p, layers[-1][t])]], [zeros(())], phi, compat)
 
 
