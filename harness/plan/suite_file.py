@@ -8,8 +8,8 @@ accepts. The reverse does not hold: names and parameters of components, and rule
 import inspect
 import json
 import re
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
@@ -110,6 +110,16 @@ class DynamicSpec(Strict):
     epsilon: Annotated[float, Field(gt=0)] = 0.001
     seq_len: Annotated[int, Field(ge=1)] = 5
     batch_size: Annotated[int, Field(ge=1)] = 100
+
+    def as_metrics(self) -> dict[str, float]:
+        """The settings, as a record keeps them beside the perplexities that were measured under them."""
+        return {f"dynamic_{name}": value for name, value in self}
+
+    @classmethod
+    def of_metrics(cls, metrics: Mapping[str, float]) -> Self | None:
+        """The settings of the perplexities in a record; None where it has none."""
+        kept = {name: metrics.get(f"dynamic_{name}") for name in cls.model_fields}
+        return None if None in kept.values() else cls.model_validate(kept, strict=False)
 
 
 class MeasureSpec(Strict):

@@ -88,6 +88,13 @@ def _of_ngrams(name: str, label: str, description: str, **more) -> Metric:
     return _count(name, label, description, **settings)
 
 
+def _of_dynamic(name: str, description: str, **more) -> Metric:
+    settings = {"kind": "setting", "required": False, "digits": 4, "whole": False, **more}
+    return _count(
+        f"dynamic_{name}", f"dynamic evaluation: {name}", f"measure.dynamic.{name}: {description}", **settings, **ASIDE
+    )
+
+
 EVERYWHERE = {"required": True, "table": "always", "leaderboard": True}
 ASIDE = {"table": "never", "diff": False}
 # In the order of a table's columns. Perplexities are of the best epoch by validation unless the name says 'last'.
@@ -146,6 +153,11 @@ _ALL = (
         )
         for split in ("valid", "test")
     ),
+    _of_dynamic("lr", "the learning rate."),
+    _of_dynamic("decay", "how fast the weights return to those that were trained."),
+    _of_dynamic("epsilon", "what is added to the size of the gradients."),
+    _of_dynamic("seq_len", "tokens that are scored before each update.", unit="tokens", digits=0, whole=True),
+    _of_dynamic("batch_size", "rows of the batches of the training split.", unit="rows", digits=0, whole=True),
     _score(
         "test_calibration_error", "ECE", "Expected calibration error, in 15 bins.", digits=4, direction="lower", high=1
     ),

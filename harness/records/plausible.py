@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
+from harness.plan.suite_file import DynamicSpec
 from harness.printable import printable
 from harness.records.metrics import METRICS, MOST, MOST_PERPLEXITY, Metric
 from harness.records.record import TrialRecord
@@ -160,8 +161,12 @@ def _about_source(record: TrialRecord) -> Iterator[str]:
 
 
 def agree(one: TrialRecord, other: TrialRecord) -> bool:
-    """Whether two records of a trial have the same status, weights and metrics. Costs (times, memory) may differ."""
+    """Whether two records of a trial have the same status, weights and metrics. Costs (times, memory) may differ, and
+    so may perplexities under dynamic evaluation with other settings, which are no part of a trial's id.
+    """
     shared = [name for name in one.metrics if name in other.metrics and not _is_cost(name)]
+    if DynamicSpec.of_metrics(one.metrics) != DynamicSpec.of_metrics(other.metrics):
+        shared = [name for name in shared if not name.startswith("dynamic_")]
     same = all(one.metrics[name] == other.metrics[name] for name in shared)
     return same and (one.status, one.weights_sha256) == (other.status, other.weights_sha256)
 

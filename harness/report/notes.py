@@ -7,6 +7,7 @@ from harness.plan.loaded_suite import Suite
 from harness.plan.names import shown
 from harness.plan.parameters import parameters
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrialSpec, value_text
+from harness.plan.suite_file import DynamicSpec
 from harness.plan.tuning import epochs_text, with_setting
 from harness.printable import counted
 from harness.protocols import Bidirectional
@@ -69,6 +70,7 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *_heads(suite),
         *_machines(records),
         *of_times(findings),
+        *_dynamic(findings.lines),
         *comparison_notes.of_comparisons(findings),
         *(Note(f"Printed numbers of {source}.", ("printed",)) for source in evidence.printed.sources),
         *_reproduced(findings),
@@ -105,6 +107,21 @@ def conditions(findings: Findings) -> str:
     said += [" or ".join(devices), " or ".join(versions), f"harness {of}"]
     certified = [ALL_EARLIER.rstrip(".")] if all_certified_earlier(findings.lines) else []
     return "; ".join([_place(findings), *said, *certified]) + "."
+
+
+def _dynamic(lines: list[Row]) -> list[str]:
+    """The settings of dynamic evaluation, which stand in no trial's id."""
+    found: dict[str, list[str]] = {}
+    for row in lines:
+        settings = {DynamicSpec.of_metrics(record.metrics) for record in row.records.values()} - {None}
+        for text in sorted({", ".join(f"{name} {value:g}" for name, value in one) for one in settings}):
+            found.setdefault(text, []).append(row_name(row, lines))
+    if len(found) < 2:
+        return [f"Dynamic evaluation: {text}." for text in found]
+    several = "; ".join(f"{text}: {', '.join(rows)}" for text, rows in found.items())
+    return [
+        Note(f"Dynamic evaluation was done with several settings and does not compare: {several}.", level="reading")
+    ]
 
 
 def _place(findings: Findings) -> str:

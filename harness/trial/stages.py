@@ -261,7 +261,7 @@ def evaluate(trial: Trial, built: Built) -> dict[str, TokenNll]:
     if trial.task.measure.calibration:
         scores |= calibration(built.model, corpus, train.evaluation, beat=trial.watch.beat)
     if (dynamic := _dynamic(trial.task)) is not None:
-        scores |= dynamic_evaluation(built.model, corpus, dynamic, beat=trial.watch.beat)
+        scores |= dynamic_evaluation(built.model, corpus, dynamic, beat=trial.watch.beat) | dynamic.as_metrics()
     counted["valid"] = trial.valid_tokens or score(trial, built, "valid", Clock(trial.device, trial.watch.beat))[1]
     nats = counted["valid"].counted_N
     mean = nats[~nats.isnan()].double().mean().item()

@@ -15,7 +15,7 @@ from harness.execution.executors import Event, Execution, Resources
 from harness.machine.environment import cpus_available
 from harness.machine.processes import scratch_prefix
 from harness.model import count_parameters
-from harness.plan.suite_file import MeasureSpec
+from harness.plan.suite_file import DynamicSpec, MeasureSpec
 from harness.records import sidecars
 from harness.records.contents import files_named
 from harness.records.record import Contents, TrialRecord
@@ -144,7 +144,7 @@ def _task(record: TrialRecord, contents: Contents | None, options: VerificationO
         executor="inline",
         threads=min(max(environment.threads, 1), cpus_available()),
         route=environment.matmul_route or "default",
-        measure=MeasureSpec(start="start_valid_ppl" in record.metrics),
+        measure=MeasureSpec(start="start_valid_ppl" in record.metrics, dynamic=DynamicSpec.of_metrics(record.metrics)),
         contents={component: content for component, content in known.items() if content is not None},
     )
 

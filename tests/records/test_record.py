@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from harness.errors import RecordError
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
+from harness.plan.suite_file import DynamicSpec
 from harness.records import plausible, store
 from harness.records.record import LOWEST_NLL, MEAN_GAP, NLL_GAP, SUM_ERROR, CurvePoint, TrialRecord
 
@@ -224,6 +225,19 @@ def test_the_file_carries_its_schema_and_a_sha256(tmp_path):
     assert content["schema_version"] == 1
     assert len(content["sha256"]) == 64
     assert content["metrics"]["test_ppl"] == 86.89
+
+
+@pytest.mark.parametrize(
+    ("decay", "ppl", "agree"),
+    [(0.02, 8.0, True), (0.02, 7.0, False), (0.05, 7.0, True)],
+    ids=["equal", "another result", "other settings"],
+)
+def test_dynamic_evaluation_contradicts_under_equal_settings_only(decay, ppl, agree):
+    first, second = (
+        record(metrics={"test_ppl": 9.0, "dynamic_test_ppl": ppl, **DynamicSpec(decay=decay).as_metrics()})
+        for ppl, decay in ((8.0, 0.02), (ppl, decay))
+    )
+    assert plausible.agree(first, second) == agree
 
 
 @pytest.mark.guards("better-than-source")

@@ -5,8 +5,9 @@ import re
 
 import handmade
 import pytest
-from handmade import cells, findings, tabulated
+from handmade import cells, findings, notes, tabulated
 
+from harness.plan.suite_file import DynamicSpec
 from harness.report import suite_table
 from harness.report.content import Column, Table
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
@@ -179,3 +180,20 @@ def test_another_shape_than_the_suites_has_files_of_its_own(suite_of, tmp_path):
     table = suite_table.build(findings(suite))
     assert suite_table.write(suite, table, tmp_path, "heads")[0].name == "suite.epochs=1.md"
     assert suite_table.write(suite, table, tmp_path, "corpora")[0].name == "suite.epochs=1.corpora.md"
+
+
+@pytest.mark.parametrize(
+    ("decays", "said"),
+    [
+        ((0.02, 0.02), "Dynamic evaluation: lr 0.002, decay 0.02, epsilon 0.001, seq_len 5, batch_size 100."),
+        ((0.02, 0.05), "Dynamic evaluation was done with several settings and does not compare: "),
+    ],
+    ids=["one", "several"],
+)
+def test_the_settings_of_dynamic_evaluation_are_said(suite_of, record_of, decays, said):
+    suite = suite_of(SUITE)
+    made = [
+        record_of(trial, dynamic_test_ppl=8.0, **DynamicSpec(decay=decays[trial.head.name == "mos"]).as_metrics())
+        for trial in suite.trials
+    ]
+    assert len(notes(tabulated(suite, made), said)) == 1

@@ -283,7 +283,7 @@ def ngpt_head(layers, t, p, *, scale_start=1.0, **_):
     f, W, r = facet(p, layers[-1][t]), p["output.weight"], p["scale"]
     scores = []
     for x, w in enumerate(W):
-        s = scale_start * r[x if len(r) > 1 else 0] / (1 / sqrt(len(f)))
+        s = scale_start * r.expand(len(W))[x] / (1 / sqrt(len(f)))
         scores.append(s * dot(f, w) / (dot(f, f) * dot(w, w)) ** 0.5)
     bias = p.get("output.bias")
     return log_softmax(scores if bias is None else [score + bias[x] for x, score in enumerate(scores)])

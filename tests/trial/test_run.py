@@ -302,7 +302,10 @@ def test_dynamic_evaluation_has_columns_of_its_own_and_changes_no_other_number(e
     assert [asked.metrics[name] for name in plain.metrics if "ppl" in name] == [
         value for name, value in plain.metrics.items() if "ppl" in name
     ]
-    assert set(asked.metrics) - set(plain.metrics) == {"dynamic_valid_ppl", "dynamic_test_ppl"}
+    settings = {"dynamic_lr", "dynamic_decay", "dynamic_epsilon", "dynamic_seq_len", "dynamic_batch_size"}
+    assert set(asked.metrics) - set(plain.metrics) == {"dynamic_valid_ppl", "dynamic_test_ppl"} | settings
+    assert DynamicSpec.of_metrics(asked.metrics) == DYNAMIC.dynamic
+    assert DynamicSpec.of_metrics(plain.metrics) is None
     assert asked.metrics["dynamic_test_ppl"] != pytest.approx(asked.metrics["test_ppl"], rel=1e-4)
     assert {asked.weights_sha256} == {plain.weights_sha256}
 
