@@ -377,7 +377,7 @@ def softmax_loss(logp, layers, targets, p, *, mu_loss=0.0, z_loss=0.0, softcap=N
     of (log Z)^2, Z the normaliser (Chowdhery 2022).
     """
     mu, phi = mean_row(p["output.weight"]), logit_map_of(softcap)
-    scores = [linear(p, "output", facet(p, layers[-1][b][t])) for b, t, _ in tokens(targets)]
+    scores = [linear(p, "output", facet(p, h)) for row in layers[-1] for h in row]
     squares = mean([log_sum_exp([phi(z) for z in of_words]) ** 2 for of_words in scores])
     return word_loss(logp, layers, targets, p, **params) + mu_loss * dot(mu, mu) + z_loss * squares
 
@@ -388,14 +388,14 @@ def mtp_loss(logp, layers, targets, p, *, further=(0.5, 0.25), softcap=None, **_
     p_k is p_0, or has a facet of its own.
     """
     losses = []
-    for b, t, y in tokens(targets):
-        losses.append(-logp[b][t][y])
-        for k, share in enumerate(further, start=1):
-            if t + k < len(targets[b]):
+    for b, row in enumerate(targets):
+        for t, y in enumerate(row):
+            losses.append(-logp[b][t][y])
+            for k, share in enumerate(further[: len(row) - 1 - t], start=1):
                 own = {"facet.weight": p.get(f"ahead.{k - 1}.weight"), "facet.bias": p.get(f"ahead.{k - 1}.bias")}
                 other = p if own["facet.weight"] is None else {**p, **own}
                 words = softmax_head([layer[b] for layer in layers], t, other, softcap=softcap)
-                losses.append(-share * words[targets[b][t + k]])
+                losses.append(-share * words[row[t + k]])
     return sum(losses) / len(tokens(targets))
 
 
