@@ -254,9 +254,4 @@ EQUIVALENT = [
         "a shortcut: the same product at once",
     ),
     Equivalent("_partitioned_product", "facets_NPE[:, 0]", "there is one facet then"),
-    Equivalent(
-        "log_sum_exp",
-        "max(scores, key=lambda score: score.item()).detach()",
-        "the shift cancels, in the gradient too; only scores beyond +-700 would show it",
-    ),
 ]

@@ -1,7 +1,9 @@
 """LaTeX tables read as TeX reads them: environments and groups end, rows have as many cells as columns, and every
-command is known. No TeX is needed."""
+command is known. No TeX is needed; where one is, it compiles them, too."""
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import handmade
@@ -106,6 +108,19 @@ def test_every_shape_is_sound_whole_and_compact(shape, compact, suite_of, record
     made = [record_of(trial, test_ppl=80.0 + n, valid_ppl=90.0 + n) for n, trial in enumerate(suite.trials)]
     table = suite_table.build(findings(suite, made), shape)
     check(table_forms.latex(layouts.select(table, compact=compact), compact=compact))
+
+
+@pytest.mark.skipif(shutil.which("kpsewhich") is None, reason="TeX is not installed")
+@pytest.mark.parametrize("place", GOLDEN, ids=lambda place: place.name)
+def test_tex_compiles_it_in_an_article(place, tmp_path):
+    text = text_of(place)
+    packages = text.splitlines()[0].lstrip("% ")
+    document = [r"\documentclass{article}", packages, r"\begin{document}", text, r"\end{document}"]
+    (tmp_path / "paper.tex").write_text("\n".join(document), encoding="utf-8")
+    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "paper.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout
 
 
 @pytest.mark.parametrize(
