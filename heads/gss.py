@@ -11,8 +11,7 @@ from harness.registry import HEADS
 
 @HEADS.register("gss")
 class GeneralisedSigSoftmax(nn.Module):
-    """Generalised SigSoftmax (GSS): a softmax over mapped logits. The map has slope k far below c and slope 1 far
-    above.
+    """Generalised SigSoftmax (GSS): a softmax over mapped logits, with slope k far below c and slope 1 far above.
 
     f = h, or U h + a with `projection`;    z = W f + b
     log p = log_softmax(phi(z)),    phi(z) = k (z - c) + c - (k - 1) softplus(z - c)

@@ -161,7 +161,7 @@ def _at_a_glance(entry: dict[str, Any]) -> str:
     if entry.get("core_minutes") is not None:
         return screen.span(entry["core_minutes"])
     trials = re.search(r"\d+ (trials|minutes)", entry["cost"])
-    return trials[0] if trials else _cut(entry["cost"], SHORT)
+    return trials[0] if trials else _cut(entry["cost"].partition(";")[0], SHORT)
 
 
 def _cut(text: str, room: int) -> str:
