@@ -49,6 +49,11 @@ def keep(found: "Study") -> None:
     outputs.write({**files, folder / SUMMARY: json.dumps(summary, indent=1).encode()}, gone=gone, overwrite=True)
 
 
+def has_outcome(suite: str, results: Path) -> bool:
+    """Whether the outcome of a suite without overrides was kept."""
+    return (results / ARTIFACTS / suite / suite / SUMMARY).is_file()
+
+
 def row_names(suite: str, results: Path) -> dict[str, str]:
     """Trial id -> the name of its row, for trials whose suite's table was written."""
     kept = (_summary(place) for place in sorted((results / ARTIFACTS / suite).glob(f"*/{SUMMARY}")))

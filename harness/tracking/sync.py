@@ -17,12 +17,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import ExecutionError, HarnessError
+from harness.errors import ExecutionError, HarnessError, SuiteError
+from harness.plan.reader import ENDING, folders
 from harness.printable import sentence
 from harness.records import store
 from harness.records.record import TrialRecord
 from harness.tracking import database, fields
-from harness.tracking.description import description, keep, row_names
+from harness.tracking.description import description, has_outcome, keep, row_names
 from harness.tracking.fields import DIGEST_TAG, TRIAL_TAG, Point
 
 if TYPE_CHECKING:
@@ -179,19 +180,21 @@ def sync(results: Path, warn: Callable[[str], None]) -> tuple[int, int]:
     Returns: the number of records and of suites.
     Raises: ExecutionError: there are no records, or MLflow cannot be imported or written.
     """
-    folders = sorted({path.parent.parent for path in (results / "runs").glob(f"*/*/{store.FILE_NAME}")})
-    if not folders:
+    suites = sorted({path.parent.parent for path in (results / "runs").glob(f"*/*/{store.FILE_NAME}")})
+    if not suites:
         raise ExecutionError(
             f"{results / 'runs'} holds no records: run a suite first, or name the folder with --results"
         )
     number = 0
     try:
         mirror = Mirror(results, warn)
-        for folder in folders:
+        for folder in suites:
             trials = [path.name for path in sorted(folder.iterdir()) if path.is_dir()]
             records, damaged = store.load_all(folder, trials)
             for said in damaged:
                 warn(said)
+            if not has_outcome(folder.name, results):
+                _keep_outcome(folder.name, results, warn)
             mirror.show_suite(folder.name, list(records.values()), remove_others=True)
             number += len(records)
     except HarnessError:
@@ -199,7 +202,21 @@ def sync(results: Path, warn: Callable[[str], None]) -> tuple[int, int]:
     except Exception as cause:  # exceptions of MLflow, SQLAlchemy or Alembic
         said = f"MLflow cannot be written ({database.reason(cause)}); runs and tables work without it"
         raise ExecutionError(said) from cause
-    return number, len(folders)
+    return number, len(suites)
+
+
+def _keep_outcome(name: str, results: Path, warn: Callable[[str], None]) -> None:
+    """Keep the outcome of a suite whose table was not written since its records were: they may be imported."""
+    from harness import plan
+    from harness.report import study
+
+    for path in [place for folder in folders() if (place := folder / f"{name}{ENDING}").is_file()][:1]:
+        try:
+            found = study.load(plan.load(path), results, warn=warn)
+        except SuiteError as error:
+            warn(f"{path} is not valid, so the runs of {name} have no names of rows ({'; '.join(error.problems)})")
+        else:
+            keep(found)
 
 
 def _shows(runs: Sequence["Run"], record: TrialRecord, diagnosed: Sequence[Point]) -> bool:

@@ -1,5 +1,6 @@
 """MLflow as a view of the records."""
 
+import shutil
 from datetime import UTC, datetime
 
 import pytest
@@ -294,6 +295,20 @@ def test_a_written_table_gives_runs_their_rows_names_and_the_description_its_out
     before = {run.info.run_id: run.info.run_name for run in runs_of(results, ViewType.ALL)}
     assert sync.sync(results, pytest.fail) == (6, 1)
     assert {run.info.run_id: run.info.run_name for run in runs_of(results, ViewType.ALL)} == before
+
+
+def test_sync_knows_the_rows_and_the_outcome_of_imported_records(results, suite, records, tmp_path, monkeypatch):
+    (tmp_path / "suites").mkdir()
+    shutil.copy(suite.path, tmp_path / "suites" / "tiny.yaml")
+    monkeypatch.chdir(tmp_path)
+    for record in records:
+        store.save(record, results / "runs" / "tiny")
+    assert sync.sync(results, pytest.fail) == (6, 1)
+    found = study.load(suite, results, warn=pytest.fail)
+    named = {f"{row.head}, seed {trial.seed}" for row in found.rows for trial in row.trials}
+    assert {run.info.run_name for run in runs_of(results)} == named
+    experiment = MlflowClient(tracking_uri=database.address(results)).get_experiment_by_name("tiny")
+    assert f"Suite tiny. {escaped(found.found())}." in experiment.tags["mlflow.note.content"]
 
 
 @pytest.mark.guards("tracking-fault-is-warning", "tracking-off-after-fault")
