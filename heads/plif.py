@@ -27,6 +27,7 @@ class PiecewiseLinearSoftmax(nn.Module):
         num_pieces: M, the number of pieces.
         bound: T, the range of logits.
         noise: the standard deviation of the initial w around log(e - 1), at which the slope is 1.
+        slope_rate: the learning rate of w, as a factor of that of the other parameters.
         projection: apply an affine map D -> E before the output matrix.
         bias: add a bias b for each word.
         tie_weights: use the backbone's input embedding as W.
@@ -34,13 +35,13 @@ class PiecewiseLinearSoftmax(nn.Module):
             Xavier-uniform, and b U(-1/sqrt(E), 1/sqrt(E)).
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
     Raises: ValueError when init_range <= 0, init_bias is 'uniform' without init_range or without b, num_pieces < 1,
-        bound <= 0, noise < 0, or when D differs from E without a projection.
+        bound <= 0, noise < 0, slope_rate <= 0, or when D differs from E without a projection.
     Source: Ganea et al. (2019), arXiv:1902.08077; quettabit/awd-lstm-lmkit, top_models/smax/plif_smax.py, with its
         default arguments (M = 1e5, T = 20, noise 1).
-    Differs: w has the learning rate of all other parameters; in the authors' code it has its own, 0.02. The sums at the
-        knots are computed in float64. On the CPU the gradient is reproducible bit for bit, which the gather of the
-        authors' code does not guarantee. NOT CONFIRMED in the 2019 paper, which was not read: the code is by another
-        group.
+    Differs: the learning rate of w follows that of the other parameters; in the authors' code it is 0.02 throughout.
+        The sums at the knots are computed in float64. On the CPU the gradient is reproducible bit for bit, which the
+        gather of the authors' code does not guarantee. NOT CONFIRMED in the 2019 paper, which was not read: the code is
+        by another group.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class PiecewiseLinearSoftmax(nn.Module):
         num_pieces: int = 100_000,
         bound: float = 20.0,
         noise: float = 1.0,
+        slope_rate: float = 1.0,
         projection: bool = False,
         bias: bool = True,
         tie_weights: bool = False,
@@ -64,11 +66,14 @@ class PiecewiseLinearSoftmax(nn.Module):
             raise ValueError(f"bound must be more than 0, got {bound}")
         if noise < 0:
             raise ValueError(f"noise must be at least 0, got {noise}")
+        if slope_rate <= 0:
+            raise ValueError(f"slope_rate must be more than 0, got {slope_rate}")
         self.num_pieces, self.bound = num_pieces, bound
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
         xavier_uniform_(self.facet)
         uniform_output_(self.output, init_range, init_bias)
+        self.learning_rates = {"raw_slope": slope_rate}
         self.raw_slope = nn.Parameter(math.log(math.e - 1) + noise * torch.randn(num_pieces))
 
     def phi(self, z: Tensor) -> Tensor:

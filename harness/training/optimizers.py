@@ -123,15 +123,20 @@ def make_optimizer(model: nn.Module, train: TrainSpec) -> Optimizer:
 
 
 def _groups(model: nn.Module, train: TrainSpec, wanted: Callable[[nn.Parameter], bool]) -> list[dict]:
-    """The groups of the wanted parameters, each with its own rate; one group where the suite names none."""
-    found: dict[str, list[nn.Parameter]] = {}
+    """The groups of the wanted parameters, each with its own rate; one group where neither the suite nor a head names
+    more.
+    """
+    found: dict[tuple[str, float], list[nn.Parameter]] = {}
+    named = ((each, getattr(each, "learning_rates", {})) for each in model.modules())
+    factors = {id(each.get_parameter(name)): factor for each, rates in named for name, factor in rates.items()}
     for parameter in model.parameters():
         if wanted(parameter):
-            found.setdefault(_group_of(parameter, model, train), []).append(parameter)
+            group = _group_of(parameter, model, train), factors.get(id(parameter), 1.0)
+            found.setdefault(group, []).append(parameter)
     groups = []
-    for name, parameters in found.items():
+    for (name, factor), parameters in found.items():
         given, device = train.groups.get(name, GroupSpec()), parameters[0].device
-        rate, decay = given.rate(train.lr), given.weight_decay
+        rate, decay = factor * given.rate(train.lr), given.weight_decay
         lr = torch.tensor(rate, dtype=torch.float32 if device.type == "cuda" else torch.float64, device=device)
         own = {} if decay is None else {"weight_decay": decay}
         groups.append({"params": parameters, "initial_lr": rate, "lr": lr, **own})

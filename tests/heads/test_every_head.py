@@ -347,6 +347,7 @@ def refusals():
     yield from (("mixtape", {"own_gates": R}, f"own_gates must be in [0, 1], got {R}") for R in (-0.1, 1.1))
     yield from (("plif", {"bound": bound}, f"bound must be more than 0, got {bound}") for bound in (0.0, -1.0))
     yield "plif", {"noise": -0.1}, "noise must be at least 0, got -0.1"
+    yield "plif", {"slope_rate": 0.0}, "slope_rate must be more than 0, got 0.0"
     yield from (("gss", {"k": k}, f"k must be more than 0, got {k}") for k in (0, -0.5, -1))
 
 

@@ -55,7 +55,10 @@ HEAD_SIGNATURES = {
         f"num_noise: int = 100; log_normaliser: float | None = None; {PROJECTION}; "
         "init_range: float | None = None; init_bias: Literal['zero', 'uniform', 'unigram'] = 'zero'"
     ),
-    "plif": f"num_pieces: int = 100000; bound: float = 20.0; noise: float = 1.0; {PROJECTION}; {START}",
+    "plif": (
+        "num_pieces: int = 100000; bound: float = 20.0; noise: float = 1.0; slope_rate: float = 1.0; "
+        f"{PROJECTION}; {START}"
+    ),
     "sigsoftmax": f"{PROJECTION}; {AS_MODEL}; {COMPAT}; {START}",
     "softmax": (
         f"{PROJECTION}; loss: Literal['nll', 'binary'] = 'nll'; "

@@ -97,6 +97,19 @@ def test_groups_have_their_own_rates_and_decays():
     assert "head.output.bias" in vectors
 
 
+def test_a_head_gives_its_parameters_their_own_rate():
+    built = model(head=ComponentSpec(name="plif", params={"num_pieces": 8, "slope_rate": 0.25}))
+    optimizer = make_optimizer(built, spec(lr=0.5, groups={"vectors": {"lr": "x2"}}))
+    rates = [float(group["lr"]) for group in optimizer.param_groups]
+    assert rates[names(built, optimizer).index({"head.raw_slope"})] == 0.25
+    assert sorted(rates) == [0.25, 0.5, 1.0]
+
+
+def test_the_rate_of_the_others_needs_no_group_of_its_own():
+    built = model(head=ComponentSpec(name="plif", params={"num_pieces": 8}))
+    assert len(make_optimizer(built, spec()).param_groups) == 1
+
+
 def test_what_a_head_shares_is_not_of_its_group():
     built = model(head=ComponentSpec(name="softmax", params={"tie_weights": True}))
     optimizer = make_optimizer(built, spec(groups={"head": {"lr": 0.1}}))
