@@ -214,6 +214,10 @@ _ALL = (
         **{"unit": "epochs", "mlflow": "train/best_epoch", "whole": False, **ASIDE},  # `epochs: 0.4` is possible
     ),
     _count(
+        *("averaged_from_epoch", "averaged from epoch", "The first epoch whose perplexity is of averaged weights."),
+        **{"unit": "epochs", "low": 1, "required": False},
+    ),
+    _count(
         *("scored_test_tokens", "scored test tokens", "Tokens of the test split that were scored."),
         **{"unit": "tokens", "low": 1, **ASIDE},
     ),

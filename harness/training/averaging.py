@@ -18,7 +18,12 @@ from harness.plan.specs import AveragingSpec, TrainSpec
 class Averaging:
     """A part of training (harness/training/parts.py) that may hold a second set of weights: their average. Here none:
     the weights that are trained are also those that are evaluated.
+
+    Attributes:
+        number: how many weights are in the average.
     """
+
+    number = 0
 
     def update(self) -> None:
         """Take the model's weights into the average. Called after every training step."""

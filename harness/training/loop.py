@@ -65,6 +65,7 @@ class Fitted:
         start: the score before the first update, where it is measured.
         best: the score of the best epoch by validation.
         last: the score of the last epoch.
+        averaged_from: the first epoch whose score is of an average of weights; 0: none.
         curve: a point for each epoch.
         train_seconds: of all epochs that have ended.
         epoch_seconds: of the present epoch so far.
@@ -75,6 +76,7 @@ class Fitted:
     start: Score | None = None
     best: Score | None = None
     last: Score | None = None
+    averaged_from: int = 0
     curve: list[CurvePoint] = field(default_factory=list)
     train_seconds: float = 0.0
     epoch_seconds: float = 0.0
@@ -86,6 +88,7 @@ class Fitted:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.best_epoch, self.train_seconds = state["best_epoch"], state["train_seconds"]
         self.epoch_seconds = state["epoch_seconds"]
+        self.averaged_from = state.get("averaged_from", 0)  # older checkpoints do not have it
         scores = (state["start"], state["best"], state["last"])
         # guard: scores-state
         self.start, self.best, self.last = (None if score is None else Score(**score) for score in scores)
@@ -341,6 +344,7 @@ class Training:
             generators.load_state_dict(drawn)  # guard: validation-draws-again
             raise
         self.fitted.last = score
+        self.fitted.averaged_from = self.fitted.averaged_from or (epoch if self.averaging.number else 0)
         if not math.isfinite(score.ppl):  # guard: validation-loss-finite
             raise Diverged(f"validation loss is {score.mean_nll} after epoch {epoch}")
         if self.fitted.best is None or score.mean_nll < self.fitted.best.mean_nll:

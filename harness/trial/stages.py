@@ -314,6 +314,7 @@ def complete(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
         "train_minutes": fitted.train_seconds / 60,
         "best_epoch": min(fitted.best_epoch, train.most_epochs),
         "context_tokens": train.seq_len,
+        **({"averaged_from_epoch": fitted.averaged_from} if fitted.averaged_from else {}),
         **trial.clocks.summary(),
         **references(built.corpus, train.evaluation),
     }

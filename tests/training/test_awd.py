@@ -107,17 +107,19 @@ def assert_same(done, loop: Loop, losses: list[float]) -> None:
 @pytest.mark.parametrize("averaging", [None, {"after": 0}, {"after": 2}, {"non_monotone": 1}], ids=str)
 def test_training_equals_a_plain_loop(averaging, tmp_path):
     done, loop = trained(tmp_path, averaging=averaging)
-    losses, begun = [], None
+    losses, begun, since = [], None, 0
     for number in range(1, 7):
         if averaging == {"after": number - 1}:
             loop.averaging()
         loop.epoch(number, 2.0)
+        since = since or (number if loop.average else 0)
         losses.append(loop.validate(number))
         if averaging == {"non_monotone": 1} and begun is None and number > 2 and losses[-1] > min(losses[:-2]):
             loop.averaging()
             begun = number
     if averaging == {"non_monotone": 1}:
         assert begun in (3, 4, 5)  # or the trigger was not tried
+    assert done.fitted.averaged_from == since
     assert_same(done, loop, losses)
 
 
@@ -155,6 +157,7 @@ def test_stopped_and_resumed_it_gives_the_same_bits(at, tmp_path):
     for found, expected in zip(again.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(found, expected)
     assert [p.valid_ppl for p in again.fitted.curve] == [p.valid_ppl for p in whole.fitted.curve]
+    assert again.fitted.averaged_from == whole.fitted.averaged_from > 1
 
 
 def test_an_average_is_that_of_torchs_averaged_sgd_but_for_its_first_step():
