@@ -96,6 +96,8 @@ def conditions(findings: Findings) -> str:
     said = [f"{'seed' if len(seeds) == 1 else 'seeds'} {listed}"] if seeds else []
     epochs = dict.fromkeys(counted(trial.train.epochs, "epoch") for trial in trained)
     said += [" or ".join(epochs) if len(epochs) < MANY else "epochs as matched"] if epochs else []
+    stages = dict.fromkeys(counted(each.train.finetune.epochs, "epoch") for each in trained if each.train.finetune)
+    said += [f"a second stage of at most {' or '.join(stages)}"] if stages else []
     if suite.tuning is not None:
         most = max(len(row.candidates) for row in suite.tuning.rows)
         said.append(f"tuned over {counted(most, 'point')} a row")

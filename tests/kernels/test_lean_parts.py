@@ -197,6 +197,11 @@ def test_in_its_own_type_the_matrix_is_w_itself_and_the_offset_b_or_nothing():
     assert Buffers(lean(bias=False, phi=SIGMOID)).offset_V is None
 
 
+def test_only_a_bend_has_a_buffer_of_slopes():
+    assert not Buffers(lean()).slopes
+    assert len(Buffers(lean(phi=SIGMOID)).slopes) == 1
+
+
 @pytest.mark.parametrize(("place", "strides"), [(torch.Tensor, [11, 6, 5]), (SaysCuda, [16, 8, 8])])
 def test_rows_of_logits_start_at_multiples_of_eight_on_a_gpu(place, strides):
     made = Buffers(lean(partitions=(1, 2), place=place))

@@ -8,8 +8,10 @@ import pytest
 from handmade import cells, findings, notes, tabulated
 
 from harness.plan.suite_file import DynamicSpec
+from harness.printable import counted
 from harness.report import suite_table
 from harness.report.content import Column, Table
+from harness.report.notes import conditions
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
 
 SUITE = handmade.suite_text(
@@ -197,3 +199,10 @@ def test_the_settings_of_dynamic_evaluation_are_said(suite_of, record_of, decays
         for trial in suite.trials
     ]
     assert len(notes(tabulated(suite, made), said)) == 1
+
+
+def test_conditions_say_that_there_was_a_second_stage(suite_of, record_of):
+    suite = suite_of(SUITE, "train.finetune.epochs=4")
+    made = of_softmax(suite, record_of, test_ppl=[80.0, 81.0, 82.0])
+    first = counted(suite.trials[0].train.epochs, "epoch")
+    assert f"; {first}; a second stage of at most 4 epochs; " in conditions(findings(suite, made))
