@@ -27,6 +27,7 @@ from harness.corpora.batching import Segment
 from harness.model import LanguageModel, build, on_meta
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 from harness.registry import CORPORA
+from harness.training.averaging import StepAverage, make_averaging
 from harness.training.optimizers import make_optimizer
 from harness.training.step import EagerStep
 
@@ -41,7 +42,7 @@ class StepMemory:
         weights: parameters and buffers.
         gradients: those there are: of earlier parts of the batch, and all that the backward pass has made; with
             `data_parallel` also its workers' buffers for exchanging them.
-        optimizer: its state.
+        optimizer: its state, and the average of the weights.
         backbone: of its forward pass: activations kept for the backward pass, and what it works on.
         head: of the head and the loss: activations, the kernel's buffers, gradients made in the forward pass.
     """
@@ -114,6 +115,11 @@ def plan_step(
 def _run(model: LanguageModel, tokens_BT: Tensor, train: TrainSpec, counting: "_Counting") -> None:
     """Two steps: the second starts with the optimizer's state, and with what the first has left."""
     optimizer = make_optimizer(model, train)
+    averaging = make_averaging(model, train)
+    if isinstance(averaging, StepAverage):
+        counting.enter("optimizer")
+        averaging.begin()
+        counting.enter("weights")
     step = EagerStep(model, optimizer, train)
     model.backbone.register_forward_pre_hook(lambda *_: counting.enter("backbone"))
     model.backbone.register_forward_hook(lambda *_: counting.enter("head"))

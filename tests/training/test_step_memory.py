@@ -90,6 +90,8 @@ def test_a_head_of_logits_on_an_embedding_by_hand(own):
     [
         ({}, 0),
         ({"momentum": 0.9}, 1),
+        ({"averaging": {"after": 0}}, 1),
+        ({"momentum": 0.9, "finetune": {"epochs": 3}}, 2),
         ({"optimizer": "adam"}, 2),
         ({"optimizer": "adamw", "clip": 0.5}, 2),
         ({"optimizer": "adamw_huggingface"}, 2),
