@@ -9,7 +9,7 @@ from torch import nn
 
 from harness.distributions import Logits, Mixture
 from harness.model import build
-from harness.plan.specs import ComponentSpec, TrainSpec
+from harness.plan.specs import AveragingSpec, ComponentSpec, FinetuneSpec, TrainSpec
 from harness.protocols import Hidden
 from harness.registry import BACKBONES, HEADS
 from harness.training.step_memory import plan_step
@@ -90,8 +90,8 @@ def test_a_head_of_logits_on_an_embedding_by_hand(own):
     [
         ({}, 0),
         ({"momentum": 0.9}, 1),
-        ({"averaging": {"after": 0}}, 1),
-        ({"momentum": 0.9, "finetune": {"epochs": 3}}, 2),
+        ({"averaging": AveragingSpec(after=0)}, 1),
+        ({"momentum": 0.9, "finetune": FinetuneSpec(epochs=3)}, 2),
         ({"optimizer": "adam"}, 2),
         ({"optimizer": "adamw", "clip": 0.5}, 2),
         ({"optimizer": "adamw_huggingface"}, 2),
