@@ -1,4 +1,7 @@
-"""Which form of the loss runs: on a GPU only one that agreed with the equations on this trial's own batch.
+"""Which form of the loss runs: the fastest on this trial's own batch; on a GPU only one that agreed with the equations.
+
+Training takes the form that was the fastest when its first batch was met (harness/kernels/fastest.py), where that is
+asked for, and goes on with it. All else takes the first form that fits.
 
 A form is checked on a GPU when a shape is first met (harness/kernels/agreement.py), never while a CUDA graph is
 captured. `check_again` repeats the check of the nll with fewer tokens; each evaluation of a split begins with it.
@@ -13,16 +16,19 @@ import traceback
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from harness.kernels import products
 from harness.kernels.agreement import TOKENS, fault_of
+from harness.kernels.fastest import fastest
 from harness.kernels.forms import FORMS, Form, differentiates
 from harness.kernels.mixture import Tensors, in_sizes_only
 
 FEWER_TOKENS = 64  # when the check of the nll is repeated
+UNKNOWN_SHAPE = "a mixture of another shape is evaluated for the first time while a graph is captured"
 
 LOGGER = logging.getLogger(__name__)
 
@@ -37,6 +43,8 @@ class Choice:
         log: receives a sentence when a part is left out.
         forms: in the order in which they are asked.
         devices: types of devices on which forms are checked.
+        trained_by: the name of the form that training takes where it fits; "" for the first one.
+        pieces: 'auto': the form of training is measured; 'chunked' or 'stored': it is one of these; '': neither.
     """
 
     def __init__(
@@ -47,9 +55,12 @@ class Choice:
         log: Callable[[str], None] = LOGGER.warning,
         forms: Sequence[Form] = FORMS,
         devices: Sequence[str] = ("cuda",),
+        trained_by: str = "",
+        pieces: Literal["", "auto", "chunked", "stored"] = "",
     ):
         self.left_out = dict(left_out or {})
         self.trying, self.log, self.forms, self.devices = trying, log, forms, devices
+        self.trained_by, self.pieces = trained_by, pieces
         self._agreed: set[Hashable] = set()
         self._again: set[Hashable] = set()  # what agreed before and is to be checked once more
 
@@ -58,15 +69,38 @@ class Choice:
 
         Raises: RuntimeError for a shape that is first met while a CUDA graph is captured.
         """
+        order = self.forms
+        if differentiates(mixture) and not in_sizes_only():
+            if self.pieces and not self.trained_by:
+                self.trained_by = self._form_of_training(mixture, targets_N, z_loss).name
+            order = sorted(order, key=lambda form: form.name != self.trained_by)
+        return next(self._fitting(order, mixture, targets_N, z_loss))
+
+    def _fitting(self, forms: Sequence[Form], mixture: Tensors, targets_N: Tensor, z_loss: float) -> Iterator[Form]:
+        """Yield those of the forms that fit, are not left out and agree."""
         gradients = differentiates(mixture)
         checks = mixture.facets_NFE.device.type in self.devices and not in_sizes_only()
-        for form in self.forms:
+        for form in forms:
             if form.name in self.left_out or not form.fits(mixture, gradients):  # guard: form-left-out first
                 continue
             # guard: form-agreed always
             if not (checks and form.checked) or self._agrees(form, mixture, targets_N, z_loss):
-                return form
-        raise AssertionError("the equations fit every mixture")
+                yield form
+
+    def _form_of_training(self, mixture: Tensors, targets_N: Tensor, z_loss: float) -> Form:
+        """Return the form with these pieces, or the fastest one.
+
+        Raises: ValueError where no form has the pieces that are asked for; RuntimeError while a CUDA graph is captured.
+        """
+        fitting = list(self._fitting(self.forms, mixture, targets_N, z_loss))
+        asked = [form for form in fitting if form.pieces and self.pieces in ("auto", form.pieces)]
+        if not asked and self.pieces == "stored":
+            raise ValueError("train.loss_form is stored, which does not fit this head or this batch; take auto")
+        if len(asked) < 2 or self.pieces != "auto":
+            return [*asked, *fitting][0]
+        if _captures(mixture):
+            raise RuntimeError(UNKNOWN_SHAPE)
+        return fastest(asked, mixture, targets_N, z_loss)
 
     def check_again(self) -> None:
         """Check the nll of every shape that is evaluated without gradients once more when it is next met."""
@@ -113,7 +147,7 @@ class Choice:
         if _captures(mixture):
             if key in self._agreed:
                 return True
-            raise RuntimeError("a mixture of another shape is evaluated for the first time while a graph is captured")
+            raise RuntimeError(UNKNOWN_SHAPE)
         whole = key not in self._agreed
         tokens = TOKENS if whole else FEWER_TOKENS
 

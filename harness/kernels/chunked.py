@@ -87,7 +87,7 @@ class Buffers:
         if lean.products.dtype(lean.facets_NFE) != lean.weight_VE.dtype:
             self.matrix_VC, self.offset_V = _rounded(lean, self.offset_V), None
         N, F, E = lean.facets_NFE.shape
-        self.tokens = min(N, tokens_per_chunk(self.matrix_VC, len(lean.layout.partitions)))
+        self.tokens = min(N, lean.at_once or tokens_per_chunk(self.matrix_VC, len(lean.layout.partitions)))
         self.rows_rC = self.matrix_VC.new_zeros(self.tokens * F, _padded(E + NUM_ONES, ALIGNMENT))
         alignment = ALIGNMENT if self.matrix_VC.is_cuda else 1
         self.blocks = [self._room(part, alignment) for part in lean.layout.slices]
@@ -210,6 +210,7 @@ class Lean(Tensors):
         products: the precision and route of the products.
         z_loss: beta, the weight of the z-loss in `gradients`.
         combine_rows_: the code between the products (harness/kernels/rows.py).
+        at_once: tokens of a chunk; None: as many as `tokens_per_chunk` says.
         The others are those of Tensors.
     """
 
@@ -217,6 +218,7 @@ class Lean(Tensors):
     products: Products = FLOAT32
     z_loss: float = 0.0
     combine_rows_: Callable[..., Rows] = combine_rows_
+    at_once: int | None = None
 
     def nll(self) -> Tensor:
         """(N,) nats. 2 N K V E operations."""

@@ -1,6 +1,7 @@
-"""The forms of the loss: several ways to compute the negative log-likelihood of a mixture exactly, the fastest first.
+"""The forms of the loss: several ways to compute the negative log-likelihood of a mixture exactly.
 
-Two have Triton's kernels, the next evaluates in chunks by torch's operations, the last ones are the plain equations.
+They have Triton's kernels or torch's operations between the matrix products, and store the logits of a few tokens or of
+all tokens of a batch at a time. The last ones are the plain equations. harness/kernels/choice.py says which one runs.
 """
 
 import importlib.util
@@ -21,6 +22,7 @@ from harness.kernels.products import Precision
 from harness.kernels.rows import Rows, combine_rows_
 
 DEVICES = ("cpu", "cuda")  # a test adds the meta device, on which tensors have no content
+STORED_BYTES = 2**30  # of logits that are stored at once on the CPU; on a GPU a sixteenth of its memory
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
 _reference_only: ContextVar[bool] = ContextVar("reference_only", default=False)
@@ -49,6 +51,8 @@ class Form:
             gradients are wanted.
         mean_nll: for given weights; None: the weighted mean of `nll` is taken.
         nll: (N,) from mixture and targets, with gradients where the mixture's tensors require them.
+        pieces: 'chunked' or 'stored', as `train.loss_form` has it: such forms take part in the choice of the fastest
+            one. '' for the others.
         checked: whether it has to agree with the equations; the equations themselves have not.
         scale: what it multiplies facets by before a product of lower precision; harness/kernels/agreement.py makes
             facets that have few bits afterwards.
@@ -61,6 +65,7 @@ class Form:
     mean_nll: MeanNLL | None
     nll: Callable[[Tensors, Tensor], Tensor]
     checked: bool = True
+    pieces: str = ""
     scale: Callable[[Tensors], float] = lambda mixture: 1.0
 
 
@@ -69,7 +74,9 @@ def differentiates(mixture: Tensors) -> bool:
     return torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in mixture.given)
 
 
-def lean(mixture: Tensors, z_loss: float = 0.0, combine: Callable[..., Rows] = combine_rows_) -> partial[Lean]:
+def lean(
+    mixture: Tensors, z_loss: float = 0.0, combine: Callable[..., Rows] = combine_rows_, at_once: int | None = None
+) -> partial[Lean]:
     """Return a function that makes the evaluation in chunks from facets, log prior, weight, bias and targets."""
     return partial(
         Lean,
@@ -79,24 +86,38 @@ def lean(mixture: Tensors, z_loss: float = 0.0, combine: Callable[..., Rows] = c
         products=products.current(),
         z_loss=z_loss,
         combine_rows_=combine,
+        at_once=at_once,
     )
 
 
 def by_rows(
-    name: str, what: str, *, combine: Callable[..., Rows], fits: Callable[[Tensors, bool], bool], **more
+    name: str,
+    what: str,
+    *,
+    combine: Callable[..., Rows],
+    fits: Callable[[Tensors, bool], bool],
+    pieces: str = "chunked",
+    **more,
 ) -> Form:
-    """Return the evaluation in chunks with this code between its matrix products (harness/kernels/rows.py)."""
+    """Return the evaluation in chunks with this code between its matrix products (harness/kernels/rows.py); of pieces
+    'stored' it has one chunk.
+    """
+
+    def at_once(mixture: Tensors) -> int | None:
+        return len(mixture.facets_NFE) if pieces == "stored" else None
 
     def mean_nll(mixture: Tensors, targets_N: Tensor, weight_N: Tensor, z_loss: float) -> Tensor:
-        return WeightedNLL.apply(lean(mixture, z_loss, combine), weight_N, targets_N, *mixture.given)
+        make = lean(mixture, z_loss, combine, at_once(mixture))
+        return WeightedNLL.apply(make, weight_N, targets_N, *mixture.given)
 
     def nll(mixture: Tensors, targets_N: Tensor) -> Tensor:
-        make = lean(mixture, combine=combine)
+        make = lean(mixture, combine=combine, at_once=at_once(mixture))
         if differentiates(mixture):
             return TokenNLL.apply(make, targets_N, *mixture.given)
         return make(*mixture.given, targets_N=targets_N).nll()
 
-    return Form(name=name, what=what, fits=fits, mean_nll=mean_nll, nll=nll, scale=_scale_of_logits, **more)
+    about = {"name": name, "what": what, "fits": fits, "pieces": pieces, "scale": _scale_of_logits}
+    return Form(mean_nll=mean_nll, nll=nll, **about, **more)
 
 
 def _scale_of_logits(mixture: Tensors) -> float:
@@ -153,6 +174,16 @@ def _on_triton(mixture: Tensors) -> bool:
     return there and mixture.wide == torch.float32 and _knows(mixture)
 
 
+def _in_one_piece(mixture: Tensors) -> bool:
+    """Return whether the logits of all tokens are more than a chunk of them, and fit into a part of the memory."""
+    N, K = len(mixture.facets_NFE), len(mixture.partitions)
+    if N <= tokens_per_chunk(mixture.weight_VE, K):
+        return False
+    device = mixture.facets_NFE.device
+    room = torch.cuda.get_device_properties(device).total_memory // 16 if device.type == "cuda" else STORED_BYTES
+    return N * K * len(mixture.weight_VE) * mixture.facets_NFE.element_size() <= room
+
+
 def _triton_rows(*given: object) -> Rows:
     from harness.kernels.triton_rows import combine_rows_ as combine
 
@@ -184,6 +215,20 @@ LEAN = by_rows(
     fits=lambda mixture, gradients: _knows(mixture),
     instead="mixtures are evaluated by the plain equations instead",
 )
+STORED_ROWS = by_rows(
+    "rows, stored",
+    "the Triton kernel for training, on all logits at once",
+    combine=_triton_rows,
+    fits=lambda mixture, gradients: gradients and _on_triton(mixture) and _in_one_piece(mixture),
+    pieces="stored",
+)
+STORED = by_rows(
+    "stored",
+    "the evaluation of mixtures with all logits at once",
+    combine=combine_rows_,
+    fits=lambda mixture, gradients: gradients and _knows(mixture) and not in_sizes_only() and _in_one_piece(mixture),
+    pieces="stored",
+)
 CHUNKS_OF_EQUATIONS = Form(
     name="equations in chunks",
     what="the plain equations, in chunks of tokens that the backward pass computes again",
@@ -200,4 +245,4 @@ EQUATIONS = Form(
     nll=reference.nll,
     checked=False,
 )
-FORMS = (LOG_SUMS, ROWS, LEAN, CHUNKS_OF_EQUATIONS, EQUATIONS)
+FORMS = (LOG_SUMS, ROWS, LEAN, STORED_ROWS, STORED, CHUNKS_OF_EQUATIONS, EQUATIONS)

@@ -211,17 +211,18 @@ def probe_file() -> Path:
     """
     machine = {
         "cpu": device_name(torch.device("cpu")),
-        "flags": hashlib.sha256(_flags().encode()).hexdigest(),
+        "flags": flags(),
         "torch": torch.__version__,
         "harness": harness.__version__,
     }
     return CACHE / f"{hashlib.sha256(json.dumps(machine).encode()).hexdigest()[:12]}.json"
 
 
-def _flags() -> str:
-    """Return the processor's flags, which Linux reports on x86; '' on other systems."""
+def flags() -> str:
+    """Return the hash of the processor's flags, which Linux reports on x86."""
     lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines() if CPUINFO.exists() else []
-    return next((line for line in lines if line.startswith("flags")), "")
+    found = next((line for line in lines if line.startswith("flags")), "")
+    return hashlib.sha256(found.encode()).hexdigest()
 
 
 def measure() -> Probe:

@@ -270,7 +270,9 @@ def value_text(value: Any) -> str:
     return str(value)
 
 
-DECIDES_NO_RESULT = frozenset({"cuda_graph", "deterministic"})  # settings of `train` that are not part of a trial's id
+DECIDES_NO_RESULT = frozenset(
+    {"cuda_graph", "deterministic", "loss_form"}
+)  # settings of `train` that are not part of a trial's id
 # Settings of `train` that change nothing in what a perplexity means: a leaderboard compares them.
 COMPARED = frozenset(
     (
@@ -337,6 +339,9 @@ class TrainSpec(Strict):
         cuda_graph: run the training step as one CUDA graph. 'auto': if there is a GPU and the step can be captured;
             'on': the trial fails if it is not possible; 'off'. The result is the same, so it is not part of a trial's
             id.
+        loss_form: how the loss of a mixture is computed, exactly each time. 'chunked': with the logits of some tokens
+            at a time; 'stored': with those of all tokens of a batch; 'auto': by the fastest, which is measured at the
+            first batch and kept for the machine. Results differ only by rounding, so it is not part of a trial's id.
         deterministic: torch's deterministic algorithms, for a GPU. 'true': an operation that has none raises an error;
             'warn': it warns; 'false': the fastest algorithms. Results on the CPU are reproducible in any case. Results
             differ only by rounding, so it is not part of a trial's id.
@@ -371,6 +376,7 @@ class TrainSpec(Strict):
     averaging: AveragingSpec | None = None
     finetune: FinetuneSpec | None = None
     cuda_graph: Literal["auto", "on", "off"] = "auto"
+    loss_form: Literal["auto", "chunked", "stored"] = "auto"
     deterministic: Literal["true", "warn", "false"] = "false"
 
     @field_validator(

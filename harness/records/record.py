@@ -117,6 +117,9 @@ class Environment(_Frozen):
     finished: str
     matmul_route: Route | None = None  # of float32 products on the CPU; None on a GPU and in older records
     cuda_graph: bool = False  # the training steps were replays of one CUDA graph
+    loss_form: str | None = (
+        None  # that trained it (harness/kernels/forms.py); None without a mixture, and in older records
+    )
     sessions: int = 1  # processes that trained it, each resumed from the checkpoint of the one before
     retries: int = 0  # further attempts: after the death of a worker, or alone because memory was short
     changed: tuple[str, ...] = ()  # what differed in earlier sessions: 'commit abc until epoch 3'

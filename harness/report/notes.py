@@ -269,8 +269,9 @@ def _machine(record: TrialRecord) -> str:
     e = record.environment
     products = f", float32 products by {ROUTES[e.matmul_route]}" if e.matmul_route is not None else ""
     graph = ", training steps as a CUDA graph" if e.cuda_graph else ""
+    form = ", all logits of a batch stored at once" if "stored" in (e.loss_form or "") else ""
     return (
-        f"Measured on {e.device}, {counted(e.threads, 'thread')} a trial, torch {e.torch}{products}{graph}, "
+        f"Measured on {e.device}, {counted(e.threads, 'thread')} a trial, torch {e.torch}{products}{graph}{form}, "
         f"Python {e.python}, harness {e.harness} at {e.commit}, executor {e.executor}."
     )
 

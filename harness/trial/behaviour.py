@@ -266,6 +266,7 @@ def cut_down(train: TrainSpec) -> TrainSpec:
         "data_parallel": 1,
         "precision": "fp32",
         "cuda_graph": "off",
+        "loss_form": "chunked",
         "deterministic": "false",
     }
     return TrainSpec.model_validate({**train.model_dump(), **sizes})

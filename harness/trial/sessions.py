@@ -26,7 +26,7 @@ from harness.records.record import Environment, Fingerprints
 from harness.training.checkpoint import Checkpoint, Position, SessionInfo
 from harness.trial.task import Task
 
-SWITCHED_OFF, NOTHING = "switched off", "nothing"
+SWITCHED_OFF, LOSS_FORM, NOTHING = "switched off", "loss form", "nothing"
 FILE_NAME = "attempt.json"
 STUCK = "stuck.log"  # where the watchdog writes what a silent trial was doing
 MAX_DEATHS = 2  # of workers at one position; after so many the cause is the trial and not the machine
@@ -141,13 +141,15 @@ class History:
     ):
         self.task, self.resumed, self.attempt, self.stuck = task, resumed, attempt, stuck
         self.retries = task.retries + (attempt.retries if attempt is not None else 0)
-        self.choice = choice or Choice(left_out(attempt))
+        self.choice = choice or Choice(left_out(attempt), pieces=task.spec.train.loss_form)
         self.load = environment.load_average()
         self.code = fingerprints.of_trial(task.spec)
         before = resumed.session if resumed is not None else None
         self._fixed = _facts(task, self.code)
         for name in () if before is None else _left_out(before.facts):
             self.choice.leave_out(name, "it was left out before the trial was resumed")
+        if before is not None:  # it goes on with the same form; older checkpoints do not say it and had the first one
+            self.choice.trained_by, self.choice.pieces = before.facts.get(LOSS_FORM, ""), ""
         self.number = before.number + 1 if before else 1
         self.started = before.started if before else environment.now()
         self.elapsed = before.elapsed if before else 0.0
@@ -163,7 +165,8 @@ class History:
         silent = same_run and not before.trying and log.exists()  # what was tried is left out now
         stuck = log.read_text(encoding="utf-8", errors="replace") if silent else ""
         attempt = begin(folder, task.driver, place_of(resumed))
-        choice = Choice(left_out(attempt), trying=partial(trying, folder), log=warn)
+        pieces = task.spec.train.loss_form
+        choice = Choice(left_out(attempt), trying=partial(trying, folder), log=warn, pieces=pieces)
         return cls(task, resumed, attempt, stuck, choice)
 
     @property
@@ -174,7 +177,8 @@ class History:
     @property
     def facts(self) -> dict[str, str]:
         """What bits may depend on, beside the spec, by the names that records use."""
-        return {**self._fixed, SWITCHED_OFF: ", ".join(sorted(self.choice.left_out)) or NOTHING}
+        form = {LOSS_FORM: self.choice.trained_by} if self.choice.trained_by else {}  # none before the first batch
+        return {**self._fixed, **form, SWITCHED_OFF: ", ".join(sorted(self.choice.left_out)) or NOTHING}
 
     def info(self, elapsed: float, peak_memory_mib: float) -> SessionInfo:
         """For a checkpoint.
@@ -210,6 +214,7 @@ class History:
             finished=environment.now(),
             matmul_route=task.route if task.device == "cpu" else None,
             cuda_graph=graphed,
+            loss_form=self.choice.trained_by or None,
             sessions=self.number,
             retries=self.retries,
             changed=self.changed,

@@ -104,12 +104,13 @@ def tried(form, name, precision="fp32", *, gradients=True, z_loss=0.0) -> str:
         return fault_of(form, mixture, targets_N, z_loss)
 
 
+@pytest.mark.parametrize("form", [LEAN, forms.STORED], ids=["chunked", "stored"])
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", CASES)
-def test_torchs_own_operations_agree(name, precision):
-    assert tried(LEAN, name, precision) == ""
-    assert tried(LEAN, name, precision, z_loss=0.1) == ""
-    assert tried(LEAN, name, precision, gradients=False) == ""
+def test_torchs_own_operations_agree(name, precision, form):
+    assert tried(form, name, precision) == ""
+    assert tried(form, name, precision, z_loss=0.1) == ""
+    assert tried(form, name, precision, gradients=False) == ""
 
 
 @pytest.mark.parametrize("confidence", [0.5, 4.0, 12.0])

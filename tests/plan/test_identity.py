@@ -106,7 +106,7 @@ SAME = [
     *longer("d_model: 8", ", d_input: null, embedding_dropout: null, init_range: null"),
     *longer("clip: 0.001", ", weight_decay: 0, eval_batch_size: 10, betas: [0.9, 0.999], schedule: null"),
     *longer("clip: 0.001", ", precision: fp32", ", reset_momentum: false"),
-    *longer("clip: 0.001", ", cuda_graph: auto", ", cuda_graph: on", ", cuda_graph: off"),
+    *longer("clip: 0.001", ", cuda_graph: auto", ", cuda_graph: on", ", cuda_graph: off", ", loss_form: stored"),
     *longer("seeds: [1, 2]", "\nresources: {cpus: 2, gpus: 0.5}", "\ntable: {baseline: softmax}"),
     *longer("seeds: [1, 2]", "\ntable: {baseline: null}", " # a remark"),
 ]

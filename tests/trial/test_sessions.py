@@ -11,9 +11,9 @@ import pytest
 from handmade import interrupted_before
 
 from harness import plan
-from harness.kernels import rows
+from harness.kernels import fastest, products, rows
 from harness.kernels.choice import Choice
-from harness.kernels.forms import FORMS, LEAN, by_rows
+from harness.kernels.forms import FORMS, LEAN, STORED, by_rows
 from harness.trial import sessions
 from harness.trial.run import run
 
@@ -124,6 +124,26 @@ def test_a_resumed_trial_leaves_out_what_its_checkpoint_names(task, checked_here
         "operations run instead"
     )
     assert found.environment.changed == ()
+
+
+def test_a_resumed_trial_goes_on_with_the_form_that_was_the_fastest(task, tmp_path, monkeypatch):
+    stored = replace(STORED, fits=lambda mixture, gradients: gradients)
+    monkeypatch.setattr(sessions, "Choice", partial(Choice, forms=(LEAN, stored, *FORMS)))
+
+    def prefer(name, cache):
+        monkeypatch.setattr(products, "CACHE", tmp_path / cache)
+        monkeypatch.setattr(fastest, "_seconds", lambda form, *_: 1.0 if form.name == name else 2.0)
+
+    prefer("stored", "first")
+    whole = run(handmade.task(task.spec, runs=tmp_path / "whole"))
+    with interrupted_before(18):
+        run(task)
+    prefer("lean", "second")
+    found = run(task)
+    assert found.environment.sessions == 2
+    assert found.environment.loss_form == whole.environment.loss_form == "stored"
+    assert found.environment.changed == ()
+    assert found.weights_sha256 == whole.weights_sha256
 
 
 def test_a_part_that_ended_the_attempt_before_for_silence_is_left_out_and_the_trial_goes_on(task):

@@ -1,0 +1,97 @@
+"""Which form of the loss is the fastest on a batch: measured once for a machine and sizes, and kept in the cache.
+
+A trial takes the same form whenever it is trained again on the machine, so its bits stay the same.
+"""
+
+import hashlib
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from filelock import FileLock
+from torch import Tensor
+
+import harness
+from harness.kernels import products
+from harness.kernels.forms import Form
+from harness.kernels.mixture import Tensors, identity
+from harness.machine.environment import device_name
+from harness.machine.files import write_atomically
+
+ROUNDS = 5
+SECONDS = 2.0  # of a form; after them the round is the last one
+TIE = 1.05  # forms that take up to so many times as long as the fastest one are as fast
+
+
+def fastest(forms: Sequence[Form], mixture: Tensors, targets_N: Tensor, z_loss: float) -> Form:
+    """Return the first of the forms that takes at most TIE times as long as the fastest one for loss and gradients.
+
+    Processes of a machine measure one after the other, and what one has measured the others read.
+
+    Args:
+        forms: in the order of preference. One that runs out of memory is left out, unless all do.
+    """
+    by_name = {form.name: form for form in forms}
+    place = _file(list(by_name), mixture, z_loss)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(place.with_suffix(".lock")):
+        if place.exists():
+            return by_name[json.loads(place.read_bytes())["form"]]
+        seconds = measured(forms, mixture, targets_N, z_loss)
+        limit = TIE * min(seconds.values())
+        name = next((form.name for form in forms if seconds[form.name] <= limit), forms[0].name)
+        write_atomically(place, json.dumps({"form": name, "seconds": seconds}, indent=1).encode())
+    return by_name[name]
+
+
+def measured(forms: Sequence[Form], mixture: Tensors, targets_N: Tensor, z_loss: float) -> dict[str, float]:
+    """Name -> the median seconds of loss and gradients, in interleaved rounds after one that does not count; infinity
+    for a form that runs out of memory.
+    """
+    times: dict[str, list[float]] = {form.name: [] for form in forms}
+    began, rounds = time.perf_counter(), 0
+    while rounds <= ROUNDS and (rounds < 2 or time.perf_counter() - began < SECONDS * len(forms)):
+        for form in forms:
+            times[form.name].append(_seconds(form, mixture, targets_N, z_loss))
+        rounds += 1
+    return {name: statistics.median(each[1:]) for name, each in times.items()}
+
+
+def _seconds(form: Form, mixture: Tensors, targets_N: Tensor, z_loss: float) -> float:
+    own = [each if each is None else each.detach().requires_grad_(each.requires_grad) for each in mixture.given]
+    weight_N = torch.full_like(targets_N, 1 / len(targets_N), dtype=mixture.wide)
+    on_gpu = mixture.facets_NFE.is_cuda
+    try:
+        if on_gpu:
+            torch.cuda.synchronize(mixture.facets_NFE.device)
+        start = time.perf_counter()
+        tried = mixture.changed(**dict(zip(Tensors.__match_args__, own, strict=False)))
+        loss = form.mean_nll(tried, targets_N, weight_N, z_loss)
+        torch.autograd.grad(loss, [each for each in own if each is not None and each.requires_grad])
+        if on_gpu:
+            torch.cuda.synchronize(mixture.facets_NFE.device)
+        return time.perf_counter() - start
+    except torch.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        return float("inf")
+
+
+def _file(names: Sequence[str], mixture: Tensors, z_loss: float) -> Path:
+    """Return the file of a measurement. Its name depends on the machine, the versions, the sizes and the forms."""
+    device, multiplied = mixture.facets_NFE.device, products.current()
+    given = [each if each is None else [*each.shape, str(each.dtype), each.requires_grad] for each in mixture.given]
+    kind = type(mixture.logit_map).__name__ if mixture.logit_map is not identity else ""
+    machine = {
+        "device": device_name(device),
+        "flags": products.flags(),
+        "threads": torch.get_num_threads() if device.type == "cpu" else 0,
+        "torch": torch.__version__,
+        "harness": harness.__version__,
+        "mixture": [given, mixture.partitions, kind, mixture.log_epsilon is None, bool(z_loss)],
+        "products": [multiplied.precision, multiplied.route],
+        "forms": list(names),
+    }
+    return products.CACHE / f"form-{hashlib.sha256(json.dumps(machine).encode()).hexdigest()[:16]}.json"

@@ -1,0 +1,140 @@
+"""The choice of the fastest form: by time, but for ties; kept for the machine; never one that is wrong."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+import torch
+
+from harness import kernels
+from harness.kernels import fastest, forms, planted, products, reference
+from harness.kernels.choice import Choice, using
+
+CPU = torch.device("cpu")
+CASES = {case.name: case for case in planted.CASES}
+LEAN, STORED = forms.LEAN, replace(forms.STORED, fits=lambda mixture, gradients: gradients)
+
+
+@pytest.fixture
+def times(monkeypatch, tmp_path):
+    """A function: seconds by the name of a form, which are then measured. It returns the list of what was asked."""
+    monkeypatch.setattr(products, "CACHE", tmp_path / "cache")
+
+    def taking(**seconds):
+        asked = []
+
+        def measured(form, *_):
+            asked.append(form.name)
+            return seconds[form.name]
+
+        monkeypatch.setattr(fastest, "_seconds", measured)
+        return asked
+
+    return taking
+
+
+def trained_by(choice, name="three components with bias"):
+    """The form that a choice takes for training on a planted batch."""
+    mixture, targets_N = planted.batch(CASES[name], CPU)
+    return choice.form(mixture, targets_N).name
+
+
+def choosing(*more, pieces="auto", **options):
+    return Choice(forms=[LEAN, STORED, *more, forms.EQUATIONS], pieces=pieces, **options)
+
+
+@pytest.mark.parametrize(
+    ("lean", "stored", "taken"),
+    [(2.0, 1.0, "stored"), (1.04, 1.0, "lean"), (1.06, 1.0, "stored"), (1.0, 2.0, "lean")],
+)
+def test_the_fastest_form_is_taken_and_of_those_within_five_percent_the_first(times, lean, stored, taken):
+    times(lean=lean, stored=stored)
+    choice = choosing()
+    assert trained_by(choice) == choice.trained_by == taken
+
+
+def test_a_form_that_runs_out_of_memory_is_not_taken(times, monkeypatch):
+    times(lean=1.0, stored=float("inf"))
+    assert trained_by(choosing()) == "lean"
+
+
+def test_running_out_of_memory_is_an_infinite_time():
+    def full(*_):
+        raise torch.OutOfMemoryError
+
+    mixture, targets_N = planted.batch(CASES["one component"], CPU)
+    assert fastest.measured([LEAN, replace(STORED, mean_nll=full)], mixture, targets_N, 0.0)["stored"] == float("inf")
+
+
+def test_what_was_measured_is_read_on_the_same_machine_for_the_same_sizes(times):
+    times(lean=2.0, stored=1.0)
+    assert trained_by(choosing()) == "stored"
+    asked = times(lean=1.0, stored=2.0)
+    assert trained_by(choosing()) == "stored"
+    assert asked == []
+    assert trained_by(choosing(), "more tokens than are compared") == "lean"
+    assert set(asked) == {"lean", "stored"}
+
+
+def test_workers_measure_one_after_the_other_and_only_the_first_does(times):
+    asked = times(lean=1.0, stored=2.0)
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(trained_by, [choosing() for _ in range(4)])) == {"lean"}
+    assert len(asked) == 2 * (fastest.ROUNDS + 1)
+
+
+def test_a_form_that_is_fast_and_wrong_is_not_taken(times):
+    def wrong(*given):
+        return 1.001 * forms.LEAN.mean_nll(*given)
+
+    times(lean=2.0, stored=1.0, wrong=0.1)
+    choice = choosing(replace(LEAN, name="wrong", mean_nll=wrong), devices=("cpu",), log=lambda sentence: None)
+    assert trained_by(choice) == "stored"
+    assert set(choice.left_out) == {"wrong"}
+
+
+@pytest.mark.parametrize(("pieces", "taken"), [("chunked", "lean"), ("stored", "stored"), ("", "lean")])
+def test_a_form_that_is_asked_for_is_taken_unmeasured(times, pieces, taken):
+    asked = times()
+    assert trained_by(choosing(pieces=pieces)) == taken
+    assert asked == []
+
+
+def test_stored_is_refused_where_it_does_not_fit():
+    with pytest.raises(ValueError, match=r"train\.loss_form is stored, which does not fit this head or this batch"):
+        trained_by(Choice(forms=[LEAN, forms.EQUATIONS], pieces="stored"))
+
+
+def test_all_else_than_training_takes_the_first_form(times):
+    times(lean=2.0, stored=1.0)
+    choice = choosing()
+    trained_by(choice)
+    mixture, targets_N = planted.batch(CASES["one component"], CPU)
+    with torch.no_grad():
+        assert choice.form(mixture, targets_N).name == "lean"
+
+
+def test_all_logits_are_stored_where_they_are_more_than_a_chunk_and_fit(monkeypatch):
+    mixture, _ = planted.batch(CASES["more tokens than are compared"], CPU)
+    assert not forms.STORED.fits(mixture, True)  # one chunk has all of them
+    monkeypatch.setattr(forms, "tokens_per_chunk", lambda matrix, num_mixtures: 699)
+    assert forms.STORED.fits(mixture, True)
+    assert not forms.STORED.fits(mixture, False)
+    monkeypatch.setattr(forms, "STORED_BYTES", 700 * 2 * 61 * 4)
+    assert forms.STORED.fits(mixture, True)
+    monkeypatch.setattr(forms, "STORED_BYTES", 700 * 2 * 61 * 4 - 1)
+    assert not forms.STORED.fits(mixture, True)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_in_float64_it_is_exact(name):
+    mixture, targets_N = planted.batch(CASES[name], CPU, torch.float64)
+    weight_N = torch.linspace(-1, 2, len(targets_N), dtype=torch.float64)
+    given = [each for each in mixture.given if each is not None]
+    with using(Choice()):
+        loss = forms.STORED.mean_nll(mixture, targets_N, weight_N, 0.1)
+        normaliser_N = kernels.log_normaliser(mixture).square().mean(1)
+    expected = (weight_N * (reference.nll(mixture, targets_N) + 0.1 * normaliser_N)).sum()
+    found = zip(torch.autograd.grad(loss, given), torch.autograd.grad(expected, given), strict=True)
+    for one, other in [(loss, expected), *found]:
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
