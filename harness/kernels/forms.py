@@ -22,7 +22,7 @@ from harness.kernels.products import Precision
 from harness.kernels.rows import Rows, combine_rows_
 
 DEVICES = ("cpu", "cuda")  # a test adds the meta device, on which tensors have no content
-STORED_BYTES = 2**30  # of logits that are stored at once on the CPU; on a GPU a sixteenth of its memory
+STORED_SHARE = 1 / 16  # of a GPU's memory, for logits that are stored at once
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
 _reference_only: ContextVar[bool] = ContextVar("reference_only", default=False)
@@ -174,14 +174,16 @@ def _on_triton(mixture: Tensors) -> bool:
     return there and mixture.wide == torch.float32 and _knows(mixture)
 
 
-def _in_one_piece(mixture: Tensors) -> bool:
-    """Return whether the logits of all tokens are more than a chunk of them, and fit into a part of the memory."""
-    N, K = len(mixture.facets_NFE), len(mixture.partitions)
-    if N <= tokens_per_chunk(mixture.weight_VE, K):
+def _in_one_piece(mixture: Tensors, gradients: bool) -> bool:
+    """Return whether a GPU trains with more logits than those of a chunk, and has room for all of them.
+
+    On a CPU chunks are as fast at any size, since they stay in its cache.
+    """
+    N, K, device = len(mixture.facets_NFE), len(mixture.partitions), mixture.facets_NFE.device
+    if not gradients or device.type != "cuda" or in_sizes_only() or tokens_per_chunk(mixture.weight_VE, K) >= N:
         return False
-    device = mixture.facets_NFE.device
-    room = torch.cuda.get_device_properties(device).total_memory // 16 if device.type == "cuda" else STORED_BYTES
-    return N * K * len(mixture.weight_VE) * mixture.facets_NFE.element_size() <= room
+    size = N * K * len(mixture.weight_VE) * mixture.facets_NFE.element_size()
+    return size <= torch.cuda.get_device_properties(device).total_memory * STORED_SHARE
 
 
 def _triton_rows(*given: object) -> Rows:
@@ -219,14 +221,14 @@ STORED_ROWS = by_rows(
     "rows, stored",
     "the Triton kernel for training, on all logits at once",
     combine=_triton_rows,
-    fits=lambda mixture, gradients: gradients and _on_triton(mixture) and _in_one_piece(mixture),
+    fits=lambda mixture, gradients: _on_triton(mixture) and _in_one_piece(mixture, gradients),
     pieces="stored",
 )
 STORED = by_rows(
     "stored",
     "the evaluation of mixtures with all logits at once",
     combine=combine_rows_,
-    fits=lambda mixture, gradients: gradients and _knows(mixture) and not in_sizes_only() and _in_one_piece(mixture),
+    fits=lambda mixture, gradients: _knows(mixture) and _in_one_piece(mixture, gradients),
     pieces="stored",
 )
 CHUNKS_OF_EQUATIONS = Form(

@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -114,16 +115,26 @@ def test_all_else_than_training_takes_the_first_form(times):
         assert choice.form(mixture, targets_N).name == "lean"
 
 
-def test_all_logits_are_stored_where_they_are_more_than_a_chunk_and_fit(monkeypatch):
+class OnGPU(torch.Tensor):
+    """A tensor on the CPU that says that it is on a GPU."""
+
+    @property
+    def device(self):
+        return torch.device("cuda")
+
+
+def test_a_gpu_stores_all_logits_where_they_are_more_than_a_chunk_and_a_small_part_of_its_memory(monkeypatch):
+    memory = 16 * 700 * 2 * 61 * 4
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=memory))
     mixture, _ = planted.batch(CASES["more tokens than are compared"], CPU)
-    assert not forms.STORED.fits(mixture, True)  # one chunk has all of them
+    there = mixture.changed(facets_NFE=mixture.facets_NFE.detach().as_subclass(OnGPU))
+    assert not forms.STORED.fits(there, True)  # one chunk has all of them
     monkeypatch.setattr(forms, "tokens_per_chunk", lambda matrix, num_mixtures: 699)
-    assert forms.STORED.fits(mixture, True)
-    assert not forms.STORED.fits(mixture, False)
-    monkeypatch.setattr(forms, "STORED_BYTES", 700 * 2 * 61 * 4)
-    assert forms.STORED.fits(mixture, True)
-    monkeypatch.setattr(forms, "STORED_BYTES", 700 * 2 * 61 * 4 - 1)
+    assert forms.STORED.fits(there, True)
+    assert not forms.STORED.fits(there, False)
     assert not forms.STORED.fits(mixture, True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=memory - 16))
+    assert not forms.STORED.fits(there, True)
 
 
 @pytest.mark.parametrize("name", CASES)
