@@ -23,7 +23,7 @@ from harness.machine.files import write_atomically
 
 ROUNDS = 5
 SECONDS = 2.0  # of a form; after them the round is the last one
-TIE = 1.05  # forms that take up to so many times as long as the fastest one are as fast
+TIE = 1.05  # a form that takes at most so many times as long as the fastest one is as fast
 
 
 def fastest(forms: Sequence[Form], mixture: Tensors, targets_N: Tensor, z_loss: float) -> Form:
