@@ -35,6 +35,8 @@ EQUIVALENT = [
     Equivalent("_scored", "device=tokens_N.device", "the device of the tests is the default"),
     Equivalent("_scored", "nats.item()", NUMBER),
     Equivalent("Buffers.__init__", "block[:size]", "room for more tokens than are used"),
+    Equivalent("Buffers.rows", "E:E + NUM_ONES", "the columns after these are multiplied by zeros, or not read"),
+    Equivalent("_rounded", "0 if offset_V is None else NUM_ONES", "further columns are zeros"),
     Equivalent("Layout.owners", "in_sizes_only()", "the cached and the other function return the same"),
     Equivalent("tokens_at_once", "blocks[0]", "all blocks have as many tokens, and are on one device"),
     Equivalent("Bend.map_", "self.c != 0", "adding 0 changes nothing"),
