@@ -19,7 +19,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -126,10 +126,12 @@ class Rehearsal:
 
 
 class Installed:
-    """A pytest plugin that puts the mutated module in the original's place and chooses the tests."""
+    """A pytest plugin that puts the mutated module in the original's place and chooses the tests: not those that are
+    done.
+    """
 
-    def __init__(self, target: Target, module: ModuleType):
-        self.target, self.module = target, module
+    def __init__(self, target: Target, module: ModuleType, done: Iterable[str] = ()):
+        self.target, self.module, self.done = target, module, frozenset(done)
 
     def pytest_sessionstart(self):
         """Before any test module is imported. What other modules imported of the original is exchanged there."""
@@ -152,7 +154,7 @@ class Installed:
                 pytest.exit(f"{name} cannot be imported with the mutant", returncode=1)
 
     def pytest_collection_modifyitems(self, items):
-        items[:] = filter(self.target.concerns, items)
+        items[:] = [item for item in items if self.target.concerns(item) and item.nodeid not in self.done]
 
 
 def rehearse(chosen: list[Target]) -> Rehearsal:
@@ -175,7 +177,7 @@ def in_child(target: Target, mutant: Mutant | None, calling: list[list[str]]) ->
     """Pytest's exit code with the mutant in place; 1 when its module cannot even be executed.
 
     The tests that call the mutated function are run file by file, because to collect all tests takes longer than most
-    of them. All tests are run if those pass.
+    of them. All others are run if those pass.
     """
     path = ROOT / target.file
     module = ModuleType(target.module)
@@ -185,10 +187,12 @@ def in_child(target: Target, mutant: Mutant | None, calling: list[list[str]]) ->
     except Exception:
         traceback.print_exc()
         return 1
-    for tests in (*calling, target.tests):
+    for tests in calling:
         if code := pytest.main([*PYTEST, *tests], plugins=[Installed(target, module)]):
             return code
-    return 0
+    done = (test for tests in calling for test in tests)
+    code = pytest.main([*PYTEST, *target.tests], plugins=[Installed(target, module, done)])
+    return 0 if calling and code == pytest.ExitCode.NO_TESTS_COLLECTED else code
 
 
 def fork(work: Callable[[], int], seconds: int) -> tuple[int, io.IOBase]:
