@@ -3,7 +3,8 @@
 import math
 import statistics
 
-from harness.plan.specs import StepDecay, TrainSpec, Warmup
+from harness.plan.schedule import StepDecay, Warmup
+from harness.plan.specs import TrainSpec
 from harness.records.record import CurvePoint, TrialRecord
 from harness.report.content import COLLAPSED_MARK, NOT_CONVERGED_MARK
 from harness.report.table_rows import Row

@@ -5,7 +5,8 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from harness.plan.specs import Plateau, StepDecay, TrainSpec, Warmup
+from harness.plan.schedule import Plateau, StepDecay, Warmup
+from harness.plan.specs import TrainSpec
 from harness.training.step import steps_of
 
 SMALLEST_CHANGE = 1e-8  # of a rate on a plateau; torch's ReduceLROnPlateau makes no smaller one

@@ -14,8 +14,9 @@ from harness import plan
 from harness.errors import SuiteError
 from harness.plan.expansion import rescaled
 from harness.plan.loaded_suite import row_labels, with_choices
+from harness.plan.schedule import Schedule
 from harness.plan.selection import chosen_rows, chosen_trials
-from harness.plan.specs import Schedule, TrainSpec
+from harness.plan.specs import TrainSpec
 from harness.plan.tuning import Axis, Once, points
 
 SPACE = "train.lr: {log_uniform: [0.5, 20]}, head.dropout: {choice: [0, 0.2]}"

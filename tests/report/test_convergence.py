@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from harness.plan.specs import Schedule
+from harness.plan.schedule import Schedule
 from harness.report.convergence import (
     collapsed,
     collapsed_seeds,
