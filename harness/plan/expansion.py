@@ -18,6 +18,7 @@ from harness.plan.components import Component, Construction, count, embedding_wi
 from harness.plan.identity import Identified, trial_id
 from harness.plan.parameters import is_width, parameters, resolved
 from harness.plan.reader import Place, Source
+from harness.plan.schedule import Schedule, StepDecay, Warmup
 from harness.plan.specs import (
     COUNTED,
     MAX_EPOCHS,
@@ -25,11 +26,8 @@ from harness.plan.specs import (
     NGRAM_HEAD,
     AveragingSpec,
     ComponentSpec,
-    Schedule,
-    StepDecay,
     TrainSpec,
     TrialSpec,
-    Warmup,
 )
 from harness.plan.suite_file import TOLERANCE, MatchSpec, NgramSpec
 from harness.plan.tuning import rounded
