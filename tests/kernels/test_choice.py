@@ -14,10 +14,11 @@ import torch
 
 from harness import kernels
 from harness.distributions import Mixture
-from harness.kernels import agreement, choice, forms, planted, rows
+from harness.kernels import agreement, choice, forms, planted, reference, rows
 from harness.kernels.agreement import fault_of
 from harness.kernels.choice import Choice, using
 from harness.kernels.forms import EQUATIONS, LEAN, by_log_sums, by_rows
+from harness.kernels.mixture import Tensors
 from harness.kernels.products import Products
 from harness.kernels.products import using as using_products
 from harness.records import record
@@ -126,6 +127,27 @@ def test_they_agree_on_batches_of_trained_models_too(precision, confidence):
     given = [each.requires_grad_() for each in (facets, prior, weight, bias)]
     with using_products(Products(precision=precision)):
         assert fault_of(LEAN, kernels.Tensors(*given, (1, 1)), targets_N) == ""
+
+
+def test_the_kernel_for_evaluation_gets_rows_and_words_of_one_type_and_its_sums_stay_wide():
+    given = []
+
+    def spied(rows_RE, weight_VE, bias_V, *, precision):
+        given.append((rows_RE.dim(), rows_RE.dtype, weight_VE.dtype))
+        return log_sum_exp(rows_RE.float(), weight_VE.float(), bias_V, precision=precision)
+
+    mixture, targets_N = planted.batch(CASES["partitions 4, 1, 1"], CPU)
+    with torch.no_grad():
+        narrow = mixture.changed(
+            facets_NFE=mixture.facets_NFE.bfloat16(), weight_VE=mixture.weight_VE.bfloat16().float()
+        )
+        found = for_evaluation(spied).nll(narrow, targets_N)
+        wide = zip(Tensors.__match_args__, narrow.given, strict=False)
+        exact = reference.nll(
+            narrow.changed(**{name: None if each is None else each.double() for name, each in wide}), targets_N
+        )
+    assert set(given) == {(2, torch.bfloat16, torch.bfloat16)}
+    torch.testing.assert_close(found.double(), exact, rtol=0, atol=1e-5)
 
 
 FAULTS = {
