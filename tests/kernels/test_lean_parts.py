@@ -2,6 +2,7 @@
 the products, blocks, chunks and sums, and the combination of rows where it is tight."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import rounding
@@ -195,6 +196,11 @@ def test_in_its_own_type_the_matrix_is_w_itself_and_the_offset_b_or_nothing():
     assert Buffers(made).offset_V is made.bias_V
     assert Buffers(lean(bias=False)).offset_V is None
     assert Buffers(lean(bias=False, phi=SIGMOID)).offset_V is None
+
+
+def test_a_chunk_has_the_tokens_that_are_asked_for():
+    assert Buffers(replace(lean(), at_once=2)).tokens == 2
+    assert Buffers(lean()).tokens == Buffers(replace(lean(), at_once=10**6)).tokens == N
 
 
 def test_only_a_bend_has_a_buffer_of_slopes():
