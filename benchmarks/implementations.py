@@ -22,8 +22,7 @@ from harness.benchmarks.record import OURS, PUBLISHED, Cell, Way
 from harness.benchmarks.settings import Setting, mixtures
 from harness.distributions import LOGIT_MAPS, Mixture
 from harness.errors import ExecutionError
-from harness.kernels import choice, products
-from harness.kernels.choice import Choice
+from harness.kernels import products
 from harness.kernels.products import Products, using
 
 TARGET_ONLY, TORCH, COMPILED = "target-only", "torch", "compiled"
@@ -189,7 +188,6 @@ class Implementation(NamedTuple):
         plain: whether it has no partitions and no logit map.
         mixes: whether it has more than one component.
         precision: the only one that it has, if there is only one.
-        pieces: which forms of our loss may run, as in `train.loss_form`; '' for what is not ours.
     """
 
     make: Callable[[], Evaluation] | None
@@ -199,13 +197,10 @@ class Implementation(NamedTuple):
     plain: bool = False
     mixes: bool = True
     precision: str | None = None
-    pieces: str = ""
 
 
 IMPLEMENTATIONS = {
-    OURS: Implementation(None, pieces="auto"),
-    "chunked": Implementation(None, pieces="chunked"),
-    "stored": Implementation(None, pieces="stored"),
+    OURS: Implementation(None),
     PUBLISHED: Implementation(lambda: published, tensors=4),
     "log-space": Implementation(lambda: log_space, tensors=5),
     TARGET_ONLY: Implementation(lambda: target_only, tensors=3),
@@ -226,7 +221,7 @@ def lacks(cell: Cell, mixture: Mixture, setting: Setting) -> str:
     compiles = device.type == "cuda" or any(shutil.which(name) for name in compilers if name)
     reasons = {
         f"needs about {needed / 2**30:.0f} GiB": needed and needed > 0.7 * free_memory(device),
-        "CUDA only": (how.package or how.pieces in ("chunked", "stored")) and device.type != "cuda",
+        "CUDA only": how.package and device.type != "cuda",
         "not installed": how.package and importlib.util.find_spec(how.package) is None,
         "not in this torch": cell.impl == TORCH and not hasattr(functional, "linear_cross_entropy"),
         "no C++ compiler": cell.impl == COMPILED and not compiles,
@@ -252,10 +247,9 @@ def arithmetic(cell: Cell, device: torch.device) -> Iterator[None]:
     """
     products = Products(cell.precision, cell.route)
     with ExitStack() as stack:
-        if pieces := IMPLEMENTATIONS[cell.impl].pieces:
+        if cell.impl == OURS:
             stack.enter_context(Products(route=cell.route).switched(device))
             stack.enter_context(using(products))
-            stack.enter_context(choice.using(Choice(pieces=pieces)))
         else:
             stack.enter_context(products.switched(device))
             if cell.precision == "bf16":

@@ -77,6 +77,22 @@ def test_what_was_measured_is_read_on_the_same_machine_for_the_same_sizes(times)
     assert set(asked) == {"lean", "stored"}
 
 
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"form": "gone"}'])
+def test_a_damaged_file_is_measured_again(times, content, tmp_path):
+    times(lean=2.0, stored=1.0)
+    trained_by(choosing())
+    (place,) = (tmp_path / "cache").glob("*.json")
+    place.write_text(content)
+    times(lean=1.0, stored=2.0)
+    assert trained_by(choosing()) == "lean"
+
+
+def test_without_a_folder_to_write_to_it_is_measured_each_time(times, tmp_path):
+    (tmp_path / "cache").write_text("no folder")
+    times(lean=2.0, stored=1.0)
+    assert trained_by(choosing()) == "stored"
+
+
 def test_workers_measure_one_after_the_other_and_only_the_first_does(times):
     asked = times(lean=1.0, stored=2.0)
     with ThreadPoolExecutor(4) as pool:

@@ -22,9 +22,7 @@ def test_every_head_is_measured_by_every_implementation_that_can(kind):
     counts = {each.cell: len(each.values) for each in found.cells}
     assert len(counts) == len(ALL_HEADS) * (len(IMPLEMENTATIONS) - 1) * len(WAYS)
     for cell, count in counts.items():
-        missing = cell.impl in ("liger", "cce", "chunked", "stored") or (
-            cell.impl == "torch" and cell.head in ("mfs", "sigsoftmax")
-        )
+        missing = cell.impl in ("liger", "cce") or (cell.impl == "torch" and cell.head in ("mfs", "sigsoftmax"))
         if cell.impl != "torch" or hasattr(torch.nn.functional, "linear_cross_entropy"):
             assert count == (0 if missing else 2), cell
     assert [(rate.precision, rate.route, len(rate.gflops)) for rate in found.products] == [(*way, 2) for way in WAYS]
