@@ -5,7 +5,7 @@ leaderboard.html
 suites/<suite>.html     the page of each suite
 heads/<head>.html       the page of each head: its equation and all its rows
 tables/<suite>.csv, .tex
-plots/<suite>/*.svg, *.png, *.pdf
+plots/<suite>/*.svg
 data/trials.csv, curves.csv, leaderboard.csv
 data/results.json       all rows, for programs; docs/tables.md has its keys
 """
@@ -31,6 +31,7 @@ from harness.report import diagnosed, ground_truth, leaderboard, study, suite_ta
 from harness.report.columns import EMPTY, quantities
 from harness.report.content import Cell, Column, Line, Table
 from harness.report.figures import plots
+from harness.report.figures.drawn import Plot
 from harness.report.leaderboard import Leaderboard
 from harness.report.outputs import Trials
 from harness.report.page import document
@@ -111,7 +112,6 @@ def _of_suite(found: Study, of_all: Container[str]) -> dict[str, bytes]:
     name = found.suite.name
     table = suite_table.build(found.findings)
     drawn = plots.draw(found.findings, table.title)
-    pictures, _ = plots.files_of(drawn, Path("plots") / name)
     links = {
         **{title: f"../{place}" for title, place in OF_ALL.items() if place in of_all},
         "table as CSV": f"../tables/{name}.csv",
@@ -119,14 +119,13 @@ def _of_suite(found: Study, of_all: Container[str]) -> dict[str, bytes]:
         **_data_links("../", of_all),
     }
     sections, of_diagnostics = diagnosed.for_page(found.evidence)
-    pictures |= plots.files_of(of_diagnostics, Path("plots") / name)[0]
     shown = [*drawn, *of_diagnostics]
     page = document.render(found.findings, table, shown, sections, links=links, plot_folder=f"../plots/{name}/")
     return {
         page_of(found): page.encode(),
         f"tables/{name}.csv": suite_table.text(table, "csv").encode(),
         f"tables/{name}.tex": suite_table.text(table, "latex").encode(),
-        **{place.as_posix(): content for place, content in pictures.items()},
+        **{f"plots/{name}/{plot.name}.svg": plot.svg.encode() for plot in shown if isinstance(plot, Plot)},
     }
 
 

@@ -5,11 +5,12 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from harness.plan.tuning import epochs_text
@@ -134,7 +135,7 @@ def render(
     trials, notes, and further tables. The same arguments and logs of failed trials give the same bytes.
 
     Args:
-        plot_folder: the place of the files of the plots, with a slash at its end; '' if the page does not link to them.
+        plot_folder: the place of the plots as SVG files, with a slash at its end; '' if the page does not link to them.
     """
     evidence = findings.evidence
     by_trial: dict[str, RowDetails] = {}
@@ -228,6 +229,16 @@ def _about(evidence: Evidence) -> dict[str, str]:
 
 
 def _page(**content: object) -> str:
+    template, script, style = _template()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return template.render(
+        **content, box=(WIDTH, HEIGHT), script=Markup(script), style=Markup(style), script_hash=digest
+    )
+
+
+@cache
+def _template() -> tuple[Template, str, str]:
+    """The template of a page, its script and its style."""
     here = Path(__file__).parent
     environment = Environment(
         loader=FileSystemLoader(here),
@@ -243,10 +254,7 @@ def _page(**content: object) -> str:
     environment.filters |= {"legend": legend, "by_level": _by_level, "rows": _rows}
     script = (here / "page.js").read_text(encoding="utf-8")
     style = (here / "page.css").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return environment.get_template("page.html").render(
-        **content, box=(WIDTH, HEIGHT), script=Markup(script), style=Markup(style), script_hash=digest
-    )
+    return environment.get_template("page.html"), script, style
 
 
 def in_code(text: str) -> Markup:
