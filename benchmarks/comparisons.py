@@ -36,6 +36,7 @@ from harness.benchmarks.settings import SETTINGS, Setting, component, setting_of
 from harness.benchmarks.step_products import recorded
 from harness.benchmarks.workloads import WORKLOADS, HeadPass, Workload, expected_loss
 from harness.errors import ExecutionError
+from harness.kernels.choice import Choice, using
 from harness.kernels.products import Products
 from harness.machine.environment import torch_threads
 from harness.training.cuda_graph import SharedMemory, captured
@@ -165,16 +166,20 @@ def memory(compared: Comparison, report: Report = silent) -> Measurement:
 def _pass_mib(cell: Cell, setting: Setting, device: torch.device) -> float:
     """Measure the peak of one pass above the memory before it, in this process, which must be a new one.
 
-    Weights, inputs and all gradients are in memory before the pass. A pass of a tiny setting has initialised libraries.
+    Weights, inputs and all gradients are in memory before the pass. A pass of a tiny setting has initialised libraries,
+    and on a GPU one of the setting itself has chosen the form of the loss.
     """
     make = IMPLEMENTATIONS[cell.impl].make
     evaluation = None if make is None else make()
     with arithmetic(cell, device):
         HeadPass(SETTINGS["tiny"], cell.head, device).run(evaluation)
-        workload = HeadPass(setting, cell.head, device)
-        for leaf in workload.leaves():
-            leaf.grad = torch.zeros_like(leaf)
-        return extra_mib(lambda: workload.accumulate(evaluation), device)
+    workload = HeadPass(setting, cell.head, device)
+    measured = _within(cell, partial(workload.accumulate, evaluation), device)
+    if device.type == "cuda":
+        measured()
+    for leaf in workload.leaves():
+        leaf.grad = torch.zeros_like(leaf)
+    return extra_mib(measured, device)
 
 
 def _contestants(
@@ -193,10 +198,13 @@ def _contestants(
 
 
 def _within(cell: Cell, call: Callable[[], Result], device: torch.device) -> Callable[[], Result]:
-    """Return a function that makes a call with the precision and route of a cell."""
+    """Return a function that makes a call with the precision and route of a cell, and with its form of the loss, which
+    is chosen in the first call.
+    """
+    form = Choice(pieces=IMPLEMENTATIONS[cell.impl].pieces)
 
     def within() -> Result:
-        with arithmetic(cell, device):
+        with arithmetic(cell, device), using(form):
             return call()
 
     return within

@@ -106,7 +106,7 @@ def _checked(options: argparse.Namespace) -> tuple[str, bool]:
 
 def _measured(options: argparse.Namespace, kind: str, what: dict) -> tuple[str, bool]:
     """Measure and save the record; return its table, and whether it was saved to results."""
-    baselines, device = ("published", "target-only"), resolve_device(options.device)
+    baselines, device = ("ours-chunked", "ours-stored", "published", "target-only"), resolve_device(options.device)
     (found,) = comparisons.measure(kind, device=device, impl=baselines, route="default", rounds=options.rounds, **what)
     place = options.results / "bench" / found.place
     lost = loses(found, place)

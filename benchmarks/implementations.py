@@ -22,7 +22,7 @@ from harness.benchmarks.record import OURS, PUBLISHED, Cell, Way
 from harness.benchmarks.settings import Setting, mixtures
 from harness.distributions import LOGIT_MAPS, Mixture
 from harness.errors import ExecutionError
-from harness.kernels import products
+from harness.kernels import forms, products
 from harness.kernels.products import Products, using
 
 TARGET_ONLY, TORCH, COMPILED = "target-only", "torch", "compiled"
@@ -183,6 +183,7 @@ class Implementation(NamedTuple):
 
     Args:
         make: returns the evaluation; None: the methods of Mixture.
+        pieces: of our own code: the form of the loss, as train.loss_form has it; '' for others.
         tensors: about how many tensors of N K V floats exist at once.
         library: whether it is not our code: if it fails, its cell has no value.
         plain: whether it has no partitions and no logit map.
@@ -191,6 +192,7 @@ class Implementation(NamedTuple):
     """
 
     make: Callable[[], Evaluation] | None
+    pieces: str = ""
     tensors: int = 0
     library: bool = False
     package: str = ""
@@ -200,7 +202,9 @@ class Implementation(NamedTuple):
 
 
 IMPLEMENTATIONS = {
-    OURS: Implementation(None),
+    OURS: Implementation(None, pieces="auto"),
+    "ours-chunked": Implementation(None, pieces="chunked"),
+    "ours-stored": Implementation(None, pieces="stored"),
     PUBLISHED: Implementation(lambda: published, tensors=4),
     "log-space": Implementation(lambda: log_space, tensors=5),
     TARGET_ONLY: Implementation(lambda: target_only, tensors=3),
@@ -225,12 +229,20 @@ def lacks(cell: Cell, mixture: Mixture, setting: Setting) -> str:
         "not installed": how.package and importlib.util.find_spec(how.package) is None,
         "not in this torch": cell.impl == TORCH and not hasattr(functional, "linear_cross_entropy"),
         "no C++ compiler": cell.impl == COMPILED and not compiles,
+        "no choice of forms": how.pieces not in ("", "auto") and how.pieces not in _pieces(mixture),
         "no mixtures": not how.mixes and len(mixture.partitions) > 1,
         "no partitions": how.plain and max(mixture.partitions) > 1,
         "no logit map": how.plain and mixture.logit_map is not LOGIT_MAPS["identity"],
         f"{how.precision} only": how.precision not in (None, cell.precision),
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def _pieces(mixture: Mixture) -> set[str]:
+    """The pieces of the forms that can train a mixture, where there is a choice."""
+    gradients = forms.differentiates(mixture)
+    fitting = {form.pieces for form in forms.FORMS if form.pieces and form.fits(mixture, gradients)}
+    return fitting if gradients and len(fitting) > 1 else set()
 
 
 def free_memory(device: torch.device) -> int:
@@ -242,12 +254,12 @@ def free_memory(device: torch.device) -> int:
 def arithmetic(cell: Cell, device: torch.device) -> Iterator[None]:
     """Set the precision and route of products within the block.
 
-    For our implementation, the precision applies to the kernels only, and all other products are in float32, as in
+    For our own code, the precision applies to the kernels only, and all other products are in float32, as in
     trials. For a baseline the precision applies to all products; bf16 is set by autocast.
     """
     products = Products(cell.precision, cell.route)
     with ExitStack() as stack:
-        if cell.impl == OURS:
+        if IMPLEMENTATIONS[cell.impl].pieces:
             stack.enter_context(Products(route=cell.route).switched(device))
             stack.enter_context(using(products))
         else:

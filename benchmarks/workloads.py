@@ -57,6 +57,11 @@ class HeadPass:
 class Evaluated(HeadPass):
     """The loss of every token, without gradients."""
 
+    def __init__(self, setting: Setting, name: str, device: torch.device):
+        super().__init__(setting, name, device)
+        for tensor in self.leaves():
+            tensor.requires_grad_(False)
+
     @torch.no_grad()
     def run(self, evaluation: Evaluation | None) -> Tensor:
         """Run the forward pass and the loss; return its mean."""
@@ -109,7 +114,9 @@ class Inference(Evaluated):
         torch.manual_seed(0)
         layers = {"num_layers": setting.num_layers, "num_heads": setting.num_heads}
         backbone = BACKBONES.get("gpt2")(setting.vocab, d_model=setting.width, **layers)
-        self.model = LanguageModel(backbone, head(name, setting, torch.device("cpu"))).to(device).eval()
+        self.model = (
+            LanguageModel(backbone, head(name, setting, torch.device("cpu"))).to(device).eval().requires_grad_(False)
+        )
         self.segment = _segment(setting, self.BATCH, device)
         self.targets_BT = self.segment.targets
 

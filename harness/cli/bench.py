@@ -29,7 +29,7 @@ OPTIONS = {
     "setting": _option(str, "The sizes: ptb, wt2, gpt2-small, smollm2, llama-1b, or tiny for a quick trial."),
     "tokens": _option(int | None, "The number of tokens, instead of the setting's.", min=1),
     "heads": _option(str, HEADS),
-    "impl": _option(str, "Baselines: published, log-space, target-only, torch, liger, cce, or all."),
+    "impl": _option(str, "ours-chunked, ours-stored, published, log-space, target-only, torch, liger, cce, or all."),
     "precision": _option(str, "Of products: fp32, bf16, on a GPU also tf32; separated by commas."),
     "route": _option(str, "Of float32 products on the CPU: default, onednn or both."),
     "backbone": _option(str, "Of whole steps: transformer_encoder or lstm."),

@@ -1,5 +1,7 @@
 """What is compared, and what measuring does: all agree before they are timed, in turns. No speed is asserted."""
 
+import dataclasses
+import functools
 from dataclasses import replace
 
 import pytest
@@ -11,6 +13,7 @@ from harness.benchmarks.implementations import IMPLEMENTATIONS, Implementation
 from harness.benchmarks.record import Cell
 from harness.benchmarks.settings import SETTINGS, Setting
 from harness.errors import ExecutionError
+from harness.kernels import choice, forms
 
 CPU = torch.device("cpu")
 FP32, BF16 = ("fp32", "default"), ("bf16", "default")
@@ -122,3 +125,42 @@ def test_a_mixture_is_named_by_its_size():
 def test_a_setting_takes_other_tokens_and_more_on_a_gpu():
     sizes = [settings.setting_of("gpt2-small", device, tokens).tokens for device in (CPU, CUDA) for tokens in (None, 9)]
     assert sizes == [1024, 9, 4096, 9]
+
+
+@pytest.fixture
+def stored_fits(monkeypatch):
+    """As on a GPU, all logits of a batch may be stored at once. Returns the list of the pieces that were trained by."""
+    taken = []
+
+    def watched(form):
+        def mean_nll(*given):
+            taken.append(form.pieces)
+            return form.mean_nll(*given)
+
+        return dataclasses.replace(form, fits=lambda mixture, gradients: gradients, mean_nll=mean_nll)
+
+    planted = [watched(each) if each in (forms.LEAN, forms.STORED) else each for each in forms.FORMS]
+    monkeypatch.setattr(forms, "FORMS", planted)
+    monkeypatch.setattr(comparisons, "Choice", functools.partial(choice.Choice, forms=planted))
+    return taken
+
+
+def test_each_form_has_its_row_and_ours_is_the_one_that_was_chosen_once(stored_fits, monkeypatch):
+    chosen = []
+
+    def fastest(asked, *_):
+        chosen.append([form.pieces for form in asked])
+        return asked[1]
+
+    monkeypatch.setattr(choice, "fastest", fastest)
+    found = timed(compared(ways=[FP32], impls=("ours", "ours-chunked", "ours-stored"), rounds=3))
+    assert {each.impl: len(each.values) for each in found.cells} == {"ours": 3, "ours-chunked": 3, "ours-stored": 3}
+    assert chosen == [["chunked", "stored"]]
+    calls = len(stored_fits) // 3
+    assert calls > 3
+    assert stored_fits.count("chunked") == calls  # of the row of that name only: 'ours' took the other form
+
+
+def test_without_gradients_there_is_no_choice_of_forms(stored_fits):
+    found = timed(compared("eval", ways=[FP32], impls=("ours", "ours-stored")))
+    assert {each.impl: each.lacking for each in found.cells} == {"ours": "", "ours-stored": "no choice of forms"}

@@ -161,6 +161,7 @@ def test_what_an_implementation_lacks_is_said(monkeypatch):
     monkeypatch.setattr(implementations, "free_memory", lambda device: 4 * 4 * 70 * 2 * 97)
     assert lacks(Cell("mos2", "published", *FP32), mixture((1, 1)), TINY).startswith("needs about ")
     assert lacks(Cell("mos2", "ours", *FP32), mixture((1, 1)), TINY) == ""
+    assert lacks(Cell("mos2", "ours-chunked", *FP32), mixture((1, 1)), TINY) == "no choice of forms"
 
 
 def test_what_multiplies_in_bf16_only_is_no_float32_baseline(monkeypatch):
