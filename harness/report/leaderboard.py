@@ -106,12 +106,12 @@ def contents(groups: Sequence[Group]) -> Table:
 
 
 def _first(group: Group) -> str:
-    """'MoS 5, MoC 5 (rank 1-2)', 'softmax (no row can be ranked)'."""
+    """'MoS 5', 'MoS 5; MoC 5 (2 share rank 1)', 'softmax (no row can be ranked)'."""
     shared = [(entry, place) for entry, place in zip(group.entries, places(group), strict=True) if place.rank]
     if not shared:
         return f"{group.entries[0].row.head} (no row can be ranked)" if group.entries else NOTHING
-    heads = dict.fromkeys(entry.row.head for entry, place in shared if place.rank[0] == 1)
-    return f"{', '.join(heads)} (rank {_rank(*shared[0][1].rank)})"
+    heads = [entry.row.head for entry, place in shared if place.rank[0] == 1]
+    return "; ".join(dict.fromkeys(heads)) + (f" ({len(heads)} share rank 1)" if len(heads) > 1 else "")
 
 
 def trials(groups: tuple[Group, ...]) -> Trials:

@@ -20,7 +20,7 @@ from harness.report.verdicts import BOTH, Compared, nats
 
 DECIDED = ("better", "worse", "equivalent")
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-NAMED = 2  # heads that a sentence names; more are counted
+NAMED, LISTED = 2, 6  # heads that a sentence names; that it lists in brackets after their number; more are counted
 MOST = 4  # corpora and backbones in a text
 LONGER = 3  # times the epochs: of the command that comes next
 
@@ -55,17 +55,19 @@ def _of_group(compared: Sequence[Compared], findings: Findings) -> list[str]:
     for each in compared:
         words.setdefault(each.judged.word, []).append(each)
     baseline, found = _named(compared[0].baseline.head), []
-    if better := words.get("better", []):
+    if better := words.pop("better", []):
         beat = "beats" if len(better) == 1 else "beat"
-        parts = [f"{_who(better)} {beat} {baseline} by {_range(better)}{_limits(better)}", *_best_of(better, findings)]
-        found.append("; ".join([*parts, *_costs_of(better, findings)]))
-    if worse := words.get("worse", []):
+        beats = f"{_who(better, listed=True)} {beat} {baseline} by {_range(better)}{_limits(better)}"
+        found.append("; ".join([beats, *_best_of(better, findings), *_costs_of(better, findings)]))
+    elif len(compared) > 1:
+        found.append(f"no head is shown to beat {baseline}")
+    if worse := words.pop("worse", []):
         found.append(f"{_who(worse)} {_be(len(worse))} worse than {baseline} by {_range(worse)}{_limits(worse)}")
-    if equal := words.get("equivalent", []):
+    if equal := words.pop("equivalent", []):
         margin = 100 * findings.evidence.suite.table.margin
         found.append(f"{_who(equal)} {_be(len(equal))} equivalent to {baseline}, within {margin:g} %{_limits(equal)}")
     open_, few = words.get("undecided", []), words.get("too few seeds", [])
-    if not found:
+    if len(open_) + len(few) == len(compared):
         return [f"nothing is decided: {_why(open_, few)}."]
     if rest := open_ + few:
         found.append(f"{_who(rest)} {_be(len(rest))} undecided")
@@ -78,11 +80,17 @@ def _capital(sentence: str) -> str:
     return f"{first.capitalize()}{sentence[len(first) :]}" if first in (*NUMBERS, "nothing") else sentence
 
 
-def _who(some: Sequence[Compared]) -> str:
-    """'softmax and moc', or 'five heads'."""
+def _who(some: Sequence[Compared], *, listed: bool = False) -> str:
+    """'softmax and moc', or 'three heads', or if `listed` 'three heads (softmax, moc, mos)'."""
     if len(some) <= NAMED:
         return " and ".join(_named(each.row.head) for each in some)
-    return f"{_number(len(some))} heads"
+    return f"{_number(len(some))} heads" + (f" ({_list(some)})" if listed and len(some) <= LISTED else "")
+
+
+def _list(some: Sequence[Compared]) -> str:
+    """'softmax, moc', or 'MFS; softmax, rank 16' where a name has a comma."""
+    names = [each.row.head for each in some]
+    return ("; " if any("," in name for name in names) else ", ").join(names)
 
 
 def _named(head: str) -> str:
@@ -225,24 +233,23 @@ def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:
     """What a reader would ask, each with a tick where nothing limits the numbers, or an exclamation mark."""
     evidence, ok = findings.evidence, findings.evidence.trials.ok
     made = [row for row in lines if row.ok_seeds]
-    some = any(map(convergence.unconverged_seeds, made))
-    limits = (
-        (
-            "Every row has converged" + (" in most of its seeds; ↓: not in all" if some else ""),
-            "not converged (↓): a larger budget may change their order",
-            convergence.mostly_unconverged,
+    limits = {
+        "Every trial has converged": (
+            ("not converged (↓): a larger budget may change their order", convergence.mostly_unconverged),
+            ("not converged in some seeds (↓)", _partly_converged),
         ),
-        ("", "collapsed (∅): hardly better than the frequencies of words, or worse", convergence.collapsed),
-        ("The code is that of today", "made by code that has changed since (¶)", lambda row: row.outdated),
-        ("Every perplexity is certified", "certified by earlier, weaker rules or not at all (△, °)", _uncertified),
-    )
+        "": (("collapsed (∅): hardly better than the frequencies of words, or worse", convergence.collapsed),),
+        "The code still computes the same": (("made by code that has changed since (¶)", lambda row: row.outdated),),
+        "Every perplexity is certified": (
+            ("not certified (°)", lambda row: row.uncertified),
+            ("certified by earlier, weaker rules (△)", lambda row: row.certified_earlier),
+        ),
+    }
     found = [(ok == evidence.trials.planned, f"{ok:,} of {counted(evidence.trials.planned, 'trial')} {_be(ok)} ok.")]
-    for good, bad, applies in limits if made else ():
-        count = sum(map(applies, made))
-        if count:
-            found.append((False, f"{count} of {counted(len(lines), 'row')} {_be(count)} {bad}."))
-        elif good:
-            found.append((True, f"{good}."))
+    for good, faults in limits.items() if made else ():
+        counts = [(sum(map(applies, made)), fault) for fault, applies in faults]
+        said = [f"{count} of {counted(len(lines), 'row')} {_be(count)} {fault}." for count, fault in counts if count]
+        found += [(False, text) for text in said] or ([(True, f"{good}.")] if good else [])
     found += [(False, text) for text in [*_unjudged(findings, lines), *_undecided(findings, lines), *_tuned(lines)]]
     printed = {id(row): numbers for row, numbers in zip(findings.lines, findings.reproduced, strict=True)}
     numbers = [printed[id(row)] for row in lines if printed[id(row)]]
@@ -255,8 +262,8 @@ def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:
     return [f"{'✓' if good else '!'} {text}" for good, text in sorted(found, key=lambda each: not each[0])]
 
 
-def _uncertified(row: Row) -> bool:
-    return row.uncertified or row.certified_earlier
+def _partly_converged(row: Row) -> bool:
+    return bool(convergence.unconverged_seeds(row)) and not convergence.mostly_unconverged(row)
 
 
 def _unjudged(findings: Findings, lines: Sequence[Row]) -> list[str]:
@@ -279,12 +286,12 @@ def _compared(findings: Findings, lines: Sequence[Row]) -> list[Compared]:
 
 
 def _undecided(findings: Findings, lines: Sequence[Row]) -> list[str]:
-    """'7 of 9 comparisons with the baseline are undecided, which does not mean equal (5: coarse tuning; 2: ...).'"""
+    """'7 of 9 comparisons with the baseline are undecided, which does not mean equal (coarse tuning: 5; ...).'"""
     compared = _compared(findings, lines)
     reasons = Counter(each.judged.why for each in compared if each.judged.word == "undecided")
     if not reasons:
         return []
-    why = "; ".join(f"{count}: {reason or 'more seeds are needed'}" for reason, count in reasons.most_common())
+    why = "; ".join(f"{reason or 'more seeds are needed'}: {count}" for reason, count in reasons.most_common())
     of_all, number = counted(len(compared), "comparison"), reasons.total()
     return [f"{number} of {of_all} with the baseline {_be(number)} undecided, which does not mean equal ({why})."]
 

@@ -47,13 +47,13 @@ def test_the_page_says_that_no_row_has_a_verdict_only_where_none_has_one(six_see
 
 def test_the_page_says_that_some_seeds_have_not_converged_where_a_row_has_the_mark(six_seeds):
     suite, made = six_seeds(fewer=6)
-    assert "✓ Every row has converged." in trust(suite, made)
+    assert "✓ Every trial has converged." in trust(suite, made)
     falling = tuple(
         CurvePoint(epoch=epoch, train_loss=5.0, valid_ppl=ppl, lr=1.0, seconds=1.0)
         for epoch, ppl in ((1, 200.0), (2, 100.0))
     )
     one = [made[0].model_copy(update={"curve": falling}), *made[1:]]
-    assert "✓ Every row has converged in most of its seeds; ↓: not in all." in trust(suite, one)
+    assert "! 1 of 3 rows is not converged in some seeds (↓)." in trust(suite, one)
 
 
 def test_the_page_counts_the_comparisons_that_are_undecided(six_seeds, record_of):
@@ -64,7 +64,7 @@ def test_the_page_counts_the_comparisons_that_are_undecided(six_seeds, record_of
         ppl = softmax.metrics["test_ppl"] * (1.02 if number % 2 else 0.98)
         made[made.index(five)] = record_of(five.spec, test_ppl=ppl)
     (said,) = [sentence for sentence in trust(suite, made) if "undecided" in sentence]
-    reason = "which does not mean equal (1: more seeds are needed)."
+    reason = "which does not mean equal (more seeds are needed: 1)."
     assert said == f"! 1 of 2 comparisons with the baseline is undecided, {reason}"
 
 
@@ -88,8 +88,8 @@ def test_one_trial_and_one_row_are_singular(suite_of, record_of):
     assert outcome.summary(findings, findings.lines)["What comes next"] == []
     assert trust(suite, [made]) == [
         "✓ 1 of 1 trial is ok.",
-        "✓ Every row has converged.",
-        "✓ The code is that of today.",
+        "✓ Every trial has converged.",
+        "✓ The code still computes the same.",
         "✓ Every perplexity is certified.",
         "! 1 of 1 row is collapsed (∅): hardly better than the frequencies of words, or worse.",
     ]

@@ -22,8 +22,8 @@ from harness.report.verdicts import Compared, logarithms
 
 WIDE, NARROW, PHONE = 6.6, 5.0, 2.7  # inches: as it is drawn, below which texts are shorter, and on a phone
 LEAST_WIDE = 3.0  # inches: below it texts stand above the intervals, without perplexities
-LINE, STACKED, FURNITURE = 0.24, 0.33, 0.95  # inches: of a row, with texts above it; of the axis, label and headings
-ABOVE, BELOW = 0.45, 0.4  # of a row: from its interval to the texts above it, and to its lower end
+LINE, STACKED, FURNITURE = 0.24, 0.36, 0.95  # inches: of a row, with texts above it; of the axis, label and headings
+ABOVE, BELOW = 0.34, 0.4  # of a row: from its interval to the texts above it, and to its lower end
 FAR = 4.0  # a row that is farther from 0 than so many times the median row is drawn at the edge
 LARGE = 1e4  # percent; more is written as a power of ten
 AXES = 0.22  # of the width: the least that is left to the axes
@@ -83,11 +83,11 @@ def draw(
     names = [f"{line.head} {COMPAT_MARK}" if line.compat is not None else line.head for line in lines]
     write = _above if stacked else _beside
     write(on, names, texts, size, [looks[key_of(line)] for line in lines])
-    on.xaxis.set_major_locator(MaxNLocator(7 if wide else 4, steps=[1, 2, 5, 10]))
+    on.xaxis.set_major_locator(MaxNLocator(7 if wide else 5, steps=[1, 2, 5, 10]))
     on.tick_params(axis="x", labelsize=size)
     on.xaxis.label.set_size(size + 1)
     on.tick_params(axis="y", length=0)
-    on.grid(visible=False, axis="y")
+    on.grid(visible=False, axis="both" if stacked else "y")
     on.spines["left"].set_visible(False)
     return on, _caption(lines, effects, evidence)
 
