@@ -8,7 +8,7 @@ PYTHON ?= $(shell fits() { "$$1" -c "import ensurepip, sys; sys.exit(not (3, 11)
 BIN := .venv/bin
 PARALLEL := --numprocesses auto --dist loadfile
 
-.PHONY: quickstart test newest test-system test-all wheel site mutants fuzz guards golden reference lint clean
+.PHONY: quickstart test newest test-system test-all wheel site mutants fuzz guards golden showcase reference lint clean
 
 quickstart: .venv/installed
 	$(BIN)/harness run suites/quickstart.yaml
@@ -61,6 +61,10 @@ GOLDEN ?= write
 golden: .venv/installed
 	@test -n "$(FILE)" || { echo "Name the file: make golden FILE=before.json [GOLDEN=compare]"; exit 2; }
 	$(BIN)/python tests/meta/golden.py $(GOLDEN) $(FILE)
+
+# The committed tables, pages and plots, from the committed records. NEW=ptb_awd adds those of a suite.
+showcase: .venv/installed
+	$(BIN)/python tests/meta/showcase.py $(NEW)
 
 # The documents that are made from schema, docstrings and metrics.
 reference: .venv/installed

@@ -112,8 +112,7 @@ def _sizes(findings: Findings) -> list[Quantity]:
     for metric in _shown("count", "setting"):
         known = counts.get(metric.name)
         cells = [_mean(line, metric) for line in lines] if known is None else map(_whole, known)
-        key = "params" if metric.name == "params_total" else ""
-        found.append(_numbers(metric.label, cells, "size", key=key, rows=_where(metric, findings)))
+        found.append(_numbers(metric.label, cells, "size", key=metric.name, rows=_where(metric, findings)))
     return found
 
 
@@ -128,8 +127,7 @@ def _scores(findings: Findings) -> list[Quantity]:
         if metric.name == "test_ppl_standard":
             cells, rows = [cell if index in differ else EMPTY for index, cell in enumerate(cells)], differ
         reducible = metric.name if metric.direction == "lower" else ""
-        key = metric.name if metric.name in ("test_ppl", "valid_ppl", "test_bits_per_byte") else ""
-        found.append(_numbers(metric.label, cells, "quality", key=key, metric=reducible, rows=rows))
+        found.append(_numbers(metric.label, cells, "quality", key=metric.name, metric=reducible, rows=rows))
     return found
 
 
@@ -178,10 +176,11 @@ def _costs(findings: Findings) -> list[Quantity]:
         where = _where(metric, findings)
         if metric.timed:
             cells = [_time(line, metric, findings) for line in lines]
-            key = "time" if metric.name == "train_ms_per_batch" else ""
-            times.append(_numbers(_with_batch(metric, lines), cells, "cost", key=key, spread="spread", rows=where))
+            name, what = _with_batch(metric, lines), {"spread": "spread", "rows": where}
+            times.append(_numbers(name, cells, "cost", key=metric.name, **what))
         else:
-            others.append(_numbers(metric.label, [_mean(line, metric) for line in lines], "cost", rows=where))
+            cells = [_mean(line, metric) for line in lines]
+            others.append(_numbers(metric.label, cells, "cost", key=metric.name, rows=where))
     printed = []
     for metric, name in PRINTED_TIMES.items():
         cells = _printed_cells(findings, metric)

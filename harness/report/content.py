@@ -36,8 +36,8 @@ class Column:
     Args:
         group: a header above several columns ('ptb'), or ''.
         spread: the name of its cells' spreads in CSV.
-        key: what it shows, by which forms choose columns ('test_ppl', see harness.report.layouts); '' for
-            a column of the wide form only.
+        key: what it shows, by which forms choose columns (ORDER in harness/report/layouts.py): the metric's name,
+            'change', 'verdict'. '' for a column of the wide form only.
     """
 
     name: str

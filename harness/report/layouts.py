@@ -20,8 +20,8 @@ MAX_NAME = 30  # of a corpus, as a header or in many lines
 OF_THE_MODEL = ("counts", "size", "cost")
 MOST = 8  # kinds of columns of the default form
 ORDER = (
-    *("label", "test_ppl", "change", "verdict", "n", "printed", "reproduced", "test_bits_per_byte", "tuned", "time"),
-    *("params", "quantity"),
+    *("label", "test_ppl", "change", "verdict", "n", "printed", "reproduced", "test_bits_per_byte", "tuned"),
+    *("train_ms_per_batch", "params_total", "quantity"),
 )
 MOST_NOTES = 5  # of the default form
 LINK = "What columns, marks and tests mean: harness docs tables, harness docs statistics."
@@ -32,9 +32,9 @@ UNTESTED = ("lower", "higher")  # what a change is called that was not tested
 BY_VALIDATION = "order, rank and vs best are of validation perplexity"
 SHARED_SEEDS = "vs baseline: over the seeds that both rows have, so not the ratio of the means shown"
 ROUNDED = 0.05  # percent, of a change as it is shown
-NAMES = {"time": "ms/batch", "n": "seeds"}  # the key of a column -> its header in a summary
-OF_SUITE = ("test_ppl", "change", "reproduced", "time", "n")  # keys of columns, after that of the head
-OF_GROUP = ("rank", "label", "test_ppl", "vs_best", "time", "n")
+NAMES = {"train_ms_per_batch": "ms/batch", "n": "seeds"}  # the key of a column -> its header in a summary
+OF_SUITE = ("test_ppl", "change", "reproduced", "train_ms_per_batch", "n")  # keys of columns, after that of the head
+OF_GROUP = ("rank", "label", "test_ppl", "vs_best", "train_ms_per_batch", "n")
 OF_TRUTHS = ("label", "printed", "test_ppl", "difference", "reproduced")
 
 
@@ -293,9 +293,9 @@ def _shortened(cell: Cell, key: str) -> Cell:
         return cell
     if key == "change":
         return replace(cell, text=f"{cell.value:+.1f} % {cell.mark}".strip(), interval=None)
-    if key == "params":
+    if key == "params_total":
         return replace(cell, text=f"{cell.value / 1e6:.2f}M")
-    if key == "time":
+    if key == "train_ms_per_batch":
         return cell.without_spread(0)
     return cell
 
@@ -348,7 +348,7 @@ def _summary(table: Table, kept: Sequence[int]) -> Table:
         replace(
             line,
             cells=tuple(
-                cell.without_spread(1) if column.key == "time" else cell
+                cell.without_spread(1) if column.key == "train_ms_per_batch" else cell
                 for cell, column in zip(line.cells, columns, strict=True)
             ),
         )

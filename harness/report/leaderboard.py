@@ -30,12 +30,7 @@ from harness.report.table_rows import Row, time_of
 from harness.report.verdicts import difference, shared_seeds
 
 FILE_NAME = f"{LEADERBOARD}.md"
-KEYS = {
-    "test_ppl": "test_ppl",
-    "valid_ppl": "order_ppl",
-    "params_total": "params",
-    "train_ms_per_batch": "time",
-}  # metric -> key of its column
+ORDER_KEY = {"valid_ppl": "order_ppl"}  # of the metric by which rows are ordered; the key of others is their name
 MEANING = (
     f"rank: by validation perplexity, of rows with {RANK_SEEDS} seeds or more that can be judged "
     "(harness docs statistics); rows share a rank, as 1-6, where the 95 % interval of the difference to the lowest of "
@@ -73,11 +68,16 @@ def table(group: Group) -> Table:
     columns = [Column(name="rank", key="rank"), *(Column(name=name, key="label") for name in ("head", "backbone"))]
     if any(entry.training for entry in group.entries):
         columns.append(Column(name="training"))
-    columns += [Column(name=metric.label, numeric=True, key=KEYS.get(metric.name, "")) for metric in _metrics("score")]
+    columns += [
+        Column(name=metric.label, numeric=True, key=ORDER_KEY.get(metric.name, metric.name))
+        for metric in _metrics("score")
+    ]
     columns += [Column(name="seeds", key="n"), Column(name="vs best", numeric=True, key="vs_best")]
     columns += [Column(name="pairs", numeric=True)]
     others = _metrics("count", "setting", "cost")
-    columns += [Column(name=metric.label, numeric=True, key=KEYS.get(metric.name, "")) for metric in others]
+    columns += [
+        Column(name=metric.label, numeric=True, key=ORDER_KEY.get(metric.name, metric.name)) for metric in others
+    ]
     columns += [Column(name=name) for name in ("context", "device", "suites", "finished")]
     lines = []
     for entry, place in zip(group.entries, places(group), strict=True):

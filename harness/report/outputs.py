@@ -61,7 +61,7 @@ def trials_of(place: Path, content: bytes) -> Trials | None:
     """The numbers of trials in the content of a file; None if it does not contain them."""
     if found := _WORDS.search(content):
         return Trials(*(int(number or 0) for number in found.groups()))
-    if place.suffix not in (".md", ".csv", ".tex"):
+    if place.suffix in (".html", ".svg", ".png", ".pdf"):
         return None
     lines = content.decode("utf-8", errors="replace").splitlines()
     cells = [match for line in lines if not line.startswith("- ") for match in _CELL.finditer(line)]

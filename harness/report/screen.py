@@ -14,7 +14,7 @@ from harness.report import content
 GAP = 2  # characters between columns
 NOTHING = "-"  # a cell without a value; where all cells of a column are so, nothing is said of it
 LONG = 24  # characters: cells that are longer may go on in a further line
-WHOLE = ("test_ppl", "time", "rank", "difference")  # keys of columns of a summary that do not
+WHOLE = ("test_ppl", "train_ms_per_batch", "rank", "difference")  # keys of columns of a summary that do not
 
 Shown = Iterator[Text | Table]
 

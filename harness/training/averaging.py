@@ -36,6 +36,11 @@ class Averaging:
     def after_epoch(self, epoch: int, valid_loss: float) -> None:
         """Called after each epoch, with its number from 1 and its validation loss in nats a token."""
 
+    def begin(self, losses: Sequence[float] = ()) -> None:
+        """Hold the average from now on, if it did not before. Called where a second stage begins, and where the memory
+        of a step is counted.
+        """
+
     def state_dict(self) -> dict[str, Any]:
         return {}
 

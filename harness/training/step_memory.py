@@ -27,7 +27,7 @@ from harness.corpora.batching import Segment
 from harness.model import LanguageModel, build, on_meta
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 from harness.registry import CORPORA
-from harness.training.averaging import StepAverage, make_averaging
+from harness.training.averaging import make_averaging
 from harness.training.optimizers import make_optimizer
 from harness.training.step import EagerStep
 
@@ -115,11 +115,10 @@ def plan_step(
 def _run(model: LanguageModel, tokens_BT: Tensor, train: TrainSpec, counting: "_Counting") -> None:
     """Two steps: the second starts with the optimizer's state, and with what the first has left."""
     optimizer = make_optimizer(model, train)
+    counting.enter("optimizer")
     averaging = make_averaging(model, train)
-    if isinstance(averaging, StepAverage):
-        counting.enter("optimizer")
-        averaging.begin()
-        counting.enter("weights")
+    averaging.begin()
+    counting.enter("weights")
     step = EagerStep(model, optimizer, train)
     model.backbone.register_forward_pre_hook(lambda *_: counting.enter("backbone"))
     model.backbone.register_forward_hook(lambda *_: counting.enter("head"))

@@ -11,11 +11,11 @@ from harness.report.content import Cell, Column, Line, Note, Table
 COLUMNS = {  # name -> key
     "head": "label",
     "K": "",
-    "params": "params",
+    "params": "params_total",
     "test ppl": "test_ppl",
     "test ppl, last epoch": "",
     "vs softmax": "change",
-    "train ms/batch": "time",
+    "train ms/batch": "train_ms_per_batch",
     "n": "n",
 }
 LINK = "What columns, marks and tests mean: harness docs tables, harness docs statistics."
@@ -155,8 +155,8 @@ def test_a_compact_table_has_short_cells_and_no_empty_column():
     [
         ("n", Cell(text="7/8: 1 not run", short="7/8"), "7/8"),
         ("n", Cell(text="7/8: 1 oom °", short="7/8", mark="°"), "7/8 °"),
-        ("time", Cell(text="63.2 ± 1.5 (4.6x)", value=63.2, ratio=4.6), "63 (4.6x)"),
-        ("time", Cell(text="63.2 ‡", value=63.2, mark="‡"), "63 ‡"),
+        ("train_ms_per_batch", Cell(text="63.2 ± 1.5 (4.6x)", value=63.2, ratio=4.6), "63 (4.6x)"),
+        ("train_ms_per_batch", Cell(text="63.2 ‡", value=63.2, mark="‡"), "63 ‡"),
         ("change", Cell(text="-"), "-"),
     ],
 )

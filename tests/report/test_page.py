@@ -176,7 +176,7 @@ def test_the_cells_of_the_table_are_those_of_the_table_made_of_the_same_evidence
 
 def test_what_a_row_is_besides_its_head_stands_below_the_head():
     names = ("corpus", "backbone", "head", "params", "test ppl", "vs softmax")
-    keys = ("label", "label", "label", "params", "test_ppl", "change")
+    keys = ("label", "label", "label", "params_total", "test_ppl", "change")
     columns = tuple(Column(name=name, numeric=key != "label", key=key) for name, key in zip(names, keys, strict=True))
     line = Line(cells=tuple(map(lambda text: Cell(text=text), ("ptb", "lstm", "mos", "12", "88.6", "-1.3 % [-2, -1]"))))
     table = Table(title="several", columns=columns, lines=(line,))
@@ -208,7 +208,7 @@ def test_main_results_of_several_corpora_come_before_the_rest_of_each():
         ("wt2", "ECE"),
         ("wt2", "test ppl"),
     ]
-    keys = {"head": "label", "params": "params", "valid ppl": "valid_ppl", "test ppl": "test_ppl"}
+    keys = {"head": "label", "params": "params_total", "valid ppl": "valid_ppl", "test ppl": "test_ppl"}
     columns = tuple(Column(name=name, group=group, key=keys.get(name, "")) for group, name in pairs)
     found = page_document.arranged(Table(title="t", columns=columns, lines=()))
     assert [column.header for column in found.columns] == [

@@ -28,7 +28,7 @@ def drawn(summary, width: int = 80) -> str:
 def table(*lines: dict, baseline: str = "softmax", **more) -> Table:
     """A table of cells by the names of their columns."""
     names = ["head", "K", "test ppl", f"vs {baseline}", "verdict", "train ms/batch", "n"]
-    keys = ["label", "counts", "test_ppl", "change", "verdict", "time", "n"]
+    keys = ["label", "counts", "test_ppl", "change", "verdict", "train_ms_per_batch", "n"]
     numeric = {"K", "test ppl", f"vs {baseline}", "train ms/batch"}
     empty = Cell(text="-")
     return Table(
