@@ -36,6 +36,7 @@ EQUIVALENT = [
     Equivalent("_scored", "nats.item()", NUMBER),
     Equivalent("Buffers.__init__", "block[:size]", "room for more tokens than are used"),
     Equivalent("Buffers.rows", "E:E + NUM_ONES", "the columns after these are multiplied by zeros, or not read"),
+    Equivalent("_target_logits", "not lean.layout.plain", SPEED),
     Equivalent("_target_logits", "lean.bias_V.index_select(0, lean.targets_N)", SAME_AXIS),
     Equivalent("_rounded", "0 if offset_V is None else NUM_ONES", "further columns are zeros"),
     Equivalent("Layout.owners", "in_sizes_only()", "the cached and the other function return the same"),

@@ -116,13 +116,16 @@ class Rehearsal:
             self.seconds[item.nodeid] = time.perf_counter() - start
 
     def calling(self, target: Target, mutant: Mutant) -> list[list[str]]:
-        """The node ids of the target's tests that call the mutated function, file by file, the quickest test first."""
+        """The node ids of the target's tests that call the mutated function, file by file: the quickest file first, and
+        its quickest test.
+        """
         place = f"{target.file}:{mutant.function}"
         files: dict[str, list[str]] = {file: [] for file in target.tests}
         for test in sorted(self.called, key=self.seconds.__getitem__):
             if (file := test.partition("::")[0]) in files and any(name.startswith(place) for name in self.called[test]):
                 files[file].append(test)
-        return [tests for tests in files.values() if tests]
+        found = [tests for tests in files.values() if tests]
+        return sorted(found, key=lambda tests: sum(map(self.seconds.__getitem__, tests)))
 
 
 class Installed:
