@@ -120,13 +120,6 @@ def test_a_first_token_is_one_of_the_vocabulary(tmp_path):
             HuggingFaceModel(V, model=folder, first_token=unknown)
 
 
-@pytest.mark.parametrize("head", ["mos", "moc"])
-def test_a_bounded_facet_cannot_start_as_the_state(head, tmp_path):
-    backbone = HuggingFaceModel(V, model=saved(tmp_path)[0])
-    with pytest.raises(ValueError, match="start: 'pretrained' needs activation 'none', got 'tanh'"):
-        build_head(ComponentSpec(name=head, params={"start": "pretrained"}), backbone, V, None)
-
-
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "gpt_neox"])
 def test_parameters_are_counted_alike_frozen_planned_or_built(kind, tmp_path):
     folder, model = saved(tmp_path, kind)

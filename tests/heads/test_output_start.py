@@ -8,6 +8,7 @@ import torch
 from handmade import count
 from torch import nn
 
+from harness.corpora.batching import Segment
 from harness.distributions import Mixture, output_layer, xavier_uniform_
 from harness.model import build
 from harness.plan.specs import ComponentSpec
@@ -39,11 +40,16 @@ OWN_START = [  # heads whose W is Xavier-uniform
     ("mtp", {}),
     ("mtp", {"maps": "linear", "projection": True}),
 ]
-COPIED = [("mfs", {"num_partitions": 1}), ("mfs", {}), ("doc_poster", {}), ("softmax", {"start": "embedding"})]
+STARTS = [  # as the embedding, which contradicts a range
+    ("softmax", {"start": "embedding"}),
+    ("mos", {"num_mixtures": 2, "activation": "none", "start": "embedding"}),
+    ("moc", {"num_mixtures": 2, "activation": "none", "start": "embedding"}),
+]
+COPIED = [("mfs", {"num_partitions": 1}), ("mfs", {}), ("doc_poster", {}), *STARTS]
 WITH_BIAS = [(name, {**params, "bias": True}) for name, params in [*OWN_START, *COPIED] if "start" not in params]
 RANGE = 0.125
 UNIFORM = "init_bias: 'uniform' needs an init_range, and a head with a bias"
-EVERY = [*OWN_START, *COPIED[:-1]]  # without the start 'embedding', which contradicts a range
+EVERY = [*OWN_START, *COPIED[: -len(STARTS)]]
 own_start = pytest.mark.parametrize(("name", "params"), OWN_START, ids=str)
 every = pytest.mark.parametrize(("name", "params"), EVERY, ids=str)
 
@@ -210,6 +216,22 @@ def test_a_range_scales_one_draw_with_a_bias_or_without():
 def test_a_start_that_cannot_be_is_refused(name, params, given, sentence):
     with pytest.raises(ValueError, match=f"^{sentence}$"):
         started(name, {**params, **given})
+
+
+@pytest.mark.parametrize("name", ["mos", "moc"])
+def test_a_mixture_that_starts_as_the_embedding_is_the_softmax_that_does(name):
+    tokens = torch.arange(2 * 3).view(2, 3) % V
+    softmax, mixture = (
+        started(head, {**params, "start": "embedding"}).eval()(Segment(tokens, tokens))[0].log_probs()
+        for head, params in (("softmax", {}), (name, {"num_mixtures": 3, "activation": "none"}))
+    )
+    torch.testing.assert_close(mixture, softmax)
+
+
+@pytest.mark.parametrize("name", ["mos", "moc"])
+def test_a_bounded_facet_cannot_start_as_the_state(name):
+    with pytest.raises(ValueError, match=r"^start: 'pretrained' needs activation 'none', got 'tanh'$"):
+        started(name, {"start": "pretrained"})
 
 
 @pytest.mark.parametrize("name", ["softmax", "sigsoftmax"])
