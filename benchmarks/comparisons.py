@@ -118,7 +118,7 @@ def timed(compared: Comparison, report: Report = silent, *, strict: bool = False
                 try:
                     _check(cell, workload, call)
                     calls["cell", cell] = call if shared is None else captured(call, shared)
-                except RuntimeError as error:
+                except (RuntimeError, ValueError) as error:
                     lacking[cell] = _excused(cell, error)
                 if compared.kind == "step" and cell.impl == OURS and device.type == "cpu":
                     calls["alone", cell] = _within(cell, recorded(call), device)
@@ -155,7 +155,7 @@ def memory(compared: Comparison, report: Report = silent) -> Measurement:
             try:
                 found = {"values": (in_new_process(_pass_mib, cell, setting, device, threads=compared.threads),)}
             except Exception as error:  # of any library
-                if cell.impl == OURS:
+                if IMPLEMENTATIONS[cell.impl].pieces == "auto":
                     raise ExecutionError(f"bench memory: {cell}: {error}") from error
                 found = {"lacking": f"failed: {type(error).__name__}"}
             cells.append(CellValues(**cell._asdict(), **found))
@@ -222,10 +222,12 @@ def _check(cell: Cell, workload: Workload, call: Callable[[], torch.Tensor]) -> 
         )
 
 
-def _excused(cell: Cell, error: RuntimeError) -> str:
-    """Why a cell has no value: a baseline has too little memory, or a library fails. Any other error is raised."""
-    no_memory = isinstance(error, torch.OutOfMemoryError) and cell.impl != OURS
-    if not no_memory and not IMPLEMENTATIONS[cell.impl].library:
+def _excused(cell: Cell, error: Exception) -> str:
+    """Why a cell has no value: all but ours may have too little memory, a library may fail, and a form of ours may be
+    left out, because it disagreed on this device. Any other error is raised.
+    """
+    how, no_memory = IMPLEMENTATIONS[cell.impl], isinstance(error, torch.OutOfMemoryError)
+    if cell.impl == OURS or not (no_memory or how.library or (how.pieces and isinstance(error, ValueError))):
         raise error
     return f"failed: {type(error).__name__}"
 

@@ -40,14 +40,15 @@ def alone_fraction(measured: Measurement, head: str, way: Way) -> float | None:
 
 
 def against_fastest(measured: Measurement) -> dict[Cell, tuple[float, str]]:
-    """Return for each of our cells its time divided by that of the fastest baseline, and the name of this baseline.
+    """Return for each cell of ours, by the form that was chosen, its time divided by that of the fastest baseline, and
+    the name of this baseline.
 
-    Baselines are compared with the same precision and route.
+    Baselines are compared with the same precision and route. Our single forms ('ours-stored') are none.
     """
     medians, found = measured.medians(), {}
     for cell, took in medians.items():
-        others = {other.impl: value for other, value in medians.items() if other == cell._replace(impl=other.impl)}
-        del others[cell.impl]
+        same = {other.impl: value for other, value in medians.items() if other == cell._replace(impl=other.impl)}
+        others = {impl: value for impl, value in same.items() if not impl.startswith(OURS)}
         if cell.impl == OURS and others:
             fastest = min(others, key=others.__getitem__)
             found[cell] = (took / others[fastest], fastest)

@@ -37,7 +37,7 @@ class Column:
         group: a header above several columns ('ptb'), or ''.
         spread: the name of its cells' spreads in CSV.
         key: what it shows, by which forms choose columns (ORDER in harness/report/layouts.py): the metric's name,
-            'change', 'verdict'. '' for a column of the wide form only.
+            'change', 'verdict'. '' for one that nothing chooses.
     """
 
     name: str

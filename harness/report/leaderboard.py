@@ -110,8 +110,10 @@ def _first(group: Group) -> str:
     shared = [(entry, place) for entry, place in zip(group.entries, places(group), strict=True) if place.rank]
     if not shared:
         return f"{group.entries[0].row.head} (no row can be ranked)" if group.entries else NOTHING
-    heads = [entry.row.head for entry, place in shared if place.rank[0] == 1]
-    return "; ".join(dict.fromkeys(heads)) + (f" ({len(heads)} share rank 1)" if len(heads) > 1 else "")
+    first = [entry.row for entry, place in shared if place.rank[0] == 1]
+    several = len({row.backbone for row in first}) > 1
+    names = [f"{row.head} on {row.backbone}" if several else row.head for row in first]
+    return "; ".join(names) + (f" ({len(names)} share rank 1)" if len(names) > 1 else "")
 
 
 def trials(groups: tuple[Group, ...]) -> Trials:

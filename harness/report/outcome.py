@@ -55,15 +55,15 @@ def _of_group(compared: Sequence[Compared], findings: Findings) -> list[str]:
     for each in compared:
         words.setdefault(each.judged.word, []).append(each)
     baseline, found = _named(compared[0].baseline.head), []
-    if better := words.pop("better", []):
+    if better := words.get("better", []):
         beat = "beats" if len(better) == 1 else "beat"
         beats = f"{_who(better, listed=True)} {beat} {baseline} by {_range(better)}{_limits(better)}"
         found.append("; ".join([beats, *_best_of(better, findings), *_costs_of(better, findings)]))
     elif len(compared) > 1:
         found.append(f"no head is shown to beat {baseline}")
-    if worse := words.pop("worse", []):
+    if worse := words.get("worse", []):
         found.append(f"{_who(worse)} {_be(len(worse))} worse than {baseline} by {_range(worse)}{_limits(worse)}")
-    if equal := words.pop("equivalent", []):
+    if equal := words.get("equivalent", []):
         margin = 100 * findings.evidence.suite.table.margin
         found.append(f"{_who(equal)} {_be(len(equal))} equivalent to {baseline}, within {margin:g} %{_limits(equal)}")
     open_, few = words.get("undecided", []), words.get("too few seeds", [])
@@ -233,20 +233,30 @@ def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:
     """What a reader would ask, each with a tick where nothing limits the numbers, or an exclamation mark."""
     evidence, ok = findings.evidence, findings.evidence.trials.ok
     made = [row for row in lines if row.ok_seeds]
-    limits = {
-        "Every trial has converged": (
-            ("not converged (↓): a larger budget may change their order", convergence.mostly_unconverged),
-            ("not converged in some seeds (↓)", _partly_converged),
+    trained = any(not row.is_ngram for row in made)
+    limits = [
+        (
+            "Every trial that is ok has converged" if trained else "",
+            [
+                ("not converged (↓): a larger budget may change their order", convergence.mostly_unconverged),
+                ("not converged in some seeds (↓)", _partly_converged),
+            ],
         ),
-        "": (("collapsed (∅): hardly better than the frequencies of words, or worse", convergence.collapsed),),
-        "The code still computes the same": (("made by code that has changed since (¶)", lambda row: row.outdated),),
-        "Every perplexity is certified": (
-            ("not certified (°)", lambda row: row.uncertified),
-            ("certified by earlier, weaker rules (△)", lambda row: row.certified_earlier),
+        ("", [("collapsed (∅): hardly better than the frequencies of words, or worse", convergence.collapsed)]),
+        (
+            "No row is outdated by a later change of code",
+            [("made by code that has changed since (¶)", lambda row: row.outdated)],
         ),
-    }
+        (
+            "Every perplexity is certified",
+            [
+                ("not certified (°)", lambda row: row.uncertified),
+                ("certified by earlier, weaker rules (△)", lambda row: row.certified_earlier),
+            ],
+        ),
+    ]
     found = [(ok == evidence.trials.planned, f"{ok:,} of {counted(evidence.trials.planned, 'trial')} {_be(ok)} ok.")]
-    for good, faults in limits.items() if made else ():
+    for good, faults in limits if made else ():
         counts = [(sum(map(applies, made)), fault) for fault, applies in faults]
         said = [f"{count} of {counted(len(lines), 'row')} {_be(count)} {fault}." for count, fault in counts if count]
         found += [(False, text) for text in said] or ([(True, f"{good}.")] if good else [])

@@ -37,8 +37,10 @@ class Averaging:
         """Called after each epoch, with its number from 1 and its validation loss in nats a token."""
 
     def begin(self, losses: Sequence[float] = ()) -> None:
-        """Hold the average from now on, if it did not before. Called where a second stage begins, and where the memory
-        of a step is counted.
+        """Begin a new average. Called where a second stage begins, and where the memory of a step is counted.
+
+        Args:
+            losses: of validation, of the epochs before, in nats a token.
         """
 
     def state_dict(self) -> dict[str, Any]:

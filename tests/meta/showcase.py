@@ -1,6 +1,8 @@
-"""Write the committed tables, pages and plots of results/showcase again, from its records: `make showcase`.
+"""Write the committed tables, pages and plots of suites in results/showcase again, from its records: `make showcase`.
 
-Only files that are there are written. `make showcase NEW=ptb_awd` also adds the table, page and forest plot of a suite.
+Files that are there are written, and those that the records no longer give are named. `make showcase NEW=ptb_awd` also
+adds the table, page and forest plots of a suite. `harness reproduce --no-run`, `harness diagnose` and
+`harness bench --save` write their own files again.
 """
 
 import shutil
@@ -11,33 +13,56 @@ from pathlib import Path
 from harness import plan
 from harness.exchange.copying import import_records
 from harness.report import study
+from harness.report.study import Study
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOWCASE = ROOT / "results" / "showcase"
 
 
+def studies(results: Path) -> dict[str, Study]:
+    """Stem of the files of each suite with committed records, shortened ones included -> its study."""
+    files = sorted((SHOWCASE / "records").glob("*.zip"))
+    for file in [*files, *(SHOWCASE / "records" / "shortened").glob("*.zip")]:
+        import_records(file, results)
+    changes = {name: () for name in sorted({file.name.split(".")[0] for file in files})}
+    for file in sorted((SHOWCASE / "records" / "shortened").glob("*.zip")):
+        changes[file.stem] = (f"train.{file.stem.split('.', 1)[1]}",)
+    of_suite = {stem: plan.load(ROOT / f"suites/{stem.split('.')[0]}.yaml", change) for stem, change in changes.items()}
+    return {stem: study.load(suite, results, warn=print) for stem, suite in of_suite.items()}
+
+
 def renew(results: Path, added: list[str]) -> None:
     """Write what the records give to `results`, and copy it over what is committed."""
-    files = sorted((SHOWCASE / "records").glob("*.zip"))
-    for file in files:
-        import_records(file, results)
-    for name in sorted({file.name.split(".")[0] for file in files}):
-        found = study.load(plan.load(ROOT / "suites" / f"{name}.yaml"), results, warn=print)
-        found.write_table()
-        found.write_report()
-        new = {f"tables/{name}.md", f"tables/{name}.csv", f"reports/{name}.html"} if name in added else set()
-        new |= {f"plots/{name}/forest.{ending}" for ending in ("svg", "png", "pdf")} if name in added else set()
-        made = {file.relative_to(results).as_posix(): file for file in results.rglob("*") if name in file.as_posix()}
-        for place, file in made.items():
-            committed = SHOWCASE / place
-            if file.is_file() and (place in new or committed.is_file()) and not same(file, committed):
-                committed.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, committed)
-                print(f"renewed: {place}", flush=True)
+    found = studies(results)
+    if unknown := set(added) - found.keys():
+        raise SystemExit(f"NEW: results/showcase/records has none of {', '.join(sorted(unknown))}")
+    for each in found.values():
+        each.write_table()
+        each.write_report()
+    shown = {folder: SHOWCASE / folder for folder in ("tables", "reports", "plots")}
+    made = {file.relative_to(results) for folder in shown for file in (results / folder).rglob("*") if file.is_file()}
+    new = {place for place in made if place.parts[1].removesuffix(place.suffix) in added and place.suffix != ".tex"}
+    new = {place for place in new if place.parts[0] != "plots" or place.name.startswith("forest")}
+    for place in sorted(made):
+        committed = SHOWCASE / place
+        is_there = committed.is_file()
+        if (is_there or place in new) and not (is_there and same(results / place, committed)):
+            committed.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(results / place, committed)
+            print(f"renewed: {place}")
+    for stem in found:
+        of_suite = [
+            file for folder in shown.values() for file in [*folder.glob(f"{stem}.*"), *folder.glob(f"{stem}/*")]
+        ]
+        places = {
+            file.relative_to(SHOWCASE) for file in of_suite if file.is_file() and ".diagnostics." not in file.name
+        }
+        for place in sorted(places - made):
+            print(f"not made from the records any more: {place}")
 
 
 def same(file: Path, committed: Path) -> bool:
-    return committed.is_file() and file.read_bytes() == committed.read_bytes()
+    return file.read_bytes() == committed.read_bytes()
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def test_the_default_form_has_bits_per_byte_where_they_are_measured():
 
 
 def test_the_default_form_has_eight_kinds_of_columns_and_leaves_out_the_least_important_ones():
-    keys = [*(each for each in layouts.ORDER if each != "label"), "", "params", "tuned"]
+    keys = [*(each for each in layouts.ORDER if each != "label"), "", "params_total", "tuned"]
     columns = (Column(name="head", key="label"), Column(name="backbone", key="label"))
     columns += tuple(Column(name=f"{key} {place}", key=key) for place, key in enumerate(keys))
     line = Line(cells=tuple(Cell(text="1") for _ in columns))

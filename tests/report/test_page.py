@@ -234,8 +234,8 @@ def test_the_page_begins_with_the_result_its_limits_and_the_next_command(evidenc
     ]
     trust = [sentence for sentence, _ in found["Can it be trusted?"]]
     assert trust == [
-        "✓ Every trial has converged.",
-        "✓ The code still computes the same.",
+        "✓ Every trial that is ok has converged.",
+        "✓ No row is outdated by a later change of code.",
         "✓ Every perplexity is certified.",
         "! 5 of 6 trials are ok.",
         "! No row is called better or worse: that needs 6 seeds, and the comparisons have 2 at most.",

@@ -83,7 +83,7 @@ def draw(
     names = [f"{line.head} {COMPAT_MARK}" if line.compat is not None else line.head for line in lines]
     write = _above if stacked else _beside
     write(on, names, texts, size, [looks[key_of(line)] for line in lines])
-    on.xaxis.set_major_locator(MaxNLocator(7 if wide else 5, steps=[1, 2, 5, 10]))
+    on.xaxis.set_major_locator(MaxNLocator(7 if wide else 5 if stacked else 4, steps=[1, 2, 5, 10]))
     on.tick_params(axis="x", labelsize=size)
     on.xaxis.label.set_size(size + 1)
     on.tick_params(axis="y", length=0)
