@@ -218,6 +218,11 @@ def test_a_start_that_cannot_be_is_refused(name, params, given, sentence):
         started(name, {**params, **given})
 
 
+def test_mixtures_of_softmaxes_and_of_contexts_start_alike():
+    mos, moc = (started(name, {"num_mixtures": 3}).head for name in ("mos", "moc"))
+    assert_same_others(mos, moc)
+
+
 @pytest.mark.parametrize("name", ["mos", "moc"])
 def test_a_mixture_that_starts_as_the_embedding_is_the_softmax_that_does(name):
     tokens = torch.arange(2 * 3).view(2, 3) % V
