@@ -21,11 +21,11 @@ SHOWCASE = ROOT / "results" / "showcase"
 
 def studies(results: Path) -> dict[str, Study]:
     """Stem of the files of each suite with committed records, shortened ones included -> its study."""
-    files = sorted((SHOWCASE / "records").glob("*.zip"))
-    for file in [*files, *(SHOWCASE / "records" / "shortened").glob("*.zip")]:
+    files, shortened = (sorted((SHOWCASE / folder).glob("*.zip")) for folder in ("records", "records/shortened"))
+    for file in [*files, *shortened]:
         import_records(file, results)
     changes = {name: () for name in sorted({file.name.split(".")[0] for file in files})}
-    for file in sorted((SHOWCASE / "records" / "shortened").glob("*.zip")):
+    for file in shortened:
         changes[file.stem] = (f"train.{file.stem.split('.', 1)[1]}",)
     of_suite = {stem: plan.load(ROOT / f"suites/{stem.split('.')[0]}.yaml", change) for stem, change in changes.items()}
     return {stem: study.load(suite, results, warn=print) for stem, suite in of_suite.items()}
