@@ -422,13 +422,13 @@ def start_as_(
         raise ValueError("bias: the pretrained output layer has one; set bias to true")
     with torch.no_grad():
         if isinstance(facet, nn.Linear):
-            number, rest = divmod(facet.out_features, facet.in_features)
-            if rest or output.in_features != facet.in_features:
+            if facet.out_features % facet.in_features or output.in_features != facet.in_features:
                 widths = f"{facet.in_features} to {facet.out_features}"
                 raise ValueError(
                     f"start: '{start}' needs a top layer of the width of the {what}, the projection maps {widths}"
                 )
-            facet.weight.copy_(torch.eye(facet.in_features).repeat(number, 1))
+            for each in facet.weight.split(facet.in_features):
+                nn.init.eye_(each)
             nn.init.zeros_(facet.bias)
         output.weight.copy_(weight)
         if bias is not None:

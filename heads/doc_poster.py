@@ -87,8 +87,9 @@ class DirectOutputConnectionPoster(nn.Module):
         with torch.no_grad():
             for k, facet in enumerate(self.facets):
                 if facet.in_features == facet.out_features:
-                    noise = 0.0 if k == num_mixtures - 1 else NOISE * (torch.rand_like(facet.weight) - 0.5)
-                    facet.weight.copy_(torch.eye(dims.d_embed) + noise)
+                    nn.init.eye_(facet.weight)
+                    if k < num_mixtures - 1:
+                        facet.weight += NOISE * (torch.rand_like(facet.weight) - 0.5)
                     facet.bias.zero_()
         uniform_output_(self.output, init_range, init_bias)
 

@@ -126,8 +126,9 @@ class MultiFacetSoftmax(nn.Module):
         pretrained one, except for the noise.
         """
         for i, facet in enumerate(self.facets, start=1):
-            noise = 0.0 if i == len(self.facets) else NOISE * (torch.rand_like(facet.weight) - 0.5)
-            facet.weight.copy_(torch.eye(*facet.weight.shape) + noise)
+            nn.init.eye_(facet.weight)
+            if i < len(self.facets):
+                facet.weight += NOISE * (torch.rand_like(facet.weight) - 0.5)
             facet.bias.zero_()
 
     def forward(self, hidden: Hidden) -> Mixture:
