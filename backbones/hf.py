@@ -80,6 +80,8 @@ class HuggingFaceModel(nn.Module):
         self.first_token = first_token
         self.type = getattr(torch, dtype)
         self.num_positions = getattr(self.config, "max_position_embeddings", None)
+        if self.num_positions is not None and first_token is not None:
+            self.num_positions -= 1
         depth = self.config.num_hidden_layers
         if not layers or not all(-depth <= layer < depth for layer in layers):
             raise ValueError(f"layers: the model has {depth}, from {-depth} to {depth - 1}; got {list(layers)}")
@@ -143,11 +145,11 @@ class HuggingFaceModel(nn.Module):
 
     def forward(self, tokens_BT: Tensor, state: None = None) -> Hidden:
         """Map (B, T) token ids to the states of `layers`. A frozen decoder loads its weights in the first call."""
+        if self.num_positions is not None and (length := tokens_BT.shape[1]) > self.num_positions:
+            raise ValueError(f"hf: the model has {self.num_positions} positions, the segment has {length} tokens")
         if self.first_token is not None:
             first_B1 = tokens_BT.new_full((len(tokens_BT), 1), self.first_token)
             tokens_BT = torch.hstack([first_B1, tokens_BT])
-        if self.num_positions is not None and (length := tokens_BT.shape[1]) > self.num_positions:
-            raise ValueError(f"hf: the model has {self.num_positions} positions, the segment has {length} tokens")
         with self._precision(tokens_BT.device):
             found = self._decoder(tokens_BT.device)(input_ids=tokens_BT, use_cache=False, output_hidden_states=True)
         depth = len(found.hidden_states) - 1  # hidden_states[0]: the embedding
@@ -192,7 +194,10 @@ def _is_hub_id(model: Path | str) -> bool:
 def _commit(model: Path | str, revision: str | None) -> str:
     """The commit of a repository. Raises ValueError when there is none."""
     if revision is None or not COMMIT.fullmatch(revision):
-        raise ValueError(f"revision: the hub's {model} needs the commit, 40 hexadecimal digits, got {revision}")
+        raise ValueError(
+            f"revision: the hub's {model} needs the commit, 40 hexadecimal digits, got {revision}; if {model} is a "
+            "folder, write its path from the suite's folder, or an absolute one"
+        )
     return revision
 
 

@@ -66,7 +66,8 @@ class HeadDims:
 class Backbone(Protocol):
     """An nn.Module that is built as Cls(vocab_size, *, <parameters>).
 
-    The keyword-only parameters are its YAML schema.
+    The keyword-only parameters are its YAML schema. A backbone that reads a limited number of tokens has an attribute
+    `num_positions: int`; a plan with longer segments is refused.
     """
 
     layer_dims: tuple[int, ...]

@@ -12,6 +12,7 @@ from harness.distributions import (
     facet_map,
     log_epsilon,
     output_layer,
+    softcap_of,
     start_as_,
     uniform_output_,
 )
@@ -42,7 +43,8 @@ class SigSoftmax(nn.Module):
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: as `start` says.
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
     Raises: ValueError when D differs from E without a projection or with start 'embedding', start 'embedding' has an
-        init_range, init_range <= 0, or init_bias is 'uniform' without init_range or without b.
+        init_range, init_range <= 0, init_bias is 'uniform' without init_range or without b, or the pretrained output
+        layer has a soft cap.
     Source: Kanai et al. (2018), arXiv:1805.10829, section 3.3; Parthiban et al. (2021), equation 1.
     Differs: evaluated in log space. The code of the multi-facet softmax multiplies exp(z - max z) by 1e-20 +
         sigmoid(z), which has an error of 0.12 in probability at logits near -60 in float32. For the mixture (MoSS) use
@@ -63,6 +65,8 @@ class SigSoftmax(nn.Module):
         init_bias: Literal["zero", "uniform"] = "zero",
     ):
         super().__init__()
+        if softcap_of(start, dims, None) is not None:
+            raise ValueError("start: the pretrained output layer has a soft cap, which this head has not")
         self.log_epsilon = log_epsilon(compat)
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)

@@ -192,12 +192,14 @@ class Construction:
         params: (V, backbone, head) -> numbers of parameters (total, head).
         settled: (V, backbone, head) -> the values that the head chose for parameters that are None:
             {'num_input_layers': 3}.
+        positions: backbone -> the number of tokens that it can read at most, for those that have a limit.
     """
 
     source: Source
     problems: list[str] = field(default_factory=list)
     params: dict[tuple[int, str, str], tuple[int, int]] = field(default_factory=dict)
     settled: dict[tuple[int, str, str], dict[str, int]] = field(default_factory=dict)
+    positions: dict[str, int] = field(default_factory=dict)
 
     def check(self, vocab_sizes: list[int], backbones: list[Component], heads: list[Component]) -> None:
         """Build every head on every backbone for every vocabulary size.
@@ -221,7 +223,10 @@ class Construction:
                         self.params[key], self.settled[key] = found
 
     def _backbone(self, backbone: Component, vocab_size: int) -> nn.Module | None:
-        return self._built(backbone, "", lambda: build_backbone(backbone.spec, vocab_size))
+        model = self._built(backbone, "", lambda: build_backbone(backbone.spec, vocab_size))
+        if (positions := getattr(model, "num_positions", None)) is not None:
+            self.positions[str(backbone.spec)] = positions
+        return model
 
     def _head(self, head: Component, on: str, body: nn.Module, vocab_size: int) -> tuple[tuple, dict] | None:
         """Return its entries of `params` and `settled`; None if it cannot be built."""

@@ -63,6 +63,7 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
     if file is not None and not problems:
         file = file.model_copy(update={"table": with_baseline(file.table, heads, names["head"])})
         problems += _combination_problems(file, backbones, heads, names["head"], facts, source)
+        problems += _too_long(file.train.seq_len, construction.positions, source)
     contents = []
     if not problems:  # files of weights are read completely
         contents, problems = _asked(backbones, lambda each: starting_content(each.spec, each.cls), source)
@@ -309,6 +310,16 @@ def _combination_problems(
         message = f"'{file.table.baseline}' is not a head of this suite{nearest(file.table.baseline, names)}"
         problems.append(source.problem(("table", "baseline"), message))
     return problems
+
+
+def _too_long(seq_len: int, positions: dict[str, int], source: Source) -> list[str]:
+    """A problem for each backbone that has fewer positions than a segment has tokens."""
+    place = source.nearest_place(("train", "seq_len"))
+    return [
+        source.problem(place, f"{backbone} has {number} positions, a segment {seq_len} tokens")
+        for backbone, number in positions.items()
+        if number < seq_len
+    ]
 
 
 def _expanded(

@@ -120,6 +120,17 @@ def test_a_first_token_is_one_of_the_vocabulary(tmp_path):
             HuggingFaceModel(V, model=folder, first_token=unknown)
 
 
+@torch.no_grad()
+def test_a_first_token_takes_one_of_the_positions(tmp_path):
+    folder, _ = saved(tmp_path, "gpt2")  # of 64 positions
+    for first_token, longest in ((None, 64), (5, 63)):
+        model = HuggingFaceModel(V, model=folder, first_token=first_token)
+        assert model.num_positions == longest
+        assert model(torch.zeros(1, longest, dtype=torch.int64)).layers[-1].shape[1] == longest
+        with pytest.raises(ValueError, match=f"^hf: the model has {longest} positions, the segment has {longest + 1}"):
+            model(torch.zeros(1, longest + 1, dtype=torch.int64))
+
+
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "gpt_neox"])
 def test_parameters_are_counted_alike_frozen_planned_or_built(kind, tmp_path):
     folder, model = saved(tmp_path, kind)

@@ -1,8 +1,10 @@
 """docs/your_model.md: its suite is one that can be planned and trained, with any model folder and text."""
 
+import json
 import re
 from pathlib import Path
 
+import commands
 import pytest
 import tokenizer_folders
 from rich.filesize import decimal
@@ -35,6 +37,26 @@ def test_every_row_of_the_suite_starts_as_the_model(suite, harness, tmp_path, mo
     assert [row.head for row in found.rows] == ["own output layer", "own layer + affine", "MoS 2", "MoC 2"]
     ppl = [record.metrics["test_ppl"] for record in found.records.values()]
     assert ppl == pytest.approx([ppl[0]] * 4, rel=1e-5)
+
+
+def test_the_head_of_the_page_starts_as_the_model_and_passes_the_checks(suite, tmp_path, monkeypatch):
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "heads").mkdir()
+    head = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
+    (tmp_path / "heads" / "gated.py").write_text(head, encoding="utf-8")
+    row = re.search(r"`(- gated: .*?)` in the suite", PAGE)[1]
+    before, after = suite.read_text(encoding="utf-8").split("  - softmax: {start: pretrained, projection: true")
+    suite.write_text(f"{before}  {row}\n{after[after.index('  - mos') :]}", encoding="utf-8")
+    changes = ("tune=null", "train.seq_len=64", "train.epochs=0", "seeds=[1]", "table.baseline=own output layer")
+    given = [part for change in changes for part in ("--set", change)]
+    calls = [("run", "suites/mine.yaml", *given, "--executor", "inline", "--no-timing"), ("check", "gated")]
+    for call in calls:
+        process = commands.started(tmp_path, *call)
+        out, err = process.communicate(timeout=commands.PATIENCE)
+        assert process.returncode == 0, out + err
+    records = [json.loads(place.read_text()) for place in tmp_path.glob("results/runs/mine/*/record.json")]
+    ppl = {record["spec"]["head"]["name"]: record["metrics"]["test_ppl"] for record in records}
+    assert ppl == pytest.approx(dict.fromkeys(("softmax", "gated", "mos", "moc"), ppl["softmax"]), rel=1e-5)
 
 
 def test_the_plan_estimates_the_states_of_a_text_that_is_not_tokenised(suite, harness, tmp_path):

@@ -99,6 +99,7 @@ MISTAKES = [  # a text of the suite, what replaces it, what is done to the folde
     ("vocab_size: 12", "vocab_size: 13", None, "6:21: backbones.0.gpt2.weights"),
     ("path: one", "path: one", with_config(n_layer=4), "6:39: backbones.0.gpt2.path"),
     ("dropout: 0", "num_heads: 4", None, "6:55: backbones.0.gpt2.num_heads"),
+    ("seq_len: 7", "seq_len: 33", None, "9:71: train.seq_len"),
     ("weights: pretrained", "weights: random", None, "6:35: backbones.0.gpt2.path"),
     # the vocabulary is the corpus' to say: no word of the weights'
     ("branching: 3", "branching: 0", None, "4:58: corpora.0.markov.branching"),
