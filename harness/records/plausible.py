@@ -72,8 +72,6 @@ def _faults(record: TrialRecord) -> Iterator[str]:
         )
         if record.weights_sha256 is None:
             yield "it is ok and has no weights_sha256"
-        if record.certificate is None and not record.not_certified:  # guard: ok-is-certified
-            yield "it is ok and has neither a certificate nor the reason why there is none"
     total, head = (record.metrics.get(name, 0) for name in ("params_total", "params_head"))
     if head > total:
         yield f"params_head is {head:,.0f}, more than params_total, {total:,.0f}"

@@ -14,6 +14,7 @@ from harness.plan.specs import TrialSpec
 SUM_ERROR = 1e-4  # float32 sums over 50,000 words have errors 100 times smaller
 LOWEST_NLL = -1e-5  # nats: rounding can put the nll of a certain token this far below 0
 NLL_GAP = 1e-3  # at one position: float32 sums in another order, for logits of up to some thousands
+LATER_CHANGE = 1e-4  # the same shapes were computed twice, so even rounding was mostly the same
 MEAN_GAP = 1e-4  # over all positions, where rounding averages out: a perplexity can change by less than 0.1 %
 
 _Size = Annotated[float, Field(ge=0)] | None
@@ -30,7 +31,8 @@ class Certificate(BaseModel):
         nll_gap: largest |nll - due|; in certificates without `drawn` also of other words as targets.
         mean_gap: |mean over positions of the nll that evaluation scored - due|.
         lowest_nll: in nats, of all scored tokens of the test split; None if one of them is not a finite number.
-        later_change: 0: how a token's nll changes with the tokens after it is part of nll_gap.
+        later_change: largest change of a token's nll with the tokens after it; 0 in certificates with `drawn`, where it
+            is part of nll_gap.
         log_epsilon: what the head adds to the probability of each word, as published codes do (`compat`); usually 0.
         drawn: split -> the places whose tokens were asked for; {} in certificates that were made in the trial's own
             process.
@@ -43,7 +45,7 @@ class Certificate(BaseModel):
     nll_gap: _Size
     mean_gap: _Size
     lowest_nll: float | None
-    later_change: Annotated[float, Field(ge=0, le=0)] = 0.0
+    later_change: _Size = 0.0
     vocab_size: Annotated[int, Field(ge=1)]
     log_epsilon: Annotated[float, Field(ge=0, lt=1)] = 0.0
     drawn: dict[str, tuple[int, ...]] = {}
@@ -61,11 +63,13 @@ class Certificate(BaseModel):
         asked = "-log_probs of its target, asked in a process of its own with other tokens after it:"
         gap = f"the nll that was counted for a token is not {asked} the gap is"
         mean = f"the nll that was counted for a token is, on average, not {asked} the gap is"
+        later = "the nll of a test token depends on the tokens after it, which the model must not see: it changes by"
         return (
             # guard: probabilities-sum first
             _breach(sums, self.sum_error, SUM_ERROR + self.vocab_size * self.log_epsilon)
             or _breach(gap, self.nll_gap, NLL_GAP)
             or _breach(mean, self.mean_gap, MEAN_GAP)
+            or _breach(later, self.later_change, LATER_CHANGE)
         )
 
 
@@ -188,10 +192,17 @@ class TrialRecord(_Frozen):
     certificate: Certificate | None = None  # None where the trial ended before it was measured
     code: Fingerprints | None = None
     behaviour: Behaviour | None = None  # None where the trial is not ok
-    not_certified: str = ""  # why it is ok and no certificate could be had
+    not_certified: str = ""  # why it is ok and no certificate could be had; '' in records from before there were any
     tuning: bool = False
 
     @property
     def id(self) -> str:
         """The trial's id."""
         return self.spec.id
+
+    @property
+    def uncertified(self) -> str:
+        """Why it is ok and has no certificate; '' where it has one, or is not ok."""
+        if self.status != "ok" or self.certificate is not None:
+            return ""
+        return self.not_certified or "it was trained before there were certificates"

@@ -27,15 +27,6 @@ def digest(model: BaseModel) -> str:
     return checksum(model.model_dump(mode="json"))
 
 
-def load(place: Path, kind: type[Model], *, schema: int, max_bytes: int) -> Model | None:
-    """The model that `save` wrote; None if there is no file.
-
-    Raises: RecordError when the file is damaged, edited, too large or of another schema.
-    """
-    content = read(place, max_bytes)
-    return None if content is None else parsed(content, kind, place, schema=schema)
-
-
 def read(place: Path, max_bytes: int) -> bytes | None:
     """The content of a file; None if there is none. Raises RecordError when it cannot be read or is too large."""
     try:

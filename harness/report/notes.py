@@ -317,9 +317,9 @@ def on_certificates(rows: Iterable[Row]) -> list[str]:
     rows = list(rows)
     records = [row.records[seed] for row in rows for seed in row.ok_seeds]
     found = [
-        f"{UNCERTIFIED_MARK} {each.spec} ({each.id}): not certified, so its row has no rank: {each.not_certified}."
+        f"{UNCERTIFIED_MARK} {each.spec} ({each.id}): not certified, so its row has no rank: {each.uncertified}."
         for each in records
-        if each.not_certified
+        if each.uncertified
     ]
     mark = "" if all_certified_earlier(rows) else f"{EARLIER_MARK} "
     return [*found, *([f"{mark}{EARLIER}"] if any(row.certified_earlier for row in rows) else [])]

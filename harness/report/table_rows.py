@@ -140,7 +140,7 @@ class Row:
     @property
     def uncertified(self) -> bool:
         """Whether some of the row's numbers are of records without a certificate."""
-        return any(self.records[seed].certificate is None for seed in self.ok_seeds)
+        return any(self.records[seed].uncertified for seed in self.ok_seeds)
 
     @property
     def certified_earlier(self) -> bool:

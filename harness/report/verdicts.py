@@ -74,7 +74,7 @@ def obstacle(row: Row) -> Obstacle:
         return "seeds missing"
     if row.has_equal_seeds:
         return "equal seeds"
-    if any(record.not_certified for record in row.records.values()):  # guard: uncertified-is-unranked
+    if any(record.uncertified for record in row.records.values()):  # guard: uncertified-is-unranked
         return "not certified"
     if row.tuning_doubt:
         return "unequal tuning"

@@ -30,16 +30,20 @@ REGISTRIES = {"head": HEADS, "backbone": BACKBONES}
 
 
 @cache
-def recorded() -> dict[str, dict[str, ComponentSpec]]:
-    """Kind -> the components of the committed records, by their text."""
-    found = {"head": {}, "backbone": {}}
+def recorded() -> dict[str, dict[str, ComponentSpec | TrainSpec]]:
+    """Kind -> the components and settings of the committed records, by their text."""
+    found = {"head": {}, "backbone": {}, "harness": {}}
     for archive in sorted(RECORDS.rglob("*.zip")):
         with zipfile.ZipFile(archive) as opened:
             for name in opened.namelist():
-                spec = json.loads(opened.read(name))["spec"] if name.endswith("/record.json") else {}
-                for kind in found.keys() & spec.keys():
-                    component = ComponentSpec.model_validate(spec[kind])
-                    found[kind][str(component)] = component
+                if name.endswith("/record.json"):
+                    content = json.loads(opened.read(name))
+                    for kind in ("head", "backbone"):
+                        component = ComponentSpec.model_validate(content["spec"][kind])
+                        found[kind][str(component)] = component
+                    if content["status"] == "ok" and (content.get("behaviour") or {}).get("harness") is None:
+                        train = TrainSpec.model_validate_json(json.dumps(content["spec"]["train"]))
+                        found["harness"][behaviour._key_of_harness(train).partition(" ")[2]] = train
     return found
 
 
@@ -231,6 +235,10 @@ def test_numbers_that_are_listed_count_for_records_that_have_none(record, monkey
     monkeypatch.setattr(behaviour, "_listed", lambda: listed)
     assert behaviour.changed(record(head=other)) == ()
     assert behaviour.changed(record(head="e" * 64)) == ("head",)
+    numbers = list(behaviour.numbers_of_harness(spec.train))
+    for of_harness, changed in ((numbers, ()), ([2 * each for each in numbers], ("harness",))):
+        listed[behaviour._key_of_harness(spec.train)] = of_harness
+        assert behaviour.changed(record(harness=other)) == changed
 
 
 def test_what_was_computed_is_kept_on_this_machine(cache, monkeypatch):
@@ -267,10 +275,17 @@ def test_every_component_has_numbers_with_its_defaults_unless_it_is_too_large(na
 
 
 @pytest.mark.parametrize("key", sorted(behaviour._listed()))
-def test_a_listed_component_still_behaves_so(key):
+def test_what_is_listed_still_behaves_so(key):
     """Expected: what the code computed at the commits that made the committed records. Where this fails, an edit of the
     component or of the numeric core has changed its results, and its records are outdated: remove it from the list.
     """
-    kind, _, text = key.split(" ", 2)
+    kind, _, text = key.partition(" ")
+    text = text if kind == "harness" else text.partition(" ")[2]
     assert text in recorded()[kind], "no committed record is of it: remove it from the list"
-    assert behaviour.equal(behaviour.tried(kind, recorded()[kind][text]), behaviour._listed()[key])
+    found = recorded()[kind][text]
+    numbers = behaviour.numbers_of_harness(found) if kind == "harness" else behaviour.tried(kind, found)
+    assert behaviour.equal(numbers, behaviour._listed()[key])
+
+
+def test_the_settings_of_all_committed_records_without_numbers_are_listed():
+    assert {f"harness {text}" for text in recorded()["harness"]} <= behaviour._listed().keys()
