@@ -81,8 +81,8 @@ def table(
     if not found.records and (files := _committed(found.suite.name)):
         warn(f"{results} has no finished trial of this suite; the repository has some: harness import {files}")
     names = columns.split(",") if columns else []
-    if form is None and shape is None and not (names or wide or compact) and console.is_terminal:
-        console.print(screen.short(found.summary(only), console.width))
+    if form is None and shape is None and not (names or wide) and console.is_terminal:
+        console.print(screen.short(found.summary(only, compact=compact), console.width))
     else:
         say(found.table(form or "md", shape, only, names, wide=wide, compact=compact))
     files = found.write_table(overwrite, shape)
@@ -284,7 +284,7 @@ def site(
 def _files_of_site(results: Path, suites: Path) -> dict[str, bytes]:
     from harness.report import site  # here: matplotlib, jinja2 and pandas take seconds to import
 
-    return site.files_of(site.studies(results, suites, warn), results, warn)
+    return site.files_of(site.studies(results, suites, warn), results, suites, warn)
 
 
 def _import(records: Path, results: Path) -> None:

@@ -15,7 +15,7 @@ from harness.plan.components import LABEL, MAX_TRIALS, Component, Construction, 
 from harness.plan.expansion import Combination, combinations, in_equal_time, in_tokens, matched, ngram_trials, trials
 from harness.plan.identity import is_frozen, starting_content
 from harness.plan.loaded_suite import Suite
-from harness.plan.names import names_of
+from harness.plan.names import names_of, shown
 from harness.plan.parameters import resolved, sentence
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, namesake, read, suite_file, value_of
 from harness.plan.specs import DECIDES_NO_RESULT, NGRAM_BACKBONE, NGRAM_HEAD, SUITE_NAME, ComponentSpec, TrainSpec
@@ -188,6 +188,21 @@ def _names(
             labels |= {str(spec): each.label} if each.label else {}
         names[kind] = names_of(specs, registry, labels=labels, chosen=chosen)
     return names, problems
+
+
+def labels(path: Path) -> dict[str, dict[str, str]]:
+    """Return the labels that a suite gives to backbones and heads: kind -> str(component) as views show it -> label. {}
+    where the file cannot be read.
+    """
+    try:
+        data, source = read(path)
+    except SuiteError:
+        return {}
+    found = {}
+    for kind, registry in {"backbone": BACKBONES, "head": HEADS}.items():
+        listed, _ = components(data.get(f"{kind}s"), registry, f"{kind}s", source)
+        found[kind] = {str(shown(each.spec, registry)): each.label for each in listed if each.label}
+    return found
 
 
 def with_baseline(table: TableSpec, heads: list[Component], names: dict[str, str]) -> TableSpec:

@@ -121,7 +121,12 @@ def _is_shown(parameter: Parameter, value: Any) -> bool:
 def _said(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return name if value else f"no {name}"
-    return f"{name} {value_text(value)}"
+    return f"{name} {_number(value)}"
+
+
+def _number(value: Any) -> str:
+    """A value as text; a float without the zeros that say nothing: '30', '0.05'."""
+    return f"{value:g}" if isinstance(value, float) else value_text(value)
 
 
 def _worded(label: str, values: Mapping[str, Any], said: Collection[str]) -> str:
@@ -135,6 +140,6 @@ def _worded(label: str, values: Mapping[str, Any], said: Collection[str]) -> str
         value = values.get(found[1])
         if found[2] is not None:
             return found[2] if value else ""
-        return "" if value is None else value_text(value)
+        return "" if value is None else _number(value)
 
     return _VALUE.sub(text, _OPTIONAL.sub(kept, label)).strip()

@@ -181,6 +181,8 @@ class TableSpec(Strict):
             equivalent.
         notes: sentences under the table, such as what a paper reports that is no number of a table.
         caption: of the table in LaTeX; without it, the suite's name and version.
+        doubt: why the numbers of the suite are in doubt, such as a fault that was mended after it was trained. It is
+            said first wherever its outcome is.
     """
 
     rows: Literal["head"] = "head"
@@ -195,6 +197,7 @@ class TableSpec(Strict):
     margin: Annotated[float, Field(gt=0, le=0.1)] = 0.01
     notes: list[Annotated[str, AfterValidator(_one_line)]] = Field(default_factory=list)
     caption: Annotated[str, AfterValidator(_one_line)] = ""
+    doubt: Annotated[str, AfterValidator(_one_line)] = ""
 
 
 TOLERANCE = 0.005  # the largest relative difference between the parameter count of a matched trial and the target

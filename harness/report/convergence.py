@@ -20,8 +20,8 @@ NOT_CONVERGED_MEANS = (
     "the learning rate does not decay to the end"
 )
 COLLAPSED_MEANS = (
-    f"{COLLAPSED_MARK} collapsed: test perplexity is {COLLAPSED:g} of a unigram model's or worse. Such a row is last, "
-    "never bold, and has no verdict"
+    f"{COLLAPSED_MARK} collapsed: test perplexity is {COLLAPSED:g} of a unigram model's or worse. Such a row is last "
+    "and never bold, and a verdict on it is of this budget only"
 )
 
 SOME_COLLAPSED = (

@@ -14,7 +14,7 @@ their seed only; a trial of several suites counts once.
 """
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,13 +28,14 @@ from harness.records import plausible, sidecars, store
 from harness.records.contents import confirmed, facts_of, recomputed
 from harness.records.record import Contents, TrialRecord
 from harness.records.sidecars import Timing
-from harness.registry import BACKBONES, CORPORA, HEADS
+from harness.registry import BACKBONES, CORPORA, HEADS, Registry
 from harness.report import history
 from harness.report.convergence import collapsed
 from harness.report.ranks import rankable
 from harness.report.table_rows import Row
 from harness.report.versions import changed, left_out
 
+Labels = Mapping[str, Mapping[str, str]]  # kind -> component as views show it -> label (harness.plan.loading.labels)
 TITLED = ("epochs", "seq_len", "batching", "eval_stride", "eval_batches")  # settings that every title says
 
 
@@ -131,15 +132,18 @@ def gather(results: Path, warn: Callable[[str], None]) -> tuple[list[Finished], 
     return chosen, len(unknown - found.keys()), sorted(differing)
 
 
-def groups(finished: Iterable[Finished]) -> tuple[Group, ...]:
-    """The trials in groups, by corpus and budget."""
+def groups(finished: Iterable[Finished], labels: Labels | None = None) -> tuple[Group, ...]:
+    """The trials in groups, by corpus and budget; `labels` are those of their suites."""
     together: dict[str, list[Finished]] = {}
     for each in finished:
         together.setdefault(canonical(_conditions(each)), []).append(each)
     corpora = {str(trials[0].record.spec.corpus): trials[0].record.spec.corpus for trials in together.values()}
     facts = {name: facts_of(shown(corpus, CORPORA)) for name, corpus in corpora.items()}
     counting = {name: "" if found is None else found.counting for name, found in facts.items()}
-    made = [_group(trials, counting[str(trials[0].record.spec.corpus)]) for _, trials in sorted(together.items())]
+    made = [
+        _group(trials, counting[str(trials[0].record.spec.corpus)], labels or {})
+        for _, trials in sorted(together.items())
+    ]
     return tuple(sorted(_distinguished(made), key=_place))
 
 
@@ -215,14 +219,16 @@ def _compat(spec: TrialSpec) -> str | None:
     return None if switches is None else value_text(switches)
 
 
-def _group(finished: list[Finished], counting: str) -> Group:
+def _group(finished: list[Finished], counting: str, labels: Labels) -> Group:
     lines: dict[str, list[Finished]] = {}
     for each in sorted(finished, key=lambda each: each.record.spec.seed):
         alike = each.record.spec.model_copy(update={"seed": 0})
         lines.setdefault(recomputed(alike, each.contents), []).append(each)
     specs = [each.record.spec for each in finished]
-    backbones = names_of([spec.backbone for spec in specs], BACKBONES)
-    heads = names_of([spec.head for spec in specs], HEADS)
+    backbones, heads = (
+        _names([getattr(spec, kind) for spec in specs], registry, labels.get(kind, {}))
+        for kind, registry in {"backbone": BACKBONES, "head": HEADS}.items()
+    )
     settings = [spec.train.model_dump(include=COMPARED) for spec in specs]
     differing = [name for name in settings[0] if len({value_text(each[name]) for each in settings}) > 1]
     entries = [_entry_of(line, backbones, heads, differing) for line in lines.values()]
@@ -239,6 +245,12 @@ def _group(finished: list[Finished], counting: str) -> Group:
         timings={each.record.id: each.timing for each in finished if each.timing is not None},
         counting=counting,
     )
+
+
+def _names(specs: list[ComponentSpec], registry: Registry, labels: Mapping[str, str]) -> dict[str, str]:
+    """str(spec) -> the label of a suite, or the name by the rule for the components of this group."""
+    given = {str(spec): labels.get(str(shown(spec, registry))) for spec in specs}
+    return names_of(specs, registry, labels={spec: label for spec, label in given.items() if label})
 
 
 def _entry_of(line: list[Finished], backbones: dict[str, str], heads: dict[str, str], differing: list[str]) -> Entry:

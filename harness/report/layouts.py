@@ -20,8 +20,8 @@ MAX_NAME = 30  # of a corpus, as a header or in many lines
 OF_THE_MODEL = ("counts", "size", "cost")
 MOST = 8  # kinds of columns of the default form
 ORDER = (
-    *("label", "test_ppl", "change", "verdict", "n", "printed", "reproduced", "test_bits_per_byte", "tuned"),
-    *("train_ms_per_batch", "params_total", "quantity"),
+    *("label", "test_ppl", "change", "verdict", "n", "printed", "reproduced", "tuned", "train_ms_per_batch"),
+    *("params_total", "test_bits_per_byte", "quantity"),
 )
 MOST_NOTES = 5  # of the default form
 LINK = "What columns, marks and tests mean: harness docs tables, harness docs statistics."
@@ -239,7 +239,12 @@ def legend(table: Table) -> list[str]:
 
 
 def _meanings(table: Table) -> list[str]:
-    used = {part for line in table.lines for cell in line.cells for part in cell.text.split()}
+    return meanings(cell.text for line in table.lines for cell in line.cells)
+
+
+def meanings(texts: Iterable[str]) -> list[str]:
+    """What the marks in some cells mean: '↓ not converged: longer training may change it'."""
+    used = {part for text in texts for part in text.split()}
     found = [f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in used]
     return found + ([STARS] if any(set(part) == {"*"} for part in used) else [])
 
@@ -300,9 +305,9 @@ def _shortened(cell: Cell, key: str) -> Cell:
     return cell
 
 
-def of_suite(table: Table) -> Table:
+def of_suite(table: Table, *, compact: bool = False) -> Table:
     """The summary of a suite's table in the shape 'mixtures': a section for each corpus and backbone, and in words
-    how a row compares with the baseline.
+    how a row compares with the baseline; if `compact` with short cells.
     """
     *grouping, head = (at for at, column in enumerate(table.columns) if column.key == "label")
     groups: dict[str, list[Line]] = {}
@@ -316,7 +321,8 @@ def of_suite(table: Table) -> Table:
     notes = [*made.notes]
     if any(_differs(line, group, table) for group in groups.values() for line in group):
         notes.append(SHARED_SEEDS)
-    return replace(made, columns=tuple(columns), notes=tuple(notes))
+    made = replace(made, columns=tuple(columns), notes=tuple(notes))
+    return _short(made) if compact else made
 
 
 def of_group(table: Table) -> Table:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ExecutionError, nearest
+from harness.plan.loading import labels
 from harness.plan.names import shown
+from harness.plan.reader import ENDING, FOLDER
 from harness.plan.specs import LEADERBOARD
 from harness.printable import counted
 from harness.records.metrics import METRICS, Metric, metrics_of
@@ -374,8 +376,10 @@ class Leaderboard:
         return "\n".join([*first, *tables, f"## What is compared\n\n{last}\n"])
 
     def summaries(self, corpora: Sequence[str] = ()) -> list[Table]:
-        """The few columns of each table that a terminal shows. Raises as `of_corpora` does."""
-        return [of_group(self.tables[id(group)]) for group in self.of_corpora(corpora)]
+        """What a terminal shows: the contents, and a few columns of each table. Raises as `of_corpora` does."""
+        groups = self.of_corpora(corpora)
+        of_tables = [of_group(self.tables[id(group)]) for group in groups]
+        return [contents(groups), *of_tables] if len(groups) > 1 else of_tables
 
     def as_json(self, corpora: Sequence[str] = ()) -> dict[str, Any]:
         """The content of `harness leaderboard --json`. Raises as `of_corpora` does."""
@@ -407,12 +411,18 @@ class Leaderboard:
         return list(files)
 
 
-def load(results: Path, warn: Callable[[str], None]) -> Leaderboard:
+def load(results: Path, warn: Callable[[str], None], suites: Path = FOLDER) -> Leaderboard:
     """Read the records of all suites.
 
+    Args:
+        suites: the folder of suite files, for the labels of their rows. Of several for a row, the last suite's counts.
     Raises: ExecutionError when there are no finished trials.
     """
     finished, unknown, differing = gather(results, warn)
     if not finished:
         raise ExecutionError(f"{results / 'runs'} holds no records to compare: run a suite first, or name the folder")
-    return Leaderboard(results=results, groups=groups(finished), unknown=unknown, differing=differing)
+    given: dict[str, dict[str, str]] = {}
+    for name in sorted({suite for each in finished for suite in each.suites}):
+        for kind, found in labels(suites / f"{name}{ENDING}").items():
+            given.setdefault(kind, {}).update(found)
+    return Leaderboard(results=results, groups=groups(finished, given), unknown=unknown, differing=differing)

@@ -76,6 +76,7 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *_reproduced(findings),
         *caveats(findings, records),
         *(Note(f"The suite's file says: {text}", level="reading") for text in suite.table.notes),
+        *([Note(f"These numbers are in doubt: {suite.table.doubt}", level="warning")] if suite.table.doubt else []),
         LEGEND,
     ]
 
@@ -101,6 +102,8 @@ def conditions(findings: Findings) -> str:
     if suite.tuning is not None:
         most = max(len(row.candidates) for row in suite.tuning.rows)
         said.append(f"tuned over {counted(most, 'point')} a row")
+    elif len({id(row) for row in findings.lines if not row.is_ngram}) > 1:
+        said.append("not tuned")
     devices = dict.fromkeys(f"{e.device}, {counted(e.threads, 'thread')}" for e in (r.environment for r in records))
     versions = dict.fromkeys(f"torch {record.environment.torch}" for record in records)
     commits = dict.fromkeys(record.environment.commit for record in records)

@@ -1,15 +1,15 @@
 """The outcome of a suite in words, whether it can be trusted, and what comes next."""
 
+import itertools
 import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from itertools import islice
 
 from harness.plan.specs import TrialSpec, as_number
-from harness.plan.tuning import Tuning, rounded
+from harness.plan.tuning import Axis, Tuning, rounded
 from harness.printable import counted
-from harness.report import convergence, printed_numbers
+from harness.report import comparison_notes, convergence, printed_numbers
 from harness.report.content import Cell
 from harness.report.findings import Findings, percent
 from harness.report.ranks import rankable
@@ -26,7 +26,12 @@ LONGER = 3  # times the epochs: of the command that comes next
 
 
 def sentences(findings: Findings, lines: Sequence[Row]) -> list[str]:
-    """The outcome in sentences."""
+    """The outcome in sentences, after what makes the numbers doubtful, if the suite says so."""
+    doubt = findings.evidence.suite.table.doubt
+    return [*([f"These numbers are in doubt: {doubt.removesuffix('.')}."] if doubt else []), *_outcome(findings, lines)]
+
+
+def _outcome(findings: Findings, lines: Sequence[Row]) -> list[str]:
     shown = set(map(id, lines))
     groups: dict[tuple[str, str], list[Compared]] = {}
     for each in findings.compared.values():
@@ -71,13 +76,15 @@ def _of_group(compared: Sequence[Compared], findings: Findings) -> list[str]:
         return [f"nothing is decided: {_why(open_, few)}."]
     if rest := open_ + few:
         found.append(f"{_who(rest)} {_be(len(rest))} undecided")
+    if not better:
+        found += _costs_of_all(compared, findings)
     return [f"{each}." for each in found]
 
 
 def _capital(sentence: str) -> str:
     """A sentence as it begins a line; the name of a head stays as it is."""
     first = sentence.split()[0]
-    return f"{first.capitalize()}{sentence[len(first) :]}" if first in (*NUMBERS, "nothing") else sentence
+    return f"{first.capitalize()}{sentence[len(first) :]}" if first in (*NUMBERS, "nothing", "a") else sentence
 
 
 def _who(some: Sequence[Compared], *, listed: bool = False) -> str:
@@ -103,9 +110,13 @@ def _number(number: int) -> str:
 
 
 def _range(some: Sequence[Compared]) -> str:
-    """'1.6 to 3.0 %': the sizes of the changes of perplexity."""
+    """'1.6 to 3.0 %': the sizes of the changes of perplexity; of a single one with its interval, '1.6 % [0.9, 2.3]'."""
     sizes = [f"{abs(percent(each.difference.mean)):.1f}" for each in some]
     low, high = min(sizes, key=float), max(sizes, key=float)
+    found = some[0].difference
+    if len(some) == 1 and found.low is not None:
+        ends = sorted(percent(end) * math.copysign(1, found.mean) for end in (found.low, found.high))
+        return f"{low} % [{ends[0]:.1f}, {ends[1]:.1f}]"
     return f"{low} %" if low == high else f"{low} to {high} %"
 
 
@@ -151,12 +162,26 @@ def _left_out(compared: Sequence[Compared], lines: Sequence[Row]) -> list[str]:
     return [f"{_number(number)} {'head' if number == 1 else 'heads'} {_be(number)} not compared."] if number else []
 
 
+def _times(some: Sequence[Compared], findings: Findings) -> list[tuple[float, Row]]:
+    """What a batch of each row costs as a ratio to that of the baseline; [] where one is not known."""
+    timings = findings.evidence.timings
+    reference = time_of(some[0].baseline, "train_ms_per_batch", timings)
+    times = [(ratio(time_of(each.row, "train_ms_per_batch", timings), reference), each.row) for each in some]
+    return [] if any(time is None for time, _ in times) else times
+
+
+def _costs_of_all(compared: Sequence[Compared], findings: Findings) -> list[str]:
+    ratios = [time for time, _ in _times(compared, findings)]
+    if not ratios:
+        return []
+    low, high = (f"{choose(ratios):.1f}" for choose in (min, max))
+    return [f"a batch takes {low if low == high else f'{low} to {high}'} times the baseline's time"]
+
+
 def _costs_of(better: Sequence[Compared], findings: Findings) -> list[str]:
     """What a batch of a row costs as a ratio to that of the baseline, or of the cheapest and the dearest of several."""
-    timings = findings.evidence.timings
-    reference = time_of(better[0].baseline, "train_ms_per_batch", timings)
-    times = [(ratio(time_of(each.row, "train_ms_per_batch", timings), reference), each.row) for each in better]
-    if any(time is None for time, _ in times):
+    times = _times(better, findings)
+    if not times:
         return []
     (low, cheapest), (high, dearest) = (choose(times, key=lambda one: one[0]) for choose in (min, max))
     if len(better) == 1:
@@ -260,7 +285,11 @@ def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:
         counts = [(sum(map(applies, made)), fault) for fault, applies in faults]
         said = [f"{count} of {counted(len(lines), 'row')} {_be(count)} {fault}." for count, fault in counts if count]
         found += [(False, text) for text in said] or ([(True, f"{good}.")] if good else [])
-    found += [(False, text) for text in [*_unjudged(findings, lines), *_undecided(findings, lines), *_tuned(lines)]]
+    doubt = findings.evidence.suite.table.doubt
+    found += [(False, f"In doubt: {doubt}")] if doubt else []
+    found += [
+        (False, text) for text in [*_unjudged(findings, lines), *_undecided(findings, lines), *_tuned(findings, lines)]
+    ]
     printed = {id(row): numbers for row, numbers in zip(findings.lines, findings.reproduced, strict=True)}
     numbers = [printed[id(row)] for row in lines if printed[id(row)]]
     answers = [printed_numbers.together(each) for each in numbers]
@@ -306,9 +335,11 @@ def _undecided(findings: Findings, lines: Sequence[Row]) -> list[str]:
     return [f"{number} of {of_all} with the baseline {_be(number)} undecided, which does not mean equal ({why})."]
 
 
-def _tuned(lines: Sequence[Row]) -> list[str]:
-    """How much lower the rows may be at values between those that tuning tried."""
+def _tuned(findings: Findings, lines: Sequence[Row]) -> list[str]:
+    """That the settings are not tuned; or how much lower the rows may be at values between those that tuning tried."""
     gaps = [row.tuning_gap for row in lines if row.tuned]
+    if findings.evidence.suite.tuning is None and sum(bool(row.ok_seeds) and not row.is_ngram for row in lines) > 1:
+        return [comparison_notes.NOT_TUNED]
     if not gaps:
         return []
     known = [-percent(-gap) for gap in gaps if math.isfinite(gap)]
@@ -346,6 +377,9 @@ def _of_statistics(findings: Findings, trained: Sequence[Row]) -> tuple[str, str
             "The best value tried is the last of its range, so that a better one may lie beyond it. With a wider range:"
         )
         return text, of_trials(suite, (), [""], *(part for change in wider for part in ("--set", change)))
+    if any(each.judged == ("undecided", "coarse tuning") for each in compared) and (finer := _finer(suite.tuning)):
+        text = "Rows may be lower between the values that were tried, by more than they differ. With more values:"
+        return text, of_trials(suite, (), [""], *(part for change in finer for part in ("--set", change)))
     if any(convergence.mostly_unconverged(row) for row in trained):
         epochs = max(row.trials[0].train.epochs for row in trained)
         change = ("--set", f"train.epochs={LONGER * epochs:g}")
@@ -363,10 +397,15 @@ def _of_statistics(findings: Findings, trained: Sequence[Row]) -> tuple[str, str
 
 
 def _wider(tuning: Tuning | None, lines: Sequence[Row]) -> list[str]:
-    """The changes of the suite that add a value beyond each end of a grid at which a row's best value is."""
+    """The changes of the suite that add a value beyond each end of a grid at which a row's best value is, or that make
+    a range whose lowest or highest point is a row's best one twice as wide.
+    """
     found = []
     for key, axis in {} if tuning is None else tuning.spec.space.items():
-        if axis.grid is None or not axis.ordered:
+        if axis.range is not None:
+            found += _wider_range(key, axis, tuning, lines)
+            continue
+        if not axis.ordered:
             continue
         grid, chosen = sorted(map(as_number, axis.grid)), {as_number(row.tuned.get(key)) for row in lines}
         before = [rounded(grid[0] ** 2 / grid[1], 2)] if grid[0] in chosen and grid[0] > 0 else []
@@ -377,10 +416,36 @@ def _wider(tuning: Tuning | None, lines: Sequence[Row]) -> list[str]:
     return found
 
 
+def _wider_range(key: str, axis: Axis, tuning: Tuning, lines: Sequence[Row]) -> list[str]:
+    tried = [each.point[key] for row in tuning.rows for each in row.candidates]
+    chosen = {row.tuned[key] for row in lines if key in row.tuned}
+    (low, high), way = axis.range, "uniform" if axis.log_uniform is None else "log_uniform"
+    if way == "uniform":
+        below, above = low - (high - low) / 2, high + (high - low) / 2
+    else:
+        below, above = low / math.sqrt(high / low), high * math.sqrt(high / low)
+    ends = (rounded(below, 2) if min(tried) in chosen else low, rounded(above, 2) if max(tried) in chosen else high)
+    return [] if ends == (low, high) else [f"tune.space.{key}={{{way}: [{ends[0]:g}, {ends[1]:g}]}}"]
+
+
+def _finer(tuning: Tuning | None) -> list[str]:
+    """The changes of the suite that put a value between any two of a grid, or that draw twice as many points."""
+    found, drawn = [], False
+    for key, axis in {} if tuning is None else tuning.spec.space.items():
+        drawn = drawn or axis.range is not None
+        if axis.grid is not None and axis.ordered:
+            grid = sorted(map(as_number, axis.grid))
+            between = [rounded(math.sqrt(a * b) if a > 0 else (a + b) / 2, 2) for a, b in itertools.pairwise(grid)]
+            factor = "x" if isinstance(axis.grid[0], str) else ""
+            values = ",".join(f"{factor}{value:g}" for value in sorted([*grid, *between]))
+            found.append(f"tune.space.{key}=[{values}]")
+    return [*found, *([f"tune.trials={2 * tuning.spec.trials}"] if drawn else [])]
+
+
 def _with_seeds(findings: Findings, seeds: Sequence[int], number: int) -> str:
     """The command that runs the suite with so many seeds; those it has stay the first."""
     more = (seed for seed in range(1, 2**31) if seed not in seeds)
-    listed = ",".join(map(str, [*seeds, *islice(more, max(0, number - len(seeds)))]))
+    listed = ",".join(map(str, [*seeds, *itertools.islice(more, max(0, number - len(seeds)))]))
     return of_trials(findings.evidence.suite, (), [""], "--set", f"seeds=[{listed}]")
 
 

@@ -76,14 +76,12 @@ def grid(
 
 
 def short(of: content.Table, width: int) -> Table:
-    """The summary of a table (harness.report.layouts) with at most so many characters a line: changes without their
-    interval where it has no room, and then long names, verdicts and states in further lines.
+    """The summary of a table (harness.report.layouts) with at most so many characters a line. Where there is no room,
+    perplexities have no spread, then changes no interval, and then names, verdicts and states go on in further lines.
     """
     names = [column.name for column in of.columns]
     sections = [(heading, list(lines)) for heading, lines in groupby(of.lines, lambda line: line.section)]
-    whole = [[each.text for each in line.cells] for line in of.lines]
-    widths = [max(cell_len(printable(each)) for each in column) for column in zip(names, *whole, strict=True)]
-    room = sum(widths) + GAP * (len(widths) - 1) <= width
+    left_out = next((keys for keys in ((), ("test_ppl",)) if _width(of, keys) <= width), ("change",))
     drawn = grid(
         names,
         (),
@@ -97,13 +95,26 @@ def short(of: content.Table, width: int) -> Table:
             drawn.add_section()
             drawn.add_row(text(heading, "bold"))
         for line in lines:
-            texts = [
-                cell.text if room or column.key != "change" else cell.short or cell.text
-                for cell, column in zip(line.cells, of.columns, strict=True)
-            ]
+            texts = _texts(line, of, left_out)
             bold = ["bold" if cell.rank == "best" else "" for cell in line.cells]
             drawn.add_row(*map(text, texts, bold))
     return drawn
+
+
+def _texts(line: content.Line, of: content.Table, left_out: Collection[str]) -> list[str]:
+    """The texts of a line; in the columns of these keys without the interval or the spread."""
+    found = []
+    for cell, column in zip(line.cells, of.columns, strict=True):
+        short = (cell.short or cell.text) if column.key == "change" else cell.without_spread(2).text
+        found.append(short if column.key in left_out else cell.text)
+    return found
+
+
+def _width(of: content.Table, left_out: Collection[str]) -> int:
+    """The characters of a line that has room for all cells."""
+    lines = [[column.name for column in of.columns], *(_texts(line, of, left_out) for line in of.lines)]
+    widths = [max(cell_len(printable(each)) for each in column) for column in zip(*lines, strict=True)]
+    return sum(widths) + GAP * (len(widths) - 1)
 
 
 def text(of: str, style: str = "") -> Text:

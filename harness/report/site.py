@@ -23,6 +23,7 @@ import harness
 from harness import plan
 from harness.errors import ExecutionError, SuiteError
 from harness.machine.files import write_atomically
+from harness.plan.reader import introduction
 from harness.plan.specs import GROUND_TRUTH, LEADERBOARD
 from harness.records import store
 from harness.records.record import CurvePoint
@@ -80,7 +81,7 @@ def studies(results: Path, suites: Path, warn: Callable[[str], None]) -> list[St
     return found
 
 
-def files_of(found: Sequence[Study], results: Path, warn: Callable[[str], None]) -> dict[str, bytes]:
+def files_of(found: Sequence[Study], results: Path, suites: Path, warn: Callable[[str], None]) -> dict[str, bytes]:
     """Path within the site -> content. The same records give the same bytes.
 
     Where no trial can be on the leaderboard there is none, and a warning says why.
@@ -88,7 +89,7 @@ def files_of(found: Sequence[Study], results: Path, warn: Callable[[str], None])
     files = {"data/trials.csv": trials_csv(found).encode(), "data/curves.csv": curves_csv(found).encode()}
     board = None
     try:
-        board = leaderboard.load(results, warn)
+        board = leaderboard.load(results, warn, suites)
     except ExecutionError as reason:
         warn(f"the site has no leaderboard: {reason}")
     else:
@@ -180,13 +181,16 @@ def _page_of_head(name: str) -> str:
 
 def _suites(found: Sequence[Study]) -> Table:
     labels = [Column(name=name, key="label") for name in ("suite", "corpus")]
-    columns = (*labels, *(Column(name=name) for name in ("found", "trials", "last trial")))
+    columns = (*labels, *(Column(name=name) for name in ("question", "found", "trials", "last trial")))
     lines = []
     for each in sorted(found, key=lambda each: [row.corpus for row in each.rows[:1]]):
-        corpora = ", ".join(dict.fromkeys(row.corpus for row in each.rows))
+        trained_on = ", ".join(dict.fromkeys(row.corpus for row in each.rows))
+        backbones = dict.fromkeys(row.backbone for row in each.rows if not row.is_ngram)
+        corpora = f"{trained_on} with {next(iter(backbones))}" if len(backbones) == 1 else trained_on
         last = max(record.environment.finished for record in each.records.values())[:10]
         suite = Cell(text=each.suite.name, link=page_of(each))
-        texts = [Cell(text=text) for text in (f"{each.found()}.", str(each.evidence.trials), last)]
+        question, *_ = introduction(each.suite.path)
+        texts = [Cell(text=text) for text in (question, f"{each.found()}.", str(each.evidence.trials), last)]
         lines.append(Line(cells=(suite, Cell(text=corpora), *texts)))
     lead = "Each suite has a page with its table, its plots, and everything known of its trials."
     return Table(title="Suites by corpus", columns=columns, lines=tuple(lines), lead=lead)

@@ -119,9 +119,9 @@ class Study:
             return table_forms.latex(chosen, compact=True)
         return suite_table.text(chosen, form)
 
-    def summary(self, only: Sequence[str] = ()) -> Table:
+    def summary(self, only: Sequence[str] = (), *, compact: bool = False) -> Table:
         """The few columns of the table that a terminal shows."""
-        return layouts.of_suite(self._table("mixtures", only))
+        return layouts.of_suite(self._table("mixtures", only), compact=compact)
 
     def found(self) -> str:
         """What the suite found, in one line without a full stop at its end."""

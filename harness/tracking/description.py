@@ -79,7 +79,7 @@ def description(suite: str, results: Path) -> str:
         f"![{name}]({place}/{quote(name)})\n\n{escaped(caption)}" for name, caption in summary.get("plots", {}).items()
     ]
     first = f"Suite {escaped(suite)}. {outcome}Files of the results folder: {files}."
-    return "\n\n".join([first, GUIDE, *plots])[:MAX_CHARACTERS]
+    return "\n\n".join([first, *plots, GUIDE])[:MAX_CHARACTERS]
 
 
 def _summary(place: Path) -> dict[str, Any]:

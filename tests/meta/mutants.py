@@ -139,6 +139,7 @@ class Installed:
 
     def __init__(self, target: Target, module: ModuleType, done: Iterable[str] = ()):
         self.target, self.module, self.done = target, module, frozenset(done)
+        self.is_not_importable = False  # a test file: pytest then does not find its tests, which is a usage error
 
     def pytest_sessionstart(self):
         """Before any test module is imported. What other modules imported of the original is exchanged there."""
@@ -159,6 +160,9 @@ class Installed:
             except Exception:
                 traceback.print_exc()
                 pytest.exit(f"{name} cannot be imported with the mutant", returncode=1)
+
+    def pytest_collectreport(self, report):
+        self.is_not_importable |= report.failed
 
     def pytest_collection_modifyitems(self, items):
         items[:] = [item for item in items if self.target.concerns(item) and item.nodeid not in self.done]
@@ -195,11 +199,9 @@ def in_child(target: Target, mutant: Mutant | None, calling: list[list[str]]) ->
         traceback.print_exc()
         return 1
     for tests in calling:
-        code = pytest.main([*PYTEST, *tests], plugins=[Installed(target, module)])
-        if code == pytest.ExitCode.USAGE_ERROR:  # the tests of a file that cannot be imported are not found
-            code = pytest.main([*PYTEST, tests[0].partition("::")[0]], plugins=[Installed(target, module)])
-        if code:
-            return code
+        installed = Installed(target, module)
+        if code := pytest.main([*PYTEST, *tests], plugins=[installed]):
+            return 1 if installed.is_not_importable else code
     done = (test for tests in calling for test in tests)
     code = pytest.main([*PYTEST, *target.tests], plugins=[Installed(target, module, done)])
     return 0 if calling and code == pytest.ExitCode.NO_TESTS_COLLECTED else code

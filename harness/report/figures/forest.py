@@ -11,14 +11,14 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from harness.report.content import COMPAT_MARK, SHARED_MARK
+from harness.report.content import COLLAPSED_MARK, COMPAT_MARK, NOT_CONVERGED_MARK, SHARED_MARK
 from harness.report.evidence import Evidence
 from harness.report.figures.looks import FAINT, INK, VERDICTS, Look, key_of, looks_of
 from harness.report.figures.style import Frame, axes, belongs, shown
 from harness.report.findings import percent
 from harness.report.statistics import CONFIDENCE
 from harness.report.table_rows import Row, Time, ratio, time_of
-from harness.report.verdicts import Compared, logarithms
+from harness.report.verdicts import LIMITS, Compared, Verdict, logarithms
 
 WIDE, NARROW, PHONE = 6.6, 5.0, 2.7  # inches: as it is drawn, below which texts are shorter, and on a phone
 LEAST_WIDE = 3.0  # inches: below it texts stand above the intervals, without perplexities
@@ -77,7 +77,7 @@ def draw(
         on.axvline(0, bottom, top, color=INK, linewidth=0.8)
     for place, line in enumerate(lines):
         if id(line) in effects:
-            drawn = _row(on, place, effects[id(line)], compared[id(line)].judged.word, size)
+            drawn = _row(on, place, effects[id(line)], compared[id(line)].judged.word, size, whole=wide or stacked)
             belongs(looks[key_of(line)], "effect", *drawn)
     texts = [_texts(line, compared, evidence, wide=wide) for line in lines]
     names = [f"{line.head} {COMPAT_MARK}" if line.compat is not None else line.head for line in lines]
@@ -116,8 +116,8 @@ def _ends(effects: list[Effect], margin: float) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _row(on: Axes, place: int, found: Effect, verdict: str, size: float) -> list[Artist]:
-    """Draw the effect of a row; returns what is drawn."""
+def _row(on: Axes, place: int, found: Effect, verdict: str, size: float, *, whole: bool) -> list[Artist]:
+    """Draw the effect of a row; returns what is drawn. Beyond the edge it is a number, if `whole` with its interval."""
     (colour, marker, fill), (low, high) = LOOKS.get(verdict, OTHER), on.get_xlim()
     line = {"color": colour, "linewidth": 1.3, "linestyle": ":" if found.blocks else "-", "zorder": 2}
     drawn = on.plot([max(found.low, low), min(found.high, high)], [place, place], **line)
@@ -135,6 +135,8 @@ def _row(on: Axes, place: int, found: Effect, verdict: str, size: float) -> list
     drawn += on.plot([end], [place], arrow, clip_on=False, **mean)
     at = {"xytext": (-6 if above else 6, 0), "textcoords": "offset points", "ha": align, "va": "center"}
     percents = f"{found.mean:+.0f} %" if abs(found.mean) < LARGE else f"{found.mean:+.0e} %"
+    if whole and found.high > found.low and abs(found.high) < LARGE:
+        percents += f" [{found.low:.0f}, {found.high:.0f}]"
     return [*drawn, on.annotate(percents, (end, place), fontsize=size, color=colour, **at)]
 
 
@@ -180,7 +182,7 @@ def _elided(text: str, most: int) -> str:
 def _texts(line: Row, compared: Mapping[int, Compared], evidence: Evidence, *, wide: bool) -> tuple[str, str, str]:
     if id(line) in compared:
         judged = compared[id(line)].judged
-        word = str(judged) if wide else judged.word
+        word = str(judged) if wide else _in_short(judged)
     elif any(line is each.baseline for each in compared.values()):
         word = "baseline"
     else:
@@ -190,6 +192,13 @@ def _texts(line: Row, compared: Mapping[int, Compared], evidence: Evidence, *, w
     mean = statistics.fmean(values) if values else None
     ppl = "-" if mean is None else f"{mean:.2f}" if mean < LARGE else f"{mean:.1e}"
     return word, ppl, "-" if time is None else _cost(line, time, compared, evidence)
+
+
+def _in_short(judged: Verdict) -> str:
+    """'worse ↓': a verdict with the mark of what limits it to the budget of the suite."""
+    marks = zip(LIMITS, (COLLAPSED_MARK, NOT_CONVERGED_MARK), strict=True)
+    mark = next((mark for limit, mark in marks if judged.why.endswith(limit.removeprefix("not "))), "")
+    return f"{judged.word} {mark}".strip()
 
 
 def _cost(line: Row, time: Time, compared: Mapping[int, Compared], evidence: Evidence) -> str:

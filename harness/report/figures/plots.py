@@ -180,10 +180,10 @@ def _one_pass(line: Row, evidence: Evidence) -> tuple[str, ...] | None:
 _by_mixtures = partial(comparison.by_parameter, "num_mixtures", "mixtures K")
 _by_width = partial(comparison.by_parameter, "d_embed", "width of the output matrix, d_embed")
 KINDS = (
-    Kind("perplexity_by_mixtures", "Test perplexity by number of mixtures", _group, _by_mixtures),
-    Kind("learning_curves", "Learning curves", _group, learning.curves),
     Kind("perplexity_by_time", "Test perplexity by training time", _one_pass, comparison.by_time),
     Kind("perplexity_by_parameters", "Test perplexity by parameters", _corpus, comparison.by_size),
+    Kind("perplexity_by_mixtures", "Test perplexity by number of mixtures", _group, _by_mixtures),
+    Kind("learning_curves", "Learning curves", _group, learning.curves),
     Kind("gain_by_frequency", "Where the gain is: word frequency", _group, comparison.by_frequency),
     Kind("gain_by_position", "Where the gain is: place in the segment", _group, comparison.by_position),
 )

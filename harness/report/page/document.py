@@ -22,7 +22,7 @@ from harness.report.evidence import Evidence
 from harness.report.figures.drawn import FOREST, LeftOut, Plot
 from harness.report.figures.looks import DARK, FAINT, INK, PAPER
 from harness.report.findings import Findings
-from harness.report.layouts import ORDER, legend
+from harness.report.layouts import ORDER, legend, meanings
 from harness.report.outcome import summary
 from harness.report.page.details import HEIGHT, WIDTH, RowDetails, failures, row_details
 
@@ -194,6 +194,17 @@ def _tag(tag: str, prefix: str) -> str:
     return re.sub(r"#[0-9a-f]{6}\b", lambda colour: _VARIABLES.get(colour[0], colour[0]), tag)
 
 
+def marks(cell: Cell) -> str:
+    """What the marks in a cell mean; '' without marks."""
+    return "; ".join(meanings([cell.text]))
+
+
+def opening(text: str) -> tuple[str, str]:
+    """A docstring up to the line `Shapes:`, and the rest."""
+    first, found, rest = text.partition("\nShapes:")
+    return first.strip(), f"Shapes:{rest}" if found else ""
+
+
 def meaning(column: str) -> str:
     """What a column shows, in a sentence; '' where its name says it, or docs/tables.md only."""
     return _MEANINGS.get(column, "")
@@ -251,7 +262,7 @@ def _template() -> tuple[Template, str, str]:
     environment.filters |= {"number": number, "inline": inline, "curve": curve, "runs": _runs}
     environment.filters |= {"in_code": in_code, "counted": counted}
     environment.filters |= {"arranged": arranged, "parts": parts, "breakable": breakable, "meaning": meaning}
-    environment.filters |= {"legend": legend, "by_level": _by_level, "rows": _rows}
+    environment.filters |= {"legend": legend, "marks": marks, "opening": opening, "by_level": _by_level, "rows": _rows}
     script = (here / "page.js").read_text(encoding="utf-8")
     style = (here / "page.css").read_text(encoding="utf-8")
     return environment.get_template("page.html"), script, style
