@@ -14,22 +14,23 @@ from harness.machine.files import write_fault
 AUTH_MODE = "RAY_AUTH_MODE"
 TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")  # a token that the user set; otherwise Ray keeps one in the home
 TOKEN_FILE = ".ray/auth_token"
-STOP_SECONDS = 20  # that a worker has to save its trial when the run ends; SLURM's default leaves a run 30 seconds
+# That a worker has to save its trial when the run ends; SLURM's default leaves a run 30. A group of workers has all;
+# Tune gives its workers 10, whatever is set (Ray 2.60, TuneController._cleanup_stopping_actors).
+STOP_SECONDS = 20
 # guard: worker-followed-by-another 10 -> 0
 MAX_FAILURES = 10  # of the workers of one trial in one run; a trial that fails twice in one place ends earlier
-SETTINGS = {
-    AUTH_MODE: "token",  # otherwise the token is not sent to a cluster that is joined by its address
-    "RAY_AIR_NEW_OUTPUT": "0",  # otherwise Tune prints its own tables
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # a suite's relative paths are of the folder of the command
-    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",  # 30 by default, too few on a busy machine
-    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent
+SETTINGS = {  # what Ray does with each, and without it: tests/execution/test_ray_settings.py
+    AUTH_MODE: "token",  # otherwise no token is sent to a cluster that is joined by its address
+    "RAY_AIR_NEW_OUTPUT": "0",  # otherwise Tune prints tables of its own, also with verbose=0
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # otherwise workers change to a folder of Tune; a suite's relative paths are of ours
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",  # 60 by default, too few for workers that start on a busy machine
+    "RAY_USAGE_STATS_ENABLED": "0",  # otherwise a nightly build of Ray sends statistics; a release sends none from here
     # guard: worker-niceness "RAY_worker_niceness": "0" -> "RAY_worker_niceness": "15"
     "RAY_worker_niceness": "0",  # 15 by default: beside other busy programs trials would hardly get a core
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no files of progress beside ours
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # otherwise Tune writes CSV, JSON and TensorBoard files of each trial
     # guard: ctrl-c-from-tune "TUNE_DISABLE_SIGINT_HANDLER": "1" -> "TUNE_DISABLE_SIGINT_HANDLER": "0"
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # otherwise Ctrl-C ends trials and not the command
-    "TUNE_FORCE_TRIAL_CLEANUP_S": str(STOP_SECONDS),
-    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # otherwise a worker that dies prints over a hundred lines
+    "TUNE_FORCE_TRIAL_CLEANUP_S": str(STOP_SECONDS),  # until a worker that hangs after its trial is killed, not 600
 }
 for _name, _value in SETTINGS.items():
     os.environ.setdefault(_name, _value)

@@ -1,0 +1,62 @@
+"""What Ray's settings in harness/execution/ray/__init__.py are for: what Ray does with each, and without it.
+
+Those that are not here have tests that need a running Ray: tests/system/test_network.py, ray/test_tuner.py (niceness),
+test_drivers.py (Ctrl-C).
+"""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+from ray._common.usage import usage_lib
+from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
+from ray.train.v2.api.data_parallel_trainer import RAY_CHDIR_TO_TRIAL_DIR
+from ray.tune.experimental.output import AirVerbosity, TuneTerminalReporter, get_air_verbosity
+from ray.tune.trainable import Trainable
+from ray.tune.utils.callback import _create_default_callbacks
+
+from harness.execution.ray import SETTINGS
+
+
+@pytest.fixture(params=[True, False], ids=["set", "not set"])
+def is_set(request, monkeypatch):
+    """Whether the settings are made; otherwise none is."""
+    for name, value in SETTINGS.items():
+        if request.param:
+            monkeypatch.setenv(name, value)
+        else:
+            monkeypatch.delenv(name, raising=False)
+    return request.param
+
+
+def test_tune_prints_a_table_of_its_own_at_verbosity_0(is_set, capsys):
+    verbosity = get_air_verbosity(0)
+    assert verbosity == (None if is_set else AirVerbosity.SILENT)
+    if not is_set:
+        TuneTerminalReporter(verbosity).experiment_started("tune", "/folder", "searcher", "scheduler", 2)
+        assert "Number of trials" in capsys.readouterr().out
+
+
+def test_workers_change_to_the_folder_of_their_trial(is_set, tmp_path, monkeypatch):
+    assert RAY_CHDIR_TO_TRIAL_DIR in SETTINGS  # Ray Train reads it, too
+    monkeypatch.delenv("TUNE_ORIG_WORKING_DIR", raising=False)
+    monkeypatch.chdir(before := os.getcwd())
+    folder = str(tmp_path / "trial")
+    Trainable._setup_logdir(SimpleNamespace(_storage=SimpleNamespace(trial_working_directory=folder)))
+    os.environ.pop("TUNE_ORIG_WORKING_DIR")
+    assert os.getcwd() == (before if is_set else folder)
+
+
+def test_a_group_of_workers_may_take_minutes_to_start(is_set):
+    assert f"timed out after {300.0 if is_set else 60.0} seconds" in str(WorkerGroupStartupTimeoutError(2))
+
+
+def test_statistics_are_sent(is_set, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_USAGE_STATS_CONFIG_PATH", str(tmp_path / "none.json"))
+    assert usage_lib.usage_stats_enabled() == (not is_set)
+
+
+def test_tune_writes_files_of_progress(is_set):
+    made = {type(each).__name__ for each in _create_default_callbacks([])}
+    files = {"CSVLoggerCallback", "JsonLoggerCallback", "TBXLoggerCallback"}
+    assert made & files == (set() if is_set else files)
