@@ -275,7 +275,7 @@ def cut_down(train: TrainSpec) -> TrainSpec:
         "loss_form": "chunked",
         "deterministic": "false",
     }
-    return TrainSpec.model_validate({**train.model_dump(), **sizes})
+    return type(train).model_validate({**train.model_dump(), **sizes})
 
 
 def _of_harness(train: TrainSpec) -> list[float]:

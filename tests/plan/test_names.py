@@ -35,10 +35,10 @@ def named(suite_of):
         ),
         ("  - mos\n", ["MoS 10"]),  # the default
         ("  - mos: {num_mixtures: [1, 2], dropout: 0.2}\n", ["MoS 1", "MoS 2"]),
-        ("  - mos: {num_mixtures: 2, dropout: [0.0, 0.2]}\n", ["MoS 2, dropout 0.0", "MoS 2, dropout 0.2"]),
+        ("  - mos: {num_mixtures: 2, dropout: [0.0, 0.2]}\n", ["MoS 2, dropout 0", "MoS 2, dropout 0.2"]),
         ("  - mos: {num_mixtures: 2, gate: [learned, static]}\n", ["MoS 2", "MoS 2, gate static"]),
         ("  - mos: {num_mixtures: 2, bias: [true, false]}\n", ["MoS 2", "MoS 2, no bias"]),
-        ("  - softmax\n  - softmax: {softcap: 30.0}\n", ["softmax", "softmax, softcap 30.0"]),
+        ("  - softmax\n  - softmax: {softcap: 30.0}\n", ["softmax", "softmax, softcap 30"]),
         ("  - plif\n  - softmax\n", ["PLIF", "softmax"]),
         ('  - softmax\n  - softmax: {bias: false, label: "no bias <b>"}\n', ["softmax", "no bias <b>"]),
         ('  - mos: {num_mixtures: [2, 3], label: "ours, K = {num_mixtures}"}\n', ["ours, K = 2", "ours, K = 3"]),

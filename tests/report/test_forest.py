@@ -85,22 +85,24 @@ def test_means_seeds_and_texts_are_those_of_the_records(evidence):
 
 
 @pytest.mark.parametrize(
-    ("verdict", "look"),
+    ("verdict", "look", "short"),
     [
-        ("better", ("o", COLOURS[0])),
-        ("worse", ("s", COLOURS[1])),
-        ("equivalent", ("D", COLOURS[2])),
-        ("better, not converged", ("o", COLOURS[0])),
-        ("undecided, not converged", ("o", INK)),
+        ("better", ("o", COLOURS[0]), "better"),
+        ("worse", ("s", COLOURS[1]), "worse"),
+        ("equivalent", ("D", COLOURS[2]), "equivalent"),
+        ("better, not converged", ("o", COLOURS[0]), "better ↓"),
+        ("worse, neither converged", ("s", COLOURS[1]), "worse ↓"),
+        ("worse, both collapsed", ("s", COLOURS[1]), "worse ∅"),
+        ("undecided, baseline collapsed", ("o", INK), "undecided ∅"),
     ],
 )
-def test_a_verdict_has_a_colour_and_a_marker_and_its_whole_word_where_there_is_room(verdict, look, evidence):
+def test_a_verdict_has_a_colour_and_a_marker_and_its_whole_word_where_there_is_room(verdict, look, short, evidence):
     found = {1: compared(evidence.rows[0], -0.02, verdict)}
     on, _ = drawn(evidence, found)
     assert marks(on)[0][:2] == look
     assert texts(on)[1][0] == verdict
     on, _ = drawn(evidence, found, width=3.3)
-    assert texts(on)[1][0] == verdict.partition(",")[0]
+    assert texts(on)[1][0] == short
 
 
 def test_the_interval_and_the_band_of_the_margin_are_drawn_in_percent(evidence):
@@ -113,12 +115,12 @@ def test_the_interval_and_the_band_of_the_margin_are_drawn_in_percent(evidence):
 
 def test_a_row_that_is_far_off_is_an_arrow_with_its_number_and_leaves_room_for_the_others(evidence):
     baseline = evidence.rows[0]
-    far = compared(baseline, math.log(1.84), "worse")
+    far = compared(baseline, math.log(1.84), "worse", width=math.log(1.1))
     on, _ = drawn(evidence, {0: compared(baseline, 0.01, "better"), 1: compared(baseline, 0.02, "better"), 2: far})
     high = on.get_xlim()[1]
     assert high < 20
     assert marks(on)[2] == (">", COLOURS[1], high, 2)
-    assert "+84 %" in texts(on)[2]
+    assert "+84 % [67, 102]" in texts(on)[2]  # 1.84 / 1.1 and 1.84 * 1.1
 
 
 def test_what_goes_on_beyond_the_axis_has_a_caret_there(evidence):

@@ -481,3 +481,15 @@ def test_a_row_whose_code_has_changed_since_is_marked_and_keeps_its_mean(finish,
 def test_a_backbone_with_random_weights_is_not_pretrained(params, content, pretrained):
     spec = handmade.record().spec.model_copy(update={"backbone": ComponentSpec(name="hf", params=params)})
     assert is_pretrained(spec, Contents(corpus="b" * 64, backbone=content)) is pretrained
+
+
+def test_rows_have_the_labels_of_their_suites(finish, results, tmp_path):
+    labelled = ("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: 2, label: two}")
+    finish(labelled, ppls=[10.0, 12.0, 9.0, 9.5])
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "small.yaml").write_text((tmp_path / "suite.yaml").read_text())
+    (group,) = leaderboard.load(results, pytest.fail, tmp_path / "suites").groups
+    assert [entry.row.head for entry in group.entries] == ["two", "softmax"]
+    (tmp_path / "suites" / "small.yaml").write_text("heads: {")  # no suite: names by the rule
+    (group,) = leaderboard.load(results, pytest.fail, tmp_path / "suites").groups
+    assert [entry.row.head for entry in group.entries] == ["MoS 2", "softmax"]

@@ -1,10 +1,14 @@
 """The outcome in words, of planted results: eight seeds whose noise is known."""
 
+import math
+import statistics
+
 import handmade
 import pytest
 from bundles import timing_of
+from scipy.stats import t
 
-from harness.report import outcome
+from harness.report import layouts, outcome, suite_table
 
 SUITE = handmade.suite_text(
     backbones="[BACKBONES]",
@@ -15,6 +19,15 @@ LSTM, ENCODER = "{lstm: {d_model: 8, num_layers: 1}}", "{transformer_encoder: {d
 NOISE = (0.0, 0.001, -0.001, 0.0015, -0.0015, 0.0005, -0.0005, 0.002)  # of a seed, as a part of its perplexity
 EQUAL = "Three heads are equivalent to softmax, within 1 %."
 LOWEST, WHERE = "Lowest mean test perplexity of 5 rows", "on markov with lstm"
+
+
+def interval(change, row, baseline=0, noise=1.0):
+    """Of the change of a row of eight seeds, in percent: by the t distribution of the differences of log perplexity."""
+    at = [[1 + noise * NOISE[(seed + each) % 8] for seed in range(1, 9)] for each in (row, baseline)]
+    pairs = [math.log((1 + change / 100) * ours / theirs) for ours, theirs in zip(*at, strict=True)]
+    half = t.ppf(0.975, 7) * statistics.stdev(pairs) / math.sqrt(8)
+    low, high = sorted(abs(100 * math.expm1(statistics.fmean(pairs) + end)) for end in (-half, half))
+    return f"[{low:.1f}, {high:.1f}]"
 
 
 @pytest.fixture
@@ -77,17 +90,30 @@ BEAT = "Four heads (MoS 1, MoS 2, MoS 5, MoC 5) beat softmax by 2.9 to 3.1 %; wh
         ),
         pytest.param(
             {"changes": (0.0, 0.0, -4.0, 0.0), "costs": (10.0, 14.0, 20.0, 46.0, 11.0)},
-            ["MoS 5 beats softmax by 4.0 %; it takes 4.6 times the baseline's time a batch.", EQUAL],
+            [
+                f"MoS 5 beats softmax by 4.0 % {interval(-4.0, 3)}; it takes 4.6 times the baseline's time a batch.",
+                EQUAL,
+            ],
             id="one",
         ),
         pytest.param(
             {"changes": (0.5, 0.5, 20.0, 0.5), "noise": 8.0},
             [
                 "No head is shown to beat softmax.",
-                "MoS 5 is worse than softmax by 20.0 %.",
+                f"MoS 5 is worse than softmax by 20.0 % {interval(20.0, 3, noise=8.0)}.",
                 "Three heads are undecided.",
             ],
             id="worse",
+        ),
+        pytest.param(
+            {"changes": (0.0, 0.0, 4.0, 0.0), "costs": (10.0, 14.0, 20.0, 46.0, 10.0)},
+            [
+                "No head is shown to beat softmax.",
+                f"MoS 5 is worse than softmax by 4.0 % {interval(4.0, 3)}.",
+                EQUAL,
+                "A batch takes 1.0 to 4.6 times the baseline's time.",
+            ],
+            id="worse, with costs",
         ),
         pytest.param(
             {"changes": (0.0, 0.0, -4.0, -4.0), "moc": "moc: {num_mixtures: 5, label: 'MoC, five'}"},
@@ -126,9 +152,9 @@ BEAT = "Four heads (MoS 1, MoS 2, MoS 5, MoC 5) beat softmax by 2.9 to 3.1 %; wh
         pytest.param(
             {"changes": (-3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 4.0), "backbones": f"{LSTM}, {ENCODER}"},
             [
-                f"On markov with lstm: MoS 1 beats softmax by 3.0 %. {EQUAL}",
+                f"On markov with lstm: MoS 1 beats softmax by 3.0 % {interval(-3.0, 1)}. {EQUAL}",
                 "On markov with transformer_encoder: no head is shown to beat softmax. "
-                f"MoC 5 is worse than softmax by 4.0 %. {EQUAL}",
+                f"MoC 5 is worse than softmax by 4.0 % {interval(4.0, 9, 5)}. {EQUAL}",
             ],
             id="backbones",
         ),
@@ -161,5 +187,17 @@ def test_of_some_rows_only_these_are_said(suite_of, record_of):
     ]
     findings = handmade.findings(suite, made)
     lines = findings.lines
-    assert outcome.sentences(findings, lines[1:2]) == ["MoS 1 beats softmax by 3.0 %."]
+    assert outcome.sentences(findings, lines[1:2]) == ["MoS 1 beats softmax by 3.0 % [3.0, 3.0]."]
     assert outcome.sentences(findings, lines[:1]) == [f"Test perplexity: softmax, 100.00 ± 0.12 (6 seeds), {WHERE}."]
+
+
+def test_what_makes_a_suite_doubtful_is_said_first(suite_of, record_of):
+    text = handmade.suite_text(table="{baseline: softmax, doubt: 'the rates were swapped until 2026-11-01.'}")
+    suite = suite_of(text)
+    findings = handmade.findings(suite, [record_of(trial, test_ppl=100.0) for trial in suite.trials])
+    doubt = "These numbers are in doubt: the rates were swapped until 2026-11-01."
+    assert outcome.sentences(findings, findings.lines)[0] == doubt
+    assert outcome.in_a_line(findings).startswith(doubt)
+    trusted = outcome.summary(findings, findings.lines)["Can it be trusted?"]
+    assert ("! In doubt: the rates were swapped until 2026-11-01.", "") in trusted
+    assert doubt in suite_table.text(layouts.select(suite_table.build(findings)))

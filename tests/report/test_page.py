@@ -239,6 +239,7 @@ def test_the_page_begins_with_the_result_its_limits_and_the_next_command(evidenc
         "✓ Every perplexity is certified.",
         "! 5 of 6 trials are ok.",
         "! No row is called better or worse: that needs 6 seeds, and the comparisons have 2 at most.",
+        "! Settings not tuned per head: they may suit one head better than another.",
     ]
     assert found["What comes next"] == [
         ("1 trial has failed, for the reasons below:", "harness run suites/suite.yaml --retry-failed")

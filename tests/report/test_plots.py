@@ -27,10 +27,10 @@ from harness.report.table_rows import rows
 SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5]}"))
 KINDS = {
     "forest": "Change against the baseline",
-    "perplexity_by_mixtures": "Test perplexity by number of mixtures",
-    "learning_curves": "Learning curves",
     "perplexity_by_time": "Test perplexity by training time",
     "perplexity_by_parameters": "Test perplexity by parameters",
+    "perplexity_by_mixtures": "Test perplexity by number of mixtures",
+    "learning_curves": "Learning curves",
     "gain_by_frequency": "Where the gain is: word frequency",
     "gain_by_position": "Where the gain is: place in the segment",
 }

@@ -46,8 +46,9 @@ def finish(place: Path, name: str, *, known: bool = True) -> None:
 @pytest.fixture(scope="module")
 def files(place):
     results = place / "results"
+    suites = place / "suites"
     return site_module.files_of(
-        site_module.studies(results, place / "suites", pytest.fail), results, lambda sentence: None
+        site_module.studies(results, suites, pytest.fail), results, suites, lambda sentence: None
     )
 
 
@@ -129,9 +130,9 @@ def test_the_data_has_every_trial_and_every_epoch_unrounded(place, files):
 
 
 def test_the_same_records_give_the_same_site(place, files):
-    results = place / "results"
+    results, suites = place / "results", place / "suites"
     again = site_module.files_of(
-        site_module.studies(results, place / "suites", pytest.fail), results, lambda sentence: None
+        site_module.studies(results, suites, pytest.fail), results, suites, lambda sentence: None
     )
     assert again == files
 
@@ -179,7 +180,7 @@ def test_a_suite_file_that_is_not_valid_is_left_out_with_its_problem(tmp_path, f
     assert [each.suite.name for each in found] == ["small"]
     (sentence,) = said
     assert sentence.startswith(f"{path} is not valid: the trials of suite other are on the leaderboard only ({path}:")
-    made = site_module.files_of(found, results, pytest.fail)
+    made = site_module.files_of(found, results, path.parent, pytest.fail)
     assert made.keys() == {name for name in files if "other" not in name and name != "heads/sigsoftmax.html"}
     assert "sigsoftmax" in text_of(made, "leaderboard.html")
 
@@ -188,8 +189,8 @@ def test_without_a_trial_for_the_leaderboard_the_site_has_none(tmp_path):
     (tmp_path / "suites").mkdir()
     (tmp_path / "suites" / "small.yaml").write_text(handmade.changed())
     finish(tmp_path, "small", known=False)
-    results, said = tmp_path / "results", []
-    made = site_module.files_of(site_module.studies(results, tmp_path / "suites", pytest.fail), results, said.append)
+    results, suites, said = tmp_path / "results", tmp_path / "suites", []
+    made = site_module.files_of(site_module.studies(results, suites, pytest.fail), results, suites, said.append)
     *records, last = said
     assert len(records) == len([each for each in records if "does not say what it read" in each]) == 4
     assert last.startswith("the site has no leaderboard: ")

@@ -169,6 +169,24 @@ def test_the_interval_of_a_change_is_shown_where_there_is_room():
     assert "[-4.1" not in drawn(of_suite(table(row)), 50)
 
 
+def test_perplexities_lose_their_spread_before_changes_lose_their_interval():
+    change = Cell(text="-3.2 % [-4.1, -2.3] **", value=-3.24, interval=(-4.1, -2.3), mark="**")
+    ppl = Cell(text="52.90 ± 3.09 ↓", value=52.9, spread=3.09, mark="↓")
+    row = {"head": Cell(text="mos"), "test ppl": ppl, "vs softmax": change, "verdict": Cell(text="better")}
+    assert "52.90 ± 3.09 ↓" in drawn(of_suite(table(row)), 66)
+    shown = drawn(of_suite(table(row)), 60)
+    assert " 52.90 ↓  -3.2 % [-4.1, -2.3] better " in shown
+    assert "52.90 ± 3.09 ↓  3.2 % better " in drawn(of_suite(table(row)), 54)
+
+
+def test_a_compact_summary_has_short_cells():
+    change = Cell(text="-3.2 % [-4.1, -2.3] **", value=-3.24, interval=(-4.1, -2.3), mark="**")
+    row = {"head": Cell(text="mos"), "vs softmax": change, "verdict": Cell(text="better")}
+    shown = drawn(of_suite(table(row), compact=True), 100)
+    assert "3.2 % better" in shown
+    assert "[-4.1" not in shown
+
+
 def test_a_verdict_goes_on_in_a_second_line_before_the_name_of_a_head_does():
     head, ppl = Cell(text="cosine(sharpness=10.0)"), Cell(text="52.90 ± 3.09 ↓", value=52.9, mark="↓")
     compared = {"vs softmax": Cell(text="...", value=-6.5), "verdict": Cell(text="undecided: not certified")}

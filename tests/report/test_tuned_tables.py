@@ -244,6 +244,46 @@ def test_a_wider_range_of_factors_is_a_command(suite_of, record_of):
     assert "tune.space.train.groups.head.lr=[x0.033,x0.1,x0.3,x1,x3.3]" in command
 
 
+@pytest.mark.parametrize(
+    ("axis", "best", "changed"),
+    [
+        ("log_uniform: [0.5, 8]", (0, 0, 0), "{log_uniform: [0.12, 8]}"),  # 0.5 / sqrt(8 / 0.5): 0.125, two digits
+        ("log_uniform: [0.5, 8]", (0, 1, 3), "{log_uniform: [0.12, 32]}"),
+        ("uniform: [1, 3]", (1, 1, 3), "{uniform: [1, 4]}"),
+    ],
+)
+def test_a_range_whose_last_point_is_the_best_is_made_wider(suite_of, record_of, axis, best, changed):
+    tune = f"trials: 4, epochs: 1, seed: 9, space: {{train.lr: {{{axis}}}}}"
+    suite = suite_of(SUITE.replace("TUNE", tune).replace("[1, 2]", "[1, 2, 3, 4, 5, 6]"))
+    made = []
+    for number, (row, place) in enumerate(zip(suite.tuning.rows, best, strict=True)):
+        lowest = by_lr(suite, number)[place]
+        trials = enumerate(row.tuning_trials)
+        made.append(row.choice({trial.id: 9.0 if index == lowest else 12.0 for index, trial in trials}))
+    suite = with_choices(suite, made)
+    findings = find(evidence(suite, records(suite, record_of)))
+    ((_, command),) = summary(findings, findings.lines)["What comes next"]
+    assert command.endswith(f"--set 'tune.space.train.lr={changed}'")
+
+
+def test_where_tuning_is_too_coarse_values_between_those_tried_come_next(suite_of, record_of):
+    tune = "epochs: 1, seed: 9, space: {train.lr: [0.5, 1, 2]}"
+    suite = suite_of(SUITE.replace("TUNE", tune).replace("[1, 2]", "[1, 2, 3, 4, 5, 6]"))
+    ppl = [9, 8, 9]  # the middle is the best by far: between the values it may be 1.5 % lower
+    chosen = [row.choice(dict(zip([t.id for t in row.tuning_trials], ppl, strict=True))) for row in suite.tuning.rows]
+    suite = with_choices(suite, chosen)
+    levels = {None: 100.0, 2: 99.5, 3: 99.5}
+    made = [
+        record_of(trial, test_ppl=level + (trial.seed**2 + int(level)) % 7 / 100)
+        for trial in suite.trials
+        for level in [levels[trial.head.params.get("num_mixtures")]]
+    ]
+    findings = find(evidence(suite, made))
+    assert {str(each.judged) for each in findings.compared.values()} == {"undecided: coarse tuning"}
+    ((_, command),) = summary(findings, findings.lines)["What comes next"]
+    assert command.endswith("--set 'tune.space.train.lr=[0.5,0.71,1,1.4,2]'")
+
+
 def test_values_without_an_order_have_no_ends(tuned, record_of):
     suite = tuned("epochs: 1, seed: 9, space: {train.schedule: [null, {warmup: {steps: 2}}]}", [8, 9], [9, 8], None)
     assert "at the end of what was tried" not in tabulated(suite, records(suite, record_of))
