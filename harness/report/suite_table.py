@@ -12,6 +12,7 @@ from harness.report.content import Table
 from harness.report.findings import Findings
 from harness.report.layouts import lay_out
 from harness.report.notes import conditions, notes_of
+from harness.report.outputs import Trials
 
 FORMS = {"md": (".md", table_forms.markdown), "csv": (".csv", table_forms.csv), "latex": (".tex", table_forms.latex)}
 WIDE = ("csv",)  # forms that always have all columns
@@ -64,18 +65,19 @@ def stem(suite: Suite, shape: Shape | None = None) -> str:
 
 
 def write(
-    suite: Suite, table: Table, results: Path, shape: Shape | None = None, *, overwrite: bool = False
+    suite: Suite, table: Table, results: Path, trials: Trials, shape: Shape | None = None, *, overwrite: bool = False
 ) -> list[Path]:
     """Write a table in every form below results/tables; returns the paths, markdown first. Unchanged files are kept.
     CSV has all columns, the others those of the default form.
 
     Args:
+        trials: the numbers of those that it is made of.
         shape: that of the table; None: that of the suite.
     Raises: FewerTrialsError, StorageError.
     """
     contents = [form(layouts.select(table, wide=name in WIDE)).encode() for name, (_, form) in FORMS.items()]
     files = dict(zip(places(suite, results, shape), contents, strict=True))
-    outputs.write(files, overwrite=overwrite)
+    outputs.write(files, trials, overwrite=overwrite)
     return list(files)
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -54,14 +55,52 @@ def test_the_study_has_a_line_for_each_trial_and_the_table(first):
 
 def test_a_second_run_trains_nothing_and_reads_the_records_once(first, monkeypatch):
     suite, results, _, study = first
-    reads, load = [], store.load_all
-    monkeypatch.setattr(store, "load_all", lambda *given: reads.append(given) or load(*given))
+    reads = counted_reads(monkeypatch)
     tables, printed = [], running.printed_numbers.load
     monkeypatch.setattr(running.printed_numbers, "load", lambda given: tables.append(given) or printed(given))
     again = harness.run_suite(suite, results=results, options=QUIET)
-    assert [len(ids) for _, ids in reads if ids] == [4]
+    assert reads == [4]
     assert len(tables) == 1
     assert again.records == study.records
+
+
+def counted_reads(monkeypatch) -> list[int]:
+    """Of each time that a suite's records are read, how many were found; without the times when none was."""
+    reads, load = [], store.load_all
+
+    def counting(runs, ids):
+        found = load(runs, ids)
+        if len(ids) > 1 and found[0]:  # a trial looks at its own record
+            reads.append(len(found[0]))
+        return found
+
+    monkeypatch.setattr(store, "load_all", counting)
+    return reads
+
+
+def test_what_a_command_has_trained_it_does_not_read_and_what_others_have_it_does(tmp_path, monkeypatch):
+    suite = tmp_path / "tuned.yaml"
+    suite.write_text(SUITE + "tune: {epochs: 1, seed: 9, space: {train.lr: [0.5, 1.0]}}\n")
+    reads, run = counted_reads(monkeypatch), running.run_trials
+
+    def other_command(execution, *rest):
+        """Ends while this one trains: it has finished the softmax's trials of the table."""
+        monkeypatch.setattr(running, "run_trials", run)
+        harness.run_suite(suite, results=tmp_path / "results", options=replace(QUIET, only=("head=softmax",)))
+        reads.clear()
+        return run(execution, *rest)
+
+    first = harness.run_suite(suite, results=tmp_path / "results", options=replace(QUIET, only=("head=mos",)))
+    assert (reads, len(first.records)) == ([], 2)
+    shutil.rmtree(tmp_path / "results")
+    monkeypatch.setattr(running, "run_trials", other_command)
+    both = harness.run_suite(suite, results=tmp_path / "results", options=replace(QUIET, only=("head=mos",)))
+    assert (reads, len(both.records)) == ([2, 2], 4)  # its tuning trials and its trials of the table, once
+    reads.clear()
+    assert harness.run_suite(suite, results=tmp_path / "results", options=QUIET).records == both.records
+    assert reads == [4, 4]
+    again = harness.run_suite(suite, results=tmp_path / "results", options=replace(QUIET, force=True))
+    assert (reads, again.records.keys()) == ([4, 4] * 2, both.records.keys())
 
 
 def test_a_run_in_a_thread_gives_the_same_records(first, tmp_path):
