@@ -14,7 +14,6 @@ from harness.plan.reader import shown
 from harness.plan.specs import GROUND_TRUTH
 from harness.printable import counted
 from harness.report import ground_truth, study
-from harness.report.content import Table
 from harness.report.printed_numbers import Answer, together
 from harness.report.study import Study
 
@@ -64,10 +63,10 @@ def reproduce(
             reporter.say(f"{number} of {counted(len(chosen), 'suite')}: {shown(suite.path)}{_cost(suite)}")
             ran[suite.name] = run_suite(suite, results=results, data=data, options=options, reporter=reporter)
     except KeyboardInterrupt:
-        _write(ground_truth.table(found := studies()), found, results, options.overwrite, reporter)
+        _write(studies(), results, options.overwrite, reporter)
         raise
-    reporter.ground_truths(made := ground_truth.table(found := studies()))
-    if files := _write(made, found, results, options.overwrite, reporter):
+    reporter.ground_truths(ground_truth.table(found := studies()))
+    if files := _write(found, results, options.overwrite, reporter):
         reporter.table_files(files)
     left = [suite for suite in suites if suite not in chosen]
     if left and which == "short":
@@ -99,10 +98,10 @@ def _cost(suite: Suite) -> str:
     return "" if suite.core_minutes is None else f" ({suite.core_minutes:g} minutes on one core)"
 
 
-def _write(made: Table, studies: tuple[Study, ...], results: Path, overwrite: bool, reporter: Reporter) -> list[Path]:
+def _write(studies: tuple[Study, ...], results: Path, overwrite: bool, reporter: Reporter) -> list[Path]:
     """Write the table of all suites. Files that are not replaced are a problem."""
     try:
-        return ground_truth.write(made, studies, results, overwrite=overwrite)
+        return ground_truth.write(studies, results, overwrite=overwrite)
     except FewerTrialsError as kept:
         reporter.problem(str(kept))
         return []

@@ -345,8 +345,7 @@ def _write(run: _Run, found: Study) -> list[Path]:
 
 def _interruption(run: _Run, suite: Suite) -> Interruption:
     """Write the table of the finished trials, without showing it. Returns what says how to go on."""
-    # read here: of the trials that ended before Ctrl-C the records are on the disk only
-    records = choices.read(suite, run.results, run.reporter.warn)
+    records = choices.read(suite, run.results, run.reporter.warn)  # of what ended before Ctrl-C nothing is in hand
     again = "start the same command again to go on"
     waiting = due(records, RunOptions(only=run.options.only))
     if waiting and waiting[0] in suite.tuning_trials:

@@ -373,9 +373,8 @@ def time_rows(execution: Execution, records: Mapping[str, TrialRecord], reporter
             return False
         runs = execution.tasks[0].runs
         with store.writing(runs, LOCK):
-            # read again: another command may have timed the rows meanwhile, or trained them anew, with other weights
             latest, _ = store.load_all(runs, [task.id for task in execution.tasks])
-            to_time, _ = what_is_due(execution, latest)
+            to_time, _ = what_is_due(execution, latest)  # another command may have trained or timed them meanwhile
             return bool(to_time) and _time(to_time, execution, reporter)
     except Exception as error:  # guard: timing-pass-fails
         reason = str(error) if isinstance(error, HarnessError) else first_line(error)

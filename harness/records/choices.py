@@ -132,12 +132,7 @@ class Records:
         return {**self.tuning, **self.table}
 
     def having(self, made: Mapping[str, TrialRecord], tried: Collection[str]) -> "Records":
-        """The records after some trials were run.
-
-        Args:
-            made: the new records, by id.
-            tried: the ids of the trials that were run. Rows whose tuning trials are among them choose again.
-        """
+        """The records after the trials `tried` were run, with those they made. Rows that these tune choose again."""
         kept = {trial: record for trial, record in self.verified.items() if trial not in tried}
         return _completed(replace(self, verified={**kept, **made}), tried)
 
@@ -170,20 +165,18 @@ def keep(records: Records, rows: Iterable[int]) -> Records:
 
 def _completed(records: Records, tried: Collection[str] = ()) -> Records:
     """Fill in the trials of the table, and which records are of which trials."""
-    suite, verified, tuning, before = records.suite, dict(records.verified), {}, records.stored
+    suite, verified, before = records.suite, dict(records.verified), list(records.stored)
+    tuning = _of_trials(suite, suite.tuning_trials, records, verified)
     if suite.tuning is not None:
-        tuning = _of_trials(suite, suite.tuning_trials, records, verified)
         now = [of_records(row, tuning) for row in suite.tuning.rows]
-        before = tuple(
-            None if made is not None and not made.valid_ppl.keys().isdisjoint(tried) else was
-            for was, made in zip(before, now, strict=True)
-        )
-        for was, made in zip(before, now, strict=True):
-            if was is not None and made is not None and was.trial != made.trial:
+        for index, (was, made) in enumerate(zip(before, now, strict=True)):
+            if made is not None and not made.valid_ppl.keys().isdisjoint(tried):
+                before[index] = None
+            elif was is not None and made is not None and was.trial != made.trial:
                 records.warn(_other(was, made, records.runs / FILE_NAME))
         suite = with_choices(suite, [was or made for was, made in zip(before, now, strict=True)])
     table = _of_trials(suite, suite.trials, records, verified)
-    return replace(records, suite=suite, stored=before, verified=verified, table=table, tuning=tuning)
+    return replace(records, suite=suite, stored=tuple(before), verified=verified, table=table, tuning=tuning)
 
 
 def _of_trials(

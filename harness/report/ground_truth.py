@@ -50,11 +50,12 @@ def table(studies: Sequence[Study]) -> Table:
     return Table(title=title, columns=COLUMNS, lines=tuple(lines), notes=(*notes, *(f"{each}." for each in sources)))
 
 
-def write(made: Table, studies: Sequence[Study], results: Path, *, overwrite: bool = False) -> list[Path]:
+def write(studies: Sequence[Study], results: Path, *, overwrite: bool = False) -> list[Path]:
     """Write the table of some studies in all forms below results/tables; returns the paths, markdown first.
 
     Raises: FewerTrialsError, StorageError.
     """
+    made = table(studies)
     files = {results / "tables" / f"{GROUND_TRUTH}{ending}": form(made).encode() for ending, form in FORMS.values()}
     every = [study.evidence.trials for study in studies]
     trials = Trials(*(sum(getattr(each, name) for each in every) for name in ("ok", "planned", "invalid")))

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from harness.errors import FewerTrialsError
 from harness.machine.files import read_bounded, write_atomically
 
-MAX_BYTES = 2**12
+ENDING, MAX_BYTES = ".json", 2**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def write(
         if not overwrite:  # guard: fuller-table-kept
             refuse_fewer((*files, *gone), made_of)
         # first, so that a write which is cut off leaves no number that is too small for the files
-        files = {_numbers(next(iter(files))): _STORED.dump_json({"trials": made_of}), **files}
+        files = {next(iter(files)).with_suffix(ENDING): _STORED.dump_json({"trials": made_of}), **files}
     for place, content in files.items():
         if not place.is_file() or place.read_bytes() != content:
             write_atomically(place, content)
@@ -89,9 +89,4 @@ def refuse_fewer(places: Iterable[Path], ours: Trials, undone: str = "nothing wa
 def _made_of(first: Path) -> Trials | None:
     """The numbers that are stored beside the first of some files; None where they are missing or damaged."""
     with suppress(OSError, ValueError):
-        return _STORED.validate_json(read_bounded(_numbers(first), MAX_BYTES)).get("trials")
-
-
-def _numbers(first: Path) -> Path:
-    """The file with the numbers of trials."""
-    return first.with_suffix(".json")
+        return _STORED.validate_json(read_bounded(first.with_suffix(ENDING), MAX_BYTES)).get("trials")

@@ -136,8 +136,7 @@ class Study:
         """
         if not self.rows:
             raise RecordError(f"no row of the suite is tuned yet; `{self._run()}` does it")
-        table = self._table(shape, ())
-        return suite_table.write(self.suite, table, self.results, self.evidence.trials, shape, overwrite=overwrite)
+        return suite_table.write(self.evidence, self._table(shape, ()), self.results, shape, overwrite=overwrite)
 
     def write_report(self, overwrite: bool = False, only: Sequence[str] = (), *, titled: bool = True) -> list[Path]:
         """Write the plots below results/plots, and the web page in results/reports; returns the paths, the page first.

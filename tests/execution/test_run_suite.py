@@ -2,7 +2,6 @@
 
 import io
 import json
-import shutil
 import subprocess
 import sys
 import threading
@@ -65,42 +64,38 @@ def test_a_second_run_trains_nothing_and_reads_the_records_once(first, monkeypat
 
 
 def counted_reads(monkeypatch) -> list[int]:
-    """Of each time that a suite's records are read, how many were found; without the times when none was."""
+    """How many records each reading of several trials found; without those that found none."""
     reads, load = [], store.load_all
 
     def counting(runs, ids):
         found = load(runs, ids)
-        if len(ids) > 1 and found[0]:  # a trial looks at its own record
-            reads.append(len(found[0]))
+        reads.extend([len(found[0])] if len(ids) > 1 and found[0] else [])
         return found
 
     monkeypatch.setattr(store, "load_all", counting)
     return reads
 
 
-def test_what_a_command_has_trained_it_does_not_read_and_what_others_have_it_does(tmp_path, monkeypatch):
+def test_a_command_reads_no_record_twice_and_reads_those_that_others_make_meanwhile(tmp_path, monkeypatch):
     suite = tmp_path / "tuned.yaml"
     suite.write_text(SUITE + "tune: {epochs: 1, seed: 9, space: {train.lr: [0.5, 1.0]}}\n")
-    reads, run = counted_reads(monkeypatch), running.run_trials
+    reads, train = counted_reads(monkeypatch), running.run_trials
 
-    def other_command(execution, *rest):
-        """Ends while this one trains: it has finished the softmax's trials of the table."""
-        monkeypatch.setattr(running, "run_trials", run)
-        harness.run_suite(suite, results=tmp_path / "results", options=replace(QUIET, only=("head=softmax",)))
+    def run(**options):
         reads.clear()
-        return run(execution, *rest)
+        return harness.run_suite(suite, results=tmp_path / "results", options=replace(QUIET, **options))
 
-    first = harness.run_suite(suite, results=tmp_path / "results", options=replace(QUIET, only=("head=mos",)))
-    assert (reads, len(first.records)) == ([], 2)
-    shutil.rmtree(tmp_path / "results")
-    monkeypatch.setattr(running, "run_trials", other_command)
-    both = harness.run_suite(suite, results=tmp_path / "results", options=replace(QUIET, only=("head=mos",)))
-    assert (reads, len(both.records)) == ([2, 2], 4)  # its tuning trials and its trials of the table, once
-    reads.clear()
-    assert harness.run_suite(suite, results=tmp_path / "results", options=QUIET).records == both.records
-    assert reads == [4, 4]
-    again = harness.run_suite(suite, results=tmp_path / "results", options=replace(QUIET, force=True))
-    assert (reads, again.records.keys()) == ([4, 4] * 2, both.records.keys())
+    def while_another_command_runs(*given):
+        monkeypatch.setattr(running, "run_trials", train)
+        assert len(run(only=("head=softmax",)).records) == 2
+        assert reads == []  # it has trained all of them
+        return train(*given)
+
+    monkeypatch.setattr(running, "run_trials", while_another_command_runs)
+    both = run(only=("head=mos",))
+    assert (len(both.records), reads) == (4, [2, 2])  # of the other one: two tuning trials, two of the table
+    assert (run().records, reads) == (both.records, [4, 4])
+    assert (run(force=True).records.keys(), reads) == (both.records.keys(), [4, 4])
 
 
 def test_a_run_in_a_thread_gives_the_same_records(first, tmp_path):

@@ -135,15 +135,12 @@ def test_the_files_of_a_table_are_replaced_together_or_not_at_all(gone, call, pr
     assert written(project) == before
 
 
-@pytest.mark.parametrize("kept", ["*.svg", "*.png", "perplexity_by_parameters.svg", "perplexity_by_parameters.png"])
-def test_a_plot_alone_keeps_page_and_plots_from_being_replaced(kept, call, project):
+def test_a_plot_alone_keeps_page_and_plots_from_being_replaced(call, project):
     assert call("report").code == 0
     (project / "results" / "reports" / "small.html").unlink()
-    plots = project / "results" / "plots" / "small"
-    for place in set(plots.iterdir()) - set(plots.glob(kept)):
+    for place in sorted((project / "results" / "plots" / "small").iterdir())[1:]:
         place.unlink()
     before = written(project)
-    assert before
     lose(project)
     done = call("report")
     assert done.code == 1

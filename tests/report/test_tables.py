@@ -12,7 +12,6 @@ from harness.printable import counted
 from harness.report import suite_table
 from harness.report.content import Column, Table
 from harness.report.notes import conditions
-from harness.report.outputs import Trials
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
 
 SUITE = handmade.suite_text(
@@ -160,9 +159,9 @@ def test_the_same_records_give_the_same_text_in_any_order(suite_of, record_of):
 
 
 def test_a_table_is_written_in_three_forms_and_not_again_while_it_is_the_same(suite_of, tmp_path):
-    suite = suite_of(SUITE)
+    evidence = handmade.evidence(suite_of(SUITE), [])
     one, two = (Table(title=title, columns=(Column(name="head"),), lines=()) for title in ("one", "two"))
-    places = suite_table.write(suite, one, tmp_path, Trials(1, 1))
+    places = suite_table.write(evidence, one, tmp_path)
     assert [place.relative_to(tmp_path).as_posix() for place in places] == [
         "tables/suite.md",
         "tables/suite.csv",
@@ -170,18 +169,18 @@ def test_a_table_is_written_in_three_forms_and_not_again_while_it_is_the_same(su
     ]
     for place in places:
         os.utime(place, (1_000_000, 1_000_000))
-    assert suite_table.write(suite, one, tmp_path, Trials(1, 1)) == places
+    assert suite_table.write(evidence, one, tmp_path) == places
     assert [place.stat().st_mtime for place in places] == [1_000_000] * 3
-    suite_table.write(suite, two, tmp_path, Trials(1, 1))
+    suite_table.write(evidence, two, tmp_path)
     assert places[0].read_text().startswith("# two\n")
     # a CSV has no title
     assert [place.stat().st_mtime == 1_000_000 for place in places] == [False, True, False]
 
 
 def test_another_shape_than_the_suites_has_files_of_its_own(suite_of, tmp_path):
-    suite = suite_of(SUITE.replace("{baseline", "{shape: heads, baseline"), "train.epochs=1")
-    table = suite_table.build(findings(suite))
-    names = [suite_table.write(suite, table, tmp_path, Trials(1, 1), shape)[0].name for shape in ("heads", "corpora")]
+    found = findings(suite_of(SUITE.replace("{baseline", "{shape: heads, baseline"), "train.epochs=1"))
+    table = suite_table.build(found)
+    names = [suite_table.write(found.evidence, table, tmp_path, shape)[0].name for shape in ("heads", "corpora")]
     assert names == ["suite.epochs=1.md", "suite.epochs=1.corpora.md"]
 
 
