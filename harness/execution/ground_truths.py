@@ -14,7 +14,6 @@ from harness.plan.reader import shown
 from harness.plan.specs import GROUND_TRUTH
 from harness.printable import counted
 from harness.report import ground_truth, study
-from harness.report.content import Table
 from harness.report.printed_numbers import Answer, together
 from harness.report.study import Study
 
@@ -54,22 +53,26 @@ def reproduce(
     """
     suites = found_in(folder)
     chosen = [suite for suite in suites if which == "all" or (which == "short" and is_short(suite))]
+    ran: dict[str, Study] = {}
+
+    def studies() -> tuple[Study, ...]:
+        return tuple(ran.get(suite.name) or study.load(suite, results, warn=reporter.warn) for suite in suites)
+
     try:
         for number, suite in enumerate(chosen, start=1):
             reporter.say(f"{number} of {counted(len(chosen), 'suite')}: {shown(suite.path)}{_cost(suite)}")
-            run_suite(suite, results=results, data=data, options=options, reporter=reporter)
+            ran[suite.name] = run_suite(suite, results=results, data=data, options=options, reporter=reporter)
     except KeyboardInterrupt:
-        _write(ground_truth.table(_studies(suites, results, reporter)), results, options.overwrite, reporter)
+        _write(studies(), results, options.overwrite, reporter)
         raise
-    studies = _studies(suites, results, reporter)
-    reporter.ground_truths(made := ground_truth.table(studies))
-    if files := _write(made, results, options.overwrite, reporter):
+    reporter.ground_truths(ground_truth.table(found := studies()))
+    if files := _write(found, results, options.overwrite, reporter):
         reporter.table_files(files)
     left = [suite for suite in suites if suite not in chosen]
     if left and which == "short":
         names = ", ".join(f"{suite.name}{_cost(suite)}" for suite in left)
         reporter.say(f"not run, because they take longer (--all runs them): {names}")
-    return Reproduced(studies=studies, ran=frozenset(suite.name for suite in chosen))
+    return Reproduced(studies=found, ran=frozenset(ran))
 
 
 def found_in(folder: Path) -> list[Suite]:
@@ -95,14 +98,10 @@ def _cost(suite: Suite) -> str:
     return "" if suite.core_minutes is None else f" ({suite.core_minutes:g} minutes on one core)"
 
 
-def _studies(suites: list[Suite], results: Path, reporter: Reporter) -> tuple[Study, ...]:
-    return tuple(study.load(suite, results, warn=reporter.warn) for suite in suites)
-
-
-def _write(made: Table, results: Path, overwrite: bool, reporter: Reporter) -> list[Path]:
+def _write(studies: tuple[Study, ...], results: Path, overwrite: bool, reporter: Reporter) -> list[Path]:
     """Write the table of all suites. Files that are not replaced are a problem."""
     try:
-        return ground_truth.write(made, results, overwrite=overwrite)
+        return ground_truth.write(studies, results, overwrite=overwrite)
     except FewerTrialsError as kept:
         reporter.problem(str(kept))
         return []

@@ -84,7 +84,7 @@ def run_suite(
         options=options,
         reporter=reporter or Reporter(),
     )
-    records = _read(run, suite)
+    records = choices.read(suite, results, run.reporter.warn)
     _refuse_smaller_table(run, records)
     tracking = Tracker(results if options.tracking else None, run.reporter.warn)
     try:
@@ -150,12 +150,6 @@ def _results(given: str | Path | None) -> Path:
     return Path(given or os.environ.get("HARNESS_RESULTS") or RESULTS)
 
 
-def _read(run: _Run, suite: Suite, rows: Sequence[int] = (), tried: Collection[str] = ()) -> Records:
-    """Read the records, and again if the choices of these rows are stored now."""
-    records = choices.read(suite, run.results, run.reporter.warn)
-    return choices.read(suite, run.results, run.reporter.warn) if choices.keep(records, rows, tried) else records
-
-
 def due(records: Records, options: RunOptions, tried: Collection[str] = ()) -> list[TrialSpec]:
     """The selected trials that can run now: those that tuning asks for; the trials of the table when it asks for none.
 
@@ -192,21 +186,20 @@ def _train(run: _Run, records: Records, tracking: Tracker) -> tuple[Records, set
     options, reporter, tried = run.options, run.reporter, set()
     outdated = _report_outdated(run, records)
     rows = chosen_rows(records.suite, options.only)
-    if choices.keep(records, rows, tried):
-        records = _read(run, records.suite)
+    records = choices.keep(records, rows)
     todo = due(records, options)
     tidy_finished(records.runs, records.found.keys() - {spec.id for spec in todo})
     while todo:
-        tuning = todo[0] in records.suite.tuning_trials
-        if tuning:
+        if todo[0] in records.suite.tuning_trials:
             of_rows = counted(len(chosen_tuning(records.suite, options.only)), "trial")
             reporter.say(f"tuning: {len(todo)} of {of_rows} to run, then the trials of the table")
         with LiveView(todo, reporter.output, records.suite.name_of) as view:
-            finished = run_trials(_execution(run, records, todo, fresh=options.force), view, tracking)
-        tried |= {spec.id for spec in todo}
-        records = _read(run, records.suite, rows if tuning else (), tried)
+            made = run_trials(_execution(run, records, todo, fresh=options.force), view, tracking)
+        now = {spec.id for spec in todo}
+        tried |= now
+        records = choices.keep(records.having(made, now), rows)
         reporter.say(view.totals())
-        stopped = options.fail_fast and len(finished) < len(todo)
+        stopped = options.fail_fast and len(made) < len(todo)
         todo = [] if stopped else due(records, options, tried)
     _report(run, records, tried, outdated=outdated)
     return records, tried
@@ -237,7 +230,7 @@ def _execution(run: _Run, records: Records, trials: Sequence[TrialSpec], *, fres
         "driver": uuid.uuid4().hex,
         "tuning": tuning,
     }
-    replaced = store.digests(runs, [spec.id for spec in trials])  # also of records that do not fit the suite
+    replaced = {spec.id: store.digest(old) for spec in trials if (old := records.verified.get(spec.id)) is not None}
     return Execution(
         tasks=[Task(spec=spec, replaces=replaced.get(spec.id), **common) for spec in trials],
         resources=Resources(cpus=options.cpus_per_trial or suite.resources.cpus, gpus=gpus),
@@ -352,7 +345,8 @@ def _write(run: _Run, found: Study) -> list[Path]:
 
 def _interruption(run: _Run, suite: Suite) -> Interruption:
     """Write the table of the finished trials, without showing it. Returns what says how to go on."""
-    records, again = _read(run, suite), "start the same command again to go on"
+    records = choices.read(suite, run.results, run.reporter.warn)  # of what ended before Ctrl-C nothing is in hand
+    again = "start the same command again to go on"
     waiting = due(records, RunOptions(only=run.options.only))
     if waiting and waiting[0] in suite.tuning_trials:
         return Interruption(f"interrupted while tuning: finished trials are kept; {again}")

@@ -374,7 +374,7 @@ def time_rows(execution: Execution, records: Mapping[str, TrialRecord], reporter
         runs = execution.tasks[0].runs
         with store.writing(runs, LOCK):
             latest, _ = store.load_all(runs, [task.id for task in execution.tasks])
-            to_time, _ = what_is_due(execution, latest)  # another command may have timed them meanwhile
+            to_time, _ = what_is_due(execution, latest)  # another command may have trained or timed them meanwhile
             return bool(to_time) and _time(to_time, execution, reporter)
     except Exception as error:  # guard: timing-pass-fails
         reason = str(error) if isinstance(error, HarnessError) else first_line(error)

@@ -5,7 +5,7 @@ belongs to a row if it was made of the row's tuning trials, and of no others.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
@@ -107,25 +107,34 @@ def perplexity(record: TrialRecord) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Records:
-    """What the results folder has of a suite's trials, read once by a command and handed on.
+    """What the results folder has of a suite's trials: read once by a command, and handed on.
 
     Args:
         suite: the suite, with the trials of its table at the points that are chosen.
+        warn: as of `read`.
+        stored: of each row that is tuned, the choice that is stored, or None.
+        verified: all records that were read, by id; those that do not fit the suite, too.
         table: the records of the trials of the table, by id.
         tuning: the records of the tuning trials, by id.
-        stored: of each row that is tuned, the choice that is stored, or None.
     """
 
     suite: Suite
     runs: Path
-    table: dict[str, TrialRecord]
-    tuning: dict[str, TrialRecord]
+    warn: Callable[[str], None]
     stored: tuple[Choice | None, ...] = ()
+    verified: dict[str, TrialRecord] = field(default_factory=dict)
+    table: dict[str, TrialRecord] = field(default_factory=dict)
+    tuning: dict[str, TrialRecord] = field(default_factory=dict)
 
     @cached_property
     def found(self) -> dict[str, TrialRecord]:
         """The records of all trials, by id."""
         return {**self.tuning, **self.table}
+
+    def having(self, made: Mapping[str, TrialRecord], tried: Collection[str]) -> "Records":
+        """The records after the trials `tried` were run, with those they made. Rows that these tune choose again."""
+        kept = {trial: record for trial, record in self.verified.items() if trial not in tried}
+        return _completed(replace(self, verified={**kept, **made}), tried)
 
 
 def read(suite: Suite, results: Path, warn: Callable[[str], None]) -> Records:
@@ -139,48 +148,47 @@ def read(suite: Suite, results: Path, warn: Callable[[str], None]) -> Records:
             another choice than the stored one; and if the stored choices do not verify, or are not of the plan.
     """
     runs, before = store.runs_folder(results, suite.name), ()
-    tuning = {}
     if suite.tuning is not None:
-        tuning = _of_trials(suite, suite.tuning_trials, runs, warn)
-        kept, choices = readable(runs, warn), []
+        kept = readable(runs, warn)
         before = tuple(stored(kept, row, warn) for row in suite.tuning.rows)
-        for row, was in zip(suite.tuning.rows, before, strict=True):
-            now = of_records(row, tuning)
-            if was is not None and now is not None and was.trial != now.trial:
-                warn(_other(was, now, runs / FILE_NAME))
-            choices.append(was or now)
-        suite = with_choices(suite, choices)
-    return Records(
-        suite=suite, runs=runs, table=_of_trials(suite, suite.trials, runs, warn), tuning=tuning, stored=before
-    )
+    return _completed(Records(suite=suite, runs=runs, warn=warn, stored=before))
 
 
-def keep(records: Records, rows: Iterable[int], trained: Collection[str]) -> bool:
-    """Store the choices of some rows. A choice that is stored is kept unless tuning trials of its row were run now.
-
-    Args:
-        trained: the ids of the tuning trials that were run now.
-    Returns: whether there was something to store.
-    Raises: StorageError.
-    """
-    made = [
-        now
-        for row in rows
-        if (now := of_records(records.suite.tuning.rows[row], records.tuning)) is not None
-        and (records.stored[row] is None or not now.valid_ppl.keys().isdisjoint(trained))
-    ]
+def keep(records: Records, rows: Iterable[int]) -> Records:
+    """Store the choices of some rows where none is stored. Returns the records with them. Raises: StorageError."""
+    waiting = (row for row in rows if records.stored[row] is None)
+    made = {row: now for row in waiting if (now := records.suite.tuning.choices[row]) is not None}
     if made:
-        save(records.runs, made)
-    return bool(made)
+        save(records.runs, made.values())
+    return replace(records, stored=tuple(made.get(row, was) for row, was in enumerate(records.stored)))
+
+
+def _completed(records: Records, tried: Collection[str] = ()) -> Records:
+    """Fill in the trials of the table, and which records are of which trials."""
+    suite, verified, before = records.suite, dict(records.verified), list(records.stored)
+    tuning = _of_trials(suite, suite.tuning_trials, records, verified)
+    if suite.tuning is not None:
+        now = [of_records(row, tuning) for row in suite.tuning.rows]
+        for index, (was, made) in enumerate(zip(before, now, strict=True)):
+            if made is not None and not made.valid_ppl.keys().isdisjoint(tried):
+                before[index] = None
+            elif was is not None and made is not None and was.trial != made.trial:
+                records.warn(_other(was, made, records.runs / FILE_NAME))
+        suite = with_choices(suite, [was or made for was, made in zip(before, now, strict=True)])
+    table = _of_trials(suite, suite.trials, records, verified)
+    return replace(records, suite=suite, stored=tuple(before), verified=verified, table=table, tuning=tuning)
 
 
 def _of_trials(
-    suite: Suite, trials: tuple[TrialSpec, ...], runs: Path, warn: Callable[[str], None]
+    suite: Suite, trials: tuple[TrialSpec, ...], records: Records, verified: dict[str, TrialRecord]
 ) -> dict[str, TrialRecord]:
-    found, damaged = store.load_all(runs, [trial.id for trial in trials])
-    fitting, misfits = of_suite(found, suite, trials)
+    """The records of some trials. Those that are not in hand are read, and added to `verified`."""
+    # again after each round: other commands, also on other machines, finish trials of the same suite meanwhile
+    found, damaged = store.load_all(records.runs, [trial.id for trial in trials if trial.id not in verified])
+    verified.update(found)
+    fitting, misfits = of_suite(verified, suite, trials)
     for sentence in (*damaged, *misfits):
-        warn(sentence)
+        records.warn(sentence)
     return fitting
 
 

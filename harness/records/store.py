@@ -102,11 +102,6 @@ def load_all(runs: Path, trial_ids: list[str]) -> tuple[dict[str, TrialRecord], 
     return found, warnings
 
 
-def digests(runs: Path, trial_ids: list[str]) -> dict[str, str]:
-    """Trial id -> digest of its record, for the records that verify."""
-    return {trial_id: digest(record) for trial_id, record in load_all(runs, trial_ids)[0].items()}
-
-
 def interrupted(runs: Path, trial_ids: Iterable[str]) -> set[str]:
     """The trials that have a checkpoint. Those of them without a record are resumed by the next run."""
     return {trial_id for trial_id in trial_ids if any(folder(runs, trial_id).glob(CHECKPOINTS))}

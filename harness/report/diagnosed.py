@@ -158,7 +158,7 @@ def write(
         }
         drawn = lines.of_diagnostic(evidence, of, suite_table.title(evidence.suite))
         pictures, _ = plots.files_of(drawn, results / "plots" / f"{stem}.diagnostics")
-        outputs.write({**tables, **pictures}, overwrite=overwrite)
+        outputs.write({**tables, **pictures}, of.trials, overwrite=overwrite)
         written[name] = list(tables)
     return written
 

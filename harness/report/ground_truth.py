@@ -11,6 +11,7 @@ from harness.plan.specs import GROUND_TRUTH
 from harness.printable import counted
 from harness.report import outputs
 from harness.report.content import NOTHING, Cell, Column, Line, Table
+from harness.report.outputs import Trials
 from harness.report.printed_numbers import Reproduction, furthest, together
 from harness.report.study import Study
 from harness.report.suite_table import FORMS
@@ -49,13 +50,16 @@ def table(studies: Sequence[Study]) -> Table:
     return Table(title=title, columns=COLUMNS, lines=tuple(lines), notes=(*notes, *(f"{each}." for each in sources)))
 
 
-def write(made: Table, results: Path, *, overwrite: bool = False) -> list[Path]:
-    """Write the table in all forms below results/tables; returns the paths, markdown first.
+def write(studies: Sequence[Study], results: Path, *, overwrite: bool = False) -> list[Path]:
+    """Write the table of some studies in all forms below results/tables; returns the paths, markdown first.
 
     Raises: FewerTrialsError, StorageError.
     """
+    made = table(studies)
     files = {results / "tables" / f"{GROUND_TRUTH}{ending}": form(made).encode() for ending, form in FORMS.values()}
-    outputs.write(files, overwrite=overwrite)
+    every = [study.evidence.trials for study in studies]
+    trials = Trials(*(sum(getattr(each, name) for each in every) for name in ("ok", "planned", "invalid")))
+    outputs.write(files, trials, overwrite=overwrite)
     return list(files)
 
 

@@ -407,7 +407,7 @@ class Leaderboard:
             self.results / "tables" / FILE_NAME: self.text().encode(),
             self.results / "reports" / f"{LEADERBOARD}.html": self.page().encode(),
         }
-        outputs.write(files, overwrite=overwrite)
+        outputs.write(files, trials(self.groups), overwrite=overwrite)
         return list(files)
 
 

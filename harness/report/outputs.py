@@ -1,30 +1,26 @@
-"""Write the files of a report: those of one command together, and none over a file of more finished trials.
+"""Write the files of a report: those of one command together, and none over files of more finished trials.
 
-The number of trials that a file is made of is read from the file itself, so it is known for older files too: a table
-has it in its cells ('8/8', '1/3: 2 not run'), a page, a plot and the leaderboard in words ('32 ok of 32'). Older plots,
-which do not contain it, count as the page beside them.
+Beside the first file lies a small JSON file with the numbers of the trials that all of them are made of:
+tables/small.json beside tables/small.md. Where it is missing, as beside files of earlier versions, they are not known.
 """
 
-import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+from pydantic import TypeAdapter
 
 from harness.errors import FewerTrialsError
-from harness.machine.files import write_atomically
+from harness.machine.files import read_bounded, write_atomically
 
-_NUMBERS = r"(\d{1,9}) ok of (\d{1,9})(?:, (\d{1,9}) invalid)?"
-_WORDS = re.compile(
-    f"(?:<dt>Trials</dt><dd>|<dc:description>|Description\\0|/Subject \\(|^Trials: ){_NUMBERS}".encode(), re.M
-)
-_CELL = re.compile(  # of a table, in any of its forms: '8/8', '1/3: 1 not run, 1 invalid'
-    r"(?:^|[|&,\"])\s*(\d{1,9})/(\d{1,9})(?![\w/.])(?:: [^|&\"]*?(\d{1,9}) invalid)?"
-)
+ENDING, MAX_BYTES = ".json", 2**12
 
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """The numbers of trials that a file is made of: ok, planned, and invalid (their certificate failed)."""
+    """The numbers of trials that files are made of: ok, planned, and invalid (their certificate failed)."""
 
     ok: int
     planned: int
@@ -40,16 +36,24 @@ class Trials:
         return f"{self.ok} ok of {self.planned}" + (f", {self.invalid} invalid" if self.invalid else "")
 
 
-def write(files: Mapping[Path, bytes], *, gone: Iterable[Path] = (), overwrite: bool = False) -> None:
+_STORED = TypeAdapter(dict[Literal["trials"], Trials])
+
+
+def write(
+    files: Mapping[Path, bytes], made_of: Trials | None = None, *, gone: Iterable[Path] = (), overwrite: bool = False
+) -> None:
     """Write files that changed, and remove others: all of them, or none.
 
-    Raises: FewerTrialsError when a file is made of more finished trials than the new ones, or when it does not contain
-        their number and some of the new trials are not finished: then nothing is written. StorageError.
+    Args:
+        made_of: the numbers of their trials; None: they are made of no trials, and replace any others.
+    Raises: FewerTrialsError as `refuse_fewer` does, and nothing is written then; StorageError.
     """
     gone = tuple(gone)
-    new = [made for place, content in files.items() if (made := trials_of(place, content)) is not None]
-    if not overwrite and new:  # guard: fuller-table-kept
-        refuse_fewer((*files, *gone), max(new, key=lambda made: made.finished))
+    if made_of is not None:
+        if not overwrite:  # guard: fuller-table-kept
+            refuse_fewer((*files, *gone), made_of)
+        # first, so that a write which is cut off leaves no number that is too small for the files
+        files = {next(iter(files)).with_suffix(ENDING): _STORED.dump_json({"trials": made_of}), **files}
     for place, content in files.items():
         if not place.is_file() or place.read_bytes() != content:
             write_atomically(place, content)
@@ -57,42 +61,32 @@ def write(files: Mapping[Path, bytes], *, gone: Iterable[Path] = (), overwrite: 
         place.unlink(missing_ok=True)
 
 
-def trials_of(place: Path, content: bytes) -> Trials | None:
-    """The numbers of trials in the content of a file; None if it does not contain them."""
-    if found := _WORDS.search(content):
-        return Trials(*(int(number or 0) for number in found.groups()))
-    if place.suffix in (".html", ".svg", ".png", ".pdf"):
-        return None
-    lines = content.decode("utf-8", errors="replace").splitlines()
-    cells = [match for line in lines if not line.startswith("- ") for match in _CELL.finditer(line)]
-    return Trials(*(sum(int(cell[part] or 0) for cell in cells) for part in (1, 2, 3))) if cells else None
-
-
 def refuse_fewer(places: Iterable[Path], ours: Trials, undone: str = "nothing was written") -> None:
-    """Raise if files are not to be replaced by new ones, as `why_kept` says. Called before work whose result would not
-    be written.
+    """Raise if files are not to be replaced by new ones: they are made of more finished trials than ours, or it is not
+    known of how many, and some of our trials are not finished. Called before work whose result would not be written.
 
+    Args:
+        places: of the files, as they are given to `write`.
     Raises: FewerTrialsError.
     """
-    if (reason := why_kept(places, ours)) is not None:
-        raise FewerTrialsError(f"{reason}; {undone}; --overwrite replaces it")
-
-
-def why_kept(places: Iterable[Path], ours: Trials) -> str | None:
-    """Why files are not to be replaced by new ones: one is made of more finished trials than ours, or none says of how
-    many, and some of our trials are not finished. None: they are to be replaced.
-    """
-    old = {place: trials_of(place, place.read_bytes()) for place in places if place.is_file()}
-    known = {place: made for place, made in old.items() if made is not None}
-    if old and not known and ours.finished < ours.planned:  # guard: table-of-unknown-size-kept
-        return (
-            f"{next(iter(old))} is not replaced: it does not say of how many finished trials it is made, and the new "
-            f"one would be made of {ours.finished} of {ours.planned}"
-        )
-    place = max(known, key=lambda each: known[each].finished, default=None)
-    if place is None or ours.finished >= known[place].finished:
-        return None
-    return (
-        f"{place} is not replaced: it is made of {known[place].finished} finished trials, and the new one would be "
-        f"made of {ours.finished}"
+    places = list(places)
+    old = next((place for place in places if place.is_file()), None)
+    if old is None:
+        return
+    made_of, of = _made_of(places[0]), f"made of {ours.finished}"
+    if made_of is None and ours.finished < ours.planned:  # guard: table-of-unknown-size-kept
+        why = "it is not known of how many finished trials it is made"
+        of += f" of {ours.planned}"
+    elif made_of is not None and ours.finished < made_of.finished:
+        why = f"it is made of {made_of.finished} finished trials"
+    else:
+        return
+    raise FewerTrialsError(
+        f"{old} is not replaced: {why}, and the new one would be {of}; {undone}; --overwrite replaces it"
     )
+
+
+def _made_of(first: Path) -> Trials | None:
+    """The numbers that are stored beside the first of some files; None where they are missing or damaged."""
+    with suppress(OSError, ValueError):
+        return _STORED.validate_json(read_bounded(first.with_suffix(ENDING), MAX_BYTES)).get("trials")

@@ -136,7 +136,7 @@ class Study:
         """
         if not self.rows:
             raise RecordError(f"no row of the suite is tuned yet; `{self._run()}` does it")
-        return suite_table.write(self.suite, self._table(shape, ()), self.results, shape, overwrite=overwrite)
+        return suite_table.write(self.evidence, self._table(shape, ()), self.results, shape, overwrite=overwrite)
 
     def write_report(self, overwrite: bool = False, only: Sequence[str] = (), *, titled: bool = True) -> list[Path]:
         """Write the plots below results/plots, and the web page in results/reports; returns the paths, the page first.
@@ -166,7 +166,7 @@ class Study:
         for_files = drawn if titled else plots.draw(self.findings, table.title, chosen, titled=False)
         files, gone = plots.files_of(for_files, folder)
         content = {page: document.render(self.findings, table, [*drawn, *of_diagnostics], sections).encode(), **files}
-        outputs.write(content, gone=gone, overwrite=overwrite)
+        outputs.write(content, self.evidence.trials, gone=gone, overwrite=overwrite)
         for plot in drawn:
             if isinstance(plot, plots.LeftOut):
                 self.evidence.warn(f"no plot '{plot.title}': {plot.reason}")
@@ -185,7 +185,7 @@ class Study:
         made = self._plots(kind, only, titled=False, width=width)
         folder = self.results / "plots" / self._stem(only) / "paper"
         files = {folder / f"{plot.name}.{round(width, 2):g}in.pdf": plot.pdf() for plot in made}
-        outputs.write(files, overwrite=overwrite)
+        outputs.write(files, self.evidence.trials, overwrite=overwrite)
         return list(files)
 
     def plot(self, kind: str, only: Sequence[str] = ()) -> "Plot":

@@ -9,6 +9,7 @@ from harness.plan.loaded_suite import Suite
 from harness.plan.suite_file import Form, Shape
 from harness.report import layouts, outputs, table_forms
 from harness.report.content import Table
+from harness.report.evidence import Evidence
 from harness.report.findings import Findings
 from harness.report.layouts import lay_out
 from harness.report.notes import conditions, notes_of
@@ -64,18 +65,19 @@ def stem(suite: Suite, shape: Shape | None = None) -> str:
 
 
 def write(
-    suite: Suite, table: Table, results: Path, shape: Shape | None = None, *, overwrite: bool = False
+    evidence: Evidence, table: Table, results: Path, shape: Shape | None = None, *, overwrite: bool = False
 ) -> list[Path]:
     """Write a table in every form below results/tables; returns the paths, markdown first. Unchanged files are kept.
     CSV has all columns, the others those of the default form.
 
     Args:
+        evidence: what the table is made of.
         shape: that of the table; None: that of the suite.
     Raises: FewerTrialsError, StorageError.
     """
     contents = [form(layouts.select(table, wide=name in WIDE)).encode() for name, (_, form) in FORMS.items()]
-    files = dict(zip(places(suite, results, shape), contents, strict=True))
-    outputs.write(files, overwrite=overwrite)
+    files = dict(zip(places(evidence.suite, results, shape), contents, strict=True))
+    outputs.write(files, evidence.trials, overwrite=overwrite)
     return list(files)
 
 

@@ -46,7 +46,7 @@ def keep(found: "Study") -> None:
     summary = {"found": found.found(), "plots": {name: plot.caption for name, plot in made.items()}, "names": names}
     files = {folder / name: plot.png() for name, plot in made.items()}
     gone = set(folder.glob("*.png")) - files.keys()
-    outputs.write({**files, folder / SUMMARY: json.dumps(summary, indent=1).encode()}, gone=gone, overwrite=True)
+    outputs.write({**files, folder / SUMMARY: json.dumps(summary, indent=1).encode()}, gone=gone)
 
 
 def has_outcome(suite: str, results: Path) -> bool:

@@ -54,14 +54,48 @@ def test_the_study_has_a_line_for_each_trial_and_the_table(first):
 
 def test_a_second_run_trains_nothing_and_reads_the_records_once(first, monkeypatch):
     suite, results, _, study = first
-    reads, load = [], store.load_all
-    monkeypatch.setattr(store, "load_all", lambda *given: reads.append(given) or load(*given))
+    reads = counted_reads(monkeypatch)
     tables, printed = [], running.printed_numbers.load
     monkeypatch.setattr(running.printed_numbers, "load", lambda given: tables.append(given) or printed(given))
     again = harness.run_suite(suite, results=results, options=QUIET)
-    assert [len(ids) for _, ids in reads if ids] == [4]
+    assert reads == [4]
     assert len(tables) == 1
     assert again.records == study.records
+
+
+def counted_reads(monkeypatch) -> list[int]:
+    """How many records each reading of several trials found; without those that found none."""
+    reads, load = [], store.load_all
+
+    def counting(runs, ids):
+        found = load(runs, ids)
+        reads.extend([len(found[0])] if len(ids) > 1 and found[0] else [])
+        return found
+
+    monkeypatch.setattr(store, "load_all", counting)
+    return reads
+
+
+def test_a_command_reads_no_record_twice_and_reads_those_that_others_make_meanwhile(tmp_path, monkeypatch):
+    suite = tmp_path / "tuned.yaml"
+    suite.write_text(SUITE + "tune: {epochs: 1, seed: 9, space: {train.lr: [0.5, 1.0]}}\n")
+    reads, train = counted_reads(monkeypatch), running.run_trials
+
+    def run(**options):
+        reads.clear()
+        return harness.run_suite(suite, results=tmp_path / "results", options=replace(QUIET, **options))
+
+    def while_another_command_runs(*given):
+        monkeypatch.setattr(running, "run_trials", train)
+        assert len(run(only=("head=softmax",)).records) == 2
+        assert reads == []  # it has trained all of them
+        return train(*given)
+
+    monkeypatch.setattr(running, "run_trials", while_another_command_runs)
+    both = run(only=("head=mos",))
+    assert (len(both.records), reads) == (4, [2, 2])  # of the other one: two tuning trials, two of the table
+    assert (run().records, reads) == (both.records, [4, 4])
+    assert (run(force=True).records.keys(), reads) == (both.records.keys(), [4, 4])
 
 
 def test_a_run_in_a_thread_gives_the_same_records(first, tmp_path):

@@ -41,7 +41,8 @@ def renew(results: Path, added: list[str]) -> None:
         each.write_report()
     shown = {folder: SHOWCASE / folder for folder in ("tables", "reports", "plots")}
     made = {file.relative_to(results) for folder in shown for file in (results / folder).rglob("*") if file.is_file()}
-    new = {place for place in made if place.parts[1].removesuffix(place.suffix) in added and place.suffix != ".tex"}
+    new = {place for place in made if place.parts[1].removesuffix(place.suffix) in added}
+    new -= {place for place in new if place.suffix in (".tex", ".json")}
     new = {place for place in new if place.parts[0] != "plots" or place.name.startswith("forest")}
     for place in sorted(made):
         committed = SHOWCASE / place

@@ -134,15 +134,16 @@ def test_successive_halving_is_one_class(made, halving):
     assert softmax == [[(lr, 2.0) for lr in (0.5, 1.0, 2.0, 4.0)], [(2.0, 4.0), (1.0, 4.0)], [(2.0, 8.0)]]
     assert ran[3:] == [[(head, lr, 8.0, s) for head, lr in (("softmax", 2.0), ("mos", 0.5)) for s in (1, 2)]]
     # the choice is stored and read, though half of the points have no record of the whole length
-    assert choices.keep(records, [0, 1], set())
+    kept = choices.keep(records, [0, 1])
     again = choices.read(records.suite, records.runs.parents[1], pytest.fail)
+    assert again.stored == kept.stored
     assert [choice.point for choice in again.stored] == [{"train.lr": 2.0}, {"train.lr": 0.5}]
     assert {len(choice.valid_ppl) for choice in again.stored} == {7}
 
 
 def test_a_method_may_choose_another_trial_than_the_best_of_all(made, halving):
     _, records = made(HALVED, lambda trial: best_at(trial) + trial.train.epochs)
-    assert choices.keep(records, [0, 1], set())
+    choices.keep(records, [0, 1])
     stored = choices.load(records.runs)
     assert [choice.point for choice in stored] == [{"train.lr": 2.0}, {"train.lr": 0.5}]
     for choice in stored:  # the longest trial of the row, though its shorter ones have lower perplexities

@@ -96,8 +96,7 @@ def test_notes_have_reasons_devices_and_sources(studied):
 
 
 def test_it_is_written_in_every_form_and_the_csv_is_not_rounded(studied, tmp_path):
-    made = ground_truth.table([studied(CELL, values=(100.0, 101.25))])
-    paths = ground_truth.write(made, tmp_path)
+    paths = ground_truth.write([studied(CELL, values=(100.0, 101.25))], tmp_path)
     assert [path.name for path in paths] == ["ground_truth.md", "ground_truth.csv", "ground_truth.tex"]
     header, line = (tmp_path / "tables" / "ground_truth.csv").read_text().splitlines()
     cells = dict(zip(*csv.reader([header, line]), strict=True))
