@@ -39,7 +39,7 @@ from harness.errors import ExecutionError
 from harness.kernels.choice import Choice, using
 from harness.kernels.products import Products
 from harness.machine.environment import torch_threads
-from harness.training.cuda_graph import SharedMemory, captured
+from harness.training.cuda_graph import captured
 
 # The largest relative error of the loss. bf16 rounds to 2^-8, and processors round in different places: for the large
 # logits of MFS, a processor with AMX is 0.6 % away.
@@ -108,7 +108,8 @@ def timed(compared: Comparison, report: Report = silent, *, strict: bool = False
     device, fields = compared.device, about(compared.device, compared.threads)
     _refuse(fields["contended"], strict)
     calls, lacking = {}, {}
-    shared = SharedMemory() if compared.graph else None  # large cells would not fit beside each other
+    if compared.graph:  # in one memory, since large cells would not fit beside each other: for this, on one stream
+        record = partial(captured, pool=torch.cuda.graph_pool_handle(), stream=torch.cuda.Stream())
     with torch_threads(compared.threads):
         for head in compared.heads:
             workload = WORKLOADS[compared.kind](compared.setting, head, device)
@@ -117,7 +118,7 @@ def timed(compared: Comparison, report: Report = silent, *, strict: bool = False
                 call = _within(cell, partial(workload.run, evaluation), device)
                 try:
                     _check(cell, workload, call)
-                    calls["cell", cell] = call if shared is None else captured(call, shared)
+                    calls["cell", cell] = record(call) if compared.graph else call
                 except (RuntimeError, ValueError) as error:
                     lacking[cell] = _excused(cell, error)
                 if compared.kind == "step" and cell.impl == OURS and device.type == "cpu":

@@ -17,7 +17,6 @@ from types import SimpleNamespace
 import hypothesis
 import pytest
 import torch
-from filelock import FileLock
 from onednn import sitecustomize as onednn
 
 from harness.kernels import products
@@ -115,25 +114,21 @@ def _printable(content):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(request, tmp_path_factory):
-    """One probe of this machine's matrix products for all test processes and the commands that they start, in a cache
-    folder of this test run. The fastest route is not measured: oneDNN is taken wherever its products are exact, so that
-    the load of the machine does not decide which route the tests take.
+def _own_cache(tmp_path_factory):
+    """A cache folder of this test process and the commands that it starts, with a probe of the machine's products. The
+    fastest route is not measured: oneDNN is taken wherever its products are exact, so that the load of the machine does
+    not decide which route the tests take.
     """
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if hasattr(request.config, "workerinput") else base) / "user-cache"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(folder))
-        patch.setenv("HARNESS_CACHE", str(base / "cache"))  # token files
+        patch.setenv("XDG_CACHE_HOME", str(base / "user-cache"))
+        patch.setenv("HARNESS_CACHE", str(base / "cache"))
         if not os.access(Path.home(), os.W_OK):  # Ray keeps its token there
             (base / "home").mkdir()
             patch.setenv("HOME", str(base / "home"))
-        patch.setattr(products, "CACHE", folder / "output-head-harness" / "probes")
-        products.CACHE.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / "lock"), pytest.MonkeyPatch.context() as unmeasured:
-            if "HARNESS_TEST_ONEDNN" not in os.environ:
-                unmeasured.setattr(products, "_speedup", lambda: 2 * products.WORTHWHILE)
-            products.load_probe()
+        if "HARNESS_TEST_ONEDNN" not in os.environ:
+            patch.setattr(products, "_speedup", lambda: 2 * products.WORTHWHILE)
+        products.load_probe()
         yield
 
 

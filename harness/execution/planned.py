@@ -3,8 +3,7 @@
 The disk that they need in results/runs is computed from parameter counts and settings:
 
     weights          4 bytes a parameter
-    a checkpoint     the weights, an average of them if there is one, and the optimizer's state: of Adam two numbers a
-                     parameter, of SGD one with momentum
+    a checkpoint     the weights, an average of them if there is one, and the optimizer's state
     token losses     about 4 bytes a test token, as they compress (harness/records/token_nll.py)
 
 While a trial runs it has several checkpoints, and the weights of the best epochs that these name
@@ -24,13 +23,14 @@ from harness.machine.files import existing
 from harness.plan.identity import is_frozen
 from harness.plan.loaded_suite import Suite
 from harness.plan.selection import chosen_rows, chosen_trials, chosen_tuning
-from harness.plan.specs import TrainSpec, TrialSpec
+from harness.plan.specs import TrialSpec
 from harness.plan.tuning import Point
 from harness.printable import counted
 from harness.records import choices, store
 from harness.records.record import TrialRecord
 from harness.registry import BACKBONES
 from harness.report import printed_numbers, retraining
+from harness.training import averaging, optimizers
 from harness.training.checkpoint import KEPT
 from harness.training.step_memory import StepMemory, plan_trials
 from harness.trial.behaviour import is_outdated
@@ -38,8 +38,6 @@ from harness.trial.behaviour import is_outdated
 OUTDATED = "outdated"  # the state of a trial that is 'ok' and whose code has changed since
 NUMBER, TOKEN_LOSS = 4, 4  # bytes
 REST = 32 * 2**10  # bytes of the record and the log; and in a checkpoint, of generators, clocks and the curve
-# of an optimizer, for each parameter; sgd: one with momentum
-OPTIMIZER_NUMBERS = dict.fromkeys(("adam", "adamw", "adamw_huggingface", "muon"), 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,17 +274,10 @@ def trial_disk(suite: Suite, spec: TrialSpec, *, tuning: bool = False) -> TrialD
     epochs = max(1, math.ceil(spec.train.most_epochs))
     bests = min(epochs, KEPT + suite.checkpoint.epochs)
     checkpoints = min(epochs, KEPT) + (epochs > 1)  # a new one is written before the oldest is removed
-    of_checkpoints = checkpoints * (weights * (1 + _numbers_beside(spec.train)) + REST)
+    kept = averaging.numbers_kept(spec.train) + optimizers.numbers_kept(spec.train) if spec.train.epochs else 0
+    of_checkpoints = checkpoints * (weights * (1 + kept) + REST)
     finished = weights + losses + REST
     return TrialDisk(finished=finished, running=max(finished, of_checkpoints + bests * weights) + REST)
-
-
-def _numbers_beside(train: TrainSpec) -> int:
-    """Numbers in a checkpoint for each parameter, beside the parameter: the optimizer's, and an average."""
-    if not train.epochs:
-        return 0
-    averaged = train.averaging is not None or train.finetune is not None
-    return averaged + OPTIMIZER_NUMBERS.get(train.optimizer, int(train.momentum > 0))
 
 
 def _tokens(suite: Suite, spec: TrialSpec, split: str) -> int | None:

@@ -3,15 +3,12 @@
 A trial takes the same form whenever it is trained again on the machine, so its bits stay the same.
 """
 
-import hashlib
 import json
 import statistics
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
-from filelock import FileLock
 from torch import Tensor
 
 import harness
@@ -19,7 +16,7 @@ from harness.kernels import products
 from harness.kernels.forms import Form
 from harness.kernels.mixture import Tensors, identity
 from harness.machine.environment import device_name
-from harness.machine.files import write_atomically
+from harness.machine.files import kept
 
 ROUNDS = 5
 SECONDS = 2.0  # of a form; after them the round is the last one
@@ -29,37 +26,17 @@ TIE = 1.05  # a form that takes at most so many times as long as the fastest one
 def fastest(forms: Sequence[Form], mixture: Tensors, targets_N: Tensor, z_loss: float) -> Form:
     """Return the first of the forms that takes at most TIE times as long as the fastest one for loss and gradients.
 
-    Processes of a machine measure one after the other, and what one has measured the others read.
-
     Args:
         forms: in the order of preference. One that runs out of memory is left out, unless all do.
     """
     by_name = {form.name: form for form in forms}
-    place = _file(list(by_name), mixture, z_loss)
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(place.with_suffix(".lock")):
-            if (kept := _kept(place)) in by_name:
-                return by_name[kept]
-            seconds = measured(forms, mixture, targets_N, z_loss)
-            name = _first_of_the_fastest(seconds)
-            write_atomically(place, json.dumps({"form": name, "seconds": seconds}, indent=1).encode())
-    except OSError:  # a read-only home: each process measures
-        name = _first_of_the_fastest(measured(forms, mixture, targets_N, z_loss))
-    return by_name[name]
 
+    def chosen() -> str:
+        seconds = measured(forms, mixture, targets_N, z_loss)
+        limit = TIE * min(seconds.values())
+        return next(name for name, taken in seconds.items() if taken <= limit)
 
-def _first_of_the_fastest(seconds: dict[str, float]) -> str:
-    limit = TIE * min(seconds.values())
-    return next(name for name, taken in seconds.items() if taken <= limit)
-
-
-def _kept(place: Path) -> str | None:
-    """The name of the form in a file; None without one, or where it cannot be read."""
-    try:
-        return json.loads(place.read_bytes())["form"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    return kept("forms", _key(list(by_name), mixture, z_loss), chosen, by_name.__getitem__)
 
 
 def measured(forms: Sequence[Form], mixture: Tensors, targets_N: Tensor, z_loss: float) -> dict[str, float]:
@@ -94,19 +71,12 @@ def _seconds(form: Form, mixture: Tensors, targets_N: Tensor, z_loss: float) -> 
         return float("inf")
 
 
-def _file(names: Sequence[str], mixture: Tensors, z_loss: float) -> Path:
-    """Return the file of a measurement. Its name depends on the machine, the versions, the sizes and the forms."""
+def _key(names: Sequence[str], mixture: Tensors, z_loss: float) -> str:
+    """What a choice depends on: the machine, the versions, the sizes and the forms."""
     device, multiplied = mixture.facets_NFE.device, products.current()
     given = [each if each is None else [*each.shape, str(each.dtype), each.requires_grad] for each in mixture.given]
     kind = type(mixture.logit_map).__name__ if mixture.logit_map is not identity else ""
-    machine = {
-        "device": device_name(device),
-        "flags": products.flags(),
-        "threads": torch.get_num_threads() if device.type == "cpu" else 0,
-        "torch": torch.__version__,
-        "harness": harness.__version__,
-        "mixture": [given, mixture.partitions, kind, mixture.log_epsilon is None, bool(z_loss)],
-        "products": [multiplied.precision, multiplied.route],
-        "forms": list(names),
-    }
-    return products.CACHE / f"form-{hashlib.sha256(json.dumps(machine).encode()).hexdigest()[:16]}.json"
+    threads = torch.get_num_threads() if device.type == "cpu" else 0
+    machine = [device_name(device), products.flags(), threads, torch.__version__, harness.__version__]
+    sizes = [given, mixture.partitions, kind, mixture.log_epsilon is None, bool(z_loss)]
+    return json.dumps([*machine, *sizes, multiplied.precision, multiplied.route, *names])

@@ -11,7 +11,6 @@ the time are measured, once for each machine and version of torch. The result is
 receive the chosen route and check only its error.
 """
 
-import contextlib
 import hashlib
 import json
 import statistics
@@ -23,7 +22,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import pooch
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
@@ -31,12 +29,11 @@ from torch.nn import functional
 
 import harness
 from harness.machine.environment import device_name, torch_threads
-from harness.machine.files import write_atomically
+from harness.machine.files import kept, kept_file
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Route = Literal["default", "onednn"]
 CACHED = 2**19  # the number of floats that fit in the cache of a core
-CACHE = Path(pooch.os_cache("output-head-harness")) / "probes"
 SIZES = (256, 200, 10_000)  # rows, width, vocabulary of a chunk of the lean evaluation
 CPUINFO = Path("/proc/cpuinfo")
 ROUNDS = 5
@@ -196,26 +193,17 @@ def load_probe(*, again: bool = False) -> Probe:
 
     `again`: make it now in any case.
     """
-    if not again:
-        with contextlib.suppress(OSError, ValueError, TypeError):  # no file yet, or a file of another format
-            return Probe(**json.loads(probe_file().read_bytes()))
-    found = measure()
-    with contextlib.suppress(OSError):  # a read-only home: the next process measures again
-        write_atomically(probe_file(), json.dumps(asdict(found), indent=1).encode())
-    return found
+    return kept("probes", _machine(), lambda: asdict(measure()), lambda found: Probe(**found), again=again)
 
 
 def probe_file() -> Path:
-    """Return the file of this machine's probe. Its name depends on the processor's flags, too, because the name of a
-    virtual machine's processor may be unspecific.
-    """
-    machine = {
-        "cpu": device_name(torch.device("cpu")),
-        "flags": flags(),
-        "torch": torch.__version__,
-        "harness": harness.__version__,
-    }
-    return CACHE / f"{hashlib.sha256(json.dumps(machine).encode()).hexdigest()[:12]}.json"
+    """Return the file of this machine's probe."""
+    return kept_file("probes", _machine())
+
+
+def _machine() -> str:
+    """What a probe depends on: the processor's flags, too, since the name of a virtual processor may be unspecific."""
+    return json.dumps([device_name(torch.device("cpu")), flags(), torch.__version__, harness.__version__])
 
 
 def flags() -> str:

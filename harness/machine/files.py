@@ -10,9 +10,11 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from filelock import FileLock
 
 from harness.errors import StorageError
 
@@ -134,22 +136,41 @@ def cache_folder() -> Path:
     return Path(os.environ.get("HARNESS_CACHE") or pooch.os_cache("output-head-harness")).absolute()
 
 
-def kept(kind: str, key: str, make: Callable[[], Any]) -> Any:
-    """Return what `make` returns, as JSON gives it back; computed once on this machine for each key.
+def kept_file(kind: str, key: str) -> Path:
+    """Return the file in which `kept` keeps a result."""
+    return cache_folder() / kind / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
 
-    Two processes may compute it at the same time. None is not kept, and a cache that cannot be read or written is left
-    alone: then it is computed each time.
+
+def kept(
+    kind: str,
+    key: str,
+    make: Callable[[], Any],
+    read: Callable[[Any], Any] = lambda found: found,
+    *,
+    again: bool = False,
+) -> Any:
+    """Return what `make` returns, as JSON gives it back and `read` reads it; computed once on a machine for each key.
+
+    Processes compute it one after the other, and what one has computed the others read. A spoilt file is computed
+    again. In a folder that cannot be written nothing is kept, and None is not kept either.
 
     Args:
         kind: the name of its folder in the cache.
         key: everything that the result depends on.
+        read: raises LookupError, TypeError or ValueError for what `make` does not return.
+        again: compute it in any case.
     """
-    place = cache_folder() / kind / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
-    with suppress(OSError, ValueError):
-        return json.loads(read_bounded(place, MAX_KEPT))
-    if (found := make()) is None:
-        return None
-    content = json.dumps(found)
-    with suppress(StorageError):
-        write_atomically(place, content.encode())
-    return json.loads(content)
+    place = kept_file(kind, key)
+    with ExitStack() as locked:
+        with suppress(OSError):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            locked.enter_context(FileLock(place.with_suffix(".lock")))
+        if not again:
+            with suppress(OSError, LookupError, TypeError, ValueError):
+                return read(json.loads(read_bounded(place, MAX_KEPT)))
+        found = make()
+        content = json.dumps(found)
+        if found is not None:
+            with suppress(StorageError):
+                write_atomically(place, content.encode())
+        return read(json.loads(content))

@@ -222,25 +222,14 @@ class Replay:
         self.graph.replay()
 
 
-class SharedMemory:
-    """The memory of several graphs: what one has written there is lost when another one runs.
-
-    torch gives freed memory only to the stream that it was freed on, so these graphs are recorded on one stream.
-    """
-
-    def __init__(self) -> None:
-        self.pool, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
-
-
-def captured(work: Work, shared: SharedMemory | None = None) -> Replay:
+def captured(work: Work, *, pool: Any = None, stream: torch.cuda.Stream | None = None) -> Replay:
     """Run `work` WARM_UPS times on a separate stream, then record it there as a CUDA graph.
 
     Args:
-        shared: memory for several graphs; by default a graph has memory of its own.
+        pool, stream: as torch.cuda.graph takes them; by default a graph has both of its own.
     Raises: CUDA's errors.
     """
-    graph, pool = torch.cuda.CUDAGraph(), None if shared is None else shared.pool
-    stream = torch.cuda.Stream() if shared is None else shared.stream
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream() if stream is None else stream
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):  # around the capture, too: a failed one leaves its stream as the current one
         for _ in range(WARM_UPS):

@@ -11,12 +11,13 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from harness.corpora.batching import evaluation_segments, training_segments
+from harness.corpora.batching import training_segments
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError
 from harness.model import LanguageModel
+from harness.plan.specs import EvalSpec
 from harness.plan.suite_file import DynamicSpec
-from harness.training.evaluation import perplexity, state_of
+from harness.training.evaluation import perplexity, scored_segments, state_of
 from harness.training.step import changed
 
 SPLITS = ("valid", "test")
@@ -58,7 +59,7 @@ def dynamic_evaluation(
 
         found = {}
         for split in SPLITS:
-            found[f"dynamic_{split}_ppl"] = _scored(model, getattr(corpus, split), settings, weights, follow, beat)
+            found[f"dynamic_{split}_ppl"] = _scored(model, corpus, split, settings, weights, follow, beat)
             with torch.no_grad():
                 torch._foreach_copy_(weights, start)
     return {name: ppl for name, ppl in found.items() if math.isfinite(ppl)}
@@ -120,15 +121,18 @@ def _gradient_sizes(
 
 def _scored(
     model: LanguageModel,
-    tokens_N: Tensor,
+    corpus: Corpus,
+    split: str,
     settings: DynamicSpec,
     weights: list[Tensor],
     follow: Callable[[Sequence[Tensor]], None],
     beat: Callable[[], None],
 ) -> float:
     """The perplexity of a split, whose weights follow it."""
+    tokens_N = getattr(corpus, split)
     nats, state = torch.zeros((), dtype=torch.float64, device=tokens_N.device), None
-    for cut in evaluation_segments(tokens_N, batch_size=1, seq_len=settings.seq_len):
+    one_text = {"batching": "stream", "eval_batch_size": 1, "eval_stride": None, "eval_batches": None}
+    for cut in scored_segments(corpus, split, EvalSpec(seq_len=settings.seq_len, **one_text)):
         segment = cut.to(tokens_N.device)
         nll_BT, gradients, state = _gradients(model, segment, state, weights)
         with torch.no_grad():

@@ -159,7 +159,7 @@ def test_the_doctor_tells_machine_and_probe(harness, monkeypatch, tmp_path, opti
     monkeypatch.chdir(tmp_path)
     found = SimpleNamespace(route="onednn", speedup=2.125, error=2.5e-7, exact=True, cpu="A CPU")
     monkeypatch.setattr(products, "load_probe", lambda again: asked.append(again) or found)
-    monkeypatch.setattr(products, "CACHE", tmp_path)
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
     monkeypatch.setattr(doctor, "has_triton", lambda: False)
     done = harness("doctor", *options)
@@ -184,7 +184,7 @@ def test_where_onednn_is_not_exact_the_doctor_says_so_and_no_benchmark_takes_it(
     harness, monkeypatch, tmp_path, imitated, sentence
 ):
     onednn.imitate(imitated, monkeypatch.setattr)
-    monkeypatch.setattr(products, "CACHE", tmp_path)
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
     assert re.search(f"matrix products: float32 on the CPU {sentence}", harness("doctor").out)
     done = harness("bench", "head", *TINY, "--route", "onednn")  # the last --route counts
     assert (done.code, done.out) == (2, "")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from harness import kernels
-from harness.kernels import fastest, forms, planted, products, reference
+from harness.kernels import fastest, forms, planted, reference
 from harness.kernels.choice import Choice, using
 
 CPU = torch.device("cpu")
@@ -19,7 +19,7 @@ LEAN, STORED = forms.LEAN, replace(forms.STORED, fits=lambda mixture, gradients:
 @pytest.fixture
 def times(monkeypatch, tmp_path):
     """A function: seconds by the name of a form, which are then measured. It returns the list of what was asked."""
-    monkeypatch.setattr(products, "CACHE", tmp_path / "cache")
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
 
     def taking(**seconds):
         asked = []
@@ -77,11 +77,11 @@ def test_what_was_measured_is_read_on_the_same_machine_for_the_same_sizes(times)
     assert set(asked) == {"lean", "stored"}
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"form": "gone"}'])
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '"gone"'])
 def test_a_damaged_file_is_measured_again(times, content, tmp_path):
     times(lean=2.0, stored=1.0)
     trained_by(choosing())
-    (place,) = (tmp_path / "cache").glob("*.json")
+    (place,) = (tmp_path / "cache" / "forms").glob("*.json")
     place.write_text(content)
     times(lean=1.0, stored=2.0)
     assert trained_by(choosing()) == "lean"

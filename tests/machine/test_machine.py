@@ -108,6 +108,8 @@ def test_what_is_kept_is_computed_once_for_each_key(tmp_path, monkeypatch):
     for place in (tmp_path / "numbers").iterdir():
         place.write_text("damaged")
     assert kept("numbers", "a", lambda: [4.0]) == [4.0]
+    assert kept("numbers", "a", lambda: [6.0, 7.0], lambda found: found[1]) == 7.0  # of another form than is read
+    assert kept("numbers", "a", lambda: [8.0], again=True) == kept("numbers", "a", lambda: [9.0]) == [8.0]
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "file"))
     (tmp_path / "file").write_text("in the place of the folder")
     assert [kept("numbers", "a", lambda: [5.0]) for _ in range(2)] == [[5.0], [5.0]]

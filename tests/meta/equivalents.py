@@ -31,9 +31,8 @@ ONE_LAYER = "its backbone, last_tokens, has one layer"
 COUNTED = "counting sets it, or a state dict"
 NUMBER = "a tensor of one number, or numpy's, does the same as the number"
 NEAREST = "only the order - 1 nearest tokens are read"
-PROBED = "what a probe measures, and where it is kept, enters no number of a trial"
+PROBED = "what a probe measures enters no number of a trial"
 EQUIVALENT = [
-    Equivalent("", "Path(pooch.os_cache('output-head-harness')) / 'probes'", PROBED),
     Equivalent("", "(256, 200, 10000)", PROBED),
     Equivalent("_scored", "device=tokens_N.device", "the device of the tests is the default"),
     Equivalent("_scored", "nats.item()", NUMBER),

@@ -11,7 +11,7 @@ import pytest
 from handmade import interrupted_before
 
 from harness import plan
-from harness.kernels import fastest, products, rows
+from harness.kernels import fastest, rows
 from harness.kernels.choice import Choice
 from harness.kernels.forms import FORMS, LEAN, STORED, by_rows
 from harness.trial import sessions
@@ -131,7 +131,7 @@ def test_a_resumed_trial_goes_on_with_the_form_that_was_the_fastest(task, tmp_pa
     monkeypatch.setattr(sessions, "Choice", partial(Choice, forms=(LEAN, stored, *FORMS)))
 
     def prefer(name, cache):
-        monkeypatch.setattr(products, "CACHE", tmp_path / cache)
+        monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / cache))
         monkeypatch.setattr(fastest, "_seconds", lambda form, *_: 1.0 if form.name == name else 2.0)
 
     prefer("stored", "first")
