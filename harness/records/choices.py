@@ -165,9 +165,9 @@ def keep(records: Records, rows: Iterable[int]) -> Records:
 
 def _completed(records: Records, tried: Collection[str] = ()) -> Records:
     """Fill in the trials of the table, and which records are of which trials."""
-    suite, verified, before = records.suite, dict(records.verified), list(records.stored)
-    tuning = _of_trials(suite, suite.tuning_trials, records, verified)
+    suite, verified, tuning, before = records.suite, dict(records.verified), {}, list(records.stored)
     if suite.tuning is not None:
+        tuning = _of_trials(suite, suite.tuning_trials, records, verified)
         now = [of_records(row, tuning) for row in suite.tuning.rows]
         for index, (was, made) in enumerate(zip(before, now, strict=True)):
             if made is not None and not made.valid_ppl.keys().isdisjoint(tried):

@@ -57,7 +57,7 @@ def test_a_page_that_cannot_be_written_is_one_sentence(finished, harness):
     (finished / "results" / "reports").write_text("a file")
     done = harness("report", "suites/tiny.yaml")
     assert done.code == 2
-    assert "tiny.html cannot be written" in done.err
+    assert "reports/tiny.json cannot be written" in done.err
 
 
 def test_the_leaderboard_is_a_page_too(finished, harness):

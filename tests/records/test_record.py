@@ -207,7 +207,7 @@ def test_a_record_from_before_precisions_and_routes_is_loaded(tmp_path):
     [
         ({"certificate": None}, "it was trained before there were certificates"),
         ({"certificate": None, "not_certified": "its process ended"}, "its process ended"),
-        ({"certificate": None, "status": "failed"}, ""),
+        ({"certificate": None, "status": "diverged"}, ""),
         ({"certificate": handmade.certificate(later_change=1e-7)}, ""),  # rounding, in certificates without `drawn`
     ],
 )
