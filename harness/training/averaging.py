@@ -132,4 +132,4 @@ def make_averaging(model: LanguageModel, train: TrainSpec) -> Averaging:
 
 def numbers_kept(train: TrainSpec) -> int:
     """The numbers that the averaging of the settings keeps for each parameter."""
-    return int(train.averaging is not None or train.finetune is not None)
+    return train.averaging is not None or train.finetune is not None

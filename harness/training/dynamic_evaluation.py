@@ -132,8 +132,7 @@ def _scored(
     tokens_N = getattr(corpus, split)
     nats, state = torch.zeros((), dtype=torch.float64, device=tokens_N.device), None
     one_text = {"batching": "stream", "eval_batch_size": 1, "eval_stride": None, "eval_batches": None}
-    for cut in scored_segments(corpus, split, EvalSpec(seq_len=settings.seq_len, **one_text)):
-        segment = cut.to(tokens_N.device)
+    for segment in scored_segments(corpus, split, EvalSpec(seq_len=settings.seq_len, **one_text)):
         nll_BT, gradients, state = _gradients(model, segment, state, weights)
         with torch.no_grad():
             nats += nll_BT.sum()

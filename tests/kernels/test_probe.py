@@ -12,6 +12,7 @@ import pytest
 import torch
 from onednn import sitecustomize as onednn
 
+import harness
 from harness.kernels import products
 from harness.kernels.products import Products
 
@@ -123,9 +124,11 @@ def test_another_torch_or_a_processor_of_the_same_name_that_can_do_more_is_measu
     assert len(cache()) == 3
     monkeypatch.setattr(products, "CPUINFO", tmp_path / "none")
     assert products.probe_file() in cache()
-    monkeypatch.setattr(torch, "__version__", "9.9.9")
-    products.load_probe()
-    assert len(cache()) == 4
+    changes = (torch, "__version__", "9.9.9"), (harness, "__version__", "9.9.9"), (products, "device_name", str)
+    for number, change in enumerate(changes, start=4):
+        monkeypatch.setattr(*change)
+        products.load_probe()
+        assert len(cache()) == number
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"route": "onednn"}', '{"cpu": 1, "route": "x", "nonsense": 2}'])

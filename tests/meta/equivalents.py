@@ -34,7 +34,11 @@ NEAREST = "only the order - 1 nearest tokens are read"
 PROBED = "what a probe measures enters no number of a trial"
 EQUIVALENT = [
     Equivalent("", "(256, 200, 10000)", PROBED),
-    Equivalent("_scored", "device=tokens_N.device", "the device of the tests is the default"),
+    Equivalent(
+        "_scored",
+        "torch.zeros((), dtype=torch.float64, device=tokens_N.device)",
+        "the device of the tests is the default",
+    ),
     Equivalent("_scored", "nats.item()", NUMBER),
     Equivalent("Buffers.__init__", "block[:size]", "room for more tokens than are used"),
     Equivalent("Buffers.rows", "E:E + NUM_ONES", "the columns after these are multiplied by zeros, or not read"),

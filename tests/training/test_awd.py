@@ -17,7 +17,7 @@ from harness.plan.expansion import in_tokens, rescaled
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.plan.suite_file import CheckpointSpec
 from harness.random_streams import stream_seed
-from harness.training.averaging import StepAverage
+from harness.training.averaging import StepAverage, make_averaging
 from harness.training.checkpoint import Checkpoints
 from harness.training.step import random_lengths, refuse_tar, segments_of
 
@@ -174,6 +174,10 @@ def test_an_average_is_that_of_torchs_averaged_sgd_but_for_its_first_step():
         first = weight.detach().clone() if first is None else first
     without_first = (7 * average.average[0] - first) / 6
     torch.testing.assert_close(asgd.state[weight]["ax"], without_first, rtol=1e-6, atol=0)  # its factors are float32
+
+
+def test_without_averaging_or_a_second_stage_no_average_is_kept():
+    assert make_averaging(model(), spec()).state_dict() == {}
 
 
 def test_random_lengths_have_their_means_and_limits():
