@@ -66,7 +66,7 @@ class SigSoftmax(nn.Module):
     ):
         super().__init__()
         if softcap_of(start, dims, None) is not None:
-            raise ValueError("start: the pretrained output layer has a soft cap, which this head has not")
+            raise ValueError("start: the pretrained output layer has a soft cap, which this head does not have")
         self.log_epsilon = log_epsilon(compat)
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)

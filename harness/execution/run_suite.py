@@ -167,7 +167,7 @@ def due(records: Records, options: RunOptions, tried: Collection[str] = ()) -> l
             return False
         if options.force or record is None:
             return True
-        return options.retry_failed and (record.status != "ok" or record.uncertified != "")
+        return options.retry_failed and (record.status != "ok" or bool(record.uncertified))
 
     suite, asked = records.suite, []
     for row in chosen_rows(suite, options.only):
@@ -269,7 +269,7 @@ def _report(run: _Run, records: Records, tried: set[str], *, outdated: bool) -> 
         reporter.say(f"{what}: {have} a record")
     for what, number in {
         "failed": sum(record.status != "ok" for record in before.values()),
-        "not certified": sum(record.uncertified != "" for record in before.values()),
+        "not certified": sum(bool(record.uncertified) for record in before.values()),
     }.items():
         if number:
             again = "it" if number == 1 else "them"

@@ -19,6 +19,7 @@ from filelock import FileLock
 from harness.errors import StorageError
 
 MAX_KEPT = 2**20  # bytes of what was computed once
+MAX_WAIT = 300  # seconds, for another process that computes the same; it may be stopped
 
 
 @contextmanager
@@ -162,9 +163,9 @@ def kept(
     """
     place = kept_file(kind, key)
     with ExitStack() as locked:
-        with suppress(OSError):
+        with suppress(OSError, NotImplementedError):  # also filelock's Timeout, and a file system without locks
             place.parent.mkdir(parents=True, exist_ok=True)
-            locked.enter_context(FileLock(place.with_suffix(".lock")))
+            locked.enter_context(FileLock(place.with_suffix(".lock"), timeout=MAX_WAIT))
         if not again:
             with suppress(OSError, LookupError, TypeError, ValueError):
                 return read(json.loads(read_bounded(place, MAX_KEPT)))

@@ -1,6 +1,7 @@
 """Read a suite file: apply overrides, check everything, expand it to trials. All problems are reported together."""
 
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -63,7 +64,7 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
     if file is not None and not problems:
         file = file.model_copy(update={"table": with_baseline(file.table, heads, names["head"])})
         problems += _combination_problems(file, backbones, heads, names["head"], facts, source)
-        problems += _too_long(file.train.seq_len, construction.positions, source)
+        problems += _too_long(file, backbones, construction.positions, source)
     contents = []
     if not problems:  # files of weights are read completely
         contents, problems = _asked(backbones, lambda each: starting_content(each.spec, each.cls), source)
@@ -327,14 +328,17 @@ def _combination_problems(
     return problems
 
 
-def _too_long(seq_len: int, positions: dict[str, int], source: Source) -> list[str]:
-    """A problem for each backbone that has fewer positions than a segment has tokens."""
-    place = source.nearest_place(("train", "seq_len"))
-    return [
-        source.problem(place, f"{backbone} has {number} positions, a segment {seq_len} tokens")
-        for backbone, number in positions.items()
-        if number < seq_len
-    ]
+def _too_long(file: SuiteFile, backbones: list[Component], positions: dict[str, int], source: Source) -> list[str]:
+    """A problem for each backbone that has fewer positions than it reads tokens at a time. The last token of a block is
+    only read for the states of a frozen backbone.
+    """
+    found, place = [], source.nearest_place(("train", "seq_len"))
+    for each in backbones:
+        blocks = file.train.batching == "blocks" and not is_frozen(each.spec, each.cls)
+        read, most = file.train.seq_len - blocks, positions.get(str(each.spec), math.inf)
+        if read > most:
+            found.append(source.problem(place, f"{each.spec} has {most} positions, and reads {read} tokens"))
+    return found
 
 
 def _expanded(

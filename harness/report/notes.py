@@ -61,6 +61,7 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
     evidence = findings.evidence
     suite, records = evidence.suite, [evidence.records[trial.id] for trial in _finished(findings)]
     return [
+        *of_doubt(suite),
         *_training(findings),
         *_backbones(suite, records),
         *_counting(suite, records),
@@ -76,7 +77,6 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *_reproduced(findings),
         *caveats(findings, records),
         *(Note(f"The suite's file says: {text}", level="reading") for text in suite.table.notes),
-        *([Note(f"These numbers are in doubt: {suite.table.doubt}", level="warning")] if suite.table.doubt else []),
         LEGEND,
     ]
 
@@ -112,6 +112,12 @@ def conditions(findings: Findings) -> str:
     said += [" or ".join(devices), " or ".join(versions), f"harness {of}"]
     certified = [ALL_EARLIER.rstrip(".")] if all_certified_earlier(findings.lines) else []
     return "; ".join([_place(findings), *said, *certified]) + "."
+
+
+def of_doubt(suite: Suite) -> list[str]:
+    """Why the numbers of a suite are in doubt, as its file says."""
+    doubt = suite.table.doubt.removesuffix(".")
+    return [Note(f"These numbers are in doubt: {doubt}.", level="warning")] if doubt else []
 
 
 def _dynamic(lines: list[Row]) -> list[str]:
@@ -320,10 +326,14 @@ def on_certificates(rows: Iterable[Row]) -> list[str]:
     rows = list(rows)
     records = [row.records[seed] for row in rows for seed in row.ok_seeds]
     found = [
-        f"{UNCERTIFIED_MARK} {each.spec} ({each.id}): not certified, so its row has no rank: {each.uncertified}."
+        f"{UNCERTIFIED_MARK} {each.spec} ({each.id}): not certified, so its row has no rank: {each.not_certified}."
         for each in records
-        if each.uncertified
+        if each.not_certified
     ]
+    if old := sum(each.uncertified != "" and not each.not_certified for each in records):
+        found.append(
+            f"{UNCERTIFIED_MARK} {counted(old, 'trial')} of before there were certificates: not certified, so no rank."
+        )
     mark = "" if all_certified_earlier(rows) else f"{EARLIER_MARK} "
     return [*found, *([f"{mark}{EARLIER}"] if any(row.certified_earlier for row in rows) else [])]
 

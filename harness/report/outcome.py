@@ -4,12 +4,15 @@ import itertools
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
+from harness.errors import SuiteError
+from harness.plan.loaded_suite import Suite
+from harness.plan.loading import load
 from harness.plan.specs import TrialSpec, as_number
 from harness.plan.tuning import Axis, Tuning, rounded
 from harness.printable import counted
-from harness.report import comparison_notes, convergence, printed_numbers
+from harness.report import comparison_notes, convergence, notes, printed_numbers
 from harness.report.content import Cell
 from harness.report.findings import Findings, percent
 from harness.report.ranks import rankable
@@ -27,8 +30,7 @@ LONGER = 3  # times the epochs: of the command that comes next
 
 def sentences(findings: Findings, lines: Sequence[Row]) -> list[str]:
     """The outcome in sentences, after what makes the numbers doubtful, if the suite says so."""
-    doubt = findings.evidence.suite.table.doubt
-    return [*([f"These numbers are in doubt: {doubt.removesuffix('.')}."] if doubt else []), *_outcome(findings, lines)]
+    return [*notes.of_doubt(findings.evidence.suite), *_outcome(findings, lines)]
 
 
 def _outcome(findings: Findings, lines: Sequence[Row]) -> list[str]:
@@ -52,7 +54,8 @@ def _outcome(findings: Findings, lines: Sequence[Row]) -> list[str]:
 
 def in_a_line(findings: Findings) -> str:
     """The outcome of all rows in one line, without a full stop at its end."""
-    return " ".join(sentences(findings, findings.lines)).removesuffix(".") or "no trial with a perplexity is finished"
+    found = _outcome(findings, findings.lines) or ["no trial with a perplexity is finished"]
+    return " ".join([*notes.of_doubt(findings.evidence.suite), *found]).removesuffix(".")
 
 
 def _of_group(compared: Sequence[Compared], findings: Findings) -> list[str]:
@@ -84,7 +87,7 @@ def _of_group(compared: Sequence[Compared], findings: Findings) -> list[str]:
 def _capital(sentence: str) -> str:
     """A sentence as it begins a line; the name of a head stays as it is."""
     first = sentence.split()[0]
-    return f"{first.capitalize()}{sentence[len(first) :]}" if first in (*NUMBERS, "nothing", "a") else sentence
+    return f"{first.capitalize()}{sentence[len(first) :]}" if first in (*NUMBERS, "nothing", "batches") else sentence
 
 
 def _who(some: Sequence[Compared], *, listed: bool = False) -> str:
@@ -116,7 +119,7 @@ def _range(some: Sequence[Compared]) -> str:
     found = some[0].difference
     if len(some) == 1 and found.low is not None:
         ends = sorted(percent(end) * math.copysign(1, found.mean) for end in (found.low, found.high))
-        return f"{low} % [{ends[0]:.1f}, {ends[1]:.1f}]"
+        return f"{low} % [{', '.join(f'{round(end, 1) + 0.0:.1f}' for end in ends)}]"
     return f"{low} %" if low == high else f"{low} to {high} %"
 
 
@@ -175,7 +178,7 @@ def _costs_of_all(compared: Sequence[Compared], findings: Findings) -> list[str]
     if not ratios:
         return []
     low, high = (f"{choose(ratios):.1f}" for choose in (min, max))
-    return [f"a batch takes {low if low == high else f'{low} to {high}'} times the baseline's time"]
+    return [f"batches take {low if low == high else f'{low} to {high}'} times the baseline's time"]
 
 
 def _costs_of(better: Sequence[Compared], findings: Findings) -> list[str]:
@@ -285,11 +288,8 @@ def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:
         counts = [(sum(map(applies, made)), fault) for fault, applies in faults]
         said = [f"{count} of {counted(len(lines), 'row')} {_be(count)} {fault}." for count, fault in counts if count]
         found += [(False, text) for text in said] or ([(True, f"{good}.")] if good else [])
-    doubt = findings.evidence.suite.table.doubt
-    found += [(False, f"In doubt: {doubt}")] if doubt else []
-    found += [
-        (False, text) for text in [*_unjudged(findings, lines), *_undecided(findings, lines), *_tuned(findings, lines)]
-    ]
+    found += [(False, text) for text in notes.of_doubt(evidence.suite)]
+    found += [(False, text) for say in (_unjudged, _undecided, _tuned) for text in say(findings, lines)]
     printed = {id(row): numbers for row, numbers in zip(findings.lines, findings.reproduced, strict=True)}
     numbers = [printed[id(row)] for row in lines if printed[id(row)]]
     answers = [printed_numbers.together(each) for each in numbers]
@@ -372,12 +372,14 @@ def _of_statistics(findings: Findings, trained: Sequence[Row]) -> tuple[str, str
     if any(len(row.ok_seeds) < RANK_SEEDS for row in trained):
         judged = "ranked" if suite.table.baseline is None else "ranked and have a verdict"
         return f"With {RANK_SEEDS} seeds or more, rows are {judged}:", _with_seeds(findings, seeds, RANK_SEEDS)
-    if wider := _wider(suite.tuning, trained):
+    if wider := _accepted(suite, _wider(suite.tuning, trained)):
         text = (
             "The best value tried is the last of its range, so that a better one may lie beyond it. With a wider range:"
         )
         return text, of_trials(suite, (), [""], *(part for change in wider for part in ("--set", change)))
-    if any(each.judged == ("undecided", "coarse tuning") for each in compared) and (finer := _finer(suite.tuning)):
+    if any(each.judged == ("undecided", "coarse tuning") for each in compared) and (
+        finer := _accepted(suite, _finer(suite.tuning))
+    ):
         text = "Rows may be lower between the values that were tried, by more than they differ. With more values:"
         return text, of_trials(suite, (), [""], *(part for change in finer for part in ("--set", change)))
     if any(convergence.mostly_unconverged(row) for row in trained):
@@ -396,36 +398,53 @@ def _of_statistics(findings: Findings, trained: Sequence[Row]) -> tuple[str, str
     return None
 
 
+def _accepted(suite: Suite, changes: list[str]) -> list[str]:
+    """The changes; [] where the suite's file with them is not valid, as with a rate of dropout above 1."""
+    given = tuple(f"{key}={value}" for key, value, _ in suite.overrides)
+    try:
+        load(suite.path, (*given, *changes))
+    except SuiteError:
+        return []
+    return changes
+
+
 def _wider(tuning: Tuning | None, lines: Sequence[Row]) -> list[str]:
     """The changes of the suite that add a value beyond each end of a grid at which a row's best value is, or that make
-    a range whose lowest or highest point is a row's best one twice as wide.
+    a range wider on the side of its lowest or highest point if that is a row's best one.
     """
     found = []
     for key, axis in {} if tuning is None else tuning.spec.space.items():
+        chosen = {as_number(row.tuned.get(key)) for row in lines}
         if axis.range is not None:
-            found += _wider_range(key, axis, tuning, lines)
-            continue
-        if not axis.ordered:
-            continue
-        grid, chosen = sorted(map(as_number, axis.grid)), {as_number(row.tuned.get(key)) for row in lines}
-        before = [rounded(grid[0] ** 2 / grid[1], 2)] if grid[0] in chosen and grid[0] > 0 else []
-        after = [rounded(grid[-1] ** 2 / grid[-2], 2)] if grid[-1] in chosen and grid[-2] > 0 else []
-        if before or after:
-            factor = "x" if isinstance(axis.grid[0], str) else ""
-            found.append(f"tune.space.{key}=[{','.join(f'{factor}{value:g}' for value in [*before, *grid, *after])}]")
+            found += _wider_range(key, axis, tuning, chosen)
+        elif axis.ordered:
+            grid = sorted(map(as_number, axis.grid))
+            before = [grid[0] ** 2 / grid[1]] if grid[0] in chosen and grid[0] > 0 else []
+            after = [grid[-1] ** 2 / grid[-2]] if grid[-1] in chosen and grid[-2] > 0 else []
+            found += _longer_grid(key, axis, [*before, *after])
     return found
 
 
-def _wider_range(key: str, axis: Axis, tuning: Tuning, lines: Sequence[Row]) -> list[str]:
-    tried = [each.point[key] for row in tuning.rows for each in row.candidates]
-    chosen = {row.tuned[key] for row in lines if key in row.tuned}
-    (low, high), way = axis.range, "uniform" if axis.log_uniform is None else "log_uniform"
-    if way == "uniform":
-        below, above = low - (high - low) / 2, high + (high - low) / 2
+def _wider_range(key: str, axis: Axis, tuning: Tuning, chosen: Container[float | None]) -> list[str]:
+    tried = [each.point[key] for row in tuning.rows for each in row.candidates if key in each.point]
+    low, high = axis.range
+    if axis.log_uniform is not None:
+        way, below, above = "log_uniform", low / math.sqrt(high / low), high * math.sqrt(high / low)
     else:
-        below, above = low / math.sqrt(high / low), high * math.sqrt(high / low)
+        way, below, above = "uniform", low - (high - low) / 2, high + (high - low) / 2
+        below = below if low < 0 else max(below, low / 2)
     ends = (rounded(below, 2) if min(tried) in chosen else low, rounded(above, 2) if max(tried) in chosen else high)
     return [] if ends == (low, high) else [f"tune.space.{key}={{{way}: [{ends[0]:g}, {ends[1]:g}]}}"]
+
+
+def _longer_grid(key: str, axis: Axis, more: Sequence[float]) -> list[str]:
+    """The change that adds values to a grid: with two digits, or whole numbers where all are."""
+    grid = set(map(as_number, axis.grid))
+    whole = all(type(value) is int for value in axis.grid)
+    longer = grid | {round(value) if whole else rounded(value, 2) for value in more}
+    factor = "x" if isinstance(axis.grid[0], str) else ""
+    values = ",".join(f"{factor}{value:g}" for value in sorted(longer))
+    return [] if longer == grid else [f"tune.space.{key}=[{values}]"]
 
 
 def _finer(tuning: Tuning | None) -> list[str]:
@@ -434,11 +453,8 @@ def _finer(tuning: Tuning | None) -> list[str]:
     for key, axis in {} if tuning is None else tuning.spec.space.items():
         drawn = drawn or axis.range is not None
         if axis.grid is not None and axis.ordered:
-            grid = sorted(map(as_number, axis.grid))
-            between = [rounded(math.sqrt(a * b) if a > 0 else (a + b) / 2, 2) for a, b in itertools.pairwise(grid)]
-            factor = "x" if isinstance(axis.grid[0], str) else ""
-            values = ",".join(f"{factor}{value:g}" for value in sorted([*grid, *between]))
-            found.append(f"tune.space.{key}=[{values}]")
+            pairs = itertools.pairwise(sorted(map(as_number, axis.grid)))
+            found += _longer_grid(key, axis, [math.sqrt(a * b) if a > 0 else (a + b) / 2 for a, b in pairs])
     return [*found, *([f"tune.trials={2 * tuning.spec.trials}"] if drawn else [])]
 
 

@@ -49,16 +49,21 @@ def write(
     Raises: FewerTrialsError as `refuse_fewer` does, and nothing is written then; StorageError.
     """
     gone = tuple(gone)
-    if made_of is not None:
-        if not overwrite:  # guard: fuller-table-kept
-            refuse_fewer((*files, *gone), made_of)
-        # first, so that a write which is cut off leaves no number that is too small for the files
-        files = {next(iter(files)).with_suffix(ENDING): _STORED.dump_json({"trials": made_of}), **files}
-    for place, content in files.items():
-        if not place.is_file() or place.read_bytes() != content:
-            write_atomically(place, content)
+    if made_of is not None and not overwrite:  # guard: fuller-table-kept
+        refuse_fewer((*files, *gone), made_of)
+    changed = {place: content for place, content in files.items() if _differs(place, content)}
+    if made_of is not None and files:
+        numbers, content = next(iter(files)).with_suffix(ENDING), _STORED.dump_json({"trials": made_of})
+        if (changed or numbers.exists()) and _differs(numbers, content):
+            changed = {numbers: content, **changed}  # first: a write that is cut off leaves no number too small
+    for place, content in changed.items():
+        write_atomically(place, content)
     for place in gone:
         place.unlink(missing_ok=True)
+
+
+def _differs(place: Path, content: bytes) -> bool:
+    return not place.is_file() or place.read_bytes() != content
 
 
 def refuse_fewer(places: Iterable[Path], ours: Trials, undone: str = "nothing was written") -> None:

@@ -77,7 +77,7 @@ def grid(
 
 def short(of: content.Table, width: int) -> Table:
     """The summary of a table (harness.report.layouts) with at most so many characters a line. Where there is no room,
-    perplexities have no spread, then changes no interval, and then names, verdicts and states go on in further lines.
+    perplexities have no spread, or else changes no interval; then names, verdicts and states go on in further lines.
     """
     names = [column.name for column in of.columns]
     sections = [(heading, list(lines)) for heading, lines in groupby(of.lines, lambda line: line.section)]

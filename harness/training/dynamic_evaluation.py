@@ -111,7 +111,7 @@ def _gradient_sizes(
     """R of each parameter."""
     sums, state = [torch.zeros_like(each) for each in weights], None
     sizes = {"batch_size": settings.batch_size, "seq_len": settings.seq_len}
-    for segment in training_segments(corpus.train, **sizes):
+    for segment in training_segments(corpus.train, **sizes, device=weights[0].device):
         _, gradients, state = _gradients(model, segment, state, weights)
         with torch.no_grad():
             torch._foreach_addcmul_(sums, gradients, gradients)
@@ -130,10 +130,11 @@ def _scored(
 ) -> float:
     """The perplexity of a split, whose weights follow it."""
     tokens_N = getattr(corpus, split)
-    nats, state = torch.zeros((), dtype=torch.float64, device=tokens_N.device), None
+    device, state = weights[0].device, None
+    nats = torch.zeros((), dtype=torch.float64, device=device)
     one_text = {"batching": "stream", "eval_batch_size": 1, "eval_stride": None, "eval_batches": None}
     for segment in scored_segments(corpus, split, EvalSpec(seq_len=settings.seq_len, **one_text)):
-        nll_BT, gradients, state = _gradients(model, segment, state, weights)
+        nll_BT, gradients, state = _gradients(model, segment.to(device), state, weights)
         with torch.no_grad():
             nats += nll_BT.sum()
             follow(gradients)

@@ -28,6 +28,6 @@ def test_it_does_not_start_from_an_output_layer_with_a_soft_cap():
 
     assert torch.equal(started(None).output.weight, torch.ones(5, E))
     with pytest.raises(
-        ValueError, match=r"^start: the pretrained output layer has a soft cap, which this head has not$"
+        ValueError, match=r"^start: the pretrained output layer has a soft cap, which this head does not have$"
     ):
         started(30.0)

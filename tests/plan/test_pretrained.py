@@ -113,3 +113,10 @@ def test_mistakes_are_located(problems, one, old, new, spoil, place):
     assert old in SUITE
     (problem,) = problems(SUITE.replace(old, new))
     assert problem.startswith(f"{place}: ")
+
+
+def test_a_block_is_as_long_as_the_positions_and_the_token_that_is_only_a_target(write, one, problems):
+    blocks = ("seq_len: 7", "seq_len: 33, batching: blocks")  # 32 tokens are read
+    assert trial(write, blocks)[1].train.seq_len == 33
+    (problem,) = problems(SUITE.replace(blocks[0], blocks[1].replace("33", "34")))
+    assert problem.endswith("has 32 positions, and reads 33 tokens")

@@ -250,6 +250,7 @@ def test_a_wider_range_of_factors_is_a_command(suite_of, record_of):
         ("log_uniform: [0.5, 8]", (0, 0, 0), "{log_uniform: [0.12, 8]}"),  # 0.5 / sqrt(8 / 0.5): 0.125, two digits
         ("log_uniform: [0.5, 8]", (0, 1, 3), "{log_uniform: [0.12, 32]}"),
         ("uniform: [1, 3]", (1, 1, 3), "{uniform: [1, 4]}"),
+        ("uniform: [1, 9]", (0, 1, 1), "{uniform: [0.5, 9]}"),  # not below 0
     ],
 )
 def test_a_range_whose_last_point_is_the_best_is_made_wider(suite_of, record_of, axis, best, changed):
@@ -264,6 +265,37 @@ def test_a_range_whose_last_point_is_the_best_is_made_wider(suite_of, record_of,
     findings = find(evidence(suite, records(suite, record_of)))
     ((_, command),) = summary(findings, findings.lines)["What comes next"]
     assert command.endswith(f"--set 'tune.space.train.lr={changed}'")
+
+
+def test_a_wider_range_that_the_suite_refuses_and_a_key_that_a_head_has_not_are_left_out(suite_of, record_of):
+    tune = "trials: 4, epochs: 1, seed: 9, space: {head.dropout: {uniform: [0, 0.9]}}"  # 0.9 + 0.45 is no rate
+    suite = suite_of(SUITE.replace("TUNE", tune).replace("[1, 2]", "[1, 2, 3, 4, 5, 6]"))
+    made = []
+    for row in suite.tuning.rows:  # softmax has one point, without dropout
+        rates = [each.point.get("head.dropout", 0) for each in row.candidates]
+        made.append(
+            row.choice(dict(zip([t.id for t in row.tuning_trials], [9.0 - rate for rate in rates], strict=True)))
+        )
+    suite = with_choices(suite, made)
+    findings = find(evidence(suite, records(suite, record_of)))
+    assert summary(findings, findings.lines)["What comes next"] == []
+
+
+def test_whole_numbers_stay_whole_in_a_wider_grid(suite_of, record_of):
+    tune = "epochs: 1, seed: 9, space: {head.num_mixtures: [2, 5, 10]}"
+    suite = suite_of(
+        SUITE.replace("TUNE", tune)
+        .replace("num_mixtures: [2, 3]", "dropout: 0")
+        .replace("[1, 2]", "[1, 2, 3, 4, 5, 6]")
+    )
+    made = [
+        row.choice(dict(zip([t.id for t in row.tuning_trials], ppl, strict=True)))
+        for row, ppl in zip(suite.tuning.rows, ([9], [7, 8, 9]), strict=True)
+    ]
+    suite = with_choices(suite, made)
+    findings = find(evidence(suite, records(suite, record_of)))
+    ((_, command),) = summary(findings, findings.lines)["What comes next"]
+    assert command.endswith("--set 'tune.space.head.num_mixtures=[1,2,5,10]'")
 
 
 def test_where_tuning_is_too_coarse_values_between_those_tried_come_next(suite_of, record_of):

@@ -14,8 +14,8 @@ from harness.machine.files import write_fault
 AUTH_MODE = "RAY_AUTH_MODE"
 TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")  # a token that the user set; otherwise Ray keeps one in the home
 TOKEN_FILE = ".ray/auth_token"
-# That a worker has to save its trial when the run ends; SLURM's default leaves a run 30. A group of workers has all;
-# Tune gives its workers 10, whatever is set (Ray 2.60, TuneController._cleanup_stopping_actors).
+# That a data-parallel group has to save its trial when the run ends; SLURM's default leaves a run 30. Tune kills its
+# own workers after 10, whatever is set (Ray 2.60, TuneController._cleanup_stopping_actors).
 STOP_SECONDS = 20
 # guard: worker-followed-by-another 10 -> 0
 MAX_FAILURES = 10  # of the workers of one trial in one run; a trial that fails twice in one place ends earlier
