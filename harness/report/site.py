@@ -181,7 +181,7 @@ def _page_of_head(name: str) -> str:
 
 def _suites(found: Sequence[Study]) -> Table:
     labels = [Column(name=name, key="label") for name in ("suite", "corpus")]
-    columns = (*labels, *(Column(name=name) for name in ("question", "found", "trials", "last trial")))
+    columns = (*labels, *(Column(name=name) for name in ("question and finding", "trials", "last trial")))
     lines = []
     for each in sorted(found, key=lambda each: [row.corpus for row in each.rows[:1]]):
         trained_on = ", ".join(dict.fromkeys(row.corpus for row in each.rows))
@@ -190,7 +190,8 @@ def _suites(found: Sequence[Study]) -> Table:
         last = max(record.environment.finished for record in each.records.values())[:10]
         suite = Cell(text=each.suite.name, link=page_of(each))
         question, *_ = introduction(each.suite.path)
-        texts = [Cell(text=text) for text in (question, f"{each.found()}.", str(each.evidence.trials), last)]
+        said = f"{question}{'' if question.endswith('?') else ':'} {each.found()}." if question else f"{each.found()}."
+        texts = [Cell(text=text) for text in (said, str(each.evidence.trials), last)]
         lines.append(Line(cells=(suite, Cell(text=corpora), *texts)))
     lead = "Each suite has a page with its table, its plots, and everything known of its trials."
     return Table(title="Suites by corpus", columns=columns, lines=tuple(lines), lead=lead)
