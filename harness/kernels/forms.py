@@ -236,7 +236,7 @@ CHUNKS_OF_EQUATIONS = Form(
     what="the plain equations, in chunks of tokens that the backward pass computes again",
     fits=lambda mixture, gradients: has_chunks(mixture),
     mean_nll=None,
-    nll=partial(in_chunks, reference.nll),
+    nll=lambda mixture, targets_N: in_chunks(reference.nll, mixture, targets_N),
     checked=False,
 )
 EQUATIONS = Form(
@@ -244,7 +244,7 @@ EQUATIONS = Form(
     what="the plain equations",
     fits=lambda mixture, gradients: True,
     mean_nll=None,
-    nll=reference.nll,
+    nll=lambda mixture, targets_N: reference.nll(mixture, targets_N),  # not the function: its mutants replace it
     checked=False,
 )
 FORMS = (LOG_SUMS, ROWS, LEAN, STORED_ROWS, STORED, CHUNKS_OF_EQUATIONS, EQUATIONS)
