@@ -68,7 +68,7 @@ EQUIVALENT = [
     ),
     Equivalent("Lean._with_z_loss", "list(self.layout.partitions)", "a list and a tuple of the same numbers"),
     Equivalent(
-        "log_normaliser", "torch.stack([u_NV.logsumexp(-1) for u_NV in _component_logits(mixture)], dim=1)", SAME_AXIS
+        "log_normaliser", "torch.stack([u_NV.logsumexp(-1) for u_NV in component_logits(mixture)], dim=1)", SAME_AXIS
     ),
     Equivalent("Mixture.z_term", "self.z_loss == 0", NO_PENALTY),
     Equivalent("Mixture.z_term", "kernels.log_normaliser(self).square().mean(1)", SAME_AXIS),
