@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from harness.distributions import Mixture
 from harness.kernels import chunked, rows
 from harness.kernels.chunked import Buffers, Lean, Needs, Sums, tokens_per_chunk
-from harness.kernels.mixture import LOGIT_MAPS, Bend, HarmonicMap, Layout, SigmoidCap, Slice, SoftCap, identity
+from harness.kernels.mixture import LOGIT_MAPS, Bend, HarmonicMap, Layout, LeanMap, SigmoidCap, Slice, SoftCap, identity
 from harness.kernels.products import Products, using
 
 
@@ -73,6 +73,10 @@ def test_a_sigmoid_cap_needs_finite_numbers_a_positive_limit_and_width(a, b, c):
 
 
 MAPS = [Bend(c=0.5, k=1.5), SoftCap(3.0), SigmoidCap(a=0.75, b=0.5, c=1.5)]
+
+
+def test_every_map_of_logits_is_one_that_chunks_can_evaluate():
+    assert all(isinstance(each, LeanMap) for each in (*MAPS, HarmonicMap(3)))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
