@@ -152,6 +152,8 @@ class Installed:
             for name, value in list(vars(module).items()):
                 if id(value) in mutated:
                     setattr(module, name, mutated[id(value)])
+                elif isinstance(value, type) and any(id(base) in mutated for base in value.__bases__):
+                    value.__bases__ = tuple(mutated.get(id(base), base) for base in value.__bases__)
             for defaults in _keyword_defaults(module):
                 defaults.update({name: mutated.get(id(value), value) for name, value in defaults.items()})
         for name in OF_INSTANCES.get(self.target.name, ()):
