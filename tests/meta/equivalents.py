@@ -51,6 +51,7 @@ EQUIVALENT = [
     Equivalent("tokens_at_once", "blocks[0]", "all blocks have as many tokens, and are on one device"),
     Equivalent("Bend.map_", "self.c != 0", "adding 0 changes nothing"),
     Equivalent("HarmonicMap.map_", "beside is not None", "a new tensor is made, and nobody reads it"),
+    Equivalent("Tensors", "(1,)", "its subclasses were made with it, and all others give partitions"),
     Equivalent("Lean", "0.0", "only `gradients` reads it, and its callers give it"),
     Equivalent("Lean.nll", "self._exponentials(tokens, buffers, sloped=False)", SPEED),
     Equivalent("Lean._exponentials", "buffers.slopes if sloped else []", SPEED),
