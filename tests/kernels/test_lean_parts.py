@@ -13,7 +13,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from harness.distributions import Mixture
 from harness.kernels import chunked, rows
 from harness.kernels.chunked import Buffers, Lean, Needs, Sums, tokens_per_chunk
-from harness.kernels.mixture import LOGIT_MAPS, Bend, HarmonicMap, Layout, LeanMap, SigmoidCap, Slice, SoftCap, identity
+from harness.kernels.mixture import (
+    LOGIT_MAPS,
+    Bend,
+    HarmonicMap,
+    Layout,
+    LeanMap,
+    SigmoidCap,
+    Slice,
+    SoftCap,
+    Tensors,
+    identity,
+)
 from harness.kernels.products import Products, using
 
 
@@ -73,6 +84,15 @@ def test_a_sigmoid_cap_needs_finite_numbers_a_positive_limit_and_width(a, b, c):
 
 
 MAPS = [Bend(c=0.5, k=1.5), SoftCap(3.0), SigmoidCap(a=0.75, b=0.5, c=1.5)]
+
+
+def test_a_part_of_a_mixture_has_the_facets_and_the_prior_of_its_tokens():
+    facets_NFE, prior_NK = torch.arange(24.0).view(4, 3, 2), torch.arange(8.0).view(4, 2)
+    whole = Tensors(facets_NFE, prior_NK, torch.ones(5, 2), None, partitions=(2, 1))
+    part = whole.part(slice(1, 3))
+    assert torch.equal(part.facets_NFE, facets_NFE[1:3])
+    assert torch.equal(part.log_prior_NK, prior_NK[1:3])
+    assert part.partitions == (2, 1)
 
 
 def test_every_map_of_logits_is_one_that_chunks_can_evaluate():
