@@ -402,7 +402,8 @@ def _accepted(suite: Suite, changes: list[str]) -> list[str]:
     """The changes; [] where the suite's file with them is not valid, as with a rate of dropout above 1."""
     given = tuple(f"{key}={value}" for key, value, _ in suite.overrides)
     try:
-        load(suite.path, (*given, *changes))
+        if changes:
+            load(suite.path, (*given, *changes))
     except SuiteError:
         return []
     return changes
