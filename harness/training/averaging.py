@@ -116,7 +116,7 @@ class StepAverage(Averaging):
             self.begin()
         self.active, self.number, self.losses = state["active"], state["number"], list(state["losses"])
         if self.number:
-            torch._foreach_copy_(self.average, [each.to(self.average[0].device) for each in state["average"]])
+            torch._foreach_copy_(self.average, state["average"])
 
 
 def is_above_the_best(losses: Sequence[float], patience: int) -> bool:

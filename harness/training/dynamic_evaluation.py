@@ -101,7 +101,7 @@ def _gradients(model: LanguageModel, segment, state, weights: list[Tensor]):
     """The nats of a segment's tokens, the gradients of their mean, and the state after it."""
     distribution, state = model(segment, state)
     nll_BT = distribution.nll(segment.targets)
-    found = torch.autograd.grad(nll_BT.mean(), weights, allow_unused=True, materialize_grads=True)
+    found = torch.autograd.grad(nll_BT.mean(), weights, materialize_grads=True)
     return nll_BT, found, changed(state, Tensor.detach)
 
 

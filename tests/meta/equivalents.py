@@ -31,6 +31,7 @@ ONE_LAYER = "its backbone, last_tokens, has one layer"
 COUNTED = "counting sets it, or a state dict"
 NUMBER = "a tensor of one number, or numpy's, does the same as the number"
 NEAREST = "only the order - 1 nearest tokens are read"
+ONE_DEVICE = "all weights are on one device, in the tests on the default one"
 PROBED = "what a probe measures enters no number of a trial"
 EQUIVALENT = [
     Equivalent("", "(256, 200, 10000)", PROBED),
@@ -39,6 +40,8 @@ EQUIVALENT = [
         "torch.zeros((), dtype=torch.float64, device=device)",
         "the device of the tests is the default",
     ),
+    Equivalent("_scored", "weights[0].device", ONE_DEVICE),
+    Equivalent("_gradient_sizes", "weights[0].device", ONE_DEVICE),
     Equivalent("_scored", "segment.to(device)", "the tests are on the CPU, with ids as int64"),
     Equivalent("_scored", "nats.item()", NUMBER),
     Equivalent("Buffers.__init__", "block[:size]", "room for more tokens than are used"),

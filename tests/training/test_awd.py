@@ -17,7 +17,7 @@ from harness.plan.expansion import in_tokens, rescaled
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.plan.suite_file import CheckpointSpec
 from harness.random_streams import stream_seed
-from harness.training.averaging import StepAverage, make_averaging
+from harness.training.averaging import StepAverage, is_above_the_best, make_averaging
 from harness.training.checkpoint import Checkpoints
 from harness.training.step import random_lengths, refuse_tar, segments_of
 
@@ -174,6 +174,55 @@ def test_an_average_is_that_of_torchs_averaged_sgd_but_for_its_first_step():
         first = weight.detach().clone() if first is None else first
     without_first = (7 * average.average[0] - first) / 6
     torch.testing.assert_close(asgd.state[weight]["ax"], without_first, rtol=1e-6, atol=0)  # its factors are float32
+
+
+def weight_and_average() -> tuple[torch.nn.Parameter, StepAverage]:
+    """One weight that is trained, and one that is not."""
+    layer = torch.nn.Linear(2, 1)
+    layer.bias.requires_grad_(False)
+    return layer.weight, StepAverage(layer, None)
+
+
+def test_weights_that_are_not_trained_take_no_memory_for_an_average():
+    weight, average = weight_and_average()
+    average.begin()
+    assert [each.shape for each in average.average] == [weight.shape]
+
+
+def test_a_state_is_a_copy_and_without_averages_before_the_first_step():
+    _, average = weight_and_average()
+    average.begin()
+    state = average.state_dict()
+    average.after_epoch(1, 4.0)
+    assert state == {"active": True, "number": 0, "losses": [], "average": []}
+    _, again = weight_and_average()
+    again.load_state_dict(state)
+    again.after_epoch(1, 4.0)
+    assert again.active
+    assert state["losses"] == []
+
+
+def test_a_state_is_read_into_the_averages_that_are_there():
+    weight, average = weight_and_average()
+    empty = average.state_dict()
+    average.load_state_dict(empty)
+    assert average.average == []
+    average.begin()
+    average.update()
+    (kept,) = average.average
+    expected = weight.detach().clone()
+    state = {**average.state_dict(), "average": [expected]}
+    kept.zero_()
+    average.load_state_dict(state)
+    assert average.average[0] is kept
+    assert torch.equal(kept, expected)
+
+
+@pytest.mark.parametrize(
+    ("losses", "above"), [([1.0, 2.0, 1.0], False), ([1.0, 2.0, 1.1], True), ([2.0, 1.0, 1.5], False), ([1.0], False)]
+)
+def test_a_loss_is_compared_with_the_best_of_those_before_the_last(losses, above):
+    assert is_above_the_best(losses, patience=1) is above
 
 
 def test_without_averaging_or_a_second_stage_no_average_is_kept():
