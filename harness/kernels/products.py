@@ -208,9 +208,9 @@ def _machine() -> str:
 
 def flags() -> str:
     """Return the hash of the processor's flags, which Linux reports on x86."""
-    lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines() if CPUINFO.exists() else []
-    found = next((line for line in lines if line.startswith("flags")), "")
-    return hashlib.sha256(found.encode()).hexdigest()
+    lines = CPUINFO.read_bytes().splitlines() if CPUINFO.exists() else []
+    found = next((line for line in lines if line.startswith(b"flags")), b"")
+    return hashlib.sha256(found).hexdigest()
 
 
 def measure() -> Probe:
@@ -246,7 +246,7 @@ def _error(route: Route) -> float:
 
 
 def _relative_error(found: Tensor, exact: Tensor) -> float:
-    return ((found.double() - exact).norm() / exact.norm()).item()
+    return ((found - exact).norm() / exact.norm()).item()
 
 
 def _speedup() -> float:

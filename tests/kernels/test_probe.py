@@ -14,7 +14,7 @@ from onednn import sitecustomize as onednn
 
 import harness
 from harness.kernels import products
-from harness.kernels.products import Products
+from harness.kernels.products import Probe, Products
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
 
@@ -41,8 +41,8 @@ def planted(monkeypatch, *, speedup=2.0, error=1e-7):
     ("speedup", "error", "route"),
     [
         (2.0, 3e-7, "onednn"),
-        (1.11, 1.9e-6, "onednn"),
-        (1.09, 1.9e-6, "default"),
+        (1.1, 2e-6, "onednn"),
+        (1.09, 2e-6, "default"),
         (0.5, 3e-7, "default"),
         (9.0, 2.1e-6, "default"),
         (9.0, 3e-4, "default"),
@@ -51,7 +51,38 @@ def planted(monkeypatch, *, speedup=2.0, error=1e-7):
 def test_the_faster_route_is_taken_if_it_is_exact(monkeypatch, speedup, error, route):
     planted(monkeypatch, speedup=speedup, error=error)
     found = products.measure()
-    assert (found.route, found.speedup, found.error, found.exact) == (route, speedup, error, error < 2e-6)
+    assert (found.route, found.speedup, found.error, found.exact) == (route, speedup, error, error <= 2e-6)
+    assert products.checked_route("onednn") == ("onednn" if found.exact else "default")
+
+
+def test_one_thread_is_timed_and_the_speedup_rounded_to_a_thousandth(monkeypatch):
+    threads = []
+    planted(monkeypatch)
+    monkeypatch.setattr(products, "_speedup", lambda: threads.append(torch.get_num_threads()) or 1.23456)
+    assert (products.measure().speedup, threads) == (1.235, [1])
+
+
+PRODUCTS = {
+    "a matrix": (torch, "mm", lambda a, b: b.t().is_contiguous()),
+    "every fourth word": (torch, "mm", lambda a, b: not b.is_contiguous() and not b.t().is_contiguous()),
+    "a transposed factor": (torch, "mm", lambda a, b: a.t().is_contiguous()),
+    "added to a sum": (torch, "addmm", lambda *given: True),
+    "with a bias": (torch.nn.functional, "linear", lambda *given: len(given) == 3),
+    "a batch of matrices": (torch, "bmm", lambda *given: True),
+}
+
+
+@pytest.mark.parametrize("kind", PRODUCTS)
+def test_each_kind_of_product_of_a_trial_is_tried(monkeypatch, kind):
+    owner, name, is_it = PRODUCTS[kind]
+    exact = getattr(owner, name)
+
+    def rounded(*given):
+        found = exact(*given)
+        return found.bfloat16().float() if found.dtype == torch.float32 and is_it(*given) else found
+
+    monkeypatch.setattr(owner, name, rounded)
+    assert products._error("default") > 1e-3
 
 
 @pytest.mark.guards("route-there")
@@ -60,7 +91,8 @@ def test_without_onednn_nothing_is_measured(monkeypatch):
     for measured in ("_speedup", "_error"):
         monkeypatch.setattr(products, measured, lambda *given: pytest.fail("measured"))
     found = products.measure()
-    assert (found.route, found.exact, products.checked_route("onednn")) == ("default", False, "default")
+    assert found == Probe(found.cpu, torch.__version__, "default", speedup=1, error=0, default_error=0, exact=False)
+    assert products.checked_route("onednn") == "default"
 
 
 @needs_onednn
@@ -78,8 +110,13 @@ def test_the_speedup_is_the_ratio_of_the_medians_of_five_rounds_after_one_that_d
     ticks = [tick for pair in seconds for taken in pair for tick in (0, taken)]
     monkeypatch.setattr(products, "time", SimpleNamespace(perf_counter=partial(ticks.pop, 0)))
     monkeypatch.setattr(products, "SIZES", (2, 3, 4))
+    calls, each_round = [], [("mm_", (2, 4)), ("mm", (2, 4)), ("addmm_", (4, 3))]  # the first argument's shape
+    for name, _ in each_round:
+        made = lambda self, *given, name=name: calls.append((self.route, (name, given[0].shape)))  # noqa: E731
+        monkeypatch.setattr(Products, name, made)
     assert products._speedup() == 3
     assert ticks == []
+    assert calls == 6 * [(route, call) for route in ("default", "onednn") for call in each_round]
 
 
 @pytest.mark.guards("route-exact")

@@ -35,6 +35,13 @@ ONE_DEVICE = "all weights are on one device, in the tests on the default one"
 PROBED = "what a probe measures enters no number of a trial"
 EQUIVALENT = [
     Equivalent("", "(256, 200, 10000)", PROBED),
+    Equivalent("_error", "torch.Generator().manual_seed(0)", PROBED),
+    Equivalent("_error", "torch.randn(*shape, generator=generator)", PROBED),
+    Equivalent("_error", "(96, 320, 2000)", PROBED),
+    Equivalent("_error", "words[1::4]", PROBED),
+    Equivalent("_error", "sums[:, 0]", PROBED),
+    Equivalent("_error", "rows.view(4, 24, width)", PROBED),
+    Equivalent("_error", "words[:40].view(4, width, 10)", PROBED),
     Equivalent(
         "_scored",
         "torch.zeros((), dtype=torch.float64, device=device)",
