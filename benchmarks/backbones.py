@@ -64,7 +64,6 @@ class Quadratic(NamedTuple):
     deviation: float = 0.0
 
     def at(self, length: float) -> float:
-        """The cost at a context length."""
         return self.constant + self.linear * length + self.quadratic * length**2
 
     def share(self, length: float) -> float:
@@ -129,7 +128,6 @@ class BackboneCosts(Record):
         return [listed(lengths, by_length), listed([*times], coefficients)]
 
     def draw(self, folder: Path) -> list[Path]:
-        """Time and, if it was counted, memory by context length."""
         from harness.report import outputs  # here: matplotlib takes a second to import
         from harness.report.figures import plots
         from harness.report.figures.lines import Cost, of_costs
@@ -147,7 +145,6 @@ class BackboneCosts(Record):
         return [*pictures]
 
     def markdown(self) -> str:
-        """Both tables with a description of the measurement."""
         given = " ".join(f"{name}={value}" for name, value in BLOCKS_GIVEN_BACK.items())
         memory = "the peak of one step above the memory before it, in fresh processes with weights and gradients, "
         memory += "by torch.cuda.max_memory_allocated" if self.device_type == "cuda" else f"resident memory, {given}"
@@ -249,7 +246,6 @@ def _lengths(name: str, backbone: nn.Module, contexts: Sequence[int]) -> list[in
 
 
 def count_without_embedding(backbone: nn.Module) -> int:
-    """The number of parameters, without the embedding of the words."""
     return sum(each.numel() for each in backbone.parameters()) - backbone.embedding.weight.numel()
 
 

@@ -13,8 +13,7 @@ import torch
 from harness.benchmarks.measure import Report, silent
 from harness.benchmarks.record import Record, Rows, Values, about
 from harness.benchmarks.tables import document, listed
-from harness.diagnostics.decoding import Decoder
-from harness.diagnostics.sampling import Choice, sample
+from harness.diagnostics.generation import Choice, Decoder, sample
 from harness.machine.environment import torch_threads
 from harness.model import LanguageModel, build
 from harness.plan.components import count
@@ -61,7 +60,6 @@ class Writings(Record):
         return [listed(self.writings, columns)]
 
     def markdown(self) -> str:
-        """The table with a description of the measurement."""
         sizes = f"{PROMPT} tokens, softmax over V = {VOCAB:,}, float32, random weights; x: times the first row's speed"
         about = f"Made by `harness bench sample --save`. One text after a prompt of {sizes}."
         return document("Speed of writing text, token by token,", about, self, [])
@@ -103,7 +101,7 @@ def equal_sizes() -> list[ComponentSpec]:
 
 def _rate(model: LanguageModel, length: int) -> float:
     prompt_BT = torch.arange(PROMPT)[None]
-    return sample(Decoder(model, PROMPT + length), prompt_BT, length, Choice(), seed=1).tokens_per_second
+    return sample(Decoder(model, PROMPT + length), prompt_BT, length, Choice(), seed=1)[1]
 
 
 @torch.no_grad()

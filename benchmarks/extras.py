@@ -57,7 +57,6 @@ class Extras(Record):
         return statistics.median(a / b for a, b in zip(one.milliseconds, plain.milliseconds, strict=True))
 
     def tables(self) -> list[Rows]:
-        """A row for each pass."""
         columns = {
             "K": lambda each: str(each.num_mixtures),
             "pass": lambda each: each.what,
@@ -68,7 +67,6 @@ class Extras(Record):
         return [listed(self.passes, columns)]
 
     def markdown(self) -> str:
-        """The table with a description of the measurement."""
         sizes = f"{self.tokens} tokens, V = {self.vocab:,}, width {self.width}, float32, a soft cap of {CAP:g}"
         return document(
             "What logit maps, z-loss and statistics add to the evaluation of a mixture",

@@ -246,7 +246,6 @@ def _pieces(mixture: Mixture) -> set[str]:
 
 
 def free_memory(device: torch.device) -> int:
-    """Return the number of bytes that can be allocated."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
 
 

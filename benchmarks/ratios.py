@@ -90,12 +90,10 @@ class Target(NamedTuple):
     backbone: str = "transformer_encoder"
 
     def applies(self, measured: Measurement) -> bool:
-        """Return whether the target is for a measurement."""
         fields = ("kind", "setting", "tokens", "device_type", "graph", "backbone")
         return all(getattr(self, name) in (None, getattr(measured, name)) for name in fields)
 
     def met(self, measured: float) -> bool:
-        """Return whether a number meets the bound."""
         return measured >= self.value if self.bound == LEAST else measured <= self.value
 
 
@@ -106,7 +104,6 @@ def outcomes(measured: Measurement) -> list[tuple[Target, float]]:
 
 
 def _best(of: Callable[[Iterable[float]], float], values: Iterable[float | None]) -> float | None:
-    """The smallest or the largest value that was measured; None if there is none."""
     return of((value for value in values if value is not None), default=None)
 
 

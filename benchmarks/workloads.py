@@ -34,7 +34,6 @@ class HeadPass:
         self.hidden, self.targets_BT = inputs(setting, device)
 
     def distribution(self) -> Mixture:
-        """Compute the Mixture of the head."""
         return self.head(self.hidden)
 
     def run(self, evaluation: Evaluation | None) -> Tensor:
@@ -50,7 +49,6 @@ class HeadPass:
         return value.detach()
 
     def leaves(self) -> list[Tensor]:
-        """Return the tensors that get a gradient."""
         return [*self.head.parameters(), *self.hidden.layers]
 
 
@@ -64,7 +62,6 @@ class Evaluated(HeadPass):
 
     @torch.no_grad()
     def run(self, evaluation: Evaluation | None) -> Tensor:
-        """Run the forward pass and the loss; return its mean."""
         mixture = self.distribution()
         if evaluation is None:
             return mixture.nll(self.targets_BT).float().mean()
@@ -87,7 +84,6 @@ class Step:
         self.targets_BT = self.segment.targets
 
     def distribution(self) -> Mixture:
-        """Compute the Mixture of the model in training mode, with dropout."""
         return LanguageModel.forward(self.model, self.segment)[0]
 
     def run(self, evaluation: Evaluation | None) -> Tensor:
@@ -121,7 +117,6 @@ class Inference(Evaluated):
         self.targets_BT = self.segment.targets
 
     def distribution(self) -> Mixture:
-        """Compute the Mixture of the model."""
         return self.model(self.segment)[0]
 
 
@@ -135,7 +130,6 @@ class _Measured(LanguageModel):
     evaluation: Evaluation | None = None
 
     def forward(self, tokens_BT: Tensor, state: Any = None) -> tuple["_Loss", Any]:
-        """Like LanguageModel.forward."""
         distribution, state = super().forward(tokens_BT, state)
         return _Loss(distribution, self.evaluation), state
 

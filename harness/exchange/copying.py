@@ -86,16 +86,12 @@ def _folders(results: Path, suites: tuple[str, ...], trials: tuple[str, ...]) ->
     found = sorted(place.parent for place in runs.glob(f"*/*/{store.FILE_NAME}"))
     found = [each for each in found if re.fullmatch(SUITE_NAME, each.parent.name) and re.fullmatch(TRIAL_ID, each.name)]
     known = sorted({each.parent.name for each in found})
-    for suite in suites:
-        if suite not in known:
-            others = f"{nearest(suite, known)} (known: {', '.join(known) or 'none'})"
-            raise RecordError(f"{runs} holds no records of a suite '{suite}'{others}")
+    for suite in (each for each in suites if each not in known):
+        others = f"{nearest(suite, known)} (known: {', '.join(known) or 'none'})"
+        raise RecordError(f"{runs} holds no records of a suite '{suite}'{others}")
     found = [each for each in found if not suites or each.parent.name in suites]
-    for trial in trials:
-        if trial not in {each.name for each in found}:
-            raise RecordError(
-                f"no record of a trial '{trial}' among the {len(found)} that --suite and --results choose"
-            )
+    for trial in (each for each in trials if each not in {folder.name for folder in found}):
+        raise RecordError(f"no record of a trial '{trial}' among the {len(found)} that --suite and --results choose")
     return [each for each in found if not trials or each.name in trials]
 
 
@@ -239,13 +235,8 @@ def _write(bundle: Bundle, trial: Trial, results: Path) -> str:
             for name in SIDECARS:  # they belong to another training
                 (folder / name).unlink(missing_ok=True)
         for name in trial.files.keys() & SIDECARS:
-            if not _is_present(name, folder):
+            if _verified(partial(Files.in_folder(folder).beside, name), lambda damage: None) is None:
                 write_atomically(folder / name, files.content(name))
         if here != record:
             write_atomically(folder / store.FILE_NAME, files.content(store.FILE_NAME))
     return "known" if here == record else "new" if here is None else "replaced"
-
-
-def _is_present(name: str, folder: Path) -> bool:
-    """Whether a file lies in the folder of a trial and belongs to its record."""
-    return _verified(partial(Files.in_folder(folder).beside, name), lambda damage: None) is not None

@@ -48,7 +48,6 @@ class Tracker:
         self._mirror: Mirror | None = None
 
     def show(self, record: TrialRecord) -> None:
-        """Show a record, as `Mirror.show` does."""
         self._call(lambda mirror: mirror.show(record))
 
     def show_suite(self, found: "Study", *, written: bool = True) -> None:
@@ -189,8 +188,7 @@ def sync(results: Path, warn: Callable[[str], None]) -> tuple[int, int]:
     try:
         mirror = Mirror(results, warn)
         for folder in suites:
-            trials = [path.name for path in sorted(folder.iterdir()) if path.is_dir()]
-            records, damaged = store.load_all(folder, trials)
+            records, damaged = store.load_all(folder, [path.name for path in sorted(folder.iterdir()) if path.is_dir()])
             for said in damaged:
                 warn(said)
             if not has_outcome(folder.name, results):

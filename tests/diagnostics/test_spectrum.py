@@ -144,7 +144,7 @@ def test_only_chosen_positions_are_contexts():
 )
 def test_the_raw_rank_is_at_least_what_the_centred_values_prove(monkeypatch, raw, centred, limit, press, exact):
     values = [Values(torch.tensor(each, dtype=torch.float64), limit) for each in (raw, centred)]
-    monkeypatch.setattr(spectrum, "spectra", lambda *given, **more: Spectra(*values, "gram"))
+    monkeypatch.setattr(spectrum.singular_values, "spectra", lambda *given, **more: Spectra(*values, "gram"))
     monkeypatch.setattr(spectrum, "rank_bound", lambda found: 4)
     found = spectra(built("softmax")).raw
     assert (found.press, found.press_is_exact) == (press, exact)
