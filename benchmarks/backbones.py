@@ -41,11 +41,8 @@ BACKBONES: dict[str, dict[str, float]] = {  # of one width; gpt2 has 4 x 256 uni
 
 
 class Cost(Values):
-    """A backbone at one context length.
-
-    Args:
-        milliseconds: of a step, in each round.
-        mib: the peak of a step; None if this system does not count it.
+    """A backbone at one context length: milliseconds of a step in each round; the peak of a step in MiB, None if this
+    system does not count it.
     """
 
     backbone: str
@@ -71,9 +68,7 @@ class Quadratic(NamedTuple):
         return self.quadratic * length**2 / self.at(length)
 
     def equal_at(self, longest: int) -> str:
-        """c1 / c2: the length at which the quadratic part is as large as the linear one, up to the longest measured
-        one. From here on, doubling the length more than triples the two parts together.
-        """
+        """c1 / c2, up to the longest measured one: from here on, doubling it more than triples both parts."""
         if self.quadratic == 0:
             return "never"
         length = self.linear / self.quadratic
@@ -103,15 +98,13 @@ class BackboneCosts(Record):
         return found
 
     def tables(self) -> list[Rows]:
-        """Medians and MiB of each backbone by context length; the coefficients of its time, and where its two parts are
-        equal.
-        """
+        """Medians and MiB by context length; the coefficients of the times, and where their two parts are equal."""
         times, peaks = self.times(), self.peaks()
         by_length = {"tokens": lambda T: f"{T:,}"}
-        by_length |= {f"{name}, ms": lambda T, of=of: f"{of[T]:.3g}" if T in of else "-" for name, of in times.items()}
-        for name in times:
-            of = peaks.get(name, {})
-            by_length[f"{name}, MiB"] = lambda T, of=of: f"{of[T]:.1f}" if T in of else "-"
+        for unit, digits, every in (("ms", ".3g", times), ("MiB", ".1f", peaks)):
+            for name in times:
+                of = {T: f"{value:{digits}}" for T, value in every.get(name, {}).items()}
+                by_length[f"{name}, {unit}"] = lambda T, of=of: of.get(T, "-")
         fits, longest = {name: fitted(of) for name, of in times.items()}, {name: max(of) for name, of in times.items()}
         params = {each.backbone: each.params for each in self.costs}
         coefficients = {
@@ -204,10 +197,8 @@ def measure(
     threads: int,
     device: torch.device,
 ) -> list[BackboneCosts]:
-    """Measure backbones at context lengths. A length beyond the positions of a backbone is left out for it.
-
-    Raises: ExecutionError for a backbone that is not measured here, for lengths that cannot be fitted, and when a step
-        fails in its process.
+    """Measure backbones at context lengths. A length beyond the positions of a backbone is left out for it. Raises
+    ExecutionError for an unknown backbone, for lengths that cannot be fitted, and when a step fails in its process.
     """
     machine, built = about(device, threads), {name: made(name, device) for name in dict.fromkeys(backbones)}
     cells = [(name, T) for name, each in built.items() for T in _lengths(name, each, contexts)]

@@ -45,21 +45,28 @@ class Comparison:
     graph: bool = False
 
 
-def comparison(
+def measure(
     kind: Kind,
+    report: Report = silent,
     *,
     device: torch.device,
-    setting: str = "ptb",
-    tokens: int | None = None,
-    heads: tuple[str, ...] = (),
-    impl: tuple[str, ...] = (),
-    precision: tuple[str, ...] = ("fp32", "bf16"),
-    route: str = "both",
+    setting: str,
+    tokens: int | None,
+    heads: tuple[str, ...],
+    impl: tuple[str, ...],
+    precision: tuple[str, ...],
+    route: str,
     backbone: str = "transformer_encoder",
     compile_too: bool = False,
+    strict: bool = False,
     **more,
-) -> Comparison:
-    """The comparison of some options; `more` are fields of its own. Raises ExecutionError when an option is wrong."""
+) -> list[Measurement]:
+    """Measure what some options of `harness bench` describe; memory on the CPU also at ten times the tokens of a
+    setting. `more` are fields of the Comparison.
+
+    Raises: ExecutionError when an option or the loss of an implementation is wrong; if `strict`, also when other
+        programs use the machine.
+    """
     if more.get("graph") and device.type != "cuda":
         raise ExecutionError("--graph: CUDA graphs need a GPU; leave out --graph")
     chosen = setting_of(setting, device, tokens, backbone)
@@ -68,21 +75,13 @@ def comparison(
     impls = implementations.checked_impls(impl, compile_too=compile_too)
     ways = implementations.checked_ways(precision, route, device)
     what = {"kind": kind, "setting": chosen, "heads": heads or chosen.heads, "impls": impls, "ways": ways}
-    return Comparison(**what, device=device, **more)
-
-
-def measure(kind: Kind, report: Report = silent, *, strict: bool = False, **options) -> list[Measurement]:
-    """Measure what the options of `comparison` describe; memory on the CPU also at ten times the tokens of a setting.
-
-    Raises: ExecutionError when an option or the loss of an implementation is wrong; if `strict`, also when other
-        programs use the machine.
-    """
-    compared = comparison(kind, **options)
+    compared = Comparison(**what, device=device, **more)
     if kind != "memory":
         return [timed(compared, report, strict=strict)]
-    small = replace(compared.setting, tokens=10 * compared.setting.tokens)
-    more = [] if options.get("tokens") or compared.device.type == "cuda" else [replace(compared, setting=small)]
-    return [memory(each, report) for each in (compared, *more)]
+    found = [memory(compared, report)]
+    if tokens is None and device.type == "cpu":
+        found.append(memory(replace(compared, setting=replace(chosen, tokens=10 * chosen.tokens)), report))
+    return found
 
 
 def timed(compared: Comparison, report: Report = silent, *, strict: bool = False) -> Measurement:
@@ -129,8 +128,7 @@ def timed(compared: Comparison, report: Report = silent, *, strict: bool = False
 
 def memory(compared: Comparison, report: Report = silent) -> Measurement:
     """Measure the MiB of every cell. `compiled` is left out, because it would include the memory of the compiler.
-
-    Raises: ExecutionError if ours fails, or if the system cannot reset the counter of the peak.
+    Raises ExecutionError if ours fails, or if the system cannot reset the counter of the peak.
     """
     setting, device = compared.setting, compared.device
     fields = record.about(device, compared.threads) | {"contended": ()}  # other programs do not change it
@@ -186,9 +184,7 @@ def _contestants(
 
 
 def _within(cell: Cell, call: Callable[[], Result], device: torch.device) -> Callable[[], Result]:
-    """Return a function that makes a call with the precision and route of a cell, and with its form of the loss, which
-    is chosen in the first call.
-    """
+    """A call with the precision and route of a cell, and its form of the loss, which is chosen in the first call."""
     form = Choice(pieces=IMPLEMENTATIONS[cell.impl].pieces)
 
     def within() -> Result:

@@ -1,6 +1,7 @@
 """The records of benchmarks: raw numbers, and the machine on which they were measured, as JSON files."""
 
 import json
+import math
 import re
 import statistics
 from collections.abc import Iterable
@@ -30,11 +31,8 @@ class Values(BaseModel):
 
 
 class Record(Values):
-    """What the records of all benchmarks have.
-
-    Args:
-        load_average: at the start; None in old records that do not say it.
-        contended: what shows that other programs used the machine, a sentence each.
+    """What the records of all benchmarks have. `load_average` at the start is None in old records that do not say it;
+    `contended`: what shows that other programs used the machine, a sentence each.
     """
 
     stem: ClassVar[str] = ""
@@ -106,10 +104,8 @@ class ProductRate(Values):
 
 
 class Measurement(Record):
-    """The measurement of one comparison.
-
-    Args:
-        products_alone: the milliseconds of all matrix products of our step, computed alone.
+    """The measurement of one comparison. `products_alone`: milliseconds of all matrix products of our step, computed
+    alone.
     """
 
     kind: Kind
@@ -140,20 +136,20 @@ class Measurement(Record):
         """The median milliseconds of the matrix products of each step, computed alone."""
         return {each.cell: statistics.median(each.values) for each in self.products_alone}
 
-    def best(self, head: str, impl: str, precision: str, route: str | None = None) -> float | None:
-        """The median of a route, or the smallest of all routes; None if there is none."""
+    def best(self, head: str, impl: str, precision: str, route: str | None = None) -> float:
+        """The median of a route, or the smallest of all routes; nan if there is none."""
         wanted = (head, impl, precision)
         found = [took for cell, took in self.medians().items() if cell[:3] == wanted and route in (None, cell.route)]
-        return min(found, default=None)
+        return min(found, default=math.nan)
 
-    def base(self, head: str) -> float | None:
-        """The median of the published structure in float32 by torch's default route; None if there is none."""
+    def base(self, head: str) -> float:
+        """The median of the published structure in float32 by torch's default route; nan if there is none."""
         return self.best(head, PUBLISHED, "fp32", "default")
 
-    def rate(self, way: Way) -> float | None:
-        """The median GFLOP/s of the chunk's products in the same measurement."""
-        found = [each.gflops for each in self.products if (each.precision, each.route) == way]
-        return statistics.median(found[0]) if found else None
+    def rate(self, way: Way) -> float:
+        """The median GFLOP/s of the chunk's products in the same measurement; nan if there is none."""
+        found = (statistics.median(each.gflops) for each in self.products if (each.precision, each.route) == way)
+        return next(found, math.nan)
 
     def gflop(self, head: str) -> float:
         """The GFLOP of one head's products: 2 N K V d in the forward pass, three times that with the backward pass."""

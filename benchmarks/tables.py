@@ -3,6 +3,7 @@ write beside theirs.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isnan
 from pathlib import Path
 from typing import TypeVar, get_args
 
@@ -38,9 +39,8 @@ def shown(measured: Sequence[Record]) -> Iterator[str | Rows]:
 
 
 def keep(measured: Sequence[Record], results: Path, *, replace: bool) -> list[Path]:
-    """Save records, and write their tables; return the paths. Of measurements all are saved or none.
-
-    Raises: ExecutionError when a saved measurement has more content, unless `replace`.
+    """Save records, and write their tables; return the paths. Of measurements all are saved or none. Raises
+    ExecutionError when a saved measurement has more content, unless `replace`.
     """
     comparisons = {results / "bench" / each.place: each for each in measured if isinstance(each, Measurement)}
     for place, each in comparisons.items():
@@ -115,7 +115,7 @@ def rows(measured: Measurement) -> Rows:
 def derived(measured: Measurement) -> list[str]:
     """The sentences under the table."""
     found = _lacking(measured)
-    if any(measured.base(head) is not None for head in measured.named("head")):
+    if not all(isnan(measured.base(head)) for head in measured.named("head")):
         found.append(f"x = {PUBLISHED} fp32 default of the same head / this.")
     if measured.products_alone:
         found.append(f"{ALONE}: all matrix products of our step, computed one after the other; (fraction of our step).")
@@ -149,10 +149,7 @@ def target_rows(measurements: list[Measurement]) -> Rows:
 
 
 def write(results: Path) -> list[Path]:
-    """Write the markdown for every device with records in results/bench.
-
-    Raises ExecutionError if there are no records.
-    """
+    """Write the markdown for every device with records in results/bench. Raises ExecutionError without records."""
     found = [record.load(Measurement, path) for path in sorted((results / "bench").glob("*/*.json"))]
     if not found:
         raise ExecutionError(f"{results / 'bench'} holds no measurements: harness bench head --save makes one")
@@ -170,12 +167,12 @@ def _order(measured: Measurement) -> tuple:
 
 def _entry(measured: Measurement, cell: Cell, value: float) -> str:
     base = measured.base(cell.head)
-    return _shown(value) if base is None or value <= 0 else f"{_shown(value)} ({base / value:.2f}x)"
+    return _shown(value) if isnan(base) or value <= 0 else f"{_shown(value)} ({base / value:.2f}x)"
 
 
 def _alone(measured: Measurement, cell: Cell, value: float) -> str:
     fraction = ratios.alone_fraction(measured, cell.head, cell[2:])
-    return "-" if fraction is None else f"{_shown(value)} ({fraction:.2f})"
+    return "-" if isnan(fraction) else f"{_shown(value)} ({fraction:.2f})"
 
 
 def _shown(value: float) -> str:
@@ -198,7 +195,7 @@ def _products(measured: Measurement) -> list[str]:
     lines = [f"Products of a chunk alone, GFLOP/s: {_by_way(measured, measured.rate, '{:.0f}')}."]
     for way in measured.ways if measured.kind in ("head", "eval") else ():
         fractions = {head: ratios.product_fraction(measured, head, way) for head in measured.named("head")}
-        shown = ", ".join(f"{head} {value:.2f}" for head, value in fractions.items() if value is not None)
+        shown = ", ".join(f"{head} {value:.2f}" for head, value in fractions.items() if not isnan(value))
         lines += [f"Fraction of that rate, ours {' '.join(way)}: {shown}."] if shown else []
     return lines
 
@@ -235,6 +232,6 @@ def _against_fastest(measured: Measurement) -> list[str]:
     return lines + [WHOLE_STEPS] * whole
 
 
-def _by_way(measured: Measurement, figure: Callable[[Way], float | None], form: str = "{:.2f}") -> str:
+def _by_way(measured: Measurement, figure: Callable[[Way], float], form: str = "{:.2f}") -> str:
     values = {way: figure(way) for way in measured.ways}
-    return ", ".join(f"{' '.join(way)} {form.format(value)}" for way, value in values.items() if value is not None)
+    return ", ".join(f"{' '.join(way)} {form.format(value)}" for way, value in values.items() if not isnan(value))

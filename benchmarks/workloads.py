@@ -96,9 +96,8 @@ class Step:
 
 
 class Inference(Evaluated):
-    """A GPT-2 with a head: forward pass with loss for 4 sequences, without gradients and dropout.
-
-    This is the time in the table of the multi-facet poster.
+    """A GPT-2 with a head: forward pass with loss for 4 sequences, without gradients and dropout, as in the table of
+    the multi-facet poster.
     """
 
     BATCH = 4

@@ -16,9 +16,8 @@ class Calibration(Result):
 
 
 def compute(subject: Trained, settings: Settings) -> Calibration:
-    """Compute both as `measure: {calibration: true}` does, or take them from the record if they were measured.
-
-    Raises: NotDefined when the head's distribution has no `statistics`.
+    """Compute both as `measure: {calibration: true}` does, or take them from the record if they were measured. Raises
+    NotDefined when the head's distribution has no `statistics`.
     """
     metrics = subject.record.metrics
     if not metrics.keys() >= set(MEASURED):

@@ -25,11 +25,7 @@ Amount = Annotated[float, Field(ge=0)]  # a number of a result that is not below
 
 
 class Settings(BaseModel):
-    """The settings of the diagnostics.
-
-    Args:
-        contexts: how many scored positions of the validation split are used.
-    """
+    """The settings of the diagnostics. `contexts`: how many scored positions of the validation split are used."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -61,9 +57,7 @@ class Figure:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curves:
     """A plot with logarithmic axes: a line for each row of a suite, of its first seed, over 1, 2, 3 and so on.
-
-    Args:
-        points: the values of a result, above 0.
+    `points`: the values of a result, above 0.
     """
 
     name: str

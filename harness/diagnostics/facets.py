@@ -53,14 +53,11 @@ class Position:
 
 @torch.no_grad()
 def inspect(trained: Trained, text: str, *, top: int = 10, every: bool = False) -> tuple[tuple[Position, ...], bool]:
-    """What a model predicts after a text.
+    """What a model predicts after a text of some tokens, and whether its head is a mixture. Raises as `Trained.ids`.
 
     Args:
         trained: the model. A backbone without state reads only the last seq_len tokens of the text.
-        text: at least one token.
         every: predict after each token that the backbone reads, instead of after the last one only.
-    Returns: the positions, and whether the head is a mixture.
-    Raises: as `Trained.ids`.
     """
     ids_BT = trained.ids(text)
     if trained.model.backbone(ids_BT[:, :1]).state is None:

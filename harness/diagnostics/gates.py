@@ -28,10 +28,8 @@ Shares = Annotated[tuple[float, ...], Field(min_length=1)]  # one for each compo
 
 
 class Band(Result):
-    """The contexts whose target occurs so many times in the training split: '10-99'.
-
-    Args:
-        responsibility: of each component, the mean over these contexts.
+    """The contexts whose target occurs so many times in the training split, '10-99', and the mean responsibility of
+    each component in them.
     """
 
     label: str

@@ -145,11 +145,7 @@ def sample(decoder: Decoder, prompt_BT: Tensor, number: int, choice: Choice, *, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """Texts that a model wrote after a prompt.
-
-    Args:
-        tokens_per_second: of all texts together.
-    """
+    """Texts that a model wrote after a prompt. `tokens_per_second`: of all texts together."""
 
     texts: tuple[str, ...]
     ids: tuple[tuple[int, ...], ...]

@@ -21,12 +21,7 @@ POSITIONS = 100  # a Jacobian takes D evaluations of the head
 
 
 class Jacobian(Result):
-    """The result of the diagnostic.
-
-    Args:
-        contexts: n.
-        values: singular values of the Jacobian, the largest first, each the mean over contexts.
-    """
+    """The result of the diagnostic: n contexts, and singular values, the largest first, each the mean over contexts."""
 
     contexts: Count
     values: Annotated[tuple[Amount, ...], Field(min_length=1)]

@@ -63,10 +63,8 @@ class Contexts:
     def mixtures(
         self, otherwise: str = "has no output matrix by which all its words are scored"
     ) -> Iterator[tuple[Tensors, Tensor]]:
-        """The head's mixture at the contexts of each part, without what published codes add to a probability, and (n,)
-        their targets.
-
-        Raises: NotDefined with the name of the head and `otherwise` for a head that is no mixture.
+        """The mixture at the contexts of each part, without what published codes add to a probability, and (n,) their
+        targets. Raises NotDefined with the name of the head and `otherwise` for a head that is no mixture.
         """
         for distribution, part in self.distributions():
             if not isinstance(distribution, Mixture):
@@ -84,9 +82,8 @@ class Contexts:
 
 @torch.no_grad()
 def contexts(subject: Trained, number: int) -> Contexts:
-    """The contexts of a model: `number` of them, or all of the validation split if it has fewer.
-
-    Raises: ExecutionError when the validation split has no scored position.
+    """The contexts of a model: `number` of them, or all of the validation split if it has fewer. Raises ExecutionError
+    when it has no scored position.
     """
     spec = subject.spec.train.evaluation
     if len(subject.corpus.valid) < 2:
@@ -112,11 +109,8 @@ def contexts(subject: Trained, number: int) -> Contexts:
 
 
 def segments_with(scored: Sequence[int], number: int, *, evenly: bool) -> dict[int, int]:
-    """Choose the fewest segments with enough scored positions. Returns index of a segment -> how many of them are used.
-
-    Args:
-        scored: the number of scored positions of each segment.
-        evenly: evenly spaced segments; False: the first ones.
+    """Choose the fewest segments with enough scored positions: evenly spaced ones, or the first ones. Returns index of
+    a segment -> how many of its positions, of which `scored` has the numbers, are used.
     """
     chosen: list[int] = []
     for count in range(1, len(scored) + 1):

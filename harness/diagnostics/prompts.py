@@ -52,10 +52,8 @@ TEMPLATES = {  # the words of a section -> its templates
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """The token ids of a prompt that names first the one and then the other word of its pair.
-
-    Args:
-        others: for a crossed pair the other two words of its parallelogram; () for a control.
+    """The token ids of a prompt that names first the one and then the other word of its pair; `others`: for a crossed
+    pair the other two words of its parallelogram, () for a control.
     """
 
     tokens: tuple[int, ...]

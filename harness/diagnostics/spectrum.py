@@ -60,9 +60,8 @@ class Spectra(Result):
 
 
 def compute(subject: Trained, settings: Settings) -> Spectra:
-    """Compute the spectra of a trained model. A larger matrix than a Gram matrix allows has fewer contexts.
-
-    Raises: NotDefined as `of_contexts` does.
+    """Compute the spectra of a trained model. A larger matrix than a Gram matrix allows has fewer contexts. Raises as
+    `of_contexts`.
     """
     V = subject.corpus.vocab_size
     number = settings.contexts if V <= MOST_BY_GRAM else min(settings.contexts, MOST_BY_GRAM)
@@ -71,8 +70,7 @@ def compute(subject: Trained, settings: Settings) -> Spectra:
 
 def of_contexts(found: Contexts, V: int, *, seed: int) -> Spectra:
     """Compute the singular values of A[n, x] = log p(x | context n), and of A less the mean of each row, in float64.
-
-    Raises: NotDefined when a probability is 0, so that its logarithm is not finite.
+    Raises NotDefined when a probability is 0, so that its logarithm is not finite.
     """
     N = len(found)
     bound = rank_bound(found)

@@ -81,9 +81,8 @@ def finished(results: Path, prefix: str) -> tuple[TrialRecord, Path]:
 
 
 def folders_of(results: Path, prefix: str) -> list[Path]:
-    """The folders of the trial with this id, or with these first digits: one for each suite that has its record.
-
-    Raises: ExecutionError when there is no such trial, or more than one.
+    """The folders of the trial with this id, or with these first digits: one for each suite that has its record. Raises
+    ExecutionError when there is no such trial, or more than one.
     """
     if not PREFIX.fullmatch(prefix):
         raise ExecutionError(f"trial '{prefix}': expected the first digits of an id, as harness plan shows them")
@@ -113,17 +112,14 @@ def _ok(results: Path, prefix: str, lacking: str) -> list[tuple[TrialRecord, Pat
 
 
 def load(results: Path, prefix: str, data: Path, device: torch.device) -> Trained:
-    """Load the model of a finished trial, with the weights of its best epoch. Raises as `find`, `corpus_of` and
-    `rebuilt` do.
-    """
+    """Load the model of a finished trial, with its best weights. Raises as `find`, `corpus_of` and `rebuilt` do."""
     record, place = find(results, prefix)
     return rebuilt(record, place, corpus_of(record.spec, data), device)
 
 
 def rebuilt(record: TrialRecord, place: Path, corpus: Corpus, device: torch.device) -> Trained:
-    """Build the model of a trial again, with the weights of its best epoch.
-
-    Raises: ExecutionError when it cannot be built; Damaged when the weights are not those of the record.
+    """Build the model of a trial again, with the weights of its best epoch. Raises ExecutionError when it cannot be
+    built, Damaged when the weights are not those of the record.
     """
     spec = record.spec
     try:

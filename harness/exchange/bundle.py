@@ -71,10 +71,8 @@ class Trial(_Frozen):
 
 
 class Manifest(_Frozen):
-    """The content of an archive.
-
-    Args:
-        tuning: suite -> the file of its choices. It is left out if there is none, as in archives of older versions.
+    """The content of an archive. `tuning`: suite -> the file of its choices, left out if there is none, as in archives
+    of older versions.
     """
 
     kind: Literal["records of output-head-harness"] = "records of output-head-harness"

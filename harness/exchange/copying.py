@@ -126,11 +126,7 @@ def _verified(read: Callable[[], Found], warn: Warn) -> Found | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """The result of an import.
-
-    Args:
-        replaced: the number of records that replaced a different record of the same trial.
-    """
+    """The result of an import. `replaced`: records that replaced a different record of the same trial."""
 
     new: int = 0
     replaced: int = 0
@@ -222,9 +218,8 @@ def _here(results: Path, suite: str, trial_id: str) -> TrialRecord | None:
 
 
 def _write(bundle: Bundle, trial: Trial, results: Path) -> str:
-    """Write the missing files of a trial. The record is written last, because a trial with a record is finished.
-
-    Returns: 'new', 'replaced' or 'known'.
+    """Write the missing files of a trial; return 'new', 'replaced' or 'known'. The record is written last, because a
+    trial with a record is finished.
     """
     runs, files = store.runs_folder(results, trial.suite), bundle.files(trial)
     record, folder = files.record, store.folder(runs, trial.id)

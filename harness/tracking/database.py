@@ -64,11 +64,7 @@ def writing(results: Path) -> Iterator[None]:
 
 
 def probe(results: Path, *, whole: bool = False) -> None:
-    """Check that the database could be written now; nothing is. Raises as `writing` does.
-
-    Args:
-        whole: read all of it, too.
-    """
+    """Check that the database could be written. `whole`: read all of it, too. Raises as `writing` does."""
     uri, shown = f"{(results.resolve() / DATABASE).as_uri()}?mode=rw", results / DATABASE
     try:
         with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)) as database:
@@ -123,8 +119,7 @@ def client(results: Path) -> "MlflowClient":
 
 def open_or_replace(results: Path, warn: Callable[[str], None]) -> "MlflowClient":
     """A client of the database. One that MLflow cannot use is renamed first, and an empty one created in its place.
-
-    Raises: ExecutionError as `client`.
+    Raises ExecutionError as `client`.
     """
     with _one_writer(results):  # a database is created by one process
         try:

@@ -193,10 +193,8 @@ class Verdict:
 def verify_record(
     given: StoredRecord, options: VerificationOptions, *, retrain: bool, on_event: Callable[[Event], None]
 ) -> Verdict:
-    """The verdict on one record. Faults of the record are part of it; they are not raised.
-
-    Args:
-        retrain: train the trial again, even if its weights exist.
+    """The verdict on one record. Its faults are part of it; they are not raised. `retrain`: train the trial again, even
+    if its weights exist.
     """
     if (record := given.record) is None:
         return Verdict(name=given.name, outcome="not checked", sentence=given.fault)

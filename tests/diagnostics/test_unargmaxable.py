@@ -123,12 +123,6 @@ def test_a_word_between_others_is_named():
     assert [int(counts[int(word)]) for word in found.words] == sorted(counts[7:11].tolist(), reverse=True)
 
 
-def test_initial_weights_put_every_word_first():
-    found = compute(subject(LSTM), SETTINGS)
-    assert (found.never, found.undecided, found.words) == (0, 0, ())
-    assert found.in_contexts >= 1
-
-
 @pytest.mark.parametrize(
     "line", ["{softmax: {bias: false}}", "{sigsoftmax: {}}", "{gss: {}}", "{moc: {num_mixtures: 3}}"]
 )
