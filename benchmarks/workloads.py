@@ -1,6 +1,7 @@
 """The workloads that are timed: the forward and backward pass of a head, its evaluation, a training step, inference."""
 
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -84,7 +85,7 @@ class Step:
         self.targets_BT = self.segment.targets
 
     def distribution(self) -> Mixture:
-        return LanguageModel.forward(self.model, self.segment)[0]
+        return self.model(self.segment)[0]
 
     def run(self, evaluation: Evaluation | None) -> Tensor:
         """Run forward pass, loss, backward pass, clipping and SGD; return the mean loss."""
@@ -124,21 +125,15 @@ Workload = HeadPass | Step
 
 
 class _Measured(LanguageModel):
-    """A model whose training loss is computed by `evaluation`: a baseline, or None for the methods of the Mixture."""
+    """A model whose training loss is computed by `evaluation`: a baseline, or None for the method of the Mixture."""
 
     evaluation: Evaluation | None = None
 
-    def forward(self, tokens_BT: Tensor, state: Any = None) -> tuple["_Loss", Any]:
-        distribution, state = super().forward(tokens_BT, state)
-        return _Loss(distribution, self.evaluation), state
-
-
-class _Loss(NamedTuple):
-    mixture: Mixture
-    evaluation: Evaluation | None
-
-    def training_loss(self, targets_BT: Tensor) -> Tensor:
-        return _loss(self.evaluation, self.mixture, targets_BT)
+    def forward(self, segment: Segment, state: Any = None) -> tuple[Mixture, Any]:
+        distribution, state = super().forward(segment, state)
+        if self.evaluation is not None:
+            distribution.training_loss = partial(_loss, self.evaluation, distribution)
+        return distribution, state
 
 
 def _loss(evaluation: Evaluation | None, distribution: Mixture, targets_BT: Tensor) -> Tensor:
