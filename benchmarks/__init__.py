@@ -1,18 +1,12 @@
-"""Speed and memory of heads and whole training steps, compared with the published structure.
-
-Command: `harness bench`.
-"""
+"""Speed and memory of heads and whole training steps, compared with the published structure: `harness bench`."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 
 class Bench(NamedTuple):
-    """A command of `harness bench`.
-
-    Args:
-        module: of this package. Its `measure` makes records; benchmarks/tables.py shows and keeps them.
-        options: with their defaults. harness/cli/bench.py describes each.
+    """A command of `harness bench`: the module of this package whose `measure` makes records, and its options with
+    their defaults, which harness/cli/bench.py describes.
     """
 
     module: str

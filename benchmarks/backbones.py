@@ -41,11 +41,8 @@ BACKBONES: dict[str, dict[str, float]] = {  # of one width; gpt2 has 4 x 256 uni
 
 
 class Cost(Values):
-    """A backbone at one context length.
-
-    Args:
-        milliseconds: of a step, in each round.
-        mib: the peak of a step; None if this system does not count it.
+    """A backbone at one context length: milliseconds of a step in each round; the peak of a step in MiB, None if this
+    system does not count it.
     """
 
     backbone: str
@@ -64,7 +61,6 @@ class Quadratic(NamedTuple):
     deviation: float = 0.0
 
     def at(self, length: float) -> float:
-        """The cost at a context length."""
         return self.constant + self.linear * length + self.quadratic * length**2
 
     def share(self, length: float) -> float:
@@ -72,9 +68,7 @@ class Quadratic(NamedTuple):
         return self.quadratic * length**2 / self.at(length)
 
     def equal_at(self, longest: int) -> str:
-        """c1 / c2: the length at which the quadratic part is as large as the linear one, up to the longest measured
-        one. From here on, doubling the length more than triples the two parts together.
-        """
+        """c1 / c2, up to the longest measured one: from here on, doubling it more than triples both parts."""
         if self.quadratic == 0:
             return "never"
         length = self.linear / self.quadratic
@@ -104,15 +98,13 @@ class BackboneCosts(Record):
         return found
 
     def tables(self) -> list[Rows]:
-        """Medians and MiB of each backbone by context length; the coefficients of its time, and where its two parts are
-        equal.
-        """
+        """Medians and MiB by context length; the coefficients of the times, and where their two parts are equal."""
         times, peaks = self.times(), self.peaks()
         by_length = {"tokens": lambda T: f"{T:,}"}
-        by_length |= {f"{name}, ms": lambda T, of=of: f"{of[T]:.3g}" if T in of else "-" for name, of in times.items()}
-        for name in times:
-            of = peaks.get(name, {})
-            by_length[f"{name}, MiB"] = lambda T, of=of: f"{of[T]:.1f}" if T in of else "-"
+        for unit, digits, every in (("ms", ".3g", times), ("MiB", ".1f", peaks)):
+            for name in times:
+                of = {T: f"{value:{digits}}" for T, value in every.get(name, {}).items()}
+                by_length[f"{name}, {unit}"] = lambda T, of=of: of.get(T, "-")
         fits, longest = {name: fitted(of) for name, of in times.items()}, {name: max(of) for name, of in times.items()}
         params = {each.backbone: each.params for each in self.costs}
         coefficients = {
@@ -129,7 +121,6 @@ class BackboneCosts(Record):
         return [listed(lengths, by_length), listed([*times], coefficients)]
 
     def draw(self, folder: Path) -> list[Path]:
-        """Time and, if it was counted, memory by context length."""
         from harness.report import outputs  # here: matplotlib takes a second to import
         from harness.report.figures import plots
         from harness.report.figures.lines import Cost, of_costs
@@ -147,7 +138,6 @@ class BackboneCosts(Record):
         return [*pictures]
 
     def markdown(self) -> str:
-        """Both tables with a description of the measurement."""
         given = " ".join(f"{name}={value}" for name, value in BLOCKS_GIVEN_BACK.items())
         memory = "the peak of one step above the memory before it, in fresh processes with weights and gradients, "
         memory += "by torch.cuda.max_memory_allocated" if self.device_type == "cuda" else f"resident memory, {given}"
@@ -207,10 +197,8 @@ def measure(
     threads: int,
     device: torch.device,
 ) -> list[BackboneCosts]:
-    """Measure backbones at context lengths. A length beyond the positions of a backbone is left out for it.
-
-    Raises: ExecutionError for a backbone that is not measured here, for lengths that cannot be fitted, and when a step
-        fails in its process.
+    """Measure backbones at context lengths. A length beyond the positions of a backbone is left out for it. Raises
+    ExecutionError for an unknown backbone, for lengths that cannot be fitted, and when a step fails in its process.
     """
     machine, built = about(device, threads), {name: made(name, device) for name in dict.fromkeys(backbones)}
     cells = [(name, T) for name, each in built.items() for T in _lengths(name, each, contexts)]
@@ -249,7 +237,6 @@ def _lengths(name: str, backbone: nn.Module, contexts: Sequence[int]) -> list[in
 
 
 def count_without_embedding(backbone: nn.Module) -> int:
-    """The number of parameters, without the embedding of the words."""
     return sum(each.numel() for each in backbone.parameters()) - backbone.embedding.weight.numel()
 
 

@@ -9,29 +9,10 @@ from typing import TypeVar
 
 import torch
 
-from harness.benchmarks.implementations import (
-    COMPILED,
-    IMPLEMENTATIONS,
-    Evaluation,
-    arithmetic,
-    checked_impls,
-    checked_ways,
-    lacks,
-)
+from harness.benchmarks import implementations, record
+from harness.benchmarks.implementations import COMPILED, IMPLEMENTATIONS, Evaluation, arithmetic
 from harness.benchmarks.measure import Report, extra_mib, in_new_process, interleaved, silent
-from harness.benchmarks.record import (
-    OURS,
-    PUBLISHED,
-    Cell,
-    CellValues,
-    Kind,
-    Measurement,
-    ProductRate,
-    Way,
-    about,
-    sizes,
-    unsteady,
-)
+from harness.benchmarks.record import OURS, PUBLISHED, Cell, CellValues, Kind, Measurement, ProductRate, Way
 from harness.benchmarks.settings import SETTINGS, Setting, component, setting_of
 from harness.benchmarks.step_products import recorded
 from harness.benchmarks.workloads import WORKLOADS, HeadPass, Workload, expected_loss
@@ -64,52 +45,52 @@ class Comparison:
     graph: bool = False
 
 
-def comparison(
+def measure(
     kind: Kind,
+    report: Report = silent,
     *,
     device: torch.device,
-    setting: str = "ptb",
-    tokens: int | None = None,
-    heads: tuple[str, ...] = (),
-    impl: tuple[str, ...] = (),
-    precision: tuple[str, ...] = ("fp32", "bf16"),
-    route: str = "both",
+    setting: str,
+    tokens: int | None,
+    heads: tuple[str, ...],
+    impl: tuple[str, ...],
+    precision: tuple[str, ...],
+    route: str,
     backbone: str = "transformer_encoder",
     compile_too: bool = False,
+    strict: bool = False,
     **more,
-) -> Comparison:
-    """The comparison of some options; `more` are fields of its own. Raises ExecutionError when an option is wrong."""
+) -> list[Measurement]:
+    """Measure what some options of `harness bench` describe; memory on the CPU also at ten times the tokens of a
+    setting. `more` are fields of the Comparison.
+
+    Raises: ExecutionError when an option or the loss of an implementation is wrong; if `strict`, also when other
+        programs use the machine.
+    """
     if more.get("graph") and device.type != "cuda":
         raise ExecutionError("--graph: CUDA graphs need a GPU; leave out --graph")
     chosen = setting_of(setting, device, tokens, backbone)
     for name in heads:
         component(name)
-    impls, ways = checked_impls(impl, compile_too=compile_too), checked_ways(precision, route, device)
+    impls = implementations.checked_impls(impl, compile_too=compile_too)
+    ways = implementations.checked_ways(precision, route, device)
     what = {"kind": kind, "setting": chosen, "heads": heads or chosen.heads, "impls": impls, "ways": ways}
-    return Comparison(**what, device=device, **more)
-
-
-def measure(kind: Kind, report: Report = silent, *, strict: bool = False, **options) -> list[Measurement]:
-    """Measure what the options of `comparison` describe; memory on the CPU also at ten times the tokens of a setting.
-
-    Raises: ExecutionError when an option or the loss of an implementation is wrong; if `strict`, also when other
-        programs use the machine.
-    """
-    compared = comparison(kind, **options)
+    compared = Comparison(**what, device=device, **more)
     if kind != "memory":
         return [timed(compared, report, strict=strict)]
-    small = replace(compared.setting, tokens=10 * compared.setting.tokens)
-    more = [] if options.get("tokens") or compared.device.type == "cuda" else [replace(compared, setting=small)]
-    return [memory(each, report) for each in (compared, *more)]
+    found = [memory(compared, report)]
+    if tokens is None and device.type == "cpu":
+        found.append(memory(replace(compared, setting=replace(chosen, tokens=10 * chosen.tokens)), report))
+    return found
 
 
 def timed(compared: Comparison, report: Report = silent, *, strict: bool = False) -> Measurement:
     """Time a comparison. Raises ExecutionError if the loss of an implementation is wrong."""
-    device, fields = compared.device, about(compared.device, compared.threads)
+    device, fields = compared.device, record.about(compared.device, compared.threads)
     _refuse(fields["contended"], strict)
     calls, lacking = {}, {}
     if compared.graph:  # in one memory, since large cells would not fit beside each other: for this, on one stream
-        record = partial(captured, pool=torch.cuda.graph_pool_handle(), stream=torch.cuda.Stream())
+        capture = partial(captured, pool=torch.cuda.graph_pool_handle(), stream=torch.cuda.Stream())
     with torch_threads(compared.threads):
         for head in compared.heads:
             workload = WORKLOADS[compared.kind](compared.setting, head, device)
@@ -118,15 +99,19 @@ def timed(compared: Comparison, report: Report = silent, *, strict: bool = False
                 call = _within(cell, partial(workload.run, evaluation), device)
                 try:
                     _check(cell, workload, call)
-                    calls["cell", cell] = record(call) if compared.graph else call
+                    calls["cell", cell] = capture(call) if compared.graph else call
                 except (RuntimeError, ValueError) as error:
                     lacking[cell] = _excused(cell, error)
                 if compared.kind == "step" and cell.impl == OURS and device.type == "cpu":
                     calls["alone", cell] = _within(cell, recorded(call), device)
         calls |= {("chunk", way): _chunk_products(compared.setting, way, device) for way in compared.ways}
         taken = interleaved(calls, compared.rounds, device, report)
-    rates = tuple(_product_rate(compared.setting, way, device, taken["chunk", way]) for way in compared.ways)
-    fields["contended"] = (*fields["contended"], *unsteady(rates))
+    gflop = 3 * 2e-9 * CHUNK_ROWS[device.type] * compared.setting.vocab * compared.setting.width  # of three products
+    rates = tuple(
+        ProductRate(precision=p, route=r, gflops=tuple(gflop / ms * 1e3 for ms in taken["chunk", (p, r)]))
+        for p, r in compared.ways
+    )
+    fields["contended"] = (*fields["contended"], *record.unsteady(rates))
     _refuse(fields["contended"], strict)
     times = {
         of: tuple(CellValues(**key._asdict(), values=values) for (what, key), values in taken.items() if what == of)
@@ -134,7 +119,7 @@ def timed(compared: Comparison, report: Report = silent, *, strict: bool = False
     }
     return Measurement(
         **{"kind": compared.kind, "rounds": compared.rounds, "graph": compared.graph},
-        **{**fields, **sizes(compared.setting), "backbone": compared.setting.backbone},
+        **{**fields, **record.sizes(compared.setting), "backbone": compared.setting.backbone},
         cells=(*times["cell"], *(CellValues(**cell._asdict(), lacking=why) for cell, why in lacking.items())),
         products=rates,
         products_alone=times["alone"],
@@ -143,11 +128,11 @@ def timed(compared: Comparison, report: Report = silent, *, strict: bool = False
 
 def memory(compared: Comparison, report: Report = silent) -> Measurement:
     """Measure the MiB of every cell. `compiled` is left out, because it would include the memory of the compiler.
-
-    Raises: ExecutionError if ours fails, or if the system cannot reset the counter of the peak.
+    Raises ExecutionError if ours fails, or if the system cannot reset the counter of the peak.
     """
     setting, device = compared.setting, compared.device
-    fields, cells = about(device, compared.threads) | {"contended": ()}, []  # other programs do not change it
+    fields = record.about(device, compared.threads) | {"contended": ()}  # other programs do not change it
+    cells = []
     compared = replace(compared, impls=tuple(impl for impl in compared.impls if impl != COMPILED))
     for head in compared.heads:
         lacking: dict[Cell, str] = {}
@@ -161,7 +146,7 @@ def memory(compared: Comparison, report: Report = silent) -> Measurement:
                 found = {"lacking": f"failed: {type(error).__name__}"}
             cells.append(CellValues(**cell._asdict(), **found))
         cells += [CellValues(**cell._asdict(), lacking=reason) for cell, reason in lacking.items()]
-    return Measurement(kind="memory", **sizes(setting), **fields, cells=tuple(cells))
+    return Measurement(kind="memory", **record.sizes(setting), **fields, cells=tuple(cells))
 
 
 def _pass_mib(cell: Cell, setting: Setting, device: torch.device) -> float:
@@ -191,7 +176,7 @@ def _contestants(
         mixture = workload.distribution()
     for impl in compared.impls:
         cells = [Cell(head, impl, *way) for way in compared.ways]
-        reasons = {cell: lacks(cell, mixture, compared.setting) for cell in cells}
+        reasons = {cell: implementations.lacks(cell, mixture, compared.setting) for cell in cells}
         lacking |= {cell: reason for cell, reason in reasons.items() if reason}
         possible, make = [cell for cell, reason in reasons.items() if not reason], IMPLEMENTATIONS[impl].make
         evaluation = make() if possible and make is not None else None
@@ -199,9 +184,7 @@ def _contestants(
 
 
 def _within(cell: Cell, call: Callable[[], Result], device: torch.device) -> Callable[[], Result]:
-    """Return a function that makes a call with the precision and route of a cell, and with its form of the loss, which
-    is chosen in the first call.
-    """
+    """A call with the precision and route of a cell, and its form of the loss, which is chosen in the first call."""
     form = Choice(pieces=IMPLEMENTATIONS[cell.impl].pieces)
 
     def within() -> Result:
@@ -250,12 +233,6 @@ def _chunk_products(setting: Setting, way: Way, device: torch.device) -> Callabl
             torch.mm(z.t(), h, out=dw)
 
     return multiply
-
-
-def _product_rate(setting: Setting, way: Way, device: torch.device, milliseconds: tuple[float, ...]) -> ProductRate:
-    """Return the GFLOP/s of `_chunk_products`, given its times."""
-    gflop = 3 * 2e-9 * CHUNK_ROWS[device.type] * setting.vocab * setting.width
-    return ProductRate(precision=way[0], route=way[1], gflops=tuple(gflop / ms * 1e3 for ms in milliseconds))
 
 
 def _refuse(contended: tuple[str, ...], strict: bool) -> None:

@@ -6,21 +6,22 @@ depends only on sizes. Every round samples from each backbone; the table shows m
 """
 
 import statistics
+from functools import partial
 from typing import Literal
 
 import torch
 
-from harness.benchmarks.measure import Report, silent
+from harness.benchmarks.measure import Report, interleaved, silent
 from harness.benchmarks.record import Record, Rows, Values, about
 from harness.benchmarks.tables import document, listed
-from harness.diagnostics.decoding import Decoder
-from harness.diagnostics.sampling import Choice, sample
+from harness.diagnostics.generation import Choice, Decoder, sample
 from harness.machine.environment import torch_threads
 from harness.model import LanguageModel, build
 from harness.plan.components import count
 from harness.plan.specs import ComponentSpec
 
 VOCAB, PROMPT, LENGTHS = 5_000, 8, (64, 256)
+CPU = torch.device("cpu")
 STEP = 8  # between widths: a multiple of the numbers of attention heads below
 # name, parameters and width; the others get as many parameters
 REFERENCE = ("gpt2", {"num_layers": 4, "num_heads": 4}, 256)
@@ -61,7 +62,6 @@ class Writings(Record):
         return [listed(self.writings, columns)]
 
     def markdown(self) -> str:
-        """The table with a description of the measurement."""
         sizes = f"{PROMPT} tokens, softmax over V = {VOCAB:,}, float32, random weights; x: times the first row's speed"
         about = f"Made by `harness bench sample --save`. One text after a prompt of {sizes}."
         return document("Speed of writing text, token by token,", about, self, [])
@@ -69,23 +69,20 @@ class Writings(Record):
 
 def measure(kind: str, report: Report = silent, *, rounds: int) -> list[Writings]:
     """Measure all backbones on the CPU: one text at a time, one thread."""
-    machine, specs = about(torch.device("cpu")), equal_sizes()
+    machine, specs = about(CPU), equal_sizes()
     models = [build(spec, SOFTMAX, vocab_size=VOCAB, seed=1).eval() for spec in specs]
-    rates = [{length: [] for length in LENGTHS} for _ in models]
+    cells = [(length, at) for length in LENGTHS for at in range(len(models))]
+    calls = {(length, at): partial(_rate, models[at], length) for length, at in cells}
     with torch_threads(1):
-        for number in range(rounds + 1):
-            report(f"round {number} of {rounds}" if number else "warm-up")
-            for length in LENGTHS:
-                for model, found in zip(models, rates, strict=True):
-                    found[length].append(_rate(model, length))
+        rates = interleaved(calls, rounds, CPU, report, measure=lambda call: call())
     writings = tuple(
         Writing(
             backbone=str(spec),
-            goes_on_by=_goes_on_by(model),
+            goes_on_by=_goes_on_by(models[at]),
             params=count(VOCAB, spec, SOFTMAX)[0],
-            rates={length: tuple(values[1:]) for length, values in found.items()},
+            rates={length: rates[length, at] for length in LENGTHS},
         )
-        for spec, model, found in zip(specs, models, rates, strict=True)
+        for at, spec in enumerate(specs)
     )
     return [Writings(**machine, rounds=rounds, writings=writings)]
 
@@ -103,7 +100,7 @@ def equal_sizes() -> list[ComponentSpec]:
 
 def _rate(model: LanguageModel, length: int) -> float:
     prompt_BT = torch.arange(PROMPT)[None]
-    return sample(Decoder(model, PROMPT + length), prompt_BT, length, Choice(), seed=1).tokens_per_second
+    return sample(Decoder(model, PROMPT + length), prompt_BT, length, Choice(), seed=1)[1]
 
 
 @torch.no_grad()

@@ -8,12 +8,13 @@ plain pass of the same round; the table shows medians.
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from harness.benchmarks.measure import Report, interleaved, silent
+from harness.benchmarks.measure import Report, interleaved, on_cpu, silent
 from harness.benchmarks.record import Record, Rows, Values, about, sizes
 from harness.benchmarks.settings import Setting, setting_of
 from harness.benchmarks.tables import document, listed, medians
@@ -57,7 +58,6 @@ class Extras(Record):
         return statistics.median(a / b for a, b in zip(one.milliseconds, plain.milliseconds, strict=True))
 
     def tables(self) -> list[Rows]:
-        """A row for each pass."""
         columns = {
             "K": lambda each: str(each.num_mixtures),
             "pass": lambda each: each.what,
@@ -68,7 +68,6 @@ class Extras(Record):
         return [listed(self.passes, columns)]
 
     def markdown(self) -> str:
-        """The table with a description of the measurement."""
         sizes = f"{self.tokens} tokens, V = {self.vocab:,}, width {self.width}, float32, a soft cap of {CAP:g}"
         return document(
             "What logit maps, z-loss and statistics add to the evaluation of a mixture",
@@ -84,7 +83,7 @@ def measure(kind: str, report: Report = silent, *, setting: str, rounds: int) ->
     chosen, machine, route = setting_of(setting, CPU), about(CPU), products.load_probe().route
     calls = {(k, *name): call for k in MIXTURES for name, call in passes(chosen, k).items()}
     with torch_threads(1), using(Products(route=route)), Products(route=route).switched(CPU):
-        taken = interleaved(calls, rounds, CPU, report, clock=time.process_time)
+        taken = interleaved(calls, rounds, CPU, report, measure=partial(on_cpu, clock=time.process_time))
     found = [
         Pass(num_mixtures=k, what=what, extra=extra, milliseconds=times) for (k, what, extra), times in taken.items()
     ]

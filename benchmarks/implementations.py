@@ -246,16 +246,13 @@ def _pieces(mixture: Mixture) -> set[str]:
 
 
 def free_memory(device: torch.device) -> int:
-    """Return the number of bytes that can be allocated."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
 
 
 @contextmanager
 def arithmetic(cell: Cell, device: torch.device) -> Iterator[None]:
-    """Set the precision and route of products within the block.
-
-    For our own code, the precision applies to the kernels only, and all other products are in float32, as in
-    trials. For a baseline the precision applies to all products; bf16 is set by autocast.
+    """Set the precision and route of products within the block. For our own code, the precision applies to the kernels
+    only, as in trials. For a baseline it applies to all products; bf16 is set by autocast.
     """
     products = Products(cell.precision, cell.route)
     with ExitStack() as stack:
@@ -280,10 +277,8 @@ def checked_impls(names: tuple[str, ...], *, compile_too: bool) -> tuple[str, ..
 
 
 def checked_ways(precisions: tuple[str, ...], route: str, device: torch.device) -> list[Way]:
-    """Return the pairs (precision, route) to measure: every precision with every route; bf16 only with the last one,
-    since the route makes little difference for it.
-
-    Raises: ExecutionError for a pair that the device does not support.
+    """The pairs (precision, route) to measure: every precision with every route; bf16 only with the last one, since the
+    route makes little difference for it. Raises ExecutionError for a pair that the device does not support.
     """
     allowed = ("fp32", "tf32", "bf16") if device.type == "cuda" else ("fp32", "bf16")
     if not precisions:

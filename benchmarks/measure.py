@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -20,6 +20,7 @@ BLOCKS_GIVEN_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
 Report = Callable[[str], None]
+Call = Callable[[], Any]
 
 
 def silent(line: str) -> None:
@@ -27,41 +28,42 @@ def silent(line: str) -> None:
 
 
 def interleaved(
-    calls: Mapping[Key, Callable[[], object]],
+    calls: Mapping[Key, Call],
     rounds: int,
     device: torch.device,
     report: Report = silent,
     *,
-    clock: Callable[[], float] = time.perf_counter,
+    measure: Callable[[Call], float] | None = None,
     twice: bool = False,
 ) -> dict[Key, tuple[float, ...]]:
-    """Return the milliseconds of every call in every round. There is an additional first round as warm-up.
+    """The milliseconds of every call in every round. There is an additional first round as warm-up.
 
     Every call runs once in each round, so disturbances of the machine affect all calls equally.
 
     Args:
+        measure: runs a call and returns its number, if not its milliseconds by the clock.
         twice: make every call twice and time the second one. For calls of very different sizes: a small one pays for
             the memory that a large one before it has given back.
     """
+    measure = measure or (_on_gpu if device.type == "cuda" else on_cpu)
     taken: dict[Key, list[float]] = {key: [] for key in calls}
     for number in range(rounds + 1):
         report(f"round {number} of {rounds}" if number else "warm-up")
         for key, call in calls.items():
             if twice:
                 call()
-            milliseconds = _on_gpu(call) if device.type == "cuda" else _on_cpu(call, clock)
-            if number:
-                taken[key].append(milliseconds)
-    return {key: tuple(values) for key, values in taken.items()}
+            taken[key].append(measure(call))
+    return {key: tuple(values[1:]) for key, values in taken.items()}
 
 
-def _on_cpu(call: Callable[[], object], clock: Callable[[], float]) -> float:
+def on_cpu(call: Call, clock: Callable[[], float] = time.perf_counter) -> float:
+    """The milliseconds of a call by a clock."""
     start = clock()
     call()
     return (clock() - start) * 1e3
 
 
-def _on_gpu(call: Callable[[], object]) -> float:
+def _on_gpu(call: Call) -> float:
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     start.record()
@@ -75,9 +77,8 @@ def _on_gpu(call: Callable[[], object]) -> float:
 def in_new_process(
     call: Callable[..., Result], *given, threads: int = 1, variables: Mapping[str, str] | None = None
 ) -> Result:
-    """Return what a function returns in a process of its own, with some environment variables.
-
-    Raises: what the function raises; BrokenProcessPool if its process is killed.
+    """What a function returns in a process of its own, with some environment variables. Raises what the function
+    raises; BrokenProcessPool if its process is killed.
     """
     before = {name: os.environ.get(name) for name in variables or {}}
     os.environ.update(variables or {})
@@ -91,12 +92,10 @@ def in_new_process(
             os.environ.update({} if value is None else {name: value})
 
 
-def extra_mib(call: Callable[[], object], device: torch.device) -> float:
-    """Measure the peak memory of a call above the memory before it, in MiB, in this process, which must be a new one.
-
-    On the CPU this is resident memory; on a GPU, what torch has allocated.
-
-    Raises: ExecutionError if the system cannot reset the counter of the peak.
+def extra_mib(call: Call, device: torch.device) -> float:
+    """The peak memory of a call above the memory before it, in MiB, in this process, which must be a new one: resident
+    memory, or what torch has allocated on a GPU. Raises ExecutionError if the system cannot reset the counter of the
+    peak.
     """
     gc.collect()
     reset_peak_memory(device)

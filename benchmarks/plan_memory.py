@@ -40,7 +40,6 @@ class PlannedStep(Values):
 
     @property
     def ratio(self) -> float:
-        """Planned / measured."""
         return self.planned / self.measured
 
 
@@ -57,7 +56,6 @@ class PlannedSteps(Record):
         return all(abs(step.ratio - 1) <= WITHIN for step in self.steps)
 
     def tables(self) -> list[Rows]:
-        """A row for each cell."""
         columns = {
             "gpt2": lambda step: step.size,
             "head": lambda step: step.head,
@@ -71,7 +69,6 @@ class PlannedSteps(Record):
         return [listed(self.steps, columns)]
 
     def markdown(self) -> str:
-        """The table with a description of the measurement."""
         given = " ".join(f"{name}={value}" for name, value in BLOCKS_GIVEN_BACK.items())
         on_cpu = (
             f"in fresh processes with {given}; glibc's malloc by default keeps freed blocks of up to 32 MiB, and a "
@@ -108,7 +105,6 @@ def step_mib(size: str, head: str, device: torch.device) -> float:
 
 
 def _steps(shape: tuple[int, int, int], vocab: int, train: TrainSpec, head: str, device: torch.device) -> None:
-    """Build a model and its optimizer, and train for three steps."""
     model = build(*_components(shape, head), vocab_size=vocab, seed=1).to(device)
     step = EagerStep(model, make_optimizer(model, train), train)
     step.begin_epoch()

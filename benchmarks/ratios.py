@@ -3,6 +3,7 @@
 Different measurements are never combined. No test asserts a target.
 """
 
+import math
 import statistics
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -14,36 +15,32 @@ from harness.benchmarks.settings import component, mixtures
 BAND = 1.05  # two times with a smaller ratio count as equal
 FLOAT_BYTES, MIB = 4, 2**20
 LEAST, MOST = "at least", "at most"
-Figure = Callable[[Measurement], float | None]
+Figure = Callable[[Measurement], float]  # nan where it was not measured
 
 
-def quotient(above: float | None, below: float | None) -> float | None:
-    """Return above / below; None if one of them was not measured."""
-    return above / below if above is not None and below else None
+def quotient(above: float, below: float) -> float:
+    """above / below; nan if one of them was not measured."""
+    return above / below if below else math.nan
 
 
-def linearity(measured: Measurement, impl: str, way: Way) -> float | None:
-    """Return the time of MoS-15 divided by 15 times the time of the softmax. 1: no cost besides its arithmetic."""
-    ratio = quotient(measured.best("mos15", impl, *way), measured.best("softmax", impl, *way))
-    return None if ratio is None else ratio / 15
+def linearity(measured: Measurement, impl: str, way: Way) -> float:
+    """The time of MoS-15 divided by 15 times the time of the softmax. 1: no cost besides its arithmetic."""
+    return quotient(measured.best("mos15", impl, *way), measured.best("softmax", impl, *way)) / 15
 
 
-def product_fraction(measured: Measurement, head: str, way: Way) -> float | None:
-    """Return the rate of operations of a whole evaluation, as a fraction of the rate of the chunk's products alone."""
-    took, rate = measured.best(head, OURS, *way), measured.rate(way)
-    return None if took is None or rate is None else measured.gflop(head) / took * 1e3 / rate
+def product_fraction(measured: Measurement, head: str, way: Way) -> float:
+    """The rate of operations of a whole evaluation, as a fraction of the rate of the chunk's products alone."""
+    return measured.gflop(head) / measured.best(head, OURS, *way) * 1e3 / measured.rate(way)
 
 
-def alone_fraction(measured: Measurement, head: str, way: Way) -> float | None:
-    """Return the time of the matrix products of our step, computed alone, as a fraction of the time of the step."""
-    return quotient(measured.alone().get(Cell(head, OURS, *way)), measured.best(head, OURS, *way))
+def alone_fraction(measured: Measurement, head: str, way: Way) -> float:
+    """The time of the matrix products of our step, computed alone, as a fraction of the time of the step."""
+    return quotient(measured.alone().get(Cell(head, OURS, *way), math.nan), measured.best(head, OURS, *way))
 
 
 def against_fastest(measured: Measurement) -> dict[Cell, tuple[float, str]]:
-    """Return for each cell of ours, by the form that was chosen, its time divided by that of the fastest baseline, and
-    the name of this baseline.
-
-    Baselines are compared with the same precision and route. Our single forms ('ours-stored') are none.
+    """For each cell of ours, by the form that was chosen, its time divided by that of the fastest baseline of the same
+    precision and route, and the name of this baseline. Our single forms ('ours-stored') are none.
     """
     medians, found = measured.medians(), {}
     for cell, took in medians.items():
@@ -56,21 +53,21 @@ def against_fastest(measured: Measurement) -> dict[Cell, tuple[float, str]]:
 
 
 def over_softmax(measured: Measurement, impl: str, way: Way) -> dict[str, float]:
-    """Return for each head its time divided by the time of the poster's softmax, for one implementation and way."""
+    """For each head its time divided by the time of the poster's softmax, for one implementation and way."""
     took = {cell.head: value for cell, value in measured.medians().items() if cell[1:] == (impl, *way)}
     softmax = took.pop("poster-softmax", None)
     return {head: value / softmax for head, value in took.items()} if softmax else {}
 
 
-def memory_slope(measured: Measurement, impl: str, way: Way) -> float | None:
-    """Return the growth of memory with K, in units of N d floats per component; None for fewer than two mixtures."""
+def memory_slope(measured: Measurement, impl: str, way: Way) -> float:
+    """The growth of memory with K, in units of N d floats per component; nan for fewer than two mixtures."""
     points = {
         mixtures(cell.head): value
         for cell, value in measured.medians().items()
         if component(cell.head)[0] == "mos" and cell[1:] == (impl, *way)
     }
     if len(points) < 2:
-        return None
+        return math.nan
     mib_a_component = statistics.linear_regression(*zip(*points.items(), strict=True)).slope
     return mib_a_component * MIB / (measured.tokens * measured.width * FLOAT_BYTES)
 
@@ -90,24 +87,21 @@ class Target(NamedTuple):
     backbone: str = "transformer_encoder"
 
     def applies(self, measured: Measurement) -> bool:
-        """Return whether the target is for a measurement."""
         fields = ("kind", "setting", "tokens", "device_type", "graph", "backbone")
         return all(getattr(self, name) in (None, getattr(measured, name)) for name in fields)
 
     def met(self, measured: float) -> bool:
-        """Return whether a number meets the bound."""
         return measured >= self.value if self.bound == LEAST else measured <= self.value
 
 
 def outcomes(measured: Measurement) -> list[tuple[Target, float]]:
-    """Return the targets for a measurement, each with the measured number."""
+    """The targets for a measurement, each with the measured number."""
     found = [(target, target.figure(measured)) for target in TARGETS if target.applies(measured)]
-    return [(target, value) for target, value in found if value is not None]
+    return [(target, value) for target, value in found if not math.isnan(value)]
 
 
-def _best(of: Callable[[Iterable[float]], float], values: Iterable[float | None]) -> float | None:
-    """The smallest or the largest value that was measured; None if there is none."""
-    return of((value for value in values if value is not None), default=None)
+def _best(of: Callable[[Iterable[float]], float], values: Iterable[float]) -> float:
+    return of((value for value in values if not math.isnan(value)), default=math.nan)
 
 
 def _float32(m: Measurement) -> list[Way]:
@@ -130,26 +124,26 @@ def _alone(head: str) -> Figure:
     return lambda m: _best(min, (alone_fraction(m, head, way) for way in _float32(m)))
 
 
-def _target_only_over_ours(m: Measurement) -> float | None:
-    times = ([m.best("softmax", impl, *way) for impl in (TARGET_ONLY, OURS)] for way in _float32(m))
-    return _best(min, (quotient(theirs, ours) for theirs, ours in times))
+def _target_only_over_ours(m: Measurement) -> float:
+    ours = {way: m.best("softmax", OURS, *way) for way in _float32(m)}
+    return _best(min, (quotient(m.best("softmax", TARGET_ONLY, *way), took) for way, took in ours.items()))
 
 
-def _over_own_softmax(m: Measurement) -> float | None:
+def _over_own_softmax(m: Measurement) -> float:
     return _best(max, (quotient(m.best("mos15", OURS, *way), m.best("softmax", OURS, *way)) for way in m.ways))
 
 
-def _against_fastest(m: Measurement) -> float | None:
+def _against_fastest(m: Measurement) -> float:
     return _best(max, (ratio for ratio, _ in against_fastest(m).values()))
 
 
-def _fastest_route(of: Callable[[Measurement, str, Way], float | None], named: str) -> Figure:
+def _fastest_route(of: Callable[[Measurement, str, Way], float], named: str) -> Figure:
     """A number for our fastest float32 route of MoS-15."""
 
-    def figure(m: Measurement) -> float | None:
+    def figure(m: Measurement) -> float:
         took = {way: m.best("mos15", OURS, *way) for way in _float32(m)}
-        measured = {way: value for way, value in took.items() if value is not None}
-        return of(m, named, min(measured, key=measured.__getitem__)) if measured else None
+        fastest = min((way for way in took if not math.isnan(took[way])), key=took.__getitem__, default=None)
+        return math.nan if fastest is None else of(m, named, fastest)
 
     return figure
 

@@ -1,6 +1,7 @@
 """The records of benchmarks: raw numbers, and the machine on which they were measured, as JSON files."""
 
 import json
+import math
 import re
 import statistics
 from collections.abc import Iterable
@@ -30,11 +31,8 @@ class Values(BaseModel):
 
 
 class Record(Values):
-    """What the records of all benchmarks have.
-
-    Args:
-        load_average: at the start; None in old records that do not say it.
-        contended: what shows that other programs used the machine, a sentence each.
+    """What the records of all benchmarks have. `load_average` at the start is None in old records that do not say it;
+    `contended`: what shows that other programs used the machine, a sentence each.
     """
 
     stem: ClassVar[str] = ""
@@ -55,11 +53,11 @@ class Record(Values):
         return True
 
     def tables(self) -> list[Rows]:
-        """Return the tables that are shown."""
+        """The tables that are shown."""
         return []
 
     def markdown(self) -> str:
-        """Return the tables with a description of the measurement."""
+        """The tables with a description of the measurement."""
         return ""
 
     def draw(self, folder: Path) -> list[Path]:
@@ -94,7 +92,6 @@ class CellValues(Values):
 
     @property
     def cell(self) -> Cell:
-        """The cell that the values belong to."""
         return Cell(self.head, self.impl, self.precision, self.route)
 
 
@@ -107,10 +104,8 @@ class ProductRate(Values):
 
 
 class Measurement(Record):
-    """The measurement of one comparison.
-
-    Args:
-        products_alone: the milliseconds of all matrix products of our step, computed alone.
+    """The measurement of one comparison. `products_alone`: milliseconds of all matrix products of our step, computed
+    alone.
     """
 
     kind: Kind
@@ -134,32 +129,30 @@ class Measurement(Record):
         return list(dict.fromkeys((each.precision, each.route) for each in self.cells))
 
     def medians(self) -> dict[Cell, float]:
-        """Return the median of every cell that was measured, in milliseconds or MiB."""
+        """The median of every cell that was measured, in milliseconds or MiB."""
         return {each.cell: statistics.median(each.values) for each in self.cells if each.values}
 
     def alone(self) -> dict[Cell, float]:
-        """Return the median milliseconds of the matrix products of each step, computed alone."""
+        """The median milliseconds of the matrix products of each step, computed alone."""
         return {each.cell: statistics.median(each.values) for each in self.products_alone}
 
-    def best(self, head: str, impl: str, precision: str, route: str | None = None) -> float | None:
-        """Return the median of a route, or the smallest of all routes; None if there is none."""
+    def best(self, head: str, impl: str, precision: str, route: str | None = None) -> float:
+        """The median of a route, or the smallest of all routes; nan if there is none."""
         wanted = (head, impl, precision)
         found = [took for cell, took in self.medians().items() if cell[:3] == wanted and route in (None, cell.route)]
-        return min(found, default=None)
+        return min(found, default=math.nan)
 
-    def base(self, head: str) -> float | None:
-        """Return the median of the published structure in float32 by torch's default route; None if there is none."""
+    def base(self, head: str) -> float:
+        """The median of the published structure in float32 by torch's default route; nan if there is none."""
         return self.best(head, PUBLISHED, "fp32", "default")
 
-    def rate(self, way: Way) -> float | None:
-        """Return the median GFLOP/s of the chunk's products in the same measurement."""
-        found = [each.gflops for each in self.products if (each.precision, each.route) == way]
-        return statistics.median(found[0]) if found else None
+    def rate(self, way: Way) -> float:
+        """The median GFLOP/s of the chunk's products in the same measurement; nan if there is none."""
+        found = (statistics.median(each.gflops) for each in self.products if (each.precision, each.route) == way)
+        return next(found, math.nan)
 
     def gflop(self, head: str) -> float:
-        """Return the GFLOP of one head's products: 2 N K V d in the forward pass, three times that with the backward
-        pass.
-        """
+        """The GFLOP of one head's products: 2 N K V d in the forward pass, three times that with the backward pass."""
         passes = 1 if self.kind in ("eval", "inference") else 3
         return passes * 2e-9 * self.tokens * mixtures(head) * self.vocab * self.width
 
@@ -173,8 +166,12 @@ class Measurement(Record):
 
 
 def about(device: torch.device, threads: int = 1) -> dict[str, Any]:
-    """Return the fields of a Record that describe the machine. Call this before the measurement."""
-    load = environment.load_average()
+    """The fields of a Record that describe the machine. Call this before the measurement.
+
+    It is contended if other processes leave fewer cores free than we use. A load of 0.25 is ignored as noise.
+    """
+    load, cores = environment.load_average(), environment.cpus_available()
+    busy = f"load {load:.2f} at the start on {cores} cores, of which this measurement uses {threads}"
     return {
         "device": environment.device_name(device),
         "device_type": device.type,
@@ -183,25 +180,17 @@ def about(device: torch.device, threads: int = 1) -> dict[str, Any]:
         "torch": str(torch.__version__),
         "commit": environment.commit(),
         "started": environment.now(),
-        "contended": high_load(load, threads),
+        "contended": (busy,) if load > cores - threads + 0.25 else (),
     }
 
 
 def sizes(setting: Setting) -> dict[str, Any]:
-    """Return the fields of a record that describe a setting."""
+    """The fields of a record that describe a setting."""
     return {"setting": setting.name} | {name: getattr(setting, name) for name in ("tokens", "width", "vocab")}
 
 
-def high_load(load_average: float, threads: int) -> tuple[str, ...]:
-    """Return a sentence if other processes leave fewer cores free than we use. A load of 0.25 is ignored as noise."""
-    cores = environment.cpus_available()
-    if load_average <= cores - threads + 0.25:
-        return ()
-    return (f"load {load_average:.2f} at the start on {cores} cores, of which this measurement uses {threads}",)
-
-
 def unsteady(products: Iterable[ProductRate]) -> list[str]:
-    """Return a sentence for each product rate that varied between the rounds by more than VARIATION."""
+    """A sentence for each product rate that varied between the rounds by more than VARIATION."""
     variations = {each: (max(each.gflops) - min(each.gflops)) / statistics.median(each.gflops) for each in products}
     return [
         f"the {each.precision} {each.route} product rate varied by {100 * variation:.0f} %"

@@ -18,11 +18,8 @@ NUM_LAYERS = 3  # layers of hidden states for a head, as many as the complete MF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """The sizes of a measurement.
-
-    Args:
-        num_layers, num_heads: the sizes of the GPT-2 whose inference is measured, if the setting has one.
-        backbone: of whole steps, one of BACKBONE_SIZES.
+    """The sizes of a measurement. `num_layers`, `num_heads`: of the GPT-2 whose inference is measured; `backbone`: of
+    whole steps, one of BACKBONE_SIZES.
     """
 
     name: str
@@ -99,9 +96,7 @@ def head(name: str, setting: Setting, device: torch.device) -> nn.Module:
 
 
 def inputs(setting: Setting, device: torch.device) -> tuple[Hidden, Tensor]:
-    """Return hidden states, (1, N, d) for each layer, which require gradients like those of a backbone, and (1, N)
-    targets.
-    """
+    """Hidden states, (1, N, d) for each layer, which require gradients like those of a backbone; (1, N) targets."""
     generator = torch.Generator().manual_seed(1)
     shape = (1, setting.tokens, setting.width)
     layers = [torch.randn(shape, generator=generator).to(device).requires_grad_() for _ in range(NUM_LAYERS)]

@@ -3,27 +3,14 @@ write beside theirs.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isnan
 from pathlib import Path
 from typing import TypeVar, get_args
 
-from harness.benchmarks import ratios
-from harness.benchmarks.ratios import BAND
-from harness.benchmarks.record import (
-    OURS,
-    PUBLISHED,
-    Cell,
-    Kind,
-    Measurement,
-    Record,
-    Rows,
-    Way,
-    load,
-    loses,
-    save,
-    save_with_table,
-    slug,
-)
+from harness.benchmarks import ratios, record
+from harness.benchmarks.record import OURS, PUBLISHED, Cell, Kind, Measurement, Record, Rows, Way
 from harness.errors import ExecutionError
+from harness.machine.files import write_atomically
 
 KIND_TITLES = {
     "head": "Head, forward and backward pass",
@@ -52,29 +39,26 @@ def shown(measured: Sequence[Record]) -> Iterator[str | Rows]:
 
 
 def keep(measured: Sequence[Record], results: Path, *, replace: bool) -> list[Path]:
-    """Save records, and write their tables; return the paths. Of measurements all are saved or none.
-
-    Raises: ExecutionError when a saved measurement has more content, unless `replace`.
+    """Save records, and write their tables; return the paths. Of measurements all are saved or none. Raises
+    ExecutionError when a saved measurement has more content, unless `replace`.
     """
     comparisons = {results / "bench" / each.place: each for each in measured if isinstance(each, Measurement)}
     for place, each in comparisons.items():
-        lost = "" if replace else loses(each, place)
-        if lost:
+        if not replace and (lost := record.loses(each, place)):
             raise ExecutionError(f"--save: {lost}; nothing was saved; use --replace to save all the same")
     for place, each in comparisons.items():
-        save(each, place)
+        record.save(each, place)
     if comparisons:
         return write(results)
-    return [place for each in measured for place in save_with_table(each, results)]
+    return [place for each in measured for place in record.save_with_table(each, results)]
 
 
 def listed(items: Sequence[Item], columns: Mapping[str, Callable[[Item], str]]) -> Rows:
-    """Return a table with a row for each item, whose cells are made by the functions of the columns."""
+    """A table with a row for each item, whose cells are made by the functions of the columns."""
     return [[*columns], *([cell(item) for cell in columns.values()] for item in items)]
 
 
 def markdown_table(table: Rows) -> str:
-    """Return a header and rows in markdown."""
     head, *body = [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in table]
     return "\n".join([head, "|" + "---|" * len(table[0]), *body])
 
@@ -87,7 +71,7 @@ def document(title: str, about: str, measured: Record, lines: Sequence[str], how
 
 
 def provenance(measured: Record, how: str = "") -> str:
-    """Return a sentence with the machine, the versions, the date, and `how` the values came to be."""
+    """A sentence with the machine, the versions, the date, and `how` the values came to be."""
     threads = "" if measured.device_type == "cuda" else f", {measured.threads} thread(s)"
     load_average = "" if measured.load_average is None else f", load {measured.load_average:.2f} at the start"
     how = how or ("a fresh process a cell" if measured.kind == "memory" else medians(measured))
@@ -96,7 +80,6 @@ def provenance(measured: Record, how: str = "") -> str:
 
 
 def medians(measured: Record) -> str:
-    """'medians of 7 interleaved rounds'."""
     return f"medians of {measured.rounds} interleaved rounds"
 
 
@@ -106,7 +89,7 @@ def flags(measured: Record) -> list[str]:
 
 
 def title(measured: Measurement) -> str:
-    """Return the title of a table, with a flag if the machine was shared."""
+    """The title of a table, with a flag if the machine was shared."""
     sizes = f"{measured.setting}: N = {measured.tokens:,}, d = {measured.width}, V = {measured.vocab:,}"
     graph = ", CUDA graph" if measured.graph else ""
     backbone = f", {measured.backbone}" if measured.kind == "step" else ""
@@ -116,24 +99,23 @@ def title(measured: Measurement) -> str:
 
 
 def rows(measured: Measurement) -> Rows:
-    """Return a header, and a row for each implementation and way: medians, and their ratios to the base."""
-    took, alone, heads = measured.medians(), measured.alone(), measured.named("head")
+    """A header, and a row for each implementation and way: medians, and their ratios to the base."""
+    heads = measured.named("head")
     found = [["implementation", "products", *heads]]
-    for impl in (*measured.named("impl"), ALONE):
+    named = [(impl, impl, _entry, measured.medians()) for impl in measured.named("impl")]
+    for name, impl, entry, values in (*named, (ALONE, OURS, _alone, measured.alone())):
         for way in measured.ways:
-            cells = [Cell(head, OURS if impl == ALONE else impl, *way) for head in heads]
-            values = alone if impl == ALONE else took
+            cells = [Cell(head, impl, *way) for head in heads]
             if any(cell in values for cell in cells):
-                entry = _alone if impl == ALONE else _entry
                 shown = [entry(measured, cell, values[cell]) if cell in values else "-" for cell in cells]
-                found.append([impl, " ".join(way), *shown])
+                found.append([name, " ".join(way), *shown])
     return found
 
 
 def derived(measured: Measurement) -> list[str]:
-    """Return the sentences under the table."""
+    """The sentences under the table."""
     found = _lacking(measured)
-    if any(measured.base(head) is not None for head in measured.named("head")):
+    if not all(isnan(measured.base(head)) for head in measured.named("head")):
         found.append(f"x = {PUBLISHED} fp32 default of the same head / this.")
     if measured.products_alone:
         found.append(f"{ALONE}: all matrix products of our step, computed one after the other; (fraction of our step).")
@@ -144,11 +126,10 @@ def derived(measured: Measurement) -> list[str]:
 
 
 def markdown(measurements: list[Measurement]) -> str:
-    """Return all tables of one device, ordered by kind, and the targets."""
+    """All tables of one device, ordered by kind, and the targets."""
     ordered = sorted(measurements, key=_order)
-    parts = [
-        f"# Benchmarks on {ordered[0].device}\n\nMade by `harness bench table` from the records in results/bench.\n"
-    ]
+    about = "Made by `harness bench table` from the records in results/bench."
+    parts = [f"# Benchmarks on {ordered[0].device}\n\n{about}\n"]
     for measured in ordered:
         parts.append(f"## {title(measured)}\n\n{markdown_table(rows(measured))}\n")
         parts.append("\n".join(f"- {line}" for line in (*derived(measured), provenance(measured))) + "\n")
@@ -158,7 +139,7 @@ def markdown(measurements: list[Measurement]) -> str:
 
 
 def target_rows(measurements: list[Measurement]) -> Rows:
-    """Return a header, and a row for each target that belongs to one of the measurements; [] if none does."""
+    """A header, and a row for each target that belongs to one of the measurements; [] if none does."""
     found = []
     for measured in measurements:
         for target, value in ratios.outcomes(measured):
@@ -168,19 +149,14 @@ def target_rows(measurements: list[Measurement]) -> Rows:
 
 
 def write(results: Path) -> list[Path]:
-    """Write the markdown for every device with records in results/bench.
-
-    Raises ExecutionError if there are no records.
-    """
-    records = [load(Measurement, path) for path in sorted((results / "bench").glob("*/*.json"))]
-    if not records:
+    """Write the markdown for every device with records in results/bench. Raises ExecutionError without records."""
+    found = [record.load(Measurement, path) for path in sorted((results / "bench").glob("*/*.json"))]
+    if not found:
         raise ExecutionError(f"{results / 'bench'} holds no measurements: harness bench head --save makes one")
     written = []
-    for device in dict.fromkeys(record.device for record in records):
-        place = results / "tables" / f"bench_{slug(device)}.md"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(markdown([record for record in records if record.device == device]), encoding="utf-8")
-        written.append(place)
+    for device in dict.fromkeys(each.device for each in found):
+        written.append(results / "tables" / f"bench_{record.slug(device)}.md")
+        write_atomically(written[-1], markdown([each for each in found if each.device == device]).encode())
     return written
 
 
@@ -191,12 +167,12 @@ def _order(measured: Measurement) -> tuple:
 
 def _entry(measured: Measurement, cell: Cell, value: float) -> str:
     base = measured.base(cell.head)
-    return _shown(value) if base is None or value <= 0 else f"{_shown(value)} ({base / value:.2f}x)"
+    return _shown(value) if isnan(base) or value <= 0 else f"{_shown(value)} ({base / value:.2f}x)"
 
 
 def _alone(measured: Measurement, cell: Cell, value: float) -> str:
     fraction = ratios.alone_fraction(measured, cell.head, cell[2:])
-    return "-" if fraction is None else f"{_shown(value)} ({fraction:.2f})"
+    return "-" if isnan(fraction) else f"{_shown(value)} ({fraction:.2f})"
 
 
 def _shown(value: float) -> str:
@@ -208,11 +184,10 @@ def _lacking(measured: Measurement) -> list[str]:
     for each in measured.cells:
         if each.lacking:
             reasons.setdefault((each.impl, each.lacking), []).append(each.head)
-    shown = []
+    every, shown = measured.named("head"), []
     for (impl, reason), named in reasons.items():
         heads = list(dict.fromkeys(named))
-        of = "" if len(heads) == len(measured.named("head")) else f" ({', '.join(heads)})"
-        shown.append(f"{impl}: {reason}{of}")
+        shown.append(f"{impl}: {reason}" + ("" if len(heads) == len(every) else f" ({', '.join(heads)})"))
     return [f"Not measured: {'; '.join(shown)}."] if shown else []
 
 
@@ -220,30 +195,27 @@ def _products(measured: Measurement) -> list[str]:
     lines = [f"Products of a chunk alone, GFLOP/s: {_by_way(measured, measured.rate, '{:.0f}')}."]
     for way in measured.ways if measured.kind in ("head", "eval") else ():
         fractions = {head: ratios.product_fraction(measured, head, way) for head in measured.named("head")}
-        shown = ", ".join(f"{head} {value:.2f}" for head, value in fractions.items() if value is not None)
+        shown = ", ".join(f"{head} {value:.2f}" for head, value in fractions.items() if not isnan(value))
         lines += [f"Fraction of that rate, ours {' '.join(way)}: {shown}."] if shown else []
     return lines
 
 
 def _linearity(measured: Measurement) -> list[str]:
-    shown = {
-        impl: _by_way(measured, lambda way, impl=impl: ratios.linearity(measured, impl, way))
-        for impl in (OURS, PUBLISHED)
-    }
-    return [f"MoS-15 / (15 x Softmax), {impl}: {values}." for impl, values in shown.items() if values]
+    lines = []
+    for impl in (OURS, PUBLISHED):
+        values = _by_way(measured, lambda way, impl=impl: ratios.linearity(measured, impl, way))
+        lines += [f"MoS-15 / (15 x Softmax), {impl}: {values}."] if values else []
+    return lines
 
 
 def _over_softmax(measured: Measurement) -> list[str]:
-    """Return the ratios to the softmax, with those that the poster prints, which used the published structure."""
-    lines = []
+    """The ratios to the softmax, with those that the poster prints, which used the published structure."""
+    lines, poster = [], {head: f" (poster {ratio:.2f})" for head, ratio in PRINTED_OVER_SOFTMAX.items()}
     for impl in measured.named("impl") if measured.kind == "inference" else ():
         for way in measured.ways:
-            shown = [
-                f"{head} {ratio:.2f}"
-                + (f" (poster {PRINTED_OVER_SOFTMAX[head]:.2f})" if head in PRINTED_OVER_SOFTMAX else "")
-                for head, ratio in ratios.over_softmax(measured, impl, way).items()
-            ]
-            lines += [f"Time over poster-softmax's, {impl} {' '.join(way)}: {', '.join(shown)}."] if shown else []
+            found = ratios.over_softmax(measured, impl, way)
+            shown = ", ".join(f"{head} {ratio:.2f}{poster.get(head, '')}" for head, ratio in found.items())
+            lines += [f"Time over poster-softmax's, {impl} {' '.join(way)}: {shown}."] if shown else []
     return lines
 
 
@@ -252,7 +224,7 @@ def _against_fastest(measured: Measurement) -> list[str]:
     slower = [
         f"{cell.head} {cell.precision} {cell.route} ({ratio:.2f} of {name})"
         for cell, (ratio, name) in compared.items()
-        if ratio > BAND
+        if ratio > ratios.BAND
     ]
     listed = ", ".join(slower) or "none"
     lines = [f"Slower than a baseline of the same precision and route by over 5 %: {listed}."] if compared else []
@@ -260,6 +232,6 @@ def _against_fastest(measured: Measurement) -> list[str]:
     return lines + [WHOLE_STEPS] * whole
 
 
-def _by_way(measured: Measurement, figure: Callable[[Way], float | None], form: str = "{:.2f}") -> str:
+def _by_way(measured: Measurement, figure: Callable[[Way], float], form: str = "{:.2f}") -> str:
     values = {way: figure(way) for way in measured.ways}
-    return ", ".join(f"{' '.join(way)} {form.format(value)}" for way, value in values.items() if value is not None)
+    return ", ".join(f"{' '.join(way)} {form.format(value)}" for way, value in values.items() if not isnan(value))

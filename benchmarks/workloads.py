@@ -1,6 +1,7 @@
 """The workloads that are timed: the forward and backward pass of a head, its evaluation, a training step, inference."""
 
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,7 +35,6 @@ class HeadPass:
         self.hidden, self.targets_BT = inputs(setting, device)
 
     def distribution(self) -> Mixture:
-        """Compute the Mixture of the head."""
         return self.head(self.hidden)
 
     def run(self, evaluation: Evaluation | None) -> Tensor:
@@ -50,7 +50,6 @@ class HeadPass:
         return value.detach()
 
     def leaves(self) -> list[Tensor]:
-        """Return the tensors that get a gradient."""
         return [*self.head.parameters(), *self.hidden.layers]
 
 
@@ -64,7 +63,6 @@ class Evaluated(HeadPass):
 
     @torch.no_grad()
     def run(self, evaluation: Evaluation | None) -> Tensor:
-        """Run the forward pass and the loss; return its mean."""
         mixture = self.distribution()
         if evaluation is None:
             return mixture.nll(self.targets_BT).float().mean()
@@ -87,8 +85,7 @@ class Step:
         self.targets_BT = self.segment.targets
 
     def distribution(self) -> Mixture:
-        """Compute the Mixture of the model in training mode, with dropout."""
-        return LanguageModel.forward(self.model, self.segment)[0]
+        return self.model(self.segment)[0]
 
     def run(self, evaluation: Evaluation | None) -> Tensor:
         """Run forward pass, loss, backward pass, clipping and SGD; return the mean loss."""
@@ -100,9 +97,8 @@ class Step:
 
 
 class Inference(Evaluated):
-    """A GPT-2 with a head: forward pass with loss for 4 sequences, without gradients and dropout.
-
-    This is the time in the table of the multi-facet poster.
+    """A GPT-2 with a head: forward pass with loss for 4 sequences, without gradients and dropout, as in the table of
+    the multi-facet poster.
     """
 
     BATCH = 4
@@ -121,7 +117,6 @@ class Inference(Evaluated):
         self.targets_BT = self.segment.targets
 
     def distribution(self) -> Mixture:
-        """Compute the Mixture of the model."""
         return self.model(self.segment)[0]
 
 
@@ -130,22 +125,15 @@ Workload = HeadPass | Step
 
 
 class _Measured(LanguageModel):
-    """A model whose training loss is computed by `evaluation`: a baseline, or None for the methods of the Mixture."""
+    """A model whose training loss is computed by `evaluation`: a baseline, or None for the method of the Mixture."""
 
     evaluation: Evaluation | None = None
 
-    def forward(self, tokens_BT: Tensor, state: Any = None) -> tuple["_Loss", Any]:
-        """Like LanguageModel.forward."""
-        distribution, state = super().forward(tokens_BT, state)
-        return _Loss(distribution, self.evaluation), state
-
-
-class _Loss(NamedTuple):
-    mixture: Mixture
-    evaluation: Evaluation | None
-
-    def training_loss(self, targets_BT: Tensor) -> Tensor:
-        return _loss(self.evaluation, self.mixture, targets_BT)
+    def forward(self, segment: Segment, state: Any = None) -> tuple[Mixture, Any]:
+        distribution, state = super().forward(segment, state)
+        if self.evaluation is not None:
+            distribution.training_loss = partial(_loss, self.evaluation, distribution)
+        return distribution, state
 
 
 def _loss(evaluation: Evaluation | None, distribution: Mixture, targets_BT: Tensor) -> Tensor:

@@ -101,12 +101,12 @@ def sample(
     A backbone with a recurrent state sees the whole text. Any other sees at most as many tokens as its training
     segments had.
     """
-    from harness.diagnostics import sampling, trained
+    from harness.diagnostics import generation, trained
     from harness.machine.environment import resolve_device
 
-    choice = sampling.Choice(temperature=temperature, top_k=top_k, top_p=top_p)
+    choice = generation.Choice(temperature=temperature, top_k=top_k, top_p=top_p)
     model = trained.load(results, trial, data, resolve_device(device.value))
-    drawn = sampling.continue_text(model, prompt, tokens, choice, seed=seed, copies=num)
+    drawn = generation.continue_text(model, prompt, tokens, choice, seed=seed, copies=num)
     if as_json:
         print(json.dumps({"trial": model.spec.id, **asdict(drawn)}, indent=1))
         return
@@ -174,9 +174,7 @@ def diagnose(
     with _progress() as watch:
         outcome = diagnosing.diagnose(request, records, watch)
     _say_problems(outcome, found)
-    of_each = diagnosed.gathered(
-        found.evidence, request.diagnostics, lambda each: settings.model_dump(include=set(each.settings))
-    )
+    of_each = diagnosed.gathered(found.evidence, request.diagnostics, settings.of)
     if not any(of.stored for of in of_each):
         raise ExecutionError(f"there is no result of {found.suite.name} to show")
     files = diagnosed.write(found.evidence, of_each, results, overwrite=overwrite)

@@ -1,6 +1,7 @@
 """The calibration of a trained head: does it know how often its most probable word is right?"""
 
-from harness.diagnostics.diagnostic import Amount, Diagnostic, Figure, NotDefined, Result, Settings, Subject
+from harness.diagnostics.diagnostic import Amount, Diagnostic, Figure, NotDefined, Result, Settings
+from harness.diagnostics.trained import Trained
 from harness.errors import ExecutionError
 from harness.training.evaluation import calibration
 
@@ -14,10 +15,9 @@ class Calibration(Result):
     entropy: Amount
 
 
-def compute(subject: Subject, settings: Settings) -> Calibration:
-    """Compute both as `measure: {calibration: true}` does, or take them from the record if they were measured.
-
-    Raises: NotDefined when the head's distribution has no `statistics`.
+def compute(subject: Trained, settings: Settings) -> Calibration:
+    """Compute both as `measure: {calibration: true}` does, or take them from the record if they were measured. Raises
+    NotDefined when the head's distribution has no `statistics`.
     """
     metrics = subject.record.metrics
     if not metrics.keys() >= set(MEASURED):

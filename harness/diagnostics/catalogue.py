@@ -11,9 +11,8 @@ DIAGNOSTICS: dict[str, Diagnostic] = {
 
 
 def chosen(names: tuple[str, ...]) -> list[Diagnostic]:
-    """The diagnostics of some names, in the order of the catalogue; all of them for ().
-
-    Raises: ExecutionError for a name that is not known.
+    """The diagnostics of some names, in the order of the catalogue; all of them for (). Raises ExecutionError for a
+    name that is not known.
     """
     for name in names:
         if name not in DIAGNOSTICS:

@@ -19,8 +19,8 @@ import harness
 from harness.code.fingerprints import code_within
 from harness.containment import contained, first_line
 from harness.corpora.corpus import Corpus
-from harness.diagnostics.diagnostic import Diagnostic, NotDefined, Result, Settings, Subject
-from harness.diagnostics.trained import rebuilt, tokens_of
+from harness.diagnostics.diagnostic import Diagnostic, NotDefined, Result, Settings
+from harness.diagnostics.trained import Trained, rebuilt, tokens_of
 from harness.errors import HarnessError, RecordError, StorageError
 from harness.machine import environment
 from harness.model import components
@@ -35,7 +35,7 @@ Watch = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is to be computed."""
+    """What is to be computed. `runs`: the folder of a suite's trials."""
 
     runs: Path
     diagnostics: Sequence[Diagnostic]
@@ -103,7 +103,7 @@ def _is_stored(request: Request, record: TrialRecord, diagnostic: Diagnostic) ->
         found = sidecars.DIAGNOSES.load(request.runs, record) or ()
     except RecordError:  # computed again, and replaced
         return False
-    settings, code = _settings(diagnostic, request.settings), code_of(diagnostic)
+    settings, code = request.settings.of(diagnostic), code_within(diagnostic.module, PACKAGE)
     return any(each.answers(diagnostic.name, settings) and each.code == code for each in found)
 
 
@@ -117,26 +117,16 @@ def result_of(found: Diagnosis, diagnostic: Diagnostic) -> Result | None:
         return None
 
 
-def code_of(diagnostic: Diagnostic) -> str:
-    """SHA-256 of the module of a diagnostic and the modules of this package that it imports."""
-    return code_within(diagnostic.module, PACKAGE)
-
-
-def _settings(diagnostic: Diagnostic, settings: Settings) -> dict[str, int]:
-    return settings.model_dump(include=set(diagnostic.settings))
-
-
-def _subject(request: Request, record: TrialRecord, corpora: dict[str, Corpus]) -> Subject:
+def _subject(request: Request, record: TrialRecord, corpora: dict[str, Corpus]) -> Trained:
     """The model of a trial and its corpus. `corpora` holds the last corpus that was loaded."""
     name = str(record.spec.corpus)
     if name not in corpora:
         corpora.clear()
         corpora[name] = tokens_of(record.spec, request.data).to(request.device)
-    model = rebuilt(record, store.folder(request.runs, record.id) / BEST, corpora[name]).to(request.device)
-    return Subject(record=record, model=model, corpus=corpora[name], device=request.device)
+    return rebuilt(record, store.folder(request.runs, record.id) / BEST, corpora[name], request.device)
 
 
-def _diagnosis(request: Request, subject: Subject, diagnostic: Diagnostic) -> Diagnosis:
+def _diagnosis(request: Request, subject: Trained, diagnostic: Diagnostic) -> Diagnosis:
     began, content, refused = time.perf_counter(), {}, ""
     try:
         with contained(components(subject.spec)):
@@ -145,8 +135,8 @@ def _diagnosis(request: Request, subject: Subject, diagnostic: Diagnostic) -> Di
         refused = str(reason)
     return Diagnosis(
         diagnostic=diagnostic.name,
-        settings=_settings(diagnostic, request.settings),
-        code=code_of(diagnostic),
+        settings=request.settings.of(diagnostic),
+        code=code_within(diagnostic.module, PACKAGE),
         refused=refused,
         content=content,
         device=environment.device_name(request.device),

@@ -1,19 +1,13 @@
 """What a diagnostic is: a value that a module of this package makes, and catalogue.py lists."""
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated, Any
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness.corpora.corpus import Corpus
+from harness.diagnostics.trained import Trained
 from harness.errors import HarnessError
-from harness.model import LanguageModel
-from harness.plan.specs import TrialSpec
-from harness.records.record import TrialRecord
 
 
 class NotDefined(HarnessError):
@@ -31,39 +25,16 @@ Amount = Annotated[float, Field(ge=0)]  # a number of a result that is not below
 
 
 class Settings(BaseModel):
-    """The settings of the diagnostics.
-
-    Args:
-        contexts: how many scored positions of the validation split are used.
-    """
+    """The settings of the diagnostics. `contexts`: how many scored positions of the validation split are used."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     contexts: int = Field(default=10_000, ge=2)
     seed: int = Field(default=0, ge=0)
 
-
-@dataclass(frozen=True, kw_only=True)
-class Subject:
-    """A trained model and what belongs to it.
-
-    Args:
-        model: in evaluation mode, with the weights of the best epoch.
-    """
-
-    record: TrialRecord
-    model: LanguageModel
-    corpus: Corpus
-    device: torch.device
-
-    @property
-    def spec(self) -> TrialSpec:
-        return self.record.spec
-
-    @cached_property
-    def wide(self) -> LanguageModel:
-        """The same model in float64."""
-        return copy.deepcopy(self.model).double()
+    def of(self, diagnostic: "Diagnostic") -> dict[str, int]:
+        """Those on which a diagnostic depends."""
+        return self.model_dump(include=set(diagnostic.settings))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +57,7 @@ class Figure:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curves:
     """A plot with logarithmic axes: a line for each row of a suite, of its first seed, over 1, 2, 3 and so on.
-
-    Args:
-        points: the values of a result, above 0.
+    `points`: the values of a result, above 0.
     """
 
     name: str
@@ -106,7 +75,7 @@ class Diagnostic:
         module: the module that defines it. When its code changes, or that of a module of this package that it
             imports, stored results are outdated.
         settings: the names of the settings on which it depends.
-        compute: subject, settings -> result. Raises NotDefined.
+        compute: a trained model, settings -> result. Raises NotDefined.
         contexts: what the contexts are that a result counts in `contexts`, for a note below the table.
     """
 
@@ -115,7 +84,7 @@ class Diagnostic:
     module: str
     settings: tuple[str, ...]
     result: type[Result]
-    compute: Callable[[Subject, Settings], Result]
+    compute: Callable[[Trained, Settings], Result]
     figures: tuple[Figure, ...]
     contexts: str = "scored positions of the validation split"
     notes: tuple[str, ...] = ()

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from harness import kernels
 from harness.containment import contained
 from harness.corpora.batching import Segment
 from harness.diagnostics.trained import Trained
 from harness.distributions import Mixture
+from harness.kernels import Tensors
 from harness.model import components
 
 
@@ -51,48 +53,33 @@ class Position:
 
 @torch.no_grad()
 def inspect(trained: Trained, text: str, *, top: int = 10, every: bool = False) -> tuple[tuple[Position, ...], bool]:
-    """What a model predicts after a text.
+    """What a model predicts after a text of some tokens, and whether its head is a mixture. Raises as `Trained.ids`.
 
     Args:
         trained: the model. A backbone without state reads only the last seq_len tokens of the text.
-        text: at least one token.
         every: predict after each token that the backbone reads, instead of after the last one only.
-    Returns: the positions, and whether the head is a mixture.
-    Raises: as `Trained.ids`.
     """
     ids_BT = trained.ids(text)
     if trained.model.backbone(ids_BT[:, :1]).state is None:
         ids_BT = ids_BT[:, -trained.spec.train.seq_len :]
-    who = components(trained.spec)
-    with contained(who):
-        return _positions(trained, ids_BT, top, every=every)
+    with contained(components(trained.spec)):
+        distribution, _ = trained.model(Segment(ids_BT, ids_BT))
+        T, is_mixture = ids_BT.shape[1], isinstance(distribution, Mixture)
+        positions = []
+        for t in range(0 if every else T - 1, T):
+            if is_mixture:
+                voices = _predictions(trained, distribution.part(slice(t, t + 1)), top)
+            else:
+                voices = (_prediction(trained, "head", 1.0, distribution.log_probs()[0, t].exp(), top),)
+            positions.append(Position(token=trained.word(int(ids_BT[0, t])), voices=voices))
+        return tuple(positions), is_mixture
 
 
-def _positions(trained: Trained, ids_BT: Tensor, top: int, *, every: bool) -> tuple[tuple[Position, ...], bool]:
-    distribution, _ = trained.model(Segment(ids_BT, ids_BT))
-    T = ids_BT.shape[1]
-    positions = []
-    for t in range(0 if every else T - 1, T):
-        if isinstance(distribution, Mixture):
-            voices = _predictions(trained, distribution.part(slice(t, t + 1)), top)
-        else:
-            voices = (_prediction(trained, "head", 1.0, distribution.log_probs()[0, t].exp(), top),)
-        positions.append(Position(token=trained.word(int(ids_BT[0, t])), voices=voices))
-    return tuple(positions), isinstance(distribution, Mixture)
-
-
-def components_of(mixture: Mixture) -> Iterator[Mixture]:
-    """Each component of a mixture of N tokens as a Mixture of its own, of shape (1, N), without prior and epsilon."""
-    first = 0
+def components_of(mixture: Tensors) -> Iterator[Tensors]:
+    """Each component of a mixture as one of its own, without prior and epsilon."""
+    alone, first = mixture.changed(log_prior_NK=None, log_epsilon=None), 0
     for parts in mixture.partitions:
-        yield Mixture(
-            mixture.facets_NFE[None, :, first : first + parts],
-            None,
-            mixture.weight_VE,
-            mixture.bias_V,
-            partitions=(parts,),
-            logit_map=mixture.logit_map,
-        )
+        yield alone.changed(facets_NFE=mixture.facets_NFE[:, first : first + parts], partitions=(parts,))
         first += parts
 
 
@@ -100,14 +87,12 @@ def _predictions(trained: Trained, mixture: Mixture, top: int) -> tuple[Predicti
     found = [_prediction(trained, "mixture", 1.0, mixture.log_probs()[0, 0].exp(), top)]
     gates = [1.0] if mixture.log_prior_NK is None else mixture.log_prior_NK[0].exp().tolist()
     for k, (gate, alone) in enumerate(zip(gates, components_of(mixture), strict=True)):
-        (parts,) = alone.partitions
-        p_V = alone.log_probs()[0, 0].exp()
-        name = f"component {k + 1}"
+        (parts,), name = alone.partitions, f"component {k + 1}"
+        p_V = kernels.log_probs(alone)[0].exp()
         found.append(_prediction(trained, name, gate, p_V, top))
         for part in range(parts if parts > 1 else 0):
             words = slice(part, None, parts)
-            facet = _prediction(trained, f"{name}, facet {part + 1}", float(p_V[words].sum()), p_V, top, words)
-            found.append(facet)
+            found.append(_prediction(trained, f"{name}, facet {part + 1}", float(p_V[words].sum()), p_V, top, words))
     return tuple(found)
 
 

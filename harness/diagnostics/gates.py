@@ -11,22 +11,25 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from harness.diagnostics.diagnostic import Amount, Count, Diagnostic, Figure, NotDefined, Result, Settings, Subject
+from harness import kernels
+from harness.diagnostics.diagnostic import Amount, Count, Diagnostic, Figure, NotDefined, Result, Settings
 from harness.diagnostics.facets import components_of
 from harness.diagnostics.positions import AT_PLACES, contexts
-from harness.distributions import Mixture
+from harness.diagnostics.trained import Trained
+from harness.kernels import Tensors
 
 DEAD = 0.01  # of the even share 1 / K: a component with less responsibility is dead
-
-
+NONE = "is no mixture of softmaxes over one output matrix, so it has no gates"
+ONE = (
+    "has one softmax with one facet, so no softmaxes are mixed; weights that mix hidden states before it are not "
+    "counted as gates"
+)
 Shares = Annotated[tuple[float, ...], Field(min_length=1)]  # one for each component
 
 
 class Band(Result):
-    """The contexts whose target occurs so many times in the training split: '10-99'.
-
-    Args:
-        responsibility: of each component, the mean over these contexts.
+    """The contexts whose target occurs so many times in the training split, '10-99', and the mean responsibility of
+    each component in them.
     """
 
     label: str
@@ -65,7 +68,7 @@ class Gates(Result):
     band_change: float | None
 
 
-def compute(subject: Subject, settings: Settings) -> Gates:
+def compute(subject: Trained, settings: Settings) -> Gates:
     """Compute, for every context and component k, the gate pi_k and the responsibility r_k, in float64:
 
     r_k = pi_k p_k(y) / p(y),  the posterior probability that component k produced the target y
@@ -73,17 +76,17 @@ def compute(subject: Subject, settings: Settings) -> Gates:
     Raises: NotDefined for a head that is no mixture, or is one softmax with one facet: a mixture of contexts is one,
         too, because it mixes hidden states before its softmax.
     """
-    parts = [
-        _of_part(distribution, part.targets, part.chosen.flatten(), subject.model.head_name)
-        for distribution, part in contexts(subject, settings.contexts).distributions()
-    ]
+    parts = []
+    for mixture, targets_N in contexts(subject, settings.contexts).mixtures(NONE):
+        if mixture.facets_NFE.shape[1] == 1:
+            raise NotDefined(f"{subject.model.head_name} {ONE}")
+        parts.append((*_of_part(mixture, targets_N), targets_N))
     log_gate_NK, nll_NK, cosine_NC, targets_N = (torch.cat(each) for each in zip(*parts, strict=True))
     joint_NK = log_gate_NK - nll_NK
     r_NK, nll_N = joint_NK.softmax(1), -joint_NK.logsumexp(1)
     gate_NK, mean_gate_K = log_gate_NK.exp(), log_gate_NK.exp().mean(0)
     responsibility_K = r_NK.mean(0)
     bands = _bands(r_NK, subject.corpus.token_counts.to(targets_N.device)[targets_N])
-    several = cosine_NC.numel() > 1
     return Gates(
         contexts=len(targets_N),
         gate_entropy=float(torch.special.entr(gate_NK).sum(1).mean()),
@@ -93,30 +96,19 @@ def compute(subject: Subject, settings: Settings) -> Gates:
         dead=int((responsibility_K < DEAD / len(responsibility_K)).sum()),
         nll_share=tuple(((r_NK * nll_N[:, None]).sum(0) / nll_N.sum()).tolist()),
         facet_cosine=float(cosine_NC.mean()) if cosine_NC.numel() else None,
-        facet_cosine_sd=float(cosine_NC.std()) if several else None,
+        facet_cosine_sd=float(cosine_NC.std()) if cosine_NC.numel() > 1 else None,
         bands=bands,
         band_change=_change(bands[0], bands[-1]) if len(bands) > 1 else None,
     )
 
 
-def _of_part(distribution: object, targets_BT: Tensor, chosen_N: Tensor, head: str) -> tuple[Tensor, ...]:
-    """(N, K) log-gates and nll of each component, (N, C) cosines of pairs of facets, (N,) targets; of the contexts."""
-    if not isinstance(distribution, Mixture):
-        raise NotDefined(f"{head} is no mixture of softmaxes over one output matrix, so it has no gates")
-    facets_NFE = distribution.facets_NFE[chosen_N]
-    F = facets_NFE.shape[1]
-    if F == 1:
-        raise NotDefined(
-            f"{head} has one softmax with one facet, so no softmaxes are mixed; weights that mix hidden states before "
-            "it are not counted as gates"
-        )
-    targets_N = targets_BT.flatten()
-    nll_NK = torch.stack([each.nll(targets_N[None])[0] for each in components_of(distribution)], dim=1)
-    log_gate_NK = torch.zeros_like(nll_NK) if distribution.log_prior_NK is None else distribution.log_prior_NK
-    directions_NFE = functional.normalize(facets_NFE, dim=-1)
-    first, second = torch.triu_indices(F, F, offset=1)
-    cosine_NC = (directions_NFE @ directions_NFE.mT)[:, first, second]
-    return log_gate_NK[chosen_N], nll_NK[chosen_N], cosine_NC, targets_N[chosen_N]
+def _of_part(mixture: Tensors, targets_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(N, K) log-gates and nll of each component, (N, C) cosines of pairs of facets."""
+    nll_NK = torch.stack([kernels.nll(each, targets_N) for each in components_of(mixture)], dim=1)
+    log_gate_NK = torch.zeros_like(nll_NK) if mixture.log_prior_NK is None else mixture.log_prior_NK
+    directions_NFE = functional.normalize(mixture.facets_NFE, dim=-1)
+    first, second = torch.triu_indices(*[mixture.facets_NFE.shape[1]] * 2, offset=1)
+    return log_gate_NK, nll_NK, (directions_NFE @ directions_NFE.mT)[:, first, second]
 
 
 def _bands(r_NK: Tensor, count_N: Tensor) -> tuple[Band, ...]:

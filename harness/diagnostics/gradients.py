@@ -4,18 +4,16 @@ matrix.
 Letters: see harness/protocols.py; n contexts.
 """
 
-from collections.abc import Iterator
 from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from harness.diagnostics.diagnostic import Count, Diagnostic, Figure, NotDefined, Result, Settings, Subject
-from harness.diagnostics.positions import AT_PLACES, Scored, contexts, mixture_at
-from harness.distributions import Mixture
-from harness.kernels import reference
-from harness.kernels.mixture import Tensors
+from harness.diagnostics.diagnostic import Count, Diagnostic, Figure, Result, Settings
+from harness.diagnostics.positions import AT_PLACES, contexts
+from harness.diagnostics.trained import Trained
+from harness.kernels import Tensors, reference
 
 TOKENS_AT_ONCE = 64  # a block has the gradients of all components: K x V numbers a token
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -37,7 +35,7 @@ class Gradients(Result):
     outside_of_logits: Share
 
 
-def compute(subject: Subject, settings: Settings) -> Gradients:
+def compute(subject: Trained, settings: Settings) -> Gradients:
     """Compute the share of a gradient that does not pass the output matrix, in float64.
 
     A head has logits z = f W^T + b, so the gradient of its facets is W^T g, g that of the logits. The part of g that is
@@ -56,30 +54,23 @@ def compute(subject: Subject, settings: Settings) -> Gradients:
     sums = torch.zeros(2, 2, dtype=torch.float64)  # of p - e, of the logits; whole, within the columns
     bases: dict[int, list[Tensor]] = {}
     number = 0
-    for distribution, part in contexts(subject, settings.contexts).distributions():
-        if not isinstance(distribution, Mixture):
-            raise NotDefined(f"{subject.model.head_name} has no output matrix by which all its words are scored")
-        for P in {1, *distribution.partitions} - bases.keys():
-            bases[P] = [_basis(distribution.weight_VE[p::P]) for p in range(P)]
-        for mixture, targets_n in _blocks(distribution, part):
-            number += len(targets_n)
-            g_nV = reference.log_probs(mixture).exp()
-            g_nV[torch.arange(len(targets_n)), targets_n] -= 1
+    for mixture, targets_N in contexts(subject, settings.contexts).mixtures():
+        number += len(targets_N)
+        for P in {1, *mixture.partitions} - bases.keys():
+            bases[P] = [_basis(mixture.weight_VE[p::P]) for p in range(P)]
+        for at in torch.arange(len(targets_N)).split(TOKENS_AT_ONCE):
+            some, targets_n = mixture.part(at), targets_N[at]
+            g_nV = reference.log_probs(some).exp()
+            g_nV[torch.arange(len(at)), targets_n] -= 1
             sums[0] += _squares(g_nV, bases[1])
-            for g_nV, P in zip(_logit_gradients(mixture, targets_n), mixture.partitions, strict=True):
+            for g_nV, P in zip(_logit_gradients(some, targets_n), mixture.partitions, strict=True):
                 sums[1] += _squares(g_nV, bases[P])
     whole_2, inside_2 = sums.T
     outside, of_logits = (1 - inside_2 / whole_2).clamp(0, 1).tolist()
     return Gradients(contexts=number, rank=bases[1][0].shape[1], outside=outside, outside_of_logits=of_logits)
 
 
-def _blocks(distribution: Mixture, part: Scored) -> Iterator[tuple[Mixture, Tensor]]:
-    chosen_n, targets_N = part.chosen.flatten().nonzero()[:, 0], part.targets.flatten()
-    for at in chosen_n.split(TOKENS_AT_ONCE):
-        yield mixture_at(distribution, at), targets_N[at]
-
-
-def _logit_gradients(mixture: Mixture, targets_n: Tensor) -> list[Tensor]:
+def _logit_gradients(mixture: Tensors, targets_n: Tensor) -> list[Tensor]:
     """(n, V) the gradient of the summed loss to the logits of each component, before the logit map."""
     logits, logit_map = [], mixture.logit_map
 
@@ -87,9 +78,8 @@ def _logit_gradients(mixture: Mixture, targets_n: Tensor) -> list[Tensor]:
         logits.append(z_nV.detach().requires_grad_())
         return logit_map(logits[-1])
 
-    noting = Tensors(*mixture.given, partitions=mixture.partitions, logit_map=noted)
     with torch.enable_grad():
-        return list(torch.autograd.grad(reference.nll(noting, targets_n).sum(), logits))
+        return list(torch.autograd.grad(reference.nll(mixture.changed(logit_map=noted), targets_n).sum(), logits))
 
 
 def _basis(weight_VE: Tensor) -> Tensor:

@@ -9,32 +9,28 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from harness.diagnostics.diagnostic import Amount, Count, Curves, Diagnostic, Figure, Result, Settings, Subject
-from harness.diagnostics.positions import Scored, contexts, mixture_at
+from harness import kernels
+from harness.diagnostics.diagnostic import Amount, Count, Curves, Diagnostic, Figure, Result, Settings
+from harness.diagnostics.positions import Scored, contexts
+from harness.diagnostics.trained import Trained
 from harness.distributions import Mixture
 from harness.model import LanguageModel
-from harness.protocols import Hidden, TokenDistribution
+from harness.protocols import Hidden
 
 POSITIONS = 100  # a Jacobian takes D evaluations of the head
 
 
 class Jacobian(Result):
-    """The result of the diagnostic.
-
-    Args:
-        contexts: n.
-        values: singular values of the Jacobian, the largest first, each the mean over contexts.
-    """
+    """The result of the diagnostic: n contexts, and singular values, the largest first, each the mean over contexts."""
 
     contexts: Count
     values: Annotated[tuple[Amount, ...], Field(min_length=1)]
 
     def below(self, share: float) -> float:
-        """The share of the singular values that are below `share` times the largest."""
         return sum(value < share * self.values[0] for value in self.values) / len(self.values)
 
 
-def compute(subject: Subject, settings: Settings) -> Jacobian:
+def compute(subject: Trained, settings: Settings) -> Jacobian:
     """Compute the singular values of J = d log p(. | context) / dh, (V, D), in float64, averaged over contexts.
 
     h is the state of the top layer at the position that is scored. States of lower layers and of earlier positions stay
@@ -45,14 +41,10 @@ def compute(subject: Subject, settings: Settings) -> Jacobian:
     Source: Orhan's note on mixtures of experts looks at the Jacobian of a layer in this way; see
         harness/experiments/degeneracy.py.
     """
-    sums, number = None, 0
-    for part in contexts(subject, settings.contexts).parts:
-        for row in part.chosen.any(1).nonzero()[:, 0].tolist():
-            values = torch.linalg.svdvals(_jacobian(subject.wide, part, row))
-            sums, number = values if sums is None else sums + values, number + 1
-            if number == POSITIONS:
-                return Jacobian(contexts=number, values=tuple((sums / number).tolist()))
-    return Jacobian(contexts=number, values=tuple((sums / number).tolist()))
+    parts = contexts(subject, settings.contexts).parts
+    rows = [(part, row) for part in parts for row in part.chosen.any(1).nonzero()[:, 0].tolist()][:POSITIONS]
+    sums = sum(torch.linalg.svdvals(_jacobian(subject.wide, part, row)) for part, row in rows)
+    return Jacobian(contexts=len(rows), values=tuple((sums / len(rows)).tolist()))
 
 
 def _jacobian(model: LanguageModel, part: Scored, row: int) -> Tensor:
@@ -67,18 +59,14 @@ def _jacobian(model: LanguageModel, part: Scored, row: int) -> Tensor:
         state_D = top_BTD[0, -1].detach().requires_grad_()
         top = torch.cat((top_BTD[:, :-1], state_D[None, None]), dim=1)
         distribution = model.head(Hidden((*lower, top)))
-        logp_V = _of_last(distribution)
+        if isinstance(distribution, Mixture):
+            logp_V = kernels.log_probs(distribution.changed(log_epsilon=None).part(slice(-1, None)))[0]
+        else:
+            logp_V = distribution.log_probs()[0, -1]
         u_V = torch.zeros_like(logp_V, requires_grad=True)
         (product_D,) = torch.autograd.grad(logp_V, state_D, u_V, create_graph=True)
     columns = [torch.autograd.grad(entry, u_V, retain_graph=True)[0] for entry in product_D]
     return torch.stack(columns, dim=1)
-
-
-def _of_last(distribution: TokenDistribution) -> Tensor:
-    """(V,) the log-probabilities of the last position of one sequence."""
-    if isinstance(distribution, Mixture):
-        distribution = mixture_at(distribution, slice(-1, None))
-    return distribution.log_probs()[0, -1]
 
 
 DIAGNOSTIC = Diagnostic(

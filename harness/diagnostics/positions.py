@@ -3,9 +3,8 @@
 The split is cut as it was for the validation of the trial. As few segments are used as hold the wanted number of scored
 positions, and of the last one only as many positions as are needed:
 
-- columns: the first segments. A segment has a piece of every column, and the columns are evenly spaced in the split, so
-  with 10 columns these are ten places with a tenth of the contexts each, which follow one another. A backbone that
-  carries a state has the whole column so far as its context, as in validation;
+- columns: the first segments. A segment has a piece of every column, and the columns are evenly spaced in the split. A
+  backbone that carries a state has the whole column so far as its context, as in validation;
 - windows or blocks, which are called in batches: evenly spaced batches.
 
 Trials with the same settings of evaluation have the same contexts.
@@ -20,9 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.diagnostics.diagnostic import Subject
+from harness.diagnostics.diagnostic import NotDefined
+from harness.diagnostics.trained import Trained
 from harness.distributions import Mixture
 from harness.errors import ExecutionError
+from harness.kernels import Tensors
 from harness.model import LanguageModel
 from harness.protocols import Hidden, TokenDistribution
 from harness.training.evaluation import refuse_stride, scored_segments
@@ -57,8 +58,19 @@ class Contexts:
     def distributions(self) -> Iterator[tuple[TokenDistribution, Scored]]:
         """The head's distribution for each part."""
         for part in self.parts:
-            distribution = self.model.head(part.hidden)
-            yield distribution, part
+            yield self.model.head(part.hidden), part
+
+    def mixtures(
+        self, otherwise: str = "has no output matrix by which all its words are scored"
+    ) -> Iterator[tuple[Tensors, Tensor]]:
+        """The mixture at the contexts of each part, without what published codes add to a probability, and (n,) their
+        targets. Raises NotDefined with the name of the head and `otherwise` for a head that is no mixture.
+        """
+        for distribution, part in self.distributions():
+            if not isinstance(distribution, Mixture):
+                raise NotDefined(f"{self.model.head_name} {otherwise}")
+            at = part.chosen.flatten().nonzero()[:, 0]
+            yield distribution.changed(log_epsilon=None).part(at), part.targets.flatten()[at]
 
     @torch.no_grad()
     def log_probs(self) -> Iterator[Tensor]:
@@ -69,10 +81,9 @@ class Contexts:
 
 
 @torch.no_grad()
-def contexts(subject: Subject, number: int) -> Contexts:
-    """The contexts of a model: `number` of them, or all of the validation split if it has fewer.
-
-    Raises: ExecutionError when the validation split has no scored position.
+def contexts(subject: Trained, number: int) -> Contexts:
+    """The contexts of a model: `number` of them, or all of the validation split if it has fewer. Raises ExecutionError
+    when it has no scored position.
     """
     spec = subject.spec.train.evaluation
     if len(subject.corpus.valid) < 2:
@@ -84,8 +95,6 @@ def contexts(subject: Subject, number: int) -> Contexts:
     parts: list[Scored] = []
     state: Any = None
     for index, cut in enumerate(scored_segments(subject.corpus, "valid", spec)):
-        if index > max(wanted):
-            break
         if index not in wanted:
             continue
         segment = cut.to(subject.device)
@@ -97,29 +106,9 @@ def contexts(subject: Subject, number: int) -> Contexts:
     return Contexts(subject.wide, tuple(parts))
 
 
-def mixture_at(distribution: Mixture, at: Tensor | slice) -> Mixture:
-    """The mixture at some positions, (1, n), without what published codes add to a probability.
-
-    Args:
-        at: indices or a slice of the N = B T positions.
-    """
-    prior_NK = distribution.log_prior_NK
-    return Mixture(
-        distribution.facets_NFE[None, at],
-        None if prior_NK is None else prior_NK[None, at],
-        distribution.weight_VE,
-        distribution.bias_V,
-        partitions=distribution.partitions,
-        logit_map=distribution.logit_map,
-    )
-
-
 def segments_with(scored: Sequence[int], number: int, *, evenly: bool) -> dict[int, int]:
-    """Choose the fewest segments with enough scored positions. Returns index of a segment -> how many of them are used.
-
-    Args:
-        scored: the number of scored positions of each segment.
-        evenly: evenly spaced segments; False: the first ones.
+    """Choose the fewest segments with enough scored positions: evenly spaced ones, or the first ones. Returns index of
+    a segment -> how many of its positions, of which `scored` has the numbers, are used.
     """
     chosen: list[int] = []
     for count in range(1, len(scored) + 1):

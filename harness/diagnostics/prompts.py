@@ -12,7 +12,7 @@ Every pair is written into each template in both orders. The form of the templat
 of the code for the multi-facet softmax (Chang and McCallum); the sentences are ours, of frequent words.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
 
@@ -51,20 +51,10 @@ TEMPLATES = {  # the words of a section -> its templates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
-    """Two words, as token ids.
-
-    Args:
-        others: for a crossed pair the other two words of its parallelogram; () for a control.
-    """
-
-    words: tuple[int, int]
-    others: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """The token ids of a prompt that names first the one and then the other word of its pair."""
+    """The token ids of a prompt that names first the one and then the other word of its pair; `others`: for a crossed
+    pair the other two words of its parallelogram, () for a control.
+    """
 
     tokens: tuple[int, ...]
     first: int
@@ -102,16 +92,19 @@ def prompts_of(corpus: Corpus, longest: int | None) -> Prompts:
         forms = [form for template in templates if (form := _form(template, written, start)) is not None]
         forms = [form for form in forms if longest is None or len(form) <= longest]
         templates_left_out += len(templates) - len(forms)
-        words = [tuple(_token(written, word) for word in pair.split()) for pair in section.split(", ")]
-        for every in (list(_crossed(words)), list(_control(words))):
-            pairs = [pair for pair in every if _is_known(pair)]
+        tokens = [tuple(_token(written, word) for word in pair.split()) for pair in section.split(", ")]
+        for every in (_crossed(tokens), _control(tokens)):
+            pairs = [pair for pair in every if _is_known(*pair)]
             pairs_left_out += len(every) - len(pairs)
-            for pair in _evenly(pairs, MOST_PAIRS):
-                found += [_filled(form, order, pair.others) for form in forms for order in permutations(pair.words)]
+            number = min(MOST_PAIRS, len(pairs))
+            for words, others in (pairs[index * len(pairs) // number] for index in range(number)):
+                found += [_filled(form, order, others) for form in forms for order in permutations(words)]
     return Prompts(prompts=tuple(found), templates_left_out=templates_left_out, pairs_left_out=pairs_left_out)
 
 
 Written = Callable[[str], tuple[int, ...] | None]  # a word -> its tokens; None: it cannot be expressed
+Words = Sequence[tuple[int | None, int | None]]  # the tokens of pairs such as man and woman; None: no token of its own
+Pair = tuple[tuple[int, int], tuple[int, ...]]  # two words, and for a crossed pair the others of its parallelogram
 
 
 def _writer(corpus: Corpus) -> tuple[Written, tuple[int, ...]]:
@@ -160,23 +153,16 @@ def _filled(form: tuple[int | str, ...], order: tuple[int, int], others: tuple[i
     return Prompt(tokens=tokens, first=first, second=second, others=others)
 
 
-def _crossed(words: Sequence[tuple[int | None, ...]]) -> Iterator[Pair]:
-    for (a, b), (c, d) in combinations(words, 2):
-        yield Pair(words=(a, d), others=(b, c))
-        yield Pair(words=(b, c), others=(a, d))
+def _crossed(words: Words) -> list[Pair]:
+    four = [(a, b, c, d) for (a, b), (c, d) in combinations(words, 2)]
+    return [pair for a, b, c, d in four for pair in (((a, d), (b, c)), ((b, c), (a, d)))]
 
 
-def _control(words: Sequence[tuple[int | None, ...]]) -> Iterator[Pair]:
-    yield from (Pair(words=pair) for pair in words)
-    for one, other in combinations(words, 2):
-        yield from (Pair(words=pair) for pair in zip(one, other, strict=True))
+def _control(words: Words) -> list[Pair]:
+    across = [pair for two in combinations(words, 2) for pair in zip(*two, strict=True)]
+    return [(pair, ()) for pair in (*words, *across)]
 
 
-def _is_known(pair: Pair) -> bool:
-    every = (*pair.words, *pair.others)
+def _is_known(*pair: tuple[int | None, ...]) -> bool:
+    every = sum(pair, ())
     return None not in every and len(set(every)) == len(every)
-
-
-def _evenly(pairs: Sequence[Pair], most: int) -> list[Pair]:
-    number = min(most, len(pairs))
-    return [pairs[index * len(pairs) // number] for index in range(number)]

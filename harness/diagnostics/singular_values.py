@@ -73,10 +73,8 @@ def spectra(
     """
     smaller = min(N, V)
     size = 2 * (smaller if rank_bound is None else rank_bound) + OVERSAMPLED
-    if smaller >= LEAST_SKETCHED and 3 * size <= smaller:
-        found = _sketched(rows, size, seed)
-        if found is not None:
-            return found
+    if smaller >= LEAST_SKETCHED and 3 * size <= smaller and (found := _sketched(rows, size, seed)) is not None:
+        return found
     reduced = _Triangle() if smaller <= by_qr else _Gram(N, V)
     raw, centred = _of_columns(rows, N, V, reduced) if V < N else _of_rows(rows, N, V, reduced)
     return Spectra(raw, centred, reduced.way)
@@ -94,10 +92,9 @@ class _Triangle:
         stacked = block if self.R is None else torch.cat([self.R, block])
         self.R = torch.linalg.qr(stacked, mode="r").R
 
-    def values(self, most: int, *, without_first: bool = False) -> Values:
-        """The singular values of the rows, or of the rows without their first column."""
-        found = torch.linalg.svdvals(self.R[:, 1:] if without_first else self.R)
-        return Values(found[:most], 0.0)
+    def values(self, most: int, first: int = 0) -> Values:
+        """The singular values of the rows from their column `first` on."""
+        return Values(torch.linalg.svdvals(self.R[:, first:])[:most], 0.0)
 
 
 class _Gram:
@@ -112,10 +109,9 @@ class _Gram:
             self.G = block.new_zeros(block.shape[1], block.shape[1])
         self.G.addmm_(block.T, block)
 
-    def values(self, most: int, *, without_first: bool = False) -> Values:
-        """The singular values of the rows, or of the rows without their first column, down to the limit."""
-        squares = torch.linalg.eigvalsh(self.G[1:, 1:] if without_first else self.G).flip(0)
-        found = squares.clamp(min=0).sqrt()
+    def values(self, most: int, first: int = 0) -> Values:
+        """The singular values of the rows from their column `first` on, down to the limit."""
+        found = torch.linalg.eigvalsh(self.G[first:, first:]).flip(0).clamp(min=0).sqrt()
         resolved = found[found > self.limit * found[0]][:most]
         return Values(resolved, 0.0 if len(resolved) == most else self.limit)
 
@@ -125,7 +121,7 @@ def _of_columns(rows: Rows, N: int, V: int, reduced: _Triangle | _Gram) -> tuple
     least = V + 1 if reduced.way == "qr" else 1
     for block in _gathered(map(_with_means, rows()), least):
         reduced.add(block)
-    return reduced.values(V), reduced.values(V, without_first=True)
+    return reduced.values(V), reduced.values(V, 1)
 
 
 def _of_rows(rows: Rows, N: int, V: int, reduced: _Triangle | _Gram) -> tuple[Values, Values]:
@@ -219,5 +215,4 @@ def entropy_rank(values: Tensor) -> float:
 
     Source: Roy and Vetterli (2007), The effective rank, EUSIPCO.
     """
-    share = values / values.sum()
-    return float(torch.special.entr(share).sum().exp())
+    return float(torch.special.entr(values / values.sum()).sum().exp())

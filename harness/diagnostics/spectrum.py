@@ -10,32 +10,14 @@ import torch
 from pydantic import ConfigDict, Field
 from torch import Tensor
 
-from harness.diagnostics.diagnostic import (
-    Amount,
-    Count,
-    Curves,
-    Diagnostic,
-    Figure,
-    NotDefined,
-    Result,
-    Settings,
-    Subject,
-)
+from harness.diagnostics import singular_values
+from harness.diagnostics.diagnostic import Amount, Count, Curves, Diagnostic, Figure, NotDefined, Result, Settings
 from harness.diagnostics.positions import AT_PLACES, Contexts, contexts
-from harness.diagnostics.singular_values import (
-    MOST_BY_GRAM,
-    Values,
-    Way,
-    effective_rank,
-    entropy_rank,
-    press_rank,
-    press_tolerance,
-    spectra,
-)
+from harness.diagnostics.singular_values import MOST_BY_GRAM, Values, Way, press_rank, press_tolerance
+from harness.diagnostics.trained import Trained
 from harness.distributions import LOGIT_MAPS, Mixture
-from harness.protocols import TokenDistribution
 
-EPSILONS = (1e-3, 1e-4, 1e-5)
+EPSILONS = {"1e-3": 1e-3, "1e-4": 1e-4, "1e-5": 1e-5}  # by their names in tables
 
 
 class Spectrum(Result):
@@ -77,10 +59,9 @@ class Spectra(Result):
     centred: Spectrum
 
 
-def compute(subject: Subject, settings: Settings) -> Spectra:
-    """Compute the spectra of a trained model. A larger matrix than a Gram matrix allows has fewer contexts.
-
-    Raises: NotDefined as `of_contexts` does.
+def compute(subject: Trained, settings: Settings) -> Spectra:
+    """Compute the spectra of a trained model. A larger matrix than a Gram matrix allows has fewer contexts. Raises as
+    `of_contexts`.
     """
     V = subject.corpus.vocab_size
     number = settings.contexts if V <= MOST_BY_GRAM else min(settings.contexts, MOST_BY_GRAM)
@@ -89,8 +70,7 @@ def compute(subject: Subject, settings: Settings) -> Spectra:
 
 def of_contexts(found: Contexts, V: int, *, seed: int) -> Spectra:
     """Compute the singular values of A[n, x] = log p(x | context n), and of A less the mean of each row, in float64.
-
-    Raises: NotDefined when a probability is 0, so that its logarithm is not finite.
+    Raises NotDefined when a probability is 0, so that its logarithm is not finite.
     """
     N = len(found)
     bound = rank_bound(found)
@@ -106,7 +86,7 @@ def of_contexts(found: Contexts, V: int, *, seed: int) -> Spectra:
             yield logp_NV
 
     with torch.no_grad():
-        raw, centred, way = spectra(rows, N, V, rank_bound=bound, seed=seed)
+        raw, centred, way = singular_values.spectra(rows, N, V, rank_bound=bound, seed=seed)
     return Spectra(
         contexts=N,
         vocabulary=V,
@@ -127,7 +107,9 @@ def rank_bound(found: Contexts) -> int | None:
     """
     facets: list[Tensor] = []
     for distribution, part in found.distributions():
-        if not _is_one_softmax(distribution):
+        is_softmax = isinstance(distribution, Mixture) and len(distribution.partitions) == 1
+        is_plain = is_softmax and distribution.logit_map is LOGIT_MAPS["identity"] and distribution.log_epsilon is None
+        if not is_plain:
             return None
         facets_NG = distribution.facets_NFE.flatten(1)[part.chosen.flatten()]
         if distribution.bias_V is not None:
@@ -135,15 +117,6 @@ def rank_bound(found: Contexts) -> int | None:
         facets.append(facets_NG)
     facets_NG = torch.cat(facets)
     return press_rank(torch.linalg.svdvals(facets_NG), *facets_NG.shape) + 1
-
-
-def _is_one_softmax(distribution: TokenDistribution) -> bool:
-    return (
-        isinstance(distribution, Mixture)
-        and len(distribution.partitions) == 1
-        and distribution.logit_map is LOGIT_MAPS["identity"]
-        and distribution.log_epsilon is None
-    )
 
 
 def _summary(found: Values, N: int, V: int, bound: int | None, *, proved: int = 0) -> Spectrum:
@@ -158,8 +131,8 @@ def _summary(found: Values, N: int, V: int, bound: int | None, *, proved: int = 
         limit=found.limit,
         press=press,
         press_is_exact=press == bound or all_resolved,
-        effective=tuple(effective_rank(values, epsilon) for epsilon in EPSILONS),
-        entropy=entropy_rank(values),
+        effective=tuple(singular_values.effective_rank(values, epsilon) for epsilon in EPSILONS.values()),
+        entropy=singular_values.entropy_rank(values),
     )
 
 
@@ -172,30 +145,27 @@ def _proved(raw: Values, centred: Values, N: int, V: int) -> int:
     return int((centred.found > press_tolerance(N, V) * raw.found[0]).sum())
 
 
-def _relative(spectrum: Spectrum) -> list[float]:
-    """The values above rounding errors, as shares of the largest."""
-    largest = spectrum.values[0]
-    return [value / largest for value in spectrum.values[: spectrum.press]]
-
-
 def _figures(prefix: str, part: Callable[[Spectra], Spectrum]) -> tuple[Figure, ...]:
+    def rank(place: int, share: str) -> Figure:
+        effective = {"name": f"{prefix}rank {share}", "value": lambda each: part(each).effective[place]}
+        return Figure(**effective, on_terminal=share == "1e-5")
+
+    press = {"value": lambda each: part(each).press, "at_least": lambda each: not part(each).press_is_exact}
     return (
-        Figure(
-            name=f"{prefix}Press rank",
-            value=lambda each: part(each).press,
-            at_least=lambda each: not part(each).press_is_exact,
-            on_terminal=not prefix,
-        ),
-        *(
-            Figure(
-                name=f"{prefix}rank {share}",
-                value=lambda each, place=place: part(each).effective[place],
-                on_terminal=share == "1e-5",
-            )
-            for place, share in enumerate(("1e-3", "1e-4", "1e-5"))
-        ),
+        Figure(name=f"{prefix}Press rank", **press, on_terminal=not prefix),
+        *(rank(place, share) for place, share in enumerate(EPSILONS)),
         Figure(name=f"{prefix}entropy rank", value=lambda each: part(each).entropy, digits=1),
     )
+
+
+def _curves(name: str, title: str, part: Callable[[Spectra], Spectrum]) -> Curves:
+    """The values above rounding errors, as shares of the largest."""
+
+    def points(each: Spectra) -> list[float]:
+        of = part(each)
+        return [value / of.values[0] for value in of.values[: of.press]]
+
+    return Curves(name=name, title=title, x="number of the singular value", y="share of the largest", points=points)
 
 
 DIAGNOSTIC = Diagnostic(
@@ -221,19 +191,7 @@ DIAGNOSTIC = Diagnostic(
         "raised the rank of MoS-15 from 9,979 to 9,992 and its perplexity from 56.07 to 64.82.",
     ),
     plots=(
-        Curves(
-            name="spectrum",
-            title="Singular values of the log-probabilities",
-            x="number of the singular value",
-            y="share of the largest",
-            points=lambda each: _relative(each.raw),
-        ),
-        Curves(
-            name="spectrum_centred",
-            title="Singular values, centred",
-            x="number of the singular value",
-            y="share of the largest",
-            points=lambda each: _relative(each.centred),
-        ),
+        _curves("spectrum", "Singular values of the log-probabilities", lambda each: each.raw),
+        _curves("spectrum_centred", "Singular values, centred", lambda each: each.centred),
     ),
 )

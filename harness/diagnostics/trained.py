@@ -1,13 +1,15 @@
 """Finds a finished trial by its id, and loads its model with the best weights."""
 
+import copy
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
 
 from harness.containment import contained
-from harness.corpora.corpus import Codec, Corpus
+from harness.corpora.corpus import Corpus
 from harness.errors import Damaged, ExecutionError
 from harness.model import LanguageModel, build, components
 from harness.plan.identity import starting_content
@@ -22,28 +24,35 @@ MAX_NAMED = 5  # trials that a message names
 PREFIX = re.compile("[0-9a-f]{1,12}")  # the id of a trial, or its first digits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Trained:
-    """The model of a trial, in evaluation mode, and the meaning of its token ids."""
+    """The model of a trial, in evaluation mode with the weights of the best epoch, and what belongs to it."""
 
-    spec: TrialSpec
+    record: TrialRecord
     model: LanguageModel
     corpus: Corpus
-    codec: Codec
     device: torch.device
+
+    @property
+    def spec(self) -> TrialSpec:
+        return self.record.spec
+
+    @cached_property
+    def wide(self) -> LanguageModel:
+        return copy.deepcopy(self.model).double()
 
     def ids(self, text: str) -> torch.Tensor:
         """A text -> (1, T) its token ids. Raises CorpusError for one that the vocabulary cannot express, ExecutionError
         for an empty one.
         """
-        ids = self.codec.encode(text)
+        ids = self.corpus.codec.encode(text)
         if not ids:
             raise ExecutionError("the text is empty; at least one token is needed to predict the next one")
         return torch.tensor([ids], device=self.device)
 
     def word(self, index: int) -> str:
         """The name of a token in the vocabulary."""
-        return self.codec.decode([index]) if self.corpus.symbols is None else self.corpus.symbols[index]
+        return self.corpus.codec.decode([index]) if self.corpus.symbols is None else self.corpus.symbols[index]
 
 
 def find(results: Path, prefix: str) -> tuple[TrialRecord, Path]:
@@ -72,9 +81,8 @@ def finished(results: Path, prefix: str) -> tuple[TrialRecord, Path]:
 
 
 def folders_of(results: Path, prefix: str) -> list[Path]:
-    """The folders of the trial with this id, or with these first digits: one for each suite that has its record.
-
-    Raises: ExecutionError when there is no such trial, or more than one.
+    """The folders of the trial with this id, or with these first digits: one for each suite that has its record. Raises
+    ExecutionError when there is no such trial, or more than one.
     """
     if not PREFIX.fullmatch(prefix):
         raise ExecutionError(f"trial '{prefix}': expected the first digits of an id, as harness plan shows them")
@@ -104,19 +112,14 @@ def _ok(results: Path, prefix: str, lacking: str) -> list[tuple[TrialRecord, Pat
 
 
 def load(results: Path, prefix: str, data: Path, device: torch.device) -> Trained:
-    """Load the model of a finished trial, with the weights of its best epoch. Raises as `find`, `corpus_of` and
-    `rebuilt` do.
-    """
+    """Load the model of a finished trial, with its best weights. Raises as `find`, `corpus_of` and `rebuilt` do."""
     record, place = find(results, prefix)
-    corpus = corpus_of(record.spec, data)
-    model = rebuilt(record, place, corpus).to(device)
-    return Trained(spec=record.spec, model=model, corpus=corpus, codec=corpus.codec, device=device)
+    return rebuilt(record, place, corpus_of(record.spec, data), device)
 
 
-def rebuilt(record: TrialRecord, place: Path, corpus: Corpus) -> LanguageModel:
-    """Build the model of a trial again, in evaluation mode, with the weights of its best epoch.
-
-    Raises: ExecutionError when it cannot be built; Damaged when the weights are not those of the record.
+def rebuilt(record: TrialRecord, place: Path, corpus: Corpus, device: torch.device) -> Trained:
+    """Build the model of a trial again, with the weights of its best epoch. Raises ExecutionError when it cannot be
+    built, Damaged when the weights are not those of the record.
     """
     spec = record.spec
     try:
@@ -130,7 +133,7 @@ def rebuilt(record: TrialRecord, place: Path, corpus: Corpus) -> LanguageModel:
     if weights_sha256(weights) != record.weights_sha256:
         raise Damaged(f"{place}: these are not the weights that the record names")
     model.load_state_dict(weights)
-    return model.eval()
+    return Trained(record=record, model=model.eval().to(device), corpus=corpus, device=device)
 
 
 def corpus_of(spec: TrialSpec, data: Path) -> Corpus:

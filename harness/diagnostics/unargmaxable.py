@@ -5,17 +5,18 @@ Letters: see harness/protocols.py; n states.
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import torch
 from scipy.optimize import linprog
 from torch import Tensor
 
-from harness.diagnostics.diagnostic import Count, Diagnostic, Figure, NotDefined, Result, Settings, Subject
-from harness.diagnostics.positions import Contexts, contexts, mixture_at
-from harness.distributions import Mixture
+from harness.diagnostics.diagnostic import Count, Diagnostic, Figure, NotDefined, Result, Settings
+from harness.diagnostics.positions import contexts
+from harness.diagnostics.trained import Trained
 
+Known = Literal["in_contexts", "along_rows", "by_program", "never", "undecided"]  # as in Unargmaxable
 SHOWN = 100  # words that are kept by name
 ROWS_AT_ONCE = 256  # of the V x V products of rows
 MARGIN = 1e-9  # of normalised differences; smaller ones are rounding errors
@@ -48,7 +49,7 @@ class Unargmaxable(Result):
     words: tuple[str, ...]
 
 
-def compute(subject: Subject, settings: Settings) -> Unargmaxable:
+def compute(subject: Trained, settings: Settings) -> Unargmaxable:
     """Decide for every word whether some facet f gives it a larger logit f . w_x + b_x than all others, in float64.
 
     The logit map of a head is increasing, so the order of the logits is that of the probabilities. f is any vector of
@@ -59,61 +60,25 @@ def compute(subject: Subject, settings: Settings) -> Unargmaxable:
     Source: see `decide`.
     """
     chosen = contexts(subject, settings.contexts)
-    one = _one_softmax(subject, chosen)
-    bias_V = one.weight_VE.new_zeros(len(one.weight_VE)) if one.bias_V is None else one.bias_V
-    states = (
-        mixture_at(distribution, part.chosen.flatten().nonzero()[:, 0]).facets_NFE[:, 0]
-        for distribution, part in chosen.distributions()
-        if isinstance(distribution, Mixture)
-    )
-    found = decide(one.weight_VE.detach(), bias_V.detach(), states)
-    counts_V = subject.corpus.token_counts
-    frequent = sorted(found.never, key=lambda word: (-int(counts_V[word]), word))
+    one, _ = next(chosen.mixtures())
+    if one.partitions != (1,):
+        raise NotDefined(f"{subject.model.head_name} has several softmaxes or facets; this is defined for one")
+    weight_VE = one.weight_VE.detach()
+    bias_V = weight_VE.new_zeros(len(weight_VE)) if one.bias_V is None else one.bias_V.detach()
+    found = decide(weight_VE, bias_V, (mixture.facets_NFE[:, 0] for mixture, _ in chosen.mixtures()))
+    counts_V, symbols = subject.corpus.token_counts, subject.corpus.symbols
+    frequent = sorted(found["never"], key=lambda word: (-int(counts_V[word]), word))
     return Unargmaxable(
         vocabulary=len(bias_V),
-        in_contexts=len(found.in_contexts),
-        along_rows=len(found.along_rows),
-        by_program=len(found.by_program),
-        never=len(found.never),
-        undecided=len(found.undecided),
-        never_in_training=int(counts_V[torch.tensor(found.never, dtype=torch.int64)].sum()),
-        words=tuple(_name(subject, word) for word in frequent[:SHOWN]),
+        **{known: len(words) for known, words in found.items()},
+        never_in_training=int(counts_V[torch.tensor(found["never"], dtype=torch.int64)].sum()),
+        words=tuple(str(word) if symbols is None else symbols[word] for word in frequent[:SHOWN]),
     )
 
 
-@torch.no_grad()
-def _one_softmax(subject: Subject, chosen: Contexts) -> Mixture:
-    """A distribution of the head. Raises NotDefined unless it is one softmax over one output matrix."""
-    distribution, _ = next(chosen.distributions())
-    if not isinstance(distribution, Mixture):
-        raise NotDefined(f"{subject.model.head_name} has no output matrix by which all its words are scored")
-    if distribution.partitions != (1,):
-        raise NotDefined(f"{subject.model.head_name} has several softmaxes or facets; this is defined for one")
-    return distribution
-
-
-def _name(subject: Subject, word: int) -> str:
-    return str(word) if subject.corpus.symbols is None else subject.corpus.symbols[word]
-
-
-@dataclass(slots=True, kw_only=True)
-class FirstWords:
-    """What is known of every word.
-
-    Args:
-        in_contexts, along_rows, by_program: words that a state puts first, by where that state was found.
-        never: words that no state puts first.
-        undecided: words of which neither could be shown.
-    """
-
-    in_contexts: list[int]
-    along_rows: list[int]
-    by_program: list[int] = field(default_factory=list)
-    never: list[int] = field(default_factory=list)
-    undecided: list[int] = field(default_factory=list)
-
-
-def decide(weight_VE: Tensor, bias_V: Tensor, states: Iterable[Tensor], *, seconds: float = ALL_SECONDS) -> FirstWords:
+def decide(
+    weight_VE: Tensor, bias_V: Tensor, states: Iterable[Tensor], *, seconds: float = ALL_SECONDS
+) -> dict[Known, list[int]]:
     """Decide for every word x whether some h in R^E has w_x . h + b_x > w_y . h + b_y for all other words y.
 
     There is none if and only if (w_x, b_x) is below or on the convex hull of the others:
@@ -129,6 +94,7 @@ def decide(weight_VE: Tensor, bias_V: Tensor, states: Iterable[Tensor], *, secon
         states: blocks (n, E) of trained states.
         seconds: for the linear programs of all words together. Words that are not reached in it are undecided, so which
             words these are depends on the machine.
+    Returns: what is known, as in Unargmaxable -> the words of which it is known.
     Source: Demeter et al. (2020), arXiv:2005.02433, and Grivas et al. (2022), arXiv:2203.06462 (the exact test by a
         linear program); both from memory, NOT CONFIRMED in the papers.
     Differs: theirs solves one program with all V constraints; ours adds constraints until they suffice.
@@ -141,17 +107,13 @@ def decide(weight_VE: Tensor, bias_V: Tensor, states: Iterable[Tensor], *, secon
     for directions_VE in (weight_VE, weight_VE - weight_VE.mean(0)):
         along_V |= _along(directions_VE, weight_VE, bias_V)
     along_V &= ~first_V
-    found = FirstWords(in_contexts=_numbers(first_V), along_rows=_numbers(along_V))
+    found = {"in_contexts": _numbers(first_V), "along_rows": _numbers(along_V)}
+    found |= {"by_program": [], "never": [], "undecided": []}
     rows_VE, bias = weight_VE.cpu().numpy(), bias_V.cpu().numpy()
     end = time.monotonic() + seconds
     for word in _numbers(~first_V & ~along_V):
         first = _by_program(word, rows_VE, bias, end)
-        if first is None:
-            found.undecided.append(word)
-        elif first:
-            found.by_program.append(word)
-        else:
-            found.never.append(word)
+        found["undecided" if first is None else "by_program" if first else "never"].append(word)
     return found
 
 

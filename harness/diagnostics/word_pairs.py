@@ -4,17 +4,18 @@ Letters: see harness/protocols.py; n prompts.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from harness.diagnostics.decoding import Decoder
-from harness.diagnostics.diagnostic import Amount, Count, Diagnostic, Figure, NotDefined, Result, Settings, Subject
+from harness.diagnostics.diagnostic import Amount, Count, Diagnostic, Figure, NotDefined, Result, Settings
+from harness.diagnostics.generation import Decoder
 from harness.diagnostics.positions import BLOCK_BYTES
 from harness.diagnostics.prompts import Prompt, prompts_of
+from harness.diagnostics.trained import Trained
 
 TOP = (2, 10, 100)  # how many most probable words
 ROWS = 256  # prompts of one call at most
@@ -57,7 +58,7 @@ class WordPairs(Result):
     pairs_left_out: Count
 
 
-def compute(subject: Subject, settings: Settings) -> WordPairs:
+def compute(subject: Trained, settings: Settings) -> WordPairs:
     """Compute what follows prompts with two right next words, in float64. Nothing is trained.
 
     With p_1 and p_2 the probabilities of the two words, and 1/2 for each as the ideal,
@@ -83,23 +84,29 @@ def compute(subject: Subject, settings: Settings) -> WordPairs:
             f"the vocabulary of {subject.spec.corpus} can express no template with two of its words, or none that has "
             "at most seq_len tokens"
         )
-    crossed, control = ([each for each in found.prompts if bool(each.others) is crossed] for crossed in (True, False))
     return WordPairs(
-        crossed=_modes(subject, crossed),
-        control=_modes(subject, control),
+        crossed=_modes(subject, [each for each in found.prompts if each.others]),
+        control=_modes(subject, [each for each in found.prompts if not each.others]),
         templates_left_out=found.templates_left_out,
         pairs_left_out=found.pairs_left_out,
     )
 
 
-def _modes(subject: Subject, prompts: Sequence[Prompt]) -> Modes | None:
+def _modes(subject: Trained, prompts: Sequence[Prompt]) -> Modes | None:
     """The means over some prompts, which are all crossed or all controls; None without a prompt."""
     if not prompts:
         return None
+    by_length: dict[int, list[Prompt]] = {}
+    for each in prompts:
+        by_length.setdefault(len(each.tokens), []).append(each)
     most_rows = max(1, min(ROWS, BLOCK_BYTES // (8 * subject.corpus.vocab_size)))
-    parts = [_measured(_predicted(subject, some), some) for some in _batches(prompts, most_rows)]
+    parts = []
+    for length, alike in by_length.items():
+        for start in range(0, len(alike), most_rows):
+            some = alike[start : start + most_rows]
+            tokens_nT = torch.tensor([each.tokens for each in some], device=subject.device)
+            parts.append(_measured(Decoder(subject.wide, length)(tokens_nT).double().cpu(), some))
     first, second, kl, kl_of_two, *shares = torch.cat(parts, dim=1).mean(1).tolist()
-    top, above = tuple(shares[: len(TOP)]), shares[len(TOP) :]
     return Modes(
         prompts=len(prompts),
         first=first,
@@ -107,25 +114,9 @@ def _modes(subject: Subject, prompts: Sequence[Prompt]) -> Modes | None:
         both=min(1.0, first + second),
         kl=max(0.0, kl),
         kl_of_two=max(0.0, kl_of_two),
-        top=top,
-        above=above[0] if above else None,
+        top=tuple(shares[: len(TOP)]),
+        above=next(iter(shares[len(TOP) :]), None),
     )
-
-
-def _batches(prompts: Sequence[Prompt], most_rows: int) -> Iterator[list[Prompt]]:
-    """Prompts of one length, at most so many."""
-    by_length: dict[int, list[Prompt]] = {}
-    for each in prompts:
-        by_length.setdefault(len(each.tokens), []).append(each)
-    for alike in by_length.values():
-        yield from (alike[start : start + most_rows] for start in range(0, len(alike), most_rows))
-
-
-def _predicted(subject: Subject, prompts: Sequence[Prompt]) -> Tensor:
-    """(n, V) the log-probabilities after prompts of one length."""
-    tokens_nT = torch.tensor([each.tokens for each in prompts], device=subject.device)
-    logp_nV = Decoder(subject.wide, tokens_nT.shape[1])(tokens_nT)
-    return logp_nV.double().cpu()
 
 
 def _measured(logp_nV: Tensor, prompts: Sequence[Prompt]) -> Tensor:
@@ -147,25 +138,24 @@ def _measured(logp_nV: Tensor, prompts: Sequence[Prompt]) -> Tensor:
 
 
 def _figures(prefix: str, part: Callable[[WordPairs], Modes | None]) -> tuple[Figure, ...]:
-    def figure(name: str, of: Callable[[Modes], float | None], digits: int, *, on_terminal: bool = False) -> Figure:
-        return Figure(
-            name=f"{prefix}{name}",
-            value=lambda each: None if part(each) is None else of(part(each)),
-            digits=digits,
-            on_terminal=on_terminal,
-        )
+    figures = (
+        ("prompts", lambda each: each.prompts, 0, False),
+        ("p of the first (%)", lambda each: 100 * each.first, 3, False),
+        ("p of the second (%)", lambda each: 100 * each.second, 3, False),
+        ("p of both (%)", lambda each: 100 * each.both, 3, not prefix),
+        ("KL", lambda each: each.kl, 3, True),
+        ("KL of the two", lambda each: each.kl_of_two, 3, True),
+        ("both in the top 2 (%)", lambda each: 100 * each.top[0], 1, False),
+        ("both in the top 10 (%)", lambda each: 100 * each.top[1], 1, False),
+        ("both in the top 100 (%)", lambda each: 100 * each.top[2], 1, False),
+    )
 
-    return (
-        figure("prompts", lambda each: each.prompts, 0),
-        figure("p of the first (%)", lambda each: 100 * each.first, 3),
-        figure("p of the second (%)", lambda each: 100 * each.second, 3),
-        figure("p of both (%)", lambda each: 100 * each.both, 3, on_terminal=not prefix),
-        figure("KL", lambda each: each.kl, 3, on_terminal=True),
-        figure("KL of the two", lambda each: each.kl_of_two, 3, on_terminal=True),
-        *(
-            figure(f"both in the top {top} (%)", lambda each, place=place: 100 * each.top[place], 1)
-            for place, top in enumerate(TOP)
-        ),
+    def value(of: Callable[[Modes], float]) -> Callable[[WordPairs], float | None]:
+        return lambda each: None if part(each) is None else of(part(each))
+
+    return tuple(
+        Figure(name=prefix + name, value=value(of), digits=digits, on_terminal=shown)
+        for name, of, digits, shown in figures
     )
 
 

@@ -71,10 +71,8 @@ class Trial(_Frozen):
 
 
 class Manifest(_Frozen):
-    """The content of an archive.
-
-    Args:
-        tuning: suite -> the file of its choices. It is left out if there is none, as in archives of older versions.
+    """The content of an archive. `tuning`: suite -> the file of its choices, left out if there is none, as in archives
+    of older versions.
     """
 
     kind: Literal["records of output-head-harness"] = "records of output-head-harness"
@@ -113,7 +111,6 @@ class Files:
 
     @classmethod
     def in_folder(cls, folder: Path) -> "Files":
-        """Those in the folder of a trial."""
         return cls(folder, lambda name: sealed.read(folder / name, FILES[name]))
 
     @cached_property
@@ -156,7 +153,6 @@ class Bundle:
         return content
 
     def files(self, trial: Trial) -> Files:
-        """The files of a trial."""
 
         def content(name: str) -> bytes | None:
             return self.content(trial.path(name)) if name in trial.files else None
@@ -165,7 +161,6 @@ class Bundle:
 
 
 def choices_path(suite: str) -> str:
-    """The name of the file of a suite's choices in an archive."""
     return f"{suite}/{choices.FILE_NAME}"
 
 
@@ -189,11 +184,7 @@ def opened(place: Path) -> Iterator[Bundle]:
             file = stack.enter_context(opened_bounded(place, MAX_BYTES))
             _check_end(file)
             archive = stack.enter_context(zipfile.ZipFile(file))
-            infos = {info.filename: info for info in archive.infolist()}
-            if len(infos) != len(archive.infolist()):  # guard: bundle-twice
-                raise ValueError("two of its members have one name")
-            manifest = _manifest(archive, infos, place)
-            _check_members(manifest, infos)
+            manifest = _manifest(archive, place)
         yield Bundle(place, manifest, archive)
 
 
@@ -225,20 +216,19 @@ def _check_end(file: BinaryIO) -> None:
         raise ValueError(f"its index has more than {MAX_INDEX:,} bytes")
 
 
-def _manifest(archive: zipfile.ZipFile, infos: dict[str, zipfile.ZipInfo], place: Path) -> Manifest:
-    about = infos.get(MANIFEST)
-    if about is None:
+def _manifest(archive: zipfile.ZipFile, place: Path) -> Manifest:
+    """The manifest. Checks that the members are exactly its files, regular and of the same sizes."""
+    infos = {info.filename: info for info in archive.infolist()}
+    if len(infos) != len(archive.infolist()):  # guard: bundle-twice
+        raise ValueError("two of its members have one name")
+    if MANIFEST not in infos:
         raise ValueError(f"it has no {MANIFEST}")
-    _check_member(about, MAX_MANIFEST)
-    content = json.loads(_read(archive, MANIFEST, about.file_size))
+    _check_member(infos[MANIFEST], MAX_MANIFEST)
+    content = json.loads(_read(archive, MANIFEST, infos[MANIFEST].file_size))
     found = content.get("schema_version") if isinstance(content, dict) else None
     if found != SCHEMA:  # guard: bundle-schema
         raise RecordError(f"{place}: schema {found}, expected {SCHEMA}; it was made by another version of the harness")
-    return Manifest.model_validate(content)
-
-
-def _check_members(manifest: Manifest, infos: dict[str, zipfile.ZipInfo]) -> None:
-    """Check that the members are exactly the files of the manifest, regular and of the same sizes."""
+    manifest = Manifest.model_validate(content)
     odd = sorted(infos.keys() ^ {*manifest.members, MANIFEST})
     if odd:  # guard: bundle-odd-members
         raise ValueError(f"'{odd[0]}' is only in one of the archive and its manifest")
@@ -246,6 +236,7 @@ def _check_members(manifest: Manifest, infos: dict[str, zipfile.ZipInfo]) -> Non
         _check_member(infos[path], max_bytes)
         if infos[path].file_size != member.size:
             raise ValueError(f"'{path}' has another size than its manifest says")
+    return manifest
 
 
 def _check_member(about: zipfile.ZipInfo, max_bytes: int) -> None:

@@ -86,16 +86,12 @@ def _folders(results: Path, suites: tuple[str, ...], trials: tuple[str, ...]) ->
     found = sorted(place.parent for place in runs.glob(f"*/*/{store.FILE_NAME}"))
     found = [each for each in found if re.fullmatch(SUITE_NAME, each.parent.name) and re.fullmatch(TRIAL_ID, each.name)]
     known = sorted({each.parent.name for each in found})
-    for suite in suites:
-        if suite not in known:
-            others = f"{nearest(suite, known)} (known: {', '.join(known) or 'none'})"
-            raise RecordError(f"{runs} holds no records of a suite '{suite}'{others}")
+    for suite in (each for each in suites if each not in known):
+        others = f"{nearest(suite, known)} (known: {', '.join(known) or 'none'})"
+        raise RecordError(f"{runs} holds no records of a suite '{suite}'{others}")
     found = [each for each in found if not suites or each.parent.name in suites]
-    for trial in trials:
-        if trial not in {each.name for each in found}:
-            raise RecordError(
-                f"no record of a trial '{trial}' among the {len(found)} that --suite and --results choose"
-            )
+    for trial in (each for each in trials if each not in {folder.name for folder in found}):
+        raise RecordError(f"no record of a trial '{trial}' among the {len(found)} that --suite and --results choose")
     return [each for each in found if not trials or each.name in trials]
 
 
@@ -130,11 +126,7 @@ def _verified(read: Callable[[], Found], warn: Warn) -> Found | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """The result of an import.
-
-    Args:
-        replaced: the number of records that replaced a different record of the same trial.
-    """
+    """The result of an import. `replaced`: records that replaced a different record of the same trial."""
 
     new: int = 0
     replaced: int = 0
@@ -226,9 +218,8 @@ def _here(results: Path, suite: str, trial_id: str) -> TrialRecord | None:
 
 
 def _write(bundle: Bundle, trial: Trial, results: Path) -> str:
-    """Write the missing files of a trial. The record is written last, because a trial with a record is finished.
-
-    Returns: 'new', 'replaced' or 'known'.
+    """Write the missing files of a trial; return 'new', 'replaced' or 'known'. The record is written last, because a
+    trial with a record is finished.
     """
     runs, files = store.runs_folder(results, trial.suite), bundle.files(trial)
     record, folder = files.record, store.folder(runs, trial.id)
@@ -239,13 +230,8 @@ def _write(bundle: Bundle, trial: Trial, results: Path) -> str:
             for name in SIDECARS:  # they belong to another training
                 (folder / name).unlink(missing_ok=True)
         for name in trial.files.keys() & SIDECARS:
-            if not _is_present(name, folder):
+            if _verified(partial(Files.in_folder(folder).beside, name), lambda damage: None) is None:
                 write_atomically(folder / name, files.content(name))
         if here != record:
             write_atomically(folder / store.FILE_NAME, files.content(store.FILE_NAME))
     return "known" if here == record else "new" if here is None else "replaced"
-
-
-def _is_present(name: str, folder: Path) -> bool:
-    """Whether a file lies in the folder of a trial and belongs to its record."""
-    return _verified(partial(Files.in_folder(folder).beside, name), lambda damage: None) is not None

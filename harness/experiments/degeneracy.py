@@ -1,6 +1,5 @@
 """The singular values of the Jacobian of a layer: a dense one against mixtures of experts (Orhan, 2018)."""
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -50,11 +49,6 @@ class Spectrum:
     layer: Layer
     inputs: Inputs = "uniform"
     seeds: tuple[tuple[float, ...], ...]
-
-    @property
-    def mean(self) -> list[float]:
-        """Over seeds."""
-        return [statistics.fmean(values) for values in zip(*self.seeds, strict=True)]
 
     def below(self, share: float) -> tuple[float, ...]:
         """For each seed the share of singular values below `share` times the largest."""

@@ -9,7 +9,7 @@ import torch
 
 import harness
 from harness.experiments import problems
-from harness.experiments.degeneracy import INPUTS, WIDTH, Spectrum
+from harness.experiments.degeneracy import INPUTS, WIDTH, Inputs, Spectrum
 from harness.experiments.expressiveness import Reached
 from harness.experiments.fitting import FIRST_STEPS, MORE_STEPS, SOLVED, STARTS
 from harness.machine import environment
@@ -71,57 +71,46 @@ def write_degeneracy(found: Sequence[Spectrum], seeds: Sequence[int], results: P
     """Write the table in all forms below results/tables, and the plots below results/plots; returns their paths."""
     from harness.report.figures import plots  # here: matplotlib takes a second to import
 
-    tables, drawn = _files(of_degeneracy(found, seeds), "degeneracy", results), []
-    for inputs, law in LAWS.items():
-        name = "degeneracy" if inputs == "uniform" else f"degeneracy_{inputs}_inputs"
-        of_law = [each for each in found if each.inputs == inputs]
-        how = f"untrained; averaged over {INPUTS} inputs from {law}"
-        drawn.append(_plot(of_law, name, JACOBIAN, how))
+    tables = _files(of_degeneracy(found, seeds), "degeneracy", results)
+    drawn = [_plot([each for each in found if each.inputs == inputs], inputs) for inputs in LAWS]
     pictures, _ = plots.files_of(drawn, results / "plots" / "degeneracy")
     outputs.write({**tables, **pictures})
     return list(tables), list(pictures)
 
 
-def _plot(found: Sequence[Spectrum], name: str, title: str, how: str) -> "Plot":
-    """A line for each layer, a band over its seeds. The same values give the same bytes.
-
-    Args:
-        how: the values were made, for the line below the title.
-    """
+def _plot(found: Sequence[Spectrum], inputs: Inputs) -> "Plot":
+    """A line for each layer, a band over its seeds. The same values give the same bytes."""
     from harness.report.figures.labels import Label, at_ends  # here: matplotlib takes a second to import
     from harness.report.figures.looks import by_index
     from harness.report.figures.style import Frame, axes, finished, settings
 
     seeds = counted(len(found[0].seeds), "seed")
+    name = "degeneracy" if inputs == "uniform" else f"degeneracy_{inputs}_inputs"
+    below = f"untrained; averaged over {INPUTS} inputs from {LAWS[inputs]}; {seeds}"
     y = "singular value / the largest\nmean; bands: lowest to highest seed"
     with settings():
-        on = axes("number of the singular value, the largest first", y, Frame(title=title, below=f"{how}; {seeds}"))
+        on = axes("number of the singular value, the largest first", y, Frame(title=JACOBIAN, below=below))
         labels = []
         for index, each in enumerate(found):
             look, ratios = by_index(index), [[value / values[0] for value in values] for values in each.seeds]
-            numbers, by_number = range(1, len(each.mean) + 1), list(zip(*ratios, strict=True))
+            numbers, by_number = range(1, len(ratios[0]) + 1), list(zip(*ratios, strict=True))
             means = [sum(values) / len(values) for values in by_number]
-            lows, highs = [min(values) for values in by_number], [max(values) for values in by_number]
-            on.fill_between(numbers, lows, highs, color=look.colour, alpha=0.2, linewidth=0)
+            lows, highs = map(min, by_number), map(max, by_number)
+            on.fill_between(numbers, [*lows], [*highs], color=look.colour, alpha=0.2, linewidth=0)
             on.plot(numbers, means, color=look.colour, linestyle=look.line)
             labels.append(Label(text=each.layer.name, x=numbers[-1], y=means[-1], look=look))
         at_ends(on, labels)
         caption = "Singular values of dy/dx, each divided by the largest of its seed."
-        return finished(on, name=name, title=title, caption=caption, of=seeds)
+        return finished(on, name=name, title=JACOBIAN, caption=caption, of=seeds)
 
 
 def of_expressiveness(found: Sequence[Reached], seeds: Sequence[int]) -> Table:
     """A line for each head, and for what one softmax can reach at best."""
     columns = (Column(name="head"), *(Column(name=name, numeric=True) for name in problems.PROBLEMS))
-    lines = [
-        Line(
-            cells=(
-                Cell(text=each.name),
-                *(Cell.mean([max(kl, 0.0) for kl in each.kl[name]], KL_DIGITS) for name in problems.PROBLEMS),
-            )
-        )
-        for each in found
-    ]
+    lines = []
+    for each in found:
+        cells = (Cell.mean([max(kl, 0.0) for kl in each.kl[name]], KL_DIGITS) for name in problems.PROBLEMS)
+        lines.append(Line(cells=(Cell(text=each.name), *cells)))
     return Table(title=CAN_SAY, columns=columns, lines=tuple(lines), notes=(*OF_EXPRESSIVENESS, _made(seeds)))
 
 
@@ -137,7 +126,6 @@ def _files(table: Table, name: str, results: Path) -> dict[Path, bytes]:
 
 
 def _made(seeds: Sequence[int]) -> str:
-    """The note on seeds, machine and versions."""
     machine = environment.device_name(torch.device("cpu"))
     return (
         f"Seeds: {', '.join(map(str, seeds))}. Computed in float64 on {machine}, torch {torch.__version__}, harness "

@@ -32,7 +32,6 @@ class Row:
 
 
 def row(head: str, words: Frequency | None = None, **params: Any) -> Row:
-    """The row of a head with some parameters."""
     return Row(head=ComponentSpec(name=head, params=params), words=words)
 
 

@@ -64,23 +64,21 @@ def writing(results: Path) -> Iterator[None]:
 
 
 def probe(results: Path, *, whole: bool = False) -> None:
-    """Check that the database could be written now; nothing is. Raises as `writing` does."""
-    place = results.resolve() / DATABASE
+    """Check that the database could be written. `whole`: read all of it, too. Raises as `writing` does."""
+    uri, shown = f"{(results.resolve() / DATABASE).as_uri()}?mode=rw", results / DATABASE
     try:
-        given = {"uri": True, "timeout": BUSY_SECONDS, "isolation_level": None}
-        with closing(sqlite3.connect(f"{place.as_uri()}?mode=rw", **given)) as database:
+        with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)) as database:
             database.execute("BEGIN IMMEDIATE")
             database.execute("ROLLBACK")
             sound = not whole or database.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok"
     except sqlite3.DatabaseError as fault:
         name = getattr(fault, "sqlite_errorname", "")
-        if name.startswith(BUSY):
-            raise ExecutionError(f"{results / DATABASE} is locked by another program") from fault
         if not name.startswith(DAMAGED):
-            raise ExecutionError(f"{results / DATABASE} cannot be opened ({fault})") from fault
+            said = "is locked by another program" if name.startswith(BUSY) else f"cannot be opened ({fault})"
+            raise ExecutionError(f"{shown} {said}") from fault
         sound = False
     if not sound:
-        raise UnusableDatabase(f"{results / DATABASE} is damaged, or is not an SQLite database of MLflow")
+        raise UnusableDatabase(f"{shown} is damaged, or is not an SQLite database of MLflow")
 
 
 def client(results: Path) -> "MlflowClient":
@@ -121,8 +119,7 @@ def client(results: Path) -> "MlflowClient":
 
 def open_or_replace(results: Path, warn: Callable[[str], None]) -> "MlflowClient":
     """A client of the database. One that MLflow cannot use is renamed first, and an empty one created in its place.
-
-    Raises: ExecutionError as `client`.
+    Raises ExecutionError as `client`.
     """
     with _one_writer(results):  # a database is created by one process
         try:
@@ -134,7 +131,6 @@ def open_or_replace(results: Path, warn: Callable[[str], None]) -> "MlflowClient
 
 
 def reason(fault: Exception) -> str:
-    """'RuntimeError: no', in one line."""
     return f"{type(fault).__name__}: {fault}".splitlines()[0]
 
 

@@ -69,16 +69,19 @@ def description(suite: str, results: Path) -> str:
 
     Returns: markdown of at most MAX_CHARACTERS, which depends on the files of the results folder only.
     """
-    found = {kind: _files(suite, results / folder, ending) for kind, (folder, ending) in KINDS.items()}
-    named = {kind: _names(places, results) for kind, places in found.items() if places}
-    files = "; ".join(f"{kind}: {names}" for kind, names in named.items()) or "no table yet"
+    files = []
+    for kind, (folder, ending) in KINDS.items():
+        names = [f"`{place.relative_to(results)}`" for place in _files(suite, results / folder, ending)]
+        more = [f"and {len(names) - MAX_NAMED} more"] if len(names) > MAX_NAMED else []
+        files += [f"{kind}: {', '.join(names[:MAX_NAMED] + more)}"] if names else []
     summary = _summary(results / ARTIFACTS / suite / suite / SUMMARY)
     outcome = f"{escaped(summary['found'])}. " if summary else ""
     place = quote(f"{SERVED}/{suite}/{suite}")
     plots = [
         f"![{name}]({place}/{quote(name)})\n\n{escaped(caption)}" for name, caption in summary.get("plots", {}).items()
     ]
-    first = f"Suite {escaped(suite)}. {outcome}Files of the results folder: {files}."
+    shown = "; ".join(files) or "no table yet"
+    first = f"Suite {escaped(suite)}. {outcome}Files of the results folder: {shown}."
     return "\n\n".join([first, *plots, GUIDE])[:MAX_CHARACTERS]
 
 
@@ -96,8 +99,3 @@ def _files(suite: str, folder: Path, ending: str) -> list[Path]:
     files = [*folder.glob(f"{suite}.{ending}"), *sorted(folder.glob(f"{suite}.*.{ending}"))]
     within = [*folder.glob(f"{suite}/*.{ending}"), *sorted(folder.glob(f"{suite}.*/*.{ending}"))]
     return files + list(dict.fromkeys(place.parent for place in within))
-
-
-def _names(places: list[Path], results: Path) -> str:
-    more = [f"and {len(places) - MAX_NAMED} more"] if len(places) > MAX_NAMED else []
-    return ", ".join([f"`{place.relative_to(results)}`" for place in places[:MAX_NAMED]] + more)

@@ -6,7 +6,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +19,6 @@ from harness.printable import printable
 from harness.records import sidecars, store
 from harness.records.metrics import METRICS
 from harness.records.record import TrialRecord
-from harness.records.sidecars import Diagnosis
 from harness.registry import BACKBONES, CORPORA, HEADS
 
 TRIAL_TAG, DIGEST_TAG = "harness.trial_id", "harness.record"  # the trial of a run, and what the run shows
@@ -58,11 +58,7 @@ FIRST_SECTION = "comparison"  # of charts; MLflow sorts sections by name
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One value of a metric.
-
-    Args:
-        step: the epoch, or 0 for a metric that a trial has once; MLflow draws the latter as a bar.
-    """
+    """One value of a metric. `step`: the epoch, or 0 for a metric that a trial has once, drawn as a bar."""
 
     key: str
     value: float
@@ -95,10 +91,8 @@ def rounded(value: float) -> float:
 
 
 def name(record: TrialRecord, row: str | None = None) -> str:
-    """The name of a run: 'MoS 2, seed 1', of a tuning trial '..., seed 1, tuning'.
-
-    Args:
-        row: the name of its row; None: not known, 'mos(num_mixtures=2), lstm, ptb, seed 1' then.
+    """The name of a run: 'MoS 2, seed 1', of a tuning trial '..., seed 1, tuning'; where the name of its row is not
+    known, 'mos(num_mixtures=2), lstm, ptb, seed 1'.
     """
     spec, stage = record.spec, f", {TUNING}" if record.tuning else ""
     row = row or f"{spec.head}, {spec.backbone.name}, {spec.corpus.name}"
@@ -120,7 +114,16 @@ def shown_as(record: TrialRecord, diagnosed: Iterable[Point] = ()) -> str:
 
 def params(record: TrialRecord) -> dict[str, str]:
     """Every setting of a trial and its value, defaults included, so that runs can be filtered by any setting."""
-    return {name: str(value)[:MAX_PARAM] for name, value in _settings(record)}
+    spec, found = record.spec, {"seed": record.spec.seed}
+    for kind, registry in {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}.items():
+        component = getattr(spec, kind)
+        try:
+            values = resolved(registry.get(component.name), component.params)
+        except (UnknownComponent, BrokenComponent, DuplicateComponent):  # an old record's plug-in is not installed
+            values = component.params
+        found |= {kind: component.name} | {f"{kind}.{name}": value for name, value in values.items()}
+    found |= {f"train.{name}": value for name, value in spec.train.model_dump().items()}
+    return {name: str(value)[:MAX_PARAM] for name, value in found.items()}
 
 
 def tags(record: TrialRecord) -> dict[str, str]:
@@ -155,11 +158,20 @@ def diagnosed_points(runs: Path, record: TrialRecord) -> list[Point]:
     """
     if not (store.folder(runs, record.id) / sidecars.DIAGNOSES.file).is_file():
         return []
-    try:
+    from harness.diagnostics.catalogue import DIAGNOSTICS  # here: it imports torch, which most folders do not need
+    from harness.diagnostics.diagnosing import result_of
+
+    stored = ()
+    with suppress(RecordError):
         stored = sidecars.DIAGNOSES.load(runs, record) or ()
-    except RecordError:
-        return []
-    return list(_numbers({each.diagnostic: each for each in sorted(stored, key=lambda each: each.taken)}))
+    newest = {each.diagnostic: each for each in sorted(stored, key=lambda each: each.taken)}
+    results = {name: result_of(newest[name], of) for name, of in DIAGNOSTICS.items() if name in newest}
+    return [
+        Point(metric_name(name, figure.name), rounded(float(value)), 0)
+        for name, result in results.items()
+        for figure in (DIAGNOSTICS[name].figures if result is not None else ())
+        if (value := figure.value(result)) is not None
+    ]
 
 
 def metric_name(diagnostic: str, column: str) -> str:
@@ -179,9 +191,13 @@ def views(records: Iterable[TrialRecord]) -> dict[str, str]:
     by_row = [{"mode": "tag", "groupByData": ROW_TAG}]
     means = {"groupBy": {"aggregateFunction": "average", "groupByKeys": by_row}, "useGroupedValuesInCharts": True}
     charts = _charts(any(MIXTURES in record.spec.head.params for record in records))
+    states = {
+        RUNS_VIEW: ("trials, best validation perplexity first", {**best_first, **columns}),
+        CHARTS_VIEW: ("charts, means over seeds", {**best_first, **columns, **means, **charts}),
+    }
     return {
-        f"{VIEW_TAG}{RUNS_VIEW}": _view("trials, best validation perplexity first", {**best_first, **columns}),
-        f"{VIEW_TAG}{CHARTS_VIEW}": _view("charts, means over seeds", {**best_first, **columns, **means, **charts}),
+        f"{VIEW_TAG}{key}": json.dumps({"name": name, "createdAt": 0, "state": json.dumps(state)})
+        for key, (name, state) in states.items()
     }
 
 
@@ -205,32 +221,3 @@ def _charts(mixtures: bool) -> dict[str, Any]:
         "compareRunCharts": [{"uuid": f"harness-{number}", **about, **chart} for number, chart in enumerate(charts)],
         "compareRunSections": [{**section, "deleted": False, "isGenerated": False}],
     }
-
-
-def _view(name: str, state: dict[str, Any]) -> str:
-    return json.dumps({"name": name, "createdAt": 0, "state": json.dumps(state)})
-
-
-def _numbers(newest: dict[str, Diagnosis]) -> Iterator[Point]:
-    from harness.diagnostics.catalogue import DIAGNOSTICS  # here: it imports torch, which most folders do not need
-    from harness.diagnostics.diagnosing import result_of
-
-    for name, diagnostic in DIAGNOSTICS.items():
-        result = result_of(newest[name], diagnostic) if name in newest else None
-        for figure in diagnostic.figures if result is not None else ():
-            if (value := figure.value(result)) is not None:
-                yield Point(metric_name(name, figure.name), rounded(float(value)), 0)
-
-
-def _settings(record: TrialRecord) -> Iterator[tuple[str, Any]]:
-    spec = record.spec
-    yield "seed", spec.seed
-    for kind, registry in {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}.items():
-        component = getattr(spec, kind)
-        yield kind, component.name
-        try:
-            values = resolved(registry.get(component.name), component.params)
-        except (UnknownComponent, BrokenComponent, DuplicateComponent):  # an old record's plug-in is not installed
-            values = component.params
-        yield from ((f"{kind}.{name}", value) for name, value in values.items())
-    yield from ((f"train.{name}", value) for name, value in spec.train.model_dump().items())

@@ -48,15 +48,10 @@ class Tracker:
         self._mirror: Mirror | None = None
 
     def show(self, record: TrialRecord) -> None:
-        """Show a record, as `Mirror.show` does."""
         self._call(lambda mirror: mirror.show(record))
 
     def show_suite(self, found: "Study", *, written: bool = True) -> None:
-        """Show all records of a suite, its outcome and its tables.
-
-        Args:
-            written: the table was written, so that the outcome is that of the table.
-        """
+        """Show all records of a suite, its outcome if its table was written, and its tables."""
 
         def show(mirror: "Mirror") -> None:
             if written:
@@ -100,9 +95,7 @@ class Mirror:
 
     def show_suite(self, suite: str, records: Sequence[TrialRecord], *, remove_others: bool = False) -> None:
         """Write the runs of those records that MLflow does not show, the names of rows, the description, and views.
-
-        Args:
-            remove_others: delete the runs of trials that have no record in `records`.
+        `remove_others`: delete the runs of trials that have no record in `records`.
         """
         with database.writing(self.results):
             experiment = self._experiment(suite)
@@ -189,8 +182,7 @@ def sync(results: Path, warn: Callable[[str], None]) -> tuple[int, int]:
     try:
         mirror = Mirror(results, warn)
         for folder in suites:
-            trials = [path.name for path in sorted(folder.iterdir()) if path.is_dir()]
-            records, damaged = store.load_all(folder, trials)
+            records, damaged = store.load_all(folder, [path.name for path in sorted(folder.iterdir()) if path.is_dir()])
             for said in damaged:
                 warn(said)
             if not has_outcome(folder.name, results):

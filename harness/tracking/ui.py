@@ -69,9 +69,7 @@ def deep_link(base: str, experiment: str | None, *, charts: bool = False) -> str
 
 
 def start(command: list[str], **options) -> subprocess.Popen:
-    """Start a command that ends when the standard input of the returned process is closed. `options` are passed to
-    subprocess.Popen.
-    """
+    """Start a command that ends when the standard input of the returned process is closed."""
     return subprocess.Popen([sys.executable, "-m", __name__, *command], stdin=subprocess.PIPE, **options)
 
 
@@ -82,9 +80,8 @@ def end(process: subprocess.Popen) -> None:
 
 
 def main(command: list[str]) -> int:
-    """Run a command until it ends or standard input is closed. No process of the command is left after that.
-
-    Returns: the exit code of the command.
+    """Run a command until it ends or standard input is closed; return its exit code. None of its processes is left
+    then.
     """
     for number in FROM_TERMINAL:
         signal.signal(number, lambda *_: None)  # not SIG_IGN, which the server would inherit

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from harness.containment import first_line
 from harness.errors import ExecutionError, HarnessError
 from harness.execution import inline
 from harness.execution.executors import Event, Execution, Resources
@@ -34,8 +35,7 @@ class VerificationOptions:
     """How records are verified.
 
     Args:
-        device: 'cpu', 'cuda', or 'auto', which is the CPU for a trial that was trained on the CPU, and otherwise a GPU
-            when this machine has one.
+        device: 'cpu', 'cuda', or 'auto': a GPU, if there is one, for a trial that was trained on one; else the CPU.
         named_files: allow files that a record names by their path to be opened: texts and weights of a user.
     """
 
@@ -117,8 +117,7 @@ def train_again(
         resources = Resources(cpus=task.threads, gpus=0 if task.device == "cpu" else None)
         with _explained("trained"):
             inline.execute(Execution(tasks=[task], resources=resources), listen)
-        found = ends[-1].record
-        if found is None:
+        if (found := ends[-1].record) is None:
             raise ExecutionError(ends[-1].message)
         return Measured(record=found, scores=sidecars.TOKEN_NLL.load(task.runs, found), trained=True)
 
@@ -157,5 +156,4 @@ def _explained(what: str) -> Iterator[None]:
     except (HarnessError, KeyboardInterrupt):
         raise
     except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ExecutionError(f"it cannot be {what} here ({reason})") from error
+        raise ExecutionError(f"it cannot be {what} here ({first_line(error)})") from error

@@ -146,12 +146,12 @@ def _examined(found: list[StoredRecord], together: list[TrialRecord], only: tupl
 def _picked(found: list[StoredRecord], only: tuple[str, ...]) -> list[StoredRecord]:
     if not only:
         return found
-    facts = {}
-    for each in found:
+    facts, read = {}, [each for each in found if each.record is not None]
+    for each in read:
         with suppress(HarnessError):  # its components are not installed
-            facts |= facts_of([] if each.record is None else [each.record.spec])
+            facts |= facts_of([each.record.spec])
     ids = {trial for condition in only for trial in matching(facts, condition)}
-    return [each for each in found if each.record is not None and each.record.id in ids]
+    return [each for each in read if each.record.id in ids]
 
 
 def _row(record: TrialRecord) -> str:
@@ -181,7 +181,6 @@ class Verdict:
 
     @property
     def good(self) -> bool:
-        """Whether the record was confirmed."""
         return self.outcome in ("identical", "plausible")
 
     def __str__(self) -> str:
@@ -194,10 +193,8 @@ class Verdict:
 def verify_record(
     given: StoredRecord, options: VerificationOptions, *, retrain: bool, on_event: Callable[[Event], None]
 ) -> Verdict:
-    """The verdict on one record. Faults of the record are part of it; they are not raised.
-
-    Args:
-        retrain: train the trial again, even if its weights exist.
+    """The verdict on one record. Its faults are part of it; they are not raised. `retrain`: train the trial again, even
+    if its weights exist.
     """
     if (record := given.record) is None:
         return Verdict(name=given.name, outcome="not checked", sentence=given.fault)
@@ -230,13 +227,13 @@ def _compared(given: StoredRecord, found: Measured, about: dict[str, Any]) -> Ve
     differs = _differences(given.record.environment, found.record.environment)
     limit, by = _limit(given.others)
     limit = AGREEMENT if same_weights else limit  # guard: verify-exact-perplexity
-    if fault := _fault(given, found, limit):
+    if fault := _difference(given, found, limit):
         outcome, reason = "different", fault
     elif not same_weights:
         apart = f"{100 * (here / there - 1):+.2f} %"
         reason = f"test perplexity {here:.2f}, the record has {there:.2f} ({apart}; {by})"
         outcome, reason = "plausible", reason + "; equal bits were expected" * (not differs)
-    elif _equal_bits(given, found):
+    elif not _difference(given, found, 0.0, exact=True):
         outcome, reason = "identical", f"the same weights, test perplexity {here:.2f} to the last bit"
     else:
         outcome, reason = "plausible", f"the same weights, test perplexity {here:.4f}, rounded differently"
@@ -267,8 +264,13 @@ def _limit(others: tuple[TrialRecord, ...]) -> tuple[float, str]:
     return value, f"{100 * value:.1f} % allowed by the spread of {len(logs)} other seeds"
 
 
-def _fault(given: StoredRecord, found: Measured, allowed: float) -> str:
-    """What shows that the record was made by something else than what was measured; '' when nothing does."""
+def _difference(given: StoredRecord, found: Measured, allowed: float, *, exact: bool = False) -> str:
+    """What shows that the record was made by something else than what was measured; '' when nothing does.
+
+    Args:
+        allowed: difference between the logarithms of perplexities.
+        exact: nothing else may differ, either, not by a bit.
+    """
     there, here = given.record, found.record
     same_weights = here.weights_sha256 == there.weights_sha256
     if here.status != "ok":
@@ -276,29 +278,24 @@ def _fault(given: StoredRecord, found: Measured, allowed: float) -> str:
     if not found.trained and not same_weights:  # guard: verify-weights
         return "best.pt holds other weights than the record names"
     for metric in metrics_of("count", "setting", "score"):
-        name = metric.name
-        if name == "best_epoch" and not same_weights:
+        was, now = (record.metrics.get(metric.name) for record in (there, here))
+        if metric.name == "best_epoch" and not same_weights:
             continue  # two trainings that drift apart may have different best epochs
-        if name in there.metrics and name in here.metrics:
-            margin = 0.0 if metric.kind != "score" else AGREEMENT if metric.of_text else allowed
-            if not _near(there.metrics[name], here.metrics[name], margin):
-                return f"{name} is {here.metrics[name]:,.6g}, the record has {there.metrics[name]:,.6g}"
-    if found.trained and not _curves_agree(_curve(there), _curve(here), exact=same_weights):
-        return "the learning curve differs"
-    if same_weights and not _tokens_agree(given.scores, found.scores):  # guard: verify-tokens
+        if was is None or now is None or was == now:
+            continue
+        margin = 0.0 if exact or metric.kind != "score" else AGREEMENT if metric.of_text else allowed
+        if not (min(was, now) > 0 and abs(math.log(now / was)) <= margin):
+            return f"{metric.name} is {now:,.6g}, the record has {was:,.6g}"
+    if found.trained:
+        was, now = _curve(there), _curve(here)
+        # with other final weights the lengths only: two trainings that drift apart may differ much before the end
+        margin = 0.0 if exact else CURVE_AGREEMENT
+        if len(was) != len(now) or (same_weights and not np.allclose(was, now, rtol=margin, atol=0.0)):
+            return "the learning curve differs"
+    margin = 0.0 if exact else TOKEN_AGREEMENT
+    if same_weights and not _tokens_agree(given.scores, found.scores, margin):  # guard: verify-tokens
         return "the scores of single tokens differ"
     return ""
-
-
-def _near(there: float, here: float, margin: float) -> bool:
-    return there == here or (min(there, here) > 0 and abs(math.log(here / there)) <= margin)
-
-
-def _curves_agree(there: np.ndarray, here: np.ndarray, *, exact: bool) -> bool:
-    """Whether two curves can be of one training. With other final weights only their length is compared: two trainings
-    that drift apart may differ much before the end.
-    """
-    return len(there) == len(here) and (not exact or np.allclose(there, here, rtol=CURVE_AGREEMENT, atol=0.0))
 
 
 def _curve(record: TrialRecord) -> np.ndarray:
@@ -306,21 +303,9 @@ def _curve(record: TrialRecord) -> np.ndarray:
     return np.array([(point.epoch, point.train_loss, point.valid_ppl, point.lr) for point in record.curve])
 
 
-def _tokens_agree(there: TokenScores | None, here: TokenScores | None) -> bool:
+def _tokens_agree(there: TokenScores | None, here: TokenScores | None, margin: float) -> bool:
     if there is None or here is None:
         return True
     if not np.array_equal(there.offset, here.offset) or not np.array_equal(there.count, here.count):
         return False
-    return np.allclose(there.nll, here.nll, rtol=0.0, atol=TOKEN_AGREEMENT, equal_nan=True)
-
-
-def _equal_bits(given: StoredRecord, found: Measured) -> bool:
-    """Whether all numbers that the weights and the training determine are equal to the last bit."""
-    there, here = given.record, found.record
-    names = {metric.name for metric in metrics_of("score")} & there.metrics.keys() & here.metrics.keys()
-    if any(there.metrics[name] != here.metrics[name] for name in names):
-        return False
-    if found.trained and not np.array_equal(_curve(there), _curve(here)):
-        return False
-    both = given.scores is not None and found.scores is not None
-    return not both or np.array_equal(given.scores.nll, found.scores.nll, equal_nan=True)
+    return np.allclose(there.nll, here.nll, rtol=0.0, atol=margin, equal_nan=True)

@@ -1,35 +1,30 @@
 """Calls take turns; memory is measured in processes of their own."""
 
 import os
+from functools import partial
 
 import pytest
 import torch
 
 from harness.benchmarks import measure
-from harness.benchmarks.measure import extra_mib, in_new_process, interleaved
+from harness.benchmarks.measure import extra_mib, in_new_process, interleaved, on_cpu
 from harness.errors import ExecutionError
 
 CPU = torch.device("cpu")
 
 
-def test_calls_take_turns_and_the_first_round_is_dropped():
+@pytest.mark.parametrize(("twice", "made"), [(False, "abc"), (True, "aabbcc")])
+def test_calls_take_turns_and_the_first_round_is_dropped(twice, made):
     order = []
-    taken = interleaved({name: lambda name=name: order.append(name) for name in "abc"}, 2, CPU)
-    assert order == list("abcabcabc")
+    taken = interleaved({name: lambda name=name: order.append(name) for name in "abc"}, 2, CPU, twice=twice)
+    assert order == list(3 * made)
     assert {name: len(values) for name, values in taken.items()} == {"a": 2, "b": 2, "c": 2}
-
-
-def test_every_call_is_made_twice_where_that_is_asked_for():
-    order = []
-    calls = {name: lambda name=name: order.append(name) for name in "ab"}
-    taken = interleaved(calls, 1, CPU, twice=True)
-    assert order == list("aabb") * 2
-    assert [len(times) for times in taken.values()] == [1, 1]
 
 
 def test_only_the_call_is_timed():
     ticks = iter([0.0, 0.1, 5.0, 7.0])  # the warm-up, and a round of two seconds
-    assert interleaved({"a": lambda: None}, 1, CPU, clock=lambda: next(ticks)) == {"a": (2000.0,)}
+    by_ticks = partial(on_cpu, clock=lambda: next(ticks))
+    assert interleaved({"a": lambda: None}, 1, CPU, measure=by_ticks) == {"a": (2000.0,)}
 
 
 def test_a_process_of_its_own_has_threads_and_variables_of_its_own():

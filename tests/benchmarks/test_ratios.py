@@ -1,9 +1,10 @@
 """What is derived from a measurement, against arithmetic by hand."""
 
+import math
+
 import pytest
 
 from harness.benchmarks import ratios
-from harness.benchmarks.record import Cell
 
 FP32, ONEDNN, BF16 = ("fp32", "default"), ("fp32", "onednn"), ("bf16", "onednn")
 
@@ -24,19 +25,10 @@ def run(measured):
     return measured(cells, {FP32: (100.0, 99.0, 101.0)})
 
 
-def test_ratios_are_of_medians(run):
-    assert run.best("mos15", "ours", "fp32") == 900
-    assert run.best("mos15", "ours", "fp32", "default") == 1438
-    assert run.base("mos15") == 2567
-    assert ratios.linearity(run, "ours", FP32) == pytest.approx(1438 / (15 * 96))
-    assert ratios.linearity(run, "published", ONEDNN) is None
-    assert ratios.quotient(None, 2.0) is ratios.quotient(2.0, None) is None
-
-
 def test_nothing_stands_in_for_a_base_that_was_not_measured(measured):
     cells = {(head, impl, *ONEDNN): (9.0,) for head in ("softmax", "mos10", "mos15") for impl in ("ours", "published")}
     found = measured(cells)
-    assert found.base("mos10") is None
+    assert math.isnan(found.base("mos10"))
     assert not any("published / ours" in target.text for target, _ in ratios.outcomes(found))
     reordered = measured({("mos2", "published", *BF16): (1.0,), ("mos2", "published", *FP32): (2.0,)})
     assert reordered.base("mos2") == 2.0
@@ -45,16 +37,8 @@ def test_nothing_stands_in_for_a_base_that_was_not_measured(measured):
 def test_the_fraction_of_the_product_rate(run):
     # 6 x 700 x 15 x 10,000 x 200 = 126 GFLOP in 1.438 s: 87.6 GFLOP/s of 100
     assert ratios.product_fraction(run, "mos15", FP32) == pytest.approx(126 / 1.438 / 100)
-    assert ratios.product_fraction(run, "mos15", ONEDNN) is None
+    assert math.isnan(ratios.product_fraction(run, "mos15", ONEDNN))
     assert run.model_copy(update={"kind": "eval"}).gflop("mos15") == pytest.approx(42)  # without the backward pass
-
-
-def test_ours_is_held_against_the_fastest_of_the_same_products(run):
-    # by oneDNN nothing but ours was measured
-    assert ratios.against_fastest(run) == {
-        Cell("softmax", "ours", *FP32): (pytest.approx(96 / 80), "target-only"),
-        Cell("mos15", "ours", *FP32): (pytest.approx(1438 / 2567), "published"),
-    }
 
 
 def test_the_growth_of_memory_with_k(measured):
@@ -65,7 +49,7 @@ def test_the_growth_of_memory_with_k(measured):
     }
     found = measured(cells, kind="memory")
     assert ratios.memory_slope(found, "ours", FP32) == pytest.approx(2.5)
-    assert ratios.memory_slope(found, "published", FP32) is None
+    assert math.isnan(ratios.memory_slope(found, "published", FP32))
 
 
 def test_targets_are_those_of_the_measurement_that_are_known(run):
@@ -77,24 +61,3 @@ def test_targets_are_those_of_the_measurement_that_are_known(run):
     }
     assert ratios.outcomes(run.model_copy(update={"device_type": "cuda"})) == []
     assert ratios.outcomes(run.model_copy(update={"tokens": 1400})) == []
-
-
-def test_a_graph_has_targets_of_its_own(measured):
-    cells = {("softmax", "ours", "bf16", "default"): (2.0,), ("mos15", "ours", "bf16", "default"): (3.0,)}
-    found = measured(cells, kind="step", device_type="cuda", graph=True)
-    ((target, value),) = ratios.outcomes(found)
-    assert (target.value, value) == (1.8, pytest.approx(1.5))
-    ((target, value),) = ratios.outcomes(found.model_copy(update={"graph": False}))
-    assert (target.value, target.met(value)) == (1.25, False)
-
-
-def test_a_step_is_held_against_its_products_alone_on_the_worse_route(measured):
-    cells = {("softmax", "ours", *FP32): (50.0, 60.0, 55.0), ("softmax", "ours", *ONEDNN): (40.0,)}
-    alone = measured({("softmax", "ours", *FP32): (43.0, 44.0, 48.0), ("softmax", "ours", *ONEDNN): (38.0,)}).cells
-    found = measured(cells, kind="step", backbone="lstm", products_alone=alone)
-    ((target, value),) = ratios.outcomes(found)
-    assert (target.text, value, target.met(value)) == (
-        "LSTM, Softmax, products alone / ours, worse fp32 route",
-        44 / 55,
-        True,
-    )

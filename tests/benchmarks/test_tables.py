@@ -49,15 +49,6 @@ def test_committed_tables_of_devices_are_made_of_their_records():
         assert (COMMITTED / "tables" / f"bench_{folder.name}.md").read_text() == tables.markdown(records)
 
 
-def test_a_row_for_each_implementation_in_each_way_with_ratios(run):
-    assert tables.rows(run) == [
-        ["implementation", "products", "softmax", "mfs"],
-        ["ours", "fp32 default", "50.0 (2.00x)", "300 (0.90x)"],
-        ["ours", "bf16 default", "25.0 (4.00x)", "-"],
-        ["published", "fp32 default", "100 (1.00x)", "270 (1.00x)"],
-    ]
-
-
 def test_without_a_baseline_nothing_is_said_of_one(measured):
     lines = tables.derived(measured({("softmax", "ours", *FP32): (50.0,)}, {FP32: (100.0,)}))
     assert [line.partition(",")[0] for line in lines] == ["Products of a chunk alone", "Fraction of that rate"]
@@ -76,19 +67,6 @@ def test_a_busy_machine_is_flagged_in_the_title_and_under_other_tables(run):
     assert "\n- CONTENDED: load 3.00 at the start\n" in flagged.markdown()
 
 
-def test_the_markdown_of_a_device_is_made_of_its_records(run, tmp_path):
-    other = run.model_copy(update={"device": "Another", "kind": "eval", "cells": run.cells[:1]})
-    for number, each in enumerate((run, run.model_copy(update={"kind": "memory", "products": ()}), other)):
-        save(each, tmp_path / "bench" / "x" / f"{number}.json")
-    written = [tmp_path / "tables" / f"bench_{name}.md" for name in ("a_cpu_64", "another")]
-    assert tables.write(tmp_path) == written
-    texts = [place.read_text() for place in written]
-    assert [text.splitlines()[0] for text in texts] == ["# Benchmarks on A CPU (64)", "# Benchmarks on Another"]
-    assert [text.count("\n## ") for text in texts] == [3, 1]  # two measurements and the targets; one
-    tables.write(tmp_path)
-    assert [place.read_text() for place in written] == texts
-
-
 def test_all_measurements_are_saved_or_none(run, tmp_path):
     more = run.model_copy(update={"tokens": 7000})
     fewer = [run, more.model_copy(update={"cells": run.cells[1:]})]
@@ -98,8 +76,3 @@ def test_all_measurements_are_saved_or_none(run, tmp_path):
     assert not (tmp_path / "bench" / run.place).exists()
     tables.keep(fewer, tmp_path, replace=True)
     assert [load(Measurement, tmp_path / "bench" / each.place) for each in fewer] == fewer
-
-
-def test_without_records_there_is_no_table(tmp_path):
-    with pytest.raises(ExecutionError, match="holds no measurements"):
-        tables.write(tmp_path)

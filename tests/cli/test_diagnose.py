@@ -103,7 +103,7 @@ def test_other_code_of_a_diagnostic_is_computed_again_and_replaces_the_result(fi
 
 
 def test_the_code_of_a_diagnostic_is_its_module_and_what_it_imports_of_the_package():
-    of = {name: diagnosing.code_of(each) for name, each in catalogue.DIAGNOSTICS.items()}
+    of = {name: diagnosing.code_within(each.module, diagnosing.PACKAGE) for name, each in catalogue.DIAGNOSTICS.items()}
     assert len(set(of.values())) == len(of)
     assert all(len(code) == 64 for code in of.values())
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from harness import plan
 from harness.corpora.batching import Segment
-from harness.diagnostics.decoding import Decoder
+from harness.diagnostics.generation import Decoder
 from harness.distributions import Logits
 from harness.model import LanguageModel, build
 from harness.protocols import Hidden

@@ -1,5 +1,8 @@
 """What the components of a mixture say, by hand: the output matrix is the identity, so a facet is its logits."""
 
+from types import SimpleNamespace
+
+import handmade
 import pytest
 import torch
 from torch import nn
@@ -59,11 +62,11 @@ def trained(head: nn.Module, seq_len: int = 5) -> Trained:
     train = TrainSpec(optimizer="sgd", lr=1.0, epochs=1, batch_size=1, seq_len=seq_len)
     spec = TrialSpec(id="0", corpus=any_component, backbone=any_component, head=any_component, train=train, seed=1)
 
-    class Corpus:
-        symbols = WORDS
-
     return Trained(
-        spec=spec, model=LanguageModel(Body(), head), corpus=Corpus(), codec=Letters(), device=torch.device("cpu")
+        record=handmade.record(spec=spec),
+        model=LanguageModel(Body(), head),
+        corpus=SimpleNamespace(symbols=WORDS, codec=Letters()),
+        device=torch.device("cpu"),
     )
 
 

@@ -3,7 +3,6 @@
 import math
 
 import pytest
-import torch
 from subjects import LSTM, loud, softmax, subject
 
 from harness.diagnostics import gradients
@@ -68,24 +67,6 @@ def test_the_slope_of_the_logit_map_counts():
     cap, slope = (lambda z: 2 * math.tanh(z / 2)), (lambda z: 1 - math.tanh(z / 2) ** 2)
     found = compute(of, Settings(contexts=40))
     assert [found.outside, found.outside_of_logits] == pytest.approx(by_loops(of, slope, cap), **EXACT)
-
-
-def test_a_matrix_of_rank_one_passes_one_direction(monkeypatch):
-    """W = a 1^T: the columns are a, and the share within them is (a.g)^2 / (a.a g.g)."""
-    of = loud("softmax", bias=True)
-    with torch.no_grad():
-        weight_VE = of.model.head.output.weight
-        a_V = torch.arange(1.0, len(weight_VE) + 1)
-        weight_VE.copy_(a_V[:, None].expand_as(weight_VE))
-    found, inside, whole = compute(of, Settings(contexts=40)), 0.0, 0.0
-    assert found.rank == 1
-    for mixed, part in contexts(of, 40).distributions():
-        for logp_V, y in zip(mixed.log_probs()[part.chosen].tolist(), part.targets[part.chosen].tolist(), strict=True):
-            g = [math.exp(value) - (v == y) for v, value in enumerate(logp_V)]
-            a = a_V.tolist()
-            inside += sum(x * w for x, w in zip(g, a, strict=True)) ** 2 / sum(w * w for w in a)
-            whole += sum(x * x for x in g)
-    assert found.outside == pytest.approx(1 - inside / whole, **EXACT)
 
 
 def test_partitions_have_their_rows_of_the_matrix_only():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from harness.diagnostics.sampling import Choice, sample
+from harness.diagnostics.generation import Choice, sample
 from harness.errors import ExecutionError
 
 P = torch.tensor([[0.15, 0.5, 0.1, 0.25]], dtype=torch.float64)
@@ -62,7 +62,7 @@ class Chain:
 
 def test_frequencies_are_those_of_the_distribution():
     # chi-square of each row's next tokens, 2 degrees of freedom: P(> 30) = exp(-15) = 3e-7, three rows
-    drawn = sample(Chain(), torch.zeros(4000, 1, dtype=torch.int64), 6, Choice(), seed=5).tokens_BT
+    drawn = sample(Chain(), torch.zeros(4000, 1, dtype=torch.int64), 6, Choice(), seed=5)[0]
     assert drawn.shape == (4000, 6)
     for token in range(3):
         followed = drawn[:, :-1] == token
@@ -74,15 +74,15 @@ def test_frequencies_are_those_of_the_distribution():
 
 def test_filtered_tokens_are_never_drawn_and_greedy_is_the_likeliest_path():
     prompts = torch.zeros(500, 1, dtype=torch.int64)
-    assert set(sample(Chain(), prompts, 1, Choice(top_k=2), seed=1).tokens_BT.flatten().tolist()) == {0, 1}
-    greedy = sample(Chain(), torch.tensor([[1]]), 4, Choice(temperature=0.0), seed=1)
-    assert greedy.tokens_BT.tolist() == [[2, 2, 2, 2]]
-    assert greedy.tokens_per_second == 4 / greedy.seconds > 0
+    assert set(sample(Chain(), prompts, 1, Choice(top_k=2), seed=1)[0].flatten().tolist()) == {0, 1}
+    greedy, speed = sample(Chain(), torch.tensor([[1]]), 4, Choice(temperature=0.0), seed=1)
+    assert greedy.tolist() == [[2, 2, 2, 2]]
+    assert speed > 0
 
 
 def test_a_seed_repeats_its_texts_and_another_draws_others():
     prompts = torch.zeros(2, 1, dtype=torch.int64)
-    one, again, other = (sample(Chain(), prompts, 30, Choice(), seed=seed).tokens_BT for seed in (1, 1, 2))
+    one, again, other = (sample(Chain(), prompts, 30, Choice(), seed=seed)[0] for seed in (1, 1, 2))
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
     assert not torch.equal(one[0], one[1])  # texts of one prompt are drawn one by one

@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 
 from harness.errors import ExecutionError
 from harness.experiments import fitting
-from harness.experiments.expressiveness import Row, lowest_kl
+from harness.experiments.expressiveness import lowest_kl
 from harness.experiments.fitting import best_kl, token_counts
 from harness.experiments.problems import PROBLEMS, Problem, entropy, king_and_woman, many_words, rare_word
 from harness.plan.specs import ComponentSpec
@@ -170,11 +170,6 @@ def test_a_head_with_a_window_has_states_of_its_own_for_earlier_positions():
         assert state.grad.abs().amax((0, 2)).min() > 0
     without = fitting._Fit(fitting._head(row("softmax"), problem, "frequent"), problem, 0.1)
     assert [state.shape for state in without.layers] == [(1, 1, 16)] * 3
-
-
-def test_names_of_rows():
-    assert Row(head=row("mixtape"), words="rare").name == "mixtape, the words are rare"
-    assert Row(head=row("mos", num_mixtures=2)).name == "mos(num_mixtures=2)"
 
 
 def test_the_same_seed_gives_the_same_number(quick):

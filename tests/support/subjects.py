@@ -7,7 +7,7 @@ import torch
 from ruamel.yaml import YAML
 
 from harness.corpora.corpus import Corpus
-from harness.diagnostics.diagnostic import Subject
+from harness.diagnostics.trained import Trained
 from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 
@@ -31,7 +31,7 @@ def head_of(line: str) -> ComponentSpec:
     )
 
 
-def subject(backbone: ComponentSpec, *, head: ComponentSpec = SOFTMAX, tokens: int = 103, **train) -> Subject:
+def subject(backbone: ComponentSpec, *, head: ComponentSpec = SOFTMAX, tokens: int = 103, **train) -> Trained:
     """A model with its initial weights, and a validation split of random tokens."""
     settings = {"optimizer": "sgd", "lr": 1.0, "epochs": 1, "batch_size": 2, "seq_len": 7, "eval_batch_size": 4}
     markov, trained = ComponentSpec(name="markov"), TrainSpec(**{**settings, **train})
@@ -39,7 +39,7 @@ def subject(backbone: ComponentSpec, *, head: ComponentSpec = SOFTMAX, tokens: i
     ids = torch.randint(V, (tokens,), generator=torch.Generator().manual_seed(2))
     model = build(spec.backbone, spec.head, vocab_size=V, seed=1, token_counts=torch.ones(V)).eval()
     corpus = Corpus(vocab_size=V, train=ids, valid=ids, test=ids)
-    return Subject(record=handmade.record(spec=spec), model=model, corpus=corpus, device=torch.device("cpu"))
+    return Trained(record=handmade.record(spec=spec), model=model, corpus=corpus, device=torch.device("cpu"))
 
 
 def words(text: str) -> Corpus:

@@ -163,16 +163,6 @@ def test_runs_that_do_not_show_the_record_are_replaced_by_one(mirror, records, d
     assert (run.info.status, run.data.metrics["valid/ppl"]) == ("FINISHED", 9.5)
 
 
-def test_runs_of_an_earlier_layout_are_written_again(mirror, records, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(fields, "LAYOUT", 1)
-        mirror.show(records[0])
-    (before,) = runs_of(mirror.results)
-    mirror.show_suite("tiny", records[:1])
-    (after,) = runs_of(mirror.results)
-    assert after.info.run_id != before.info.run_id
-
-
 def test_a_run_gets_the_numbers_of_diagnostics_when_there_are_new_ones(mirror, records):
     about = {"diagnostic": "calibration", "settings": {}}
     for content, taken in (({"error": 0.25}, "2026-01-02"), ({"error": 0.5}, "2026-01-03")):
@@ -258,22 +248,6 @@ def test_a_deleted_experiment_is_restored(mirror, records):
     assert len(runs_of(mirror.results)) == 1
 
 
-def test_a_database_holds_no_path_so_that_results_can_be_moved(mirror, records, tmp_path):
-    mirror.show_suite("tiny", records)
-    assert experiment_of(mirror).artifact_location == "mlflow-artifacts:/tiny"
-    moved = mirror.results.rename(tmp_path / "moved here")
-    Mirror(moved, pytest.fail).show_suite("tiny", records)
-    assert len(runs_of(moved, ViewType.ALL)) == 6
-    assert not mirror.results.exists()
-
-
-def test_a_deleted_database_is_made_again_in_the_same_process(mirror, records):
-    mirror.show(records[0])
-    (mirror.results / "mlflow.db").unlink()
-    Mirror(mirror.results, pytest.fail).show(records[0])
-    assert len(runs_of(mirror.results, ViewType.ALL)) == 1
-
-
 def test_a_written_table_gives_runs_their_rows_names_and_the_description_its_outcome(results, suite, records):
     for record in records:
         store.save(record, results / "runs" / "tiny")
@@ -327,21 +301,9 @@ def test_a_fault_is_one_warning_and_nothing_is_shown_after_it(results, records, 
     assert warnings == ["MLflow is off from here on (OSError: disk); `harness sync` rebuilds it later"]
 
 
-def test_a_database_that_cannot_be_opened_is_a_warning_too(tmp_path, records):
-    (tmp_path / "mlflow.db").mkdir()
-    warnings = []
-    Tracker(tmp_path, warnings.append).show(records[0])
-    assert len(warnings) == 1
-    assert warnings[0].startswith(f"MLflow is off from here on ({tmp_path}/mlflow.db cannot be opened (")
-
-
 def test_no_tracking_opens_nothing(records, tmp_path):
     Tracker(None, pytest.fail).show(records[0])
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_address_is_that_of_the_database_of_the_results_folder(results):
-    assert database.address(results) == f"sqlite:///{results}/mlflow.db"
 
 
 @pytest.mark.guards("path-in-address")
