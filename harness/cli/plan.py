@@ -69,9 +69,9 @@ def plan(
         print(json.dumps({**found.as_json(memory=memory), "disk": asdict(disk), **of_rows}, indent=1))
         return
     _print(_trials(found) if trials else _rows(found))
-    _print(
-        [str(found), *found.outdated, *_matched(found.suite), *_disk(disk, found.suite), *_states(found), *_cost(found)]
-    )
+    match = found.suite.match
+    matched = [] if match is None else [f"{match.kind} matched: {match}"]
+    _print([str(found), *found.outdated, *matched, *_disk(disk, found.suite), *_states(found), *_cost(found)])
     _print(_all_keys(found.suite) if keys else _keys(found.suite))
     if memory:
         _print(_memory(found, str(resolve_device(device.value))))
@@ -162,10 +162,6 @@ def _trials(found: PlannedSuite) -> screen.Shown:
     if found.suite.tuning is not None:
         yield from screen.table(columns, map(cells, found.tuning), title="stage 1: tuning", **look)
     yield from screen.table(columns, of_table, title="stage 2: the table" if found.suite.tuning else None, **look)
-
-
-def _matched(suite: Suite) -> list[str]:
-    return [] if suite.match is None else [f"{suite.match.kind} matched: {suite.match}"]
 
 
 def _disk(needed: SuiteDisk, suite: Suite) -> list[str]:

@@ -41,7 +41,8 @@ def read_tokenizer(folder: Path) -> TextTokenizer:
     config, generation, about = (
         _json(folder, name) for name in ("config.json", "generation_config.json", "tokenizer_config.json")
     )
-    config = {**_mapping(config.get("text_config")), **config}  # of a model for texts and images
+    if isinstance(of_text := config.get("text_config"), dict):  # of a model for texts and images
+        config = {**of_text, **config}
     ids = max(tokenizer.get_vocab().values(), default=-1) + 1
     size = config.get("vocab_size", ids)
     if not 0 < ids <= MAX_VOCAB:
@@ -98,10 +99,6 @@ def _json(folder: Path, name: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise CorpusError(f"{folder / name}: is not a JSON object")
     return found
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _content(folder: Path, name: str, max_bytes: int) -> bytes | None:

@@ -24,17 +24,12 @@ PretrainedSpec = dict[Literal["pretrained"], Path]
 TokenizerSpec = Literal["gpt2"] | dict[Literal["bpe", "wordpiece"], int] | PretrainedSpec
 UNKNOWN_PIECE = "[UNK]"
 _GPT2_URL = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main"
-GPT2_FILES = (
-    PinnedFile(
-        "gpt2-bpe/encoder.json",
-        f"{_GPT2_URL}/encoder.json",
-        "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
-    ),
-    PinnedFile(
-        "gpt2-bpe/vocab.bpe",
-        f"{_GPT2_URL}/vocab.bpe",
-        "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
-    ),
+GPT2_FILES = tuple(
+    PinnedFile(f"gpt2-bpe/{name}", f"{_GPT2_URL}/{name}", sha256)
+    for name, sha256 in {
+        "encoder.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
+        "vocab.bpe": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
+    }.items()
 )
 _GPT2_SIZE = 50_257
 # bpe: all bytes and <|endoftext|>; wordpiece: <|endoftext|>, [UNK] and a character

@@ -21,7 +21,7 @@ from harness.errors import ComponentError, HarnessError, nearest
 from harness.model import LanguageModel, build_backbone, build_head, count_parameters, on_meta
 from harness.plan.identity import Identified
 from harness.plan.names import labelled
-from harness.plan.parameters import REQUIRED, Parameter, axis, changed_paths, checked, parameters, resolved, takes_name
+from harness.plan.parameters import REQUIRED, axis, changed_paths, checked, parameters, resolved, takes_name
 from harness.plan.reader import Place, Source
 from harness.plan.specs import ComponentSpec
 from harness.protocols import StartsFromFiles
@@ -119,7 +119,8 @@ def _name_and_params(entry: Any) -> tuple[str, dict[str, Any]]:
 def _axes(known, params, place: Place, owner: str, source: Source) -> tuple[dict[str, list[Any]], list[str]]:
     axes, problems = {}, []
     for key in params.keys() - known.keys():
-        message = f"unknown parameter '{key}' of {owner}{nearest(key, list(known)) or _known(known)}"
+        takes = f" (it takes{': ' + ', '.join(known) if known else ' none'})"
+        message = f"unknown parameter '{key}' of {owner}{nearest(key, list(known)) or takes}"
         problems.append(source.problem((*place, key), message, at_key=True))
     for name, parameter in known.items():
         if name not in params:
@@ -135,17 +136,15 @@ def _axes(known, params, place: Place, owner: str, source: Source) -> tuple[dict
         checked_values = []
         for index, value in enumerate(values):
             try:
-                checked_values.append(_with_paths(source, parameter, value))
+                found = checked(parameter, value)
+                found = changed_paths(parameter, found, partial(_resolved, source, takes_name(parameter)))
+                checked_values.append(found)
             except ValueError as error:
                 at = (*place, name, index) if is_axis else (*place, name)
                 problems.append(source.problem(at, str(error)))
         if checked_values:
             axes[name] = checked_values
     return axes, problems
-
-
-def _with_paths(source: Source, parameter: Parameter, value: Any) -> Any:
-    return changed_paths(parameter, checked(parameter, value), partial(_resolved, source, takes_name(parameter)))
 
 
 def _resolved(source: Source, named: bool, value: Path | str) -> str:
@@ -175,10 +174,6 @@ def _reached(place: Path) -> list[Path]:
     """Return a path and, if it is a folder, the paths of its entries, with symbolic links resolved."""
     entries = place.glob("*") if os.path.isdir(place) else ()
     return [place, *(Path(os.path.realpath(entry)) for entry in entries)]
-
-
-def _known(known: dict) -> str:
-    return f" (it takes: {', '.join(known)})" if known else " (it takes none)"
 
 
 @dataclass

@@ -198,8 +198,10 @@ def in_equal_time(match: MatchSpec, combined: list[Combination], source: Source)
 
     Raises: SuiteError with every combination without a ratio, and every ratio of none.
     """
-    reference_head(match.time, combined, ("match", "time"), source)
-    (reference,), found, problems = _references(match.time, combined), [], []
+    references = _references(match.time, combined)
+    if problems := _head_problems(match.time, references, combined, ("match", "time"), source):
+        raise SuiteError(problems)
+    (reference,), found = references, []
     names = {name for each in combined for name in _names(each)}
     for name in match.ratios.keys() - names:
         message = f"no head of this suite is '{name}'{nearest(name, sorted(names))}"
@@ -210,7 +212,8 @@ def in_equal_time(match: MatchSpec, combined: list[Combination], source: Source)
             again = "`harness plan SUITE --set match=null --time` prints the ratios"
             problems.append(source.problem(RATIOS, f"no ratio of {_names(each)[0]}; {again}"))
             continue
-        train = _in_time(each.train, match.ratios.get(key, 1.0))
+        epochs = max(round(each.train.epochs / match.ratios.get(key, 1.0), TIME_DIGITS), 10**-TIME_DIGITS)
+        train = rescaled(each.train, epochs)  # with the schedule scaled to its epochs
         if train.epochs > MAX_EPOCHS:
             message = f"{each.head.spec} gets {train.epochs:g} epochs; expected at most {MAX_EPOCHS:,}"
             problems.append(source.problem((*RATIOS, key), message))
@@ -223,11 +226,6 @@ def in_equal_time(match: MatchSpec, combined: list[Combination], source: Source)
 def row_name(corpus: str, backbone: str, head: str) -> str:
     """Return how `match.ratios` names one combination. The head alone is enough where it has one ratio."""
     return f"{head} on {backbone} and {corpus}"
-
-
-def _in_time(train: TrainSpec, ratio: float) -> TrainSpec:
-    """The settings of a head whose step takes `ratio` times as long; its schedule is scaled to its epochs."""
-    return rescaled(train, max(round(train.epochs / ratio, TIME_DIGITS), 10**-TIME_DIGITS))
 
 
 def _names(each: Combination) -> tuple[str, str]:
@@ -256,7 +254,7 @@ def matched(match: MatchSpec, combined: list[Combination], source: Source) -> li
             target = targets.get(each.model[:2], match.params)
             found, reason = _nearest(match.vary, each, target)
             solved[each.model] = found or each
-            if not _agree(solved[each.model], target):
+            if abs(solved[each.model].params[0] - target) > TOLERANCE * target:
                 message = _miss(match, each, found, target, reason) + _alternatives(match.vary, each, others)
                 problems.append(source.problem(("match",), message))
     if problems:
@@ -323,10 +321,6 @@ def _nearest(vary: str, combination: Combination, target: int) -> tuple[Combinat
     return found, reasons[0] if len(built) <= 1 and reasons else ""
 
 
-def _agree(combination: Combination, target: int) -> bool:
-    return abs(combination.params[0] - target) <= TOLERANCE * target
-
-
 def _miss(match: MatchSpec, each: Combination, found: Combination | None, target: int, reason: str) -> str:
     model = f"{each.head.spec} on {each.backbone.spec} and {each.corpus.spec}"
     if found is None:
@@ -355,12 +349,6 @@ def _widths(component: Component) -> list[str]:
 
 def _owners(vary: str, combination: Combination) -> list[str]:
     return [kind for kind in ("head", "backbone") if vary in _widths(getattr(combination, kind))]
-
-
-def reference_head(name: str, combined: list[Combination], place: Place, source: Source) -> None:
-    """Raise SuiteError unless a name, or the text of a head as the plan prints it, means exactly one head."""
-    if problems := _head_problems(name, _references(name, combined), combined, place, source):
-        raise SuiteError(problems)
 
 
 def _references(name: int | str, combined: list[Combination]) -> list[str]:

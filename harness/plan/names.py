@@ -57,7 +57,7 @@ def names_of(
             found.setdefault(key, _name(spec, registry.get(name), values[key], said, single=len(entries) == 1))
     written = {key: spec for entries in together.values() for key, spec in entries.items()}
     used = Counter(found[key] for key in written)
-    return {key: found[key] if used[found[key]] == 1 else _in_full(spec, registry) for key, spec in written.items()}
+    return {key: found[key] if used[found[key]] == 1 else str(shown(spec, registry)) for key, spec in written.items()}
 
 
 def labelled(label: Any, spec: ComponentSpec, registry: Registry) -> str:
@@ -88,10 +88,6 @@ def section(cls: type, title: str) -> str:
     """Return what stands in a section of a component's docstring, `Label: MoS {num_mixtures}`; '' without it."""
     found = re.search(rf"^{title}:(.*(?:\n +.*)*)", inspect.cleandoc(cls.__doc__ or ""), re.MULTILINE)
     return found[1].strip() if found else ""
-
-
-def _in_full(spec: ComponentSpec, registry: Registry) -> str:
-    return str(shown(spec, registry))
 
 
 def _values(spec: ComponentSpec, registry: Registry, chosen: Collection[str]) -> dict[str, Any]:
