@@ -19,15 +19,10 @@ from harness.corpora.pieces import END_OF_TEXT
 from harness.corpora.token_files import tokens_folder
 from harness.errors import CorpusError, StorageError
 
+pytestmark = pytest.mark.usefixtures("cache")
 LINES = "".join(f"the {a}{b} sat on my {b}{a}\n" for a in ("cat", "dog", "caf\u00e9") for b in ("mat", "rat", "hat"))
 TEXTS = {"train": LINES * 20, "valid": LINES, "test": f"cat sat\n{END_OF_TEXT}\ncaf\u00e9 mat\n"}
 SPEC = {"bpe": 280}
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "tokens"
 
 
 @pytest.fixture
