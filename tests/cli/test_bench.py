@@ -35,7 +35,7 @@ def test_a_table_is_shown_and_the_raw_numbers_are_written(fresh, harness, kind):
 
 
 def test_memory_is_measured_at_ten_times_the_tokens_too(fresh, harness):
-    options = "--setting tiny --route default --precision fp32 --heads softmax --impl published".split()
+    options = (*TINY[:2], *TINY[4:-1], "softmax", "--impl", "published")  # without rounds
     assert harness("bench", "memory", *options, "--json", "out.json").code == 0
     found = [json.loads((fresh / name).read_text()) for name in ("out.json", "out_n700.json")]
     shown = [(each["kind"], each["tokens"], len(each["cells"])) for each in found]
