@@ -8,14 +8,14 @@ import logging
 import signal
 import sys
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 import harness
-from harness.cli.options import Interrupted, errors, warn
+from harness.cli.options import Interrupted, errors, option, warn
 from harness.errors import HarnessError, SuiteError
 from harness.printable import counted, sentence
 
@@ -166,9 +166,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _of_all(
-    version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
-    ] = False,
+    version: option(bool, "Show the version and exit.", "--version", callback=_show_version, is_eager=True) = False,
 ) -> None:
     """The options of `harness` itself."""
 

@@ -3,14 +3,14 @@
 import importlib
 import inspect
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.table import Table
 
 from harness.benchmarks import BENCHES, Bench
 from harness.cli import CommandGroup, OneCommand
-from harness.cli.options import RESULTS, Device, Results, console, errors, say
+from harness.cli.options import RESULTS, Device, Results, console, errors, option, say
 from harness.errors import ExecutionError
 from harness.machine.environment import resolve_device
 from harness.report import screen
@@ -19,32 +19,28 @@ SUMMARY = "Measure the speed and memory of heads and whole steps, in turns with 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, add_completion=False, help=SUMMARY)
 
 
-def _option(kind: Any, about: str, *names: str, **more) -> Any:
-    return Annotated[kind, typer.Option(*names, help=about, **more)]
-
-
 HEADS = "softmax, mosK, mfs, mfs-inputs, sigsoftmax, poster-softmax, poster-mos3; separated by commas."
 FILES = "Write the raw numbers to this file; memory at ten times the tokens to FILE_n7000.json beside it."
 OPTIONS = {
-    "setting": _option(str, "The sizes: ptb, wt2, gpt2-small, smollm2, llama-1b, or tiny for a quick trial."),
-    "tokens": _option(int | None, "The number of tokens, instead of the setting's.", min=1),
-    "heads": _option(str, HEADS),
-    "impl": _option(str, "ours-chunked, ours-stored, published, log-space, target-only, torch, liger, cce, or all."),
-    "precision": _option(str, "Of products: fp32, bf16, on a GPU also tf32; separated by commas."),
-    "route": _option(str, "Of float32 products on the CPU: default, onednn or both."),
-    "backbone": _option(str, "Of whole steps: transformer_encoder or lstm."),
-    "backbones": _option(str, "lstm, gru, transformer_encoder, gpt2, bilstm; separated by commas."),
-    "contexts": _option(str, "Context lengths in tokens, at least three; separated by commas."),
-    "rounds": _option(int, "The number of timed rounds, after one round of warm-up.", min=1),
-    "threads": _option(int, "The number of torch threads.", min=1),
+    "setting": option(str, "The sizes: ptb, wt2, gpt2-small, smollm2, llama-1b, or tiny for a quick trial."),
+    "tokens": option(int | None, "The number of tokens, instead of the setting's.", min=1),
+    "heads": option(str, HEADS),
+    "impl": option(str, "ours-chunked, ours-stored, published, log-space, target-only, torch, liger, cce, or all."),
+    "precision": option(str, "Of products: fp32, bf16, on a GPU also tf32; separated by commas."),
+    "route": option(str, "Of float32 products on the CPU: default, onednn or both."),
+    "backbone": option(str, "Of whole steps: transformer_encoder or lstm."),
+    "backbones": option(str, "lstm, gru, transformer_encoder, gpt2, bilstm; separated by commas."),
+    "contexts": option(str, "Context lengths in tokens, at least three; separated by commas."),
+    "rounds": option(int, "The number of timed rounds, after one round of warm-up.", min=1),
+    "threads": option(int, "The number of torch threads.", min=1),
     "device": Device,
-    "compile_too": _option(bool, "Also compile target-only with Inductor; seconds for each head.", "--compile"),
-    "graph": _option(bool, "Measure CUDA graphs, without the time of the host.", "--graph"),
-    "strict": _option(bool, "Stop when other programs use the machine.", "--strict"),
-    "assert_targets": _option(bool, "Exit with code 1 when a target is missed.", "--assert-targets"),
-    "json_file": _option(Path | None, FILES, "--json", metavar="FILE"),
-    "save": _option(bool, "Save the record in results/bench and write the tables again.", "--save"),
-    "replace": _option(bool, "With --save: also replace a fuller or quieter record.", "--replace"),
+    "compile_too": option(bool, "Also compile target-only with Inductor; seconds for each head.", "--compile"),
+    "graph": option(bool, "Measure CUDA graphs, without the time of the host.", "--graph"),
+    "strict": option(bool, "Stop when other programs use the machine.", "--strict"),
+    "assert_targets": option(bool, "Exit with code 1 when a target is missed.", "--assert-targets"),
+    "json_file": option(Path | None, FILES, "--json", metavar="FILE"),
+    "save": option(bool, "Save the record in results/bench and write the tables again.", "--save"),
+    "replace": option(bool, "With --save: also replace a fuller or quieter record.", "--replace"),
     "results": Results,
 }
 LISTED = ("heads", "impl", "precision", "backbones", "contexts")

@@ -1,10 +1,8 @@
 """The commands on this machine: `harness doctor`, and `sync` and `ui`, MLflow's view of the records."""
 
-from typing import Annotated
-
 import typer
 
-from harness.cli.options import RESULTS, Data, Results, errors, say, warn
+from harness.cli.options import RESULTS, Data, Results, argument, errors, option, say, warn
 from harness.corpora.download import DEFAULT_DATA
 from harness.plan.reader import suite_name
 from harness.printable import counted
@@ -13,13 +11,8 @@ from harness.printable import counted
 def doctor(
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
-    again: Annotated[
-        bool, typer.Option("--again", help="Repeat the measurements that are kept for this machine.")
-    ] = False,
-    gpu: Annotated[
-        bool,
-        typer.Option("--gpu", help="Check the code for GPUs on small batches, as each trial checks it on its own."),
-    ] = False,
+    again: option(bool, "Repeat the measurements that are kept for this machine.", "--again") = False,
+    gpu: option(bool, "Check the code for GPUs on small batches, as each trial checks it on its own.", "--gpu") = False,
 ) -> None:
     """Check versions, folders, memory, MLflow and Ray, and describe the machine and its matrix products.
 
@@ -46,11 +39,9 @@ def sync(results: Results = RESULTS) -> None:
 
 
 def ui(
-    suite: Annotated[
-        str | None, typer.Argument(metavar="SUITE", help="Open the runs of this suite: its name, or its file.")
-    ] = None,
+    suite: argument(str | None, "Open the runs of this suite: its name, or its file.", metavar="SUITE") = None,
     results: Results = RESULTS,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 5000,
+    port: option(int, "The port to listen on.", min=1, max=65535) = 5000,
 ) -> None:
     """Start the MLflow UI on this machine and print the link to the suite's runs. Ctrl-C ends it."""
     from harness.tracking.ui import serve

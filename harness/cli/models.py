@@ -7,7 +7,7 @@ from dataclasses import asdict
 from enum import StrEnum
 from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn, track
@@ -27,8 +27,10 @@ from harness.cli.options import (
     RunDevice,
     Set,
     SuitePath,
+    argument,
     console,
     errors,
+    option,
     say,
     say_files,
     warn,
@@ -47,16 +49,14 @@ if TYPE_CHECKING:  # a command waits only for the modules that it works with, an
     from harness.report.study import Study
 
 MAX_NAMED = 3  # trials that a warning names
-Trial = Annotated[str, typer.Argument(help="A trial's id as `harness runs SUITE` shows it, or its first digits.")]
+Trial = argument(str, "A trial's id as `harness runs SUITE` shows it, or its first digits.")
 
 
 def inspect(
     trial: Trial,
-    text: Annotated[str, typer.Option("--text", help="The text before the predicted word.")],
-    top: Annotated[int, typer.Option(min=1, help="How many words are shown for each component.")] = 10,
-    every: Annotated[
-        bool, typer.Option("--all", help="Predict after every token of the text, not only the last.")
-    ] = False,
+    text: option(str, "The text before the predicted word.", "--text"),
+    top: option(int, "How many words are shown for each component.", min=1) = 10,
+    every: option(bool, "Predict after every token of the text, not only the last.", "--all") = False,
     device: RunDevice = Device.auto,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
@@ -80,17 +80,13 @@ def inspect(
 
 def sample(
     trial: Trial,
-    prompt: Annotated[str, typer.Option("--prompt", help="The start of the text, at least one token.")],
-    tokens: Annotated[int, typer.Option(min=1, help="How many tokens are drawn.")] = 50,
-    temperature: Annotated[
-        float, typer.Option(help="Logits are divided by it. With 0, the most probable token is always taken.")
-    ] = 1.0,
-    top_k: Annotated[int | None, typer.Option(help="Draw from this many of the most probable tokens.")] = None,
-    top_p: Annotated[
-        float | None, typer.Option(help="Draw from the fewest tokens that together have this probability.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="The same seed draws the same text.")] = 1,
-    num: Annotated[int, typer.Option(min=1, help="How many texts are drawn, all from the same prompt.")] = 1,
+    prompt: option(str, "The start of the text, at least one token.", "--prompt"),
+    tokens: option(int, "How many tokens are drawn.", min=1) = 50,
+    temperature: option(float, "Logits are divided by it. With 0, the most probable token is always taken.") = 1.0,
+    top_k: option(int | None, "Draw from this many of the most probable tokens.") = None,
+    top_p: option(float | None, "Draw from the fewest tokens that together have this probability.") = None,
+    seed: option(int, "The same seed draws the same text.", min=0, max=2**63 - 1) = 1,
+    num: option(int, "How many texts are drawn, all from the same prompt.", min=1) = 1,
     device: RunDevice = Device.auto,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
@@ -133,16 +129,13 @@ def diagnose(
     suite: SuitePath,
     overrides: Set = [],  # noqa: B006
     only: Only = [],  # noqa: B006
-    diagnostic: Annotated[
+    diagnostic: option(
         list[str],
-        typer.Option(
-            "--diagnostic",
-            metavar="NAME",
-            help="Only this one: spectrum, gates, gradients, jacobian, calibration, word_pairs, unargmaxable. "
-            "Repeatable.",
-        ),
-    ] = [],  # noqa: B006
-    contexts: Annotated[int, typer.Option(min=2, help="How many positions of the validation split are used.")] = 10_000,
+        "Only this one: spectrum, gates, gradients, jacobian, calibration, word_pairs, unargmaxable. Repeatable.",
+        "--diagnostic",
+        metavar="NAME",
+    ) = [],  # noqa: B006
+    contexts: option(int, "How many positions of the validation split are used.", min=2) = 10_000,
     device: RunDevice = Device.auto,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
@@ -267,12 +260,11 @@ class Experiment(StrEnum):
 
 
 def experiment(
-    name: Annotated[Experiment, typer.Argument(help="The experiment.", metavar="NAME")],
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds: 1, 2, 3 and so on.")] = 5,
-    head: Annotated[
-        list[str],
-        typer.Option("--head", metavar="HEAD", help="expressiveness: another head, at its defaults. Repeatable."),
-    ] = [],  # noqa: B006
+    name: argument(Experiment, "The experiment.", metavar="NAME"),
+    seeds: option(int, "How many seeds: 1, 2, 3 and so on.", min=1) = 5,
+    head: option(
+        list[str], "expressiveness: another head, at its defaults. Repeatable.", "--head", metavar="HEAD"
+    ) = [],  # noqa: B006
     results: Results = RESULTS,
 ) -> None:
     """Repeat an experiment that needs no suite, and write its table.

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -26,6 +26,16 @@ class Interrupted(HarnessError):
 Executor = StrEnum("Executor", {name: name for name in EXECUTORS})
 
 
+def option(kind: Any, about: str, *names: str, **more: Any) -> Any:
+    """Return the annotation of an option of a command. A flag with one name has no opposite."""
+    return Annotated[kind, typer.Option(*names, help=about, **more)]
+
+
+def argument(kind: Any, about: str, **more: Any) -> Any:
+    """Return the annotation of an argument of a command."""
+    return Annotated[kind, typer.Argument(help=about, **more)]
+
+
 class Device(StrEnum):
     auto = "auto"
     cpu = "cpu"
@@ -33,24 +43,16 @@ class Device(StrEnum):
 
 
 A_SUITE = "The file of a suite, or the name of one in ./suites: quickstart."
-SuitePath = Annotated[Path, typer.Argument(metavar="SUITE", help=A_SUITE)]
-Set = Annotated[
-    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change the suite: train.epochs=2. Repeatable.")
-]
-Only = Annotated[
-    list[str],
-    typer.Option("--only", metavar="KEY=VALUE[,...]", help="Select trials: commas mean and, repeated options mean or."),
-]
-Results = Annotated[
-    Path, typer.Option("--results", envvar="HARNESS_RESULTS", help="Folder of records, tables and mlflow.db.")
-]
-Data = Annotated[Path, typer.Option("--data", envvar="HARNESS_DATA", help="Folder of the corpora's files.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on standard output.")]
-Overwrite = Annotated[
-    bool,
-    typer.Option("--overwrite", help="Also replace tables, pages and plots that were made of more finished trials."),
-]
-RunDevice = Annotated[Device, typer.Option(help="auto: a GPU if there is one.")]
+SuitePath = argument(Path, A_SUITE, metavar="SUITE")
+Set = option(list[str], "Change the suite: train.epochs=2. Repeatable.", "--set", metavar="KEY=VALUE")
+Only = option(
+    list[str], "Select trials: commas mean and, repeated options mean or.", "--only", metavar="KEY=VALUE[,...]"
+)
+Results = option(Path, "Folder of records, tables and mlflow.db.", "--results", envvar="HARNESS_RESULTS")
+Data = option(Path, "Folder of the corpora's files.", "--data", envvar="HARNESS_DATA")
+Json = option(bool, "Print JSON and nothing else on standard output.", "--json")
+Overwrite = option(bool, "Also replace tables, pages and plots that were made of more finished trials.", "--overwrite")
+RunDevice = option(Device, "auto: a GPU if there is one.")
 RESULTS = Path("results")
 
 

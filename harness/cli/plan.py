@@ -6,15 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
 from harness import plan as planning
-from harness.cli.options import RESULTS, Data, Device, Json, Only, Results, Set, SuitePath, console, say, warn
+from harness.cli.options import RESULTS, Data, Device, Json, Only, Results, Set, SuitePath, console, option, say, warn
 from harness.corpora.download import DEFAULT_DATA
 from harness.execution.executors import RunOptions, repeated
 from harness.execution.planned import PlannedSuite, PlannedTrial, SuiteDisk, planned, suite_disk, with_memory
@@ -46,19 +44,13 @@ def plan(
     only: Only = [],  # noqa: B006
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
-    trials: Annotated[bool, typer.Option("--trials", help="Show every trial with its id, point and state.")] = False,
-    keys: Annotated[
-        bool, typer.Option("--keys", help="Show the components in full, and the keys that --only takes.")
-    ] = False,
-    memory: Annotated[
-        bool, typer.Option("--memory", help="Compute the peak memory of a training step; some seconds for each model.")
-    ] = False,
-    time: Annotated[
-        bool, typer.Option("--time", help="Time some training steps of each row: the minutes of a trial here.")
-    ] = False,
-    device: Annotated[
-        Device, typer.Option(help="The device of --memory and --time; auto: a GPU if there is one.")
-    ] = Device.auto,
+    trials: option(bool, "Show every trial with its id, point and state.", "--trials") = False,
+    keys: option(bool, "Show the components in full, and the keys that --only takes.", "--keys") = False,
+    memory: option(
+        bool, "Compute the peak memory of a training step; some seconds for each model.", "--memory"
+    ) = False,
+    time: option(bool, "Time some training steps of each row: the minutes of a trial here.", "--time") = False,
+    device: option(Device, "The device of --memory and --time; auto: a GPU if there is one.") = Device.auto,
     as_json: Json = False,
 ) -> None:
     """Show what would run: rows with their parameters and seeds, what is finished, and what it costs.
@@ -77,9 +69,9 @@ def plan(
         print(json.dumps({**found.as_json(memory=memory), "disk": asdict(disk), **of_rows}, indent=1))
         return
     _print(_trials(found) if trials else _rows(found))
-    _print(
-        [str(found), *found.outdated, *_matched(found.suite), *_disk(disk, found.suite), *_states(found), *_cost(found)]
-    )
+    match = found.suite.match
+    matched = [] if match is None else [f"{match.kind} matched: {match}"]
+    _print([str(found), *found.outdated, *matched, *_disk(disk, found.suite), *_states(found), *_cost(found)])
     _print(_all_keys(found.suite) if keys else _keys(found.suite))
     if memory:
         _print(_memory(found, str(resolve_device(device.value))))
@@ -170,10 +162,6 @@ def _trials(found: PlannedSuite) -> screen.Shown:
     if found.suite.tuning is not None:
         yield from screen.table(columns, map(cells, found.tuning), title="stage 1: tuning", **look)
     yield from screen.table(columns, of_table, title="stage 2: the table" if found.suite.tuning else None, **look)
-
-
-def _matched(suite: Suite) -> list[str]:
-    return [] if suite.match is None else [f"{suite.match.kind} matched: {suite.match}"]
 
 
 def _disk(needed: SuiteDisk, suite: Suite) -> list[str]:

@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.filesize import decimal
 from rich.text import Text
 
-from harness.cli.options import RESULTS, Data, Device, Json, Only, Results, console, errors, say, warn
+from harness.cli.options import RESULTS, Data, Device, Json, Only, Results, argument, console, errors, option, say, warn
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, nearest
 from harness.plan.reader import suite_name
@@ -28,10 +28,9 @@ TOKEN_SCORES = {True: "kept", False: "no token scores", None: "-"}
 
 
 def runs(
-    suite: Annotated[
-        str | None,
-        typer.Argument(metavar="SUITE", help="The name of a suite, or its file: show its trials one by one."),
-    ] = None,
+    suite: argument(
+        str | None, "The name of a suite, or its file: show its trials one by one.", metavar="SUITE"
+    ) = None,
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
@@ -99,15 +98,13 @@ def _utc(finished: str | None) -> str:
 
 
 def export(
-    file: Annotated[Path, typer.Argument(help="The file to write, for example records.zip.")],
-    suite: Annotated[
-        list[str], typer.Option("--suite", metavar="SUITE", help="Only this suite, by its name or file. Repeatable.")
-    ] = [],  # noqa: B006
-    trial: Annotated[list[str], typer.Option("--trial", metavar="ID", help="Only this trial. Repeatable.")] = [],  # noqa: B006
+    file: argument(Path, "The file to write, for example records.zip."),
+    suite: option(list[str], "Only this suite, by its name or file. Repeatable.", "--suite", metavar="SUITE") = [],  # noqa: B006
+    trial: option(list[str], "Only this trial. Repeatable.", "--trial", metavar="ID") = [],  # noqa: B006
     results: Results = RESULTS,
-    no_token_nll: Annotated[
-        bool, typer.Option("--no-token-nll", help="Leave out the scores of test tokens, which are the largest part.")
-    ] = False,
+    no_token_nll: option(
+        bool, "Leave out the scores of test tokens, which are the largest part.", "--no-token-nll"
+    ) = False,
 ) -> None:
     """Write the records, timings, token scores and diagnostics of finished trials into one file, without weights."""
     from harness.exchange.copying import export_records
@@ -127,14 +124,11 @@ def export(
 
 
 def import_records(
-    file: Annotated[Path, typer.Argument(help="A file that `harness export` wrote.")],
+    file: argument(Path, "A file that `harness export` wrote."),
     results: Results = RESULTS,
-    replace: Annotated[
-        bool,
-        typer.Option(
-            "--replace", help="Replace records of the same trials that differ. The replaced ones are kept as backups."
-        ),
-    ] = False,
+    replace: option(
+        bool, "Replace records of the same trials that differ. The replaced ones are kept as backups.", "--replace"
+    ) = False,
 ) -> None:
     """Copy the records of a file into the results folder. All of it is checked first, and nothing in it is executed."""
     from harness.exchange import copying
@@ -147,18 +141,11 @@ def import_records(
 
 
 def verify(
-    record: Annotated[
-        str,
-        typer.Argument(help="A record.json, a trial's id or its first digits, or a file that `harness export` wrote."),
-    ],
-    retrain: Annotated[
-        bool, typer.Option("--retrain", help="Train each trial again, in a folder that is removed afterwards.")
-    ] = False,
+    record: argument(str, "A record.json, a trial's id or its first digits, or a file that `harness export` wrote."),
+    retrain: option(bool, "Train each trial again, in a folder that is removed afterwards.", "--retrain") = False,
     only: Only = [],  # noqa: B006 - typer copies it
-    named_files: Annotated[
-        bool, typer.Option("--named-files", help="Open the texts and weights that a record names by their path.")
-    ] = False,
-    device: Annotated[Device, typer.Option(help="auto: as in the record, if this machine has it.")] = Device.auto,
+    named_files: option(bool, "Open the texts and weights that a record names by their path.", "--named-files") = False,
+    device: option(Device, "auto: as in the record, if this machine has it.") = Device.auto,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
     as_json: Json = False,

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -27,6 +27,7 @@ from harness.cli.options import (
     console,
     errors,
     interruptible,
+    option,
     say,
 )
 from harness.corpora.download import DEFAULT_DATA
@@ -35,24 +36,18 @@ from harness.execution.executors import RunOptions
 
 
 def run_options(  # one parameter for each option
-    executor: Annotated[
-        Executor, typer.Option(help="ray: several trials at the same time; inline: one after the other, without Ray.")
-    ] = Executor.ray,
-    address: Annotated[str, typer.Option(help="The address of a Ray cluster.")] = "local",
+    executor: option(
+        Executor, "ray: several trials at the same time; inline: one after the other, without Ray."
+    ) = Executor.ray,
+    address: option(str, "The address of a Ray cluster.") = "local",
     device: RunDevice = Device.auto,
-    gpus_per_trial: Annotated[float | None, typer.Option(min=0, help="GPUs for a trial, or a share of one.")] = None,
-    cpus_per_trial: Annotated[
-        int | None, typer.Option(min=1, help="Number of CPU cores, and of torch threads, of each trial.")
-    ] = None,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Run failed trials again, and uncertified ones.")
-    ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Run finished trials again.")] = False,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Use finished trials although their code has changed since.")
-    ] = False,
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first trial that fails.")] = False,
-    no_tracking: Annotated[bool, typer.Option("--no-tracking", help="Write nothing to MLflow.")] = False,
+    gpus_per_trial: option(float | None, "GPUs for a trial, or a share of one.", min=0) = None,
+    cpus_per_trial: option(int | None, "Number of CPU cores, and of torch threads, of each trial.", min=1) = None,
+    retry_failed: option(bool, "Run failed trials again, and uncertified ones.", "--retry-failed") = False,
+    force: option(bool, "Run finished trials again.", "--force") = False,
+    keep: option(bool, "Use finished trials although their code has changed since.", "--keep") = False,
+    fail_fast: option(bool, "Stop at the first trial that fails.", "--fail-fast") = False,
+    no_tracking: option(bool, "Write nothing to MLflow.", "--no-tracking") = False,
     overwrite: Overwrite = False,
 ) -> RunOptions:
     """The options that both commands have, as the functions of other packages take them."""
@@ -96,24 +91,18 @@ def run(
     data: Data = DEFAULT_DATA,
     *,
     options: RunOptions,
-    shared: Annotated[
-        bool, typer.Option("--shared", help="Other programs use this machine: mark the times as shared.")
-    ] = False,
-    timing: Annotated[
+    shared: option(bool, "Other programs use this machine: mark the times as shared.", "--shared") = False,
+    timing: option(
         bool | None,
-        typer.Option(
-            "--timing/--no-timing",
-            help="After training, time one model of each row alone: again, or not. Default: as the suite says, once.",
-            show_default=False,
-        ),
-    ] = None,
-    dry: Annotated[
+        "After training, time one model of each row alone: again, or not. Default: as the suite says, once.",
+        "--timing/--no-timing",
+        show_default=False,
+    ) = None,
+    dry: option(
         bool,
-        typer.Option(
-            "--dry-run",
-            help="Train and evaluate one batch of every row in this process, and write nothing to the results folder.",
-        ),
-    ] = False,
+        "Train and evaluate one batch of every row in this process, and write nothing to the results folder.",
+        "--dry-run",
+    ) = False,
 ) -> None:
     """Train the trials of a suite that have no record yet, and write its table."""
     from harness.execution.live import Reporter
@@ -147,10 +136,8 @@ def _program() -> str:
 
 @with_run_options
 def reproduce(
-    everything: Annotated[
-        bool, typer.Option("--all", help="Run the long suites, too: hours on several cores.")
-    ] = False,
-    no_run: Annotated[bool, typer.Option("--no-run", help="Run nothing: write the table from the records.")] = False,
+    everything: option(bool, "Run the long suites, too: hours on several cores.", "--all") = False,
+    no_run: option(bool, "Run nothing: write the table from the records.", "--no-run") = False,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
     *,

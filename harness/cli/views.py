@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Table
@@ -25,7 +25,9 @@ from harness.cli.options import (
     Results,
     Set,
     SuitePath,
+    argument,
     console,
+    option,
     say,
     say_files,
     warn,
@@ -60,20 +62,13 @@ def table(
     only: Only = [],  # noqa: B006
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
-    shape: Annotated[
-        Shape | None, typer.Option(help="How rows are laid out; another shape than the suite's has its own files.")
-    ] = None,
-    form: Annotated[
-        Form | None,
-        typer.Option(help="What is printed: by default a summary on a terminal, else md. All three are written."),
-    ] = None,
-    columns: Annotated[
-        str, typer.Option(metavar="NAME[,...]", help="Print these columns only: 'test ppl, vs, params'.")
-    ] = "",
-    wide: Annotated[bool, typer.Option("--wide", help="Print all columns and notes.")] = False,
-    compact: Annotated[
-        bool, typer.Option("--compact", help="Print a table for one column of a paper: short cells, no intervals.")
-    ] = False,
+    shape: option(Shape | None, "How rows are laid out; another shape than the suite's has its own files.") = None,
+    form: option(
+        Form | None, "What is printed: by default a summary on a terminal, else md. All three are written."
+    ) = None,
+    columns: option(str, "Print these columns only: 'test ppl, vs, params'.", metavar="NAME[,...]") = "",
+    wide: option(bool, "Print all columns and notes.", "--wide") = False,
+    compact: option(bool, "Print a table for one column of a paper: short cells, no intervals.", "--compact") = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Write the table of a suite again from its records. With --only, print those rows only."""
@@ -115,11 +110,9 @@ def report(
     only: Only = [],  # noqa: B006
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
-    figure: Annotated[
-        str | None, typer.Option("--figure", metavar="NAME", help="Write this plot only, as PDF for a paper: forest.")
-    ] = None,
-    width: Annotated[float | None, typer.Option("--width", metavar="WIDTH", parser=inches, help=A_WIDTH)] = None,
-    no_title: Annotated[bool, typer.Option("--no-title", help="Draw no titles in the files of the plots.")] = False,
+    figure: option(str | None, "Write this plot only, as PDF for a paper: forest.", "--figure", metavar="NAME") = None,
+    width: option(float | None, A_WIDTH, "--width", metavar="WIDTH", parser=inches) = None,
+    no_title: option(bool, "Draw no titles in the files of the plots.", "--no-title") = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Write the plots of a suite and one web page with everything known about its trials.
@@ -145,9 +138,7 @@ def report(
 
 
 def leaderboard(
-    corpus: Annotated[
-        list[str], typer.Option("--corpus", metavar="NAME", help="Show only this corpus. Repeatable.")
-    ] = [],  # noqa: B006
+    corpus: option(list[str], "Show only this corpus. Repeatable.", "--corpus", metavar="NAME") = [],  # noqa: B006
     results: Results = RESULTS,
     as_json: Json = False,
     overwrite: Overwrite = False,
@@ -168,15 +159,14 @@ def leaderboard(
 
 
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help=f"The first one: {NAMED}")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The second one, which is compared with A.")],
-    suite: Annotated[
-        Path | None,
-        typer.Option("--suite", metavar="SUITE", help="Compare heads of this suite, seed by seed: its file or name."),
-    ] = None,
+    a: argument(str, f"The first one: {NAMED}", metavar="A"),
+    b: argument(str, "The second one, which is compared with A.", metavar="B"),
+    suite: option(
+        Path | None, "Compare heads of this suite, seed by seed: its file or name.", "--suite", metavar="SUITE"
+    ) = None,
     overrides: Set = [],  # noqa: B006 - typer copies it
     only: Only = [],  # noqa: B006
-    top: Annotated[int, typer.Option(min=0, help="How many contexts of each kind are shown.")] = 10,
+    top: option(int, "How many contexts of each kind are shown.", min=0) = 10,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
     as_json: Json = False,
@@ -255,15 +245,12 @@ def _in_context(each: "Context") -> Text:
 
 
 def site(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of the site.")] = Path("site"),
+    out: option(Path, "The folder of the site.", "--out", metavar="DIR") = Path("site"),
     results: Results = RESULTS,
-    records: Annotated[
-        Path | None,
-        typer.Option("--records", metavar="DIR", help="Show the exported records in this folder instead: *.zip."),
-    ] = None,
-    suites: Annotated[Path, typer.Option("--suites", metavar="DIR", help="The folder of the suite files.")] = Path(
-        "suites"
-    ),
+    records: option(
+        Path | None, "Show the exported records in this folder instead: *.zip.", "--records", metavar="DIR"
+    ) = None,
+    suites: option(Path, "The folder of the suite files.", "--suites", metavar="DIR") = Path("suites"),
 ) -> None:
     """Write all results as web pages: suites, leaderboard, plots, data as CSV, and a search by head.
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from harness import bundled
-from harness.cli.options import Json, console, say
+from harness.cli.options import Json, argument, console, option, say
 from harness.errors import BrokenComponent, DuplicateComponent, ExecutionError, nearest
 from harness.plan.reader import ENDING, FOLDER, folders, introduction, name_of
 from harness.printable import counted
@@ -37,8 +37,8 @@ class Kind(StrEnum):
 
 
 def new(
-    kind: Annotated[Kind, typer.Argument(help="What to begin.")],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, which is also that of the file.")],
+    kind: argument(Kind, "What to begin."),
+    name: argument(str, "Its name, which is also that of the file.", metavar="NAME"),
 ) -> None:
     """Write a commented file to start from: a suite that runs, or a head or backbone that passes its checks.
 
@@ -64,7 +64,7 @@ def schema() -> None:
 
 
 def docs(
-    page: Annotated[str | None, typer.Argument(help="The name of a page; without it, the pages are listed.")] = None,
+    page: argument(str | None, "The name of a page; without it, the pages are listed.") = None,
 ) -> None:
     """Print a page of the documentation as markdown, or the names and titles of all pages."""
     pages = {place.stem: place.read_text(encoding="utf-8") for place in sorted(bundled("docs").glob("*.md"))}
@@ -78,8 +78,8 @@ def docs(
 
 
 def list_components(
-    what: Annotated[str, typer.Argument(help="heads, backbones, corpora or suites.")],
-    name: Annotated[str | None, typer.Argument(help="Show this one with its parameters.")] = None,
+    what: argument(str, "heads, backbones, corpora or suites."),
+    name: argument(str | None, "Show this one with its parameters.") = None,
     as_json: Json = False,
 ) -> None:
     """List heads, backbones, corpora or suites: what each is, where it is from, what it costs.
@@ -118,6 +118,7 @@ def _suites() -> list[dict[str, Any]]:
 
 def _components(what: str) -> list[dict[str, Any]]:
     """An entry for each component. That of a component that cannot be used says why."""
+    from harness.plan.names import section
     from harness.plan.parameters import parameters
 
     registry, entries = _registry(what), []
@@ -127,7 +128,7 @@ def _components(what: str) -> list[dict[str, Any]]:
             cls = registry.get(name)
             shown = list(map(_written, parameters(cls).values()))
             about = inspect.cleandoc(cls.__doc__ or "").partition("\n")[0]
-            source, cost = _cited(_section(cls, "Source").strip())[0], _section(cls, "Cost").strip()
+            source, cost = _cited(section(cls, "Source"))[0], section(cls, "Cost")
         except (BrokenComponent, DuplicateComponent) as error:
             shown = [f"broken: {error}"]
         entry = {"name": name, "from": registry.origin(name), "about": about, "source": source, "cost": cost}
@@ -170,10 +171,12 @@ def _cut(text: str, room: int) -> str:
 
 def _show(entry: dict[str, Any], what: str) -> None:
     """What a component is, and for each of its parameters what a suite may give, the default and the meaning."""
+    from harness.plan.suite_file import descriptions
+
     say("\n".join(filter(None, (entry["about"], entry["source"], f"from {entry['from']}"))))
     if entry["parameters"][:1] and entry["parameters"][0].startswith("broken: "):
         return say(entry["parameters"][0])
-    meanings = _meanings(_registry(what).get(entry["name"]))
+    meanings = descriptions(_registry(what).get(entry["name"]))
     rows = []
     for name, _, value in (parameter.partition(": ") for parameter in entry["parameters"]):
         kind, _, default = value.partition(" = ")
@@ -185,17 +188,6 @@ def _registry(what: str) -> "Registry":
     from harness import registry
 
     return getattr(registry, what.upper())
-
-
-def _section(cls: type, title: str) -> str:
-    """What stands in a section of a component's docstring, as 'Source:'; '' where there is no such section."""
-    found = re.search(rf"^{title}:(.*(?:\n +.*)*)", inspect.cleandoc(cls.__doc__ or ""), re.MULTILINE)
-    return found[1] if found else ""
-
-
-def _meanings(cls: type) -> dict[str, str]:
-    found = re.findall(r"^ {4}([\w, ]+): (.*(?:\n {5,}.*)*)", _section(cls, "Args"), re.MULTILINE)
-    return {name: " ".join(meaning.split()) for names, meaning in found for name in names.split(", ")}
 
 
 def _written(parameter: "Parameter") -> str:
@@ -223,13 +215,9 @@ def _kind(annotation: Any) -> str:
 
 
 def check(
-    name: Annotated[str | None, typer.Argument(help="The name of a head or a backbone; plug-ins too.")] = None,
-    given: Annotated[
-        list[str], typer.Option("--set", metavar="PARAM=VALUE", help="The value of a parameter. Repeatable.")
-    ] = [],  # noqa: B006
-    every_head: Annotated[
-        bool, typer.Option("--all", help="Check every head, and show its worst errors and the time.")
-    ] = False,
+    name: argument(str | None, "The name of a head or a backbone; plug-ins too.") = None,
+    given: option(list[str], "The value of a parameter. Repeatable.", "--set", metavar="PARAM=VALUE") = [],  # noqa: B006
+    every_head: option(bool, "Check every head, and show its worst errors and the time.", "--all") = False,
 ) -> None:
     """Check one head or backbone, or every head, with several values of its parameters."""
     from harness.conformance import conformance

@@ -89,6 +89,16 @@ MOVED = {
     "18dee1fbdebbb0cfa2d417b1c1e44fe151c78ea0809c8492686d5539d5d9aad9": (
         "910067091ade5b485457427c6e8d8b1c3a1d7b70b0686ca295a6464203395892"
     ),
+    # published.py, local_text.py and hub.py, since TextSource tokenises for all of them
+    "217e01ef3009dd226e668cbec04b86242d67b45e8c6324e6fa84693feb4ff15c": (
+        "1ce8163425a5e4b64204788741e1d97f82adeab182425e27bcffa28c8d09fa3f"
+    ),
+    "24b099cabf47b008993c64cee23e2666ecd41fd5f7ada46abf7ec49b1d46d759": (
+        "8ea9c07186f7d5b95aa42e7d3a9ada44fea025f523a436b26cd0e3d1be1a248c"
+    ),
+    "678555436faa93ea773ef24f61386465baaf5e3c1a758694968a2bfbef4102de": (
+        "66f76f9833a7090db572279b435a4030b8345176a05f04829f04c2cf182d2450"
+    ),
 }
 
 

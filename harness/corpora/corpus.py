@@ -2,13 +2,16 @@
 
 A source is built as Cls(*, <parameters>); its keyword-only parameters are its YAML schema. Parameters of the type
 `Path` are relative to the suite file and are not part of a trial's id. Instead the hash `CorpusFacts.content` is part
-of it.
+of it. It has three methods, which raise CorpusError:
+
+    facts() -> CorpusFacts      sizes and identity, without network access
+    fetch(data: Path)           makes sure that the verified files are in the data folder, by downloads if necessary
+    load(data: Path) -> Corpus  reads the corpus; `fetch` must have been called before
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -99,23 +102,3 @@ class Corpus:
         splits = {name: getattr(self, name) for name in SPLITS}
         moved = {name: split if split.dtype == torch.int32 else split.to(device) for name, split in splits.items()}
         return replace(self, **moved)
-
-
-@runtime_checkable
-class CorpusSource(Protocol):
-    """A source of a corpus, which is registered by name."""
-
-    def facts(self) -> CorpusFacts:
-        """Return sizes and identity, without network access.
-
-        Raises CorpusError if a local file is missing or unsuitable.
-        """
-        ...
-
-    def fetch(self, data: Path) -> None:
-        """Make sure that the verified files are in the data folder; download them if necessary."""
-        ...
-
-    def load(self, data: Path) -> Corpus:
-        """Read the corpus. `fetch` must have been called before."""
-        ...

@@ -6,19 +6,13 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import ClassVar
 
-from harness.corpora.corpus import SPLITS, Corpus, CorpusFacts
+from harness.corpora.corpus import SPLITS
 from harness.corpora.pieces import END_OF_TEXT, joined
 from harness.corpora.progress import followed
-from harness.corpora.subwords import (
-    TokenizerSpec,
-    check_tokenizer,
-    content_with,
-    counting,
-    fetch_tokenizer,
-    vocab_size,
-)
-from harness.corpora.token_files import Recipe, tokenized
+from harness.corpora.subwords import TokenizerSpec, check_tokenizer, counting, folder_of
+from harness.corpora.token_files import TextSource
 from harness.errors import CorpusError
 from harness.registry import CORPORA
 
@@ -27,7 +21,7 @@ LEAST_DOCUMENTS = 50
 
 
 @CORPORA.register("hub")
-class Hub:
+class Hub(TextSource):
     """The first documents of a data set on the Hugging Face hub, with <|endoftext|> between them.
 
     The first 96 % of the documents are the training split, the next 2 % the validation split and the last 2 % the test
@@ -50,6 +44,8 @@ class Hub:
         or number of documents.
     Source: the split: laksh-ag/Multi-facet_softmax, preprocessing of OpenWebText.
     """
+
+    options: ClassVar = {"corpus": "hub"}
 
     def __init__(
         self,
@@ -75,39 +71,18 @@ class Hub:
     def __str__(self) -> str:
         return f"hub: {self.dataset} at {self.revision[:12]}"
 
-    def facts(self) -> CorpusFacts:
-        """Facts from the parameters only. The hash of the commit identifies the text."""
-        between = END_OF_TEXT if isinstance(self.tokenizer, str) or "pretrained" not in self.tokenizer else "one token"
-        return CorpusFacts(
-            vocab_size=vocab_size(self.tokenizer),
-            num_tokens=None,
-            content=content_with(self.tokenizer, self._content()),
-            counting=f"{counting(self.tokenizer)}, {between} between documents; words are whitespace-separated",
-        )
+    @property
+    def counting(self) -> str:
+        """The counting rule in words."""
+        between = END_OF_TEXT if folder_of(self.tokenizer) is None else "one token"
+        return f"{counting(self.tokenizer)}, {between} between documents; words are whitespace-separated"
 
-    def _content(self) -> str:
+    def content(self) -> str:
+        """Return the identity of the text: the hash of the commit decides it."""
         identity = [self.dataset, self.revision, self.config, self.split, self.text_column, self.documents]
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
-    def fetch(self, data: Path) -> None:
-        """Stream and tokenise the documents if there are no token files."""
-        fetch_tokenizer(self.tokenizer, data)
-        self.load(data)
-
-    def load(self, data: Path) -> Corpus:
-        """Read the token files; make them first if there are none."""
-        return tokenized(
-            Recipe(
-                content=self._content(),
-                tokenizer=self.tokenizer,
-                texts=lambda: self._texts(data),
-                options={"corpus": "hub"},
-                where=str(self),
-            ),
-            data,
-        )
-
-    def _texts(self, data: Path) -> Iterator[tuple[str, Iterable[str]]]:
+    def pieces(self, data: Path) -> Iterator[tuple[str, Iterable[str]]]:
         """Yield the splits one after the other from one stream. Each split must be read to its end before the next."""
         valid_from, test_from = (self.documents * share // 100 for share in (VALID_FROM, TEST_FROM))
         counts = valid_from, test_from - valid_from, self.documents - test_from

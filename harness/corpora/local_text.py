@@ -5,26 +5,19 @@ import io
 import json
 import os
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
-from harness.corpora.corpus import SPLITS, Corpus, CorpusFacts
+from harness.corpora.corpus import SPLITS, Corpus
 from harness.corpora.documents import MAX_BYTES, SUFFIXES, count, documents, has_rows, read_text, sha256
 from harness.corpora.pieces import joined, pieces
 from harness.corpora.progress import followed
-from harness.corpora.subwords import (
-    TokenizerSpec,
-    check_tokenizer,
-    content_with,
-    counting,
-    fetch_tokenizer,
-    vocab_size,
-)
-from harness.corpora.token_files import Recipe, tokenized
+from harness.corpora.subwords import TokenizerSpec, check_tokenizer, counting
+from harness.corpora.token_files import TextSource
 from harness.corpora.vocabulary import (
     COUNTING,
     Boundary,
@@ -44,16 +37,14 @@ WHOLE = ""  # instead of a split's name: a text that is to be split
 VALID_FROM, TEST_FROM = 0.8, 0.9  # fractions at which a text of one file is split
 
 
-class _LocalCorpus(ABC):
-    """A corpus from local files. Its facts are computed from the text.
+class _LocalText(TextSource):
+    """A text from local files. Its facts are computed from it.
 
     `_read` returns the SHA-256 of the content and the units of each split. The units are parts of the text that
     together make up the split; at word level each unit is a line, which ends with <eos>.
     """
 
-    counting: str
     level: Literal["word", "char"]
-    tokenizer: TokenizerSpec | None
     boundary: Boundary = "eos"
     min_count: int = 1
     words: Callable[[str], list[str]]
@@ -66,7 +57,7 @@ class _LocalCorpus(ABC):
         return self._read()
 
     @cached_property
-    def _untokenized(self) -> Corpus:
+    def _corpus(self) -> Corpus:
         if self.level == "char":
             return character_corpus(self._texts(), min_count=self.min_count, where=str(self))
         units = self._content_and_units[1]
@@ -75,14 +66,14 @@ class _LocalCorpus(ABC):
         codec = WordCodec(symbols, boundary=self.boundary, words=self.words)
         return encode_splits(splits, symbols, where=str(self), codec=codec)
 
-    def _content(self) -> str:
-        """Return the SHA-256 of the text."""
-        return self._content_and_units[0]
-
     def _texts(self) -> dict[str, str]:
         return {name: "".join(units) for name, units in self._content_and_units[1].items()}
 
-    def _pieces(self) -> Iterator[tuple[str, Iterable[str]]]:
+    def content(self) -> str:
+        """Return the SHA-256 of the text."""
+        return self._content_and_units[0]
+
+    def pieces(self, data: Path) -> Iterator[tuple[str, Iterable[str]]]:
         """Yield the splits in their order, each in pieces for a tokenizer."""
         texts, done = self._texts(), 0
         total = sum(map(len, texts.values()))
@@ -90,43 +81,17 @@ class _LocalCorpus(ABC):
             yield name, followed(pieces(text), str(self), total, len, done)
             done += len(text)
 
-    def facts(self) -> CorpusFacts:
-        """Facts of the text. With a tokenizer the text is only hashed, and the number of tokens is not known."""
-        content = content_with(self.tokenizer, self._content())
-        if self.tokenizer is not None:
-            size, num_tokens = vocab_size(self.tokenizer), None
-        else:
-            size = self._untokenized.vocab_size
-            num_tokens = {name: len(getattr(self._untokenized, name)) for name in SPLITS}
-        return CorpusFacts(vocab_size=size, num_tokens=num_tokens, content=content, counting=self.counting)
+    def sizes(self) -> tuple[int, dict[str, int]]:
+        """Return V and the number of tokens of each split, as words or characters."""
+        return self._corpus.vocab_size, {name: len(getattr(self._corpus, name)) for name in SPLITS}
 
-    def fetch(self, data: Path) -> None:
-        """Download the tokenizer's files and tokenise the text. Without a tokenizer there is nothing to do."""
-        if self.tokenizer is not None:
-            fetch_tokenizer(self.tokenizer, data)
-            self.load(data)
-
-    def load(self, data: Path) -> Corpus:
-        """Return the encoded text."""
-        if self.tokenizer is None:
-            return self._untokenized
-        return tokenized(
-            Recipe(
-                content=self._content(),
-                tokenizer=self.tokenizer,
-                texts=self._pieces,
-                options=self._options(),
-                where=str(self),
-            ),
-            data,
-        )
-
-    def _options(self) -> dict[str, object]:
-        return {"corpus": "text"}
+    def untokenized(self, data: Path) -> Corpus:
+        """Return the words or characters."""
+        return self._corpus
 
 
 @CORPORA.register("embedded")
-class Embedded(_LocalCorpus):
+class Embedded(_LocalText):
     """Jane Austen, Pride and Prejudice (1813, public domain), part of the package: 147,864 tokens, V = 2,764.
 
     In lower case, with words and punctuation marks as separate tokens; a paragraph is a line. Words that are seen less
@@ -140,6 +105,8 @@ class Embedded(_LocalCorpus):
     Raises: CorpusError when the text is too small for the tokenizer's V, or the folder has no readable tokenizer;
         ValueError when a tokenizer is asked for at character level.
     """
+
+    options: ClassVar = {"corpus": "embedded"}
 
     def __init__(self, *, level: Literal["word", "char"] = "word", tokenizer: TokenizerSpec | None = None):
         _check(tokenizer, level=(level, "word"))
@@ -157,12 +124,9 @@ class Embedded(_LocalCorpus):
         paragraphs = ["".join(parts[start : start + 2]) for start in range(0, len(parts), 2)]
         return hashlib.sha256(text.encode()).hexdigest(), _by_position(paragraphs)
 
-    def _options(self) -> dict[str, object]:
-        return {"corpus": "embedded"}
-
 
 @CORPORA.register("text")
-class Text(_LocalCorpus):
+class Text(_LocalText):
     """Any UTF-8 text: one file, which is split 80 / 10 / 10 by position, or a folder with files for each split.
 
     A .jsonl or .parquet file has a document in each row. Then the text is split by documents and not by lines, and with
@@ -211,6 +175,7 @@ class Text(_LocalCorpus):
         self.path, self.column, self.level, self.lowercase = Path(path), column, level, lowercase
         self.min_count, self.boundary, self.tokenizer = min_count, boundary, tokenizer
         self.words = _lower_words if lowercase else str.split
+        self.options = {"corpus": "text", "lowercase": lowercase}
 
     def __str__(self) -> str:
         return str(self.path)
@@ -237,7 +202,7 @@ class Text(_LocalCorpus):
 
     def _read(self) -> tuple[str, dict[str, Sequence[str]]]:
         if self._has_documents:
-            return self._content(), {name: self._units(_text_of(each, self)) for name, each in self._documents()}
+            return self.content(), {name: self._units(_text_of(each, self)) for name, each in self._documents()}
         if WHOLE in self._files:
             text = read_text(self.path)
             return hashlib.sha256(text.encode()).hexdigest(), _by_position(self._units(text))
@@ -245,17 +210,19 @@ class Text(_LocalCorpus):
         content = hashlib.sha256("\0".join(texts.values()).encode()).hexdigest()
         return content, {name: self._units(text) for name, text in texts.items()}
 
-    def _content(self) -> str:
-        return self._hash_of_files if self._has_documents else super()._content()
+    def content(self) -> str:
+        """Return the SHA-256 of the text, or of the files with its documents."""
+        return self._hash_of_files if self._has_documents else super().content()
 
     @cached_property
     def _hash_of_files(self) -> str:
         hashes = {name: [sha256(file) for file in files] for name, files in self._files.items()}
         return hashlib.sha256(json.dumps(["documents", self.column, hashes]).encode()).hexdigest()
 
-    def _pieces(self) -> Iterator[tuple[str, Iterable[str]]]:
+    def pieces(self, data: Path) -> Iterator[tuple[str, Iterable[str]]]:
+        """Yield the splits in their order, each in pieces for a tokenizer."""
         if not self._has_documents:
-            return super()._pieces()
+            return super().pieces(data)
         return (
             (name, joined(each.lower() if self.lowercase else each for each in found))
             for name, found in self._documents()
@@ -278,9 +245,6 @@ class Text(_LocalCorpus):
         """Return the units by which a text is split: characters, or lines with their line ends."""
         text = text.lower() if self.lowercase else text
         return text if self.level == "char" else list(io.StringIO(text, newline="\n"))
-
-    def _options(self) -> dict[str, object]:
-        return {"corpus": "text", "lowercase": self.lowercase}
 
 
 def _check(tokenizer: TokenizerSpec | None, **given: tuple[object, object]) -> None:

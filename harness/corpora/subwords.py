@@ -6,7 +6,6 @@ or one trained on a training split; and the tokenizer of a model folder (harness
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -16,26 +15,21 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from harness.corpora import download
 from harness.corpora.download import PinnedFile
-from harness.corpora.pieces import END_OF_TEXT, batches
-from harness.corpora.pretrained_tokenizer import PretrainedTokenizer, read_tokenizer
-from harness.corpora.token_bytes import ends_in_bytes, known_lengths
+from harness.corpora.pieces import END_OF_TEXT, TextTokenizer
+from harness.corpora.pretrained_tokenizer import read_tokenizer
+from harness.corpora.token_bytes import known_lengths
 from harness.errors import CorpusError
 
 PretrainedSpec = dict[Literal["pretrained"], Path]
 TokenizerSpec = Literal["gpt2"] | dict[Literal["bpe", "wordpiece"], int] | PretrainedSpec
 UNKNOWN_PIECE = "[UNK]"
 _GPT2_URL = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main"
-GPT2_FILES = (
-    PinnedFile(
-        "gpt2-bpe/encoder.json",
-        f"{_GPT2_URL}/encoder.json",
-        "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
-    ),
-    PinnedFile(
-        "gpt2-bpe/vocab.bpe",
-        f"{_GPT2_URL}/vocab.bpe",
-        "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
-    ),
+GPT2_FILES = tuple(
+    PinnedFile(f"gpt2-bpe/{name}", f"{_GPT2_URL}/{name}", sha256)
+    for name, sha256 in {
+        "encoder.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
+        "vocab.bpe": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
+    }.items()
 )
 _GPT2_SIZE = 50_257
 # bpe: all bytes and <|endoftext|>; wordpiece: <|endoftext|>, [UNK] and a character
@@ -54,22 +48,21 @@ def check_tokenizer(spec: TokenizerSpec) -> None:
         raise ValueError(f"tokenizer: the vocabulary of {kind} must have at least {_LEAST[kind]} entries, got {size}")
 
 
-def pretrained(spec: TokenizerSpec) -> PretrainedTokenizer | None:
-    """Return the tokenizer of a model folder; None for another tokenizer. Raises CorpusError."""
-    return None if (folder := _folder(spec)) is None else read_tokenizer(folder)
+def folder_of(spec: TokenizerSpec | None) -> Path | None:
+    """Return the model folder of a tokenizer; None for another tokenizer."""
+    return Path(spec["pretrained"]) if isinstance(spec, dict) and "pretrained" in spec else None
 
 
 def tokenizer_identity(spec: TokenizerSpec) -> object:
     """Return what decides the tokens, without the place of a model folder: its content instead. Raises CorpusError."""
-    found = pretrained(spec)
-    return spec if found is None else {"pretrained": found.identity}
+    return spec if (folder := folder_of(spec)) is None else {"pretrained": read_tokenizer(folder).identity}
 
 
 def content_with(spec: TokenizerSpec | None, text: str) -> str:
     """Return the content of a corpus, given the SHA-256 of its text: with that of a model folder's tokenizer, because
     the trial's id has no path. Raises CorpusError.
     """
-    if spec is None or _folder(spec) is None:
+    if folder_of(spec) is None:
         return text
     identity = json.dumps([text, tokenizer_identity(spec)], sort_keys=True)
     return hashlib.sha256(identity.encode()).hexdigest()
@@ -77,14 +70,14 @@ def content_with(spec: TokenizerSpec | None, text: str) -> str:
 
 def vocab_size(spec: TokenizerSpec) -> int:
     """Return V without reading a text. Raises CorpusError for a model folder without a tokenizer."""
-    if (found := pretrained(spec)) is not None:
-        return found.vocab_size
+    if (folder := folder_of(spec)) is not None:
+        return read_tokenizer(folder).vocab_size
     return _GPT2_SIZE if spec == "gpt2" else next(iter(spec.values()))
 
 
 def counting(spec: TokenizerSpec) -> str:
     """Return the counting rule in words."""
-    if (folder := _folder(spec)) is not None:
+    if (folder := folder_of(spec)) is not None:
         return f"tokens of the tokenizer of {folder.name}"
     return "GPT-2's byte-level BPE tokens" if spec == "gpt2" else f"{_NAMES[next(iter(spec))]} tokens"
 
@@ -106,15 +99,18 @@ def lengths_by_id(spec: TokenizerSpec, tokenizer: Tokenizer) -> np.ndarray | Non
     return lengths_V
 
 
-def make_tokenizer(spec: TokenizerSpec, data: Path, train: Callable[[], Iterable[str]], where: str) -> Tokenizer:
-    """Return GPT-2's tokenizer, or one that is trained on the pieces of a training split. Training is reproducible.
+def make_tokenizer(spec: TokenizerSpec, data: Path, train: Callable[[], Iterable[str]], where: str) -> TextTokenizer:
+    """Return the tokenizer of a model folder, GPT-2's, or one that is trained on the pieces of a training split.
+    Training is reproducible.
 
-    Raises: CorpusError when GPT-2's files are missing or changed, or when a vocabulary of the given size cannot be
-        trained.
+    Raises: CorpusError when GPT-2's files are missing or changed, when a vocabulary of the given size cannot be
+        trained, or as `read_tokenizer` does.
     """
+    if (folder := folder_of(spec)) is not None:
+        return read_tokenizer(folder)
     if spec == "gpt2":
         vocabulary, merges = (str(download.verified(file, data)) for file in GPT2_FILES)
-        return _byte_level(models.BPE.from_file(vocabulary, merges))
+        return _of_ours("gpt2", _byte_level(models.BPE.from_file(vocabulary, merges)))
     ((kind, size),) = spec.items()
 
     def words() -> Iterator[str]:
@@ -125,24 +121,7 @@ def make_tokenizer(spec: TokenizerSpec, data: Path, train: Callable[[], Iterable
     if found != size:
         extreme = "at most" if found < size else "at least"
         raise CorpusError(f"{where}: tokenizer: the training split gives {kind} {extreme} {found} entries, not {size}")
-    return tokenizer
-
-
-def encode_pieces(tokenizer: Tokenizer, texts: Iterable[str]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield each piece with its int32 ids. The library's threads encode about a million characters at a time."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    for batch in batches(texts):
-        for piece, encoding in zip(batch, tokenizer.encode_batch_fast(batch), strict=True):
-            yield piece, np.array(encoding.ids, dtype=np.int32)
-
-
-def first_token(tokenizer: Tokenizer, piece: str) -> bytes:
-    """Return the bytes of a piece up to the end of its first token."""
-    encoding = tokenizer.encode(piece)
-    if len(encoding.ids) == 1:
-        return piece[: encoding.offsets[0][1]].encode()
-    ends_N = ends_in_bytes(piece, np.array(encoding.ids), encoding.offsets, known_lengths(tokenizer))
-    return piece.encode()[: ends_N[0]]
+    return _of_ours(kind, tokenizer)
 
 
 class SubwordCodec:
@@ -165,8 +144,9 @@ class SubwordCodec:
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
 
 
-def _folder(spec: TokenizerSpec) -> Path | None:
-    return Path(spec["pretrained"]) if isinstance(spec, dict) and "pretrained" in spec else None
+def _of_ours(name: str, tokenizer: Tokenizer) -> TextTokenizer:
+    end = tokenizer.token_to_id(END_OF_TEXT)
+    return TextTokenizer(where=name, tokenizer=tokenizer, vocab_size=tokenizer.get_vocab_size(), end_of_text=end)
 
 
 def _byte_level(model: models.BPE) -> Tokenizer:

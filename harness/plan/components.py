@@ -19,8 +19,9 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from harness.containment import contained, first_line
 from harness.errors import ComponentError, HarnessError, nearest
 from harness.model import LanguageModel, build_backbone, build_head, count_parameters, on_meta
+from harness.plan.identity import Identified
 from harness.plan.names import labelled
-from harness.plan.parameters import REQUIRED, Parameter, axis, changed_paths, checked, parameters, resolved, takes_name
+from harness.plan.parameters import REQUIRED, axis, changed_paths, checked, parameters, resolved, takes_name
 from harness.plan.reader import Place, Source
 from harness.plan.specs import ComponentSpec
 from harness.protocols import StartsFromFiles
@@ -37,16 +38,14 @@ Built = TypeVar("Built")
 
 
 @dataclass(frozen=True, slots=True)
-class Component:
-    """One point of the grid of a suite's entry: what to build, its class, and its place in the suite file.
+class Component(Identified):
+    """One point of the grid of a suite's entry, and its place in the suite file.
 
     Args:
         label: the name that the suite gives it; '' for none.
     """
 
-    spec: ComponentSpec
-    cls: type
-    place: Place
+    place: Place = ()
     label: str = ""
 
     def problem(self, source: Source, message: str) -> str:
@@ -86,7 +85,7 @@ def components(entries: Any, registry: Registry, section: str, source: Source) -
             # also for an entry with problems: its valid parameters may have a mistake that only the constructor finds
             for values in itertools.product(*axes.values()):
                 spec = ComponentSpec(name=name, params=dict(zip(axes, values, strict=True)))
-                found.append(Component(spec, cls, place))
+                found.append(Component(spec, cls, place=place))
         if label != "":
             found[first:], wrong = _labelled(label, found[first:], registry, source)
             problems += wrong
@@ -120,7 +119,8 @@ def _name_and_params(entry: Any) -> tuple[str, dict[str, Any]]:
 def _axes(known, params, place: Place, owner: str, source: Source) -> tuple[dict[str, list[Any]], list[str]]:
     axes, problems = {}, []
     for key in params.keys() - known.keys():
-        message = f"unknown parameter '{key}' of {owner}{nearest(key, list(known)) or _known(known)}"
+        takes = f" (it takes{': ' + ', '.join(known) if known else ' none'})"
+        message = f"unknown parameter '{key}' of {owner}{nearest(key, list(known)) or takes}"
         problems.append(source.problem((*place, key), message, at_key=True))
     for name, parameter in known.items():
         if name not in params:
@@ -136,17 +136,15 @@ def _axes(known, params, place: Place, owner: str, source: Source) -> tuple[dict
         checked_values = []
         for index, value in enumerate(values):
             try:
-                checked_values.append(_with_paths(source, parameter, value))
+                found = checked(parameter, value)
+                found = changed_paths(parameter, found, partial(_resolved, source, takes_name(parameter)))
+                checked_values.append(found)
             except ValueError as error:
                 at = (*place, name, index) if is_axis else (*place, name)
                 problems.append(source.problem(at, str(error)))
         if checked_values:
             axes[name] = checked_values
     return axes, problems
-
-
-def _with_paths(source: Source, parameter: Parameter, value: Any) -> Any:
-    return changed_paths(parameter, checked(parameter, value), partial(_resolved, source, takes_name(parameter)))
 
 
 def _resolved(source: Source, named: bool, value: Path | str) -> str:
@@ -178,10 +176,6 @@ def _reached(place: Path) -> list[Path]:
     return [place, *(Path(os.path.realpath(entry)) for entry in entries)]
 
 
-def _known(known: dict) -> str:
-    return f" (it takes: {', '.join(known)})" if known else " (it takes none)"
-
-
 @dataclass
 class Construction:
     """Builds every combination of components once; keeps the problems and the numbers of parameters.
@@ -189,16 +183,14 @@ class Construction:
     Args:
         source: the suite file, for messages.
         problems: one message for each problem.
-        params: (V, backbone, head) -> numbers of parameters (total, head).
-        settled: (V, backbone, head) -> the values that the head chose for parameters that are None:
-            {'num_input_layers': 3}.
+        models: (V, backbone, head) -> numbers of parameters (total, head), and the values that the head chose for
+            parameters that are None: {'num_input_layers': 3}.
         positions: backbone -> the number of tokens that it can read at most, for those that have a limit.
     """
 
     source: Source
     problems: list[str] = field(default_factory=list)
-    params: dict[tuple[int, str, str], tuple[int, int]] = field(default_factory=dict)
-    settled: dict[tuple[int, str, str], dict[str, int]] = field(default_factory=dict)
+    models: dict[tuple[int, str, str], tuple[tuple[int, int], dict[str, int]]] = field(default_factory=dict)
     positions: dict[str, int] = field(default_factory=dict)
 
     def check(self, vocab_sizes: list[int], backbones: list[Component], heads: list[Component]) -> None:
@@ -217,25 +209,15 @@ class Construction:
             ]
             for name, body in [(str(backbone.spec), model) for backbone, model in built] or [("", _StandIn())]:
                 for head in heads:
-                    found = self._head(head, name, body, vocab_size)
+                    found = self._built(head, name, partial(_measured, head, body, vocab_size))
                     if found is not None:
-                        key = vocab_size, name, str(head.spec)
-                        self.params[key], self.settled[key] = found
+                        self.models[vocab_size, name, str(head.spec)] = found
 
     def _backbone(self, backbone: Component, vocab_size: int) -> nn.Module | None:
         model = self._built(backbone, "", lambda: build_backbone(backbone.spec, vocab_size))
         if (positions := getattr(model, "num_positions", None)) is not None:
             self.positions[str(backbone.spec)] = positions
         return model
-
-    def _head(self, head: Component, on: str, body: nn.Module, vocab_size: int) -> tuple[tuple, dict] | None:
-        """Return its entries of `params` and `settled`; None if it cannot be built."""
-
-        def found() -> tuple[tuple, dict]:
-            model = build_head(head.spec, body, vocab_size, None)
-            return count_parameters(LanguageModel(body, model)), _settled(head, model)
-
-        return self._built(head, on, found)
 
     def _built(self, component: Component, on: str, build: Callable[[], Built]) -> Built | None:
         try:
@@ -247,10 +229,12 @@ class Construction:
         return None
 
 
-def _settled(head: Component, built: nn.Module) -> dict[str, int]:
-    """Return the integers that a built head has as attributes with the names of parameters that are None."""
+def _measured(head: Component, body: nn.Module, vocab_size: int) -> tuple[tuple[int, int], dict[str, int]]:
+    """Build a head. Return what `Construction.models` has of it: what it chose are integers that are its attributes."""
+    built = build_head(head.spec, body, vocab_size, None)
     left = [name for name, value in resolved(head.cls, head.spec.params).items() if value is None]
-    return {name: vars(built)[name] for name in left if type(vars(built).get(name)) is int}
+    settled = {name: vars(built)[name] for name in left if type(vars(built).get(name)) is int}
+    return count_parameters(LanguageModel(body, built)), settled
 
 
 def count(vocab_size: int, backbone: ComponentSpec, head: ComponentSpec) -> tuple[int, int]:

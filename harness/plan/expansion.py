@@ -15,7 +15,7 @@ from functools import cache
 from harness.corpora.corpus import CorpusFacts
 from harness.errors import SuiteError, nearest
 from harness.plan.components import Component, Construction, count, embedding_width
-from harness.plan.identity import Identified, trial_id
+from harness.plan.identity import trial_id
 from harness.plan.parameters import is_width, parameters, resolved
 from harness.plan.reader import Place, Source
 from harness.plan.schedule import Schedule, StepDecay, Warmup
@@ -35,6 +35,7 @@ from harness.registry import BACKBONES, HEADS
 
 DIGITS = 6  # of a scaled factor, and of epochs that stand for a number of tokens
 TIME_DIGITS = 2  # of epochs that stand for a time
+KINDS = ("corpus", "backbone", "head")
 PARAMS, RATIOS = ("match", "params"), ("match", "ratios")
 MATCHED = ("backbone", "head", "params", "settled")  # what a combination has of its width
 MAX_WIDTH = 2**16
@@ -46,7 +47,6 @@ class Combination:
     """One corpus, backbone and head. It is trained with every seed.
 
     Args:
-        content: the identity of the weights that the backbone starts from; None for random weights.
         params: the numbers of parameters (total, head).
         settled: the integers that the head's constructor chose for parameters that are None.
     """
@@ -54,7 +54,6 @@ class Combination:
     corpus: Component
     facts: CorpusFacts
     backbone: Component
-    content: str | None
     head: Component
     params: tuple[int, int]
     settled: dict[str, int]
@@ -66,77 +65,52 @@ class Combination:
         return self.facts.vocab_size, str(self.backbone.spec), str(self.head.spec)
 
 
-def combinations(
-    texts: list[tuple[Component, CorpusFacts, TrainSpec]],
-    bodies: list[tuple[Component, str | None]],
-    heads: list[Component],
-    construction: Construction,
-) -> list[Combination]:
-    """Return all combinations corpora x backbones x heads, with the parameter counts of `construction`.
+Texts = list[tuple[Component, CorpusFacts, TrainSpec]]  # corpora, each with how models are trained on it
 
-    Args:
-        texts: the corpora, each with how models are trained on it.
-        bodies: the backbones, each with the identity of the weights that it starts from.
-    """
+
+def combinations(
+    texts: Texts, backbones: list[Component], heads: list[Component], construction: Construction
+) -> list[Combination]:
+    """Return all combinations corpora x backbones x heads, with the parameter counts of `construction`."""
+    found = []
+    for (corpus, facts, train), backbone, head in itertools.product(texts, backbones, heads):
+        params, settled = construction.models[facts.vocab_size, str(backbone.spec), str(head.spec)]
+        parts = {"corpus": corpus, "facts": facts, "backbone": backbone, "head": head}
+        found.append(Combination(**parts, params=params, settled=settled, train=train))
+    return found
+
+
+def ngram_combinations(ngrams: list[NgramSpec], texts: Texts) -> list[Combination]:
+    """Return the combinations of `ngrams`: one for each corpus and model. Their trials have the seed 0."""
+    backbone = Component(ComponentSpec(name=NGRAM_BACKBONE), BACKBONES.get(NGRAM_BACKBONE))
+    heads = [
+        Component(ComponentSpec(name=NGRAM_HEAD, params=each.head_params), HEADS.get(NGRAM_HEAD), place=("ngrams", n))
+        for n, each in enumerate(ngrams)
+    ]
+    none = {"params": (0, 0), "settled": {}, "train": COUNTED}
     return [
-        Combination(
-            corpus=corpus,
-            facts=fact,
-            backbone=backbone,
-            content=content,
-            head=head,
-            params=construction.params[model := (fact.vocab_size, str(backbone.spec), str(head.spec))],
-            settled=construction.settled[model],
-            train=train,
-        )
-        for (corpus, fact, train), (backbone, content), head in itertools.product(texts, bodies, heads)
+        Combination(corpus=corpus, facts=facts, backbone=backbone, head=head, **none)
+        for (corpus, facts, _), head in itertools.product(texts, heads)
     ]
 
 
 def trials(
     combined: list[Combination], seeds: list[int], source: Source
-) -> tuple[dict[str, TrialSpec], dict[str, Combination]]:
-    """Return all trials, combinations x seeds, and the combination of each trial. The keys of both are the trials' ids.
+) -> tuple[tuple[TrialSpec, ...], dict[str, Combination]]:
+    """Return all trials, combinations x seeds, and by their ids the combination of each.
 
     Raises: SuiteError when two trials are equal.
     """
-    found, origins = {}, {}
+    found, origins = [], {}
     for each, seed in itertools.product(combined, seeds):
-        trial = _trial(
-            Identified(each.corpus.spec, each.corpus.cls, each.facts.content),
-            Identified(each.backbone.spec, each.backbone.cls, each.content),
-            Identified(each.head.spec, each.head.cls),
-            each.train,
-            seed,
-        )
-        if trial.id in found:
+        parts, same = {kind: getattr(each, kind) for kind in KINDS}, {"train": each.train, "seed": seed}
+        specs = {kind: part.spec for kind, part in parts.items()}
+        trial = TrialSpec(id=trial_id(**parts, **same), **specs, **same)
+        if trial.id in origins:
             raise SuiteError([each.head.problem(source, f"the trial '{trial}' is in the suite twice")])
-        found[trial.id], origins[trial.id] = trial, each
-    return found, origins
-
-
-def _trial(corpus: Identified, backbone: Identified, head: Identified, train: TrainSpec, seed: int) -> TrialSpec:
-    made_of = {"corpus": corpus, "backbone": backbone, "head": head}
-    same = {"train": train, "seed": seed}
-    return TrialSpec(id=trial_id(**made_of, **same), **{kind: each.spec for kind, each in made_of.items()}, **same)
-
-
-def ngram_trials(
-    ngrams: list[NgramSpec], texts: list[tuple[Component, CorpusFacts]], source: Source
-) -> dict[str, TrialSpec]:
-    """Return the trials of `ngrams`, one for each corpus and model. The keys are the trials' ids.
-
-    Raises: SuiteError when two of them are equal.
-    """
-    found: dict[str, TrialSpec] = {}
-    backbone = Identified(ComponentSpec(name=NGRAM_BACKBONE), BACKBONES.get(NGRAM_BACKBONE))
-    for (corpus, fact), (index, ngram) in itertools.product(texts, enumerate(ngrams)):
-        head = Identified(ComponentSpec(name=NGRAM_HEAD, params=ngram.head_params), HEADS.get(NGRAM_HEAD))
-        trial = _trial(Identified(corpus.spec, corpus.cls, fact.content), backbone, head, COUNTED, 0)
-        if trial.id in found:
-            raise SuiteError([source.problem(("ngrams", index), f"the trial '{trial}' is in the suite twice")])
-        found[trial.id] = trial
-    return found
+        found.append(trial)
+        origins[trial.id] = each
+    return tuple(found), origins
 
 
 def epochs_of(tokens: int, train: TrainSpec, num_tokens: int) -> float:
@@ -224,8 +198,10 @@ def in_equal_time(match: MatchSpec, combined: list[Combination], source: Source)
 
     Raises: SuiteError with every combination without a ratio, and every ratio of none.
     """
-    reference_head(match.time, combined, ("match", "time"), source)
-    (reference,), found, problems = _references(match.time, combined), [], []
+    references = _references(match.time, combined)
+    if problems := _head_problems(match.time, references, combined, ("match", "time"), source):
+        raise SuiteError(problems)
+    (reference,), found = references, []
     names = {name for each in combined for name in _names(each)}
     for name in match.ratios.keys() - names:
         message = f"no head of this suite is '{name}'{nearest(name, sorted(names))}"
@@ -236,7 +212,8 @@ def in_equal_time(match: MatchSpec, combined: list[Combination], source: Source)
             again = "`harness plan SUITE --set match=null --time` prints the ratios"
             problems.append(source.problem(RATIOS, f"no ratio of {_names(each)[0]}; {again}"))
             continue
-        train = _in_time(each.train, match.ratios.get(key, 1.0))
+        epochs = max(round(each.train.epochs / match.ratios.get(key, 1.0), TIME_DIGITS), 10**-TIME_DIGITS)
+        train = rescaled(each.train, epochs)  # with the schedule scaled to its epochs
         if train.epochs > MAX_EPOCHS:
             message = f"{each.head.spec} gets {train.epochs:g} epochs; expected at most {MAX_EPOCHS:,}"
             problems.append(source.problem((*RATIOS, key), message))
@@ -249,11 +226,6 @@ def in_equal_time(match: MatchSpec, combined: list[Combination], source: Source)
 def row_name(corpus: str, backbone: str, head: str) -> str:
     """Return how `match.ratios` names one combination. The head alone is enough where it has one ratio."""
     return f"{head} on {backbone} and {corpus}"
-
-
-def _in_time(train: TrainSpec, ratio: float) -> TrainSpec:
-    """The settings of a head whose step takes `ratio` times as long; its schedule is scaled to its epochs."""
-    return rescaled(train, max(round(train.epochs / ratio, TIME_DIGITS), 10**-TIME_DIGITS))
 
 
 def _names(each: Combination) -> tuple[str, str]:
@@ -282,7 +254,7 @@ def matched(match: MatchSpec, combined: list[Combination], source: Source) -> li
             target = targets.get(each.model[:2], match.params)
             found, reason = _nearest(match.vary, each, target)
             solved[each.model] = found or each
-            if not _agree(solved[each.model], target):
+            if abs(solved[each.model].params[0] - target) > TOLERANCE * target:
                 message = _miss(match, each, found, target, reason) + _alternatives(match.vary, each, others)
                 problems.append(source.problem(("match",), message))
     if problems:
@@ -349,10 +321,6 @@ def _nearest(vary: str, combination: Combination, target: int) -> tuple[Combinat
     return found, reasons[0] if len(built) <= 1 and reasons else ""
 
 
-def _agree(combination: Combination, target: int) -> bool:
-    return abs(combination.params[0] - target) <= TOLERANCE * target
-
-
 def _miss(match: MatchSpec, each: Combination, found: Combination | None, target: int, reason: str) -> str:
     model = f"{each.head.spec} on {each.backbone.spec} and {each.corpus.spec}"
     if found is None:
@@ -381,12 +349,6 @@ def _widths(component: Component) -> list[str]:
 
 def _owners(vary: str, combination: Combination) -> list[str]:
     return [kind for kind in ("head", "backbone") if vary in _widths(getattr(combination, kind))]
-
-
-def reference_head(name: str, combined: list[Combination], place: Place, source: Source) -> None:
-    """Raise SuiteError unless a name, or the text of a head as the plan prints it, means exactly one head."""
-    if problems := _head_problems(name, _references(name, combined), combined, place, source):
-        raise SuiteError(problems)
 
 
 def _references(name: int | str, combined: list[Combination]) -> list[str]:

@@ -14,7 +14,7 @@ SCHEMA_VERSION = 2  # increase it when a default or the meaning of a setting cha
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """A component of a trial, for the trial's id.
+    """What of a component enters a trial's id.
 
     Args:
         content: the hash of the files behind it: the corpus' text, the weights that a backbone starts from. None for a

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,13 +14,22 @@ from harness.corpora.corpus import CorpusFacts
 from harness.errors import ComponentError, CorpusError, SuiteError, nearest
 from harness.plan import tuned_rows
 from harness.plan.components import LABEL, MAX_TRIALS, Component, Construction, components
-from harness.plan.expansion import Combination, combinations, in_equal_time, in_tokens, matched, ngram_trials, trials
+from harness.plan.expansion import (
+    Combination,
+    Texts,
+    combinations,
+    in_equal_time,
+    in_tokens,
+    matched,
+    ngram_combinations,
+    trials,
+)
 from harness.plan.identity import is_frozen, starting_content
 from harness.plan.loaded_suite import Suite
 from harness.plan.names import names_of, shown
 from harness.plan.parameters import resolved, sentence
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, namesake, read, suite_file, value_of
-from harness.plan.specs import DECIDES_NO_RESULT, NGRAM_BACKBONE, NGRAM_HEAD, SUITE_NAME, ComponentSpec, TrainSpec
+from harness.plan.specs import DECIDES_NO_RESULT, NGRAM_BACKBONE, NGRAM_HEAD, SUITE_NAME, ComponentSpec
 from harness.plan.suite_file import OF_TRAINING, NgramSuiteFile, SuiteFile, TableSpec
 from harness.registry import BACKBONES, CORPORA, HEADS
 
@@ -65,18 +75,18 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
         file = file.model_copy(update={"table": with_baseline(file.table, heads, names["head"])})
         problems += _combination_problems(file, backbones, heads, names["head"], facts, source)
         problems += _too_long(file, backbones, construction.positions, source)
-    contents = []
     if not problems:  # files of weights are read completely
         contents, problems = _asked(backbones, lambda each: starting_content(each.spec, each.cls), source)
     if problems:
         raise SuiteError(_in_file_order(problems))
-    texts, bodies = _trained(file, corpora, facts, source), list(zip(backbones, contents, strict=True))
+    texts = _trained(file, corpora, facts, source)
+    bodies = [replace(each, content=content) for each, content in zip(backbones, contents, strict=True)]
     combined = combinations(texts, bodies, heads, construction)
     if file.match is not None and file.match.time is None:
         combined = matched(file.match, combined, source)
     elif file.match is not None:
         combined = in_equal_time(file.match, combined, source)
-    return _expanded(file, combined, list(zip(corpora, facts, strict=True)), names, settings, source)
+    return _expanded(file, combined, texts, names, settings, source)
 
 
 def _settings(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> list[tuple[str, str, str | None]]:
@@ -275,9 +285,7 @@ def _asked(
     return answers, problems
 
 
-def _trained(
-    file: SuiteFile, corpora: list[Component], facts: list[CorpusFacts], source: Source
-) -> list[tuple[Component, CorpusFacts, TrainSpec]]:
+def _trained(file: SuiteFile, corpora: list[Component], facts: list[CorpusFacts], source: Source) -> Texts:
     """Return each corpus with its facts, and with how models are trained on it: for epochs or for a number of tokens.
 
     Raises: SuiteError when a number of tokens does not fit a corpus.
@@ -286,7 +294,8 @@ def _trained(
     for corpus, fact in zip(corpora, facts, strict=True):
         train = file.train.with_epochs(file.train.epochs or 0.0)
         try:
-            found.append((corpus, fact, train if tokens is None else in_tokens(tokens, train, fact)))
+            train = train if tokens is None else in_tokens(tokens, train, fact)
+            found.append((replace(corpus, content=fact.content), fact, train))
         except ValueError as error:
             problems.append(source.problem(("train", "tokens"), f"{corpus.spec}: {error}"))
     if problems:
@@ -344,31 +353,31 @@ def _too_long(file: SuiteFile, backbones: list[Component], positions: dict[str, 
 def _expanded(
     file: SuiteFile,
     combined: list[Combination],
-    texts: list[tuple[Component, CorpusFacts]],
+    texts: Texts,
     names: dict[str, dict[str, str]],
     settings: list[tuple[str, str, str | None]],
     source: Source,
 ) -> Suite:
     """Return the suite with its trials: those of the combinations, then the n-grams."""
-    expanded, tuning = {}, None
+    expanded, tuning = (), None
     if file.tune is None:
         expanded, origins = trials(combined, file.seeds, source)
     else:
-        found = tuned_rows.expand(file, combined, source)
-        tuning, origins = found.tuning, found.origins
-    weights = {str(each.backbone.spec): each.content for each in origins.values() if each.content is not None}
-    ngrams = ngram_trials(file.ngrams, texts, source)
+        tuning, origins = tuned_rows.expand(file, combined, source)
+    ngrams, of_ngrams = trials(ngram_combinations(file.ngrams, texts), [0], source)
+    origins |= of_ngrams
+    parts = [part for each in origins.values() for part in (each.corpus, each.backbone)]
     kept = ("name", "version", "core_minutes", "resources", "checkpoint", "timeout", "measure", "table", "match")
     return Suite(
         **{key: getattr(file, key) for key in kept},
-        trials=(*expanded.values(), *ngrams.values()),
+        trials=(*expanded, *ngrams),
         overrides=tuple(settings),
         source=source,
-        counting={str(corpus.spec): facts.counting for corpus, facts in texts},
-        num_tokens={str(corpus.spec): facts.num_tokens for corpus, facts in texts if facts.num_tokens is not None},
-        contents={str(corpus.spec): facts.content for corpus, facts in texts} | weights,
+        counting={str(corpus.spec): facts.counting for corpus, facts, _ in texts},
+        num_tokens={str(corpus.spec): facts.num_tokens for corpus, facts, _ in texts if facts.num_tokens is not None},
+        contents={str(part.spec): part.content for part in parts if part.content is not None},
         names=names,
-        params={trial_id: each.params for trial_id, each in origins.items()} | dict.fromkeys(ngrams, (0, 0)),
+        params={trial_id: each.params for trial_id, each in origins.items()},
         settled={trial_id: each.settled for trial_id, each in origins.items() if each.settled},
         tuning=tuning,
     )

@@ -57,7 +57,7 @@ def names_of(
             found.setdefault(key, _name(spec, registry.get(name), values[key], said, single=len(entries) == 1))
     written = {key: spec for entries in together.values() for key, spec in entries.items()}
     used = Counter(found[key] for key in written)
-    return {key: found[key] if used[found[key]] == 1 else _in_full(spec, registry) for key, spec in written.items()}
+    return {key: found[key] if used[found[key]] == 1 else str(shown(spec, registry)) for key, spec in written.items()}
 
 
 def labelled(label: Any, spec: ComponentSpec, registry: Registry) -> str:
@@ -81,17 +81,13 @@ def shown(spec: ComponentSpec, registry: Registry) -> ComponentSpec:
 
 def family(cls: type) -> str:
     """Return what a component declares as its family in its docstring, `Family: plain`; '' without a declaration."""
-    return _declared(cls, "Family")
+    return section(cls, "Family")
 
 
-def _declared(cls: type, what: str) -> str:
-    """Return what stands in a line of a docstring, `Label: MoS {num_mixtures}`; '' without such a line."""
-    found = re.search(rf"^{what}: +(.+?) *$", inspect.cleandoc(cls.__doc__ or ""), re.MULTILINE)
-    return found[1] if found else ""
-
-
-def _in_full(spec: ComponentSpec, registry: Registry) -> str:
-    return str(shown(spec, registry))
+def section(cls: type, title: str) -> str:
+    """Return what stands in a section of a component's docstring, `Label: MoS {num_mixtures}`; '' without it."""
+    found = re.search(rf"^{title}:(.*(?:\n +.*)*)", inspect.cleandoc(cls.__doc__ or ""), re.MULTILINE)
+    return found[1].strip() if found else ""
 
 
 def _values(spec: ComponentSpec, registry: Registry, chosen: Collection[str]) -> dict[str, Any]:
@@ -105,7 +101,7 @@ def _name(spec: ComponentSpec, cls: type, values: Mapping[str, Any], said: Colle
     Args:
         single: it is the only entry of its class, so that only its label says something.
     """
-    label = _declared(cls, "Label") or spec.name
+    label = section(cls, "Label") or spec.name
     of_label = [name for name, _ in _VALUE.findall(label)]
     telling = [name for name in said if name in values and _is_shown(parameters(cls)[name], values[name])]
     others = [] if single else [name for name in telling if name not in of_label]

@@ -126,14 +126,9 @@ def changed_paths(parameter: Parameter, value: Any, change: Callable[[Any], Any]
     return value
 
 
-def is_integer(parameter: Parameter) -> bool:
-    """Return whether a parameter takes integers only, or integers and None."""
-    return int in _kinds(parameter.annotation) <= {int, NoneType}
-
-
 def is_width(parameter: Parameter) -> bool:
     """Return whether a parameter is a width: an integer whose name begins with d_ (d_model, d_ff, d_embed, d_gate)."""
-    return parameter.name.startswith("d_") and is_integer(parameter)
+    return parameter.name.startswith("d_") and int in _kinds(parameter.annotation) <= {int, NoneType}
 
 
 def sentence(error: dict[str, Any]) -> str:

@@ -11,6 +11,14 @@ class Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
+class Sparse(Strict):
+    """A part of which only what is given is written."""
+
+    @model_serializer(mode="wrap")
+    def _given(self, serialised) -> dict[str, Any]:
+        return {name: value for name, value in serialised(self).items() if value is not None}
+
+
 class Plateau(Strict):
     """Multiply the learning rate by `factor` after every epoch whose validation does not improve on `reference`.
 
@@ -78,7 +86,7 @@ class Warmup(Strict):
         return f"warm-up of {self.steps} steps{stable}{fall}"
 
 
-class Schedule(Strict):
+class Schedule(Sparse):
     """How the learning rate changes: exactly one of these ways."""
 
     plateau: Plateau | None = None
@@ -92,10 +100,6 @@ class Schedule(Strict):
             known = ", ".join(type(self).model_fields)
             raise ValueError(f"expected exactly one of {known}, got {' and '.join(given) or 'none'}")
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_the_others(self, serialised) -> dict[str, Any]:
-        return {name: value for name, value in serialised(self).items() if value is not None}
 
     @property
     def way(self) -> Plateau | StepDecay | Warmup:

@@ -1,5 +1,6 @@
 """The option --only: select trials of a suite by conditions."""
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +13,7 @@ from harness.registry import BACKBONES, CORPORA, HEADS
 
 _REGISTRIES = {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}
 Facts = dict[str, dict[str, list[Any]]]
+PARTS = ",(?=[^,]*=)"  # a comma that no key follows is part of a value: 'head=affine softmax, rank 4', '[15, 5]'
 SHOWN = 20  # values of a key that a message or the plan lists
 _RESERVED = {"seed", "id", *_REGISTRIES}  # a parameter of this name needs its component: corpus.seed
 
@@ -42,7 +44,7 @@ def facts_of(trials: Iterable[TrialSpec], suite: Suite | None = None) -> Facts:
 
 def matching(facts: Facts, condition: str) -> set[str]:
     """Return the ids of the trials that meet one condition. Raises SuiteError like `select`."""
-    pairs = [part.partition("=") for part in _parts(condition)]
+    pairs = [part.partition("=") for part in re.split(PARTS, condition)]
     keys = sorted({key for fact in facts.values() for key in fact})
     for key, equals, _ in pairs:
         if not equals:
@@ -95,26 +97,6 @@ def _unmet(facts: Facts, wanted: list[tuple[str, str, list[Any]]]) -> str:
             values = dict.fromkeys(value_text(value) for fact in facts.values() for value in fact.get(key, ()))
             return f"{key} is {_listed(list(values))}"
     return "each of its values occurs, but not in one trial"
-
-
-def _parts(condition: str) -> list[str]:
-    """Split 'head=doc,components=[15, 5]' into its two parts. A comma within brackets is part of a value, and so is
-    one that no 'key=' follows: 'head=affine softmax, rank 16'.
-    """
-    parts, depth = [""], 0
-    for character in condition:
-        depth += (character in "[{") - (character in "]}")
-        if character == "," and depth <= 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    joined = parts[:1]
-    for part in parts[1:]:
-        if "=" in part:
-            joined.append(part)
-        else:
-            joined[-1] += f",{part}"
-    return joined
 
 
 def _facts(trial: TrialSpec, suite: Suite | None) -> dict[str, list[Any]]:

@@ -9,9 +9,9 @@ import re
 from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, field_validator, model_serializer, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from harness.plan.schedule import Schedule, Strict
+from harness.plan.schedule import Schedule, Sparse, Strict
 
 FACTOR = r"^x[0-9]+([.][0-9]+)?(e-?[0-9]+)?$"  # of a learning rate: x0.1
 
@@ -23,7 +23,7 @@ def as_number(value: Any) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-class GroupSpec(Strict):
+class GroupSpec(Sparse):
     """What differs for a group of parameters.
 
     Args:
@@ -41,10 +41,6 @@ class GroupSpec(Strict):
         if value is not None and (found is None or found < 0 or value == 0):
             raise ValueError(f"expected a rate above 0, or a factor of train.lr as x0.1, got {value}")
         return value
-
-    @model_serializer(mode="wrap")
-    def _given(self, serialised) -> dict[str, Any]:
-        return {name: value for name, value in serialised(self).items() if value is not None}
 
     def rate(self, lr: float) -> float:
         """The learning rate of the group, where others have `lr`."""
@@ -76,7 +72,7 @@ class RandomLengths(Strict):
         return self
 
 
-class AveragingSpec(Strict):
+class AveragingSpec(Sparse):
     """From when the weights are averaged: exactly one of these. The average over all steps since then is what is
     validated, tested and kept; training goes on with the weights themselves (averaged SGD, ASGD).
 
@@ -94,10 +90,6 @@ class AveragingSpec(Strict):
         if (self.after is None) == (self.non_monotone is None):
             raise ValueError("expected exactly one of after, non_monotone")
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_the_other(self, serialised) -> dict[str, Any]:
-        return {name: value for name, value in serialised(self).items() if value is not None}
 
 
 class FinetuneSpec(Strict):
@@ -296,7 +288,7 @@ class TrainSpec(Strict):
             raise ValueError(f"momentum belongs to sgd, and the optimizer is {self.optimizer}")
         if self.reset_momentum and not self.momentum:
             raise ValueError("reset_momentum needs a momentum above 0")
-        adam_only = [name for name in ("betas", "eps") if getattr(self, name) != _default(self, name)]
+        adam_only = [name for name in ("betas", "eps") if getattr(self, name) != TrainSpec.model_fields[name].default]
         if self.optimizer == "sgd" and adam_only:
             raise ValueError(f"{' and '.join(adam_only)} belong to the forms of adam, and the optimizer is sgd")
         return self
@@ -352,10 +344,6 @@ class TrainSpec(Strict):
     def evaluation(self) -> EvalSpec:
         """The settings that decide what a perplexity means."""
         return EvalSpec(**{name: getattr(self, name) for name in EvalSpec.model_fields})
-
-
-def _default(spec: BaseModel, name: str) -> Any:
-    return type(spec).model_fields[name].default
 
 
 # A trial of `ngrams` takes no steps. It reads a split as one column, so that a cache goes on from line to line.

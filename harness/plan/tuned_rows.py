@@ -12,7 +12,7 @@ from harness.plan.components import MAX_TRIALS, Component, Construction
 from harness.plan.expansion import Combination, rescaled, trials
 from harness.plan.parameters import checked, is_place, parameters, sentence
 from harness.plan.reader import Source
-from harness.plan.specs import DECIDES_NO_RESULT, EvalSpec, Strict, TrainSpec, TrialSpec, canonical
+from harness.plan.specs import DECIDES_NO_RESULT, EvalSpec, Strict, TrainSpec, canonical
 from harness.plan.suite_file import SuiteFile
 from harness.plan.tuning import Candidate, Point, TunedRow, TuneSpec, Tuning, point_text, points, with_setting
 
@@ -27,20 +27,9 @@ class TunedComponent(Component):
         return source.problem(SPACE, f"{self.spec}: {message}")
 
 
-@dataclass(frozen=True, slots=True)
-class Expansion:
-    """The trials of a tuned suite, with those of points that will not be chosen.
-
-    Args:
-        origins: trial id -> its combination, with the parameters of its point.
-    """
-
-    tuning: Tuning
-    origins: dict[str, Combination]
-
-
-def expand(file: SuiteFile, combined: list[Combination], source: Source) -> Expansion:
-    """Return the rows of a suite: for each combination, its points without the keys that do not apply to it.
+def expand(file: SuiteFile, combined: list[Combination], source: Source) -> tuple[Tuning, dict[str, Combination]]:
+    """Return the rows of a suite: for each combination, its points without the keys that do not apply to it. And id of
+    each trial of any point -> its combination, with the parameters of its point.
 
     Points that are equal then are one point. The values of a point take the place of those of `train`.
 
@@ -64,7 +53,7 @@ def expand(file: SuiteFile, combined: list[Combination], source: Source) -> Expa
         rows.append(TunedRow(candidates=tuple(filter(None, candidates.values())), tune=file.tune))
     if problems:
         raise SuiteError(list(dict.fromkeys(problems)))
-    return Expansion(Tuning(spec=file.tune, rows=tuple(rows), choices=(None,) * len(rows)), origins)
+    return Tuning(spec=file.tune, rows=tuple(rows), choices=(None,) * len(rows)), origins
 
 
 def _applicable(tune: TuneSpec, point: Point, combination: Combination, source: Source) -> Point:
@@ -112,23 +101,13 @@ def _candidate(
     if lengths[-1] > train.epochs:
         message = f"{each.head.spec} is trained for {train.epochs:g} epochs, got {lengths[-1]:g} for its tuning"
         raise SuiteError([source.problem(("tune", "epochs"), message)])
-    short: dict[str, Combination] = {}
-    tuning = []
-    for length in lengths:
-        made, of_tuning = _trials(at_point, rescaled(train, length), [file.tune.seed], source)
-        tuning, short = [*tuning, *made], short | of_tuning
-    finals, of_finals = _trials(at_point, train, file.seeds, source)
-    if not short.keys().isdisjoint(origins):
+    short = [replace(at_point, train=rescaled(train, length)) for length in lengths]
+    tuning, of_tuning = trials(short, [file.tune.seed], source)
+    finals, of_finals = trials([replace(at_point, train=train)], file.seeds, source)
+    if not of_tuning.keys().isdisjoint(origins):
         raise SuiteError([each.head.problem(source, f"the row of '{tuning[0]}' is in the suite twice")])
-    origins |= {**short, **of_finals}
-    return Candidate(point=point, trials=tuple(tuning), finals=finals)
-
-
-def _trials(
-    combination: Combination, train: TrainSpec, seeds: list[int], source: Source
-) -> tuple[tuple[TrialSpec, ...], dict[str, Combination]]:
-    found, origins = trials([replace(combination, train=train)], seeds, source)
-    return tuple(found.values()), origins
+    origins |= {**of_tuning, **of_finals}
+    return Candidate(point=point, trials=tuning, finals=finals)
 
 
 def _combination(each: Combination, point: Point, source: Source) -> Combination:
@@ -140,13 +119,13 @@ def _combination(each: Combination, point: Point, source: Source) -> Combination
     for owner, params in changes.items():
         old: Component = getattr(each, owner)
         spec = old.spec.model_copy(update={"params": {**old.spec.params, **params}})
-        made[owner] = TunedComponent(spec, old.cls, old.place)
+        made[owner] = TunedComponent(spec, old.cls, old.content, old.place)
     construction = Construction(source)
     construction.check([each.facts.vocab_size], [made["backbone"]], [made["head"]])
     if construction.problems:
         raise SuiteError(construction.problems)
-    changed = replace(each, **made)
-    return replace(changed, params=construction.params[changed.model], settled=construction.settled[changed.model])
+    ((params, settled),) = construction.models.values()
+    return replace(each, **made, params=params, settled=settled)
 
 
 def _parameters_of(owner: str, point: Point) -> dict[str, Any]:

@@ -328,7 +328,8 @@ class Tuning(Strict):
     def of_table(self, row: int) -> tuple[TrialSpec, ...]:
         """The trials of the table of a row; () before a point is chosen."""
         choice, found = self.choices[row], self.rows[row].candidates
-        return next((each.finals for each in found if choice is not None and choice.trial in _ids(each.trials)), ())
+        chosen = None if choice is None else choice.trial
+        return next((each.finals for each in found if any(trial.id == chosen for trial in each.trials)), ())
 
     @property
     def budget(self) -> str:
@@ -346,10 +347,6 @@ class Tuning(Strict):
         """Id of each trial -> its point: of the tuning trials, and of the trials that may follow them."""
         every = [each for row in self.rows for each in row.candidates]
         return {trial.id: each.point for each in every for trial in (*each.trials, *each.finals)}
-
-
-def _ids(trials: Sequence[TrialSpec]) -> set[str]:
-    return {trial.id for trial in trials}
 
 
 class Once(TuneSpec):

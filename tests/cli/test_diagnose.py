@@ -2,10 +2,13 @@
 
 import json
 import shutil
+import signal
 
 import pytest
 import torch
+from rich.progress import Progress
 
+from harness.cli import models
 from harness.diagnostics import catalogue, diagnosing
 from harness.diagnostics.diagnostic import Diagnostic, Figure, Result
 from harness.records import sidecars, store
@@ -80,6 +83,41 @@ def test_nothing_is_computed_twice_and_a_second_run_changes_no_file(finished, ha
     assert (done.code, calls) == (0, [])
     assert f"0 results computed, {ALL} known already" in done.out
     assert {each: each.read_bytes() for each in (finished / "results").rglob("*.*") if each.is_file()} == before
+
+
+def test_an_interrupted_command_goes_on_and_computes_each_result_once(finished, harness, calls, monkeypatch):
+    bars, stop, compute = [], 3, catalogue.DIAGNOSTICS["gates"].compute
+
+    class Kept(Progress):
+        def __init__(self, *columns, **options):
+            super().__init__(*columns, **options)
+            bars.append([])
+
+        def update(self, task, *, completed, total, description):
+            bars[-1].append((completed, total))
+            super().update(task, completed=completed, total=total, description=description)
+
+    def interrupted(subject, settings):
+        if len(calls) == stop:
+            signal.raise_signal(signal.SIGINT)  # Ctrl-C
+        return compute(subject, settings)
+
+    monkeypatch.setattr(models, "Progress", Kept)
+    with monkeypatch.context() as patch:
+        own = fields(catalogue.DIAGNOSTICS["gates"]) | {"compute": interrupted}
+        patch.setitem(catalogue.DIAGNOSTICS, "gates", Diagnostic(**own))
+        stopped = harness(*ASK, "--diagnostic", "gates")
+    assert (stopped.code, stopped.err) == (
+        130,
+        f"interrupted: {stop} new results stored; the same command goes on\n",
+    )
+    done = harness(*ASK, "--diagnostic", "gates")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(f"1 result computed, {stop} known already\n")
+    assert sorted(calls) == [("gates", head, seed) for head in ("mos", "softmax") for seed in (1, 2)]
+    first, second = bars  # one for each command
+    assert ({total for _, total in first}, max(completed for completed, _ in first)) == ({4}, stop)
+    assert second[-1] == (1, 1)
 
 
 def test_another_setting_is_another_result_and_the_first_one_stays(finished, harness, calls):
@@ -172,14 +210,6 @@ def test_a_damaged_file_is_computed_again(finished, harness):
     place.write_text(place.read_text().replace("mos", "moss").replace('"contexts": ', '"contexts": 1'))
     done = harness(*ASK, "--diagnostic", "gates")
     assert "1 result computed, 3 known already" in done.out
-
-
-def test_results_of_earlier_weights_do_not_count(finished, harness):
-    harness(*ASK, "--diagnostic", "calibration")
-    trial = next(runs(finished).glob("[0-9a-f]*"))
-    record = store.load(runs(finished), trial.name)
-    assert len(sidecars.DIAGNOSES.load(runs(finished), record)) == 1
-    assert sidecars.DIAGNOSES.load(runs(finished), record.model_copy(update={"weights_sha256": "0" * 64})) is None
 
 
 def test_json_has_every_result(finished, harness):

@@ -1,7 +1,6 @@
 """A head is edited after its trials were trained: plan, run and table say so, and none passes for new."""
 
 import importlib
-import json
 import re
 import sys
 from functools import partial
@@ -12,7 +11,6 @@ import pytest
 
 from harness import plan
 from harness.code import fingerprints
-from harness.plan.specs import checksum
 from harness.records import store
 from harness.registry import HEADS
 from harness.trial.run import run as run_trial
@@ -173,18 +171,6 @@ def test_the_command_of_the_sentence_trains_what_it_says_where_new_seeds_are_of_
     assert run(*command.split()).code == 0
     after = commands.record_files(trained)
     assert {trial for trial in before if after[trial] != before[trial]} == outdated
-
-
-def test_a_record_without_the_field_loads(trained, harness):
-    runs = trained / "results" / "runs" / "tiny"
-    trial = commands.planned(harness)[0]["id"]
-    record = store.load(runs, trial)
-    old = record.model_copy(update={"code": None})
-    content = json.loads(store.save(old, runs).read_text())
-    del content["code"], content["sha256"]
-    content["sha256"] = checksum(content)
-    (runs / trial / "record.json").write_text(json.dumps(content))
-    assert store.load(runs, trial) == old
 
 
 def test_a_trial_resumed_by_other_code_says_so(edit, tiny_suite, tmp_path):

@@ -42,28 +42,9 @@ def test_report_only_is_of_those_rows_in_files_of_its_own(finished, harness):
     assert not any(f'data-trial="{trial}"' in text for trial in others)
 
 
-def test_a_damaged_record_is_warned_of_and_not_in_the_page(finished, harness):
-    trial, *_ = commands.record_files(finished)
-    record = finished / "results" / "runs" / "tiny" / trial / "record.json"
-    record.write_bytes(record.read_bytes()[:-20])
-    done = harness("report", "suites/tiny.yaml")
-    assert done.code == 0
-    assert "warning: " in done.err
-    assert f'data-trial="{trial}"' not in (finished / "results" / "reports" / "tiny.html").read_text()
-
-
 def test_a_page_that_cannot_be_written_is_one_sentence(finished, harness):
     shutil.rmtree(finished / "results" / "reports", ignore_errors=True)
     (finished / "results" / "reports").write_text("a file")
     done = harness("report", "suites/tiny.yaml")
     assert done.code == 2
     assert "reports/tiny.json cannot be written" in done.err
-
-
-def test_the_leaderboard_is_a_page_too(finished, harness):
-    done = harness("leaderboard")
-    assert (done.code, done.err) == (0, "")
-    assert "results/reports/leaderboard.html" in done.out
-    text = (finished / "results" / "reports" / "leaderboard.html").read_text()
-    assert "<h1>Leaderboard</h1>" in text
-    assert "MoS 2" in text

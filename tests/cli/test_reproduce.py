@@ -133,15 +133,3 @@ def test_a_shortened_run_of_a_suite_is_not_taken_for_it(checkout, harness, repro
     assert done.code == 0
     assert "| not run in full" in done.out
     assert answers(reproduce("--no-run").out)["wide"] == "not run"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--all", "--no-run"), "--all runs every suite and --no-run runs none: use only one of the two"),
-        (("--force", "--keep"), "--force trains finished trials again and --keep keeps them: use only one of the two"),
-    ],
-)
-def test_options_that_contradict_each_other(checkout, reproduce, options, message):
-    done = reproduce(*options)
-    assert (done.code, done.err) == (2, f"{message}\n")

@@ -16,13 +16,9 @@ from harness.corpora.local_text import Text
 from harness.corpora.pieces import END_OF_TEXT
 from harness.errors import CorpusError
 
+pytestmark = pytest.mark.usefixtures("cache")
 DOCUMENTS = [f"document {n} of caf\u00e9 {'abc'[n % 3]}\nand its end{chr(10) * (n % 2)}" for n in range(40)]
 SPEC = {"bpe": 300}
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
 
 
 def write_rows(path: Path, texts, column: str = "text", **more) -> Path:

@@ -9,14 +9,14 @@ from harness.corpora.corpus import SPLITS
 from harness.corpora.hub import Hub
 from harness.errors import CorpusError
 
+pytestmark = pytest.mark.usefixtures("cache")
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 DOCUMENTS = [f"document number {i} of letter {'abc'[i % 3]}\nand its end\n" for i in range(120)]
 SPEC = {"bpe": 300}
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "huggingface"))
     monkeypatch.chdir(tmp_path)
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -34,34 +33,11 @@ def words(corpus, split) -> list[str]:
     return [corpus.symbols[index] for index in getattr(corpus, split).tolist()]
 
 
-def test_novel_is_lower_case_with_unk_and_at_most_5000_symbols(novel):
-    assert novel.vocab_size == len(novel.symbols) <= 5_000
-    assert "<unk>" in novel.symbols
-    assert all(symbol == symbol.lower() for symbol in novel.symbols)
-
-
-def test_novel_has_about_146000_words_and_marks_and_one_eos_for_every_paragraph(novel):
-    text = NOVEL.read_text(encoding="utf-8").lower().strip()
-    paragraphs = [part for part in re.split(r"\n(?:[ \t]*\n)+", text) if part.strip()]
-    eos = novel.symbols.index("<eos>")
-    counts = [int((getattr(novel, name) == eos).sum()) for name in SPLITS]
-    # 80 / 10 / 10 by position
-    num = len(paragraphs)
-    assert counts == [int(0.8 * num), int(0.9 * num) - int(0.8 * num), num - int(0.9 * num)]
-    num_tokens = sum(len(getattr(novel, name)) for name in SPLITS)
-    assert num_tokens - sum(counts) == pytest.approx(146_000, rel=0.005)
-
-
 def test_novel_begins_and_ends_where_the_book_does(novel):
     begin = "pride and prejudice <eos> by jane <unk> <eos> chapter <unk> <eos> it is"  # austen and 1 are rare
     assert " ".join(words(novel, "train")[:13]) == begin
     # "..., by bringing her into Derbyshire, had been the means of uniting them."
     assert words(novel, "test")[-8:] == ["been", "the", "means", "of", "<unk>", "them", ".", "<eos>"]
-
-
-def test_symbols_of_the_novel_are_seen_three_times_in_training(novel):
-    counts = dict(zip(novel.symbols, novel.token_counts.tolist(), strict=True))
-    assert min(count for symbol, count in counts.items() if symbol != "<unk>") == 3
 
 
 def test_novel_is_the_same_every_time(novel):

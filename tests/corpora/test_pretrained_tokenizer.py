@@ -16,11 +16,10 @@ from tokenizer_folders import KINDS, TEXT
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from harness.corpora import pieces as cutting
-from harness.corpora import pretrained_tokenizer
 from harness.corpora.corpus import SPLITS
 from harness.corpora.local_text import Embedded, Text
-from harness.corpora.pieces import END_OF_TEXT, pieces
-from harness.corpora.pretrained_tokenizer import encode, read_tokenizer
+from harness.corpora.pieces import END_OF_TEXT, encode, pieces
+from harness.corpora.pretrained_tokenizer import read_tokenizer
 from harness.corpora.token_bytes import ends_in_bytes, known_lengths
 from harness.errors import CorpusError, SuiteError
 from harness.plan import load
@@ -299,8 +298,9 @@ def test_a_folder_outside_of_the_project_needs_an_absolute_path(suite_with, tmp_
 
 def test_a_list_of_tokenizers_with_folders_is_a_grid_axis(suite_with, folders):
     given = ", ".join(f"{{pretrained: '{folders[kind]}'}}" for kind in ("qwen", "llama2"))
-    trials = load(suite_with(f"[gpt2, {given}, {{bpe: 4096}}]")).trials
-    assert len({trial.id for trial in trials}) == 4
+    trials = load(suite_with(f"[gpt2, {given}, {{bpe: 4096}}, {{wordpiece: 3000}}]")).trials
+    assert len({trial.id for trial in trials}) == 5
+    assert str(trials[3].corpus) == "embedded(tokenizer={bpe: 4096})"
 
 
 def test_views_show_the_name_of_the_folder_and_not_its_place(suite_with, folders):
@@ -408,7 +408,11 @@ def test_a_mistake_exits_with_code_2(tmp_path, suite_with, harness):
 
 
 @pytest.mark.parametrize(
-    "given", ["{pretrained: 5}", "{pretrained: a, bpe: 300}", "{pretrain: a}", "{pretrained: null}"]
+    "given",
+    [
+        *("{pretrained: 5}", "{pretrained: a, bpe: 300}", "{pretrain: a}", "{pretrained: null}", "gpt3", "{bpe: x}"),
+        *("{unigram: 300}", "4096"),
+    ],
 )
 def test_a_value_of_another_form_is_a_located_sentence(given, suite_with):
     with pytest.raises(SuiteError, match=r"suite\.yaml:1:[0-9]+: .*tokenizer.*expected"):
@@ -427,14 +431,14 @@ def test_a_tokenizer_that_fails_on_a_text_is_one_sentence(tmp_path):
 
 def test_a_request_to_stop_is_not_taken_for_a_fault_of_the_tokenizer(folders, monkeypatch):
     monkeypatch.setattr(cutting, "PIECE_CHARACTERS", 10)
-    monkeypatch.setattr(pretrained_tokenizer, "_left_out", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(cutting, "_left_out", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         encoded(folders["gemma"], TEXT)
 
 
 def test_a_text_that_cannot_be_read_in_pieces_is_refused_before_memory_is_full(folders, monkeypatch):
     monkeypatch.setattr(cutting, "PIECE_CHARACTERS", 10)
-    monkeypatch.setattr(pretrained_tokenizer, "MAX_PIECE", 100)
+    monkeypatch.setattr(cutting, "MAX_PIECE", 100)
     text = "cat\n" * 50  # llama2 puts a blank before each piece, which a line end is not
     with pytest.raises(CorpusError, match=r"^here: a document has more than 100 characters, and the tokenizer gives"):
         encoded(folders["llama2"], text)

@@ -61,18 +61,13 @@ def test_facts_are_the_published_counts_and_touch_no_file(cls, boundary, counts,
     assert facts.vocab_size == vocab_size
 
 
-@pytest.mark.parametrize(("cls", "boundary", "counts", "vocab_size"), PUBLISHED)
-def test_loaded_corpus_has_the_published_counts(cls, boundary, counts, vocab_size, load):
-    corpus = load(cls, boundary)
-    assert tuple(len(getattr(corpus, name)) for name in SPLITS) == counts
-    assert corpus.vocab_size == len(corpus.symbols) == len(set(corpus.symbols)) == vocab_size
-    assert all(int(getattr(corpus, name).max()) < vocab_size for name in SPLITS)
-
-
 @pytest.mark.parametrize("cls", FILES)
 @pytest.mark.parametrize("boundary", ["eos", "sos_eos"])
 def test_ids_are_those_of_a_loop_over_the_words_of_the_files(cls, boundary, load, real_data):
     corpus, begin = load(cls, boundary), ["<sos>"] * (boundary == "sos_eos")
+    facts = cls(boundary=boundary).facts()
+    assert {name: len(getattr(corpus, name)) for name in SPLITS} == facts.num_tokens
+    assert corpus.vocab_size == len(corpus.symbols) == facts.vocab_size
     for split in SPLITS:
         text = (real_data / FILES[cls].format(split)).read_text(encoding="utf-8")
         expected = [word for line in text.removesuffix("\n").split("\n") for word in [*begin, *line.split(), "<eos>"]]
@@ -90,12 +85,6 @@ def test_content_is_the_same_for_both_boundaries_and_differs_between_corpora():
     ptb, ptb_sos, wikitext2 = PennTreebank(), PennTreebank(boundary="sos_eos"), WikiText2()
     assert ptb.facts().content == ptb_sos.facts().content != wikitext2.facts().content
     assert ptb.facts().counting != ptb_sos.facts().counting
-
-
-def test_fetch_verifies_the_files_that_are_there(real_data):
-    PennTreebank().fetch(real_data)
-    names = sorted(path.name for path in (real_data / "ptb").iterdir() if path.name.startswith("ptb."))
-    assert names == ["ptb.test.txt", "ptb.train.txt", "ptb.valid.txt"]
 
 
 def test_load_without_the_files_says_which_is_absent(tmp_path):
@@ -145,14 +134,14 @@ ENWIK = "<b>caf\u00e9 a</b>\n ab c".encode()  # 20 bytes, 13 of them different
 
 def packed(folder: Path, monkeypatch, cls, content: bytes, *, tokens, vocab_size: int) -> None:
     """A small archive in place of the pinned one."""
-    name = cls.FILES[0].url
-    place = folder / cls.FILES[0].archive.path
+    whole = cls.FILES["whole"]
+    place = folder / whole.archive.path
     place.parent.mkdir()
     with zipfile.ZipFile(place, "w") as archive:
-        archive.writestr(name, content)
-    pin = PinnedFile(cls.FILES[0].archive.path, "unused", hashlib.sha256(place.read_bytes()).hexdigest())
-    file = PinnedFile(cls.FILES[0].path, name, hashlib.sha256(content).hexdigest(), archive=pin)
-    monkeypatch.setattr(cls, "FILES", (file,))
+        archive.writestr(whole.url, content)
+    pin = PinnedFile(whole.archive.path, "unused", hashlib.sha256(place.read_bytes()).hexdigest())
+    file = PinnedFile(whole.path, whole.url, hashlib.sha256(content).hexdigest(), archive=pin)
+    monkeypatch.setattr(cls, "FILES", {"whole": file})
     monkeypatch.setattr(cls, "TOKENS", dict(zip(SPLITS, tokens, strict=True)))
     monkeypatch.setattr(cls, "VOCAB_SIZE", vocab_size)
 
@@ -162,19 +151,6 @@ def test_facts_are_known_without_a_file(cls, counts, vocab_size):
     facts = cls().facts()
     assert tuple(facts.num_tokens[name] for name in SPLITS) == counts
     assert facts.vocab_size == vocab_size
-
-
-def test_contents_differ():
-    assert len({cls().facts().content for cls, *_ in KNOWN}) == 3
-
-
-def test_penn_treebank_is_the_file_symbol_by_symbol(real_data):
-    corpus = PennTreebankCharacters().load(real_data)
-    for name in SPLITS:
-        expected = (real_data / f"ptb-char/ptb.char.{name}.txt").read_text().replace("\n", " <eos> ").split()
-        if name == "train":
-            assert corpus.symbols == tuple(dict.fromkeys(expected))
-        assert [corpus.symbols[index] for index in getattr(corpus, name).tolist()] == expected
 
 
 def test_penn_treebank_comes_back_as_the_word_level_text(real_data):

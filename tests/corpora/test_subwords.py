@@ -3,7 +3,6 @@
 import json
 from itertools import pairwise
 
-import numpy as np
 import pytest
 import regex
 from hypothesis import example, given, settings
@@ -12,11 +11,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from harness.corpora import pieces as cutting
 from harness.corpora.local_text import Embedded, Text
-from harness.corpora.pieces import END_OF_TEXT, pieces
+from harness.corpora.pieces import END_OF_TEXT, TextTokenizer, encode, pieces
 from harness.corpora.published import PennTreebank
-from harness.corpora.subwords import SubwordCodec, encode_pieces, first_token, make_tokenizer
-from harness.errors import CorpusError, SuiteError
-from harness.plan import load
+from harness.corpora.subwords import SubwordCodec, make_tokenizer
+from harness.errors import CorpusError
 
 SAMPLE = "openwebtext-sample/openwebtext_2017_18_small.txt"
 WORDS = " ".join(f"{a}{b}{c}" for a in "bdfgk" for b in "aeiou" for c in "lmnrst") + "\n"
@@ -59,7 +57,7 @@ class Oracle:
 
 @pytest.fixture(scope="module")
 def gpt2(real_data) -> Tokenizer:
-    return make_tokenizer("gpt2", real_data, lambda: [], "here")
+    return make_tokenizer("gpt2", real_data, lambda: [], "here").tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -73,13 +71,13 @@ def small_pieces(monkeypatch):
     monkeypatch.setattr(cutting, "BATCH_CHARACTERS", 10)
 
 
-def whole(tokenizer, text) -> list[int]:
-    return np.concatenate([ids for _, ids in encode_pieces(tokenizer, pieces(text))]).tolist()
+def whole(source, text) -> list[int]:
+    return [index for piece in encode(source, pieces(text), where="here") for index in piece.ids.tolist()]
 
 
 def test_openwebtext_comes_back_byte_for_byte(gpt2, sample, real_data):
-    codec = SubwordCodec(gpt2)
-    assert codec.decode(whole(gpt2, sample)).encode() == (real_data / SAMPLE).read_bytes()
+    codec, source = SubwordCodec(gpt2), make_tokenizer("gpt2", real_data, lambda: [], "here")
+    assert codec.decode(whole(source, sample)).encode() == (real_data / SAMPLE).read_bytes()
 
 
 def test_ids_are_those_of_the_oracle_and_of_transformers_on_1000_lines(gpt2, sample, real_data):
@@ -112,51 +110,45 @@ ODD = st.lists(st.sampled_from([" ", "\n", "\t", "\u00a0", "\x1c", "a", "bc", "7
 
 
 @pytest.fixture(scope="module")
-def word_pieces(tmp_path_factory) -> Tokenizer:
-    return make_tokenizer({"wordpiece": 70}, tmp_path_factory.getbasetemp(), lambda: [WORDS], "here")
+def sources(real_data) -> list[TextTokenizer]:
+    """GPT-2's, and word pieces."""
+    return [make_tokenizer(spec, real_data, lambda: [WORDS], "here") for spec in ("gpt2", {"wordpiece": 70})]
 
 
 @settings(deadline=None, max_examples=300)
 @given(parts=ODD)
 @example(parts=["bc", "\n", "\n", "\n", "\n", "bc"])  # a cut within a run of white space
 @example(parts=["bc", "a", "\n", "\n", END_OF_TEXT])  # the run is not cut by what follows it
-def test_the_tokens_of_pieces_are_those_of_the_text(parts, gpt2, word_pieces):
+def test_the_tokens_of_pieces_are_those_of_the_text_and_have_its_bytes(parts, sources):
     text = "".join(parts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cutting, "PIECE_CHARACTERS", 3)
         assert "".join(pieces(text)) == text
-        for tokenizer in (gpt2, word_pieces):
-            assert [i for _, ids in encode_pieces(tokenizer, pieces(text)) for i in ids] == tokenizer.encode(text).ids
+        for source in sources:
+            assert whole(source, text) == source.tokenizer.encode(text).ids
+            for piece in encode(source, pieces(text), ends=True, where="here"):
+                expected = 0 if piece.text == END_OF_TEXT else len(piece.text.encode())
+                assert piece.ends[-1:].tolist() == [expected] * bool(len(piece.ids))
 
 
-def test_pieces_of_the_novel_and_of_batches_are_its_own(gpt2, small_pieces):
+def test_pieces_of_the_novel_and_of_batches_are_its_own(sources, small_pieces):
     text = Embedded()._texts()["test"][:20_000]
     assert len(list(pieces(text))) > 2_000
-    assert whole(gpt2, text) == gpt2.encode(text).ids
+    assert whole(sources[0], text) == sources[0].tokenizer.encode(text).ids
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        ("Hello world", b"Hello"),
-        (" Hello", b" Hello"),
-        ("\u4f60", "\u4f60".encode()[:2]),  # two tokens: e4 bd, a0
-        (END_OF_TEXT + "a", END_OF_TEXT.encode()),
-    ],
+    [("Hello world", [5, 11]), (" Hello", [6]), ("\u4f60", [2, 3]), (END_OF_TEXT + "a", [0])],  # e4 bd, a0
 )
-def test_bytes_of_the_first_token(text, expected, gpt2):
-    assert first_token(gpt2, text) == expected
-
-
-def test_first_token_of_a_word_piece_tokenizer_ends_where_its_text_does(word_pieces):
-    text = "  bal dem"
-    first = word_pieces.id_to_token(word_pieces.encode(text).ids[0])
-    assert first_token(word_pieces, text) == b"  " + first.encode()
+def test_bytes_of_tokens(text, expected, sources):
+    (first, *_) = encode(sources[0], [text], ends=True, where="here")
+    assert first.ends.tolist() == expected
 
 
 @pytest.mark.parametrize("spec", [{"bpe": 300}, {"wordpiece": 90}])
 def test_a_trained_tokenizer_is_the_same_every_time(spec, tmp_path):
-    descriptions = {make_tokenizer(spec, tmp_path, lambda: [WORDS], "here").to_str() for _ in range(5)}
+    descriptions = {make_tokenizer(spec, tmp_path, lambda: [WORDS], "here").tokenizer.to_str() for _ in range(5)}
     assert len(descriptions) == 1
     tokenizer = Tokenizer.from_str(descriptions.pop())
     assert tokenizer.get_vocab_size() == next(iter(spec.values()))
@@ -176,7 +168,7 @@ def test_the_librarys_own_word_pieces_are_not_the_same_every_time():
 
 
 def test_word_pieces_within_words_are_marked_and_unknown_characters_have_a_token(tmp_path):
-    tokenizer = make_tokenizer({"wordpiece": 60}, tmp_path, lambda: [WORDS], "here")
+    tokenizer = make_tokenizer({"wordpiece": 60}, tmp_path, lambda: [WORDS], "here").tokenizer
     assert set(tokenizer.get_vocab()) >= {"b", "##a", "##l", "[UNK]", END_OF_TEXT}
     codec = SubwordCodec(tokenizer)
     assert codec.decode(codec.encode("bal\n  dem \u4f60")) == "bal dem [UNK]"
@@ -194,7 +186,7 @@ def test_a_text_that_does_not_give_the_size_is_an_error_with_the_size_it_gives(s
     with pytest.raises(CorpusError, match=message) as raised:
         make_tokenizer(spec, tmp_path, lambda: [WORDS], "here")
     kind, reachable = next(iter(spec)), int(str(raised.value).split("entries")[0].split()[-1])
-    assert make_tokenizer({kind: reachable}, tmp_path, lambda: [WORDS], "here").get_vocab_size() == reachable
+    assert make_tokenizer({kind: reachable}, tmp_path, lambda: [WORDS], "here").vocab_size == reachable
 
 
 def test_gpt2s_files_that_are_absent_are_named(tmp_path):
@@ -223,30 +215,3 @@ def test_published_corpora_refuse_them_too():
         PennTreebank(tokenizer="gpt2", boundary="sos_eos")
     with pytest.raises(ValueError, match=r"^detokenize: needs a tokenizer"):
         PennTreebank(detokenize=True)
-
-
-@pytest.fixture
-def suite_with(tmp_path):
-    """A function: the tokenizer of a novel in YAML -> a suite file."""
-
-    def write(tokenizer: str):
-        (tmp_path / "suite.yaml").write_text(
-            f"corpora: [embedded: {{tokenizer: {tokenizer}}}]\nbackbones: [lstm: {{d_model: 8, num_layers: 1}}]\n"
-            "heads: [softmax]\nseeds: [1]\ntrain: {lr: 0.01, epochs: 1}\n"
-        )
-        return tmp_path / "suite.yaml"
-
-    return write
-
-
-def test_a_list_of_tokenizers_is_a_grid_axis(suite_with):
-    trials = load(suite_with("[gpt2, {bpe: 4096}, {wordpiece: 3000}]")).trials
-    known = ("gpt2", "{bpe: 4096}", "{wordpiece: 3000}")
-    assert [str(trial.corpus) for trial in trials] == [f"embedded(tokenizer={each})" for each in known]
-    assert len({trial.id for trial in trials}) == 3
-
-
-@pytest.mark.parametrize("given", ["gpt3", "{bpe: x}", "{unigram: 300}", "4096"])
-def test_a_tokenizer_of_another_kind_is_a_located_sentence(given, suite_with):
-    with pytest.raises(SuiteError, match=r"suite\.yaml:1:[0-9]+: .*tokenizer.*expected"):
-        load(suite_with(given))

@@ -19,15 +19,10 @@ from harness.corpora.pieces import END_OF_TEXT
 from harness.corpora.token_files import tokens_folder
 from harness.errors import CorpusError, StorageError
 
+pytestmark = pytest.mark.usefixtures("cache")
 LINES = "".join(f"the {a}{b} sat on my {b}{a}\n" for a in ("cat", "dog", "caf\u00e9") for b in ("mat", "rat", "hat"))
 TEXTS = {"train": LINES * 20, "valid": LINES, "test": f"cat sat\n{END_OF_TEXT}\ncaf\u00e9 mat\n"}
 SPEC = {"bpe": 280}
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "tokens"
 
 
 @pytest.fixture
@@ -121,9 +116,10 @@ def test_what_decides_the_tokens_decides_the_files(change, texts, makings, cache
         (texts / "valid.txt").write_text(LINES + "a cat\n")
     if change == "library":
         monkeypatch.setattr(token_files, "version", lambda name: "0.0.1")
+    other = Text(path=texts, tokenizer={"bpe": 270} if change == "tokenizer" else SPEC, lowercase=change == "option")
     if change == "corpus":
-        monkeypatch.setattr(Text, "_options", lambda self: {"corpus": "another"})
-    load(texts, {"bpe": 270} if change == "tokenizer" else SPEC, lowercase=change == "option")
+        other.options = {"corpus": "another"}
+    other.load(texts)
     assert len(makings) == 2
     assert len(list(cache.iterdir())) == 2
 
@@ -174,14 +170,14 @@ def test_two_processes_at_once_make_them_once(texts, tmp_path):
 
 def test_a_process_killed_in_the_midst_leaves_nothing_that_is_used(texts, cache, makings):
     code = (
-        "written = token_files.encode_pieces\n"
-        "def killed(tokenizer, pieces):\n"
-        "    for number, each in enumerate(written(tokenizer, pieces)):\n"
+        "written = token_files.encode\n"
+        "def killed(*given, **more):\n"
+        "    for number, each in enumerate(written(*given, **more)):\n"
         "        yield each\n"
         "        if killed.split == 2: os.kill(os.getpid(), signal.SIGKILL)\n"
         "    killed.split += 1\n"
         "killed.split = 1\n"
-        "token_files.encode_pieces = killed"
+        "token_files.encode = killed"
     )
     process = child(texts, code)
     process.communicate(timeout=PATIENCE)

@@ -69,18 +69,6 @@ NO_FIXED_HORIZON = {  # name of a suite -> why its rate has no decay with a fixe
     "ptb_low_rank": "committed records; its header says that the rate was constant",
     "ptb_spectrum": "committed records; its header says that the rate was constant",
 }
-COMPLETE = """
-corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]
-backbones: [{lstm: {d_model: 8, num_layers: 1}}]
-heads:
-  - softmax
-  - softmax: {projection: true, d_embed: [null, 4, 12]}  # 12 (8 + 1) + 12 (12 + 1) = 264
-  - mos: {num_mixtures: [1, 2]}                          # 2 (8 8 + 8 + 8) + 12 (8 + 1) = 268
-  - moc: {num_mixtures: 2}
-train: {lr: 1, epochs: 2}
-seeds: [1]
-table: {baseline: "softmax(projection=True, d_embed=None)"}
-"""
 
 
 def params(trial: TrialSpec) -> dict:
@@ -179,20 +167,3 @@ def test_all_heads_start_alike_or_the_suite_says_which_do_not(suite, path):
 
 def test_the_suites_named_here_are_there():
     assert {*LEFT_OUT, *NO_FIXED_HORIZON} <= {path.stem for path in SUITES}
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "missing"),
-    [
-        ("", "", set()),
-        ("  - softmax\n", "", {PLAIN}),
-        ('"softmax(projection=True, d_embed=None)"', "softmax", {BASELINE}),
-        ("[1, 2]", "[2]", {ONE}),
-        ("moc: {num_mixtures: 2}", "moc: {num_mixtures: 3}", {MOC}),
-        ("[null, 4, 12]", "[null, 12]", {LOW}),
-        ("[null, 4, 12]", "[null, 4, 11]", {MATCHED}),  # 11 (8 + 1) + 12 (11 + 1) = 243
-        ("[1, 2]", "[1]", set()),  # no mixture
-    ],
-)
-def test_a_control_that_is_not_there_is_found(old, new, missing, write):
-    assert left_out(plan.load(write(COMPLETE.replace(old, new)))) == missing

@@ -219,19 +219,3 @@ def test_mutants_are_read_or_refused_with_a_place_in_time(mutants, read, tmp_pat
     check()
     assert set(ends) == {"read", "refused"}
     assert ends["read"] >= 0.3 * ends.total()  # or only the front door would be tested
-
-
-def test_a_problem_without_a_place_and_any_other_error_are_faults(tmp_path, monkeypatch):
-    def load(*arguments):
-        raise raised
-
-    monkeypatch.setattr(plan, "load", load)
-    monkeypatch.setattr(store, "load", load)
-    raised = SuiteError(["something is wrong"])
-    with pytest.raises(AssertionError):
-        read_suite(tmp_path, ("", ()))
-    raised = KeyError("not expected")
-    with pytest.raises(KeyError):
-        read_suite(tmp_path, ("", ()))
-    with pytest.raises(KeyError):
-        read_record(tmp_path, b"")

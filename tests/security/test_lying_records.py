@@ -130,13 +130,6 @@ def warnings(text: str, expected: dict[str, str]) -> None:
     assert len(lines) == len(expected)
 
 
-def test_the_same_record_without_a_lie_counts(lied):
-    folder, expected = lied
-    runs = store.runs_folder(folder / "results", "small")
-    found, told = store.load_all(runs, sorted(place.name for place in runs.iterdir() if place.name[0] != "."))
-    assert (len(found), len(told)) == (32, len(expected))
-
-
 SUITES = {  # a command, {0} its folder -> what it says of the trials that count
     "table {0}/suite.yaml": r"\| +16/32: 16 not run \|",
     **dict.fromkeys(("report {0}/suite.yaml", "plan {0}/suite.yaml", "leaderboard", "runs", "runs small"), ""),
