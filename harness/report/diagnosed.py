@@ -15,7 +15,6 @@ from harness.report import layouts, outputs, suite_table
 from harness.report.content import Cell, Column, Line, Table
 from harness.report.evidence import Evidence
 from harness.report.outputs import Trials
-from harness.report.suite_table import FORMS
 from harness.report.table_rows import Row
 
 if TYPE_CHECKING:
@@ -151,15 +150,11 @@ def write(
 
     stem, written = suite_table.stem(evidence.suite), {}
     for of in (each for each in found if each.results):
-        name, made = of.diagnostic.name, build(evidence, of)
-        tables = {
-            results / "tables" / f"{stem}.diagnostics.{name}{ending}": form(made).encode()
-            for ending, form in FORMS.values()
-        }
+        tables = suite_table.files_of(build(evidence, of), f"{stem}.diagnostics.{of.diagnostic.name}", results)
         drawn = lines.of_diagnostic(evidence, of, suite_table.title(evidence.suite))
         pictures, _ = plots.files_of(drawn, results / "plots" / f"{stem}.diagnostics")
         outputs.write({**tables, **pictures}, of.trials, overwrite=overwrite)
-        written[name] = list(tables)
+        written[of.diagnostic.name] = list(tables)
     return written
 
 

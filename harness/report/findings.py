@@ -19,15 +19,15 @@ class Findings:
     """The rows of a suite and their comparisons.
 
     Args:
-        compared: index of a row -> its comparison with the baseline; empty if the suite names no baseline.
-        ranks: index of a row -> its rank, of its corpus, backbone and device.
+        compared: the comparison of a row with the baseline; empty if the suite names no baseline.
+        ranks: the rank of a row, of its corpus, backbone and device.
         baselines: corpus and backbone -> the row with which the others are compared.
     """
 
     evidence: Evidence
     lines: list[Row]
-    compared: dict[int, Compared]
-    ranks: dict[int, Rank]
+    compared: dict[Row, Compared]
+    ranks: dict[Row, Rank]
     reproduced: list[list[Reproduction]]
     baselines: dict[tuple[str, str], Row]
 
@@ -38,15 +38,20 @@ class Findings:
         names = {row.head for row in of_head(self.lines, given)}
         return names.pop() if len(names) == 1 else given
 
+    def compared_of(self, lines: Sequence[Row]) -> list[Compared]:
+        """The comparisons of some rows."""
+        return [each for row, each in self.compared.items() if row in lines]
+
 
 def find(evidence: Evidence) -> Findings:
     """Compare the rows of a suite."""
     lines, table = evidence.rows, evidence.suite.table
+    ranked = ranks(lines, table.test, evidence.rows_without_point)
     return Findings(
         evidence=evidence,
         lines=lines,
-        compared=compare(lines, table, evidence),
-        ranks=ranks(lines, table.test, evidence.rows_without_point),
+        compared={each.row: each for each in compare(lines, table, evidence).values()},
+        ranks={lines[index]: rank for index, rank in ranked.items()},
         reproduced=[of_row(line, evidence.printed, changed=bool(evidence.suite.overrides)) for line in lines],
         baselines=baselines(lines, table.baseline),
     )

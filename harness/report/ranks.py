@@ -3,7 +3,6 @@
 import math
 import statistics
 from collections import Counter
-from dataclasses import dataclass
 from itertools import combinations
 
 from harness.plan.suite_file import Test
@@ -16,14 +15,7 @@ from harness.report.verdicts import difference, obstacle, scored_seeds, shared_s
 Place = tuple[str, str, str]  # corpus, backbone, device
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """The test of two rows, first less second, and its p corrected over all pairs of the table."""
-
-    difference: MeanDifference
-    p_adjusted: float
-
-
+Pair = tuple[MeanDifference, float]  # two rows, first less second, and p corrected over all pairs of the table
 Pairs = dict[tuple[int, int], Pair]  # indices of two rows, in both orders; only of those that can be tested
 
 
@@ -90,8 +82,7 @@ def _pairs(lines: list[Row], places: dict[Place, list[int]], test: Test, lacking
     adjusted = holm([found.p_settled for found in tested.values()], planned - len(tested))
     pairs = {}
     for ((a, b), found), p in zip(tested.items(), adjusted, strict=True):
-        pairs[a, b] = Pair(found, p)
-        pairs[b, a] = Pair(found.reverse, p)
+        pairs |= {(a, b): (found, p), (b, a): (found.reverse, p)}
     return pairs
 
 
@@ -108,13 +99,13 @@ def _of_place(indices: list[int], lines: list[Row], pairs: Pairs, lacking: int) 
     found: dict[int, Rank] = dict.fromkeys(last, "behind") | {lowest: "tie"}
     for other in ranked:
         if other != lowest:
-            pair = pairs.get((lowest, other))
-            found[other] = "behind" if pair is not None and pair.p_adjusted < RANK_SIGNIFICANT else "tie"
+            _, p = pairs.get((lowest, other), (None, 1.0))
+            found[other] = "behind" if p < RANK_SIGNIFICANT else "tie"
     return found
 
 
 def _is_best(against: list[Pair | None]) -> bool:
     """Whether a row is better than each of some others. None: there is no test of it."""
-    if any(pair is None or pair.difference.mean >= 0 for pair in against):
+    if any(pair is None or pair[0].mean >= 0 for pair in against):
         return False
-    return max(holm([pair.difference.p_settled for pair in against])) < SIGNIFICANT
+    return max(holm([difference.p_settled for difference, _ in against])) < SIGNIFICANT

@@ -76,7 +76,7 @@ def obstacle(row: Row) -> Obstacle:
         return "equal seeds"
     if any(record.uncertified for record in row.records.values()):  # guard: uncertified-is-unranked
         return "not certified"
-    if row.tuning_doubt:
+    if row.tuning.doubt:
         return "unequal tuning"
     if collapsed(row):
         return "collapsed"
@@ -138,7 +138,7 @@ def difference(row: Row, other: Row, seeds: tuple[int, ...], test: Test, metric:
         found = statistics.welch(ours, theirs)
     else:
         found = statistics.paired([our - their for our, their in zip(ours, theirs, strict=True)])
-    return replace(found, below=min(row.tuning_gap, fmean(ours)), above=min(other.tuning_gap, fmean(theirs)))
+    return replace(found, below=min(row.tuning.gap, fmean(ours)), above=min(other.tuning.gap, fmean(theirs)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +217,9 @@ def compare(lines: list[Row], table: TableSpec, evidence: Evidence) -> dict[int,
     pairs = _pairs(lines, of_group)
     found = {index: difference(row, other, seeds, table.test) for index, (row, other, seeds) in pairs.items()}
     tested = {index: each for index, each in found.items() if each.n > 1}
-    untested = _planned(lines, of_group) + evidence.rows_without_point - len(tested)
+    planned = [row for row in lines if row.compat is None and not row.is_ngram and row.group in of_group]
+    others = sum(row is not of_group[row.group] for row in planned)
+    untested = others + evidence.rows_without_point - len(tested)
     beyond = _corrected(tested, untested, nats(table.margin))
     without_gaps = {index: replace(each, below=0.0, above=0.0) for index, each in tested.items()}
     at_settings = _corrected(without_gaps, untested, nats(table.margin))
@@ -249,11 +251,6 @@ def baselines(lines: list[Row], baseline: str | None) -> dict[Group, Row]:
     for row in of_head((row for row in lines if row.compat is None), baseline):
         found.setdefault(row.group, row)
     return found
-
-
-def _planned(lines: list[Row], baselines: dict[Group, Row]) -> int:
-    planned = [row for row in lines if row.compat is None and not row.is_ngram and row.group in baselines]
-    return sum(row is not baselines[row.group] for row in planned)
 
 
 def _pairs(lines: list[Row], baselines: dict[Group, Row]) -> dict[int, tuple[Row, Row, tuple[int, ...]]]:

@@ -37,7 +37,7 @@ def drawn(evidence, compared=None, width=forest.WIDE):
     rows = evidence.rows
     found = compare(rows, evidence.suite.table, evidence) if compared is None else compared
     with settings():
-        by_row = {id(rows[index]): each for index, each in found.items()}
+        by_row = {rows[index]: each for index, each in found.items()}
         return forest.draw(by_row, rows, evidence, Frame(width=width))
 
 
