@@ -46,12 +46,11 @@ class Findings:
 def find(evidence: Evidence) -> Findings:
     """Compare the rows of a suite."""
     lines, table = evidence.rows, evidence.suite.table
-    ranked = ranks(lines, table.test, evidence.rows_without_point)
     return Findings(
         evidence=evidence,
         lines=lines,
-        compared={each.row: each for each in compare(lines, table, evidence).values()},
-        ranks={lines[index]: rank for index, rank in ranked.items()},
+        compared=compare(lines, table, evidence),
+        ranks=ranks(lines, table.test, evidence.rows_without_point),
         reproduced=[of_row(line, evidence.printed, changed=bool(evidence.suite.overrides)) for line in lines],
         baselines=baselines(lines, table.baseline),
     )

@@ -30,7 +30,7 @@ def table(table_of):
 
 
 def compare(lines, evidence, baseline="softmax", **declared):
-    return verdicts.compare(lines, TableSpec(baseline=baseline, **declared), evidence)
+    return handmade.by_place(lines, verdicts.compare(lines, TableSpec(baseline=baseline, **declared), evidence))
 
 
 def differing(mean: float, sd: float):

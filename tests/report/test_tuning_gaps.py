@@ -186,7 +186,7 @@ def lower(share: float) -> list[float]:
 def test_a_difference_counts_beyond_what_tuning_leaves_open(table_of, share, row_gap, base_gap, verdict):
     lines = table_of(2, 6)(BASE, lower(share))
     lines = [replace(lines[0], tuning=Tuned(gap=base_gap)), replace(lines[1], tuning=Tuned(gap=row_gap))]
-    found = verdicts.compare(lines, TableSpec(baseline="softmax"), ALL_TUNED)[1]
+    found = verdicts.compare(lines, TableSpec(baseline="softmax"), ALL_TUNED)[lines[1]]
     assert found.verdict == verdict
     assert bool(found.stars) is (verdict in ("better", "worse"))
     assert found.at_settings.different == found.difference.p_t
@@ -199,12 +199,13 @@ def test_a_gap_ends_at_a_perplexity_of_1(table_of):
         replace(row, tuning=Tuned(gap=math.inf))
         for row in table_of(2, 6)([1.002] * 5 + [1.0021], [1.004] * 5 + [1.0041])
     ]
-    assert verdicts.compare(lines, TableSpec(baseline="softmax"), ALL_TUNED)[1].verdict == "equivalent"
+    assert verdicts.compare(lines, TableSpec(baseline="softmax"), ALL_TUNED)[lines[1]].verdict == "equivalent"
 
 
 def test_a_row_that_tuning_may_lower_prevents_a_best_row(table_of):
     lines = table_of(3, 6)(BASE, lower(0.05), lower(-0.05))
-    assert ranks(lines, "paired") == {0: "behind", 1: "best", 2: "behind"}
-    assert ranks([lines[0], replace(lines[1], tuning=Tuned(gap=math.inf)), lines[2]], "paired")[1] == "best"
-    open_row = replace(lines[2], tuning=Tuned(gap=0.2))
-    assert ranks([*lines[:2], open_row], "paired") == {0: "behind", 1: "tie", 2: "tie"}
+    assert list(ranks(lines, "paired").values()) == ["behind", "best", "behind"]
+    unknown = replace(lines[1], tuning=Tuned(gap=math.inf))
+    assert ranks([lines[0], unknown, lines[2]], "paired")[unknown] == "best"
+    three = [*lines[:2], replace(lines[2], tuning=Tuned(gap=0.2))]
+    assert handmade.by_place(three, ranks(three, "paired")) == {0: "behind", 1: "tie", 2: "tie"}

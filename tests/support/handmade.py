@@ -290,6 +290,11 @@ def evidence(suite, made=(), printed=None, **more):
     return Evidence(suite=suite, records={record.id: record for record in made}, printed=numbers, **known)
 
 
+def by_place(lines, found) -> dict:
+    """What is known of some rows, by their places among the lines of a table."""
+    return {lines.index(row): each for row, each in found.items()}
+
+
 def findings(suite, made=(), printed=None, **more):
     """What `evidence` of the same arguments says: rows and comparisons."""
     from harness.report.findings import find
