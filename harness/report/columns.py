@@ -28,30 +28,29 @@ class Quantity:
     """A column before it is arranged: what the table says of every row.
 
     Args:
-        cells: one for each row.
+        cells: that of each row.
         kind: the head's 'counts', the 'size' of the model, its 'cost' in time and memory, the 'quality' of its
             predictions, or the 'state' of the row's trials.
-        rows: indices of the rows that have the quantity, even where their cells are empty; None: the rows whose cells
-            are not empty.
+        rows: those that have the quantity, even where their cells are empty; None: the rows whose cells are not empty.
         metric: the metric that it shows, where a reduction against the baseline can be given, else ''.
     """
 
     column: Column
-    cells: tuple[Cell, ...]
+    cells: dict[Row, Cell]
     kind: Literal["counts", "size", "cost", "quality", "state"]
-    rows: frozenset[int] | None = None
+    rows: frozenset[Row] | None = None
     metric: str = ""
 
-    def is_of(self, indices: Iterable[int]) -> bool:
+    def is_of(self, rows: Iterable[Row]) -> bool:
         """Whether a table of these rows has the column."""
         if self.rows is not None:
-            return not self.rows.isdisjoint(indices)
-        return any(self.cells[index].text != NOTHING for index in indices)
+            return not self.rows.isdisjoint(rows)
+        return any(self.cells[row].text != NOTHING for row in rows)
 
 
 def quantities(findings: Findings) -> list[Quantity]:
     """All columns that a table of the suite can have, in order."""
-    state = [_state(line, findings) for line in findings.lines]
+    state = {line: _state(line, findings) for line in findings.lines}
     return [
         *_counts(findings),
         *_sizes(findings),
@@ -60,16 +59,12 @@ def quantities(findings: Findings) -> list[Quantity]:
         *_comparisons(findings),
         *_printed(findings),
         *_costs(findings),
-        _quantity("n", state, "state", numeric=False, key="n", rows=_all(findings)),
+        _quantity("n", state, "state", numeric=False, key="n", rows=frozenset(findings.lines)),
     ]
 
 
-def _all(findings: Findings) -> frozenset[int]:
-    return frozenset(range(len(findings.lines)))
-
-
-def _where(metric: Metric, findings: Findings) -> frozenset[int] | None:
-    return _all(findings) if metric.table == "always" else None
+def _where(metric: Metric, findings: Findings) -> frozenset[Row] | None:
+    return frozenset(findings.lines) if metric.table == "always" else None
 
 
 def _shown(*kinds: str) -> list[Metric]:
@@ -77,16 +72,18 @@ def _shown(*kinds: str) -> list[Metric]:
 
 
 def _quantity(
-    name: str, cells: Iterable[Cell], kind: str, *, numeric: bool = True, key: str = "", spread: str = "sd", **more
+    name: str, cells: dict[Row, Cell], kind: str, *, numeric: bool = True, key: str = "", spread: str = "sd", **more
 ) -> Quantity:
     column = Column(name=name, numeric=numeric, spread=spread, key=key)
-    return Quantity(column=column, cells=tuple(cells), kind=kind, **more)
+    return Quantity(column=column, cells=cells, kind=kind, **more)
 
 
 def _counts(findings: Findings) -> list[Quantity]:
-    counts = [head_counts(line, findings.evidence.suite) for line in findings.lines]
-    symbols = counts[0] if counts else ()
-    return [_quantity(name, [_whole(each[name]) for each in counts], "counts", key="counts") for name in symbols]
+    counts = {line: head_counts(line, findings.evidence.suite) for line in findings.lines}
+    return [
+        _quantity(symbol, {line: _whole(each[symbol]) for line, each in counts.items()}, "counts", key="counts")
+        for symbol in ("#S", "#I", "#P")
+    ]
 
 
 def _sizes(findings: Findings) -> list[Quantity]:
@@ -94,20 +91,19 @@ def _sizes(findings: Findings) -> list[Quantity]:
     match, lines, found = findings.evidence.suite.match, findings.lines, []
     if match is not None:
         if match.time is not None:
-            cells = [_setting(line.trials[0].train.epochs) for line in lines]
+            name, cells = "epochs", {line: _setting(line.trials[0].train.epochs) for line in lines}
         else:
-            params = [{**line.params_of("backbone"), **line.params_of("head")} for line in lines]
-            cells = [_whole(each.get(match.vary)) for each in params]
-        name = "epochs" if match.time is not None else match.vary
-        found.append(_quantity(f"{name} (matched)", cells, "size", key="tuned", rows=_all(findings)))
+            params = {line: {**line.params_of("backbone"), **line.params_of("head")} for line in lines}
+            name, cells = match.vary, {line: _whole(each.get(match.vary)) for line, each in params.items()}
+        found.append(_quantity(f"{name} (matched)", cells, "size", key="tuned", rows=frozenset(lines)))
     counts = {
-        "params_total": [line.params_total for line in lines],
-        "params_head": [line.params_head for line in lines],
-        "stored_ngrams": [next(map(int, line.values("stored_ngrams")), None) for line in lines],
+        "params_total": {line: line.params_total for line in lines},
+        "params_head": {line: line.params_head for line in lines},
+        "stored_ngrams": {line: next(map(int, line.values("stored_ngrams")), None) for line in lines},
     }
     for metric in _shown("count", "setting"):
         known = counts.get(metric.name)
-        cells = [_mean(line, metric) for line in lines] if known is None else map(_whole, known)
+        cells = {line: _mean(line, metric) if known is None else _whole(known[line]) for line in lines}
         found.append(_quantity(metric.label, cells, "size", key=metric.name, rows=_where(metric, findings)))
     return found
 
@@ -116,8 +112,8 @@ def _tuned(findings: Findings) -> list[Quantity]:
     """A column for each tuned key."""
     tuning, found = findings.evidence.suite.tuning, []
     for key in () if tuning is None else tuning.spec.space:
-        cells = [_setting(line.tuned[key]) if key in line.tuned else EMPTY for line in findings.lines]
-        numeric = all(cell is EMPTY or cell.value is not None for cell in cells)
+        cells = {line: _setting(line.tuned[key]) if key in line.tuned else EMPTY for line in findings.lines}
+        numeric = all(cell is EMPTY or cell.value is not None for cell in cells.values())
         found.append(_quantity(f"{key.removeprefix('train.')} (tuned)", cells, "quality", numeric=numeric, key="tuned"))
     return found
 
@@ -125,13 +121,13 @@ def _tuned(findings: Findings) -> list[Quantity]:
 def _scores(findings: Findings) -> list[Quantity]:
     """The metrics of predictions. Standard counting is shown where the suite's own counting is another."""
     lines, found = findings.lines, []
-    differ = frozenset(index for index, line in enumerate(lines) if line.boundary == "sos_eos")
+    differ = frozenset(line for line in lines if line.boundary == "sos_eos")
     for metric in _shown("score"):
-        cells, rows = [_mean(line, metric) for line in lines], _where(metric, findings)
+        cells, rows = {line: _mean(line, metric) for line in lines}, _where(metric, findings)
         if metric.name == "test_ppl":
-            cells = [_ranked(cell, line, findings) for cell, line in zip(cells, lines, strict=True)]
+            cells = {line: _ranked(cell, line, findings) for line, cell in cells.items()}
         if metric.name == "test_ppl_standard":
-            cells, rows = [cell if index in differ else EMPTY for index, cell in enumerate(cells)], differ
+            cells, rows = {line: cell if line in differ else EMPTY for line, cell in cells.items()}, differ
         reducible = metric.name if metric.direction == "lower" else ""
         found.append(_quantity(metric.label, cells, "quality", key=metric.name, metric=reducible, rows=rows))
     return found
@@ -140,14 +136,14 @@ def _scores(findings: Findings) -> list[Quantity]:
 def _comparisons(findings: Findings) -> list[Quantity]:
     if findings.baseline is None:
         return []
-    each = [findings.compared.get(line) for line in findings.lines]
 
-    def of(cell_of: Callable[[Compared], Cell]) -> list[Cell]:
-        return [EMPTY if compared is None else cell_of(compared) for compared in each]
+    def of(cell_of: Callable[[Compared], Cell]) -> dict[Row, Cell]:
+        known = findings.compared
+        return {line: cell_of(known[line]) if line in known else EMPTY for line in findings.lines}
 
     verdicts = of(lambda compared: Cell(text=compared.verdict))
     return [
-        _quantity(f"vs {findings.baseline}", of(_against), "quality", key="change", rows=_all(findings)),
+        _quantity(f"vs {findings.baseline}", of(_against), "quality", key="change", rows=frozenset(findings.lines)),
         _quantity("verdict", verdicts, "quality", numeric=False, key="verdict"),
         _quantity("p (Holm)", of(lambda compared: _probability(compared.p_holm)), "quality"),
         _quantity("p (signs)", of(lambda compared: _probability(compared.p_sign_flip)), "quality"),
@@ -161,18 +157,22 @@ def _printed(findings: Findings) -> list[Quantity]:
     found = []
     for metric in _shown("score"):
         cells = _printed_cells(findings, metric.name)
-        rows = frozenset(index for index, cell in enumerate(cells) if cell)
+        rows = frozenset(line for line, cell in cells.items() if cell)
         last = METRICS.get(f"last_{metric.name}")
-        ours = [METRICS[cell.of_ours] if cell else metric for cell in cells]
-        if last in ours:
-            means = [_mean(line, last) for line in findings.lines]
+        ours = {line: METRICS[cell.of_ours] if cell else metric for line, cell in cells.items()}
+        if last in ours.values():
+            means = {line: _mean(line, last) for line in findings.lines}
             found.append(_quantity(last.label, means, "quality", rows=rows, metric=last.name))
         key = "printed" if metric.name == "test_ppl" else ""
-        found.append(_quantity(f"printed {metric.label}", map(_as_printed, cells), "quality", key=key, rows=rows))
-        differences = map(_difference, findings.lines, ours, cells)
+        printed = {line: _as_printed(cell) for line, cell in cells.items()}
+        found.append(_quantity(f"printed {metric.label}", printed, "quality", key=key, rows=rows))
+        differences = {line: _difference(line, ours[line], cell) for line, cell in cells.items()}
         key = "difference" if metric.name == "test_ppl" else ""
         found.append(_quantity(f"ours - printed {metric.label}", differences, "quality", key=key, rows=rows))
-    answers = [Cell(text=printed_numbers.in_short(each) or NOTHING) for each in findings.reproduced]
+    answers = {
+        line: Cell(text=printed_numbers.in_short(each) or NOTHING)
+        for line, each in zip(findings.lines, findings.reproduced, strict=True)
+    }
     return [*found, _quantity("reproduced", answers, "quality", numeric=False, key="reproduced")]
 
 
@@ -181,15 +181,16 @@ def _costs(findings: Findings) -> list[Quantity]:
     for metric in _shown("cost"):
         about = {"key": metric.name, "rows": _where(metric, findings)}
         if metric.timed:
-            cells = [_time(line, metric, findings) for line in lines]
+            cells = {line: _time(line, metric, findings) for line in lines}
             times.append(_quantity(_with_batch(metric, lines), cells, "cost", spread="spread", **about))
         else:
-            others.append(_quantity(metric.label, [_mean(line, metric) for line in lines], "cost", **about))
+            others.append(_quantity(metric.label, {line: _mean(line, metric) for line in lines}, "cost", **about))
     printed = []
     for metric, name in PRINTED_TIMES.items():
         cells = _printed_cells(findings, metric)
-        devices = ", ".join(dict.fromkeys(cell.note for cell in cells if cell))
-        printed.append(_quantity(f"printed {name} ({devices})", map(_as_printed, cells), "cost"))
+        devices = ", ".join(dict.fromkeys(cell.note for cell in cells.values() if cell))
+        shown = {line: _as_printed(cell) for line, cell in cells.items()}
+        printed.append(_quantity(f"printed {name} ({devices})", shown, "cost"))
     return [*times, *printed, *others]
 
 
@@ -201,9 +202,9 @@ def _with_batch(metric: Metric, lines: list[Row]) -> str:
     return f"{metric.label} (b={', '.join(f'{value:g}' for value in batches)})"
 
 
-def _printed_cells(findings: Findings, metric: str) -> list[PrintedCell | None]:
+def _printed_cells(findings: Findings, metric: str) -> dict[Row, PrintedCell | None]:
     printed = findings.evidence.printed
-    return [printed.find(line.trials[0], line.params, metric) for line in findings.lines]
+    return {line: printed.find(line.trials[0], line.params, metric) for line in findings.lines}
 
 
 def _mean(line: Row, metric: Metric) -> Cell:

@@ -59,15 +59,15 @@ def _mixtures(findings: Findings, said: list[Quantity]) -> Layout:
     """As table 2 of Benka et al.: a line for each corpus, backbone and head, with its number of softmaxes."""
     lines = findings.lines
     labels = _labels(lines, ("corpus", "backbone", "head"))
-    kept = _kept([each for each in said if each.column.name not in ("#I", "#P")], range(len(lines)))
+    kept = _kept([each for each in said if each.column.name not in ("#I", "#P")], lines)
     columns = [*labels, *(replace(each.column, name="K") if each.kind == "counts" else each.column for each in kept)]
     laid = [
         Line(
-            cells=(*(_label([row], column.name) for column in labels), *(each.cells[index] for each in kept)),
+            cells=(*(_label([row], column.name) for column in labels), *(each.cells[row] for each in kept)),
             trials=tuple(trial.id for trial in row.trials),
             is_baseline=row is findings.baselines.get(row.group),
         )
-        for index, row in enumerate(lines)
+        for row in lines
     ]
     return columns, laid, []
 
@@ -81,21 +81,21 @@ def _heads(findings: Findings, said: list[Quantity]) -> Layout:
     labels = _labels(lines, ("backbone", "head"))
     names, notes = _short_names(lines)
     corpora = list(names.values())
-    of_corpus = {name: [i for i, row in enumerate(lines) if names[row.corpus] == name] for name in corpora}
+    of_corpus = {name: [row for row in lines if names[row.corpus] == name] for name in corpora}
     first = of_corpus[corpora[0]]
     leading = OF_THE_MODEL if len(corpora) == 1 or _one_size(lines) else ("counts",)
     blocks = [("", first, _kept([each for each in said if each.kind in leading], first))]
-    for name, indices in of_corpus.items():
-        kept = _kept([each for each in said if each.kind not in leading], indices)
-        blocks.append((name if len(corpora) > 1 else "", indices, kept))
+    for name, rows in of_corpus.items():
+        kept = _kept([each for each in said if each.kind not in leading], rows)
+        blocks.append((name if len(corpora) > 1 else "", rows, kept))
     columns = [*labels, *(replace(each.column, group=group) for group, _, kept in blocks for each in kept)]
     laid = [
         Line(
             cells=(
-                *(_label([lines[each[place]] for each in of_corpus.values()], column.name) for column in labels),
-                *(each.cells[indices[place]] for _, indices, kept in blocks for each in kept),
+                *(_label([rows[place] for rows in of_corpus.values()], column.name) for column in labels),
+                *(each.cells[rows[place]] for _, rows, kept in blocks for each in kept),
             ),
-            trials=tuple(trial.id for indices in of_corpus.values() for trial in lines[indices[place]].trials),
+            trials=tuple(trial.id for rows in of_corpus.values() for trial in rows[place].trials),
         )
         for place in range(len(first))
     ]
@@ -111,31 +111,30 @@ def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
     rows = findings.lines
     names, notes = _short_names(rows)
     labels = _labels(rows, ("backbone",))
-    groups: dict[tuple[str, str], dict[str, int]] = {}  # corpus and backbone -> head -> index of its row
-    for index, row in enumerate(rows):
-        groups.setdefault(row.group, {})[row.head] = index
+    groups = {  # corpus and backbone -> head -> its row
+        group: {row.head: row for row in alike} for group, alike in grouped((row.group, row) for row in rows).items()
+    }
     heads = dict.fromkeys(row.head for row in rows)
     baseline = next((row.head for row in of_head(rows, findings.evidence.suite.table.baseline)), None)
-    reduced = {head for indices in groups.values() if baseline in indices for head in indices} - {baseline}
+    reduced = {head for row_of in groups.values() if baseline in row_of for head in row_of} - {baseline}
     columns = [Column(name="corpus", key="label"), *labels, Column(name="quantity", key="label")]
     for head in heads:
-        name = _label([rows[indices[head]] for indices in groups.values() if head in indices], "head").text
+        name = _label([row_of[head] for row_of in groups.values() if head in row_of], "head").text
         columns.append(Column(name="", numeric=True, group=name, spread="spread", key="quantity"))
         if head in reduced:
             columns.append(Column(name="reduction", numeric=True, group=name, key="quantity"))
     laid = []
-    for indices in groups.values():
-        reference = rows[indices[baseline]] if baseline in indices else None
-        first = rows[next(iter(indices.values()))]
-        for each in _kept([one for one in said if one.kind != "counts"], indices.values()):
+    for row_of in groups.values():
+        first = next(iter(row_of.values()))
+        for each in _kept([one for one in said if one.kind != "counts"], row_of.values()):
             cells = [Cell(text=names[first.corpus]), *(_label([first], column.name) for column in labels)]
             cells.append(Cell(text=each.column.name))
             for head in heads:
-                index = indices.get(head)
-                cells.append(EMPTY if index is None else each.cells[index])
+                row = row_of.get(head)
+                cells.append(EMPTY if row is None else each.cells[row])
                 if head in reduced:
-                    cells.append(EMPTY if index is None else _reduction(rows[index], reference, each.metric))
-            trials = tuple(trial.id for index in indices.values() for trial in rows[index].trials)
+                    cells.append(EMPTY if row is None else _reduction(row, row_of.get(baseline), each.metric))
+            trials = tuple(trial.id for row in row_of.values() for trial in row.trials)
             laid.append(Line(cells=tuple(cells), trials=trials, is_main=each.column.key in ORDER))
     return columns, laid, notes
 
@@ -143,8 +142,8 @@ def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
 _SHAPES = {"mixtures": _mixtures, "heads": _heads, "corpora": _corpora}
 
 
-def _kept(said: Iterable[Quantity], indices: Collection[int]) -> list[Quantity]:
-    return [quantity for quantity in said if quantity.is_of(indices)]
+def _kept(said: Iterable[Quantity], rows: Collection[Row]) -> list[Quantity]:
+    return [quantity for quantity in said if quantity.is_of(rows)]
 
 
 def _labels(rows: list[Row], kinds: tuple[str, ...]) -> list[Column]:

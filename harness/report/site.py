@@ -192,10 +192,10 @@ def _rows(title: str, lead: str, found: Iterable[tuple[Study, Sequence[Row]]], u
         names = {f"vs {each.findings.baseline}": "vs baseline"}  # it is another one in each suite
         cells = {names.get(one.column.name, one.column.name): one.cells for one in known}
         for row in rows:
-            index, head = each.rows.index(row), row.trials[0].head.name
+            head = row.trials[0].head.name
             labels = [Cell(text=row.head, link=f"{up}heads/{head}.html"), Cell(text=row.backbone)]
             labels += [Cell(text=row.corpus), Cell(text=each.suite.name, link=f"{up}suites/{each.suite.name}.html")]
-            numbers = [cells[name][index] if name in cells else EMPTY for name in SHOWN]
+            numbers = [cells[name][row] if name in cells else EMPTY for name in SHOWN]
             lines.append(Line(cells=(*labels, *numbers), trials=tuple(trial.id for trial in row.trials)))
     return layouts.without_empty(Table(title=title, columns=tuple(columns), lines=tuple(lines), lead=lead))
 
