@@ -169,10 +169,8 @@ def _printed(findings: Findings) -> list[Quantity]:
         differences = {line: _difference(line, ours[line], cell) for line, cell in cells.items()}
         key = "difference" if metric.name == "test_ppl" else ""
         found.append(_quantity(f"ours - printed {metric.label}", differences, "quality", key=key, rows=rows))
-    answers = {
-        line: Cell(text=printed_numbers.in_short(each) or NOTHING)
-        for line, each in zip(findings.lines, findings.reproduced, strict=True)
-    }
+    known = findings.reproduced.items()
+    answers = {line: Cell(text=printed_numbers.in_short(each) or NOTHING) for line, each in known}
     return [*found, _quantity("reproduced", answers, "quality", numeric=False, key="reproduced")]
 
 

@@ -28,7 +28,7 @@ class Findings:
     lines: list[Row]
     compared: dict[Row, Compared]
     ranks: dict[Row, Rank]
-    reproduced: list[list[Reproduction]]
+    reproduced: dict[Row, list[Reproduction]]
     baselines: dict[tuple[str, str], Row]
 
     @property
@@ -51,7 +51,7 @@ def find(evidence: Evidence) -> Findings:
         lines=lines,
         compared=compare(lines, table, evidence),
         ranks=ranks(lines, table.test, evidence.rows_without_point),
-        reproduced=[of_row(line, evidence.printed, changed=bool(evidence.suite.overrides)) for line in lines],
+        reproduced={line: of_row(line, evidence.printed, changed=bool(evidence.suite.overrides)) for line in lines},
         baselines=baselines(lines, table.baseline),
     )
 

@@ -42,7 +42,7 @@ def table(studies: Sequence[Study]) -> Table:
     minutes = f"minutes: of training, for one trial, with {threads}; of each device, where there are several."
     lines, notes = [], [MEANING, *([minutes] if ok else [])]
     for study in studies:
-        for row, found in zip(study.rows, study.findings.reproduced, strict=True):
+        for row, found in study.findings.reproduced.items():
             for _, several in groupby(found, key=lambda each: (each.printed.metric, each.printed.epoch is None)):
                 numbers = list(several)
                 lines.append(_line(study, row, numbers))

@@ -77,7 +77,7 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *(Note(f"Printed numbers of {source}.", ("printed",)) for source in evidence.printed.sources),
         *(
             Note(f"Reproduced, {row_name(line, findings.lines)}: {each}.", ("reproduced",))
-            for line, numbers in zip(findings.lines, findings.reproduced, strict=True)
+            for line, numbers in findings.reproduced.items()
             for each in numbers
         ),
         *caveats(findings, records),

@@ -253,8 +253,7 @@ def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:
         found += [(False, text) for text in said] or ([(True, f"{good}.")] if good else [])
     found += [(False, text) for text in notes.of_doubt(evidence.suite)]
     found += [(False, text) for say in (_unjudged, _undecided, _tuned) for text in say(findings, lines)]
-    numbers = [each for row, each in zip(findings.lines, findings.reproduced, strict=True) if row in lines]
-    if answers := [printed_numbers.together(each) for each in numbers if each]:
+    if answers := [printed_numbers.together(each) for each in map(findings.reproduced.get, lines) if each]:
         yes = sum(answer in printed_numbers.YES for answer in answers)
         of_rows = counted(len(answers), "row")
         text = f"{yes} of {of_rows} with a printed number and a tolerance {_be(yes)} reproduced so far."
