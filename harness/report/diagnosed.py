@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from harness.diagnostics.diagnosing import result_of
 from harness.diagnostics.diagnostic import Diagnostic, Figure, Result
-from harness.errors import RecordError
 from harness.records import sidecars
 from harness.records.metrics import METRICS
 from harness.records.sidecars import Diagnosis
@@ -56,7 +55,7 @@ def gathered(
     Args:
         settings: those of each diagnostic; None: those of its newest result.
     """
-    kept = {each: _load(evidence, each) for each in evidence.records}
+    kept = {each: evidence.stored(sidecars.DIAGNOSES, each) or () for each in evidence.records}
     found, planned = [], len(evidence.suite.trials)
     for diagnostic in diagnostics:
         of = {trial: [each for each in many if each.diagnostic == diagnostic.name] for trial, many in kept.items()}
@@ -69,14 +68,6 @@ def gathered(
         results = {trial: result for trial, result in results.items() if result is not None}
         found.append(Diagnosed(diagnostic=diagnostic, stored=stored, results=results, planned=planned))
     return found
-
-
-def _load(evidence: Evidence, trial: str) -> tuple[Diagnosis, ...]:
-    try:
-        return sidecars.DIAGNOSES.load(evidence.runs, evidence.records[trial]) or ()
-    except RecordError as damaged:
-        evidence.warn(str(damaged))
-        return ()
 
 
 def build(evidence: Evidence, of: Diagnosed) -> Table:

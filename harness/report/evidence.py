@@ -11,7 +11,7 @@ from harness.plan.loaded_suite import Suite
 from harness.records import sidecars, store
 from harness.records.choices import Records
 from harness.records.record import TrialRecord
-from harness.records.sidecars import Timing, TokenScores
+from harness.records.sidecars import Kept, Sidecar, Timing, TokenScores
 from harness.report import printed_numbers
 from harness.report.outputs import Trials
 from harness.report.printed_numbers import PrintedNumbers
@@ -64,7 +64,11 @@ class Evidence:
 
     def token_scores(self, trial_id: str) -> TokenScores | None:
         """The token scores of a trial; None if they were not stored, or do not verify."""
-        return _scores(self.runs, self.records[trial_id], self.warn)
+        return self.stored(sidecars.TOKEN_NLL, trial_id)
+
+    def stored(self, sidecar: Sidecar[Kept], trial_id: str) -> Kept | None:
+        """What lies beside the record of a trial; None if nothing is stored, or it does not verify."""
+        return _stored(sidecar, self.runs, self.records[trial_id], self.warn)
 
 
 def gather(records: Records, warn: Callable[[str], None], printed: PrintedNumbers | None = None) -> Evidence:
@@ -80,7 +84,7 @@ def gather(records: Records, warn: Callable[[str], None], printed: PrintedNumber
     for warning in warnings:
         warn(warning)
     ok = {trial_id for trial_id, record in found.items() if record.status == "ok"}
-    scored = {trial_id for trial_id in ok if _scores(runs, found[trial_id], warn) is not None}
+    scored = {trial_id for trial_id in ok if _stored(sidecars.TOKEN_NLL, runs, found[trial_id], warn) is not None}
     return Evidence(
         suite=suite,
         runs=runs,
@@ -96,10 +100,9 @@ def gather(records: Records, warn: Callable[[str], None], printed: PrintedNumber
     )
 
 
-def _scores(runs: Path, record: TrialRecord, warn: Callable[[str], None]) -> TokenScores | None:
-    """The token scores beside a record; warns where they do not verify, or do not give its test perplexity."""
+def _stored(sidecar: Sidecar[Kept], runs: Path, record: TrialRecord, warn: Callable[[str], None]) -> Kept | None:
     try:
-        return sidecars.TOKEN_NLL.load(runs, record)
-    except RecordError as contradicted:
-        warn(str(contradicted))
+        return sidecar.load(runs, record)
+    except RecordError as damaged:
+        warn(str(damaged))
         return None
