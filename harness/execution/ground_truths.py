@@ -91,7 +91,7 @@ def is_short(suite: Suite) -> bool:
 
 def answers(found: Study) -> list[Answer]:
     """The answer of each row that has a number to reproduce."""
-    return [together(numbers) for numbers in found.findings.reproduced if numbers]
+    return [together(numbers) for numbers in found.findings.reproduced.values() if numbers]
 
 
 def _cost(suite: Suite) -> str:

@@ -11,7 +11,7 @@ from harness.printable import counted
 from harness.report import convergence, tuning_doubts, versions
 from harness.report.content import Level, Note
 from harness.report.evidence import Evidence
-from harness.report.findings import Findings
+from harness.report.findings import Findings, percent
 from harness.report.statistics import RANK_SEEDS, more_seeds
 from harness.report.table_rows import Row, row_name
 from harness.report.verdicts import nats
@@ -38,14 +38,13 @@ def of_comparisons(findings: Findings) -> list[str]:
 
 def of_convergence(lines: list[Row]) -> list[str]:
     """Notes on rows with trials that are not converged, on collapsed rows, and on collapsed trials of other rows."""
-    falling = {name: row for name, row in _named(lines) if convergence.unconverged_seeds(row)}
-    last = [name for name, row in _named(lines) if convergence.collapsed(row)]
-    counts = [
-        f"{name} {len(convergence.unconverged_seeds(row))} of {len(row.ok_seeds)}" for name, row in falling.items()
-    ]
-    found = [f"{convergence.NOT_CONVERGED_MEANS}. Trials: {'; '.join(counts)}."] if falling else []
+    named = [(row_name(row, lines), row) for row in lines if not row.is_ngram]
+    falling = [(name, len(convergence.unconverged_seeds(row)), len(row.ok_seeds)) for name, row in named]
+    counts = [f"{name} {number} of {ok}" for name, number, ok in falling if number]
+    last = [name for name, row in named if convergence.collapsed(row)]
+    found = [f"{convergence.NOT_CONVERGED_MEANS}. Trials: {'; '.join(counts)}."] if counts else []
     found += [f"{convergence.COLLAPSED_MEANS}: {'; '.join(last)}."] if last else []
-    of_rows = ((name, convergence.collapsed_seeds(row)) for name, row in _named(lines))
+    of_rows = ((name, convergence.collapsed_seeds(row)) for name, row in named)
     some = [f"{name} seed {', '.join(map(str, seeds))}" for name, seeds in of_rows if seeds]
     return [*found, *_listing(convergence.SOME_COLLAPSED, some, "reading")]
 
@@ -92,10 +91,6 @@ def _too_few(lines: list[Row]) -> list[str]:
     return [Note(text, level="warning")]
 
 
-def _named(lines: list[Row]) -> list[tuple[str, Row]]:
-    return [(row_name(row, lines), row) for row in lines if not row.is_ngram]
-
-
 def spanned(numbers: Iterable[int]) -> str:
     """'3', or '3 to 1,200'."""
     low, high = min(numbers), max(numbers)
@@ -110,19 +105,20 @@ def of_tuning(findings: Findings) -> list[str]:
         trained = any(not trial.is_ngram for trial in suite.trials)
         compares = suite.table.baseline is not None or findings.ranks
         return [Note(NOT_TUNED, level="reading")] if compares and trained else []
-    names = _names(findings)
-    named = list(zip(names, tuning.rows, tuning.choices, strict=True))
+    named = list(zip(_names(findings), tuning.rows, tuning.choices, strict=True))
     found = findings.evidence.tuning
     tried = [(name, [found[each.id] for each in row.tuning_trials if each.id in found]) for name, row, _ in named]
     lines = findings.lines
-    doubts = [f"{row_name(row, lines)}: {row.tuning_doubt}" for row in lines if row.tuning_doubt]
+    doubts = [f"{row_name(row, lines)}: {row.tuning.doubt}" for row in lines if row.tuning.doubt]
+    known = [f"{-percent(-row.tuning.gap):.1f} %" if math.isfinite(row.tuning.gap) else "not known" for row in lines]
+    gaps = [f"{row_name(row, lines)} {gap}" for row, gap in zip(lines, known, strict=True)]
     unequal = _listing("Not tuned like the other rows, so without verdict, star and rank", doubts, "warning")
     return [
         _budget(tuning, exceptions=bool(unequal)),
         *unequal,
         *([] if tuning_doubts.RATE in tuning.spec.space else [Note(RATE_NOT_TUNED, level="reading")]),
         *_edges(tuning, named),
-        *_listing(GAP, (f"{row_name(row, lines)} {_gap(row)}" for row in lines)),
+        *_listing(GAP, gaps),
         *_not_ok(named, findings.evidence),
         *versions.of_tuning(tried, findings.evidence.outdated),
         *_without_point(named),
@@ -173,13 +169,8 @@ def _values(axis: Axis) -> str:
 
 def _edges(tuning: Tuning, rows: list[Named]) -> list[str]:
     """The rows whose best point is the lowest or highest one that was tried: a better one may lie beyond."""
-    found = [
-        f"{name}: {text}"
-        for name, row, choice in rows
-        if choice is not None
-        for text in [", ".join(_edge(tuning, row, choice))]
-        if text
-    ]
+    ends = [(name, "" if choice is None else ", ".join(_edge(tuning, row, choice))) for name, row, choice in rows]
+    found = [f"{name}: {text}" for name, text in ends if text]
     return _listing("Chosen at the end of what was tried, so a wider range may be better", found, "reading")
 
 
@@ -197,10 +188,6 @@ def _edge(tuning: Tuning, row: TunedRow, choice: Choice) -> Iterator[str]:
         if low < high and as_number(value) in ends:
             end = "lowest" if as_number(value) == low else "highest"
             yield f"{key.removeprefix('train.')} {value if isinstance(value, str) else f'{value:g}'}, the {end}"
-
-
-def _gap(row: Row) -> str:
-    return f"{-100 * math.expm1(-row.tuning_gap):.1f} %" if math.isfinite(row.tuning_gap) else "not known"
 
 
 def _not_ok(rows: list[Named], evidence: Evidence) -> list[str]:

@@ -80,6 +80,11 @@ def mostly_unconverged(row: Row) -> bool:
     return 2 * len(unconverged_seeds(row)) > len(row.ok_seeds)
 
 
+def partly_unconverged(row: Row) -> bool:
+    """Whether some of the row's ok trials are not converged, and not most of them."""
+    return bool(unconverged_seeds(row)) and not mostly_unconverged(row)
+
+
 def collapsed(row: Row) -> bool:
     """Whether the mean test perplexity is 0.95 of the unigram's or worse. Never of n-grams, which are not trained."""
     metrics = [row.records[seed].metrics for seed in row.ok_seeds]

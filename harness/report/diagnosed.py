@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from harness.diagnostics.diagnosing import result_of
 from harness.diagnostics.diagnostic import Diagnostic, Figure, Result
-from harness.errors import RecordError
 from harness.records import sidecars
 from harness.records.metrics import METRICS
 from harness.records.sidecars import Diagnosis
@@ -15,7 +14,6 @@ from harness.report import layouts, outputs, suite_table
 from harness.report.content import Cell, Column, Line, Table
 from harness.report.evidence import Evidence
 from harness.report.outputs import Trials
-from harness.report.suite_table import FORMS
 from harness.report.table_rows import Row
 
 if TYPE_CHECKING:
@@ -57,7 +55,7 @@ def gathered(
     Args:
         settings: those of each diagnostic; None: those of its newest result.
     """
-    kept = {each: _load(evidence, each) for each in evidence.records}
+    kept = {each: evidence.stored(sidecars.DIAGNOSES, each) or () for each in evidence.records}
     found, planned = [], len(evidence.suite.trials)
     for diagnostic in diagnostics:
         of = {trial: [each for each in many if each.diagnostic == diagnostic.name] for trial, many in kept.items()}
@@ -70,14 +68,6 @@ def gathered(
         results = {trial: result for trial, result in results.items() if result is not None}
         found.append(Diagnosed(diagnostic=diagnostic, stored=stored, results=results, planned=planned))
     return found
-
-
-def _load(evidence: Evidence, trial: str) -> tuple[Diagnosis, ...]:
-    try:
-        return sidecars.DIAGNOSES.load(evidence.runs, evidence.records[trial]) or ()
-    except RecordError as damaged:
-        evidence.warn(str(damaged))
-        return ()
 
 
 def build(evidence: Evidence, of: Diagnosed) -> Table:
@@ -151,15 +141,11 @@ def write(
 
     stem, written = suite_table.stem(evidence.suite), {}
     for of in (each for each in found if each.results):
-        name, made = of.diagnostic.name, build(evidence, of)
-        tables = {
-            results / "tables" / f"{stem}.diagnostics.{name}{ending}": form(made).encode()
-            for ending, form in FORMS.values()
-        }
+        tables = suite_table.files_of(build(evidence, of), f"{stem}.diagnostics.{of.diagnostic.name}", results)
         drawn = lines.of_diagnostic(evidence, of, suite_table.title(evidence.suite))
         pictures, _ = plots.files_of(drawn, results / "plots" / f"{stem}.diagnostics")
         outputs.write({**tables, **pictures}, of.trials, overwrite=overwrite)
-        written[name] = list(tables)
+        written[of.diagnostic.name] = list(tables)
     return written
 
 

@@ -19,14 +19,14 @@ from harness.printable import counted
 from harness.records import sidecars
 from harness.records.metrics import METRICS, metrics_of
 from harness.records.record import TrialRecord
-from harness.records.sidecars import Timing, TokenScores
+from harness.records.sidecars import TokenScores
 from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.report.evidence import Evidence
+from harness.report.grouping import grouped
 from harness.report.statistics import (
     BLOCK,
     FEWEST_BLOCKS,
     WIDEST,
-    Interval,
     block_interval,
     more_seeds,
     paired,
@@ -81,10 +81,7 @@ def of_heads(lines: Iterable[Row], evidence: Evidence, a: str, b: str) -> list[t
 
     Raises: ExecutionError when a head does not exist, a name is that of several heads, or no seed is finished for both.
     """
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in lines:
-        groups.setdefault(row.group, []).append(row)
-    found = []
+    groups, found = grouped((row.group, row) for row in lines), []
     for group, rows in groups.items():
         one, other = (_row(rows, head) for head in (a, b))
         if one is other:
@@ -188,14 +185,18 @@ def results(a: Selection, b: Selection, scores: tuple[TokenScores, TokenScores] 
 
     Raises: RecordError when the scores are of two test splits.
     """
-    pairs = [(one.metrics, other.metrics) for one, other in _pairs(a, b)]
+    pairs = [(one.metrics, other.metrics) for one, other in zip(a.records, b.records, strict=True)]
     one_counting = all(each.get("test_ppl_standard") == each.get("test_ppl") for pair in pairs for each in pair)
     names = _names("score", "count", "setting")
     found = list(_compared([name for name in names if name != "test_ppl_standard" or not one_counting], pairs))
     if len(a.records) > 1 or scores is None:
         return found
     over = block_interval(differences(*scores).nats)
-    return [_with_blocks(each, over) if each.name == "test_ppl" else each for each in found]
+    if over.low is None:
+        return found
+    text = f"{counted(over.blocks, 'block')} of {BLOCK:,} tokens"
+    blocks = {"low": math.expm1(over.low), "high": math.expm1(over.high), "over": text}
+    return [replace(each, **blocks) if each.name == "test_ppl" else each for each in found]
 
 
 def costs(a: Selection, b: Selection) -> tuple[list[MetricDifference], list[str]]:
@@ -203,19 +204,22 @@ def costs(a: Selection, b: Selection) -> tuple[list[MetricDifference], list[str]
 
     Raises: RecordError when a timing does not verify.
     """
-    pairs = [(one, other) for one, other in _pairs(a, b) if _machine(one) == _machine(other)]
+    pairs = [(one, other) for one, other in zip(a.records, b.records, strict=True) if _machine(one) == _machine(other)]
     if not pairs:
         one, other = (_machine(each.records[0]) for each in (a, b))
         return [], [f"times and memory are not compared: {a.label} was measured on {one}, {b.label} on {other}"]
-    exclusive = _exclusive(a, b)
+    ours, theirs = ([sidecars.TIMING.load(each.runs, record) for record in each.records] for each in (a, b))
+    passes = {timing.pass_id: timing for timing in theirs if timing is not None}
+    # only one trial of a head is timed: times do not depend on the seed
+    exclusive = next(((one, passes[one.pass_id]) for one in ours if one is not None and one.pass_id in passes), None)
     if exclusive is None:
         shared = any(record.environment.shared for pair in pairs for record in pair)
         note = "ms/batch: measured during training" + (", while other work ran on the machine" if shared else "")
         return list(_compared(_names("cost"), [(one.metrics, other.metrics) for one, other in pairs])), [note]
-    timed = [name for name in _names("cost") if METRICS[name].timed]
-    untimed = [name for name in _names("cost") if not METRICS[name].timed]
-    times = _compared(timed, [(exclusive[0].metrics, exclusive[1].metrics)])
-    others = _compared(untimed, [(one.metrics, other.metrics) for one, other in pairs])
+    names = _names("cost")
+    times = _compared([name for name in names if METRICS[name].timed], [(exclusive[0].metrics, exclusive[1].metrics)])
+    metrics = [(one.metrics, other.metrics) for one, other in pairs]
+    others = _compared([name for name in names if not METRICS[name].timed], metrics)
     sharing = ", while other work ran on the machine" if any(timing.shared for timing in exclusive) else ""
     return [*times, *others], [
         f"ms/batch: of one exclusive pass after training, in {exclusive[0].rounds} rounds{sharing}"
@@ -224,10 +228,6 @@ def costs(a: Selection, b: Selection) -> tuple[list[MetricDifference], list[str]
 
 def _names(*kinds: str) -> list[str]:
     return [metric.name for metric in metrics_of(*kinds) if metric.diff]
-
-
-def _pairs(a: Selection, b: Selection) -> Iterable:
-    return zip(a.records, b.records, strict=True)
 
 
 def _compared(names: Iterable[str], pairs: list[tuple[dict[str, float], dict[str, float]]]) -> Iterator:
@@ -248,20 +248,6 @@ def _compared(names: Iterable[str], pairs: list[tuple[dict[str, float], dict[str
         )
 
 
-def _with_blocks(of: MetricDifference, over: Interval) -> MetricDifference:
-    if over.low is None:
-        return of
-    text = f"{counted(over.blocks, 'block')} of {BLOCK:,} tokens"
-    return replace(of, low=math.expm1(over.low), high=math.expm1(over.high), over=text)
-
-
-def _exclusive(a: Selection, b: Selection) -> tuple[Timing, Timing] | None:
-    """A timing of each, of one pass. Only one trial of a head is timed: times do not depend on the seed."""
-    ours, theirs = ([sidecars.TIMING.load(each.runs, record) for record in each.records] for each in (a, b))
-    passes = {timing.pass_id: timing for timing in theirs if timing is not None}
-    return next(((one, passes[one.pass_id]) for one in ours if one is not None and one.pass_id in passes), None)
-
-
 def _machine(record: TrialRecord) -> str:
     """The device and threads: only times on the same ones are compared."""
     return f"{record.environment.device}, {counted(record.environment.threads, 'thread')}"
@@ -278,10 +264,11 @@ class Change:
 
 def changes(a: TrialSpec, b: TrialSpec) -> list[Change]:
     """Every setting in which b differs from a, defaults included. Raises UnknownComponent."""
-    ours, theirs = _settings(a), _settings(b)
-    keys = [*ours, *(key for key in theirs if key not in ours)]
-    pairs = ((key, ours.get(key, _MISSING), theirs.get(key, _MISSING)) for key in keys)
-    return [Change(key=key, a=_text(one), b=_text(other)) for key, one, other in pairs if one != other]
+    both = _settings(a), _settings(b)
+    keys = dict.fromkeys(key for each in both for key in each)
+    differing = [key for key in keys if both[0].get(key, _MISSING) != both[1].get(key, _MISSING)]
+    texts = [[value_text(each[key]) if key in each else ABSENT for each in both] for key in differing]
+    return [Change(key=key, a=one, b=other) for key, (one, other) in zip(differing, texts, strict=True)]
 
 
 def _settings(spec: TrialSpec) -> dict[str, Any]:
@@ -299,10 +286,6 @@ def _flat(value: dict[str, Any], name: str = ""):
             yield from _flat(child, full)
         else:
             yield full, child
-
-
-def _text(value: Any) -> str:
-    return ABSENT if value is _MISSING else value_text(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,7 +356,7 @@ def _scores(a: Selection, b: Selection) -> tuple[tuple[TokenScores, TokenScores]
     """The token scores of a and b, averaged over the pairs that have them, and a note if some are missing."""
     of, kept = len(a.records), []
     try:
-        for one, other in _pairs(a, b):
+        for one, other in zip(a.records, b.records, strict=True):
             scores = sidecars.TOKEN_NLL.load(a.runs, one), sidecars.TOKEN_NLL.load(b.runs, other)
             kept += [] if None in scores else [scores]
         if not kept:

@@ -11,12 +11,12 @@ from harness.plan.loaded_suite import Suite
 from harness.records import sidecars, store
 from harness.records.choices import Records
 from harness.records.record import TrialRecord
-from harness.records.sidecars import Timing, TokenScores
+from harness.records.sidecars import Kept, Sidecar, Timing, TokenScores
 from harness.report import printed_numbers
 from harness.report.outputs import Trials
 from harness.report.printed_numbers import PrintedNumbers
 from harness.report.table_rows import Row, rows
-from harness.report.tuning_doubts import Doubts, Gaps, doubts, gaps
+from harness.report.tuning_doubts import judged
 from harness.report.versions import Changed, changed
 
 
@@ -43,17 +43,12 @@ class Evidence:
     @cached_property
     def rows(self) -> list[Row]:
         """The trials in groups that differ only in their seed, in the order of the suite file."""
-        return rows(self.suite, self.records, self.interrupted, self.outdated, self.tuning_doubts, self.tuning_gaps)
+        return rows(self.suite, self.records, self.interrupted, self.outdated, judged(self.suite, self.tuning))
 
-    @cached_property
-    def tuning_doubts(self) -> Doubts:
-        """Why rows were not tuned alike, by the ids of their trials."""
-        return doubts(self.suite, self.tuning)
-
-    @cached_property
-    def tuning_gaps(self) -> Gaps:
-        """How much lower rows may be between the values that were tried, by the ids of their trials."""
-        return gaps(self.suite, self.tuning)
+    @property
+    def finished(self) -> list[TrialRecord]:
+        """The records of the table's trials, in the order of the suite."""
+        return [self.records[trial.id] for trial in self.suite.trials if trial.id in self.records]
 
     @property
     def rows_without_point(self) -> int:
@@ -64,16 +59,16 @@ class Evidence:
     @property
     def trials(self) -> Trials:
         """The numbers of ok, planned and invalid trials."""
-        statuses = Counter(self.records[trial.id].status for trial in self.suite.trials if trial.id in self.records)
+        statuses = Counter(record.status for record in self.finished)
         return Trials(statuses["ok"], len(self.suite.trials), statuses["invalid"])
 
     def token_scores(self, trial_id: str) -> TokenScores | None:
         """The token scores of a trial; None if they were not stored, or do not verify."""
-        try:
-            return sidecars.TOKEN_NLL.load(self.runs, self.records[trial_id])
-        except RecordError as damaged:
-            self.warn(str(damaged))
-            return None
+        return self.stored(sidecars.TOKEN_NLL, trial_id)
+
+    def stored(self, sidecar: Sidecar[Kept], trial_id: str) -> Kept | None:
+        """What lies beside the record of a trial; None if nothing is stored, or it does not verify."""
+        return _stored(sidecar, self.runs, self.records[trial_id], self.warn)
 
 
 def gather(records: Records, warn: Callable[[str], None], printed: PrintedNumbers | None = None) -> Evidence:
@@ -89,7 +84,7 @@ def gather(records: Records, warn: Callable[[str], None], printed: PrintedNumber
     for warning in warnings:
         warn(warning)
     ok = {trial_id for trial_id, record in found.items() if record.status == "ok"}
-    scored = {trial_id for trial_id in ok if _has_scores(runs, found[trial_id], warn)}
+    scored = {trial_id for trial_id in ok if _stored(sidecars.TOKEN_NLL, runs, found[trial_id], warn) is not None}
     return Evidence(
         suite=suite,
         runs=runs,
@@ -105,10 +100,9 @@ def gather(records: Records, warn: Callable[[str], None], printed: PrintedNumber
     )
 
 
-def _has_scores(runs: Path, record: TrialRecord, warn: Callable[[str], None]) -> bool:
-    """Whether token scores are stored beside a record and give its test perplexity; warns where they do not."""
+def _stored(sidecar: Sidecar[Kept], runs: Path, record: TrialRecord, warn: Callable[[str], None]) -> Kept | None:
     try:
-        return sidecars.TOKEN_NLL.load(runs, record) is not None
-    except RecordError as contradicted:
-        warn(str(contradicted))
-        return False
+        return sidecar.load(runs, record)
+    except RecordError as damaged:
+        warn(str(damaged))
+        return None

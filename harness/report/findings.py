@@ -19,16 +19,16 @@ class Findings:
     """The rows of a suite and their comparisons.
 
     Args:
-        compared: index of a row -> its comparison with the baseline; empty if the suite names no baseline.
-        ranks: index of a row -> its rank, of its corpus, backbone and device.
+        compared: the comparison of a row with the baseline; empty if the suite names no baseline.
+        ranks: the rank of a row, of its corpus, backbone and device.
         baselines: corpus and backbone -> the row with which the others are compared.
     """
 
     evidence: Evidence
     lines: list[Row]
-    compared: dict[int, Compared]
-    ranks: dict[int, Rank]
-    reproduced: list[list[Reproduction]]
+    compared: dict[Row, Compared]
+    ranks: dict[Row, Rank]
+    reproduced: dict[Row, list[Reproduction]]
     baselines: dict[tuple[str, str], Row]
 
     @property
@@ -37,6 +37,10 @@ class Findings:
         given = self.evidence.suite.table.baseline
         names = {row.head for row in of_head(self.lines, given)}
         return names.pop() if len(names) == 1 else given
+
+    def compared_of(self, lines: Sequence[Row]) -> list[Compared]:
+        """The comparisons of some rows."""
+        return [each for row, each in self.compared.items() if row in lines]
 
 
 def find(evidence: Evidence) -> Findings:
@@ -47,7 +51,7 @@ def find(evidence: Evidence) -> Findings:
         lines=lines,
         compared=compare(lines, table, evidence),
         ranks=ranks(lines, table.test, evidence.rows_without_point),
-        reproduced=[of_row(line, evidence.printed, changed=bool(evidence.suite.overrides)) for line in lines],
+        reproduced={line: of_row(line, evidence.printed, changed=bool(evidence.suite.overrides)) for line in lines},
         baselines=baselines(lines, table.baseline),
     )
 

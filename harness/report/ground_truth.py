@@ -9,12 +9,11 @@ from pathlib import Path
 
 from harness.plan.specs import GROUND_TRUTH
 from harness.printable import counted
-from harness.report import outputs
+from harness.report import outputs, suite_table
 from harness.report.content import NOTHING, Cell, Column, Line, Table
-from harness.report.outputs import Trials
+from harness.report.grouping import grouped
 from harness.report.printed_numbers import Reproduction, furthest, together
 from harness.report.study import Study
-from harness.report.suite_table import FORMS
 from harness.report.table_rows import Row
 
 COLUMNS = (
@@ -38,9 +37,12 @@ MEANING = (
 
 def table(studies: Sequence[Study]) -> Table:
     """The table of some suites, in their order."""
-    lines, notes = [], [MEANING, *_minutes_are(studies)]
+    ok = [record.environment for study in studies for record in study.records.values() if record.status == "ok"]
+    threads = ", ".join(dict.fromkeys(counted(each.threads, "thread") for each in ok))
+    minutes = f"minutes: of training, for one trial, with {threads}; of each device, where there are several."
+    lines, notes = [], [MEANING, *([minutes] if ok else [])]
     for study in studies:
-        for row, found in zip(study.rows, study.findings.reproduced, strict=True):
+        for row, found in study.findings.reproduced.items():
             for _, several in groupby(found, key=lambda each: (each.printed.metric, each.printed.epoch is None)):
                 numbers = list(several)
                 lines.append(_line(study, row, numbers))
@@ -55,11 +57,8 @@ def write(studies: Sequence[Study], results: Path, *, overwrite: bool = False) -
 
     Raises: FewerTrialsError, StorageError.
     """
-    made = table(studies)
-    files = {results / "tables" / f"{GROUND_TRUTH}{ending}": form(made).encode() for ending, form in FORMS.values()}
-    every = [study.evidence.trials for study in studies]
-    trials = Trials(*(sum(getattr(each, name) for each in every) for name in ("ok", "planned", "invalid")))
-    outputs.write(files, trials, overwrite=overwrite)
+    files = suite_table.files_of(table(studies), GROUND_TRUTH, results)
+    outputs.write(files, outputs.total(study.evidence.trials for study in studies), overwrite=overwrite)
     return list(files)
 
 
@@ -106,22 +105,11 @@ def _ours(numbers: list[Reproduction]) -> Cell:
 
 def _minutes(row: Row) -> tuple[Cell, Cell]:
     """Minutes of training, a mean over the ok trials of each device, and the devices: '35.2; 4.1' and 'A; B'."""
-    on: dict[str, list[float]] = {}
-    for seed in row.ok_seeds:
-        record = row.records[seed]
-        if "train_minutes" in record.metrics:
-            on.setdefault(record.environment.device, []).append(record.metrics["train_minutes"])
+    ok = [row.records[seed] for seed in row.ok_seeds if "train_minutes" in row.records[seed].metrics]
+    on = grouped((record.environment.device, record.metrics["train_minutes"]) for record in ok)
     if not on:
         return EMPTY, EMPTY
     means = {device: statistics.fmean(values) for device, values in sorted(on.items())}
     minutes = "; ".join(f"{mean:.1f}" for mean in means.values())
     (value, *others) = means.values()
     return Cell(text=minutes, value=None if others else value), Cell(text="; ".join(means))
-
-
-def _minutes_are(studies: Sequence[Study]) -> list[str]:
-    ok = [record.environment for study in studies for record in study.records.values() if record.status == "ok"]
-    threads = ", ".join(dict.fromkeys(counted(each.threads, "thread") for each in ok))
-    return (
-        [f"minutes: of training, for one trial, with {threads}; of each device, where there are several."] if ok else []
-    )

@@ -31,6 +31,7 @@ from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, CORPORA, HEADS, Registry
 from harness.report import history
 from harness.report.convergence import collapsed
+from harness.report.grouping import grouped
 from harness.report.ranks import rankable
 from harness.report.table_rows import Row
 from harness.report.versions import changed, left_out
@@ -69,7 +70,7 @@ class Entry:
     finished: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Group:
     """Rows that compare, by their mean validation perplexity: those that can be ranked, then the others, then collapsed
     rows, then n-grams, then those without an ok trial.
@@ -107,7 +108,7 @@ def gather(results: Path, warn: Callable[[str], None]) -> tuple[list[Finished], 
         among the first.
     """
     unknown: set[str] = set()
-    found: dict[str, list[tuple[TrialRecord, Contents, Timing | None]]] = {}
+    found: dict[str, list[Finished]] = {}
     for runs in sorted({place.parent.parent for place in (results.resolve() / "runs").glob(f"*/*/{store.FILE_NAME}")}):
         verified, warnings = store.load_all(runs, history.trial_ids(runs))
         timed, more = sidecars.TIMING.load_all(runs, verified)
@@ -121,22 +122,32 @@ def gather(results: Path, warn: Callable[[str], None]) -> tuple[list[Finished], 
                 continue
             if contents is None:
                 unknown.add(record.id)
-            else:
-                found.setdefault(record.id, []).append((record, contents, timed.get(record.id)))
-    # guard: leaderboard-contradiction > 1} -> > 2}
-    differing = {trial: suites for trial, each in found.items() if len(suites := _disagreeing(each)) > 1}
-    for trial, (one, other) in differing.items():
-        places = (store.folder(store.runs_folder(results, suite), trial) for suite in (one, other))
-        warn(f"trial {trial} has different results in {' and '.join(map(str, places))}: it is left out")
-    chosen = [_newest(each) for trial, each in found.items() if trial not in differing]
+                continue
+            timing, suites = timed.get(record.id), (record.suite,)
+            each = Finished(record=record, contents=contents, timing=timing, suites=suites)
+            found.setdefault(record.id, []).append(each)
+    chosen, differing = [], []
+    for trial, several in found.items():
+        two = plausible.contradicting(each.record for each in several)
+        if two is None:  # guard: leaderboard-contradiction always
+            chosen.append(_newest(several))
+        else:
+            differing.append(trial)
+            places = (store.folder(store.runs_folder(results, each.suite), trial) for each in two)
+            warn(f"trial {trial} has different results in {' and '.join(map(str, places))}: it is left out")
     return chosen, len(unknown - found.keys()), sorted(differing)
+
+
+def _newest(found: list[Finished]) -> Finished:
+    newest = max(
+        found, key=lambda each: (each.record.status == "ok", each.record.environment.finished, each.record.suite)
+    )
+    return replace(newest, suites=tuple(sorted({each.record.suite for each in found})))
 
 
 def groups(finished: Iterable[Finished], labels: Labels | None = None) -> tuple[Group, ...]:
     """The trials in groups, by corpus and budget; `labels` are those of their suites."""
-    together: dict[str, list[Finished]] = {}
-    for each in finished:
-        together.setdefault(canonical(_conditions(each)), []).append(each)
+    together = grouped((canonical(_conditions(each)), each) for each in finished)
     corpora = {str(trials[0].record.spec.corpus): trials[0].record.spec.corpus for trials in together.values()}
     facts = {name: facts_of(shown(corpus, CORPORA)) for name, corpus in corpora.items()}
     counting = {name: "" if found is None else found.counting for name, found in facts.items()}
@@ -152,30 +163,16 @@ def _place(group: Group) -> tuple:
     return group.corpus.name, not group.train.epochs, str(group.corpus), group.train.epochs, group.apart
 
 
-def _disagreeing(found: list[tuple[TrialRecord, Contents, Timing | None]]) -> tuple[str, ...]:
-    """Two suites whose records of a trial contradict each other; () if there are none."""
-    two = plausible.contradicting(record for record, _, _ in found)
-    return () if two is None else (two[0].suite, two[1].suite)
-
-
-def _newest(found: list[tuple[TrialRecord, Contents, Timing | None]]) -> Finished:
-    record, contents, timing = max(
-        found, key=lambda each: (each[0].status == "ok", each[0].environment.finished, each[0].suite)
-    )
-    return Finished(
-        record=record, contents=contents, timing=timing, suites=tuple(sorted({each[0].suite for each in found}))
-    )
-
-
 def _conditions(finished: Finished) -> dict[str, object]:
     """What must agree between trials that are compared. A setting separates groups unless it is known not to matter."""
     spec = finished.record.spec
+    switches = resolved(HEADS.get(spec.head.name), spec.head.params).get("compat")
     return {
         "corpus": described(spec.corpus, CORPORA.get(spec.corpus.name)),
         "content": finished.contents.corpus,
         "pretrained": is_pretrained(spec, finished.contents),
-        "bidirectional": _bidirectional(spec),
-        "compat": _compat(spec),
+        "bidirectional": issubclass(BACKBONES.get(spec.backbone.name), Bidirectional),
+        "compat": None if switches is None else value_text(switches),
         # guard: new-setting-separates .model_dump(exclude=COMPARED | DECIDES_NO_RESULT) -> .evaluation.model_dump()
         **spec.train.model_dump(exclude=COMPARED | DECIDES_NO_RESULT),
     }
@@ -183,12 +180,12 @@ def _conditions(finished: Finished) -> dict[str, object]:
 
 def _distinguished(made: list[Group]) -> list[Group]:
     """The groups; among those whose titles would be the same each names the settings and the text that differ."""
-    alike: dict[str, list[Group]] = {}
-    for group in made:
-        said = group.train.model_dump(include=set(TITLED))
-        said |= {"pretrained": group.pretrained, "bidirectional": group.bidirectional, "compat": group.compat}
-        key = canonical({**said, "corpus": str(group.corpus)})
-        alike.setdefault(key, []).append(group)
+
+    def said(group: Group) -> str:
+        about = {"pretrained": group.pretrained, "bidirectional": group.bidirectional, "compat": group.compat}
+        return canonical({**group.train.model_dump(include=set(TITLED)), **about, "corpus": str(group.corpus)})
+
+    alike = grouped((said(group), group) for group in made)
     named = []
     for together in alike.values():
         known = [_untitled(group) for group in together]
@@ -210,20 +207,10 @@ def is_pretrained(spec: TrialSpec, contents: Contents) -> bool:
     return contents.backbone is not None and weights != "random"
 
 
-def _bidirectional(spec: TrialSpec) -> bool:
-    return issubclass(BACKBONES.get(spec.backbone.name), Bidirectional)
-
-
-def _compat(spec: TrialSpec) -> str | None:
-    switches = resolved(HEADS.get(spec.head.name), spec.head.params).get("compat")
-    return None if switches is None else value_text(switches)
-
-
 def _group(finished: list[Finished], counting: str, labels: Labels) -> Group:
-    lines: dict[str, list[Finished]] = {}
-    for each in sorted(finished, key=lambda each: each.record.spec.seed):
-        alike = each.record.spec.model_copy(update={"seed": 0})
-        lines.setdefault(recomputed(alike, each.contents), []).append(each)
+    by_seed = sorted(finished, key=lambda each: each.record.spec.seed)
+    alike = [recomputed(each.record.spec.model_copy(update={"seed": 0}), each.contents) for each in by_seed]
+    lines = grouped(zip(alike, by_seed, strict=True))
     specs = [each.record.spec for each in finished]
     backbones, heads = (
         _names([getattr(spec, kind) for spec in specs], registry, labels.get(kind, {}))
@@ -232,14 +219,11 @@ def _group(finished: list[Finished], counting: str, labels: Labels) -> Group:
     settings = [spec.train.model_dump(include=COMPARED) for spec in specs]
     differing = [name for name in settings[0] if len({value_text(each[name]) for each in settings}) > 1]
     entries = [_entry_of(line, backbones, heads, differing) for line in lines.values()]
-    first = finished[0]
+    conditions = _conditions(finished[0])
     return Group(
-        corpus=shown(first.record.spec.corpus, CORPORA),
-        content=first.contents.corpus,
-        train=first.record.spec.train,
-        pretrained=is_pretrained(first.record.spec, first.contents),
-        bidirectional=_bidirectional(first.record.spec),
-        compat=_compat(first.record.spec),
+        corpus=shown(specs[0].corpus, CORPORA),
+        train=specs[0].train,
+        **{name: conditions[name] for name in ("content", "pretrained", "bidirectional", "compat")},
         entries=tuple(sorted((each for each in entries if not each.row.invalid), key=_order)),
         invalid=tuple(sorted((each for each in entries if each.row.invalid), key=_order)),
         timings={each.record.id: each.timing for each in finished if each.timing is not None},

@@ -3,16 +3,17 @@
 A summary is a table, too: a terminal's few columns, with the numbers and marks of the whole table's cells.
 """
 
-from collections.abc import Collection, Container, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 
 from harness.errors import RecordError
 from harness.plan.suite_file import Shape
 from harness.printable import counted
 from harness.registry import nearest
-from harness.report.columns import EMPTY, Quantity, quantities, with_tuned
+from harness.report.columns import EMPTY, Quantity, quantities
 from harness.report.content import COMPAT_MARK, MARKS, NOTHING, OUTDATED_MARK, Cell, Column, Line, Note, Table
 from harness.report.findings import Findings
+from harness.report.grouping import grouped
 from harness.report.statistics import RANK_SEEDS
 from harness.report.table_rows import Row, of_head, reduction
 
@@ -38,47 +39,37 @@ OF_GROUP = ("rank", "label", "test_ppl", "vs_best", "train_ms_per_batch", "n")
 OF_TRUTHS = ("label", "printed", "test_ppl", "difference", "reproduced")
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Columns and lines, and notes on the layout."""
-
-    columns: list[Column]
-    lines: list[Line]
-    notes: list[str]
+Layout = tuple[list[Column], list[Line], list[str]]  # columns, lines, and notes on the layout
 
 
 def lay_out(findings: Findings, shape: Shape) -> Layout:
     """Arrange the rows of a suite."""
     if not findings.lines:
-        return Layout([], [], [])  # no row is tuned yet
-    return _SHAPES[shape](findings, with_tuned(quantities(findings), findings))
+        return [], [], []  # no row is tuned yet
+    return _SHAPES[shape](findings, quantities(findings))
 
 
-def one_size(findings: Findings) -> bool:
+def _one_size(rows: Iterable[Row]) -> bool:
     """Whether a backbone and head have the same number of parameters on every corpus."""
-    sizes: dict[tuple[str, str], set[tuple[int, int]]] = {}
-    for row in findings.lines:
-        sizes.setdefault((row.backbone, row.head), set()).add((row.params_total, row.params_head))
-    return all(len(found) == 1 for found in sizes.values())
+    models = {(row.backbone, row.head, row.params_total, row.params_head) for row in rows}
+    return len(models) == len({each[:2] for each in models})
 
 
 def _mixtures(findings: Findings, said: list[Quantity]) -> Layout:
     """As table 2 of Benka et al.: a line for each corpus, backbone and head, with its number of softmaxes."""
     lines = findings.lines
     labels = _labels(lines, ("corpus", "backbone", "head"))
-    counts = [each for each in said if each.kind == "counts" and each.column.name == "#S"]
-    kept = _kept(counts + [each for each in said if each.kind != "counts"], range(len(lines)))
-    number = Column(name="K", numeric=True, key="counts")
-    columns = [*labels, *(number if each in counts else each.column for each in kept)]
+    kept = _kept([each for each in said if each.column.name not in ("#I", "#P")], lines)
+    columns = [*labels, *(replace(each.column, name="K") if each.kind == "counts" else each.column for each in kept)]
     laid = [
         Line(
-            cells=(*_label_cells([row], labels), *(each.cells[index] for each in kept)),
+            cells=(*(_label([row], column.name) for column in labels), *(each.cells[row] for each in kept)),
             trials=tuple(trial.id for trial in row.trials),
             is_baseline=row is findings.baselines.get(row.group),
         )
-        for index, row in enumerate(lines)
+        for row in lines
     ]
-    return Layout(columns, laid, [])
+    return columns, laid, []
 
 
 def _heads(findings: Findings, said: list[Quantity]) -> Layout:
@@ -90,27 +81,27 @@ def _heads(findings: Findings, said: list[Quantity]) -> Layout:
     labels = _labels(lines, ("backbone", "head"))
     names, notes = _short_names(lines)
     corpora = list(names.values())
-    of_corpus = {name: [i for i, row in enumerate(lines) if names[row.corpus] == name] for name in corpora}
+    of_corpus = {name: [row for row in lines if names[row.corpus] == name] for name in corpora}
     first = of_corpus[corpora[0]]
-    leading = OF_THE_MODEL if len(corpora) == 1 or one_size(findings) else ("counts",)
+    leading = OF_THE_MODEL if len(corpora) == 1 or _one_size(lines) else ("counts",)
     blocks = [("", first, _kept([each for each in said if each.kind in leading], first))]
-    for name, indices in of_corpus.items():
-        kept = _kept([each for each in said if each.kind not in leading], indices)
-        blocks.append((name if len(corpora) > 1 else "", indices, kept))
+    for name, rows in of_corpus.items():
+        kept = _kept([each for each in said if each.kind not in leading], rows)
+        blocks.append((name if len(corpora) > 1 else "", rows, kept))
     columns = [*labels, *(replace(each.column, group=group) for group, _, kept in blocks for each in kept)]
     laid = [
         Line(
             cells=(
-                *_label_cells([lines[indices[place]] for indices in of_corpus.values()], labels),
-                *(each.cells[indices[place]] for _, indices, kept in blocks for each in kept),
+                *(_label([rows[place] for rows in of_corpus.values()], column.name) for column in labels),
+                *(each.cells[rows[place]] for _, rows, kept in blocks for each in kept),
             ),
-            trials=tuple(trial.id for indices in of_corpus.values() for trial in lines[indices[place]].trials),
+            trials=tuple(trial.id for rows in of_corpus.values() for trial in rows[place].trials),
         )
         for place in range(len(first))
     ]
     if len(corpora) > 1 and "cost" in leading:
         notes.append(Note(f"Times and memory are of {corpora[0]}.", ("ms/batch", "peak MiB"), level="reading"))
-    return Layout(columns, laid, notes)
+    return columns, laid, notes
 
 
 def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
@@ -120,39 +111,39 @@ def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
     rows = findings.lines
     names, notes = _short_names(rows)
     labels = _labels(rows, ("backbone",))
-    groups: dict[tuple[str, str], dict[str, int]] = {}  # corpus and backbone -> head -> index of its row
-    for index, row in enumerate(rows):
-        groups.setdefault(row.group, {})[row.head] = index
+    groups = {  # corpus and backbone -> head -> its row
+        group: {row.head: row for row in alike} for group, alike in grouped((row.group, row) for row in rows).items()
+    }
     heads = dict.fromkeys(row.head for row in rows)
-    baseline = _baseline(findings)
-    reduced = {head for indices in groups.values() if baseline in indices for head in indices} - {baseline}
+    baseline = next((row.head for row in of_head(rows, findings.evidence.suite.table.baseline)), None)
+    reduced = {head for row_of in groups.values() if baseline in row_of for head in row_of} - {baseline}
     columns = [Column(name="corpus", key="label"), *labels, Column(name="quantity", key="label")]
     for head in heads:
-        name = _label([rows[indices[head]] for indices in groups.values() if head in indices], "head").text
+        name = _label([row_of[head] for row_of in groups.values() if head in row_of], "head").text
         columns.append(Column(name="", numeric=True, group=name, spread="spread", key="quantity"))
         if head in reduced:
             columns.append(Column(name="reduction", numeric=True, group=name, key="quantity"))
     laid = []
-    for indices in groups.values():
-        reference = rows[indices[baseline]] if baseline in indices else None
-        first = rows[next(iter(indices.values()))]
-        for each in _kept([one for one in said if one.kind != "counts"], indices.values()):
-            cells = [Cell(text=names[first.corpus]), *_label_cells([first], labels), Cell(text=each.column.name)]
+    for row_of in groups.values():
+        first = next(iter(row_of.values()))
+        for each in _kept([one for one in said if one.kind != "counts"], row_of.values()):
+            cells = [Cell(text=names[first.corpus]), *(_label([first], column.name) for column in labels)]
+            cells.append(Cell(text=each.column.name))
             for head in heads:
-                index = indices.get(head)
-                cells.append(EMPTY if index is None else each.cells[index])
+                row = row_of.get(head)
+                cells.append(EMPTY if row is None else each.cells[row])
                 if head in reduced:
-                    cells.append(EMPTY if index is None else _reduction(rows[index], reference, each.metric))
-            trials = tuple(trial.id for index in indices.values() for trial in rows[index].trials)
+                    cells.append(EMPTY if row is None else _reduction(row, row_of.get(baseline), each.metric))
+            trials = tuple(trial.id for row in row_of.values() for trial in row.trials)
             laid.append(Line(cells=tuple(cells), trials=trials, is_main=each.column.key in ORDER))
-    return Layout(columns, laid, notes)
+    return columns, laid, notes
 
 
 _SHAPES = {"mixtures": _mixtures, "heads": _heads, "corpora": _corpora}
 
 
-def _kept(said: Iterable[Quantity], indices: Collection[int]) -> list[Quantity]:
-    return [quantity for quantity in said if quantity.is_of(indices)]
+def _kept(said: Iterable[Quantity], rows: Collection[Row]) -> list[Quantity]:
+    return [quantity for quantity in said if quantity.is_of(rows)]
 
 
 def _labels(rows: list[Row], kinds: tuple[str, ...]) -> list[Column]:
@@ -172,10 +163,6 @@ def _short_names(rows: list[Row]) -> tuple[dict[str, str], list[str]]:
     return names, [Note(f"{name}: {label}.", level="reading") for label, name in names.items()]
 
 
-def _label_cells(rows: list[Row], labels: list[Column]) -> list[Cell]:
-    return [_label(rows, column.name) for column in labels]
-
-
 def _label(rows: list[Row], kind: str) -> Cell:
     """The label that some rows share; that of a head with the marks of any of them."""
     label = getattr(rows[0], kind)
@@ -184,11 +171,6 @@ def _label(rows: list[Row], kind: str) -> Cell:
     marks = {COMPAT_MARK: rows[0].compat is not None, OUTDATED_MARK: any(row.outdated for row in rows)}
     mark = " ".join(each for each, applies in marks.items() if applies)
     return Cell(text=label).marked(mark)
-
-
-def _baseline(findings: Findings) -> str | None:
-    """The label of the first row of the baseline; None if the suite names none."""
-    return next((row.head for row in of_head(findings.lines, findings.evidence.suite.table.baseline)), None)
 
 
 def _reduction(row: Row, reference: Row | None, metric: str) -> Cell:
@@ -235,16 +217,13 @@ def _default(table: Table) -> Table:
 
 def legend(table: Table) -> list[str]:
     """What the marks in the cells of a table mean, in one line; [] without marks."""
-    return [f"{'; '.join(found)}."] if (found := _meanings(table)) else []
+    found = meanings(cell for line in table.lines for cell in line.cells)
+    return [f"{'; '.join(found)}."] if found else []
 
 
-def _meanings(table: Table) -> list[str]:
-    return meanings(cell.text for line in table.lines for cell in line.cells)
-
-
-def meanings(texts: Iterable[str]) -> list[str]:
+def meanings(cells: Iterable[Cell]) -> list[str]:
     """What the marks in some cells mean: '↓ not converged: longer training may change it'."""
-    used = {part for text in texts for part in text.split()}
+    used = {part for cell in cells for part in cell.text.split()}
     found = [f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in used]
     return found + ([STARS] if any(set(part) == {"*"} for part in used) else [])
 
@@ -276,17 +255,24 @@ def _named(table: Table, name: str) -> list[int]:
     return found
 
 
-def _names(column: Column) -> Container[str]:
-    return column.name, column.header, "vs" if column.key == "change" else column.name
+def _names(column: Column) -> set[str]:
+    return {column.name, column.header, *(["vs"] if column.key == "change" else [])}
+
+
+def without_empty(table: Table) -> Table:
+    """The table without columns that have nothing in any line."""
+    filled = [i for i in range(len(table.columns)) if any(line.cells[i].text != NOTHING for line in table.lines)]
+    return with_columns(table, filled)
 
 
 def _short(table: Table) -> Table:
-    filled = [i for i in range(len(table.columns)) if any(line.cells[i].text != NOTHING for line in table.lines)]
-    table = with_columns(table, filled)
-    lines: list[Line] = []
-    for line in table.lines:
-        cells = [_shortened(cell, column.key) for cell, column in zip(line.cells, table.columns, strict=True)]
-        lines.append(replace(line, cells=tuple(cells)))
+    return _each_cell(without_empty(table), _shortened)
+
+
+def _each_cell(table: Table, change: Callable[[Cell, str], Cell]) -> Table:
+    """The table with its cells changed: a function of a cell and the key of its column."""
+    keys = [column.key for column in table.columns]
+    lines = [replace(line, cells=tuple(map(change, line.cells, keys))) for line in table.lines]
     return replace(table, lines=tuple(lines))
 
 
@@ -310,9 +296,7 @@ def of_suite(table: Table, *, compact: bool = False) -> Table:
     how a row compares with the baseline; if `compact` with short cells.
     """
     *grouping, head = (at for at, column in enumerate(table.columns) if column.key == "label")
-    groups: dict[str, list[Line]] = {}
-    for line in table.lines:
-        groups.setdefault(", ".join(line.cells[at].text for at in grouping), []).append(line)
+    groups = grouped((", ".join(line.cells[at].text for at in grouping), line) for line in table.lines)
     lines = [replace(_in_words(line, table), section=name) for name, group in groups.items() for line in group]
     made = _summary(replace(table, lines=tuple(lines)), [head, *_places(table, OF_SUITE)])
     columns = [
@@ -349,21 +333,13 @@ def _places(table: Table, keys: Sequence[str]) -> list[int]:
 def _summary(table: Table, kept: Sequence[int]) -> Table:
     """Some columns of a table, times without their spread; its notes say what marks and words mean."""
     made = with_columns(table, kept)
+    made = _each_cell(made, lambda cell, key: cell.without_spread(1) if key == "train_ms_per_batch" else cell)
     columns = tuple(replace(each, name=NAMES.get(each.key, each.name), group="") for each in made.columns)
-    lines = [
-        replace(
-            line,
-            cells=tuple(
-                cell.without_spread(1) if column.key == "train_ms_per_batch" else cell
-                for cell, column in zip(line.cells, columns, strict=True)
-            ),
-        )
-        for line in made.lines
-    ]
-    notes = [*filter(None, [table.conditions]), *_meanings(replace(made, lines=tuple(lines)))]
-    if any(cell.text.endswith(UNTESTED) for line in lines for cell in line.cells):
+    cells = [cell for line in made.lines for cell in line.cells]
+    notes = [*filter(None, [table.conditions]), *meanings(cells)]
+    if any(cell.text.endswith(UNTESTED) for cell in cells):
         notes.append(f"{' and '.join(UNTESTED)}: without a verdict, which needs {RANK_SEEDS} seeds or more")
-    return replace(made, columns=columns, lines=tuple(lines), notes=tuple(notes))
+    return replace(made, columns=columns, notes=tuple(notes))
 
 
 def _by_key(line: Line, table: Table) -> dict[str, Cell]:
@@ -387,8 +363,8 @@ def _in_words(line: Line, table: Table) -> Line:
         short = f"{abs(value):.1f} % {word}" if word in ("better", "worse", *UNTESTED) else f"{word} {value:+.1f} %"
         whole = cells["change"].text.removesuffix(cells["change"].mark).strip()
         said = Cell(text=f"{whole} {word}" if cells["change"].interval else short, short=short)
-    at = next(at for at, column in enumerate(table.columns) if column.key == "change")
-    return replace(line, cells=(*line.cells[:at], said, *line.cells[at + 1 :]))
+    pairs = zip(table.columns, line.cells, strict=True)
+    return replace(line, cells=tuple(said if column.key == "change" else cell for column, cell in pairs))
 
 
 def _differs(line: Line, group: Sequence[Line], table: Table) -> bool:

@@ -70,20 +70,13 @@ def table(group: Group) -> Table:
     columns = [Column(name="rank", key="rank"), *(Column(name=name, key="label") for name in ("head", "backbone"))]
     if any(entry.training for entry in group.entries):
         columns.append(Column(name="training"))
-    columns += [
-        Column(name=metric.label, numeric=True, key=ORDER_KEY.get(metric.name, metric.name))
-        for metric in _metrics("score")
-    ]
+    columns += _columns("score")
     columns += [Column(name="seeds", key="n"), Column(name="vs best", numeric=True, key="vs_best")]
-    columns += [Column(name="pairs", numeric=True)]
-    others = _metrics("count", "setting", "cost")
-    columns += [
-        Column(name=metric.label, numeric=True, key=ORDER_KEY.get(metric.name, metric.name)) for metric in others
-    ]
+    columns += [Column(name="pairs", numeric=True), *_columns("count", "setting", "cost")]
     columns += [Column(name=name) for name in ("context", "device", "suites", "finished")]
     lines = []
     for entry, place in zip(group.entries, places(group), strict=True):
-        cells = {**_cells(entry, group), **_of_place(place)}
+        cells = _cells(entry, place, group)
         trials = tuple(trial.id for trial in entry.row.trials)
         lines.append(Line(cells=tuple(cells[column.name] for column in columns), trials=trials))
     return Table(
@@ -135,18 +128,16 @@ def as_json(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
             "epochs": group.train.epochs,
             "pretrained": group.pretrained,
             "bidirectional": group.bidirectional,
-            "rows": [
-                {**_entry(entry, group), **_place_as_json(place)}
-                for entry, place in zip(group.entries, places(group), strict=True)
-            ],
+            "rows": [_row(entry, place, group) for entry, place in zip(group.entries, places(group), strict=True)],
             "invalid": [_entry(entry, group) for entry in group.invalid],
         }
         for group in groups
     ]
 
 
-def _metrics(*kinds: str) -> list[Metric]:
-    return [metric for metric in metrics_of(*kinds) if metric.leaderboard]
+def _columns(*kinds: str) -> list[Column]:
+    shown = [metric for metric in metrics_of(*kinds) if metric.leaderboard]
+    return [Column(name=each.label, numeric=True, key=ORDER_KEY.get(each.name, each.name)) for each in shown]
 
 
 def _value(metric: Metric, row: Row, group: Group) -> float | None:
@@ -160,7 +151,7 @@ def _value(metric: Metric, row: Row, group: Group) -> float | None:
     if metric.kind == "cost":
         return max(row.values(metric.name), default=None)
     if metric.name in ("params_total", "params_head"):
-        return {"params_total": row.params_total, "params_head": row.params_head}[metric.name] or None
+        return getattr(row, metric.name) or None
     values = row.values(metric.name)
     return statistics.fmean(values) if values else None
 
@@ -189,10 +180,23 @@ def _entry(entry: Entry, group: Group) -> dict[str, Any]:
     }
 
 
-def _cells(entry: Entry, group: Group) -> dict[str, Cell]:
+def _row(entry: Entry, place: Place, group: Group) -> dict[str, Any]:
+    first, last = place.rank or (None, None)
+    found = place.difference
+    vs_best = found and {"nats": found.mean, "low": found.low, "high": found.high, "pairs": found.n}
+    return {**_entry(entry, group), "rank": first, "last_rank": last, "vs_best": vs_best}
+
+
+def _cells(entry: Entry, place: Place, group: Group) -> dict[str, Cell]:
     row, time = entry.row, time_of(entry.row, "train_ms_per_batch", group.timings)
     certificates = certificate_mark(row, [each.row for each in group.entries])
+    found, empty = place.difference, Cell(text=NOTHING)
+    first, last = place.rank or (None, None)
+    rank = f"{first}" if first == last else f"{first}-{last}"  # '7', or '1-6' for rows that share their rank
     return {
+        "rank": empty if first is None else Cell(text=rank, value=first),
+        "vs best": empty if found is None else change(found.mean, found.low, found.high),
+        "pairs": empty if found is None else Cell(text=str(found.n), value=found.n),
         "head": Cell(text=row.head).marked(OUTDATED_MARK if row.outdated else ""),
         "backbone": Cell(text=row.backbone),
         "training": Cell(text=entry.training),
@@ -203,26 +207,6 @@ def _cells(entry: Entry, group: Group) -> dict[str, Cell]:
         "suites": Cell(text=", ".join(entry.suites)),
         "finished": Cell(text=entry.finished),
     }
-
-
-def _of_place(place: Place) -> dict[str, Cell]:
-    found, empty = place.difference, Cell(text=NOTHING)
-    return {
-        "rank": empty if place.rank is None else Cell(text=_rank(*place.rank), value=place.rank[0]),
-        "vs best": empty if found is None else change(found.mean, found.low, found.high),
-        "pairs": empty if found is None else Cell(text=str(found.n), value=found.n),
-    }
-
-
-def _rank(first: int, last: int) -> str:
-    """'7', or '1-6' for rows that share their rank."""
-    return str(first) if first == last else f"{first}-{last}"
-
-
-def _place_as_json(place: Place) -> dict[str, Any]:
-    found = place.difference
-    vs_best = None if found is None else {"nats": found.mean, "low": found.low, "high": found.high, "pairs": found.n}
-    return {"rank": place.rank and place.rank[0], "last_rank": place.rank and place.rank[1], "vs_best": vs_best}
 
 
 def _comparable(group: Group) -> str:
@@ -343,9 +327,9 @@ class Leaderboard:
     differing: Sequence[str]
 
     @cached_property
-    def tables(self) -> dict[int, Table]:
-        """id(group) -> its table."""
-        return {id(group): table(group) for group in self.groups}
+    def tables(self) -> dict[Group, Table]:
+        """The table of each group."""
+        return {group: table(group) for group in self.groups}
 
     def of_corpora(self, names: Sequence[str]) -> tuple[Group, ...]:
         """The groups of some corpora; () gives all groups.
@@ -371,14 +355,14 @@ class Leaderboard:
             of = ", ".join(self.differing)
             notes.append(f"Left out: trials of which two suites have different results: {of}.")
         first = ["# Leaderboard\n", f"Trials: {trials(groups)}.\n"]
-        tables = [f"#{markdown(each)}" for each in (contents(groups), *(self.tables[id(group)] for group in groups))]
+        tables = [f"#{markdown(each)}" for each in (contents(groups), *(self.tables[group] for group in groups))]
         last = "\n".join(f"- {note}" for note in notes)
         return "\n".join([*first, *tables, f"## What is compared\n\n{last}\n"])
 
     def summaries(self, corpora: Sequence[str] = ()) -> list[Table]:
         """What a terminal shows: the contents, and a few columns of each table. Raises as `of_corpora` does."""
         groups = self.of_corpora(corpora)
-        of_tables = [of_group(self.tables[id(group)]) for group in groups]
+        of_tables = [of_group(self.tables[group]) for group in groups]
         return [contents(groups), *of_tables] if len(groups) > 1 else of_tables
 
     def as_json(self, corpora: Sequence[str] = ()) -> dict[str, Any]:

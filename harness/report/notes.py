@@ -1,6 +1,6 @@
 """The notes under a table: what changes a reading of this table. Columns, marks and tests are explained in docs/."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from harness.plan.identity import is_frozen
 from harness.plan.loaded_suite import Suite
@@ -14,11 +14,12 @@ from harness.protocols import Bidirectional
 from harness.records.metrics import METRICS
 from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
-from harness.registry import BACKBONES, CORPORA, Registry
+from harness.registry import BACKBONES, CORPORA
 from harness.report import comparison_notes, versions
 from harness.report.comparison_notes import spanned
 from harness.report.content import BLOCKS_MARK, COMPAT_MARK, EARLIER_MARK, SHARED_MARK, UNCERTIFIED_MARK, Note
 from harness.report.findings import Findings, all_certified_earlier
+from harness.report.grouping import grouped
 from harness.report.table_rows import Row, row_name, time_of
 
 LEGEND = "What the columns, marks and tests mean: harness docs tables, harness docs statistics."
@@ -59,7 +60,7 @@ NOTED_CORES = 0.05  # other work of fewer cores is rounded to 0.0
 def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
     """A sentence or two each: settings, counting, machine, versions, times, caveats, and where the rest stands."""
     evidence = findings.evidence
-    suite, records = evidence.suite, [evidence.records[trial.id] for trial in _finished(findings)]
+    suite, records = evidence.suite, evidence.finished
     return [
         *of_doubt(suite),
         *_training(findings),
@@ -74,7 +75,11 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *_dynamic(findings.lines),
         *comparison_notes.of_comparisons(findings),
         *(Note(f"Printed numbers of {source}.", ("printed",)) for source in evidence.printed.sources),
-        *_reproduced(findings),
+        *(
+            Note(f"Reproduced, {row_name(line, findings.lines)}: {each}.", ("reproduced",))
+            for line, numbers in findings.reproduced.items()
+            for each in numbers
+        ),
         *caveats(findings, records),
         *(Note(f"The suite's file says: {text}", level="reading") for text in suite.table.notes),
         LEGEND,
@@ -85,12 +90,10 @@ def conditions(findings: Findings) -> str:
     """What a table is of in one line: 'On ptb with lstm; seeds 1 to 8; 28 epochs; tuned over 6 points a row; AMD EPYC,
     1 thread; torch 2.13.0+cpu; harness 0.1.0 at 62ac43ef71aa.'
     """
-    suite = findings.evidence.suite
-    trials = _finished(findings)
-    records = [findings.evidence.records[trial.id] for trial in trials]
+    suite, records = findings.evidence.suite, findings.evidence.finished
     if not records:
         return ""
-    trained = [trial for trial in trials if not trial.is_ngram]
+    trained = [record.spec for record in records if not record.spec.is_ngram]
     seeds = sorted({trial.seed for trial in trained})
     run = len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1
     listed = f"{seeds[0]} to {seeds[-1]}" if run else _listed(seeds)
@@ -102,14 +105,14 @@ def conditions(findings: Findings) -> str:
     if suite.tuning is not None:
         most = max(len(row.candidates) for row in suite.tuning.rows)
         said.append(f"tuned over {counted(most, 'point')} a row")
-    elif len({id(row) for row in findings.lines if not row.is_ngram}) > 1:
+    elif sum(not row.is_ngram for row in findings.lines) > 1:
         said.append("not tuned")
-    devices = dict.fromkeys(f"{e.device}, {counted(e.threads, 'thread')}" for e in (r.environment for r in records))
-    versions = dict.fromkeys(f"torch {record.environment.torch}" for record in records)
-    commits = dict.fromkeys(record.environment.commit for record in records)
-    ours = dict.fromkeys(record.environment.harness for record in records)
+    where = [record.environment for record in records]
+    commits = dict.fromkeys(each.commit for each in where)
+    ours = dict.fromkeys(each.harness for each in where)
     of = " or ".join(ours) + f" at {' or '.join(commits)}" if len(commits) < MANY else f"{len(commits)} commits"
-    said += [" or ".join(devices), " or ".join(versions), f"harness {of}"]
+    said.append(" or ".join(dict.fromkeys(f"{each.device}, {counted(each.threads, 'thread')}" for each in where)))
+    said += [" or ".join(dict.fromkeys(f"torch {each.torch}" for each in where)), f"harness {of}"]
     certified = [ALL_EARLIER.rstrip(".")] if all_certified_earlier(findings.lines) else []
     return "; ".join([_place(findings), *said, *certified]) + "."
 
@@ -142,10 +145,6 @@ def _place(findings: Findings) -> str:
     named = ((corpora, "corpora"), (backbones, "backbones"))
     said = [" and ".join(each) if len(each) < MANY else f"{len(each)} {of}" for each, of in named if each]
     return f"On {' with '.join(said)}"
-
-
-def _finished(findings: Findings) -> list[TrialSpec]:
-    return [trial for trial in findings.evidence.suite.trials if trial.id in findings.evidence.records]
 
 
 def _training(findings: Findings) -> list[str]:
@@ -184,9 +183,7 @@ def _seeds(rows: list[Row]) -> str:
             finished[seed] += 1
     if all(number == len(rows) for number in finished.values()):
         return planned
-    together: dict[int, list[int]] = {}
-    for seed, number in finished.items():
-        together.setdefault(number, []).append(seed)
+    together = grouped((number, seed) for seed, number in finished.items())
     where = {number: "all rows" if number == len(rows) else f"{number} of {len(rows)} rows" for number in together}
     ran = [f"{_listed(seeds)} in {where[number]}" for number, seeds in together.items() if number]
     return f"{planned}; run so far: {'; '.join(ran) or 'none'}"
@@ -211,7 +208,7 @@ def _backbones(suite: Suite, records: list[TrialRecord]) -> list[str]:
 
 def _backbone(suite: Suite, trial: TrialSpec) -> str:
     varied = suite.match is not None and suite.match.vary in parameters(BACKBONES.get(trial.backbone.name))
-    label = _label(suite.compared("backbone", trial), BACKBONES)
+    label = shown(suite.compared("backbone", trial), BACKBONES)
     return f"{label}{f', {suite.match.vary} as in its column' if varied else ''}"
 
 
@@ -237,7 +234,7 @@ def _counting(suite: Suite, records: list[TrialRecord]) -> list[str]:
     part = f", of the first {train.eval_batches} batches of a split" if train.eval_batches is not None else ""
     for key, corpus in {str(trial.corpus): trial.corpus for trial in suite.trials}.items():
         scored = f"every token except the first of a {first} is scored{part}"
-        note = f"Counting, {_label(corpus, CORPORA)}: {suite.counting[key]}; {scored}."
+        note = f"Counting, {shown(corpus, CORPORA)}: {suite.counting[key]}; {scored}."
         ok = [record.metrics for record in records if record.status == "ok" and str(record.spec.corpus) == key]
         for metric, model in _OF_TEXT.items():
             values = dict.fromkeys(f"{metrics[metric]:.2f}" for metrics in ok if metric in metrics)
@@ -268,7 +265,7 @@ def _heads(suite: Suite) -> list[str]:
 
 
 def _machines(records: list[TrialRecord]) -> list[str]:
-    notes = _distinct(records, _machine)
+    notes = list(dict.fromkeys(map(_machine, records)))
     if notes:
         notes[-1] += f" The last trial finished {max(record.environment.finished for record in records)}."
     return notes
@@ -285,23 +282,6 @@ def _machine(record: TrialRecord) -> str:
     )
 
 
-def _reproduced(findings: Findings) -> list[str]:
-    """Each printed number that has a tolerance: how far ours is, and why if it is too far."""
-    return [
-        Note(f"Reproduced, {row_name(line, findings.lines)}: {each}.", ("reproduced",))
-        for line, numbers in zip(findings.lines, findings.reproduced, strict=True)
-        for each in numbers
-    ]
-
-
-def _distinct(records: list[TrialRecord], sentence: Callable[[TrialRecord], str]) -> list[str]:
-    return list(dict.fromkeys(sentence(record) for record in records))
-
-
-def _label(spec: ComponentSpec, registry: Registry) -> str:
-    return str(shown(spec, registry))
-
-
 def caveats(findings: Findings, records: list[TrialRecord]) -> list[str]:
     """What limits the numbers of a table."""
     lines, compared = findings.lines, findings.compared.values()
@@ -312,7 +292,8 @@ def caveats(findings: Findings, records: list[TrialRecord]) -> list[str]:
     if any(cell.weights == "last" for cell in findings.evidence.printed.cells):
         found.append(Note(LAST_EPOCH, ("ours - printed",)))
     found += [f"{each}." for record in records for each in record.environment.switched_off]
-    found += _code(findings)
+    rows = versions.of_rows(((row_name(row, lines), row) for row in lines), findings.evidence.outdated)
+    found += [Note(text, level="warning") for text in rows]
     found += _unscored(findings)
     failed = [f"{each.spec} ({each.id}): {each.status}: {each.message}" for each in records if each.status != "ok"]
     found += [Note(text, level="reading") for text in failed]
@@ -354,12 +335,6 @@ def _compat(row: Row) -> str:
     )
 
 
-def _code(findings: Findings) -> list[str]:
-    evidence, lines = findings.evidence, findings.lines
-    rows = versions.of_rows(((row_name(row, lines), row) for row in lines), evidence.outdated)
-    return [Note(text, level="warning") for text in rows]
-
-
 def _unscored(findings: Findings) -> list[str]:
     """Trials whose perplexity cannot be computed again from stored token scores."""
     found, ok = findings.evidence.unscored, findings.evidence.trials.ok
@@ -386,21 +361,14 @@ def of_times(findings: Findings) -> list[str]:
         shared = shared or not all(time.exclusive for time in times)
     found = []
     for pass_id, rows in rows_of.items():
-        whose = f"ms/batch of {_names(rows, lines)}" if len(rows_of) > 1 else "ms/batch"
+        names = "; ".join(row_name(row, lines) for row in rows)
+        whose = f"ms/batch of {names}" if len(rows_of) > 1 else "ms/batch"
         how = _while_training(rows, timings) if pass_id is None else _pass(pass_id, rows, timings)
         found.append(f"{whose}: {how}")
-    of_states = [Note(OF_STATES, COLUMNS, level="reading")] if any(map(_is_of_states, lines)) else []
+    backbones = [row.trials[0].backbone for row in lines if not row.is_ngram]
+    frozen = any(is_frozen(each, BACKBONES.get(each.name)) for each in backbones)  # heads trained on kept states
+    of_states = [Note(OF_STATES, COLUMNS, level="reading")] if frozen else []
     return [*of_states, *(Note(text, COLUMNS) for text in ([*found, SHARED] if shared else found))]
-
-
-def _is_of_states(row: Row) -> bool:
-    """Whether the row's head was trained on kept states of a frozen backbone."""
-    backbone = row.trials[0].backbone
-    return not row.is_ngram and is_frozen(backbone, BACKBONES.get(backbone.name))
-
-
-def _names(rows: Iterable[Row], lines: list[Row]) -> str:
-    return "; ".join(row_name(row, lines) for row in rows)
 
 
 def _pass(name: str, rows: list[Row], timings: dict[str, Timing]) -> str:

@@ -1,31 +1,25 @@
-"""The outcome of a suite in words, whether it can be trusted, and what comes next."""
+"""The outcome of a suite in words, and whether it can be trusted."""
 
-import itertools
 import math
 import statistics
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
-from harness.errors import SuiteError
-from harness.plan.loaded_suite import Suite
-from harness.plan.loading import load
-from harness.plan.specs import TrialSpec, as_number
-from harness.plan.tuning import Axis, Tuning, rounded
 from harness.printable import counted
 from harness.report import comparison_notes, convergence, notes, printed_numbers
 from harness.report.content import Cell
 from harness.report.findings import Findings, percent
+from harness.report.grouping import grouped
+from harness.report.next_step import next_step
 from harness.report.ranks import rankable
-from harness.report.retraining import of_trials
-from harness.report.statistics import RANK_SEEDS, more_seeds
+from harness.report.statistics import RANK_SEEDS
 from harness.report.table_rows import Row, ratio, time_of
-from harness.report.verdicts import BOTH, Compared, nats
+from harness.report.verdicts import BOTH, Compared
 
 DECIDED = ("better", "worse", "equivalent")
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 NAMED, LISTED = 2, 6  # heads that a sentence names; that it lists in brackets after their number; more are counted
 MOST = 4  # corpora and backbones in a text
-LONGER = 3  # times the epochs: of the command that comes next
 
 
 def sentences(findings: Findings, lines: Sequence[Row]) -> list[str]:
@@ -34,11 +28,7 @@ def sentences(findings: Findings, lines: Sequence[Row]) -> list[str]:
 
 
 def _outcome(findings: Findings, lines: Sequence[Row]) -> list[str]:
-    shown = set(map(id, lines))
-    groups: dict[tuple[str, str], list[Compared]] = {}
-    for each in findings.compared.values():
-        if id(each.row) in shown:
-            groups.setdefault(each.row.group, []).append(each)
+    groups = grouped((each.row.group, each) for each in findings.compared_of(lines))
     several = len({row.group for row in lines if not row.is_ngram}) > 1
     found = []
     for (corpus, backbone), compared in list(groups.items())[:MOST]:
@@ -59,9 +49,7 @@ def in_a_line(findings: Findings) -> str:
 
 
 def _of_group(compared: Sequence[Compared], findings: Findings) -> list[str]:
-    words: dict[str, list[Compared]] = {}
-    for each in compared:
-        words.setdefault(each.judged.word, []).append(each)
+    words = grouped((each.judged.word, each) for each in compared)
     baseline, found = _named(compared[0].baseline.head), []
     if better := words.get("better", []):
         beat = "beats" if len(better) == 1 else "beat"
@@ -76,11 +64,15 @@ def _of_group(compared: Sequence[Compared], findings: Findings) -> list[str]:
         found.append(f"{_who(equal)} {_be(len(equal))} equivalent to {baseline}, within {margin:g} %{_limits(equal)}")
     open_, few = words.get("undecided", []), words.get("too few seeds", [])
     if len(open_) + len(few) == len(compared):
-        return [f"nothing is decided: {_why(open_, few)}."]
+        reasons = dict.fromkeys(why or "more seeds are needed" for why in _reasons(open_))
+        if few:
+            reasons[f"{counted(max(each.difference.n for each in few), 'seed')}, {RANK_SEEDS} are needed"] = None
+        return [f"nothing is decided: {'; '.join(reasons)}."]
     if rest := open_ + few:
         found.append(f"{_who(rest)} {_be(len(rest))} undecided")
-    if not better:
-        found += _costs_of_all(compared, findings)
+    if not better and (ratios := [time for time, _ in _times(compared, findings)]):
+        low, high = (f"{choose(ratios):.1f}" for choose in (min, max))
+        found.append(f"batches take {low if low == high else f'{low} to {high}'} times the baseline's time")
     return [f"{each}." for each in found]
 
 
@@ -141,27 +133,23 @@ def _reasons(some: Sequence[Compared]) -> list[str]:
 
 
 def _best_of(better: Sequence[Compared], findings: Findings) -> list[str]:
-    ranks = {id(findings.lines[index]): rank for index, rank in findings.ranks.items()}
-    best = [each for each in better if ranks.get(id(each.row)) == "best"]
-    ties = [each for each in better if ranks.get(id(each.row)) == "tie"]
+    best = [each for each in better if findings.ranks.get(each.row) == "best"]
+    ties = [each for each in better if findings.ranks.get(each.row) == "tie"]
     if len(better) == 1:
         return []
-    if len(best) == 1 and len(_devices(findings.lines, best[0].row)) == 1:
+    alike = [row for row in findings.lines if row.group == better[0].row.group]
+    devices = {row.records[seed].environment.device for row in alike for seed in row.ok_seeds}
+    if len(best) == 1 and len(devices) == 1:  # ranks are of one device
         return [f"{_named(best[0].row.head)} is the best of them"]
     return ["which of them is the best is not decided"] if len(ties) > 1 else []
 
 
-def _devices(lines: Sequence[Row], of: Row) -> set[str]:
-    """Where the rows of a row's corpus and backbone were trained: ranks are of one device."""
-    return {row.records[seed].environment.device for row in lines if row.group == of.group for seed in row.ok_seeds}
-
-
 def _left_out(compared: Sequence[Compared], lines: Sequence[Row]) -> list[str]:
     """The rows that are compared with nothing, because they, or the seeds of the baseline, have failed or not run."""
-    known = {id(each.row) for each in compared} | {id(each.baseline) for each in compared}
+    known = {row for each in compared for row in (each.row, each.baseline)}
     group = compared[0].row.group
     heads = [row for row in lines if row.group == group and row.compat is None and not row.is_ngram]
-    number = sum(id(row) not in known for row in heads)
+    number = sum(row not in known for row in heads)
     return [f"{_number(number)} {'head' if number == 1 else 'heads'} {_be(number)} not compared."] if number else []
 
 
@@ -171,14 +159,6 @@ def _times(some: Sequence[Compared], findings: Findings) -> list[tuple[float, Ro
     reference = time_of(some[0].baseline, "train_ms_per_batch", timings)
     times = [(ratio(time_of(each.row, "train_ms_per_batch", timings), reference), each.row) for each in some]
     return [] if any(time is None for time, _ in times) else times
-
-
-def _costs_of_all(compared: Sequence[Compared], findings: Findings) -> list[str]:
-    ratios = [time for time, _ in _times(compared, findings)]
-    if not ratios:
-        return []
-    low, high = (f"{choose(ratios):.1f}" for choose in (min, max))
-    return [f"batches take {low if low == high else f'{low} to {high}'} times the baseline's time"]
 
 
 def _costs_of(better: Sequence[Compared], findings: Findings) -> list[str]:
@@ -195,20 +175,12 @@ def _costs_of(better: Sequence[Compared], findings: Findings) -> list[str]:
     return [f"{cost}, {_named(dearest.head)} the dearest with {high:.1f} times"]
 
 
-def _why(open_: Sequence[Compared], few: Sequence[Compared]) -> str:
-    """Why nothing is decided: '2 seeds, 6 are needed', or the reasons of the verdicts."""
-    reasons = dict.fromkeys(why or "more seeds are needed" for why in _reasons(open_))
-    if few:
-        reasons[f"{counted(max(each.difference.n for each in few), 'seed')}, {RANK_SEEDS} are needed"] = None
-    return "; ".join(reasons)
-
-
 def _lowest_means(lines: Sequence[Row]) -> list[str]:
-    found = [
-        f"{f'Lowest mean test perplexity of {count} {_kind(row)}' if count > 1 else 'Test perplexity'}: "
-        f"{mean_and_place(row)}."
-        for row, count in lowest(lines)
-    ]
+    found = []
+    for row, count in lowest(lines):
+        rows = "rows" if rankable(row) or row.is_ngram else "rows, none of which can be ranked"
+        of = f"Lowest mean test perplexity of {count} {rows}" if count > 1 else "Test perplexity"
+        found.append(f"{of}: {_mean_and_place(row)}.")
     return found[:MOST] + _more(len(found))
 
 
@@ -223,20 +195,15 @@ def lowest(lines: Sequence[Row]) -> list[tuple[Row, int]]:
     Rows with a compatibility switch are left out: what they compute need not be a perplexity. Where some rows of the
     corpus and backbone can be ranked, only these count. Otherwise collapsed rows do not, unless all rows are.
     """
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in lines:
-        if row.values("test_ppl") and row.compat is None:
-            groups.setdefault(row.group, []).append(row)
-    groups = {key: _best_judged(rows) for key, rows in groups.items()}
-    means = {id(row): statistics.fmean(row.values("test_ppl")) for rows in groups.values() for row in rows}
-    return [(min(rows, key=lambda row: means[id(row)]), len(rows)) for rows in groups.values()]
+    groups = grouped((row.group, row) for row in lines if row.values("test_ppl") and row.compat is None)
+    found = []
+    for rows in groups.values():
+        judged = list(filter(rankable, rows)) or [row for row in rows if not convergence.collapsed(row)] or rows
+        found.append((min(judged, key=lambda row: statistics.fmean(row.values("test_ppl"))), len(judged)))
+    return found
 
 
-def _best_judged(rows: list[Row]) -> list[Row]:
-    return list(filter(rankable, rows)) or [row for row in rows if not convergence.collapsed(row)] or rows
-
-
-def mean_and_place(row: Row) -> str:
+def _mean_and_place(row: Row) -> str:
     """'mos(num_mixtures=15), 88.58 ± 0.31 (3 seeds), on ptb with lstm'."""
     values = row.values("test_ppl")
     seeds = "" if row.is_ngram else f" ({counted(len(values), 'seed')})"
@@ -244,16 +211,12 @@ def mean_and_place(row: Row) -> str:
     return f"{row.head}, {Cell.mean(values, 2).text}{seeds}, on {row.corpus}{where}"
 
 
-def _kind(row: Row) -> str:
-    return "rows" if rankable(row) or row.is_ngram else "rows, none of which can be ranked"
-
-
 def summary(findings: Findings, lines: Sequence[Row]) -> dict[str, list[tuple[str, str]]]:
     """Sentences for a reader who sees the page for the first time, under three headings, each with a command or ''."""
     return {
         "Result": [(sentence, "") for sentence in sentences(findings, lines)],
         "Can it be trusted?": [(sentence, "") for sentence in _trust(findings, lines)],
-        "What comes next": [step] if (step := _next(findings, lines)) else [],
+        "What comes next": [step] if (step := next_step(findings, lines)) else [],
     }
 
 
@@ -267,7 +230,7 @@ def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:
             "Every trial that is ok has converged" if trained else "",
             [
                 ("not converged (↓): a larger budget may change their order", convergence.mostly_unconverged),
-                ("not converged in some seeds (↓)", _partly_converged),
+                ("not converged in some seeds (↓)", convergence.partly_unconverged),
             ],
         ),
         ("", [("collapsed (∅): hardly better than the frequencies of words, or worse", convergence.collapsed)]),
@@ -290,10 +253,7 @@ def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:
         found += [(False, text) for text in said] or ([(True, f"{good}.")] if good else [])
     found += [(False, text) for text in notes.of_doubt(evidence.suite)]
     found += [(False, text) for say in (_unjudged, _undecided, _tuned) for text in say(findings, lines)]
-    printed = {id(row): numbers for row, numbers in zip(findings.lines, findings.reproduced, strict=True)}
-    numbers = [printed[id(row)] for row in lines if printed[id(row)]]
-    answers = [printed_numbers.together(each) for each in numbers]
-    if answers:
+    if answers := [printed_numbers.together(each) for each in map(findings.reproduced.get, lines) if each]:
         yes = sum(answer in printed_numbers.YES for answer in answers)
         of_rows = counted(len(answers), "row")
         text = f"{yes} of {of_rows} with a printed number and a tolerance {_be(yes)} reproduced so far."
@@ -301,12 +261,8 @@ def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:
     return [f"{'✓' if good else '!'} {text}" for good, text in sorted(found, key=lambda each: not each[0])]
 
 
-def _partly_converged(row: Row) -> bool:
-    return bool(convergence.unconverged_seeds(row)) and not convergence.mostly_unconverged(row)
-
-
 def _unjudged(findings: Findings, lines: Sequence[Row]) -> list[str]:
-    compared = _compared(findings, lines)
+    compared = findings.compared_of(lines)
     if sum(bool(row.ok_seeds) and not row.is_ngram for row in lines) < 2:
         return []
     if not compared:
@@ -319,14 +275,9 @@ def _unjudged(findings: Findings, lines: Sequence[Row]) -> list[str]:
     ]
 
 
-def _compared(findings: Findings, lines: Sequence[Row]) -> list[Compared]:
-    shown = set(map(id, lines))
-    return [each for each in findings.compared.values() if id(each.row) in shown]
-
-
 def _undecided(findings: Findings, lines: Sequence[Row]) -> list[str]:
     """'7 of 9 comparisons with the baseline are undecided, which does not mean equal (coarse tuning: 5; ...).'"""
-    compared = _compared(findings, lines)
+    compared = findings.compared_of(lines)
     reasons = Counter(each.judged.why for each in compared if each.judged.word == "undecided")
     if not reasons:
         return []
@@ -337,7 +288,7 @@ def _undecided(findings: Findings, lines: Sequence[Row]) -> list[str]:
 
 def _tuned(findings: Findings, lines: Sequence[Row]) -> list[str]:
     """That the settings are not tuned; or how much lower the rows may be at values between those that tuning tried."""
-    gaps = [row.tuning_gap for row in lines if row.tuned]
+    gaps = [row.tuning.gap for row in lines if row.tuned]
     if findings.evidence.suite.tuning is None and sum(bool(row.ok_seeds) and not row.is_ngram for row in lines) > 1:
         return [comparison_notes.NOT_TUNED]
     if not gaps:
@@ -350,124 +301,6 @@ def _tuned(findings: Findings, lines: Sequence[Row]) -> list[str]:
         f"Between the values that tuning tried, rows may be lower: {', '.join(parts)} (tuning gap). Verdicts, stars "
         "and ranks allow for it, the means do not."
     ]
-
-
-def _next(findings: Findings, lines: Sequence[Row]) -> tuple[str, str] | None:
-    """What would make the result fuller or surer, and its command; None where nothing would."""
-    evidence = findings.evidence
-    trials = [trial for row in lines for trial in row.trials]
-    missing = [trial for trial in trials if trial.id not in evidence.records]
-    failed = [trial for trial in trials if trial.id in evidence.records and evidence.records[trial.id].status != "ok"]
-    if missing:
-        return f"{_have(missing)} not been run:", of_trials(evidence.suite, (), [""])
-    if failed:
-        return f"{_have(failed)} failed, for the reasons below:", of_trials(evidence.suite, (), [""], "--retry-failed")
-    trained = [row for row in lines if not row.is_ngram]
-    return _of_statistics(findings, trained) if len(trained) > 1 else None
-
-
-def _of_statistics(findings: Findings, trained: Sequence[Row]) -> tuple[str, str] | None:
-    suite, compared = findings.evidence.suite, _compared(findings, trained)
-    seeds = list(dict.fromkeys(trial.seed for row in trained for trial in row.trials))
-    if any(len(row.ok_seeds) < RANK_SEEDS for row in trained):
-        judged = "ranked" if suite.table.baseline is None else "ranked and have a verdict"
-        return f"With {RANK_SEEDS} seeds or more, rows are {judged}:", _with_seeds(findings, seeds, RANK_SEEDS)
-    if wider := _accepted(suite, _wider(suite.tuning, trained)):
-        text = (
-            "The best value tried is the last of its range, so that a better one may lie beyond it. With a wider range:"
-        )
-        return text, of_trials(suite, (), [""], *(part for change in wider for part in ("--set", change)))
-    if any(each.judged == ("undecided", "coarse tuning") for each in compared) and (
-        finer := _accepted(suite, _finer(suite.tuning))
-    ):
-        text = "Rows may be lower between the values that were tried, by more than they differ. With more values:"
-        return text, of_trials(suite, (), [""], *(part for change in finer for part in ("--set", change)))
-    if any(convergence.mostly_unconverged(row) for row in trained):
-        epochs = max(row.trials[0].train.epochs for row in trained)
-        change = ("--set", f"train.epochs={LONGER * epochs:g}")
-        return f"Rows have not converged. Train {LONGER} times as long:", of_trials(suite, (), [""], *change)
-    margin, needed = suite.table.margin, {}
-    for each in compared:
-        more = more_seeds(each.difference, nats(margin)) if each.judged == ("undecided", "") else None
-        if more is not None and more[1] > 0:
-            needed[more[1]] = each.row.head
-    if needed:
-        number = min(needed)
-        text = f"{needed[number]} needs {counted(number, 'more seed')} at most to detect {100 * margin:g} %:"
-        return text, _with_seeds(findings, seeds, len(seeds) + number)
-    return None
-
-
-def _accepted(suite: Suite, changes: list[str]) -> list[str]:
-    """The changes; [] where the suite's file with them is not valid, as with a rate of dropout above 1."""
-    given = tuple(f"{key}={value}" for key, value, _ in suite.overrides)
-    try:
-        if changes:
-            load(suite.path, (*given, *changes))
-    except SuiteError:
-        return []
-    return changes
-
-
-def _wider(tuning: Tuning | None, lines: Sequence[Row]) -> list[str]:
-    """The changes of the suite that add a value beyond each end of a grid at which a row's best value is, or that make
-    a range wider on the side of its lowest or highest point if that is a row's best one.
-    """
-    found = []
-    for key, axis in {} if tuning is None else tuning.spec.space.items():
-        chosen = {as_number(row.tuned.get(key)) for row in lines}
-        if axis.range is not None:
-            found += _wider_range(key, axis, tuning, chosen)
-        elif axis.ordered:
-            grid = sorted(map(as_number, axis.grid))
-            before = [grid[0] ** 2 / grid[1]] if grid[0] in chosen and grid[0] > 0 else []
-            after = [grid[-1] ** 2 / grid[-2]] if grid[-1] in chosen and grid[-2] > 0 else []
-            found += _longer_grid(key, axis, [*before, *after])
-    return found
-
-
-def _wider_range(key: str, axis: Axis, tuning: Tuning, chosen: Container[float | None]) -> list[str]:
-    tried = [each.point[key] for row in tuning.rows for each in row.candidates if key in each.point]
-    low, high = axis.range
-    if axis.log_uniform is not None:
-        way, below, above = "log_uniform", low / math.sqrt(high / low), high * math.sqrt(high / low)
-    else:
-        way, below, above = "uniform", low - (high - low) / 2, high + (high - low) / 2
-        below = below if low < 0 else max(below, low / 2)
-    ends = (rounded(below, 2) if min(tried) in chosen else low, rounded(above, 2) if max(tried) in chosen else high)
-    return [] if ends == (low, high) else [f"tune.space.{key}={{{way}: [{ends[0]:g}, {ends[1]:g}]}}"]
-
-
-def _longer_grid(key: str, axis: Axis, more: Sequence[float]) -> list[str]:
-    """The change that adds values to a grid: with two digits, or whole numbers where all are."""
-    grid = set(map(as_number, axis.grid))
-    whole = all(type(value) is int for value in axis.grid)
-    longer = grid | {round(value) if whole else rounded(value, 2) for value in more}
-    factor = "x" if isinstance(axis.grid[0], str) else ""
-    values = ",".join(f"{factor}{value:g}" for value in sorted(longer))
-    return [] if longer == grid else [f"tune.space.{key}=[{values}]"]
-
-
-def _finer(tuning: Tuning | None) -> list[str]:
-    """The changes of the suite that put a value between any two of a grid, or that draw twice as many points."""
-    found, drawn = [], False
-    for key, axis in {} if tuning is None else tuning.spec.space.items():
-        drawn = drawn or axis.range is not None
-        if axis.grid is not None and axis.ordered:
-            pairs = itertools.pairwise(sorted(map(as_number, axis.grid)))
-            found += _longer_grid(key, axis, [math.sqrt(a * b) if a > 0 else (a + b) / 2 for a, b in pairs])
-    return [*found, *([f"tune.trials={2 * tuning.spec.trials}"] if drawn else [])]
-
-
-def _with_seeds(findings: Findings, seeds: Sequence[int], number: int) -> str:
-    """The command that runs the suite with so many seeds; those it has stay the first."""
-    more = (seed for seed in range(1, 2**31) if seed not in seeds)
-    listed = ",".join(map(str, [*seeds, *itertools.islice(more, max(0, number - len(seeds)))]))
-    return of_trials(findings.evidence.suite, (), [""], "--set", f"seeds=[{listed}]")
-
-
-def _have(trials: Sequence[TrialSpec]) -> str:
-    return f"{counted(len(trials), 'trial')} {'has' if len(trials) == 1 else 'have'}"
 
 
 def _be(number: int) -> str:

@@ -36,6 +36,12 @@ class Trials:
         return f"{self.ok} ok of {self.planned}" + (f", {self.invalid} invalid" if self.invalid else "")
 
 
+def total(every: Iterable[Trials]) -> Trials:
+    """The numbers of the trials of several suites together."""
+    found = list(every)
+    return Trials(*(sum(getattr(each, name) for each in found) for name in ("ok", "planned", "invalid")))
+
+
 _STORED = TypeAdapter(dict[Literal["trials"], Trials])
 
 

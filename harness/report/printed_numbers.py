@@ -254,12 +254,16 @@ def of_row(row: Row, printed: PrintedNumbers, *, changed: bool) -> list[Reproduc
     """The numbers with a tolerance that are printed of a row, in the order of the published tables. A number that was
     counted by another rule than ours is none of them.
     """
-    cells = printed.of(row.trials[0], row.params)
-    return [
-        _of_cell(cell, row, changed=changed)
-        for cell in cells
-        if cell.tolerance is not None and cell.number and (not cell.counting or cell.counting == row.boundary)
-    ]
+    found = []
+    for cell in printed.of(row.trials[0], row.params):
+        if cell.tolerance is None or not cell.number or cell.counting not in ("", row.boundary):
+            continue
+        label = METRICS[cell.metric].label if cell.metric in METRICS else cell.metric
+        of_epoch = "" if cell.epoch is None else f" after epoch {cell.epoch}"
+        values, seeds, finished = tuple(_values(cell, row)), len(row.trials), len(row.records)
+        about = {"values": values, "seeds": seeds, "finished": finished, "changed": changed}
+        found.append(Reproduction(printed=cell, metric=f"{label}{of_epoch}", **about))
+    return found
 
 
 def together(found: list[Reproduction]) -> Answer:
@@ -283,18 +287,6 @@ def in_short(found: list[Reproduction]) -> str:
     within = sum(each.answer in YES for each in found)
     several = f"{within} of {len(found)}, at most " if len(found) > 1 else ""
     return f"{answer} ({several}{difference:+.2f} %)"
-
-
-def _of_cell(cell: PrintedCell, row: Row, *, changed: bool) -> Reproduction:
-    label = METRICS[cell.metric].label if cell.metric in METRICS else cell.metric
-    return Reproduction(
-        printed=cell,
-        metric=label if cell.epoch is None else f"{label} after epoch {cell.epoch}",
-        values=tuple(_values(cell, row)),
-        seeds=len(row.trials),
-        finished=len(row.records),
-        changed=changed,
-    )
 
 
 def _values(cell: PrintedCell, row: Row) -> list[float]:

@@ -3,12 +3,12 @@
 import math
 import statistics
 from collections import Counter
-from dataclasses import dataclass
 from itertools import combinations
 
 from harness.plan.suite_file import Test
 from harness.report.content import Rank
 from harness.report.convergence import collapsed
+from harness.report.grouping import grouped
 from harness.report.statistics import RANK_SEEDS, RANK_SIGNIFICANT, SIGNIFICANT, MeanDifference, holm
 from harness.report.table_rows import Row
 from harness.report.verdicts import difference, obstacle, scored_seeds, shared_seeds
@@ -16,19 +16,12 @@ from harness.report.verdicts import difference, obstacle, scored_seeds, shared_s
 Place = tuple[str, str, str]  # corpus, backbone, device
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """The test of two rows, first less second, and its p corrected over all pairs of the table."""
-
-    difference: MeanDifference
-    p_adjusted: float
+Pair = tuple[MeanDifference, float]  # two rows, first less second, and p corrected over all pairs of the table
+Pairs = dict[tuple[Row, Row], Pair]  # in both orders; only of those that can be tested
 
 
-Pairs = dict[tuple[int, int], Pair]  # indices of two rows, in both orders; only of those that can be tested
-
-
-def ranks(lines: list[Row], test: Test, without_point: int = 0) -> dict[int, Rank]:
-    """Index of a row -> its rank among the rows of its corpus, backbone and device; rows without a rank are left out.
+def ranks(lines: list[Row], test: Test, without_point: int = 0) -> dict[Row, Rank]:
+    """The rank of each row among the rows of its corpus, backbone and device; rows without a rank are left out.
 
     A row without an obstacle (harness.report.verdicts) is ranked if it has six seeds and another such row is
     there. Of these rows, the lowest is the one with the lowest mean test perplexity.
@@ -50,10 +43,10 @@ def ranks(lines: list[Row], test: Test, without_point: int = 0) -> dict[int, Ran
     """
     places, unscored = _places(lines), _unscored(lines)
     lacking = {place: unscored[place[:2]] + without_point for place in places}
-    pairs = _pairs(lines, places, test, lacking)
-    found: dict[int, Rank] = {}
-    for place, indices in places.items():
-        found |= _of_place(indices, lines, pairs, lacking[place])
+    pairs = _pairs(places, test, lacking)
+    found: dict[Row, Rank] = {}
+    for place, rows in places.items():
+        found |= _of_place(rows, pairs, lacking[place])
     return found
 
 
@@ -62,13 +55,13 @@ def rankable(row: Row) -> bool:
     return not obstacle(row) and len(scored_seeds(row)) >= RANK_SEEDS
 
 
-def _places(lines: list[Row]) -> dict[Place, list[int]]:
-    places: dict[Place, list[int]] = {}
-    for index, row in enumerate(lines):
-        devices = {row.records[seed].environment.device for seed in row.ok_seeds}
-        if len(devices) == 1 and scored_seeds(row) and not row.is_ngram and row.compat is None:
-            places.setdefault((*row.group, *devices), []).append(index)
-    return places
+def _places(lines: list[Row]) -> dict[Place, list[Row]]:
+    places = [({row.records[seed].environment.device for seed in row.ok_seeds}, row) for row in lines]
+    return grouped(
+        ((*row.group, *devices), row)
+        for devices, row in places
+        if len(devices) == 1 and scored_seeds(row) and not row.is_ngram and row.compat is None
+    )
 
 
 def _unscored(lines: list[Row]) -> Counter[tuple[str, str]]:
@@ -77,44 +70,42 @@ def _unscored(lines: list[Row]) -> Counter[tuple[str, str]]:
     return Counter(row.group for row in competing if not scored_seeds(row))
 
 
-def _pairs(lines: list[Row], places: dict[Place, list[int]], test: Test, lacking: dict[Place, int]) -> Pairs:
+def _pairs(places: dict[Place, list[Row]], test: Test, lacking: dict[Place, int]) -> Pairs:
     """The tests of each two rows of a place that share six seeds or more and are not collapsed."""
     tested, planned = {}, 0
-    for place, indices in places.items():
-        competing = [index for index in indices if not collapsed(lines[index])]
+    for place, rows in places.items():
+        competing = [row for row in rows if not collapsed(row)]
         planned += math.comb(len(competing) + lacking[place], 2)
         for a, b in combinations(competing, 2):
-            seeds = shared_seeds(lines[a], lines[b])
-            if len(seeds) >= RANK_SEEDS:
-                tested[a, b] = difference(lines[a], lines[b], seeds, test)
+            if len(seeds := shared_seeds(a, b)) >= RANK_SEEDS:
+                tested[a, b] = difference(a, b, seeds, test)
     adjusted = holm([found.p_settled for found in tested.values()], planned - len(tested))
     pairs = {}
     for ((a, b), found), p in zip(tested.items(), adjusted, strict=True):
-        pairs[a, b] = Pair(found, p)
-        pairs[b, a] = Pair(found.reverse, p)
+        pairs |= {(a, b): (found, p), (b, a): (found.reverse, p)}
     return pairs
 
 
-def _of_place(indices: list[int], lines: list[Row], pairs: Pairs, lacking: int) -> dict[int, Rank]:
+def _of_place(rows: list[Row], pairs: Pairs, lacking: int) -> dict[Row, Rank]:
     """The ranks of the rows of a place. lacking: the number of further rows, which have no finished trial."""
-    ranked = [index for index in indices if rankable(lines[index])]
+    ranked = list(filter(rankable, rows))
     if len(ranked) < 2:
         return {}
-    lowest = min(ranked, key=lambda index: statistics.fmean(lines[index].values("test_ppl")))
-    last = [index for index in indices if collapsed(lines[index])]
-    others = [pairs.get((lowest, other)) for other in indices if other != lowest and other not in last]
+    lowest = min(ranked, key=lambda row: statistics.fmean(row.values("test_ppl")))
+    last = list(filter(collapsed, rows))
+    others = [pairs.get((lowest, other)) for other in rows if other is not lowest and other not in last]
     if not lacking and _is_best(others):
         return dict.fromkeys([*ranked, *last], "behind") | {lowest: "best"}
-    found: dict[int, Rank] = dict.fromkeys(last, "behind") | {lowest: "tie"}
+    found: dict[Row, Rank] = dict.fromkeys(last, "behind") | {lowest: "tie"}
     for other in ranked:
-        if other != lowest:
-            pair = pairs.get((lowest, other))
-            found[other] = "behind" if pair is not None and pair.p_adjusted < RANK_SIGNIFICANT else "tie"
+        if other is not lowest:
+            _, p = pairs.get((lowest, other), (None, 1.0))
+            found[other] = "behind" if p < RANK_SIGNIFICANT else "tie"
     return found
 
 
 def _is_best(against: list[Pair | None]) -> bool:
     """Whether a row is better than each of some others. None: there is no test of it."""
-    if any(pair is None or pair.difference.mean >= 0 for pair in against):
+    if any(pair is None or pair[0].mean >= 0 for pair in against):
         return False
-    return max(holm([pair.difference.p_settled for pair in against])) < SIGNIFICANT
+    return max(holm([difference.p_settled for difference, _ in against])) < SIGNIFICANT

@@ -7,16 +7,13 @@ from pathlib import Path
 from harness.code import fingerprints
 from harness.errors import SuiteError
 from harness.plan.loaded_suite import Suite
-from harness.plan.parameters import resolved
 from harness.plan.reader import shown
 from harness.plan.selection import Facts, facts_of, matching
-from harness.plan.specs import ComponentSpec, TrialSpec, value_text
+from harness.plan.specs import TrialSpec, value_text
 from harness.records.record import TrialRecord
-from harness.registry import BACKBONES, CORPORA, HEADS
-from harness.report.table_rows import Row
+from harness.report.grouping import grouped
+from harness.report.table_rows import REGISTRIES, Row
 from harness.report.versions import changed
-
-_REGISTRIES = {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}
 
 
 def of_rows(suite: Suite, lines: list[Row]) -> list[str]:
@@ -25,19 +22,13 @@ def of_rows(suite: Suite, lines: list[Row]) -> list[str]:
     For example 'harness run suites/x.yaml --only head=mos,head.num_mixtures=5': the values that distinguish the row
     from others, or the ids of its trials if the values cannot be written as conditions.
     """
-    first = [line.trials[0] for line in lines]
-    facts = facts_of(first)  # the trials of a row differ only in their seed
-    conditions = {
-        kind: _conditions({str(getattr(trial, kind)): getattr(trial, kind) for trial in first}, kind)
-        for kind in _REGISTRIES
-    }
-    commands = []
-    for line in lines:
-        condition = ",".join(
-            part for kind in _REGISTRIES for part in conditions[kind][str(getattr(line.trials[0], kind))]
-        )
-        commands.append(of_trials(suite, line.trials, [condition] if _fits(facts, condition, line) else None))
-    return commands
+    facts = facts_of([line.trials[0] for line in lines])  # the trials of a row differ only in their seed
+    parts = [_conditions(lines, kind) for kind in REGISTRIES]
+    conditions = [",".join(part for part in each if part) for each in zip(*parts, strict=True)]
+    return [
+        of_trials(suite, line.trials, [condition] if _fits(facts, condition, line) else None)
+        for line, condition in zip(lines, conditions, strict=True)
+    ]
 
 
 def of_trials(suite: Suite, trials: Iterable[TrialSpec], only: list[str] | None = None, *options: str) -> str:
@@ -54,18 +45,19 @@ def _place(suite: Suite) -> str:
     return str(Path(*given.parts[-2:]) if given.is_absolute() else given)
 
 
-def _conditions(specs: dict[str, ComponentSpec], kind: str) -> dict[str, list[str]]:
-    """str(spec) -> its conditions: its name if there are several specs, and the parameters in which specs of that name
-    differ.
+def _conditions(lines: list[Row], kind: str) -> list[str]:
+    """The condition of each row on one of its components: its name if there are several, and the parameters in which
+    those of its name differ.
     """
-    registry, conditions = _REGISTRIES[kind], {}
-    for key, spec in specs.items():
-        alike = [resolved(registry.get(spec.name), other.params) for other in specs.values() if other.name == spec.name]
-        full = resolved(registry.get(spec.name), spec.params)
-        differing = [name for name in full if len({value_text(params.get(name)) for params in alike}) > 1]
-        name = [f"{kind}={spec.name}"] if len(specs) > 1 else []
-        conditions[key] = name + [f"{kind}.{each}={value_text(full[each])}" for each in differing]
-    return conditions
+    specs = [getattr(line.trials[0], kind) for line in lines]
+    named = {str(spec): (spec.name, line.params_of(kind)) for spec, line in zip(specs, lines, strict=True)}
+    found = {}
+    for key, (name, params) in named.items():
+        alike = [each for other, each in named.values() if other == name]
+        differing = [each for each in params if len({value_text(others.get(each)) for others in alike}) > 1]
+        about = [f"{kind}={name}"] if len(named) > 1 else []
+        found[key] = ",".join([*about, *(f"{kind}.{each}={value_text(params[each])}" for each in differing)])
+    return [found[str(spec)] for spec in specs]
 
 
 def _fits(facts: Facts, condition: str, line: Row) -> bool:
@@ -85,17 +77,18 @@ def sentences(suite: Suite, chosen: Iterable[TrialSpec], found: Mapping[str, Tri
     """
     specs = {spec.id: spec for spec in chosen}
     outdated = changed(found[trial] for trial in specs if trial in found)
-    trials: dict[tuple[str, str], list[TrialSpec]] = {}
-    for trial, kinds in outdated.items():
-        for kind in kinds:
-            trials.setdefault((kind, getattr(specs[trial], kind).name), []).append(specs[trial])
+    pairs = ((kind, specs[trial]) for trial, kinds in outdated.items() for kind in kinds)
+    trials = grouped(((kind, getattr(spec, kind).name), spec) for kind, spec in pairs)
     unfinished = {trial for trial in specs if trial not in found or found[trial].status != "ok"}
-    return [
-        f"{fingerprints.code_of(kind, name)} changed since {_these(len(of))} made: "
-        f"`{of_trials(suite, of, _condition(suite, of, f'{kind}={name}', unfinished), '--force', *options)}` "
-        f"trains {_them(len(of))} again, `--keep` keeps {_them(len(of))}"
-        for (kind, name), of in trials.items()
-    ]
+    found = []
+    for (kind, name), of in trials.items():
+        these, them = (f"these {len(of)} records were", "them") if len(of) > 1 else ("this record was", "it")
+        command = of_trials(suite, of, _condition(suite, of, f"{kind}={name}", unfinished), "--force", *options)
+        found.append(
+            f"{fingerprints.code_of(kind, name)} changed since {these} made: `{command}` trains {them} again, `--keep` "
+            f"keeps {them}"
+        )
+    return found
 
 
 def _condition(suite: Suite, trials: list[TrialSpec], condition: str, unfinished: set[str]) -> list[str] | None:
@@ -106,11 +99,3 @@ def _condition(suite: Suite, trials: list[TrialSpec], condition: str, unfinished
         return None
     wanted = {trial.id for trial in trials}
     return [condition] if wanted <= picked <= wanted | unfinished else None  # guard: command-trains-only-that always
-
-
-def _these(number: int) -> str:
-    return f"these {number} records were" if number > 1 else "this record was"
-
-
-def _them(number: int) -> str:
-    return "them" if number > 1 else "it"

@@ -13,9 +13,7 @@ data/results.json       all rows, for programs; docs/tables.md has its keys
 import inspect
 import json
 import statistics
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,13 +26,12 @@ from harness.plan.specs import GROUND_TRUTH, LEADERBOARD
 from harness.records import store
 from harness.records.record import CurvePoint
 from harness.registry import HEADS
-from harness.report import diagnosed, ground_truth, leaderboard, study, suite_table, table_forms
+from harness.report import diagnosed, ground_truth, layouts, leaderboard, outputs, study, suite_table, table_forms
 from harness.report.columns import EMPTY, quantities
 from harness.report.content import Cell, Column, Line, Table
 from harness.report.figures import plots
 from harness.report.figures.drawn import Plot
 from harness.report.leaderboard import Leaderboard
-from harness.report.outputs import Trials
 from harness.report.page import document
 from harness.report.page.document import Section
 from harness.report.study import Study
@@ -104,7 +101,7 @@ def files_of(found: Sequence[Study], results: Path, suites: Path, warn: Callable
         files |= _of_suite(each, files)
     up = {title: f"../{place}" for title, place in OF_ALL.items() if place in files}
     for name in sorted({row.trials[0].head.name for each in found for row in each.rows}):
-        files[_page_of_head(name)] = head_page(name, found, up).encode()
+        files[f"heads/{name}.html"] = head_page(name, found, up).encode()
     return files
 
 
@@ -123,7 +120,7 @@ def _of_suite(found: Study, of_all: Container[str]) -> dict[str, bytes]:
     shown = [*drawn, *of_diagnostics]
     page = document.render(found.findings, table, shown, sections, links=links, plot_folder=f"../plots/{name}/")
     return {
-        page_of(found): page.encode(),
+        f"suites/{name}.html": page.encode(),
         f"tables/{name}.csv": suite_table.text(table, "csv").encode(),
         f"tables/{name}.tex": suite_table.text(table, "latex").encode(),
         **{f"plots/{name}/{plot.name}.svg": plot.svg.encode() for plot in shown if isinstance(plot, Plot)},
@@ -150,17 +147,10 @@ def index_page(found: Sequence[Study], links: Mapping[str, str]) -> str:
     lead += " The leaderboard compares rows of several suites." if "leaderboard" in links else ""
     rows = _rows("Rows of all suites", lead, ((each, each.rows) for each in found))
     sections.append(Section(heading="All rows", tables=(rows,), searched=True))
-    statuses = Counter[str]()
-    for each in found:
-        statuses.update({name: getattr(each.evidence.trials, name) for name in ("ok", "planned", "invalid")})
+    trials = outputs.total(each.evidence.trials for each in found)
     last = max(record.environment.finished for each in found for record in each.records.values())
-    about = {"Trials": str(Trials(**statuses)), "Suites": str(len(found)), "Last trial": last[:10]}
+    about = {"Trials": str(trials), "Suites": str(len(found)), "Last trial": last[:10]}
     return document.of_tables("Output heads of language models, compared", sections, about, links)
-
-
-def page_of(found: Study) -> str:
-    """The place of a suite's page in the site."""
-    return f"suites/{found.suite.name}.html"
 
 
 def head_page(name: str, found: Sequence[Study], links: Mapping[str, str]) -> str:
@@ -175,10 +165,6 @@ def head_page(name: str, found: Sequence[Study], links: Mapping[str, str]) -> st
     return document.of_tables(name, sections, None, links)
 
 
-def _page_of_head(name: str) -> str:
-    return f"heads/{name}.html"
-
-
 def _suites(found: Sequence[Study]) -> Table:
     labels = [Column(name=name, key="label") for name in ("suite", "corpus")]
     columns = (*labels, *(Column(name=name) for name in ("question and finding", "trials", "last trial")))
@@ -188,7 +174,7 @@ def _suites(found: Sequence[Study]) -> Table:
         backbones = dict.fromkeys(row.backbone for row in each.rows if not row.is_ngram)
         corpora = f"{trained_on} with {next(iter(backbones))}" if len(backbones) == 1 else trained_on
         last = max(record.environment.finished for record in each.records.values())[:10]
-        suite = Cell(text=each.suite.name, link=page_of(each))
+        suite = Cell(text=each.suite.name, link=f"suites/{each.suite.name}.html")
         question, *_ = introduction(each.suite.path)
         said = f"{question}{'' if question.endswith('?') else ':'} {each.found()}." if question else f"{each.found()}."
         texts = [Cell(text=text) for text in (said, str(each.evidence.trials), last)]
@@ -202,26 +188,16 @@ def _rows(title: str, lead: str, found: Iterable[tuple[Study, Sequence[Row]]], u
     columns += [Column(name=name, numeric=name not in TEXTS) for name in SHOWN]
     lines = []
     for each, rows in found:
-        cells = {_general(one.column.name, each): one.cells for one in quantities(each.findings)} if rows else {}
+        known = quantities(each.findings) if rows else ()
+        names = {f"vs {each.findings.baseline}": "vs baseline"}  # it is another one in each suite
+        cells = {names.get(one.column.name, one.column.name): one.cells for one in known}
         for row in rows:
-            index, head = each.rows.index(row), row.trials[0].head.name
-            labels = [Cell(text=row.head, link=f"{up}{_page_of_head(head)}"), Cell(text=row.backbone)]
-            labels += [Cell(text=row.corpus), Cell(text=each.suite.name, link=f"{up}{page_of(each)}")]
-            numbers = [cells[name][index] if name in cells else EMPTY for name in SHOWN]
+            head = row.trials[0].head.name
+            labels = [Cell(text=row.head, link=f"{up}heads/{head}.html"), Cell(text=row.backbone)]
+            labels += [Cell(text=row.corpus), Cell(text=each.suite.name, link=f"{up}suites/{each.suite.name}.html")]
+            numbers = [cells[name][row] if name in cells else EMPTY for name in SHOWN]
             lines.append(Line(cells=(*labels, *numbers), trials=tuple(trial.id for trial in row.trials)))
-    columns, lines = _without_empty(columns, lines)
-    return Table(title=title, columns=tuple(columns), lines=tuple(lines), lead=lead)
-
-
-def _without_empty(columns: list[Column], lines: list[Line]) -> tuple[list[Column], list[Line]]:
-    kept = [index for index in range(len(columns)) if any(line.cells[index] != EMPTY for line in lines)]
-    shorter = [replace(line, cells=tuple(line.cells[index] for index in kept)) for line in lines]
-    return [columns[index] for index in kept], shorter
-
-
-def _general(column: str, found: Study) -> str:
-    """The name of a column in a table of several suites: 'vs baseline' for 'vs softmax'."""
-    return "vs baseline" if column == f"vs {found.findings.baseline}" else column
+    return layouts.without_empty(Table(title=title, columns=tuple(columns), lines=tuple(lines), lead=lead))
 
 
 def trials_csv(found: Sequence[Study]) -> str:
@@ -254,7 +230,7 @@ def leaderboard_csv(found: Leaderboard) -> str:
 
     frames = []
     for group in found.groups:
-        table = found.tables[id(group)]
+        table = found.tables[group]
         frame = table_forms.frame(table)
         frame.insert(0, "table", table.title)
         frames.append(frame)
@@ -272,7 +248,7 @@ def results_json(found: Sequence[Study], groups: Sequence[Mapping[str, object]])
                 "version": each.suite.version,
                 "found": f"{each.found()}.",
                 "baseline": each.findings.baseline,
-                "rows": [_row_json(each, index) for index in range(len(each.rows))],
+                "rows": [_row_json(each, row) for row in each.rows],
             }
             for each in found
         ],
@@ -281,8 +257,8 @@ def results_json(found: Sequence[Study], groups: Sequence[Mapping[str, object]])
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
-def _row_json(found: Study, index: int) -> dict[str, object]:
-    row, compared = found.rows[index], found.findings.compared.get(index)
+def _row_json(found: Study, row: Row) -> dict[str, object]:
+    compared = found.findings.compared.get(row)
     ppl, time = row.values("test_ppl"), time_of(row, "train_ms_per_batch", found.evidence.timings)
     against = None if compared is None else compared.difference
     return {
@@ -300,7 +276,7 @@ def _row_json(found: Study, index: int) -> dict[str, object]:
         "vs_baseline": against
         and {"nats": against.mean, "low": against.low, "high": against.high, "pairs": against.n, "p": compared.p_holm},
         "verdict": None if compared is None else compared.verdict,
-        "rank": found.findings.ranks.get(index),
+        "rank": found.findings.ranks.get(row),
         "ms_per_batch": time and time.value,
         "exclusive": time and time.exclusive,
         "trials": [trial.id for trial in row.trials],

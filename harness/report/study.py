@@ -29,7 +29,7 @@ from harness.report import layouts, outcome, outputs, suite_table, table_forms
 from harness.report.content import Table
 from harness.report.evidence import Evidence, gather
 from harness.report.findings import Findings, find
-from harness.report.table_rows import Row
+from harness.report.table_rows import REGISTRIES, Row
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,7 +152,7 @@ class Study:
         from harness.report.figures import plots
         from harness.report.page import document
 
-        chosen = {trial.id for trial in chosen_trials(self.suite, tuple(only))}
+        chosen = self._chosen(only)
         if not chosen & self.records.keys():
             raise RecordError(f"{self.evidence.runs} has no record of these trials; `{self._run()}` makes them")
         table, name = self._table(None, only), self._stem(only)
@@ -206,12 +206,14 @@ class Study:
         """The plots of a kind. Raises RecordError without any."""
         from harness.report.figures import plots
 
-        chosen = {trial.id for trial in chosen_trials(self.suite, tuple(only))}
-        drawn = plots.draw(self.findings, suite_table.title(self.suite), chosen, kind=kind, **how)
+        drawn = plots.draw(self.findings, suite_table.title(self.suite), self._chosen(only), kind=kind, **how)
         made = [plot for plot in drawn if not isinstance(plot, plots.LeftOut)]
         if not made:
             raise RecordError(f"no plot '{kind}': {drawn[0].reason}")
         return made
+
+    def _chosen(self, only: Sequence[str]) -> set[str]:
+        return {trial.id for trial in chosen_trials(self.suite, tuple(only))}
 
     def _stem(self, only: Sequence[str]) -> str:
         name = suite_table.stem(self.suite)
@@ -222,7 +224,7 @@ class Study:
 
     def _table(self, shape: Shape | None, only: Sequence[str]) -> Table:
         """The table of the rows that meet some conditions, with their outcome in words."""
-        chosen = {trial.id for trial in chosen_trials(self.suite, tuple(only))}
+        chosen = self._chosen(only)
         rows = [row for row in self.rows if any(trial.id in chosen for trial in row.trials)]
         table = suite_table.of_trials(suite_table.build(self.findings, shape), chosen)
         return replace(table, lead=" ".join(outcome.sentences(self.findings, rows)))
@@ -230,13 +232,10 @@ class Study:
     def _line(self, trial: TrialSpec, row: Row) -> dict[str, object]:
         record = self.records.get(trial.id)
         missing = "interrupted" if trial.id in self.evidence.interrupted else "missing"
-        kinds = ("corpus", "backbone", "head")
-        parameters = {
-            f"{kind}.{name}": value for kind in kinds for name, value in getattr(row, f"{kind}_params").items()
-        }
+        parameters = {f"{kind}.{name}": value for kind in REGISTRIES for name, value in row.params_of(kind).items()}
         return {
             "id": trial.id,
-            **{kind: getattr(row, kind) for kind in kinds},
+            **{kind: getattr(row, kind) for kind in REGISTRIES},
             "seed": trial.seed,
             "status": missing if record is None else record.status,
             **({} if record is None else record.metrics),

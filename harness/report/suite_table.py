@@ -11,7 +11,6 @@ from harness.report import layouts, outputs, table_forms
 from harness.report.content import Table
 from harness.report.evidence import Evidence
 from harness.report.findings import Findings
-from harness.report.layouts import lay_out
 from harness.report.notes import conditions, notes_of
 
 FORMS = {"md": (".md", table_forms.markdown), "csv": (".csv", table_forms.csv), "latex": (".tex", table_forms.latex)}
@@ -26,12 +25,12 @@ def build(findings: Findings, shape: Shape | None = None) -> Table:
         shape: how rows are laid out; None: as the suite says.
     """
     suite = findings.evidence.suite
-    laid = lay_out(findings, shape or suite.table.shape)
+    columns, lines, notes = layouts.lay_out(findings, shape or suite.table.shape)
     return Table(
         title=title(suite),
-        columns=tuple(laid.columns),
-        lines=tuple(laid.lines),
-        notes=tuple(notes_of(findings, laid.notes)),
+        columns=tuple(columns),
+        lines=tuple(lines),
+        notes=tuple(notes_of(findings, notes)),
         caption=suite.table.caption,
         suite=suite.name,
         conditions=conditions(findings),
@@ -47,6 +46,11 @@ def text(table: Table, form: Form = "md") -> str:
     """A table as text in a form."""
     _, drawn = FORMS[form]
     return drawn(table)
+
+
+def files_of(table: Table, name: str, results: Path) -> dict[Path, bytes]:
+    """The files of a table with all columns, in every form below results/tables, markdown first."""
+    return {results / "tables" / f"{name}{ending}": form(table).encode() for ending, form in FORMS.values()}
 
 
 def stem(suite: Suite, shape: Shape | None = None) -> str:

@@ -109,7 +109,8 @@ def frame(table: Table) -> "pd.DataFrame":
 
 
 def _unrounded(table: Table) -> tuple[list[str], list[tuple[object, ...]]]:
-    parts = [part for index, column in enumerate(table.columns) for part in _parts(column, _cells(table, index))]
+    of_columns = [[line.cells[index] for line in table.lines] for index in range(len(table.columns))]
+    parts = [part for pair in zip(table.columns, of_columns, strict=True) for part in _parts(*pair)]
     return [harmless(name) for name, _ in parts], list(zip(*(values for _, values in parts), strict=True))
 
 
@@ -141,24 +142,16 @@ def latex(table: Table, *, compact: bool = False) -> str:
             r"\bottomrule",
             r"\end{tabular}",
             r"\end{adjustbox}",
-            *_tex_comments((table.lead, *table.notes)),
+            *(f"% {_tex(note)}" for note in (table.lead, *table.notes) if note),
             r"\end{table}",
             "",
         ]
     )
 
 
-def _tex_comments(notes: tuple[str, ...]) -> list[str]:
-    return [f"% {_tex(note)}" for note in notes if note]
-
-
 def _bold(text: str, cell: Cell, form: str) -> str:
     """Bold if the cell is the best. Call it after escaping, so that the text cannot end the markup."""
     return form.format(text) if cell.rank == "best" else text
-
-
-def _cells(table: Table, index: int) -> list[Cell]:
-    return [line.cells[index] for line in table.lines]
 
 
 def _parts(column: Column, cells: list[Cell]) -> Iterator[tuple[str, list[object]]]:

@@ -12,14 +12,17 @@ from harness.plan.specs import TrialSpec
 from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, CORPORA, HEADS
-from harness.report.versions import NOTHING_CHANGED, Changed, left_out
+from harness.report.grouping import grouped
+from harness.report.tuning_doubts import Tuned
+from harness.report.versions import Changed, left_out
 
+REGISTRIES = {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}
 NOTHING: Mapping = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Row:
-    """One corpus, backbone and head over all seeds.
+    """One corpus, backbone and head over all seeds. Only itself is equal to it, so that it may be the key of a dict.
 
     Args:
         corpus, backbone, head: their names in views (harness/plan/names.py).
@@ -28,9 +31,7 @@ class Row:
         left_out: seeds whose records are ok, but of another version of the code than the numbers of the row.
         changed: seeds of ok records whose code has changed since.
         tuned: keys of the space of `tune` -> their chosen values; {} without `tune`.
-        tuning_doubt: why its tuning was not that of the other rows, see harness.report.tuning_doubts; '' if it was.
-        tuning_gap: how much lower its log perplexity may be at values between those that were tried, in nats, see
-            harness.report.tuning_doubts; 0 without `tune`.
+        tuning: what is wrong with its tuning, and how much lower its log perplexity may be at other values.
     """
 
     corpus: str
@@ -45,8 +46,7 @@ class Row:
     left_out: frozenset[int] = frozenset()
     changed: frozenset[int] = frozenset()
     tuned: Mapping[str, object] = field(default_factory=dict)
-    tuning_doubt: str = ""
-    tuning_gap: float = 0.0
+    tuning: Tuned = field(default_factory=Tuned)
 
     @property
     def group(self) -> tuple[str, str]:
@@ -64,40 +64,28 @@ class Row:
         metrics = [self.records[seed].metrics for seed in wanted]
         return [found[metric] for found in metrics if metric in found]
 
-    @property
-    def head_params(self) -> dict[str, object]:
-        """The values of all parameters of the head, defaults included."""
-        head = self.trials[0].head
-        return resolved(HEADS.get(head.name), head.params)
-
-    @property
-    def backbone_params(self) -> dict[str, object]:
-        """The values of all parameters of the backbone."""
-        backbone = self.trials[0].backbone
-        return resolved(BACKBONES.get(backbone.name), backbone.params)
-
-    @property
-    def corpus_params(self) -> dict[str, object]:
-        """The values of all parameters of the corpus."""
-        corpus = self.trials[0].corpus
-        return resolved(CORPORA.get(corpus.name), corpus.params)
+    def params_of(self, kind: str) -> dict[str, object]:
+        """The values of all parameters of its 'head', 'backbone' or 'corpus', defaults included."""
+        spec = getattr(self.trials[0], kind)
+        return resolved(REGISTRIES[kind].get(spec.name), spec.params)
 
     @property
     def params(self) -> dict[str, object]:
         """All of these, named as in printed cells: those of the head by their names, others like 'backbone.size'."""
-        others = {"backbone": self.backbone_params, "corpus": self.corpus_params}
-        named = {f"{kind}.{name}": value for kind, params in others.items() for name, value in params.items()}
-        return {**self.head_params, **named}
+        others = [(kind, self.params_of(kind)) for kind in ("backbone", "corpus")]
+        named = {f"{kind}.{name}": value for kind, params in others for name, value in params.items()}
+        return {**self.params_of("head"), **named}
 
     @property
     def compat(self) -> dict[str, object] | None:
         """The switches with which the head computes what a published code does, instead of its definition."""
-        return self.head_params.get("compat")
+        return self.params_of("head").get("compat")
 
     @property
     def boundary(self) -> str:
         """The counting rule of the corpus: 'eos', 'sos_eos', or '' if its tokens are not the words of lines."""
-        return "" if self.corpus_params.get("tokenizer") else self.corpus_params.get("boundary", "")
+        params = self.params_of("corpus")
+        return "" if params.get("tokenizer") else params.get("boundary", "")
 
     @property
     def ok_seeds(self) -> list[int]:
@@ -176,22 +164,21 @@ def rows(
     suite: Suite,
     records: dict[str, TrialRecord],
     interrupted: Container[str] = (),
-    outdated: Changed = NOTHING_CHANGED,
-    doubts: Mapping[str, str] = NOTHING,
-    gaps: Mapping[str, float] = NOTHING,
+    outdated: Changed = NOTHING,
+    judged: Mapping[str, Tuned] = NOTHING,
 ) -> list[Row]:
     """The rows of a suite, in the order of its file. What matching and tuning chose does not distinguish rows.
 
     Args:
         outdated: the changed components of trials whose code has changed since; see harness.report.versions.
+        judged: the tuning of rows, by the ids of their trials; see harness.report.tuning_doubts.
     """
     compared = [
-        (trial.corpus, suite.compared("backbone", trial), suite.compared("head", trial)) for trial in suite.trials
+        (str(trial.corpus), *(str(suite.compared(kind, trial)) for kind in ("backbone", "head")))
+        for trial in suite.trials
     ]
     points = {} if suite.tuning is None else suite.tuning.points
-    grouped: dict[tuple[str, str, str], list[TrialSpec]] = {}
-    for trial, (corpus, backbone, head) in zip(suite.trials, compared, strict=True):
-        grouped.setdefault((str(corpus), str(backbone), str(head)), []).append(trial)
+    alike = grouped(zip(compared, suite.trials, strict=True))
     return [
         Row(
             corpus=suite.name_of("corpus", trials[0]),
@@ -206,10 +193,9 @@ def rows(
             left_out=left_out([records[trial.id] for trial in trials if trial.id in records], outdated),
             changed=frozenset(trial.seed for trial in trials if trial.id in outdated),
             tuned=points.get(trials[0].id, {}),
-            tuning_doubt=doubts.get(trials[0].id, ""),
-            tuning_gap=gaps.get(trials[0].id, 0.0),
+            tuning=judged.get(trials[0].id, Tuned()),
         )
-        for (_, _, head), trials in grouped.items()
+        for (_, _, head), trials in alike.items()
     ]
 
 
@@ -233,8 +219,8 @@ def reduction(row: Row, baseline: Row | None, metric: str = "test_ppl") -> float
     """
     if baseline is None or row is baseline or row.compat is not None or baseline.compat is not None:
         return None
-    theirs = {seed for seed in baseline.ok_seeds if metric in baseline.records[seed].metrics}
-    shared = [seed for seed in row.ok_seeds if seed in theirs and metric in row.records[seed].metrics]
+    both = [seed for seed in row.ok_seeds if seed in baseline.ok_seeds]
+    shared = [seed for seed in both if all(metric in each.records[seed].metrics for each in (row, baseline))]
     if not shared:
         return None
     head, base = (statistics.fmean(each.values(metric, shared)) for each in (row, baseline))
@@ -302,30 +288,19 @@ def time_of(row: Row, metric: str, timings: dict[str, Timing]) -> Time | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class HeadCounts:
-    """The counts of a head, with the symbols of the multi-facet poster; None if it has no such parameter.
+def head_counts(row: Row, suite: Suite) -> dict[str, int | None]:
+    """The counts of a row's head, by the symbols of the multi-facet poster; None if it has no such parameter.
 
-    Args:
-        softmaxes: #S, K: `num_mixtures`, or the sum of `components`.
-        inputs: #I: `num_input_layers` times `window` + 1.
-        partitions: #P: `num_partitions`.
+    #S, K: `num_mixtures`, or the sum of `components`. #I: `num_input_layers` times `window` + 1. #P: `num_partitions`.
+    Values that its constructor chooses are those that the plan found.
     """
-
-    softmaxes: int | None
-    inputs: int | None
-    partitions: int | None
-
-
-def head_counts(row: Row, suite: Suite) -> HeadCounts:
-    """The counts of a row's head. Values that its constructor chooses are those that the plan found."""
-    params = {**row.head_params, **suite.settled.get(row.trials[0].id, {})}
+    params = {**row.params_of("head"), **suite.settled.get(row.trials[0].id, {})}
     layers, window = _whole(params.get("num_input_layers")), _whole(params.get("window"))
-    return HeadCounts(
-        softmaxes=_whole(params.get("num_mixtures")) or _total(params.get("components")),
-        inputs=None if layers is None else layers * ((window or 0) + 1),
-        partitions=_whole(params.get("num_partitions")),
-    )
+    return {
+        "#S": _whole(params.get("num_mixtures")) or _total(params.get("components")),
+        "#I": None if layers is None else layers * ((window or 0) + 1),
+        "#P": _whole(params.get("num_partitions")),
+    }
 
 
 def _whole(value: object) -> int | None:

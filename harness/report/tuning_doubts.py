@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from harness.plan.loaded_suite import Suite
 from harness.plan.specs import as_number
@@ -9,50 +10,47 @@ from harness.plan.tuning import Axis, Choice, TunedRow, point_text
 from harness.records.choices import of_records
 from harness.records.record import TrialRecord
 
-Doubts = dict[str, str]  # id of a trial of the table -> what is wrong with the tuning of its row
 RATE = "train.lr"
-Gaps = dict[str, float]  # id of a trial of the table -> the gap of its row, in nats
 Place = tuple[float, float | None]  # a value and the log validation perplexity there; None: the trial failed
 
 
-def doubts(suite: Suite, records: Mapping[str, TrialRecord]) -> Doubts:
-    """What is wrong with the tuning of rows; {} if all rows were tuned alike, and without `tune`.
-
-    - A row had fewer tuning trials than another one: a key of the space does not apply to it, and a grid over that key
-      gives the other rows more attempts.
-    - The point that is used is not the one that the records of the tuning trials give. While some of these records are
-      missing, this is not known, and the stored choice counts.
-    """
-    if suite.tuning is None:
-        return {}
-    tuning, found = suite.tuning, {}
-    most = max(len(row.candidates) for row in tuning.rows)
-    for index, (row, choice) in enumerate(zip(tuning.rows, tuning.choices, strict=True)):
-        attempts, now = len(row.candidates), of_records(row, records)
-        reasons = []
-        if attempts < most:
-            reasons.append(f"{attempts} of the {most} tuning trials of another row")
-        if choice is not None and now is not None and now.trial != choice.trial:
-            reasons.append(f"not the best of its tuning trials, which is {point_text(now.point) or 'no point'}")
-        found |= dict.fromkeys((trial.id for trial in tuning.of_table(index)), "; ".join(reasons)) if reasons else {}
-    return found
-
-
-def gaps(suite: Suite, records: Mapping[str, TrialRecord]) -> Gaps:
-    """The gap of every row with a point; {} without `tune`.
+class Tuned(NamedTuple):
+    """The tuning of a row.
 
     Args:
-        records: of the tuning trials, by id; where some of a row are missing, its stored choice counts. If they give
-            another point than the one that is used, nothing is known of the used one, and the gap is infinite.
+        doubt: why it was not that of the other rows; '' if it was.
+        gap: how much lower its log perplexity may be at values between those that were tried, in nats.
     """
-    if suite.tuning is None:
-        return {}
+
+    doubt: str = ""
+    gap: float = 0.0
+
+
+def judged(suite: Suite, records: Mapping[str, TrialRecord]) -> dict[str, Tuned]:
+    """Id of a trial of the table -> the tuning of its row; {} without `tune`. There is a doubt where
+
+    - a row had fewer tuning trials than another one: a key of the space does not apply to it, and a grid over that key
+      gives the other rows more attempts;
+    - the point that is used is not the one that the records of the tuning trials give. Nothing is known of it then, and
+      the gap is infinite.
+
+    Args:
+        records: of the tuning trials, by id; where some of a row are missing, its stored choice counts.
+    """
     tuning, found = suite.tuning, {}
+    if tuning is None:
+        return found
+    most = max(len(row.candidates) for row in tuning.rows)
     for index, (row, choice) in enumerate(zip(tuning.rows, tuning.choices, strict=True)):
-        if choice is not None and choice.trial is not None:
-            now = of_records(row, records) or choice
-            nats = of_row(row, now, tuning.spec.space) if now.trial == choice.trial else math.inf
-            found |= dict.fromkeys((trial.id for trial in tuning.of_table(index)), nats)
+        if choice is None or choice.trial is None:
+            continue
+        attempts, now = len(row.candidates), of_records(row, records) or choice
+        doubts, gap = [], of_row(row, now, tuning.spec.space) if now.trial == choice.trial else math.inf
+        if attempts < most:
+            doubts.append(f"{attempts} of the {most} tuning trials of another row")
+        if now.trial != choice.trial:
+            doubts.append(f"not the best of its tuning trials, which is {point_text(now.point) or 'no point'}")
+        found |= dict.fromkeys((trial.id for trial in tuning.of_table(index)), Tuned("; ".join(doubts), gap))
     return found
 
 
@@ -72,7 +70,7 @@ def of_row(row: TunedRow, choice: Choice, space: Mapping[str, Axis]) -> float:
         if (key == RATE or (key.startswith("train.groups.") and key.endswith(".lr"))) and not space[key].ordered:
             return math.inf
         if space[key].ordered:
-            alike = [each for each in compared if _others(each[0], key) == _others(choice.point, key)]
+            alike = [each for each in compared if {**each[0], key: best} == choice.point]
             best, values = as_number(best), [as_number(point[key]) for point, _ in alike]
             logarithmic = space[key].uniform is None and min(values) > 0
             ppl = [choice.valid_ppl[trial.id] for _, trial in alike]
@@ -109,7 +107,3 @@ def of_curve(places: list[Place], best: float) -> float:
     to_the_right = (y0 - y1) * after**2 / (4 * before * (before + after))
     to_the_left = (y2 - y1) * before**2 / (4 * after * (before + after))
     return max(to_the_right, to_the_left)
-
-
-def _others(point: Mapping[str, object], key: str) -> dict[str, object]:
-    return {name: value for name, value in point.items() if name != key}

@@ -76,7 +76,7 @@ def obstacle(row: Row) -> Obstacle:
         return "equal seeds"
     if any(record.uncertified for record in row.records.values()):  # guard: uncertified-is-unranked
         return "not certified"
-    if row.tuning_doubt:
+    if row.tuning.doubt:
         return "unequal tuning"
     if collapsed(row):
         return "collapsed"
@@ -138,7 +138,7 @@ def difference(row: Row, other: Row, seeds: tuple[int, ...], test: Test, metric:
         found = statistics.welch(ours, theirs)
     else:
         found = statistics.paired([our - their for our, their in zip(ours, theirs, strict=True)])
-    return replace(found, below=min(row.tuning_gap, fmean(ours)), above=min(other.tuning_gap, fmean(theirs)))
+    return replace(found, below=min(row.tuning.gap, fmean(ours)), above=min(other.tuning.gap, fmean(theirs)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,8 +202,8 @@ class Compared:
         return logarithms(self.row, self.seeds), logarithms(self.baseline, self.seeds)
 
 
-def compare(lines: list[Row], table: TableSpec, evidence: Evidence) -> dict[int, Compared]:
-    """Index of a row -> its comparison with the baseline; none if the suite names no baseline.
+def compare(lines: list[Row], table: TableSpec, evidence: Evidence) -> dict[Row, Compared]:
+    """The comparison of each row with the baseline; none if the suite names no baseline.
 
     The baseline of a group is its first row of that head. It is not compared, nor is a row that shares no seed with it,
     nor a row with a compatibility switch.
@@ -215,28 +215,30 @@ def compare(lines: list[Row], table: TableSpec, evidence: Evidence) -> dict[int,
     """
     of_group = baselines(lines, table.baseline)
     pairs = _pairs(lines, of_group)
-    found = {index: difference(row, other, seeds, table.test) for index, (row, other, seeds) in pairs.items()}
-    tested = {index: each for index, each in found.items() if each.n > 1}
-    untested = _planned(lines, of_group) + evidence.rows_without_point - len(tested)
+    found = {row: difference(row, other, seeds, table.test) for row, other, seeds in pairs}
+    tested = {row: each for row, each in found.items() if each.n > 1}
+    planned = [row for row in lines if row.compat is None and not row.is_ngram and row.group in of_group]
+    others = sum(row is not of_group[row.group] for row in planned)
+    untested = others + evidence.rows_without_point - len(tested)
     beyond = _corrected(tested, untested, nats(table.margin))
-    without_gaps = {index: replace(each, below=0.0, above=0.0) for index, each in tested.items()}
+    without_gaps = {row: replace(each, below=0.0, above=0.0) for row, each in tested.items()}
     at_settings = _corrected(without_gaps, untested, nats(table.margin))
     return {
-        index: Compared(
+        row: Compared(
             row=row,
             baseline=other,
             seeds=seeds,
             test=table.test,
-            difference=found[index],
-            beyond=beyond.get(index),
-            at_settings=at_settings.get(index),
+            difference=found[row],
+            beyond=beyond.get(row),
+            at_settings=at_settings.get(row),
             interval=_interval(row, other, seeds, evidence),
         )
-        for index, (row, other, seeds) in pairs.items()
+        for row, other, seeds in pairs
     }
 
 
-def _corrected(tested: dict[int, MeanDifference], untested: int, margin: float) -> dict[int, Corrected]:
+def _corrected(tested: dict[Row, MeanDifference], untested: int, margin: float) -> dict[Row, Corrected]:
     """Both tests of each comparison, each corrected over all of them and some that cannot be tested yet."""
     different = holm([each.p_settled for each in tested.values()], untested)
     equivalent = holm([equivalence(each, margin) for each in tested.values()], untested)
@@ -251,21 +253,16 @@ def baselines(lines: list[Row], baseline: str | None) -> dict[Group, Row]:
     return found
 
 
-def _planned(lines: list[Row], baselines: dict[Group, Row]) -> int:
-    planned = [row for row in lines if row.compat is None and not row.is_ngram and row.group in baselines]
-    return sum(row is not baselines[row.group] for row in planned)
-
-
-def _pairs(lines: list[Row], baselines: dict[Group, Row]) -> dict[int, tuple[Row, Row, tuple[int, ...]]]:
-    """Index of a row that is compared -> the row, the baseline of its group, and their shared seeds."""
-    return {
-        index: (row, other, shared)
-        for index, row in enumerate(lines)
+def _pairs(lines: list[Row], baselines: dict[Group, Row]) -> list[tuple[Row, Row, tuple[int, ...]]]:
+    """Each row that is compared, the baseline of its group, and their shared seeds."""
+    return [
+        (row, other, shared)
+        for row in lines
         if row.compat is None
         and row is not (other := baselines.get(row.group))
         and other
         and (shared := shared_seeds(row, other))
-    }
+    ]
 
 
 def _interval(row: Row, other: Row, seeds: tuple[int, ...], evidence: Evidence) -> Interval | None:

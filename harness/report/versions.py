@@ -7,7 +7,6 @@ row are of records of one version: the present code if there are such records, e
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from harness.code import fingerprints
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 PARTS = (*KINDS, "harness")
 Changed = Mapping[str, tuple[str, ...]]  # trial id -> those of PARTS whose code has changed
 Version = tuple[str, ...]  # hashes, in the order of PARTS
-NOTHING_CHANGED: Changed = MappingProxyType({})
 
 
 def changed(records: Iterable[TrialRecord]) -> Changed:

@@ -6,7 +6,7 @@ import handmade
 import pytest
 
 from harness import plan
-from harness.records.record import CurvePoint, TrialRecord
+from harness.records.record import TrialRecord
 from harness.report.table_rows import rows
 
 ENVIRONMENT = handmade.environment()
@@ -89,12 +89,8 @@ def with_curve():
     """
 
     def make(row, valid, trials=None, lr=None):
-        points = tuple(
-            CurvePoint(epoch=float(n), train_loss=5.0, valid_ppl=ppl, lr=1.0 if lr is None else lr[n - 1], seconds=2.0)
-            for n, ppl in enumerate(valid, 1)
-        )
         chosen = list(row.records)[:trials]
-        changed = {seed: row.records[seed].model_copy(update={"curve": points}) for seed in chosen}
+        changed = {seed: handmade.learned(row.records[seed], *valid, rates=lr) for seed in chosen}
         return replace(row, records={**row.records, **changed})
 
     return make

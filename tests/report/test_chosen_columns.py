@@ -53,21 +53,10 @@ def test_a_column_that_is_named_twice_or_names_the_row_is_shown_once():
     assert [cell.text for cell in made.lines[0].cells] == ["mos", "4,978,401"]
 
 
-def test_the_wide_form_has_all_columns_and_notes():
-    assert layouts.select(table(), wide=True) == table()
-
-
 def test_the_default_form_has_few_columns_and_says_where_the_others_are():
     made = layouts.select(replace(table(), suite="small"))
     assert list(shown(made)) == ["head", "params", "test ppl", "vs softmax", "train ms/batch", "n"]
     assert made.notes[-1] == f"2 more columns and 1 more note: harness table small --wide. {LINK}"
-
-
-def test_the_default_form_has_bits_per_byte_where_they_are_measured():
-    columns = (*table().columns, Column(name="bits/byte", key="test_bits_per_byte"))
-    lines = tuple(replace(line, cells=(*line.cells, Cell(text="1.2"))) for line in table().lines)
-    made = layouts.select(replace(table(), columns=columns, lines=lines))
-    assert list(shown(made))[-1] == "bits/byte"
 
 
 def test_the_default_form_has_eight_kinds_of_columns_and_leaves_out_the_least_important_ones():

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from harness.plan.suite_file import TableSpec
-from harness.records.record import CurvePoint
 from harness.records.sidecars import TokenScores
 from harness.report import verdicts
 from harness.report.statistics import block_interval, paired, sign_flip
@@ -31,7 +30,7 @@ def table(table_of):
 
 
 def compare(lines, evidence, baseline="softmax", **declared):
-    return verdicts.compare(lines, TableSpec(baseline=baseline, **declared), evidence)
+    return handmade.by_place(lines, verdicts.compare(lines, TableSpec(baseline=baseline, **declared), evidence))
 
 
 def differing(mean: float, sd: float):
@@ -239,10 +238,14 @@ def test_seeds_with_the_same_result_are_no_repetition(table_of, evidence, same):
     base = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2]
     baseline, row = table_of(2, 6)(base, [80.0] * 6)
     assert compare([baseline, row], evidence)[1].stars == "***"
-    points = [CurvePoint(epoch=n, train_loss=5.0, valid_ppl=9.0, lr=1.0, seconds=1.0) for n in (1, 2)]
-    update = {"weights_sha256": "ab" * 32} if same == "weights" else {"curve": tuple(points)}
-    copied = {seed: row.records[seed].model_copy(update=update) for seed in (2, 5)}
-    found = compare([baseline, replace(row, records={**row.records, **copied})], evidence)[1]
+    twins = [row.records[seed] for seed in (2, 5)]
+    if same == "weights":
+        twins = [record.model_copy(update={"weights_sha256": "ab" * 32}) for record in twins]
+    else:
+        twins = [handmade.learned(record, 9.0, 9.0) for record in twins]
+    found = compare(
+        [baseline, replace(row, records={**row.records, **dict(zip((2, 5), twins, strict=True))})], evidence
+    )[1]
     assert (found.verdict, found.stars) == ("undecided: equal seeds", "")
 
 

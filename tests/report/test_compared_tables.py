@@ -146,28 +146,6 @@ def test_the_matched_width_is_not_told_as_shared(suite_of):
 # compatibility switches
 
 
-@pytest.mark.parametrize(
-    ("entries", "labels"),
-    [
-        ("softmax, {switched: {compat: {log_epsilon: 1.0e-8}}}", ["softmax", "switched †"]),
-        # the label shows what tells the entries apart, and the switch is not that
-        (
-            "softmax, {switched: {size: [1, 2], compat: {log_epsilon: 1.0e-8}}}",
-            ["softmax", "switched, size 1 †", "switched, size 2 †"],
-        ),
-        (
-            "softmax, switched, {switched: {compat: {log_epsilon: 1.0e-8}}}",
-            ["softmax", "switched", "switched, compat {log_epsilon: 1e-08} †"],
-        ),
-    ],
-)
-def test_every_row_with_a_switch_is_marked(suite_of, entries, labels):
-    markdown = tabulated(suite_of(heads(SUITE, entries)))
-    assert [row["head"] for row in cells(markdown)] == labels
-    (note,) = notes(markdown, "†")
-    assert note.startswith("† compat log_epsilon=1e-08: computed as a published code does.")
-
-
 # lists and mappings
 
 

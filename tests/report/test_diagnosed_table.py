@@ -72,14 +72,6 @@ def test_the_notes_say_contexts_device_versions_and_that_rank_is_not_quality(evi
     assert "Rank and quality correlate weakly." in notes
 
 
-def test_each_diagnostic_says_what_its_contexts_are():
-    said = {name: each.contexts for name, each in DIAGNOSTICS.items()}
-    assert said["gates"] == said["gradients"] == said["spectrum"]
-    assert "at evenly spaced places" in said["spectrum"]
-    assert "at evenly spaced places" not in said["jacobian"]
-    assert "each the last one in a row" in said["jacobian"]
-
-
 def test_latex_has_the_sign_of_a_lower_bound(evidence):
     assert r"$\geq$ 4 $\pm$ 2" in table_forms.latex(built(evidence))
 

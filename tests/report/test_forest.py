@@ -35,10 +35,9 @@ def evidence(suite_of, record_of):
 
 def drawn(evidence, compared=None, width=forest.WIDE):
     rows = evidence.rows
-    found = compare(rows, evidence.suite.table, evidence) if compared is None else compared
+    found = {rows[place]: each for place, each in (compared or {}).items()}
     with settings():
-        by_row = {id(rows[index]): each for index, each in found.items()}
-        return forest.draw(by_row, rows, evidence, Frame(width=width))
+        return forest.draw(found or compare(rows, evidence.suite.table, evidence), rows, evidence, Frame(width=width))
 
 
 def compared(baseline, mean, verdict, width=0.01):

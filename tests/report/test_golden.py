@@ -5,6 +5,9 @@ GOLDEN=write writes the files again: then check what changed.
 """
 
 import os
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import handmade
@@ -12,10 +15,8 @@ import pytest
 from bundles import timing_of
 from handmade import findings
 
-from harness.plan.loaded_suite import with_choices
-from harness.records.record import CurvePoint
 from harness.records.sidecars import Timing
-from harness.report import suite_table
+from harness.report import suite_table, table_forms
 from harness.report.layouts import select
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
 
@@ -103,6 +104,7 @@ def test_golden_table_of_a_shape_in_every_form(shape, suite_of, record_of):
     for name, (ending, form) in suite_table.FORMS.items():
         compare(f"{shape}{ending}", form(select(table, wide=name in suite_table.WIDE)), made)
     compare(f"{shape}.wide.md", suite_table.text(table), made)
+    compare(f"{shape}.compact.tex", table_forms.latex(select(table, compact=True), compact=True), made)
 
 
 def compare(name: str, text: str, made) -> None:
@@ -164,9 +166,7 @@ def faulty(trial, record_of):
     if head == "softmax":
         environment = {"matmul_route": "onednn"}
     made = record_of(trial, environment=environment, code=code, test_ppl=ppl, train_ms_per_batch=5.0)
-    about = {"train_loss": 5.0 + seed, "lr": 1.0, "seconds": 2.0}
-    points = tuple(CurvePoint(epoch=n, valid_ppl=ppl, **about) for n, ppl in enumerate(valid, 1))
-    return made.model_copy(update={"curve": points})
+    return handmade.learned(made, *valid, loss=5.0 + seed)
 
 
 def test_golden_table_of_faults(suite_of, record_of):
@@ -200,11 +200,7 @@ def test_golden_table_of_a_tuned_suite(suite_of, record_of):
         None,  # not finished
         [None] * 6,
     ]
-    choices = [
-        None if ppl is None else row.choice(dict(zip([each.id for each in row.tuning_trials], ppl, strict=True)))
-        for row, ppl in zip(suite.tuning.rows, found, strict=True)
-    ]
-    suite = with_choices(suite, choices)
+    suite = handmade.chosen(suite, *found)
     two, three, four = (suite.tuning.rows[row].tuning_trials for row in (1, 2, 3))
     tuning = [record_of(two[1], "diverged"), record_of(two[3], "oom")]
     codes = [old] * 3 + [handmade.code()] * 3
@@ -243,3 +239,16 @@ def test_golden_table_of_special_settings(suite_of, record_of):
         for each in suite.trials[:4]
     ]
     compare_forms("special", suite_table.build(findings(suite, made)), made)
+
+
+@pytest.mark.skipif(shutil.which("kpsewhich") is None, reason="TeX is not installed")
+@pytest.mark.parametrize("place", sorted(GOLDEN.glob("*.tex")), ids=lambda place: place.name)
+def test_tex_compiles_it_in_an_article(place, tmp_path):
+    text = re.sub(r"TRIAL_\d+", "0123456789ab", place.read_text(encoding="utf-8"))  # ids that a golden file leaves open
+    packages = text.splitlines()[0].lstrip("% ")
+    document = [r"\documentclass{article}", packages, r"\begin{document}", text, r"\end{document}"]
+    (tmp_path / "paper.tex").write_text("\n".join(document), encoding="utf-8")
+    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "paper.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout

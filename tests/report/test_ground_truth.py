@@ -6,7 +6,6 @@ from dataclasses import replace
 import handmade
 import pytest
 
-from harness.records.record import CurvePoint
 from harness.report import ground_truth, suite_table
 from harness.report.printed_numbers import PrintedNumbers
 from harness.report.study import Study
@@ -22,14 +21,7 @@ def studied(suite_of, record_of, tmp_path):
     def make(*cells, values=(), curves=((), (), ())):
         suite = suite_of(SUITE)
         made = [
-            record_of(trial, test_ppl=ppl, train_minutes=10.0 + index).model_copy(
-                update={
-                    "curve": tuple(
-                        CurvePoint(epoch=epoch, train_loss=1.0, valid_ppl=each, lr=1.0, seconds=1.0)
-                        for epoch, each in enumerate(curves[index], start=1)
-                    )
-                }
-            )
+            handmade.learned(record_of(trial, test_ppl=ppl, train_minutes=10.0 + index), *curves[index])
             for index, (trial, ppl) in enumerate(zip(suite.trials, values, strict=False))
         ]
         evidence = handmade.evidence(suite, made, PrintedNumbers(cells, ("paper/one: A Paper, 2020",)))
@@ -81,10 +73,6 @@ def test_the_epochs_of_a_curve_are_one_line_with_the_largest_difference(studied)
         *("small: softmax, markov, 2 epochs, valid ppl after epoch 2 to 3", "100, 50", "102.00, 48.50"),
         *("2/3: 1 not run", "-3.00 %", "5 %", "yes so far"),
     ]
-
-
-def test_a_row_without_a_tolerance_is_left_out(studied):
-    assert lines(studied(replace(CELL, tolerance=None), values=(100.0,))) == []
 
 
 def test_notes_have_reasons_devices_and_sources(studied):

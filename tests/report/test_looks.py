@@ -95,7 +95,7 @@ def test_each_step_of_a_ramp_is_noticed_and_in_order(ramp, eyes):
 def found(suite_of):
     """The looks of a suite by head, and its evidence."""
     evidence = handmade.evidence(suite_of(SUITE), [])
-    return {head: look for (_, _, head), look in looks.looks_of(evidence).items()}, evidence
+    return {row.head: look for row, look in looks.looks_of(evidence).items()}, evidence
 
 
 def test_softmax_and_its_forms_are_grey_mixtures_darker_with_k_and_others_have_their_own(found):
@@ -138,7 +138,7 @@ def test_a_head_looks_the_same_with_every_backbone(suite_of):
     suite = suite_of(handmade.changed(("d_model: 8,", "d_model: [8, 16],")))
     found = looks.looks_of(handmade.evidence(suite, []))
     by_head = {}
-    for (_, _, head), look in found.items():
-        by_head.setdefault(head, set()).add((look.colour, look.marker, look.line))
+    for row, look in found.items():
+        by_head.setdefault(row.head, set()).add((look.colour, look.marker, look.line))
     assert {head: len(each) for head, each in by_head.items()} == {"softmax": 1, "MoS 2": 1}
     assert len({look.row for look in found.values()}) == 4

@@ -10,10 +10,10 @@ import matplotlib
 import numpy as np
 import pytest
 from bundles import timing_of
+from handmade import learned
 from matplotlib.container import ErrorbarContainer
 
 from harness.errors import RecordError
-from harness.records.record import CurvePoint
 from harness.records.sidecars import TokenScores
 from harness.report import outputs
 from harness.report.figures import comparison, learning, plots
@@ -22,7 +22,6 @@ from harness.report.figures.plots import LeftOut, Plot
 from harness.report.figures.style import settings, shown
 from harness.report.findings import find
 from harness.report.printed_numbers import PrintedNumbers
-from harness.report.table_rows import rows
 
 SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5]}"))
 KINDS = {
@@ -80,11 +79,7 @@ def made(suite, record_of):
     def record(index, trial):
         ppl = [100.0, 104.0, 80.0, 84.0, 90.0, 94.0][index]
         found = record_of(trial, test_ppl=ppl, valid_ppl=ppl, train_ms_per_batch=10.0 + index // 2)
-        curve = tuple(
-            CurvePoint(epoch=float(epoch), train_loss=5.0, valid_ppl=ppl + 100.0 / epoch, lr=1.0, seconds=2.0)
-            for epoch in (1, 2, 3)
-        )
-        return found.model_copy(update={"curve": curve})
+        return learned(found, *(ppl + 100.0 / epoch for epoch in (1, 2, 3)))
 
     return [record(index, trial) for index, trial in enumerate(suite.trials)]
 
@@ -94,8 +89,8 @@ def kinds(monkeypatch):
     """A function: draw these kinds only, for the sake of time."""
 
     def keep(*names: str) -> None:
-        monkeypatch.setattr(plots, "KINDS", tuple(kind for kind in plots.KINDS if kind.name in names))
-        monkeypatch.setattr(plots, "_of_baseline", lambda findings: [])
+        known, left_out = plots._kinds, KINDS.keys() - {*names}
+        monkeypatch.setattr(plots, "_kinds", lambda *of: [kind for kind in known(*of) if kind.name not in left_out])
 
     return keep
 
@@ -121,18 +116,12 @@ def written(axes) -> list[str]:
 
 def drawn(draw, evidence):
     with settings():
-        return draw(rows(evidence.suite, evidence.records), evidence)
+        return draw(evidence.rows, evidence)
 
 
 def test_every_kind_of_plot_is_drawn_where_there_is_everything(suite, made):
     found = plots.draw(find(Kept(suite, made)), "small, version 1")
     assert {plot.name: plot.title for plot in found} == KINDS
-
-
-def test_one_number_of_mixtures_is_no_plot(suite, made):
-    one = [record for record in made if record.spec.head.params.get("num_mixtures") != 5]
-    found = drawn(by_mixtures, handmade.evidence(suite, one))
-    assert found == "all finished trials have the same num_mixtures"
 
 
 def test_by_mixtures_shows_the_means_the_ranges_and_the_band_of_the_baseline(suite, made):
@@ -155,7 +144,7 @@ def test_a_suite_with_low_rank_heads_has_a_plot_over_their_widths(suite_of, reco
     kinds()
     (plot,) = plots.draw(find(evidence), "small")
     assert plot.title == "Test perplexity by width of the output matrix"
-    axes, _ = drawn(plots._by_width, evidence)
+    axes, _ = drawn(partial(comparison.by_parameter, "d_embed", "width"), evidence)
     assert list(bars(axes).values()) == [[(2, 99, 99, 99)], [(4, 90, 90, 90)]]
 
 
@@ -174,20 +163,6 @@ def test_printed_values_have_a_marker_of_their_own(suite, made):
         axes, _ = drawn(draw, evidence)
         (stars,) = (line for line in axes.lines if line.get_marker() == "*")
         assert [tuple(each) for each in stars.get_xydata()] == [(x, 89.5)]
-
-
-def learned(record, *values):
-    """A record with a learning curve."""
-    points = [CurvePoint(epoch=n, train_loss=5.0, valid_ppl=v, lr=1.0, seconds=2.0) for n, v in enumerate(values, 1)]
-    return record.model_copy(update={"curve": tuple(points)})
-
-
-def test_curves_are_means_by_epoch_between_the_lowest_and_the_highest_seed(no_baseline, made):
-    axes, _ = drawn(learning.curves, handmade.evidence(no_baseline, made))
-    first = axes.lines[0]
-    assert [tuple(each) for each in first.get_xydata()] == [(1, 202), (2, 152), (3, pytest.approx(102 + 100 / 3))]
-    band = axes.collections[0].get_paths()[0].vertices
-    assert {(1.0, 200.0), (1.0, 204.0), (2.0, 150.0), (2.0, 154.0)} <= {tuple(each) for each in band}
 
 
 def test_curves_begin_where_each_was_within_twice_its_lowest_value(no_baseline, made):
@@ -276,7 +251,7 @@ def test_times_of_different_passes_are_not_in_one_plot(suite, made, kinds):
 
 
 def test_gains_are_the_row_less_the_baseline_by_band_with_the_share_of_tokens(suite, made):
-    axes, _ = drawn(comparison.by_frequency, Kept(suite, made))
+    axes, _ = drawn(plots._by_frequency, Kept(suite, made))
     for place in bars(axes).values():
         assert [y for _, y, _, _ in place] == [-1, 0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0\n25 %", "1-9\n75 %"]
@@ -287,22 +262,12 @@ def test_an_axis_fits_the_figure_and_a_long_name_of_the_baseline_is_beside_its_l
     text = SUITE.replace("heads:", "heads:\n  - softmax: {projection: true, d_embed: 48}")
     suite = suite_of(text.replace("baseline: softmax", f"baseline: '{name}'"))
     made = [record_of(trial, test_ppl=9.0, valid_ppl=9.0) for trial in suite.trials]
-    axes, _ = drawn(comparison.by_frequency, Kept(suite, made))
+    axes, _ = drawn(plots._by_frequency, Kept(suite, made))
     assert axes.get_ylabel().startswith("Change of loss against the baseline\n")
     assert written(axes)[-1] == "0: affine softmax, rank 48"
     axes.figure.canvas.draw()
     label, whole = axes.yaxis.label.get_window_extent(), axes.figure.bbox
     assert whole.y0 <= label.y0 < label.y1 <= whole.y1
-
-
-def test_a_gain_has_an_axis_that_explains_itself_and_a_line_at_zero(suite, made):
-    axes, _ = drawn(comparison.by_frequency, Kept(suite, made))
-    first, second, third = axes.get_ylabel().split("\n")
-    assert (first, second) == ("Change of loss against softmax", "(nats per token; below 0 is better)")
-    assert third == "mean; bars: lowest to highest seed"
-    assert [list(line.get_ydata()) for line in axes.lines].count([0, 0]) == 1
-    assert written(axes) == ["MoS 2", "MoS 5", "0: softmax"]
-    assert axes.get_ylim()[0] < 0 < axes.get_ylim()[1]
 
 
 def test_a_front_of_one_row_is_no_line_and_has_no_name(suite, made):
@@ -330,7 +295,7 @@ def test_scores_that_are_of_two_splits_are_a_reason(suite, made, monkeypatch):
         raise RecordError("the scores of tokens are of two test splits")
 
     monkeypatch.setattr(comparison, "gains", refuse)
-    assert drawn(comparison.by_frequency, Kept(suite, made)) == "the scores of tokens are of two test splits"
+    assert drawn(plots._by_frequency, Kept(suite, made)) == "the scores of tokens are of two test splits"
 
 
 def test_a_plot_that_would_show_nothing_is_left_out_with_its_reason(suite_of, record_of):
@@ -459,7 +424,7 @@ def test_the_best_the_baseline_and_the_next_two_are_in_colour_and_the_rest_is_th
     ppl = dict(zip([trial.id for trial in suite.trials[::2]], (99.0, 70.0, 71.0, 72.0, 73.0, 74.0, 75.0), strict=True))
     made = [learned(record_of(trial, test_ppl=ppl[trial.id]), 200.0, ppl[trial.id]) for trial in suite.trials[::2]]
     evidence = handmade.evidence(suite, made)
-    assert [evidence.rows[index].head for index in learning.in_colour(evidence.rows, evidence)] == [
+    assert [row.head for row in learning.in_colour(evidence.rows, evidence)] == [
         "MoS 2",  # the best
         "softmax",  # the baseline, which is the worst
         "MoS 3",
@@ -479,19 +444,6 @@ def test_a_pale_curve_that_ends_far_off_leaves_the_axes(suite_of, record_of):
     axes, _ = drawn(learning.curves, handmade.evidence(suite, made))
     low, high = axes.get_ylim()
     assert low < -4 < 4 < high < 20
-
-
-def test_points_near_the_noise_do_not_get_an_axis_that_is_finer(suite, made):
-    equal = [
-        each.model_copy(
-            update={"metrics": {**each.metrics, "train_ms_per_batch": 16.249 + 0.001 * n, "test_ppl": 100.0}}
-        )
-        for n, each in enumerate(made)
-    ]
-    axes, _ = drawn(comparison.by_time, handmade.evidence(suite, equal))
-    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    assert right - left == pytest.approx(0.04 * 16.2515, rel=1e-4)  # 4 times 1 % of the times
-    assert high - low >= 4
 
 
 def test_what_is_drawn_of_a_row_has_its_number_once(suite, made):

@@ -6,7 +6,6 @@ import handmade
 import numpy as np
 import pytest
 
-from harness.records.record import CurvePoint
 from harness.records.sidecars import TokenScores
 from harness.report import tokens
 from harness.report.figures import comparison, learning
@@ -23,18 +22,6 @@ NOTHING = PrintedNumbers((), ())
 
 def point(x: float, y: float) -> Point:
     return Point(x=x, y=y, low=y, high=y)
-
-
-def test_perplexity_by_mixtures_has_the_range_over_seeds(suite_of, record_of):
-    suite = suite_of(SUITE)
-    values = dict(
-        zip([t.id for t in suite.trials if t.head.params.get("num_mixtures") == 5], (100, 104, 102), strict=True)
-    )
-    lines = rows(suite, {id_: record_of(_trial(suite, id_), test_ppl=value) for id_, value in values.items()})
-    (series,) = comparison.series_by("num_mixtures", lines, NOTHING)
-    (found,) = series.points
-    assert (series.label, series.seeds, found.x, found.y) == ("MoS 5", 3, 5, 102)
-    assert (found.low, found.high) == (100, 104)
 
 
 def test_perplexity_by_mixtures_is_a_series_for_each_head_in_the_order_of_k(suite_of, record_of):
@@ -69,7 +56,7 @@ def test_a_curve_is_the_mean_over_seeds_as_far_as_all_of_them_reach(suite_of, re
     suite = suite_of(SUITE)
     curves = [(90.0, 60.0, 50.0), (110.0, 70.0), (100.0, 80.0, 40.0)]
     made = {
-        trial.id: record_of(trial, test_ppl=1.0).model_copy(update={"curve": _curve(curve)})
+        trial.id: handmade.learned(record_of(trial, test_ppl=1.0), *curve)
         for trial, curve in zip(suite.trials[:3], curves, strict=True)
     }
     series = learning.curve(rows(suite, made)[0], NOTHING)
@@ -97,10 +84,7 @@ def test_a_curve_has_the_printed_values_of_its_epochs(counting, expected, suite_
         PrintedCell(**about, metric="valid_ppl", value=value, counting=counting, epoch=epoch)
         for epoch, value in ((None, "20"), (2, "65"), (2, "66"), (9, "30"))
     ]
-    made = {
-        trial.id: record_of(trial, test_ppl=1.0).model_copy(update={"curve": _curve((90.0, 60.0, 50.0))})
-        for trial in suite.trials[:3]
-    }
+    made = {trial.id: handmade.learned(record_of(trial, test_ppl=1.0), 90.0, 60.0, 50.0) for trial in suite.trials[:3]}
     series = learning.curve(rows(suite, made)[0], PrintedNumbers(tuple(cells), ()))
     assert [point.printed for point in series.points] == expected
 
@@ -128,9 +112,9 @@ def test_a_gain_is_the_row_less_its_baseline_averaged_over_shared_seeds(suite_of
 
     of = SimpleNamespace(token_scores=scores)
     kinds = (tokens.by_frequency, tokens.by_position)
-    (gain,), (other,) = (comparison.gains(lines, [1], lines[0], of, bands_of) for bands_of in kinds)
+    (gain,), (other,) = (comparison.gains([lines[1]], lines[0], of, bands_of) for bands_of in kinds)
     # of seeds 1 and 2 the first token's difference is -1 and -2
-    assert (gain.row, gain.seeds) == (1, 2)
+    assert (gain.row, gain.seeds) == (lines[1], 2)
     for bands, labels in ((gain.bands, ("0", "1-9", "10-99")), (other.bands, ("0", "1", "2-3"))):
         assert tuple(band.label for band in bands) == labels
         assert [(band.mean, band.low, band.high) for band in bands] == [(-1.5, -2, -1), (0, 0, 0), (0.5, 0.5, 0.5)]
@@ -141,15 +125,8 @@ def test_there_is_no_gain_where_one_trial_has_kept_no_scores(suite_of, record_of
     made = {trial.id: record_of(trial, test_ppl=1.0) for trial in suite.trials}
     lines = rows(suite, made)
     nothing = SimpleNamespace(token_scores=lambda trial_id: None)
-    assert comparison.gains(lines, [1, 2], lines[0], nothing, tokens.by_frequency) == []
+    assert comparison.gains(lines[1:3], lines[0], nothing, tokens.by_frequency) == []
 
 
 def _trial(suite, id_):
     return next(trial for trial in suite.trials if trial.id == id_)
-
-
-def _curve(values):
-    return tuple(
-        CurvePoint(epoch=float(epoch), train_loss=5.0, valid_ppl=value, lr=1.0, seconds=2.0)
-        for epoch, value in enumerate(values, 1)
-    )

@@ -5,7 +5,6 @@ from dataclasses import replace
 import handmade
 import pytest
 
-from harness.records.record import CurvePoint
 from harness.report.printed_numbers import PrintedNumbers, in_short, of_row
 
 SUITE = handmade.changed(("seeds: [1, 2]", "seeds: [1, 2, 3]"), ("\n  - mos: {num_mixtures: 2}", ""))
@@ -79,18 +78,12 @@ def test_a_number_that_is_not_to_be_reproduced(judged, cell):
     assert judged((100.0,), cell) == []
 
 
-def point(epoch: float, ppl: float) -> CurvePoint:
-    return CurvePoint(epoch=epoch, train_loss=1.0, valid_ppl=ppl, lr=1.0, seconds=1.0)
-
-
 @pytest.fixture
 def curves(suite_of, record_of):
     """A suite with two seeds whose curves are 300, 104, 52 and 500, 108, 54, and its printed curve."""
     suite = suite_of(SUITE)
     made = [
-        record_of(trial, test_ppl=1.0).model_copy(
-            update={"curve": tuple(point(epoch, ppl) for epoch, ppl in enumerate(each, start=1))}
-        )
+        handmade.learned(record_of(trial, test_ppl=1.0), *each)
         for trial, each in zip(suite.trials, ((300.0, 104.0, 52.0), (500.0, 108.0, 54.0)), strict=False)
     ]
     cells = [

@@ -3,6 +3,7 @@
 import math
 from types import SimpleNamespace
 
+import handmade
 import numpy as np
 import pytest
 
@@ -32,7 +33,7 @@ def judged(table_of):
         for ppl in np.exp(level + noise + np.asarray(above)[:, None]).tolist():
             lines = table(*ppl)
             compared = compare(lines, spec, SimpleNamespace(token_scores=lambda trial: None, rows_without_point=0))
-            yield compared, ranks(lines, test)
+            yield tuple(handmade.by_place(lines, each) for each in (compared, ranks(lines, test)))
 
     return simulate
 

@@ -161,14 +161,6 @@ def test_long_parameter_lists_and_all_marks_fit_80_characters():
     assert all(mark in shown for mark in MARKS if mark != BLOCKS_MARK)  # an interval is not shown here
 
 
-def test_the_interval_of_a_change_is_shown_where_there_is_room():
-    change = Cell(text="-3.2 % [-4.1, -2.3] **", value=-3.24, interval=(-4.1, -2.3), mark="**")
-    row = {"head": Cell(text="mos"), "vs softmax": change, "verdict": Cell(text="better")}
-    assert "-3.2 % [-4.1, -2.3] better" in drawn(of_suite(table(row)), 60)
-    assert "3.2 % better" in drawn(of_suite(table(row)), 50)
-    assert "[-4.1" not in drawn(of_suite(table(row)), 50)
-
-
 def test_perplexities_lose_their_spread_before_changes_lose_their_interval():
     change = Cell(text="-3.2 % [-4.1, -2.3] **", value=-3.24, interval=(-4.1, -2.3), mark="**")
     ppl = Cell(text="52.90 ± 3.09 ↓", value=52.9, spread=3.09, mark="↓")

@@ -3,7 +3,6 @@
 import handmade
 import pytest
 
-from harness.records.record import CurvePoint
 from harness.report import outcome
 
 SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5]}"))
@@ -48,11 +47,7 @@ def test_the_page_says_that_no_row_has_a_verdict_only_where_none_has_one(six_see
 def test_the_page_says_that_some_seeds_have_not_converged_where_a_row_has_the_mark(six_seeds):
     suite, made = six_seeds(fewer=6)
     assert "✓ Every trial that is ok has converged." in trust(suite, made)
-    falling = tuple(
-        CurvePoint(epoch=epoch, train_loss=5.0, valid_ppl=ppl, lr=1.0, seconds=1.0)
-        for epoch, ppl in ((1, 200.0), (2, 100.0))
-    )
-    one = [made[0].model_copy(update={"curve": falling}), *made[1:]]
+    one = [handmade.learned(made[0], 200.0, 100.0), *made[1:]]
     assert "! 1 of 3 rows is not converged in some seeds (↓)." in trust(suite, one)
 
 

@@ -6,7 +6,6 @@ import handmade
 import pytest
 from handmade import evidence, tabulated
 
-from harness.plan.loaded_suite import with_choices
 from harness.report.figures import comparison, learning
 from harness.report.figures.plots import LeftOut, draw
 from harness.report.findings import find
@@ -29,17 +28,15 @@ HEADS = (
 GRID = "epochs: 1, seed: 9, space: {train.lr: [0.5, 1, 2], head.dropout: [0, 0.4]}"
 
 
+SIX_SEEDS = SUITE.replace("[1, 2]", "[1, 2, 3, 4, 5, 6]")
+
+
 @pytest.fixture
 def tuned(suite_of):
     """A function: the text of `tune`, a validation perplexity for each point of each row -> the completed suite."""
 
     def make(tune: str, *found: list[float | None] | None):
-        suite = suite_of(SUITE.replace("TUNE", tune))
-        made = [
-            None if ppl is None else row.choice(dict(zip([each.id for each in row.tuning_trials], ppl, strict=True)))
-            for row, ppl in zip(suite.tuning.rows, found, strict=True)
-        ]
-        return with_choices(suite, made)
+        return handmade.chosen(suite_of(SUITE.replace("TUNE", tune)), *found)
 
     return make
 
@@ -105,8 +102,8 @@ def test_notes_name_a_row_as_the_table_does_and_one_that_is_not_in_it_as_the_pla
     # the rows are named by what distinguishes them, without the start that they share
     text = SUITE.replace("[softmax, {mos: {num_mixtures: [2, 3]}}]", HEADS).replace("TUNE", LR)
     suite = suite_of(text)
-    made = [row.choice({each.id: 9.0 for each in row.tuning_trials}) for row in suite.tuning.rows[:2]]
-    table = tabulated(with_choices(suite, [*made, None]))
+    made = [[9.0] * len(row.tuning_trials) for row in suite.tuning.rows[:2]]
+    table = tabulated(handmade.chosen(suite, *made, None))
     rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith(("| softmax", "| affine"))]
     assert rows == ["softmax", "affine softmax"]
     (gaps,) = notes(table, "Tuning gap")
@@ -157,6 +154,11 @@ def test_a_table_with_a_baseline_says_that_nothing_was_tuned(suite_of):
     untuned = SUITE.replace("tune: {TUNE}\n", "")
     assert "- Settings not tuned per head" in tabulated(suite_of(untuned))
     assert "not tuned" not in tabulated(suite_of(untuned.replace("baseline: softmax", "baseline: null")))
+
+
+def next_commands(suite, made) -> list[str]:
+    findings = find(evidence(suite, made))
+    return [command for _, command in summary(findings, findings.lines)["What comes next"]]
 
 
 def records(suite, record_of):
@@ -235,12 +237,8 @@ def test_rates_of_a_group_and_settings_within_a_schedule_are_said(tuned, record_
 
 def test_a_wider_range_of_factors_is_a_command(suite_of, record_of):
     tune = "epochs: 1, seed: 9, space: {train.groups.head.lr: [x0.1, x0.3, x1]}"
-    suite = suite_of(SUITE.replace("TUNE", tune).replace("[1, 2]", "[1, 2, 3, 4, 5, 6]"))
-    found = zip(suite.tuning.rows, ([7, 8, 9], [9, 7, 8], [9, 8, 7]), strict=True)
-    chosen = [row.choice(dict(zip([t.id for t in row.tuning_trials], ppl, strict=True))) for row, ppl in found]
-    suite = with_choices(suite, chosen)
-    findings = find(evidence(suite, records(suite, record_of)))
-    ((_, command),) = summary(findings, findings.lines)["What comes next"]
+    suite = handmade.chosen(suite_of(SIX_SEEDS.replace("TUNE", tune)), [7, 8, 9], [9, 7, 8], [9, 8, 7])
+    (command,) = next_commands(suite, records(suite, record_of))
     assert "tune.space.train.groups.head.lr=[x0.033,x0.1,x0.3,x1,x3.3]" in command
 
 
@@ -255,64 +253,42 @@ def test_a_wider_range_of_factors_is_a_command(suite_of, record_of):
 )
 def test_a_range_whose_last_point_is_the_best_is_made_wider(suite_of, record_of, axis, best, changed):
     tune = f"trials: 4, epochs: 1, seed: 9, space: {{train.lr: {{{axis}}}}}"
-    suite = suite_of(SUITE.replace("TUNE", tune).replace("[1, 2]", "[1, 2, 3, 4, 5, 6]"))
-    made = []
-    for number, (row, place) in enumerate(zip(suite.tuning.rows, best, strict=True)):
-        lowest = by_lr(suite, number)[place]
-        trials = enumerate(row.tuning_trials)
-        made.append(row.choice({trial.id: 9.0 if index == lowest else 12.0 for index, trial in trials}))
-    suite = with_choices(suite, made)
-    findings = find(evidence(suite, records(suite, record_of)))
-    ((_, command),) = summary(findings, findings.lines)["What comes next"]
+    suite = suite_of(SIX_SEEDS.replace("TUNE", tune))
+    lowest = [by_lr(suite, number)[place] for number, place in enumerate(best)]
+    suite = handmade.chosen(suite, *([9.0 if index == at else 12.0 for index in range(4)] for at in lowest))
+    (command,) = next_commands(suite, records(suite, record_of))
     assert command.endswith(f"--set 'tune.space.train.lr={changed}'")
 
 
 def test_a_wider_range_that_the_suite_refuses_and_a_key_that_a_head_has_not_are_left_out(suite_of, record_of):
     tune = "trials: 4, epochs: 1, seed: 9, space: {head.dropout: {uniform: [0, 0.9]}}"  # 0.9 + 0.45 is no rate
-    suite = suite_of(SUITE.replace("TUNE", tune).replace("[1, 2]", "[1, 2, 3, 4, 5, 6]"))
-    made = []
-    for row in suite.tuning.rows:  # softmax has one point, without dropout
-        rates = [each.point.get("head.dropout", 0) for each in row.candidates]
-        made.append(
-            row.choice(dict(zip([t.id for t in row.tuning_trials], [9.0 - rate for rate in rates], strict=True)))
-        )
-    suite = with_choices(suite, made)
-    findings = find(evidence(suite, records(suite, record_of)))
-    assert summary(findings, findings.lines)["What comes next"] == []
+    suite = suite_of(SIX_SEEDS.replace("TUNE", tune))
+    found = [[9.0 - each.point.get("head.dropout", 0) for each in row.candidates] for row in suite.tuning.rows]
+    suite = handmade.chosen(suite, *found)  # softmax has one point, without dropout
+    assert next_commands(suite, records(suite, record_of)) == []
 
 
 def test_whole_numbers_stay_whole_in_a_wider_grid(suite_of, record_of):
     tune = "epochs: 1, seed: 9, space: {head.num_mixtures: [2, 5, 10]}"
-    suite = suite_of(
-        SUITE.replace("TUNE", tune)
-        .replace("num_mixtures: [2, 3]", "dropout: 0")
-        .replace("[1, 2]", "[1, 2, 3, 4, 5, 6]")
-    )
-    made = [
-        row.choice(dict(zip([t.id for t in row.tuning_trials], ppl, strict=True)))
-        for row, ppl in zip(suite.tuning.rows, ([9], [7, 8, 9]), strict=True)
-    ]
-    suite = with_choices(suite, made)
-    findings = find(evidence(suite, records(suite, record_of)))
-    ((_, command),) = summary(findings, findings.lines)["What comes next"]
+    suite = suite_of(SIX_SEEDS.replace("TUNE", tune).replace("num_mixtures: [2, 3]", "dropout: 0"))
+    suite = handmade.chosen(suite, [9], [7, 8, 9])
+    (command,) = next_commands(suite, records(suite, record_of))
     assert command.endswith("--set 'tune.space.head.num_mixtures=[1,2,5,10]'")
 
 
 def test_where_tuning_is_too_coarse_values_between_those_tried_come_next(suite_of, record_of):
     tune = "epochs: 1, seed: 9, space: {train.lr: [0.5, 1, 2]}"
-    suite = suite_of(SUITE.replace("TUNE", tune).replace("[1, 2]", "[1, 2, 3, 4, 5, 6]"))
-    ppl = [9, 8, 9]  # the middle is the best by far: between the values it may be 1.5 % lower
-    chosen = [row.choice(dict(zip([t.id for t in row.tuning_trials], ppl, strict=True))) for row in suite.tuning.rows]
-    suite = with_choices(suite, chosen)
+    # the middle is the best by far: between the values it may be 1.5 % lower
+    suite = handmade.chosen(suite_of(SIX_SEEDS.replace("TUNE", tune)), *[[9, 8, 9]] * 3)
     levels = {None: 100.0, 2: 99.5, 3: 99.5}
     made = [
         record_of(trial, test_ppl=level + (trial.seed**2 + int(level)) % 7 / 100)
         for trial in suite.trials
         for level in [levels[trial.head.params.get("num_mixtures")]]
     ]
-    findings = find(evidence(suite, made))
-    assert {str(each.judged) for each in findings.compared.values()} == {"undecided: coarse tuning"}
-    ((_, command),) = summary(findings, findings.lines)["What comes next"]
+    compared = find(evidence(suite, made)).compared
+    assert {str(each.judged) for each in compared.values()} == {"undecided: coarse tuning"}
+    (command,) = next_commands(suite, made)
     assert command.endswith("--set 'tune.space.train.lr=[0.5,0.71,1,1.4,2]'")
 
 

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from handmade import tabulated
 
-from harness.plan.loaded_suite import with_choices
 from harness.plan.suite_file import TableSpec
 from harness.plan.tuning import Axis
 from harness.report import verdicts
 from harness.report.ranks import ranks
-from harness.report.tuning_doubts import gaps, of_curve, of_row
+from harness.report.tuning_doubts import Tuned, judged, of_curve, of_row
 
 SUITE = handmade.suite_text(
     heads="[softmax, {mos: {num_mixtures: 2}}]",
@@ -74,9 +73,8 @@ def row_of(suite_of):
 
     def make(space: str, logs: list[float | None]):
         suite = suite_of(SUITE.replace("SPACE", space))
-        row = suite.tuning.rows[1]
         ppl = [None if y is None else math.exp(y) for y in logs]
-        return row, row.choice(dict(zip([each.id for each in row.tuning_trials], ppl, strict=True))), suite
+        return suite.tuning.rows[1], handmade.choice(suite.tuning.rows[1], ppl), suite
 
     return make
 
@@ -131,8 +129,8 @@ def test_of_two_ranges_nothing_is_known(suite_of):
     space = "{train.lr: {log_uniform: [1, 9]}, head.dropout: {uniform: [0, 0.5]}}"
     suite = suite_of(SUITE.replace("SPACE", space).replace("epochs: 1, seed", "trials: 8, epochs: 1, seed"))
     row = suite.tuning.rows[1]
-    ppl = dict(zip([each.id for each in row.tuning_trials], [5.0, 4.0, 3.0, 6.0, 7.0, 8.0, 9.0, 10.0], strict=True))
-    assert of_row(row, row.choice(ppl), suite.tuning.spec.space) == math.inf
+    choice = handmade.choice(row, [5.0, 4.0, 3.0, 6.0, 7.0, 8.0, 9.0, 10.0])
+    assert of_row(row, choice, suite.tuning.spec.space) == math.inf
 
 
 @pytest.fixture
@@ -140,27 +138,21 @@ def suite(suite_of):
     """Softmax with a gap of 1/8, the mixture without a known one."""
     made = suite_of(SUITE.replace("SPACE", GRID))
     logs = [3.0, 2.0, 1.0, 1.0, 4.0], [1.0, 2.0, 3.0, 4.0, 5.0]
-    return with_choices(
-        made,
-        [
-            row.choice(dict(zip([each.id for each in row.tuning_trials], map(math.exp, of_each), strict=True)))
-            for row, of_each in zip(made.tuning.rows, logs, strict=True)
-        ],
-    )
+    return handmade.chosen(made, *(list(map(math.exp, of_row)) for of_row in logs))
 
 
 def test_every_trial_of_a_row_has_its_gap_and_records_count_before_a_stored_choice(suite, record_of, suite_of):
     first, *others = [trial.id for trial in suite.tuning.of_table(0)]
-    assert gaps(suite, {})[first] == gaps(suite, {})[others[0]] == pytest.approx(1 / 8)
+    assert judged(suite, {})[first].gap == judged(suite, {})[others[0]].gap == pytest.approx(1 / 8)
 
     def with_records(*logs: float) -> float:
         trials = suite.tuning.rows[0].tuning_trials
         records = [record_of(trial, valid_ppl=math.exp(y)) for trial, y in zip(trials, logs, strict=True)]
-        return gaps(suite, {each.id: each for each in records})[first]
+        return judged(suite, {each.id: each for each in records})[first].gap
 
     assert with_records(3.0, 3.0, 1.0, 2.0, 4.0) == pytest.approx(2 / 8)
     assert with_records(3.0, 1.0, 2.0, 2.0, 4.0) == math.inf  # another point is the best one
-    assert gaps(suite_of(SUITE.replace("tune: {epochs: 1, seed: 9, space: SPACE}\n", "")), {}) == {}
+    assert judged(suite_of(SUITE.replace("tune: {epochs: 1, seed: 9, space: SPACE}\n", "")), {}) == {}
 
 
 def test_a_learning_rate_that_is_not_tuned_is_said(suite, suite_of):
@@ -193,8 +185,8 @@ def lower(share: float) -> list[float]:
 )
 def test_a_difference_counts_beyond_what_tuning_leaves_open(table_of, share, row_gap, base_gap, verdict):
     lines = table_of(2, 6)(BASE, lower(share))
-    lines = [replace(lines[0], tuning_gap=base_gap), replace(lines[1], tuning_gap=row_gap)]
-    found = verdicts.compare(lines, TableSpec(baseline="softmax"), ALL_TUNED)[1]
+    lines = [replace(lines[0], tuning=Tuned(gap=base_gap)), replace(lines[1], tuning=Tuned(gap=row_gap))]
+    found = verdicts.compare(lines, TableSpec(baseline="softmax"), ALL_TUNED)[lines[1]]
     assert found.verdict == verdict
     assert bool(found.stars) is (verdict in ("better", "worse"))
     assert found.at_settings.different == found.difference.p_t
@@ -204,14 +196,16 @@ def test_a_difference_counts_beyond_what_tuning_leaves_open(table_of, share, row
 def test_a_gap_ends_at_a_perplexity_of_1(table_of):
     # perplexities 1.002 and 1.004: at most 0.2 % lower, so they are equivalent whatever the rates
     lines = [
-        replace(row, tuning_gap=math.inf) for row in table_of(2, 6)([1.002] * 5 + [1.0021], [1.004] * 5 + [1.0041])
+        replace(row, tuning=Tuned(gap=math.inf))
+        for row in table_of(2, 6)([1.002] * 5 + [1.0021], [1.004] * 5 + [1.0041])
     ]
-    assert verdicts.compare(lines, TableSpec(baseline="softmax"), ALL_TUNED)[1].verdict == "equivalent"
+    assert verdicts.compare(lines, TableSpec(baseline="softmax"), ALL_TUNED)[lines[1]].verdict == "equivalent"
 
 
 def test_a_row_that_tuning_may_lower_prevents_a_best_row(table_of):
     lines = table_of(3, 6)(BASE, lower(0.05), lower(-0.05))
-    assert ranks(lines, "paired") == {0: "behind", 1: "best", 2: "behind"}
-    assert ranks([lines[0], replace(lines[1], tuning_gap=math.inf), lines[2]], "paired")[1] == "best"
-    open_row = replace(lines[2], tuning_gap=0.2)
-    assert ranks([*lines[:2], open_row], "paired") == {0: "behind", 1: "tie", 2: "tie"}
+    assert list(ranks(lines, "paired").values()) == ["behind", "best", "behind"]
+    unknown = replace(lines[1], tuning=Tuned(gap=math.inf))
+    assert ranks([lines[0], unknown, lines[2]], "paired")[unknown] == "best"
+    three = [*lines[:2], replace(lines[2], tuning=Tuned(gap=0.2))]
+    assert handmade.by_place(three, ranks(three, "paired")) == {0: "behind", 1: "tie", 2: "tie"}

@@ -2,9 +2,8 @@
 
 import handmade
 import pytest
-from handmade import findings, tabulated
+from handmade import tabulated
 
-from harness.report import suite_table, table_forms
 from harness.report.table_rows import rows
 from harness.report.versions import left_out
 
@@ -102,14 +101,6 @@ def test_of_two_versions_with_as_many_records_the_newest_counts(suite_of, record
 
 def test_a_comparison_with_the_baseline_is_over_the_seeds_that_count(shown):
     assert row(shown(OLD, OLD, HERE))[6] == "+700.0 %"  # 40 / 5 - 1
-
-
-def test_the_csv_keeps_the_label_and_has_the_mark_in_a_column_of_its_own(suite_of, record_of):
-    suite = suite_of(SUITE.replace("SHAPE", "mixtures"))
-    made = planted(suite, record_of, (OLD, OLD, OLD))
-    frame = table_forms.frame(suite_table.build(findings(suite, made, **known(made))))
-    assert list(frame["head"]) == ["softmax", "MoS 2"]
-    assert list(frame["head mark"]) == [None, "¶"]
 
 
 def test_one_note_tells_of_all_rows_that_one_file_has_outdated(suite_of, record_of):

@@ -258,6 +258,28 @@ def printed_cell(**changes):
     return PrintedCell(**{**about, "value": "100", "weights": "best", "counting": "", "note": "", **changes})
 
 
+def learned(made: TrialRecord, *valid: float, rates=None, loss: float = 5.0) -> TrialRecord:
+    """A record with this curve: a validation perplexity for each epoch, and learning rates."""
+    points = (
+        CurvePoint(epoch=float(n), train_loss=loss, valid_ppl=ppl, lr=rates[n - 1] if rates else 1.0, seconds=2.0)
+        for n, ppl in enumerate(valid, 1)
+    )
+    return made.model_copy(update={"curve": tuple(points)})
+
+
+def choice(row, ppl: list[float | None]):
+    """The choice of a row whose tuning trials have these validation perplexities; None: the trial failed."""
+    return row.choice(dict(zip([each.id for each in row.tuning_trials], ppl, strict=True)))
+
+
+def chosen(suite, *found: list[float | None] | None):
+    """The suite whose rows are tuned, with the validation perplexities of each row's points; None: not finished."""
+    from harness.plan.loaded_suite import with_choices
+
+    pairs = zip(suite.tuning.rows, found, strict=True)
+    return with_choices(suite, [None if ppl is None else choice(row, ppl) for row, ppl in pairs])
+
+
 def evidence(suite, made=(), printed=None, **more):
     """What is known of a suite: records, printed numbers, and what a test gives more (timings, interrupted)."""
     from harness.report.evidence import Evidence  # here: scipy, which few tests need, takes a second to import
@@ -266,6 +288,11 @@ def evidence(suite, made=(), printed=None, **more):
     known = {"runs": Path("nowhere"), "timings": {}, "interrupted": frozenset(), "warn": pytest.fail, **more}
     numbers = printed or PrintedNumbers((), ())
     return Evidence(suite=suite, records={record.id: record for record in made}, printed=numbers, **known)
+
+
+def by_place(lines, found) -> dict:
+    """What is known of some rows, by their places among the lines of a table."""
+    return {lines.index(row): each for row, each in found.items()}
 
 
 def findings(suite, made=(), printed=None, **more):

@@ -76,7 +76,7 @@ def compared(number: int, folder, *, tuned: bool):
     path = folder / "suite.yaml"
     path.write_text((SUITE + (TUNE if tuned else "")).format(table=number, seeds=seeds))
     study = harness.run_suite(path, results=folder / "results", data=folder, executor="inline", tracking=False)
-    return study.findings.compared[1]
+    return study.findings.compared[study.rows[1]]
 
 
 def verdicts(tmp_path, *, tuned: bool) -> tuple[Counter[str], list[float]]:

@@ -7,7 +7,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from typing import Any, NamedTuple
 
@@ -20,11 +20,10 @@ from matplotlib.transforms import Bbox
 from harness.errors import RecordError
 from harness.plan.specs import ComponentSpec, canonical
 from harness.records.sidecars import TokenScores
-from harness.report import tokens
 from harness.report.diff import mean_scores
 from harness.report.evidence import Evidence
 from harness.report.figures.labels import Label, at_ends, beside_points
-from harness.report.figures.looks import FAINT, INK, Look, key_of, looks_of
+from harness.report.figures.looks import FAINT, INK, Look, looks_of
 from harness.report.figures.style import Frame, axes, belongs, least_span, legend, logarithmic, shown
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
 from harness.report.table_rows import Row, of_head, time_of
@@ -90,14 +89,14 @@ def by_parameter(name: str, label: str, lines: list[Row], evidence: Evidence, fr
         on.axhspan(level.low, level.high, color=FAINT, alpha=0.22, linewidth=0)
         on.axhline(level.y, color=INK, linestyle=(0, (2, 1.5)), linewidth=1.2)
         name = "baseline" if reference.head in [series.label for series in found] else reference.head
-        labels.append(Label(text=name, x=counts[-1], y=level.y, look=_ink(looks[key_of(reference)])))
+        labels.append(Label(text=name, x=counts[-1], y=level.y, look=replace(looks[reference], colour=INK)))
         if level.printed is not None:
             line = on.axhline(level.printed, color=INK, linestyle=(0, (8, 3)), linewidth=0.8)
             marks.append((line, f"{reference.head}, printed"))
     step = (counts[-1] - counts[0] or 1) / 100
     for index, series in enumerate(found):
         aside = (index - (len(found) - 1) / 2) * step  # bars at one K are side by side
-        of_rows = [looks[key_of(row)] for row in series.rows]
+        of_rows = [looks[row] for row in series.rows]
         last, at = series.points[-1], [point.x + aside for point in series.points]
         line = of_rows[len(of_rows) // 2]
         on.plot(at, [point.y for point in series.points], color=line.colour, linestyle=line.line, linewidth=1)
@@ -146,17 +145,16 @@ def _against(
     frame: Frame | None,
 ) -> Drawn:
     """Perplexity against a cost, with the Pareto front of all rows, shown or not; a front of one row is no line."""
-    all_of = [at_cost(line, cost, evidence.printed) for line, cost in zip(lines, costs, strict=True)]
+    all_of = {line: at_cost(line, cost, evidence.printed) for line, cost in zip(lines, costs, strict=True)}
     chosen, left = chosen_of(lines, evidence, MOST)
-    found = {index: series for index in chosen if (series := all_of[index]) is not None}
+    found = {line: series for line in chosen if (series := all_of[line]) is not None}
     if len(found) < 2:
         return "fewer than two rows have a finished trial with this value"
     on = axes(label, f"test perplexity\n{over_seeds(list(found.values()), 'bars')}", frame)
     backbones, looks = list(dict.fromkeys(each.backbone for each in lines)), looks_of(evidence)
     labels, marks = [], []
-    for index, series in found.items():
-        line, (point,) = lines[index], series.points
-        look = looks[key_of(line)]
+    for line, series in found.items():
+        (point,), look = series.points, looks[line]
         _bars(on, series.points, look, fill=("full", "none")[backbones.index(line.backbone) % 2])
         name = f"{line.backbone}: {series.label}" if len(backbones) > 1 else series.label
         labels.append(Label(text=name, x=point.x, y=point.y, look=look))
@@ -165,7 +163,7 @@ def _against(
     caption = f"Mean test perplexity; bars {RANGE}."
     points = [series.points[0] for series in found.values()]
     covered = [Bbox([[point.x, point.low], [point.x, point.high]]) for point in points]
-    best = front([series.points[0] for series in all_of if series is not None])
+    best = front([series.points[0] for series in all_of.values() if series is not None])
     if len(best) > 1:
         at, heights = [point.x for point in best], [point.y for point in best]
         on.step(at, heights, where="post", color=FAINT, linestyle="--", linewidth=0.8, zorder=1)
@@ -185,60 +183,49 @@ def _against(
     return on, f"{caption}{left}"
 
 
-def by_frequency(lines: list[Row], evidence: Evidence, frame: Frame | None = None) -> Drawn:
-    """Nats per token less those of the baseline, by the frequency of the token in training."""
-    return _gain(lines, evidence, "occurrences of the target in training", tokens.by_frequency, frame)
+def gain(bands_of: BandsOf, label: str, lines: list[Row], evidence: Evidence, frame: Frame | None = None) -> Drawn:
+    """Nats per token less those of the baseline, by bands of tokens: of frequency or position (harness.report.tokens).
 
-
-def by_position(lines: list[Row], evidence: Evidence, frame: Frame | None = None) -> Drawn:
-    """Nats per token less those of the baseline, by the position of the target in its segment."""
-    return _gain(lines, evidence, "tokens of the segment before the target", tokens.by_position, frame)
-
-
-def _gain(lines: list[Row], evidence: Evidence, label: str, bands_of: BandsOf, frame: Frame | None) -> Drawn:
+    Args:
+        label: of the axis of bands.
+    """
     reference = baseline_of(lines, evidence)
     if reference is None:
         return "the suite names no baseline (table.baseline), or none of its rows is here"
     chosen, left = chosen_of(lines, evidence, MOST_GAINS + 1)
-    others = [index for index in chosen if lines[index] is not reference]
+    others = [line for line in chosen if line is not reference]
     try:
-        found = [gain for gain in gains(lines, others, reference, evidence, bands_of) if gain.bands]
+        found = [each for each in gains(others, reference, evidence, bands_of) if each.bands]
     except RecordError as problem:
         return str(problem)
     if not found:
         return "no row shares a seed with the baseline for which both trials have token scores"
-    seeds = "one seed" if max(gain.seeds for gain in found) == 1 else "mean; bars: lowest to highest seed"
+    seeds = "one seed" if max(each.seeds for each in found) == 1 else "mean; bars: lowest to highest seed"
     base = "the baseline" if len(reference.head) > MAX_BASELINE else shown(reference.head)
     on = axes(label, f"Change of loss against {base}\n(nats per token; below 0 is better)\n{seeds}", frame)
     on.axhline(0, color=INK, linewidth=1)
     looks, labels = looks_of(evidence), []
-    bands = list(dict.fromkeys(band.label for gain in found for band in gain.bands))
-    for place, gain in enumerate(found):
+    bands = list(dict.fromkeys(band.label for each in found for band in each.bands))
+    for place, each in enumerate(found):
         aside = (place - (len(found) - 1) / 2) * 0.6 / len(found)
-        points = [Point(x=bands.index(band.label), y=band.mean, low=band.low, high=band.high) for band in gain.bands]
-        look = looks[key_of(lines[gain.row])]
-        _bars(on, points, look, aside=aside, line=True)
-        labels.append(Label(text=lines[gain.row].head, x=points[-1].x + aside, y=points[-1].y, look=look))
-    _shares(on, found[0].bands, bands)
-    labels.append(Label(text=f"0: {reference.head}", x=on.get_xlim()[1], y=0, look=_ink(looks[key_of(reference)])))
-    least_span(on.yaxis, [band.high - band.low for gain in found for band in gain.bands])
+        points = [Point(x=bands.index(band.label), y=band.mean, low=band.low, high=band.high) for band in each.bands]
+        _bars(on, points, looks[each.row], aside=aside, line=True)
+        label = Label(text=each.row.head, x=points[-1].x + aside, y=points[-1].y, look=looks[each.row])
+        labels.append(label)
+    number = {band.label: band.tokens for band in found[0].bands}
+    shares = [100 * number.get(band, 0) / sum(number.values()) for band in bands]
+    ticks = [f"{band}\n{share:.0f} %" for band, share in zip(bands, shares, strict=True)]
+    on.set_xticks(range(len(bands)), ticks, fontsize=7 if len(bands) < 7 else 6)
+    labels.append(
+        Label(text=f"0: {reference.head}", x=on.get_xlim()[1], y=0, look=replace(looks[reference], colour=INK))
+    )
+    least_span(on.yaxis, [band.high - band.low for each in found for band in each.bands])
     at_ends(on, labels)
     return on, (
         f"Loss per test token less that of {reference.head}: below 0 the head is better. Averaged over the shared "
-        f"seeds, {min(gain.seeds for gain in found)} or more. Bars {RANGE}. "
+        f"seeds, {min(each.seeds for each in found)} or more. Bars {RANGE}. "
         f"Below each band: its share of the test tokens.{left}"
     )
-
-
-def _shares(on: Axes, bands: "tuple[BandOverSeeds, ...]", labels: list[str]) -> None:
-    total, number = sum(band.tokens for band in bands), {band.label: band.tokens for band in bands}
-    shares = [f"{100 * number.get(label, 0) / total:.0f} %" for label in labels]
-    ticks = [f"{label}\n{share}" for label, share in zip(labels, shares, strict=True)]
-    on.set_xticks(range(len(labels)), ticks, fontsize=7 if len(labels) < 7 else 6)
-
-
-def _ink(look: Look) -> Look:
-    return Look(row=look.row, colour=INK, marker=look.marker, line=look.line)
 
 
 def _bars(
@@ -290,19 +277,16 @@ def baseline_of(lines: Sequence[Row], evidence: Evidence) -> Row | None:
     return next(iter(of_head(lines, evidence.suite.table.baseline)), None)
 
 
-def chosen_of(lines: list[Row], evidence: Evidence, most: int) -> tuple[list[int], str]:
+def chosen_of(lines: list[Row], evidence: Evidence, most: int) -> tuple[list[Row], str]:
     """The rows of a plot, in the order of the suite, and a sentence if rows are left out. The baseline is kept."""
-    measured = [index for index, line in enumerate(lines) if line.values(METRIC)]
+    measured = [line for line in lines if line.values(METRIC)]
     if len(measured) <= most:
         return measured, ""
     reference = baseline_of(lines, evidence)
-    ranked = sorted(
-        measured, key=lambda index: (lines[index] is not reference, statistics.fmean(lines[index].values(METRIC)))
-    )
+    ranked = sorted(measured, key=lambda line: (line is not reference, statistics.fmean(line.values(METRIC))))
     kept = "the baseline and " if reference is not None else ""
-    return sorted(
-        ranked[:most]
-    ), f" Shown: {most} of {len(measured)} rows, {kept}those with the lowest test perplexity."
+    left = f" Shown: {most} of {len(measured)} rows, {kept}those with the lowest test perplexity."
+    return [line for line in measured if line in ranked[:most]], left
 
 
 def series_by(name: str, lines: Sequence[Row], printed: PrintedNumbers) -> list[Series]:
@@ -313,7 +297,7 @@ def series_by(name: str, lines: Sequence[Row], printed: PrintedNumbers) -> list[
     entries: dict[str, dict[int, Row]] = {}
     heads: dict[str, ComponentSpec] = {}
     for line in lines:
-        head, params = line.trials[0].head, line.head_params
+        head, params = line.trials[0].head, line.params_of("head")
         value = params.get(name)
         if not line.values(METRIC) or isinstance(value, bool) or not isinstance(value, int):
             continue
@@ -387,27 +371,22 @@ class Gain(NamedTuple):
     averaged over so many shared seeds.
     """
 
-    row: int
+    row: Row
     seeds: int
     bands: tuple[BandOverSeeds, ...]
 
 
-def gains(
-    lines: Sequence[Row], chosen: Sequence[int], reference: Row, evidence: Evidence, bands_of: BandsOf
-) -> list[Gain]:
-    """The gains of the chosen rows that share a seed with the reference for which both trials have token scores.
+def gains(lines: Sequence[Row], reference: Row, evidence: Evidence, bands_of: BandsOf) -> list[Gain]:
+    """The gains of the rows that share a seed with the reference for which both trials have token scores.
 
     Raises: RecordError when the scores are of two test splits.
     """
     found = []
-    for index in chosen:
-        pairs = []
-        for seed in lines[index].ok_seeds:
-            if seed in reference.ok_seeds:
-                of_both = [evidence.token_scores(line.records[seed].id) for line in (reference, lines[index])]
-                pairs += [of_both] if None not in of_both else []
-        if pairs:
-            found.append(Gain(index, len(pairs), _over_pairs(bands_of, pairs)))
+    for line in lines:
+        shared = [seed for seed in line.ok_seeds if seed in reference.ok_seeds]
+        scores = ([evidence.token_scores(row.records[seed].id) for row in (reference, line)] for seed in shared)
+        if pairs := [of_both for of_both in scores if None not in of_both]:
+            found.append(Gain(line, len(pairs), _over_pairs(bands_of, pairs)))
     return found
 
 

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from harness.report.content import COLLAPSED_MARK, COMPAT_MARK, NOT_CONVERGED_MARK, SHARED_MARK
 from harness.report.evidence import Evidence
-from harness.report.figures.looks import FAINT, INK, VERDICTS, Look, key_of, looks_of
+from harness.report.figures.looks import FAINT, INK, VERDICTS, Look, looks_of
 from harness.report.figures.style import Frame, axes, belongs, shown
 from harness.report.findings import percent
 from harness.report.statistics import CONFIDENCE
@@ -54,10 +54,10 @@ class Effect:
 
 
 def draw(
-    compared: Mapping[int, Compared], lines: list[Row], evidence: Evidence, frame: Frame | None = None
+    compared: Mapping[Row, Compared], lines: list[Row], evidence: Evidence, frame: Frame | None = None
 ) -> tuple[Axes, str] | str:
     """The plot of some rows of one corpus and backbone."""
-    effects = {id(line): effect(compared[id(line)]) for line in lines if id(line) in compared}
+    effects = {line: effect(compared[line]) for line in lines if line in compared}
     if not effects:
         return "no row is compared with the baseline"
     width = (frame or Frame()).width or WIDE
@@ -76,13 +76,13 @@ def draw(
         )
         on.axvline(0, bottom, top, color=INK, linewidth=0.8)
     for place, line in enumerate(lines):
-        if id(line) in effects:
-            drawn = _row(on, place, effects[id(line)], compared[id(line)].judged.word, size, whole=wide or stacked)
-            belongs(looks[key_of(line)], "effect", *drawn)
+        if line in effects:
+            drawn = _row(on, place, effects[line], compared[line].judged.word, size, whole=wide or stacked)
+            belongs(looks[line], "effect", *drawn)
     texts = [_texts(line, compared, evidence, wide=wide) for line in lines]
     names = [f"{line.head} {COMPAT_MARK}" if line.compat is not None else line.head for line in lines]
     write = _above if stacked else _beside
-    write(on, names, texts, size, [looks[key_of(line)] for line in lines])
+    write(on, names, texts, size, [looks[line] for line in lines])
     on.xaxis.set_major_locator(MaxNLocator(7 if wide else 5 if stacked else 4, steps=[1, 2, 5, 10]))
     on.tick_params(axis="x", labelsize=size)
     on.xaxis.label.set_size(size + 1)
@@ -179,9 +179,9 @@ def _elided(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most // 3]}…{text[len(text) - most + most // 3 + 1 :]}"
 
 
-def _texts(line: Row, compared: Mapping[int, Compared], evidence: Evidence, *, wide: bool) -> tuple[str, str, str]:
-    if id(line) in compared:
-        judged = compared[id(line)].judged
+def _texts(line: Row, compared: Mapping[Row, Compared], evidence: Evidence, *, wide: bool) -> tuple[str, str, str]:
+    if line in compared:
+        judged = compared[line].judged
         word = str(judged) if wide else _in_short(judged)
     elif any(line is each.baseline for each in compared.values()):
         word = "baseline"
@@ -201,9 +201,9 @@ def _in_short(judged: Verdict) -> str:
     return f"{judged.word} {mark}".strip()
 
 
-def _cost(line: Row, time: Time, compared: Mapping[int, Compared], evidence: Evidence) -> str:
+def _cost(line: Row, time: Time, compared: Mapping[Row, Compared], evidence: Evidence) -> str:
     """'63.2 (4.6x)': milliseconds a batch, and how many times that of the baseline they are."""
-    reference = compared[id(line)].baseline if id(line) in compared else None
+    reference = compared[line].baseline if line in compared else None
     base = None if reference is None else time_of(reference, "train_ms_per_batch", evidence.timings)
     times = ratio(time, base)
     shared = "" if time.exclusive else f" {SHARED_MARK}"
@@ -242,7 +242,7 @@ def _beside(on: Axes, names: list[str], texts: list[tuple[str, ...]], size: floa
         belongs(look, "name", name)
 
 
-def _caption(lines: list[Row], effects: Mapping[int, Effect], evidence: Evidence) -> str:
+def _caption(lines: list[Row], effects: Mapping[Row, Effect], evidence: Evidence) -> str:
     table, found = evidence.suite.table, list(effects.values())
     times = [time_of(line, "train_ms_per_batch", evidence.timings) for line in lines]
     parts = {

@@ -29,7 +29,7 @@ from harness.report.figures.comparison import (
     stars,
 )
 from harness.report.figures.labels import Label, at_ends
-from harness.report.figures.looks import FAINT, INK, Look, by_index, key_of, looks_of
+from harness.report.figures.looks import FAINT, INK, Look, by_index, looks_of
 from harness.report.figures.style import Frame, axes, belongs, least_span, legend, logarithmic
 from harness.report.findings import percent
 from harness.report.printed_numbers import PrintedNumbers
@@ -53,7 +53,7 @@ def curves(lines: list[Row], evidence: Evidence, frame: Frame | None = None, *, 
         of_backbones: the rows are of one head on variants of a backbone: all are in colour, none is the baseline, and
             what is printed for the end of training is a line.
     """
-    found = {index: series for index, line in enumerate(lines) if (series := curve(line, evidence.printed)) is not None}
+    found = {line: series for line in lines if (series := curve(line, evidence.printed)) is not None}
     if max((len(series.points) for series in found.values()), default=0) < 2:
         return "no finished trial has a curve of two epochs"
     first, against = readable_from(list(found.values())), None if of_backbones else baseline_of(lines, evidence)
@@ -61,30 +61,35 @@ def curves(lines: list[Row], evidence: Evidence, frame: Frame | None = None, *, 
     if any(point.printed is not None for series in found.values() for point in series.points):
         against = None
     if against is not None and curve(against, evidence.printed) is not None:
-        found = {index: series for index in found if (series := change(lines[index], against)) is not None}
+        found = {line: series for line in found if (series := change(line, against)) is not None}
     else:
         against = None
-    found = {index: cut for index, series in found.items() if (cut := since(series, first)).points}
-    strong = [*found][:MOST] if of_backbones else sorted(found.keys() & in_colour(lines, evidence))
-    looks, names = _looks(lines, evidence, of_backbones=of_backbones)
+    found = {line: cut for line, series in found.items() if (cut := since(series, first)).points}
+    coloured = [*found][:MOST] if of_backbones else in_colour(lines, evidence)
+    strong = [line for line in found if line in coloured]
+    looks, names = looks_of(evidence), {line: line.head for line in lines}
+    if of_backbones:
+        looks = {line: replace(by_index(place), row=looks[line].row) for place, line in enumerate(lines)}
+        names = dict(zip(lines, differing([line.trials[0].backbone for line in lines]), strict=True))
     what = "validation perplexity" if against is None else f"validation perplexity\nagainst {against.head}, %"
-    on = axes(f"epoch (from {first:g} on)" if early else "epoch", f"{what}\n{_bands(found, strong)}", frame)
-    for index, series in found.items():
-        if index in strong or not of_backbones:
-            _curve(on, series, looks[index], pale=index not in strong)
+    bands = over_seeds([found[line] for line in strong], "bands")
+    on = axes(f"epoch (from {first:g} on)" if early else "epoch", f"{what}\n{bands}", frame)
+    for line, series in found.items():
+        if line in strong or not of_backbones:
+            _curve(on, series, looks[line], pale=line not in strong)
     ends, marks = printed_ends(lines, evidence.printed) if of_backbones else {}, []
     for height, source in ends.items():
-        line = on.axhline(height, color=INK, linestyle=(0, (8, 3)), linewidth=0.8)
-        marks.append((line, f"printed: {height:g} ({evidence.printed.title(source)})"))
-    stars(on, list(found.values()), evidence, marks, [looks[index] for index in found])
+        drawn = on.axhline(height, color=INK, linestyle=(0, (8, 3)), linewidth=0.8)
+        marks.append((drawn, f"printed: {height:g} ({evidence.printed.title(source)})"))
+    stars(on, list(found.values()), evidence, marks, [looks[line] for line in found])
     on.set_xlim(right=max(series.points[-1].x for series in found.values()))
     on.xaxis.set_major_locator(MaxNLocator(integer=True))
     margin = None if against is None else 100 * evidence.suite.table.margin
-    pale = [] if of_backbones else [found[index] for index in found if index not in strong]
-    _heights(on, [found[index] for index in strong], pale, margin=margin, also=list(ends))
+    pale = [] if of_backbones else [series for line, series in found.items() if line not in strong]
+    _heights(on, [found[line] for line in strong], pale, margin=margin, also=list(ends))
     legend(on, marks)
-    points = {index: found[index].points[-1] for index in strong}
-    at_ends(on, [Label(text=names[index], x=at.x, y=at.y, look=looks[index]) for index, at in points.items()])
+    points = {line: found[line].points[-1] for line in strong}
+    at_ends(on, [Label(text=names[line], x=at.x, y=at.y, look=looks[line]) for line, at in points.items()])
     mean = "Mean over seeds" if against is None else f"Change against {against.head}, the mean over shared seeds,"
     parts = {
         f"{mean} after each epoch; bands {RANGE}.": True,
@@ -95,24 +100,12 @@ def curves(lines: list[Row], evidence: Evidence, frame: Frame | None = None, *, 
     return on, "".join(part for part, applies in parts.items() if applies)
 
 
-def _looks(lines: Sequence[Row], evidence: Evidence, *, of_backbones: bool) -> tuple[list[Look], list[str]]:
-    looks = [looks_of(evidence)[key_of(line)] for line in lines]
-    if not of_backbones:
-        return looks, [line.head for line in lines]
-    by_place = [replace(by_index(place), row=look.row) for place, look in enumerate(looks)]
-    return by_place, differing([line.trials[0].backbone for line in lines])
-
-
-def _bands(found: Mapping[int, Series], strong: Sequence[int]) -> str:
-    return over_seeds([found[index] for index in strong], "bands")
-
-
-def in_colour(lines: Sequence[Row], evidence: Evidence) -> list[int]:
+def in_colour(lines: Sequence[Row], evidence: Evidence) -> list[Row]:
     """The rows whose learning curves are in colour: those with the lowest test perplexity, and the baseline."""
-    measured = [index for index, line in enumerate(lines) if line.values(METRIC)]
-    ranked = sorted(measured, key=lambda index: statistics.fmean(lines[index].values(METRIC)))
+    measured = [line for line in lines if line.values(METRIC)]
+    ranked = sorted(measured, key=lambda line: statistics.fmean(line.values(METRIC)))
     reference = baseline_of(lines, evidence)
-    first = [*ranked[:1], *(index for index in ranked if lines[index] is reference)]
+    first = [*ranked[:1], *(line for line in ranked if line is reference)]
     return list(dict.fromkeys([*first, *ranked]))[:IN_COLOUR]
 
 
@@ -179,7 +172,10 @@ def change(line: Row, reference: Row) -> Series | None:
     have, the mean of the ratios of a seed; None without any.
     """
     seeds = [seed for seed in line.ok_seeds if seed in reference.ok_seeds]
-    pairs = [[_by_epoch(row, seed) for row in (line, reference)] for seed in seeds]
+    pairs = [
+        [{point.epoch: point.valid_ppl for point in row.records[seed].curve} for row in (line, reference)]
+        for seed in seeds
+    ]
     points = []
     for epoch in pairs[0][0] if pairs else ():
         if all(epoch in each for pair in pairs for each in pair):
@@ -187,10 +183,6 @@ def change(line: Row, reference: Row) -> Series | None:
             mean, low, high = map(percent, (statistics.fmean(ratios), min(ratios), max(ratios)))
             points.append(Point(x=epoch, y=mean, low=low, high=high))
     return Series(label=line.head, points=tuple(points), seeds=len(seeds)) if points else None
-
-
-def _by_epoch(line: Row, seed: int) -> dict[float, float]:
-    return {point.epoch: point.valid_ppl for point in line.records[seed].curve}
 
 
 def printed_ends(lines: Sequence[Row], printed: PrintedNumbers) -> dict[float, str]:
@@ -291,7 +283,7 @@ def tuning(key: str, lines: list[Row], evidence: Evidence, frame: Frame | None =
     joined = len(keys(evidence.suite)) == 1  # with a second key, a line would join points that differ in more
     on, labels, inside, above = axes(name, "validation perplexity", frame), [], [], []
     for number, row in enumerate(rows):
-        limit, look = max(CEILING * lowest, row.best[1]), looks[key_of(row.row)]
+        limit, look = max(CEILING * lowest, row.best[1]), looks[row.row]
         inside += [place for place in row.places if place[1] <= limit]
         crosses = [*row.failed, *(x for x, y in row.places if y > limit)]
         x, y = _tried(on, row, limit, look, joined=joined)

@@ -10,7 +10,7 @@ from harness.report.evidence import Evidence
 from harness.report.figures.comparison import MOST
 from harness.report.figures.drawn import Plot
 from harness.report.figures.labels import Label, at_ends
-from harness.report.figures.looks import by_index, key_of, looks_of
+from harness.report.figures.looks import by_index, looks_of
 from harness.report.figures.style import Frame, axes, belongs, finished, logarithmic, settings
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def _of_rows(evidence: Evidence, of: "Diagnosed", curves: Curves, below: str) ->
     firsts = [(row, results[0]) for row, results in having if results]
     shown, looks = firsts[:MOST], looks_of(evidence)
     for row, result in shown:
-        look = looks[key_of(row)]
+        look = looks[row]
         numbers, values = _thinned(curves.points(result))
         belongs(look, "line", *on.plot(numbers, values, color=look.colour, linestyle=look.line))
         name = row.head if len({each.group for each, _ in shown}) == 1 else f"{row.head}, {row.backbone}, {row.corpus}"

@@ -51,7 +51,6 @@ VERDICTS = {"#0072b2": "#4aa8e0", "#b84c00": "#f28a3c", "#00805c": "#2cc79c"}  #
 DARK = PLAIN | MIXED | OTHERS | VERDICTS
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
-Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,28 +68,24 @@ class Look:
     row: int | None = None
 
 
-def looks_of(evidence: Evidence) -> dict[Key, Look]:
-    """key_of(row) -> its look, for all rows but n-grams. A head has one look on all corpora and backbones."""
+def looks_of(evidence: Evidence) -> dict[Row, Look]:
+    """The look of each row, for all rows but n-grams. A head has one look on all corpora and backbones."""
     rows = [row for row in evidence.rows if not row.is_ngram]
     firsts: dict[str, Row] = {}
     for row in rows:
         firsts.setdefault(row.head, row)
-    counts = {name: head_counts(row, evidence.suite).softmaxes for name, row in firsts.items()}
+    counts = {name: head_counts(row, evidence.suite)["#S"] for name, row in firsts.items()}
     plain = [name for name, row in firsts.items() if family(HEADS.get(row.trials[0].head.name)) == "plain"]
     mixed = sorted((name for name in firsts if counts[name] is not None and name not in plain), key=counts.__getitem__)
     others = [name for name in firsts if name not in plain and name not in mixed]
     colours = _spread(plain, list(PLAIN)) | _spread(mixed, list(MIXED)) | dict(zip(others, cycle(OTHERS), strict=False))
     shapes = _shapes({name: row.trials[0].head.name for name, row in firsts.items()}, colours)
-    numbers = {key_of(row): number for number, row in enumerate(evidence.rows)}
     return {
-        key_of(row): Look(row=numbers[key_of(row)], colour=colours[row.head], marker=marker, line=line)
-        for row in rows
+        row: Look(row=number, colour=colours[row.head], marker=marker, line=line)
+        for number, row in enumerate(evidence.rows)
+        if not row.is_ngram
         for marker, line in [shapes[row.head]]
     }
-
-
-def key_of(row: Row) -> Key:
-    return row.corpus, row.backbone, row.head
 
 
 def by_index(index: int) -> Look:

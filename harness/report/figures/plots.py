@@ -3,7 +3,7 @@ size, and where a gain is.
 """
 
 import re
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,11 +11,13 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from harness.errors import RecordError
+from harness.report import tokens
 from harness.report.evidence import Evidence
 from harness.report.figures import comparison, forest, learning
 from harness.report.figures.drawn import FOREST, LeftOut, Plot
 from harness.report.figures.style import Frame, finished, settings, svg_of
 from harness.report.findings import Findings
+from harness.report.grouping import grouped
 from harness.report.table_rows import Row, time_of
 
 ENDINGS = ("svg", "png", "pdf")
@@ -84,54 +86,30 @@ def present(place: Path) -> list[Path]:
     return [old for ending in ENDINGS for old in place.glob(f"*.{ending}")]
 
 
-def _kinds(lines: list[Row], findings: Findings) -> Iterator[Kind]:
-    yield from _of_baseline(findings)
-    yield from KINDS
-    yield from _of_widths(lines)
-    yield from _of_backbones(lines)
-    yield from _of_tuning(findings.evidence)
-
-
-def _of_baseline(findings: Findings) -> list[Kind]:
-    if findings.baseline is None:
-        return []
-    compared = {id(findings.lines[index]): each for index, each in findings.compared.items()}
-    return [Kind(FOREST, "Change against the baseline", _group, partial(forest.draw, compared), forest.PHONE)]
-
-
-def _of_widths(lines: list[Row]) -> list[Kind]:
-    """A kind for a suite in which the width of an output matrix is set, as in low-rank softmax."""
-    if all(line.head_params.get("d_embed") is None for line in lines):
-        return []
-    return [Kind("perplexity_by_width", "Test perplexity by width of the output matrix", _group, _by_width)]
-
-
-def _of_backbones(lines: list[Row]) -> list[Kind]:
-    """A kind for a suite that runs a head on variants of one backbone, as on two widths of it."""
-    variants = {(line.corpus, line.head, line.trials[0].backbone.name) for line in lines}
-    if len(variants) == len(lines):
-        return []
-    name = "learning_curves_by_backbone"
-    return [Kind(name, "Learning curves by backbone", _head_on_variants, partial(learning.curves, of_backbones=True))]
-
-
-def _of_tuning(evidence: Evidence) -> list[Kind]:
-    """A kind for each key of a tuned suite whose values are in an order."""
-    keys = learning.keys(evidence.suite)
-    names = {key: key.removeprefix("train.") for key in keys}
-    return [
-        Kind(f"tuning_{name}", f"Validation perplexity by {name}, tuning", _group, partial(learning.tuning, key))
-        for key, name in names.items()
-    ]
+def _kinds(lines: list[Row], findings: Findings) -> list[Kind]:
+    """The kinds of a suite's plots, in the order in which a page shows them."""
+    found, evidence = [*KINDS], findings.evidence
+    if findings.baseline is not None:
+        draw_forest = partial(forest.draw, findings.compared)
+        found.insert(0, Kind(FOREST, "Change against the baseline", _group, draw_forest, forest.PHONE))
+    if any(line.params_of("head").get("d_embed") is not None for line in lines):  # as in low-rank softmax
+        by_width = partial(comparison.by_parameter, "d_embed", "width of the output matrix, d_embed")
+        found.append(Kind("perplexity_by_width", "Test perplexity by width of the output matrix", _group, by_width))
+    if len({(line.corpus, line.head, line.trials[0].backbone.name) for line in lines}) < len(lines):
+        by_backbone = partial(learning.curves, of_backbones=True)  # of a head on variants of one backbone
+        title = "Learning curves by backbone"
+        found.append(Kind("learning_curves_by_backbone", title, _head_on_variants, by_backbone))
+    for key in learning.keys(evidence.suite):
+        name = key.removeprefix("train.")
+        title = f"Validation perplexity by {name}, tuning"
+        found.append(Kind(f"tuning_{name}", title, _group, partial(learning.tuning, key)))
+    return found
 
 
 def _of_kind(
     kind: Kind, lines: list[Row], evidence: Evidence, suite: str | None, width: float | None
 ) -> list[Plot | LeftOut]:
-    parts: dict[tuple[str, ...], list[Row]] = {}
-    for line in lines:
-        if (part := kind.part(line, evidence)) is not None:
-            parts.setdefault(part, []).append(line)
+    parts = grouped((part, line) for line in lines if (part := kind.part(line, evidence)) is not None)
     if not parts:
         reason = "no trial is finished with a time" if lines else "n-grams are in no plot"
         return [LeftOut(title=kind.title, reason=reason)]
@@ -178,12 +156,13 @@ def _one_pass(line: Row, evidence: Evidence) -> tuple[str, ...] | None:
 
 
 _by_mixtures = partial(comparison.by_parameter, "num_mixtures", "mixtures K")
-_by_width = partial(comparison.by_parameter, "d_embed", "width of the output matrix, d_embed")
+_by_frequency = partial(comparison.gain, tokens.by_frequency, "occurrences of the target in training")
+_by_position = partial(comparison.gain, tokens.by_position, "tokens of the segment before the target")
 KINDS = (
     Kind("perplexity_by_time", "Test perplexity by training time", _one_pass, comparison.by_time),
     Kind("perplexity_by_parameters", "Test perplexity by parameters", _corpus, comparison.by_size),
     Kind("perplexity_by_mixtures", "Test perplexity by number of mixtures", _group, _by_mixtures),
     Kind("learning_curves", "Learning curves", _group, learning.curves),
-    Kind("gain_by_frequency", "Where the gain is: word frequency", _group, comparison.by_frequency),
-    Kind("gain_by_position", "Where the gain is: place in the segment", _group, comparison.by_position),
+    Kind("gain_by_frequency", "Where the gain is: word frequency", _group, _by_frequency),
+    Kind("gain_by_position", "Where the gain is: place in the segment", _group, _by_position),
 )

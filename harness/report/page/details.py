@@ -10,14 +10,13 @@ from harness.machine.files import read_end
 from harness.plan.parameters import changed_paths, parameters, resolved
 from harness.plan.specs import TrainSpec, TrialSpec, value_text
 from harness.printable import counted
-from harness.records.metrics import METRICS, Metric
+from harness.records.metrics import METRICS
 from harness.records.record import Fingerprints, TrialRecord
 from harness.records.sidecars import Timing
 from harness.records.store import folder
-from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.report import retraining
 from harness.report.evidence import Evidence
-from harness.report.table_rows import Row
+from harness.report.table_rows import REGISTRIES, Row
 from harness.trial.log import LOG_NAME
 
 LOG_BYTES, LOG_LINES = 4096, 30  # the shown end of a failed trial's log
@@ -28,7 +27,7 @@ WIDTH, HEIGHT = 300, 80  # of a drawn curve
 Values = tuple[str, str, list[float | None]]  # a metric, what it is, and its value of each record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RowDetails:
     """All that is known of a row.
 
@@ -55,10 +54,10 @@ class RowDetails:
     passes: list[str]
 
 
-def row_details(lines: list[Row], evidence: Evidence) -> list[RowDetails]:
-    """The details of each row, in order."""
-    commands = retraining.of_rows(evidence.suite, lines)
-    return [_details_of(line, command, evidence) for line, command in zip(lines, commands, strict=True)]
+def row_details(evidence: Evidence) -> list[RowDetails]:
+    """The details of each row of the suite, in order."""
+    commands = retraining.of_rows(evidence.suite, evidence.rows)
+    return [_details_of(row, command, evidence) for row, command in zip(evidence.rows, commands, strict=True)]
 
 
 def failures(evidence: Evidence, lines: Iterable[Row]) -> list[tuple[TrialRecord, str, str]]:
@@ -66,18 +65,14 @@ def failures(evidence: Evidence, lines: Iterable[Row]) -> list[tuple[TrialRecord
     the end of its log, '' if it has none.
     """
     shown = {trial.id for line in lines for trial in line.trials}
-    found = [
-        (trial, evidence.records[trial.id])
-        for trial in evidence.suite.trials
-        if trial.id in shown and trial.id in evidence.records and evidence.records[trial.id].status != "ok"
-    ]
+    found = [record for record in evidence.finished if record.id in shown and record.status != "ok"]
     return [
         (
             record,
-            retraining.of_trials(evidence.suite, [trial], None, "--retry-failed"),
-            _log_end(folder(evidence.runs, trial.id) / LOG_NAME) if number < MOST_LOGS else "",
+            retraining.of_trials(evidence.suite, [record.spec], None, "--retry-failed"),
+            _log_end(folder(evidence.runs, record.id) / LOG_NAME) if number < MOST_LOGS else "",
         )
-        for number, (trial, record) in enumerate(found)
+        for number, record in enumerate(found)
     ]
 
 
@@ -101,11 +96,12 @@ def _details_of(line: Row, command: str, evidence: Evidence) -> RowDetails:
 
 
 def _values(found: Sequence[Mapping[str, float]], names: Iterable[str]) -> list[Values]:
-    return [
-        (name, _about(METRICS[name]), [each.get(name) for each in found])
-        for name in names
-        if any(name in each for each in found)
-    ]
+    values = []
+    for name in (name for name in names if any(name in each for each in found)):
+        direction = METRICS[name].direction
+        better = "" if direction == "none" else f" {direction.capitalize()} is better."
+        values.append((name, METRICS[name].description + better, [each.get(name) for each in found]))
+    return values
 
 
 def _passes(found: Sequence[TrialRecord], timings: Mapping[str, Timing]) -> list[str]:
@@ -122,15 +118,9 @@ def _passes(found: Sequence[TrialRecord], timings: Mapping[str, Timing]) -> list
     return [f"Timed alone, {counted(len(those), 'seed')} ({', '.join(those)}): {how}." for how, those in seeds.items()]
 
 
-def _about(metric: Metric) -> str:
-    """'Test perplexity of the best epoch by validation. Lower is better.'."""
-    better = "" if metric.direction == "none" else f" {metric.direction.capitalize()} is better."
-    return metric.description + better
-
-
 def _parts(trial: TrialSpec) -> list[tuple[str, str, list[tuple[str, str, bool]]]]:
     found = []
-    for kind, registry in {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}.items():
+    for kind, registry in REGISTRIES.items():
         spec = getattr(trial, kind)
         known = parameters(registry.get(spec.name))
         settings = [

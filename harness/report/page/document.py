@@ -89,16 +89,15 @@ def arranged(table: Table) -> Arranged:
         first=table.columns[labels[0]],
         columns=tuple(table.columns[index] for index in others),
         in_sight=sum(not scored or _importance(table.columns[index]) < len(IN_SIGHT) for index in others),
-        lines=tuple(_line(line, labels, others) for line in table.lines),
-    )
-
-
-def _line(line: Line, labels: Sequence[int], others: Sequence[int]) -> ArrangedLine:
-    return ArrangedLine(
-        name=line.cells[labels[0]],
-        of=tuple(text for index in labels[1:] if (text := line.cells[index].text)),
-        cells=tuple(line.cells[index] for index in others),
-        line=line,
+        lines=tuple(
+            ArrangedLine(
+                name=line.cells[labels[0]],
+                of=tuple(text for index in labels[1:] if (text := line.cells[index].text)),
+                cells=tuple(line.cells[index] for index in others),
+                line=line,
+            )
+            for line in table.lines
+        ),
     )
 
 
@@ -139,14 +138,14 @@ def render(
     """
     evidence = findings.evidence
     by_trial: dict[str, RowDetails] = {}
-    for one in row_details(evidence.rows, evidence):
+    for one in row_details(evidence):
         by_trial |= {trial.id: one for trial in one.row.trials}
-    behind = [list({id(by_trial[each]): by_trial[each] for each in line.trials}.values()) for line in table.lines]
-    shown = {id(one.row): one.row for ones in behind for one in ones}
+    behind = [list(dict.fromkeys(by_trial[each] for each in line.trials)) for line in table.lines]
+    shown = dict.fromkeys(one.row for ones in behind for one in ones)
     drawn = [plot for plot in plots if isinstance(plot, Plot)]
     return _page(
         title=table.title,
-        summary=summary(findings, list(shown.values())),
+        summary=summary(findings, list(shown)),
         links=links,
         plot_folder=plot_folder,
         table=table,
@@ -155,7 +154,7 @@ def render(
         forests=[plot for plot in drawn if plot.name.startswith(FOREST)],
         plots=[plot for plot in drawn if not plot.name.startswith(FOREST)],
         left_out=[plot for plot in plots if isinstance(plot, LeftOut)],
-        failures=failures(evidence, shown.values()),
+        failures=failures(evidence, shown),
         sections=sections,
         about=_about(evidence),
         unscored=evidence.unscored,
@@ -196,7 +195,7 @@ def _tag(tag: str, prefix: str) -> str:
 
 def marks(cell: Cell) -> str:
     """What the marks in a cell mean; '' without marks."""
-    return "; ".join(meanings([cell.text]))
+    return "; ".join(meanings([cell]))
 
 
 def opening(text: str) -> tuple[str, str]:
@@ -205,8 +204,7 @@ def opening(text: str) -> tuple[str, str]:
     return first.strip(), f"Shapes:{rest}" if found else ""
 
 
-def meaning(column: str) -> str:
-    """What a column shows, in a sentence; '' where its name says it, or docs/tables.md only."""
+def _meaning(column: str) -> str:
     return _MEANINGS.get(column, "")
 
 
@@ -224,8 +222,7 @@ def curve(record: TrialRecord) -> str:
 
 
 def _about(evidence: Evidence) -> dict[str, str]:
-    found = [evidence.records[trial.id] for trial in evidence.suite.trials if trial.id in evidence.records]
-    where = [record.environment for record in found]
+    where = [record.environment for record in evidence.finished]
     trained = [trial for trial in evidence.suite.trials if not trial.is_ngram]
     about = {
         "Trials": str(evidence.trials),
@@ -259,10 +256,10 @@ def _template() -> tuple[Template, str, str]:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    environment.filters |= {"number": number, "inline": inline, "curve": curve, "runs": _runs}
-    environment.filters |= {"in_code": in_code, "counted": counted}
-    environment.filters |= {"arranged": arranged, "parts": parts, "breakable": breakable, "meaning": meaning}
+    environment.filters |= {"number": number, "inline": inline, "curve": curve, "runs": _runs, "in_code": in_code}
+    environment.filters |= {"arranged": arranged, "parts": parts, "breakable": breakable, "meaning": _meaning}
     environment.filters |= {"legend": legend, "marks": marks, "opening": opening, "by_level": _by_level, "rows": _rows}
+    environment.filters["counted"] = counted
     script = (here / "page.js").read_text(encoding="utf-8")
     style = (here / "page.css").read_text(encoding="utf-8")
     return environment.get_template("page.html"), script, style

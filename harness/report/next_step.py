@@ -1,0 +1,139 @@
+"""What would make the result of a suite fuller or surer, and the command that does it."""
+
+import itertools
+import math
+from collections.abc import Container, Sequence
+from functools import partial
+
+from harness.errors import SuiteError
+from harness.plan.loaded_suite import Suite
+from harness.plan.loading import load
+from harness.plan.specs import TrialSpec, as_number
+from harness.plan.tuning import Axis, Tuning, rounded
+from harness.printable import counted
+from harness.report import convergence
+from harness.report.findings import Findings
+from harness.report.retraining import of_trials
+from harness.report.statistics import RANK_SEEDS, more_seeds
+from harness.report.table_rows import Row
+from harness.report.verdicts import nats
+
+LONGER = 3  # times the epochs: of the command that comes next
+
+
+def next_step(findings: Findings, lines: Sequence[Row]) -> tuple[str, str] | None:
+    """What would make the result fuller or surer, and its command; None where nothing would."""
+    evidence = findings.evidence
+    trials = [trial for row in lines for trial in row.trials]
+    missing = [trial for trial in trials if trial.id not in evidence.records]
+    failed = [trial for trial in trials if trial.id in evidence.records and evidence.records[trial.id].status != "ok"]
+    run = partial(of_trials, evidence.suite, (), [""])
+    if missing:
+        return f"{_have(missing)} not been run:", run()
+    if failed:
+        return f"{_have(failed)} failed, for the reasons below:", run("--retry-failed")
+    trained = [row for row in lines if not row.is_ngram]
+    text, changes = _of_statistics(findings, trained) if len(trained) > 1 else ("", [])
+    return (text, run(*(part for change in changes for part in ("--set", change)))) if changes else None
+
+
+def _of_statistics(findings: Findings, trained: Sequence[Row]) -> tuple[str, list[str]]:
+    """What would decide more, and the changes of the suite that do it; none where nothing would."""
+    suite, compared = findings.evidence.suite, findings.compared_of(trained)
+    seeds = list(dict.fromkeys(trial.seed for row in trained for trial in row.trials))
+    if any(len(row.ok_seeds) < RANK_SEEDS for row in trained):
+        judged = "ranked" if suite.table.baseline is None else "ranked and have a verdict"
+        return f"With {RANK_SEEDS} seeds or more, rows are {judged}:", [_with_seeds(seeds, RANK_SEEDS)]
+    if wider := _accepted(suite, _wider(suite.tuning, trained)):
+        text = "The best value tried is the last of its range, so that a better one may lie beyond it."
+        return f"{text} With a wider range:", wider
+    if any(each.judged == ("undecided", "coarse tuning") for each in compared) and (
+        finer := _accepted(suite, _finer(suite.tuning))
+    ):
+        text = "Rows may be lower between the values that were tried, by more than they differ. With more values:"
+        return text, finer
+    if any(convergence.mostly_unconverged(row) for row in trained):
+        epochs = max(row.trials[0].train.epochs for row in trained)
+        return f"Rows have not converged. Train {LONGER} times as long:", [f"train.epochs={LONGER * epochs:g}"]
+    margin, needed = suite.table.margin, {}
+    for each in compared:
+        more = more_seeds(each.difference, nats(margin)) if each.judged == ("undecided", "") else None
+        if more is not None and more[1] > 0:
+            needed[more[1]] = each.row.head
+    if not needed:
+        return "", []
+    number = min(needed)
+    text = f"{needed[number]} needs {counted(number, 'more seed')} at most to detect {100 * margin:g} %:"
+    return text, [_with_seeds(seeds, len(seeds) + number)]
+
+
+def _accepted(suite: Suite, changes: list[str]) -> list[str]:
+    """The changes; [] where the suite's file with them is not valid, as with a rate of dropout above 1."""
+    given = tuple(f"{key}={value}" for key, value, _ in suite.overrides)
+    try:
+        if changes:
+            load(suite.path, (*given, *changes))
+    except SuiteError:
+        return []
+    return changes
+
+
+def _wider(tuning: Tuning | None, lines: Sequence[Row]) -> list[str]:
+    """The changes of the suite that add a value beyond each end of a grid at which a row's best value is, or that make
+    a range wider on the side of its lowest or highest point if that is a row's best one.
+    """
+    found = []
+    for key, axis in {} if tuning is None else tuning.spec.space.items():
+        chosen = {as_number(row.tuned.get(key)) for row in lines}
+        if axis.range is not None:
+            found += _wider_range(key, axis, tuning, chosen)
+        elif axis.ordered:
+            grid = sorted(map(as_number, axis.grid))
+            before = [grid[0] ** 2 / grid[1]] if grid[0] in chosen and grid[0] > 0 else []
+            after = [grid[-1] ** 2 / grid[-2]] if grid[-1] in chosen and grid[-2] > 0 else []
+            found += _longer_grid(key, axis, [*before, *after])
+    return found
+
+
+def _wider_range(key: str, axis: Axis, tuning: Tuning, chosen: Container[float | None]) -> list[str]:
+    tried = [each.point[key] for row in tuning.rows for each in row.candidates if key in each.point]
+    low, high = axis.range
+    if axis.log_uniform is not None:
+        way, below, above = "log_uniform", low / math.sqrt(high / low), high * math.sqrt(high / low)
+    else:
+        way, below, above = "uniform", low - (high - low) / 2, high + (high - low) / 2
+        below = below if low < 0 else max(below, low / 2)
+    ends = (rounded(below, 2) if min(tried) in chosen else low, rounded(above, 2) if max(tried) in chosen else high)
+    return [] if ends == (low, high) else [f"tune.space.{key}={{{way}: [{ends[0]:g}, {ends[1]:g}]}}"]
+
+
+def _longer_grid(key: str, axis: Axis, more: Sequence[float]) -> list[str]:
+    """The change that adds values to a grid: with two digits, or whole numbers where all are."""
+    grid = set(map(as_number, axis.grid))
+    whole = all(type(value) is int for value in axis.grid)
+    longer = grid | {round(value) if whole else rounded(value, 2) for value in more}
+    factor = "x" if isinstance(axis.grid[0], str) else ""
+    values = ",".join(f"{factor}{value:g}" for value in sorted(longer))
+    return [] if longer == grid else [f"tune.space.{key}=[{values}]"]
+
+
+def _finer(tuning: Tuning | None) -> list[str]:
+    """The changes of the suite that put a value between any two of a grid, or that draw twice as many points."""
+    found, drawn = [], False
+    for key, axis in {} if tuning is None else tuning.spec.space.items():
+        drawn = drawn or axis.range is not None
+        if axis.grid is not None and axis.ordered:
+            pairs = itertools.pairwise(sorted(map(as_number, axis.grid)))
+            found += _longer_grid(key, axis, [math.sqrt(a * b) if a > 0 else (a + b) / 2 for a, b in pairs])
+    return [*found, *([f"tune.trials={2 * tuning.spec.trials}"] if drawn else [])]
+
+
+def _with_seeds(seeds: Sequence[int], number: int) -> str:
+    """The change of the suite to so many seeds; those it has stay the first."""
+    more = (seed for seed in range(1, 2**31) if seed not in seeds)
+    listed = ",".join(map(str, [*seeds, *itertools.islice(more, max(0, number - len(seeds)))]))
+    return f"seeds=[{listed}]"
+
+
+def _have(trials: Sequence[TrialSpec]) -> str:
+    return f"{counted(len(trials), 'trial')} {'has' if len(trials) == 1 else 'have'}"
