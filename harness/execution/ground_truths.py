@@ -23,19 +23,14 @@ Which = Literal["short", "all", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reproduced:
-    """What `reproduce` found.
-
-    Args:
-        studies: of all suites, cheapest first.
-        ran: the names of those that were chosen to run.
-    """
+    """The studies of all suites, cheapest first, and the names of those that were chosen to run."""
 
     studies: tuple[Study, ...]
     ran: frozenset[str]
 
     @property
     def all_yes(self) -> bool:
-        """Whether all trials of the suites that were run are ok, and all their numbers reproduced."""
+        """Whether all that was run is ok, and all its numbers reproduced."""
         chosen = [each for each in self.studies if each.suite.name in self.ran]
         return all(all_ok(each) and set(answers(each)) <= {"yes"} for each in chosen)
 
@@ -44,8 +39,6 @@ def reproduce(
     folder: Path, which: Which, *, results: Path, data: Path, options: RunOptions, reporter: Reporter
 ) -> Reproduced:
     """Run suites of ground truths, one after the other, and write the table of all of them.
-
-    Calling it again continues what was interrupted and trains nothing twice.
 
     Args:
         which: the suites to run: 'short', those of at most SHORT_MINUTES; 'all'; 'none': only write the table.
@@ -85,12 +78,10 @@ def found_in(folder: Path) -> list[Suite]:
 
 
 def is_short(suite: Suite) -> bool:
-    """Whether its trials take at most SHORT_MINUTES on one core."""
     return suite.core_minutes is not None and suite.core_minutes <= SHORT_MINUTES
 
 
 def answers(found: Study) -> list[Answer]:
-    """The answer of each row that has a number to reproduce."""
     return [together(numbers) for numbers in found.findings.reproduced if numbers]
 
 
@@ -99,7 +90,6 @@ def _cost(suite: Suite) -> str:
 
 
 def _write(studies: tuple[Study, ...], results: Path, overwrite: bool, reporter: Reporter) -> list[Path]:
-    """Write the table of all suites. Files that are not replaced are a problem."""
     try:
         return ground_truth.write(studies, results, overwrite=overwrite)
     except FewerTrialsError as kept:

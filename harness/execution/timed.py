@@ -39,7 +39,7 @@ from harness.training.step import Diverged, EagerStep, refuse_unfit, segments_of
 from harness.trial.behaviour import is_outdated
 from harness.trial.setup import count_text, fetch_sources
 from harness.trial.task import Task
-from harness.trial.turns import BUSY_CORES, Taken, turns
+from harness.trial.turns import BUSY_CORES, taken_in_turns, turns
 
 COUNTED_TOKENS = 200_000  # of the text, from its start, for an n-gram model that is tried
 NOT_OF_A_STEP = {"lr", "epochs", "schedule"}  # settings of training in which rows may differ that are tried once
@@ -51,11 +51,7 @@ Row = tuple[str, str, str]  # corpus, backbone, head; of a plan without what is 
 
 
 def task_alone(suite: Suite, spec: TrialSpec, data: Path, device: torch.device, threads: int | None = None) -> Task:
-    """The task of a trial whose model is tried in this process, and leaves nothing.
-
-    Args:
-        threads: of torch; None: as the suite says.
-    """
+    """The task of a trial whose model is tried in this process, and leaves nothing."""
     return Task(
         spec=spec,
         suite=suite.name,
@@ -149,9 +145,8 @@ def _one_step(spec: TrialSpec, model: LanguageModel, corpus: Corpus) -> str:
 
 
 def _loss(model: LanguageModel, corpus: Corpus, train: TrainSpec, when: str) -> float:
-    clock = Clock(next(model.parameters()).device)
     spec = train.evaluation.model_copy(update={"eval_batches": 1})
-    score, _ = evaluate(model, corpus, "valid", spec, clock=clock)
+    score, _ = evaluate(model, corpus, "valid", spec, clock=Clock(corpus.valid.device))
     if not math.isfinite(score.mean_nll):
         raise Diverged(f"the validation loss {when} is {score.mean_nll}")
     return score.mean_nll
@@ -159,13 +154,8 @@ def _loss(model: LanguageModel, corpus: Corpus, train: TrainSpec, when: str) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTime:
-    """How long a model takes, by the medians of its timed batches.
-
-    Args:
-        train_ms: milliseconds of a training step; 0 for a model that is not trained.
-        eval_ms: milliseconds of a batch of evaluation.
-        steps: training steps of an epoch.
-        valid_batches, test_batches: batches of an evaluation of these splits.
+    """How long a model takes: medians of its timed training steps (0 where it is not trained) and batches of
+    evaluation, the steps of an epoch, and the batches of an evaluation of each split.
     """
 
     train_ms: float
@@ -194,8 +184,7 @@ class RowTime:
         time: None when the model could not be timed.
         ratio: the time of a training step divided by that of the reference (`reference`), on the same corpus and
             backbone; None without one.
-        to_tune: the epochs of each tuning trial that has no record.
-        to_run: the epochs of each trial of the table that has no record, those without an id included.
+        to_tune, to_run: the epochs of each tuning trial, and of each trial of the table, that has no record.
     """
 
     corpus: str
@@ -209,16 +198,14 @@ class RowTime:
 
     @property
     def minutes_to_tune(self) -> float:
-        """The minutes of the tuning trials to run, one after the other; 0 where the model could not be timed."""
+        """One trial after the other; 0 where the model could not be timed."""
         return 0.0 if self.time is None else sum(map(self.time.minutes, self.to_tune))
 
     @property
     def minutes_to_run(self) -> float:
-        """The same of the trials of the table."""
         return 0.0 if self.time is None else sum(map(self.time.minutes, self.to_run))
 
     def as_json(self) -> dict[str, Any]:
-        """The content of an entry of `times` in `harness plan --json`."""
         measured = None if self.time is None else {**asdict(self.time), "minutes": self.time.minutes(self.epochs)}
         about = {"corpus": self.corpus, "backbone": self.backbone, "head": self.head, "epochs": self.epochs}
         to_run = {"minutes_to_tune": self.minutes_to_tune, "minutes_to_run": self.minutes_to_run}
@@ -227,11 +214,8 @@ class RowTime:
 
 @dataclass(frozen=True, slots=True)
 class SuiteTimes:
-    """How long the trials of a suite take on this machine.
-
-    Args:
-        rows: all but those of n-grams and of data-parallel trials.
-        busy: processor cores that other work used meanwhile.
+    """Of a suite on this machine: all rows but those of n-grams and of data-parallel trials, and the processor cores
+    that other work used meanwhile.
     """
 
     rows: list[RowTime]
@@ -280,27 +264,21 @@ def suite_times(planned: PlannedSuite, data: Path, device: torch.device, warn: C
 
 
 def model_times(tasks: list[Task], warn: Callable[[str], None]) -> dict[str, ModelTime]:
-    """Time some batches of each trial's model, with its initial weights. Returns trial id -> its time.
+    """Time some batches of each trial's model, with its initial weights. Returns trial id -> its time."""
+    counts = {}
 
-    Args:
-        tasks: one trial of each row, with its device.
-    """
-    taken, counts = {task.id: Taken() for task in tasks}, {}
-
-    def visit(task: Task, model: LanguageModel, corpus: Corpus) -> None:
+    def prepare(task: Task, model: LanguageModel, corpus: Corpus) -> float:
         train = task.spec.train
         counts[task.id] = {
             "steps": len(segments_of(corpus, train, corpus.train.device, seed=task.spec.seed)),
             "valid_batches": sum(1 for _ in scored_segments(corpus, "valid", train.evaluation)),
             "test_batches": sum(1 for _ in scored_segments(corpus, "test", train.evaluation)),
         }
-        taken[task.id].visit(task, model, corpus, lr=train.lr)
+        return train.lr
 
-    for turn in turns(tasks, visit):
-        if turn.fault:
-            for task in turn.tasks:
-                del taken[task.id]
-                warn(f"{task.spec} cannot be timed: {turn.fault}")
+    taken, faults = taken_in_turns(tasks, prepare)
+    for task, fault in faults:
+        warn(f"{task.spec} cannot be timed: {fault}")
     return {
         trial: ModelTime(
             train_ms=statistics.median(found.train) if found.train else 0.0,
@@ -428,7 +406,7 @@ def _have_timings(runs: Path, rows: list[list[TrialRecord]], device: str | None)
 
 
 def _time(records: list[TrialRecord], execution: Execution, reporter: Reporter) -> bool:
-    """Time these trials and save their timings. Returns True when there are timings."""
+    """Returns True when there are timings."""
     reporter.say(f"timing {counted(len(records), 'model')}, one at a time ...")
     due = {record.id: record for record in records}
     execution = replace(execution.with_route(), tasks=[task for task in execution.tasks if task.id in due])

@@ -255,9 +255,7 @@ class Epoch:
 
     Args:
         number: from 1.
-        segments: of the training split, in the order of the text.
         seed: the trial's, for the order of segments and for dropout.
-        shuffle: take the segments in a random order.
         first: steps that are done already.
         steps: number of the step after which it ends; None: with the last segment.
     """

@@ -159,7 +159,7 @@ def begin(
 
 
 def work(trial: Trial) -> None:
-    """The stages of a trial. Of a further worker they end with the training."""
+    """The stages of a trial; of a further worker, to the end of training."""
     spec = trial.task.spec
     with trial.watch, contained(components(spec), trial.log.warning):
         built = stages.build(trial)
@@ -176,7 +176,6 @@ def work(trial: Trial) -> None:
 
 
 def record_of(task: Task, past: History, outcome: Outcome) -> TrialRecord:
-    """The record of a trial that has ended."""
     record = TrialRecord(
         suite=task.suite,
         spec=task.spec,
@@ -204,7 +203,6 @@ def tidy(folder: Path, status: Status) -> None:
 
 
 def status_of(error: Exception) -> Status:
-    """The status of a trial that an error ended."""
     if isinstance(error, Diverged):
         return "diverged"
     if isinstance(error, TimedOut):

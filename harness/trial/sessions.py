@@ -55,7 +55,7 @@ class Attempt:
 
 
 def begin(folder: Path, driver: str, position: tuple[int, int]) -> Attempt:
-    """Write down that an attempt begins, and return it."""
+    """Write down that an attempt begins."""
     before, parts = last(folder), ()
     if before is not None:
         # guard: ended-with-part -> parts = before.ended_with
@@ -171,7 +171,6 @@ class History:
 
     @property
     def position(self) -> Position:
-        """Where training begins or goes on."""
         return place_of(self.resumed)
 
     @property
@@ -181,12 +180,7 @@ class History:
         return {**self._fixed, **form, SWITCHED_OFF: ", ".join(sorted(self.choice.left_out)) or NOTHING}
 
     def info(self, elapsed: float, peak_memory_mib: float) -> SessionInfo:
-        """For a checkpoint.
-
-        Args:
-            elapsed: seconds of all sessions until now.
-            peak_memory_mib: of this session until now.
-        """
+        """For a checkpoint: with the seconds of all sessions, and the peak of this one, until now."""
         return SessionInfo(
             number=self.number,
             started=self.started,

@@ -19,7 +19,7 @@ from harness.model import LanguageModel, count_parameters
 from harness.plan.specs import EvalSpec
 from harness.plan.suite_file import CheckpointSpec, DynamicSpec
 from harness.records import sidecars
-from harness.records.plausible import most
+from harness.records.metrics import METRICS
 from harness.records.record import MEAN_GAP, Behaviour, Certificate, Status
 from harness.records.sidecars import TokenScores
 from harness.training import evaluation
@@ -55,14 +55,8 @@ DIGESTED = 2**24  # tokens of a split
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What a trial has so far. It is filled while the trial runs, so that one that fails keeps what it had.
-
-    Args:
-        message: one line about a status that is not 'ok'.
-        fitted: what training leaves.
-        weights_sha256: of the best weights.
-        not_certified: why there is no certificate.
-        behaviour: what its components compute on small inputs.
+    """What a trial has so far. It is filled while the trial runs, so that one that fails keeps what it had. Its fields
+    become those of the record.
     """
 
     status: Status = "ok"
@@ -82,14 +76,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """What a trial trains and evaluates.
-
-    Args:
-        model: on the trial's device.
-        corpus: with its tokens where they were read to.
-        on_device: the same corpus on the trial's device.
-        digest: of its splits before training; '' where nothing is trained.
-    """
+    """The model, on the trial's device; the corpus, where it was read to and on the device; `digest_of` it."""
 
     model: LanguageModel
     corpus: Corpus
@@ -128,7 +115,6 @@ class Trial(Host):
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
         return torch.device(self.task.device)
 
     @property
@@ -254,7 +240,7 @@ def evaluate(trial: Trial, built: Built) -> dict[str, TokenNll]:
     }
     if fitted.start is not None and math.isfinite(fitted.start.ppl):
         scores["start_valid_ppl"] = fitted.start.ppl
-    if not all(score <= most(name) for name, score in scores.items()):  # guard: perplexity-of-record
+    if not all(score <= METRICS[name].high for name, score in scores.items()):  # guard: perplexity-of-record
         raise Diverged(
             f"test perplexity is {test.ppl} with the weights of the best epoch, {last.ppl} with those of the last"
         )
@@ -326,7 +312,6 @@ def complete(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
 
 
 def score(trial: Trial, built: Built, split: str, clock: Clock) -> tuple[Score, TokenNll]:
-    """Score a split with the weights in the model."""
     return evaluation.evaluate(built.model, built.on_device, split, trial.task.spec.train.evaluation, clock=clock)
 
 

@@ -70,12 +70,10 @@ class Task:
 
     @property
     def id(self) -> str:
-        """The trial's id."""
         return self.spec.id
 
     @property
     def folder(self) -> Path:
-        """The trial's folder."""
         return store.folder(self.runs, self.spec.id)
 
     @property
@@ -85,12 +83,10 @@ class Task:
         return None if corpus is None else Contents(corpus=corpus, backbone=self.contents.get(str(self.spec.backbone)))
 
     def to_json(self) -> str:
-        """For a worker."""
         return _ADAPTER.dump_json(self).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The task that `to_json` wrote."""
         return _ADAPTER.validate_json(text)
 
 

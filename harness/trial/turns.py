@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import cycle, islice
-from typing import Any
 
 import torch
 
@@ -48,11 +47,8 @@ Visit = Callable[[Task, LanguageModel, Corpus], None]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A turn that has ended.
-
-    Args:
-        tasks: of the model whose turn it was; of all models of a corpus that cannot be read.
-        fault: why it failed, '' if it did not. The models have no further turn.
+    """A turn that has ended: of a model, or of all models of a corpus that cannot be read. Those that have a `fault`
+    have no further turn.
     """
 
     tasks: tuple[Task, ...]
@@ -100,7 +96,6 @@ def _reason(error: Exception) -> str:
 
 
 def _give_back() -> None:
-    """Free the memory of a model that is no longer used, on the CPU and on a GPU."""
     gc.collect()  # a model and its optimizer may refer to each other
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -125,6 +120,10 @@ class Taken:
         if train.epochs:
             self.train += warm(training(model, corpus, task.spec, lr=lr))
 
+    def metrics(self) -> dict[str, float]:
+        """Medians and interquartile ranges."""
+        return quartiles("eval", self.eval) | quartiles("inference", self.inference) | quartiles("train", self.train)
+
 
 def warm(laps: Laps) -> list[float]:
     """Milliseconds of batches after warm-up: as many as fit into SECONDS, and at least MIN_BATCHES."""
@@ -140,7 +139,6 @@ def evaluation(model: LanguageModel, corpus: Corpus, spec: EvalSpec) -> Laps:
     """Batches of the test split, from its start; repeated where there are fewer than are asked for."""
 
     def laps(number: int) -> list[float]:
-        """Milliseconds of so many batches of evaluation."""
         clock = Clock(next(model.parameters()).device)
         while (left := number - len(clock.milliseconds)) > 0:
             part = spec.model_copy(update={"eval_batches": min(left, spec.eval_batches or left)})
@@ -160,7 +158,6 @@ def training(model: LanguageModel, corpus: Corpus, spec: TrialSpec, *, lr: float
     done = 0
 
     def laps(number: int) -> list[float]:
-        """Milliseconds of the next so many steps."""
         nonlocal done
         clock = Clock(device)
         while number:
@@ -231,30 +228,46 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def taken_in_turns(
+    tasks: list[Task], prepare: Callable[[Task, LanguageModel, Corpus], float]
+) -> tuple[dict[str, Taken], list[tuple[Task, str]]]:
+    """Time the batches of each model. An error ends the timing of its own model only.
+
+    Args:
+        prepare: called in each turn before the model is timed; returns the learning rate.
+    Returns: what each trial's model took, by id, and the tasks that failed with the reasons.
+    """
+    taken, faults = {task.id: Taken() for task in tasks}, []
+
+    def visit(task: Task, model: LanguageModel, corpus: Corpus) -> None:
+        taken[task.id].visit(task, model, corpus, lr=prepare(task, model, corpus))
+
+    for turn in turns(tasks, visit):
+        faults += [(task, turn.fault) for task in turn.tasks if turn.fault]
+    for task, _ in faults:
+        del taken[task.id]
+    return taken, faults
+
+
 def timed(tasks: list[Task], records: Mapping[str, TrialRecord]) -> tuple[list[Timing], list[str]]:
     """An exclusive pass: finished trials are timed again with their own weights, all in one pass, while no other trial
-    runs. An error ends the timing of its own model only, and changes no record.
+    runs. No record is changed.
 
     Args:
         tasks: of the trials, as they had them; `shared`: other work is known to run on this machine.
         records: of the trials, by id.
     Returns: timings, and a sentence for each trial that could not be timed, or not with its own weights.
     """
-    busy, sentences, initial = _busy(), [], set()
-    taken = {task.id: Taken() for task in tasks}
+    busy, initial = _busy(), set()
 
-    def visit(task: Task, model: LanguageModel, corpus: Corpus) -> None:
+    def prepare(task: Task, model: LanguageModel, corpus: Corpus) -> float:
         record = records[task.id]
         if not _has_own_weights(model, task, record):
             initial.add(task.id)
-        lr = record.curve[-1].lr if record.curve else record.spec.train.lr  # the last one that the trial had
-        taken[task.id].visit(task, model, corpus, lr=lr)
+        return record.curve[-1].lr if record.curve else record.spec.train.lr  # the last one that the trial had
 
-    for turn in turns(tasks, visit):
-        if turn.fault:
-            for task in turn.tasks:
-                del taken[task.id]
-                sentences.append(f"{task.spec} ({task.id}) could not be timed: {turn.fault}")
+    taken, faults = taken_in_turns(tasks, prepare)
+    sentences = [f"{task.spec} ({task.id}) could not be timed: {fault}" for task, fault in faults]
     sentences += [
         f"{records[trial].spec} ({trial}) was timed with initial weights: its own are gone or damaged"
         for trial in taken
@@ -271,25 +284,22 @@ def timed(tasks: list[Task], records: Mapping[str, TrialRecord]) -> tuple[list[T
         "busy": busy,
         "shared": tasks[0].shared or busy >= BUSY_CORES,  # guard: other-work-noticed last
     }
-    return [_timing(records[trial], taken[trial], about, initial=trial in initial) for trial in taken], sentences
-
-
-def _timing(record: TrialRecord, taken: Taken, about: dict[str, Any], *, initial: bool) -> Timing:
-    metrics: dict[str, float] = {}
-    for kind in ("eval", "inference", "train"):
-        metrics |= quartiles(kind, getattr(taken, kind))
-    return Timing(
-        trial=record.id,
-        weights_sha256=record.weights_sha256,
-        metrics=metrics,
-        batches=len(taken.train),
-        initial=initial,
-        **about,
-    )
+    timings = [
+        Timing(
+            trial=trial,
+            weights_sha256=records[trial].weights_sha256,
+            metrics=found.metrics(),
+            batches=len(found.train),
+            initial=trial in initial,
+            **about,
+        )
+        for trial, found in taken.items()
+    ]
+    return timings, sentences
 
 
 def _busy() -> float:
-    """How many cores are busy with other work, rounded as it is recorded."""
+    """Cores that are busy with other work, rounded as it is recorded."""
     for _ in range(LOOKS):
         if (busy := round(environment.busy_cores(), 2)) < BUSY_CORES:
             break
