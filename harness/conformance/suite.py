@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from harness.conformance.backbones import BACKBONE_CHECKS, BackboneCase
 from harness.conformance.heads import HEAD_CHECKS, HeadCase
-from harness.conformance.require import Nonconforming
+from harness.conformance.require import Nonconforming, count
 from harness.containment import contained, first_line, guarded
 from harness.errors import ExecutionError, HarnessError, UnknownComponent, nearest
 from harness.machine.environment import torch_threads
@@ -196,7 +196,7 @@ def _variants(known: dict[str, Parameter], base: dict[str, Any]) -> Iterator[tup
 def _num_parameters(case: BackboneCase) -> int:
     try:
         with on_meta():
-            return sum(parameter.numel() for parameter in case.build().parameters())
+            return count(case.build())
     # it cannot be built there; the check 'counted without allocating' reports this
     except (RuntimeError, NotImplementedError):
         return 0

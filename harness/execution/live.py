@@ -19,10 +19,8 @@ from rich.text import Text
 
 from harness.corpora.progress import reported_to
 from harness.execution.executors import Event
-from harness.plan.names import names_of
 from harness.plan.specs import TrialSpec
 from harness.printable import counted, printable
-from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.report import content, layouts, screen, suite_table
 from harness.report.study import Study
 from harness.training.loop import Progress
@@ -35,7 +33,7 @@ WIDE = 120  # characters of a terminal that shows all columns
 ENOUGH = 78  # characters of a terminal with room for columns of fixed width
 ALL = ("trial", "head", "backbone", "corpus", "seed", "state", "epoch", "valid ppl", "ms/batch", "ETA")
 NARROW = ("head", "backbone", "corpus", "seed", "state", "epoch", "valid ppl", "ETA")
-KINDS = {"head": HEADS, "backbone": BACKBONES, "corpus": CORPORA}
+KINDS = ("head", "backbone", "corpus")
 VARYING = ("backbone", "corpus")  # columns that are there only if the run has several of them
 CUT = ("state",)  # a column whose texts are cut off where the others leave too little room
 NAME = {True: 40, False: 20}  # characters of a name, in a wide terminal or not
@@ -103,16 +101,11 @@ class LiveView:
     manager.
 
     Args:
-        name_of: what a trial's head, backbone or corpus is called, given its kind and the trial; None: as in a table of
-            these trials.
+        name_of: what a trial's head, backbone or corpus is called, given its kind and the trial.
     """
 
-    def __init__(
-        self, specs: list[TrialSpec], console: Console, name_of: Callable[[str, TrialSpec], str] | None = None
-    ):
-        self.console = console
-        names = {} if name_of else {kind: names_of((getattr(s, kind) for s in specs), KINDS[kind]) for kind in KINDS}
-        self._name_of = name_of or (lambda kind, spec: names[kind][str(getattr(spec, kind))])
+    def __init__(self, specs: list[TrialSpec], console: Console, name_of: Callable[[str, TrialSpec], str]):
+        self.console, self._name_of = console, name_of
         self._varying = [kind for kind in VARYING if len({self._name_of(kind, spec) for spec in specs}) > 1]
         self._longest = max((cell_len(printable(self._name_of("head", spec))) for spec in specs), default=0)
         self.total = len(specs)

@@ -47,8 +47,6 @@ class PlannedTrial:
     Args:
         state: the status of its record, or 'outdated', 'interrupted' (a checkpoint but no record) or 'missing'.
         memory: of a training step at its peak; None when it was not asked for or cannot be computed.
-        point: the values of the keys that are tuned; {} without `tune`.
-        minutes: of training, as its record says; None where it was not trained.
     """
 
     spec: TrialSpec

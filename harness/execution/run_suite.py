@@ -149,10 +149,8 @@ def due(records: Records, options: RunOptions, tried: Collection[str] = ()) -> l
     """The selected trials that can run now: those that tuning asks for; the trials of the table when it asks for none.
 
     A trial runs if it has no record; with `retry_failed` also if it failed or has no certificate,
-    with `force` in any case; and once.
+    with `force` in any case; and once: not if it is among the ids in `tried`.
 
-    Args:
-        tried: the ids of the trials that were run by this command.
     Raises: SuiteError for a wrong condition.
     """
 

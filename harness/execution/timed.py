@@ -110,7 +110,6 @@ def rows_of(suite: Suite, only: Iterable[str]) -> list[TrialSpec]:
 
 
 def _one_worker(spec: TrialSpec) -> TrialSpec:
-    """A trial as one of its workers has it."""
     train = spec.train
     rows = train.batch_size // train.data_parallel
     return spec.model_copy(update={"train": train.model_copy(update={"data_parallel": 1, "batch_size": rows})})

@@ -67,7 +67,6 @@ class Watcher:
             self._finish(trial, record)
 
     def again(self, trial: str) -> None:
-        """A trial is tried again; its record will be replaced."""
         record = self.ends.pop(trial).record
         self.tasks[trial] = replace(self.tasks[trial], replaces=store.digest(record))
 

@@ -24,7 +24,6 @@ def save(model: BaseModel, place: Path) -> None:
 
 
 def digest(model: BaseModel) -> str:
-    """SHA-256 of the whole content of a model."""
     return checksum(model.model_dump(mode="json"))
 
 

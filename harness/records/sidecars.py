@@ -68,8 +68,6 @@ class Timing(BaseModel):
         weights_sha256: of the record's weights: the timing belongs to that record only.
         metrics: 'train_ms_per_batch', 'eval_ms_per_batch', 'inference_ms_per_batch' and their '..._iqr': medians and
             interquartile ranges over the batches of all rounds, by the names of harness.records.metrics.METRICS.
-        batches: timed batches of training behind the median.
-        rounds: how many times the pass went through all its models.
         pass_id: of the pass; timings of one pass can be compared. Its key in the file is 'passed'.
         busy: processor cores that other work used just before the pass; None where that is not known.
         shared: other work was known or observed to run, so the times are not exclusive.

@@ -25,7 +25,6 @@ MAX_BYTES = 16 * 1024**2  # enough for 100,000 epochs
 
 
 def runs_folder(results: Path, suite: str) -> Path:
-    """The absolute folder of a suite's records."""
     return results.resolve() / "runs" / suite
 
 
@@ -35,7 +34,6 @@ def folder(runs: Path, trial_id: str) -> Path:
 
 
 def save(record: TrialRecord, runs: Path) -> Path:
-    """Write a record; returns its path."""
     place = folder(runs, record.id) / FILE_NAME
     sealed.save(record, place)
     return place

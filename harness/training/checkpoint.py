@@ -69,7 +69,6 @@ class Checkpoint:
 
     Args:
         best_epoch: of which best weights are kept beside the checkpoint; None before the first epoch has ended.
-        session: the sessions until then.
         parts: the state of each part of training, by its name (harness/training/parts.py). Within an epoch 'step' is
             one of them.
     """

@@ -21,13 +21,7 @@ from harness.training.clocks import Clock
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The loss of a split.
-
-    Args:
-        nll_sum: in nats.
-        num_scored: targets that were scored.
-        num_counted: of them, those that standard counting divides by.
-    """
+    """The loss of a split: nats, targets that were scored, and of them those that standard counting divides by."""
 
     nll_sum: float
     num_scored: int
@@ -151,7 +145,6 @@ def score_from_the_right(
 
     The last segment of a column may be filled up with the last token of the split, and a model from the right reads
     this filler. A split has less of it than a batch has rows.
-
     """
     from_the_right = model.from_the_right()
     if from_the_right is None:
@@ -238,8 +231,6 @@ def calibration(
     probable word. accuracy_b is the share of the tokens of a bin whose target is that word, confidence_b the mean of
     the probabilities. The split is scored as by `evaluate`: the same tokens with the same contexts.
 
-    Args:
-        beat: called after each segment, as a sign of life.
     Raises: ExecutionError when the head's distribution has no `statistics`.
     Source: Guo, Pleiss, Sun and Weinberger (2017), arXiv:1706.04599, section 2, with its M = 15.
     """

@@ -64,7 +64,6 @@ def run(
     has a record, too; the traceback is in its log. While another process runs the trial, this waits for its record.
 
     Args:
-        listener: receives the progress.
         workers: of which this is the first; the others run `follow`.
         stop: whether training is to stop after the step under way, by default when this process gets a signal.
     Raises: StorageError when the folder cannot be written, CorpusError without the corpus, LostWorker when another

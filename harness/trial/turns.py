@@ -60,7 +60,6 @@ def turns(tasks: list[Task], visit: Visit, *, rounds: int = ROUNDS) -> Iterator[
     its device, with its initial weights, and visited under the conditions of its trial. Then its memory is freed.
 
     Args:
-        tasks: of the trials, with their device.
         visit: gets the task, the model, and the corpus on the device.
     """
     for name in dict.fromkeys(str(task.spec.corpus) for task in tasks):
@@ -178,8 +177,6 @@ def inference_times(
 
     The batches are the first full ones of the test split, repeated if there are fewer. {} if there is no full one.
 
-    Args:
-        beat: called after each batch, as a sign of life.
     Source: the time column of Chang and McCallum's multi-facet poster, table 1 (batch of 4).
     Differs: their clock is read without synchronisation; here it is read when the device has ended the batch.
     """
@@ -255,7 +252,6 @@ def timed(tasks: list[Task], records: Mapping[str, TrialRecord]) -> tuple[list[T
 
     Args:
         tasks: of the trials, as they had them; `shared`: other work is known to run on this machine.
-        records: of the trials, by id.
     Returns: timings, and a sentence for each trial that could not be timed, or not with its own weights.
     """
     busy, initial = _busy(), set()
