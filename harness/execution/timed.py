@@ -85,14 +85,14 @@ def dry_run(suite: Suite, *, data: Path, options: RunOptions, reporter: Reporter
         found[task.id] = _one_step(task.spec, model, corpus)
 
     tasks = [task_alone(suite, _one_worker(spec), data, device, options.cpus_per_trial) for spec in rows]
-    for turn in turns(tasks, visit, rounds=1):
-        first = wholes[turn.tasks[0].id]
-        if not turn.fault:
+    for tried, fault in turns(tasks, visit, rounds=1):
+        first = wholes[tried[0].id]
+        if not fault:
             reporter.say(f"ok    {first.id}  {first}: {found[first.id]}")
             continue
-        failed += len(turn.tasks)
-        who = f"{first.id}  {first}" if len(turn.tasks) == 1 else f"{first.corpus}, {counted(len(turn.tasks), 'row')}"
-        reporter.problem(f"FAIL  {who}: {turn.fault}")
+        failed += len(tried)
+        who = f"{first.id}  {first}" if len(tried) == 1 else f"{first.corpus}, {counted(len(tried), 'row')}"
+        reporter.problem(f"FAIL  {who}: {fault}")
     reporter.say(
         f"dry run of {counted(len(rows), 'row')} on {device}: {len(rows) - failed} ok, {failed} failed; "
         "nothing was written to the results folder"
@@ -211,20 +211,14 @@ class RowTime:
         return {**about, "time": measured, "step_ratio": self.ratio, **to_run}
 
 
-@dataclass(frozen=True, slots=True)
-class SuiteTimes:
-    """Of a suite on this machine: all rows but those of n-grams and of data-parallel trials, and the processor cores
-    that other work used meanwhile.
-    """
-
-    rows: list[RowTime]
-    busy: float
-
-
-def suite_times(planned: PlannedSuite, data: Path, device: torch.device, warn: Callable[[str], None]) -> SuiteTimes:
+def suite_times(
+    planned: PlannedSuite, data: Path, device: torch.device, warn: Callable[[str], None]
+) -> tuple[list[RowTime], float]:
     """Time some batches of each row's model, alone and in turns. Corpora are read, and downloaded where they are
     missing.
 
+    Returns: the times of all rows but those of n-grams and of data-parallel trials, and the processor cores that other
+        work used meanwhile.
     Raises: CorpusError when a corpus cannot be read or downloaded.
     """
     suite = planned.suite
@@ -246,20 +240,18 @@ def suite_times(planned: PlannedSuite, data: Path, device: torch.device, warn: C
         """Of the trial of the table, where it is one that tunes."""
         return finals.get(spec.id, spec).train.most_epochs
 
-    return SuiteTimes(
-        [
-            RowTime(
-                **dict(zip(("corpus", "backbone", "head"), row, strict=True)),
-                epochs=epochs(first),
-                time=found.get(first.id),
-                ratio=ratios.get(row),
-                to_tune=tuple(spec.train.most_epochs for of, spec, tuning in waiting if of == row and tuning),
-                to_run=tuple(epochs(spec) for of, spec, tuning in waiting if of == row and not tuning),
-            )
-            for row, first in firsts.items()
-        ],
-        busy,
-    )
+    times = [
+        RowTime(
+            **dict(zip(("corpus", "backbone", "head"), row, strict=True)),
+            epochs=epochs(first),
+            time=found.get(first.id),
+            ratio=ratios.get(row),
+            to_tune=tuple(spec.train.most_epochs for of, spec, tuning in waiting if of == row and tuning),
+            to_run=tuple(epochs(spec) for of, spec, tuning in waiting if of == row and not tuning),
+        )
+        for row, first in firsts.items()
+    ]
+    return times, busy
 
 
 def model_times(tasks: list[Task], warn: Callable[[str], None]) -> dict[str, ModelTime]:
@@ -293,20 +285,20 @@ def reference(suite: Suite) -> str | None:
     return suite.match.time if suite.match is not None and suite.match.time is not None else suite.table.baseline
 
 
-def match_text(suite: Suite, times: SuiteTimes, device: torch.device) -> str | None:
+def match_text(suite: Suite, times: list[RowTime], busy: float, device: torch.device) -> str | None:
     """The key `match` to paste into the suite, so that every head gets the training time of the reference; None if the
     suite has no reference or matches parameters, a row was not timed, or other work used BUSY_CORES cores or more.
     """
     trials = (*suite.tuning_trials, *suite.trials)
     rows = dict.fromkeys(_row(suite, spec) for spec in trials if not spec.is_ngram)
-    ratios = {(row.corpus, row.backbone, row.head): row.ratio for row in times.rows if row.ratio}
+    ratios = {(row.corpus, row.backbone, row.head): row.ratio for row in times if row.ratio}
     by_params = suite.match is not None and suite.match.time is None
-    if by_params or not rows.keys() <= ratios.keys() or times.busy >= BUSY_CORES:
+    if by_params or not rows.keys() <= ratios.keys() or busy >= BUSY_CORES:
         return None
     several = len({row[:2] for row in rows}) > 1
     where = (
         f"{environment.device_name(device)}, {counted(suite.resources.cpus, 'thread')}, torch {torch.__version__}, "
-        f"harness at {environment.commit()}, {environment.now()}; other work used {times.busy:.1f} cores"
+        f"harness at {environment.commit()}, {environment.now()}; other work used {busy:.1f} cores"
     )
     lines = ["match:", f"  time: {json.dumps(reference(suite))}", f"  measured: {json.dumps(where)}", "  ratios:"]
     for row in rows:

@@ -29,7 +29,7 @@ from harness.training.evaluation import Score, TokenNll, evaluate
 from harness.training.optimizers import clear_momentum, make_optimizer
 from harness.training.parts import OptimizerState, Parts, Stateful, step_parts
 from harness.training.schedules import make_schedule
-from harness.training.step import Diverged, EagerStep, Epoch, Step, segments_of, steps_of, train_epoch
+from harness.training.step import Diverged, EagerStep, Step, ordered, segments_of, steps_of, train_epoch
 
 PROGRESS_SECONDS = 2.0
 
@@ -262,8 +262,10 @@ class Training:
             if done < steps and self._is_due_by_time() and step.resumable:
                 self._save(step)
 
-        how = {"segments": segments, "seed": self.seed, "shuffle": self.train.shuffle, "first": first, "steps": steps}
-        train_loss = train_epoch(step, Epoch(number=number, **how), self.clocks.train, after_step, before_step)
+        segments = ordered(segments, self.train, seed=self.seed, epoch=number)
+        place = {"epoch": number, "seed": self.seed, "first": first, "steps": steps}
+        acts = {"after_step": after_step, "before_step": before_step}
+        train_loss = train_epoch(step, segments, self.clocks.train, **place, **acts)
         seconds = time.perf_counter() - self._epoch_began
         try:
             self._validate(number)

@@ -28,7 +28,7 @@ from harness.training.clocks import WARMUP_BATCHES, Clock, quartiles
 from harness.training.cuda_graph import graphed
 from harness.training.evaluation import evaluate
 from harness.training.optimizers import make_optimizer
-from harness.training.step import Diverged, EagerStep, Epoch, segments_of, train_epoch
+from harness.training.step import Diverged, EagerStep, ordered, segments_of, train_epoch
 from harness.trial.frozen import with_states
 from harness.trial.setup import built_model, conditions, fetch_sources, load_planned, with_exact_route
 from harness.trial.task import Task
@@ -45,22 +45,14 @@ Laps = Callable[[int], list[float]]  # so many batches -> milliseconds of each
 Visit = Callable[[Task, LanguageModel, Corpus], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """A turn that has ended: of a model, or of all models of a corpus that cannot be read. Those that have a `fault`
-    have no further turn.
-    """
-
-    tasks: tuple[Task, ...]
-    fault: str = ""
-
-
-def turns(tasks: list[Task], visit: Visit, *, rounds: int = ROUNDS) -> Iterator[Turn]:
+def turns(tasks: list[Task], visit: Visit, *, rounds: int = ROUNDS) -> Iterator[tuple[list[Task], str]]:
     """Give each model its turns: the models of a corpus one after the other, in rounds. In its turn a model is built on
     its device, with its initial weights, and visited under the conditions of its trial. Then its memory is freed.
 
     Args:
         visit: gets the task, the model, and the corpus on the device.
+    Yields: the task of each turn that has ended, or all tasks of a corpus that cannot be read; and why it failed, ''
+        where it did not. What fails has no further turn.
     """
     for name in dict.fromkeys(str(task.spec.corpus) for task in tasks):
         left = [with_exact_route(task) for task in tasks if str(task.spec.corpus) == name]
@@ -68,26 +60,25 @@ def turns(tasks: list[Task], visit: Visit, *, rounds: int = ROUNDS) -> Iterator[
             fetch_sources([task.spec for task in left], left[0].data)
             corpus = load_planned(left[0].spec, left[0].data, left[0].contents).to(torch.device(left[0].device))
         except Exception as error:
-            yield Turn(tuple(left), _reason(error))
+            yield left, _reason(error)
             continue
         for _ in range(rounds):
             for task in list(left):
-                turn = _turn(task, corpus, visit)
-                if turn.fault:
+                if fault := _turn(task, corpus, visit):
                     left.remove(task)
                 _give_back()
-                yield turn
+                yield [task], fault
 
 
-def _turn(task: Task, corpus: Corpus, visit: Visit) -> Turn:
+def _turn(task: Task, corpus: Corpus, visit: Visit) -> str:
     try:
         with conditions(task), contained(components(task.spec)):  # guard: timing-changes-nothing
             device = torch.device(task.device)
             visit(task, built_model(task.spec, corpus, device), with_states(task.spec, corpus))
     # guard: timing-of-one-model-fails
     except Exception as error:  # of this model, of any kind; the others have their turns
-        return Turn((task,), _reason(error))  # an error kept would keep the model
-    return Turn((task,))
+        return _reason(error)  # an error kept would keep the model
+    return ""
 
 
 def _reason(error: Exception) -> str:
@@ -153,7 +144,6 @@ def training(model: LanguageModel, corpus: Corpus, spec: TrialSpec, *, lr: float
     segments = segments_of(corpus, train, device, seed=spec.seed)
     eager = EagerStep(model, make_optimizer(model, train), train)
     step = graphed(eager, segments[0], log=lambda reason: None)
-    about = {"segments": segments, "seed": spec.seed, "shuffle": train.shuffle}
     done = 0
 
     def laps(number: int) -> list[float]:
@@ -162,7 +152,8 @@ def training(model: LanguageModel, corpus: Corpus, spec: TrialSpec, *, lr: float
         while number:
             epoch, first = divmod(done, len(segments))
             steps = min(first + number, len(segments))
-            train_epoch(step, Epoch(number=epoch + 1, first=first, steps=steps, **about), clock)
+            own = ordered(segments, train, seed=spec.seed, epoch=epoch + 1)
+            train_epoch(step, own, clock, epoch=epoch + 1, seed=spec.seed, first=first, steps=steps)
             done, number = done + steps - first, number - (steps - first)
         return clock.milliseconds
 
@@ -239,8 +230,8 @@ def taken_in_turns(
     def visit(task: Task, model: LanguageModel, corpus: Corpus) -> None:
         taken[task.id].visit(task, model, corpus, lr=prepare(task, model, corpus))
 
-    for turn in turns(tasks, visit):
-        faults += [(task, turn.fault) for task in turn.tasks if turn.fault]
+    for ended, fault in turns(tasks, visit):
+        faults += [(task, fault) for task in ended if fault]
     for task, _ in faults:
         del taken[task.id]
     return taken, faults
