@@ -182,8 +182,8 @@ def allocate(
     together = min(at_once, len(tasks), most or len(tasks))
     share = 1 / min((most or len(tasks)) * workers, max(capacities))
     places = {"device": device, "threads": resources.cpus, "gpus": gpus, "memory_share": share}
-    placed = [replace(task, **places, shared=task.shared or together > 1) for task in tasks]
-    return placed, at_once if local or workers > 1 else None
+    there = [replace(task, **places, shared=task.shared or together > 1) for task in tasks]
+    return there, at_once if local or workers > 1 else None
 
 
 def _device(asked: str, resources: Resources, nodes: list[Node], *, local: bool) -> str:

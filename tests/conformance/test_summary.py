@@ -148,7 +148,7 @@ def test_a_head_that_needs_parameters_or_refuses_its_defaults_is_a_failure_that_
             raise ValueError("not on such a backbone")
 
     named("picky", Picky)
-    assert summary("picky").failures == ["'picky' cannot be built: not on such a backbone"]
+    assert summary("picky").failures == ["head 'picky' cannot be built: not on such a backbone"]
     named("needy", Needy)
     found = summary("needy")
     assert (found.variants, found.checks, found.worst) == (0, 0, {})
