@@ -154,11 +154,6 @@ class Fingerprints(_Frozen):
     harness: Hash
     dirty: bool | None = None
 
-    @property
-    def components(self) -> tuple[str, ...]:
-        """The hashes of head, backbone and corpus, in this order."""
-        return self.head, self.backbone, self.corpus
-
 
 class Behaviour(_Frozen):
     """What the code of a trial computes on fixed inputs (harness/trial/behaviour.py): its head, its backbone, and the
