@@ -59,10 +59,9 @@ def plan(
     """
     read = planning.load(suite, tuple(overrides))
     found = planned(read, results, tuple(only), warn, *repeated(RunOptions(), results, data))
-    measured = suite_times(found, data, resolve_device(device.value), warn) if time else None
+    times, busy = suite_times(found, data, resolve_device(device.value), warn) if time else (None, 0.0)
     if memory:
         found = with_memory(found, resolve_device(device.value), warn)
-    times = None if measured is None else measured.rows
     disk = suite_disk(found, results)
     if as_json:
         of_rows = {} if times is None else {"times": [row.as_json() for row in times]}
@@ -78,7 +77,7 @@ def plan(
     if times is not None:
         _print(_times(times, found.suite, str(resolve_device(device.value))))
         _print([_minutes_to_run(times, tuned=read.tuning is not None), *_shorter_inline(times)])
-        if not only and (text := match_text(found.suite, measured, resolve_device(device.value))) is not None:
+        if not only and (text := match_text(found.suite, times, busy, resolve_device(device.value))) is not None:
             say(f"for the same training time for every head, in the suite file:\n{text}")
 
 

@@ -158,5 +158,5 @@ def reproduce(
     reporter = Reporter(console, errors)
     with interruptible():
         folder = next(each for each in folders() if any(each.glob(f"{GROUND_TRUTH}_*.yaml")))  # ours has some
-        found = ground_truths.reproduce(folder, which, results=results, data=data, options=options, reporter=reporter)
-    raise typer.Exit(0 if found.all_yes and not reporter.problems else 1)
+        yes = ground_truths.reproduce(folder, which, results=results, data=data, options=options, reporter=reporter)
+    raise typer.Exit(0 if yes and not reporter.problems else 1)

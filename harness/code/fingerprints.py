@@ -20,14 +20,8 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import harness
-from harness.code.source_code import (
-    COMPONENT_PACKAGES,
-    closure,
-    hashed_name,
-    is_within,
-    sha256_of_class,
-    sha256_of_file,
-)
+from harness.code import source_code
+from harness.code.source_code import COMPONENT_PACKAGES, closure, hashed_name, is_within
 from harness.errors import HarnessError
 from harness.machine import environment
 from harness.plan.specs import TrialSpec
@@ -140,7 +134,7 @@ def code_of(kind: str, name: str) -> Code:
     except HarnessError:
         return Code(UNKNOWN)
     if module == "__main__":
-        return Code(sha256_of_class(KINDS[kind].get(name)) or UNKNOWN)
+        return Code(source_code.sha256_of_class(KINDS[kind].get(name)) or UNKNOWN)
     return _code_of(module)
 
 
@@ -156,9 +150,8 @@ def _code_of(module: str) -> Code:
 
 @cache
 def harness_code() -> Code:
-    """Return the code of the harness that computes numbers."""
     files = sorted(file for pattern in NUMERIC for file in HARNESS.glob(pattern))
-    hashes = ((file.relative_to(HARNESS).as_posix(), sha256_of_file(file)) for file in files)
+    hashes = ((file.relative_to(HARNESS).as_posix(), source_code.sha256_of_file(file)) for file in files)
     return Code(_combined(hashes), tuple(f"harness/{pattern}" for pattern in NUMERIC), tuple(files))
 
 

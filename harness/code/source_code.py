@@ -153,7 +153,6 @@ def _value(node: ast.AST, name: str) -> object:
 
 
 def _is_text(statement: ast.AST) -> bool:
-    """Return whether a statement consists of a string only, like a docstring."""
     value = statement.value if isinstance(statement, ast.Expr) else None
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
@@ -230,7 +229,6 @@ def _within(name: str, folders: Iterable[str]) -> ModuleSpec | None:
 
 
 def _tree(spec: ModuleSpec) -> ast.Module | None:
-    """Return the parsed source of a module; None if it is not Python or cannot be read."""
     try:
         source = spec.loader.get_source(spec.name) if hasattr(spec.loader, "get_source") else None
         return None if source is None else ast.parse(source)

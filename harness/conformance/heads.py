@@ -121,9 +121,13 @@ def agreement(case: HeadCase) -> dict[str, float]:
         "mean_nll": distribution.mean_nll(targets) - expected.mean(),
         "weighted mean_nll": distribution.mean_nll(targets, weight) - (weight * expected).sum() / weight.sum(),
     }
+    return _worst(errors, "differs")
+
+
+def _worst(errors: dict[str, Tensor], differs: str) -> dict[str, float]:
     worst = {name: error.abs().max().item() for name, error in errors.items()}
     for name, error in worst.items():
-        require(error <= 1e-12, f"{name} differs from log_probs by {error:.1e}")
+        require(error <= 1e-12, f"{name} {differs} from log_probs by {error:.1e}")
     return worst
 
 
@@ -138,10 +142,7 @@ def statistics(case: HeadCase) -> dict[str, float] | str:
         "the top word": log_probs.gather(-1, found.top[..., None])[..., 0] - log_probs.amax(-1),
         "entropy": found.entropy + (log_probs.exp() * log_probs).sum(-1),
     }
-    worst = {name: error.abs().max().item() for name, error in errors.items()}
-    for name, error in worst.items():
-        require(error <= 1e-12, f"{name} of the statistics differs from log_probs by {error:.1e}")
-    return worst
+    return _worst(errors, "of the statistics differs")
 
 
 def gradients(case: HeadCase) -> dict[str, float]:

@@ -12,7 +12,6 @@ class Nonconforming(AssertionError):
 
 
 def require(condition: bool, message: str) -> None:
-    """Raise Nonconforming unless the condition holds."""
     if not condition:
         raise Nonconforming(message)
 

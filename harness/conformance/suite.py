@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from harness.conformance.backbones import BACKBONE_CHECKS, BackboneCase
 from harness.conformance.heads import HEAD_CHECKS, HeadCase
-from harness.conformance.require import Nonconforming
+from harness.conformance.require import Nonconforming, count
 from harness.containment import contained, first_line, guarded
 from harness.errors import ExecutionError, HarnessError, UnknownComponent, nearest
 from harness.machine.environment import torch_threads
@@ -19,6 +19,7 @@ from harness.registry import BACKBONES, HEADS
 MAX_PARAMETERS = 200_000_000  # of a variant: with gradients in float64 they take 3 GB
 DEFAULTS = "defaults"  # the first variant
 CONSTRUCTION = "construction"
+KINDS = {"head": (HEADS, HeadCase, HEAD_CHECKS), "backbone": (BACKBONES, BackboneCase, BACKBONE_CHECKS)}
 EXPLAINS = (CONSTRUCTION, "shapes")  # without these, the failures of other checks say nothing new
 
 
@@ -58,72 +59,58 @@ def conformance(name: str, given: dict[str, Any] | None = None) -> tuple[str, li
     Raises: UnknownComponent when neither a head nor a backbone has that name; ExecutionError when a required
         parameter is not given, or a given one does not fit.
     """
-    component = _component(name)
-    known = parameters(component.cls)
+    kind = _kind_of(name)
+    registry, of_case, checks = KINDS[kind]
+    known = parameters(cls := registry.get(name))
     variants = list(_variants(known, _base(name, known, given or {})))
     outcomes: list[Outcome] = []
     with torch_threads(1):
         for variant, params in variants:
-            found = component.outcomes(variant, params)
+            found = _outcomes(f"{kind} '{name}'", variant, of_case(cls, params), checks)
             ends = variant == DEFAULTS and found[-1].not_run > 0 and len(variants) > 1
             outcomes += [*found[:-1], replace(found[-1], ends=ends)]
             if ends:
                 break
-    return component.kind, outcomes
+    return kind, outcomes
 
 
-@dataclass(frozen=True, slots=True)
-class _Component:
-    name: str
-    kind: str
-    cls: type
-    case: type
-    checks: dict[str, Callable[[Any], Any]]
-
-    def outcomes(self, variant: str, params: dict[str, Any]) -> list[Outcome]:
-        """Construct the component with these parameters, then run its checks."""
-        refusal = self._construction(variant, params)
-        if refusal is not None:
-            return [refusal]
-        outcomes = []
-        for number, (title, check) in enumerate(self.checks.items(), start=1):
-            outcomes.append(_outcome(title, variant, check, self.case(self.cls, params), self.who))
-            if title in EXPLAINS and not outcomes[-1].ok:
-                return [*outcomes[:-1], replace(outcomes[-1], not_run=len(self.checks) - number)]
-        return outcomes
-
-    @property
-    def who(self) -> str:
-        """In messages: "head 'mos'"."""
-        return f"{self.kind} '{self.name}'"
-
-    def _construction(self, variant: str, params: dict[str, Any]) -> Outcome | None:
-        """The outcome of a variant that cannot be built, or that is left out; None for others.
-
-        Raises: ExecutionError when the constructor refuses the defaults.
-        """
-        case = self.case(self.cls, params)
-        try:
-            with contained(self.who), guarded(self.who, "its constructor"):
-                size = _num_parameters(case) if self.kind == "backbone" else 0
-                if size > MAX_PARAMETERS and variant != DEFAULTS:
-                    detail = f"left out: {size:,} parameters; check this variant alone with --set"
-                    return Outcome(CONSTRUCTION, variant, True, detail)
-                case.build()
-        except ValueError as refusal:
-            if variant == DEFAULTS:
-                raise ExecutionError(f"'{self.name}' cannot be built: {refusal}") from refusal
-            return Outcome(CONSTRUCTION, variant, True, f"refused: {refusal}")
-        except Exception as error:  # any exception of a constructor is a failed check
-            return Outcome(CONSTRUCTION, variant, False, first_line(error), not_run=len(self.checks))
-        return None
+def _outcomes(who: str, variant: str, case: Any, checks: dict[str, Callable[[Any], Any]]) -> list[Outcome]:
+    """Construct a component, in messages "head 'mos'", then run its checks."""
+    if (refusal := _construction(who, variant, case, len(checks))) is not None:
+        return [refusal]
+    outcomes = []
+    for number, (title, check) in enumerate(checks.items(), start=1):
+        outcomes.append(_outcome(title, variant, check, case, who))
+        if title in EXPLAINS and not outcomes[-1].ok:
+            return [*outcomes[:-1], replace(outcomes[-1], not_run=len(checks) - number)]
+    return outcomes
 
 
-def _component(name: str) -> _Component:
-    if name in HEADS.names():
-        return _Component(name, "head", HEADS.get(name), HeadCase, HEAD_CHECKS)
-    if name in BACKBONES.names():
-        return _Component(name, "backbone", BACKBONES.get(name), BackboneCase, BACKBONE_CHECKS)
+def _construction(who: str, variant: str, case: Any, checks: int) -> Outcome | None:
+    """The outcome of a variant that cannot be built, or that is left out; None for others.
+
+    Raises: ExecutionError when the constructor refuses the defaults.
+    """
+    try:
+        with contained(who), guarded(who, "its constructor"):
+            size = _num_parameters(case) if isinstance(case, BackboneCase) else 0
+            if size > MAX_PARAMETERS and variant != DEFAULTS:
+                detail = f"left out: {size:,} parameters; check this variant alone with --set"
+                return Outcome(CONSTRUCTION, variant, True, detail)
+            case.build()
+    except ValueError as refusal:
+        if variant == DEFAULTS:
+            raise ExecutionError(f"{who} cannot be built: {refusal}") from refusal
+        return Outcome(CONSTRUCTION, variant, True, f"refused: {refusal}")
+    except Exception as error:  # any exception of a constructor is a failed check
+        return Outcome(CONSTRUCTION, variant, False, first_line(error), not_run=checks)
+    return None
+
+
+def _kind_of(name: str) -> str:
+    for kind, (registry, _, _) in KINDS.items():
+        if name in registry.names():
+            return kind
     known = [*HEADS.names(), *BACKBONES.names()]
     what = f"unknown head or backbone '{name}'{nearest(name, known)} (known: {', '.join(known)})"
     raise UnknownComponent("; ".join((what, *HEADS.faults(), *BACKBONES.faults())))
@@ -196,7 +183,7 @@ def _variants(known: dict[str, Parameter], base: dict[str, Any]) -> Iterator[tup
 def _num_parameters(case: BackboneCase) -> int:
     try:
         with on_meta():
-            return sum(parameter.numel() for parameter in case.build().parameters())
+            return count(case.build())
     # it cannot be built there; the check 'counted without allocating' reports this
     except (RuntimeError, NotImplementedError):
         return 0

@@ -59,12 +59,7 @@ MOS = ComponentSpec(name="mos", params={"num_mixtures": 2, "dropout": 0.3})
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What was found.
-
-    Args:
-        problems: what prevents `harness run` from working.
-        notes: what does not.
-    """
+    """What was found: facts, `problems` that prevent `harness run` from working, and `notes` of what does not."""
 
     values: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -72,13 +67,8 @@ class Findings:
 
 
 def examine(results: Path, data: Path, *, again: bool = False, gpu: bool = False) -> Findings:
-    """Examine this machine.
-
-    Args:
-        gpu: check the parts for GPUs on small batches.
-    """
-    found = Findings()
-    found.values.update(facts(again=again))
+    """Examine this machine; with `gpu` also the parts for GPUs, on small batches."""
+    found = Findings(facts(again=again))
     if gpu:
         wrong = gpu_faults()
         found.values["GPU code"] = f"{len(wrong)} parts are wrong" if wrong else "right, or there is no GPU"
@@ -93,11 +83,7 @@ def examine(results: Path, data: Path, *, again: bool = False, gpu: bool = False
 
 
 def facts(*, again: bool) -> dict[str, str]:
-    """Everything that measured times and their comparison depend on: name -> value.
-
-    Args:
-        again: measure again what was measured on this machine before.
-    """
+    """Everything that measured times depend on: name -> value; `again` measures what is kept on this machine again."""
     found = products.load_probe(again=again)
     chosen = "oneDNN" if found.route == "onednn" else "torch's default"
     routes = "this torch has no oneDNN"
@@ -124,7 +110,6 @@ def facts(*, again: bool) -> dict[str, str]:
 
 
 def gpu_faults() -> tuple[str, ...]:
-    """`faults` of this machine's GPU. Without one there is nothing to check."""
     device = environment.resolve_device("auto")
     return faults(device) if device.type == "cuda" else ()
 

@@ -87,10 +87,7 @@ class RunOptions:
 
 
 def repeated(options: RunOptions, results: Path, data: Path) -> list[str]:
-    """The options of a command that runs trials again in the same way: in these folders, on the same resources.
-
-    Options that select trials or say what becomes of finished ones are not among them.
-    """
+    """The options of a command that runs other trials in the same way: in these folders, on the same resources."""
     usual = RunOptions()
     given = []
     for name in ("executor", "address", "device", "cpus_per_trial", "gpus_per_trial"):
@@ -103,13 +100,7 @@ def repeated(options: RunOptions, results: Path, data: Path) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One event of one trial.
-
-    Args:
-        progress: of a 'progress' event: how far the trial is.
-        record: of a 'finished' event: the trial's record; None when the trial ended without one.
-        message: of a 'finished' event without a record: the reason.
-    """
+    """One event of one trial. A 'finished' one has the trial's record, or in `message` why there is none."""
 
     kind: Literal["started", "progress", "finished"]
     spec: TrialSpec
@@ -119,7 +110,6 @@ class Event:
 
     @property
     def ok(self) -> bool:
-        """Whether the trial has finished with the status 'ok'."""
         return self.record is not None and self.record.status == "ok"
 
 
@@ -127,7 +117,7 @@ OnEvent = Callable[[Event], None]
 
 
 class GuardedListener:
-    """Calls a listener, which may raise without any effect on the trials. Only its first exception is printed."""
+    """Calls a listener. What it raises has no effect on the trials; the first is printed."""
 
     def __init__(self, on_event: OnEvent):
         self._on_event, self._printed = on_event, False
@@ -156,19 +146,6 @@ class Resources:
     gpus: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allocation:
-    """How trials are placed on the nodes.
-
-    Args:
-        tasks: the trials, with their device, threads, GPUs, and shares of the machine filled in.
-        max_concurrent: how many trials may run at the same time; None when Ray Tune decides.
-    """
-
-    tasks: list[Task]
-    max_concurrent: int | None
-
-
 def check_workers(tasks: list[Task], resources: Resources) -> None:
     """Raises ExecutionError when the number of a trial's workers and its number of GPUs contradict each other."""
     for workers in sorted({task.spec.train.data_parallel for task in tasks}):
@@ -180,13 +157,18 @@ def check_workers(tasks: list[Task], resources: Resources) -> None:
             )
 
 
-def allocate(tasks: list[Task], resources: Resources, nodes: list[Node], *, local: bool) -> Allocation:
+def allocate(
+    tasks: list[Task], resources: Resources, nodes: list[Node], *, local: bool, most: int | None = None
+) -> tuple[list[Task], int | None]:
     """Choose the device, and compute what one worker needs and how many trials fit on the nodes.
 
     Args:
         tasks: of one run: all for the same device.
         local: True when the only node is this machine. A cluster may grow, so Ray Tune decides there how many trials
             run at the same time; but Tune does not count the workers of data-parallel trials, so they are limited here.
+        most: how many trials the executor runs at the same time, if it has a limit.
+    Returns: the trials, with their device, threads, GPUs and shares of the machine; and how many may run at the same
+        time, None when Ray Tune decides.
     Raises: ExecutionError when the nodes cannot hold one trial.
     """
     workers = max(task.spec.train.data_parallel for task in tasks)
@@ -197,13 +179,11 @@ def allocate(tasks: list[Task], resources: Resources, nodes: list[Node], *, loca
     at_once = sum(capacities) // workers
     if not at_once:  # guard: resources-of-a-node
         raise ExecutionError(_too_large(of_worker, workers, nodes))
-    shared = min(at_once, len(tasks)) > 1
-    workers_on_a_node = min(len(tasks) * workers, max(capacities))
-    places = {"device": device, "threads": resources.cpus, "gpus": gpus, "memory_share": 1 / max(workers_on_a_node, 1)}
-    return Allocation(
-        tasks=[replace(task, **places, shared=task.shared or shared) for task in tasks],
-        max_concurrent=at_once if local or workers > 1 else None,
-    )
+    together = min(at_once, len(tasks), most or len(tasks))
+    share = 1 / min((most or len(tasks)) * workers, max(capacities))
+    places = {"device": device, "threads": resources.cpus, "gpus": gpus, "memory_share": share}
+    there = [replace(task, **places, shared=task.shared or together > 1) for task in tasks]
+    return there, at_once if local or workers > 1 else None
 
 
 def _device(asked: str, resources: Resources, nodes: list[Node], *, local: bool) -> str:
@@ -217,7 +197,6 @@ def _device(asked: str, resources: Resources, nodes: list[Node], *, local: bool)
 
 
 def _capacity(node: Node, worker: Resources) -> int:
-    """How many workers fit on a node at the same time."""
     by_cpu = int(node.get("CPU", 0) // worker.cpus)
     return min(by_cpu, int(node.get("GPU", 0) / worker.gpus + 1e-9)) if worker.gpus else by_cpu
 
@@ -225,6 +204,7 @@ def _capacity(node: Node, worker: Resources) -> int:
 def _too_large(worker: Resources, workers: int, nodes: list[Node]) -> str:
     available = "; ".join(f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes)
     needed = f"{worker.cpus} CPUs and {worker.gpus:g} GPUs"
+    available += "; change resources in the suite, --cpus-per-trial or --gpus-per-trial"
     if workers == 1:
         return f"a trial needs {needed}, and no node has that much; the nodes have: {available}"
     return f"a trial needs {workers} times {needed}, and the nodes together do not have that much: {available}"
@@ -232,11 +212,7 @@ def _too_large(worker: Resources, workers: int, nodes: list[Node]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """How the trials of one command are executed.
-
-    Args:
-        address: 'local', or the address of a Ray cluster.
-    """
+    """How the trials of one command are executed."""
 
     tasks: list[Task]
     resources: Resources
@@ -250,34 +226,34 @@ class Execution:
         return device == "cuda" or (device == "auto" and self.resources.gpus != 0 and torch.cuda.is_available())
 
     def with_route(self) -> "Execution":
-        """The same execution with the route of float32 products that this machine has chosen for trials on the CPU. It
-        is chosen here, once, so that all trials of a run multiply in the same way.
-        """
+        """With the route of float32 products on the CPU, chosen once, so that all trials of a run multiply alike."""
         if self.on_gpu:
             return self
         route = products.chosen_route()
         return replace(self, tasks=[replace(task, route=route) for task in self.tasks])
 
 
-def placed(execution: Execution, nodes: list[Node], *, local: bool) -> Allocation:
-    """What an executor does before it starts processes for trials: place the trials on the nodes, check that they fit,
-    and get the files that they read.
+def placed(
+    execution: Execution, nodes: list[Node], *, local: bool, most: int | None = None
+) -> tuple[list[Task], int | None]:
+    """What an executor does before it starts trials: place them on the nodes, as `allocate`, check that they fit, and
+    get the files that they read.
 
     Raises: as Executor.execute.
     """
     specs = [task.spec for task in execution.tasks]
     check_workers(execution.tasks, execution.resources)
-    _refuse_classes_of_session(specs)
-    allocation = allocate(execution.tasks, execution.resources, nodes, local=local)
+    tasks, at_once = allocate(execution.tasks, execution.resources, nodes, local=local, most=most)
     for spec in specs:
-        refuse_unfit(spec.train, allocation.tasks[0].device)
+        refuse_unfit(spec.train, tasks[0].device)
     fetch_sources(specs, execution.tasks[0].data)
-    return allocation
+    return tasks, at_once
 
 
-def _refuse_classes_of_session(specs: list[TrialSpec]) -> None:
+def refuse_classes_of_session(tasks: list[Task]) -> None:
+    """Raises ExecutionError when other processes cannot import a class of a trial."""
     for kind, registry in (("head", HEADS), ("backbone", BACKBONES)):
-        for name in sorted({getattr(spec, kind).name for spec in specs}):
+        for name in sorted({getattr(task.spec, kind).name for task in tasks}):
             if not registry.is_importable(name):
                 raise ExecutionError(
                     f"the {kind} '{name}' is a class of this notebook or script, which other processes cannot import; "
@@ -302,14 +278,12 @@ class Executor(Protocol):
 
 
 def executor(execution: Execution) -> Executor:
-    """The executor that the tasks name."""
     return importlib.import_module(EXECUTORS[execution.tasks[0].executor])
 
 
 def run_trials(execution: Execution, show: OnEvent, tracking: Tracker) -> dict[str, TrialRecord]:
-    """Run trials with their executor, and show each record in MLflow when it arrives.
+    """Run trials with their executor, and show each record in MLflow when it arrives. Returns the new records, by id.
 
-    Returns: trial id -> its new record, for the trials that have one.
     Raises: ExecutionError when the folder of the records cannot be written; as Executor.execute.
     """
     _check_writable(execution.tasks[0].runs)  # guard: results-writable

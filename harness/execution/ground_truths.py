@@ -1,6 +1,5 @@
 """Run the suites whose printed numbers have a tolerance, and write one table of what was reproduced."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -14,45 +13,26 @@ from harness.plan.reader import shown
 from harness.plan.specs import GROUND_TRUTH
 from harness.printable import counted
 from harness.report import ground_truth, study
-from harness.report.printed_numbers import Answer, together
+from harness.report.printed_numbers import together
 from harness.report.study import Study
 
 SHORT_MINUTES = 120  # of one core, for all trials of a suite
 Which = Literal["short", "all", "none"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reproduced:
-    """What `reproduce` found.
-
-    Args:
-        studies: of all suites, cheapest first.
-        ran: the names of those that were chosen to run.
-    """
-
-    studies: tuple[Study, ...]
-    ran: frozenset[str]
-
-    @property
-    def all_yes(self) -> bool:
-        """Whether all trials of the suites that were run are ok, and all their numbers reproduced."""
-        chosen = [each for each in self.studies if each.suite.name in self.ran]
-        return all(all_ok(each) and set(answers(each)) <= {"yes"} for each in chosen)
-
-
 def reproduce(
     folder: Path, which: Which, *, results: Path, data: Path, options: RunOptions, reporter: Reporter
-) -> Reproduced:
+) -> bool:
     """Run suites of ground truths, one after the other, and write the table of all of them.
-
-    Calling it again continues what was interrupted and trains nothing twice.
 
     Args:
         which: the suites to run: 'short', those of at most SHORT_MINUTES; 'all'; 'none': only write the table.
+    Returns: whether all trials that were run are ok, and all their numbers reproduced.
     Raises: what run_suite raises.
     """
     suites = found_in(folder)
-    chosen = [suite for suite in suites if which == "all" or (which == "short" and is_short(suite))]
+    short = [suite for suite in suites if suite.core_minutes is not None and suite.core_minutes <= SHORT_MINUTES]
+    chosen = {"short": short, "all": suites, "none": []}[which]
     ran: dict[str, Study] = {}
 
     def studies() -> tuple[Study, ...]:
@@ -72,7 +52,8 @@ def reproduce(
     if left and which == "short":
         names = ", ".join(f"{suite.name}{_cost(suite)}" for suite in left)
         reporter.say(f"not run, because they take longer (--all runs them): {names}")
-    return Reproduced(studies=found, ran=frozenset(ran))
+    answers = [together(numbers) for each in ran.values() for numbers in each.findings.reproduced.values() if numbers]
+    return all(map(all_ok, ran.values())) and set(answers) <= {"yes"}
 
 
 def found_in(folder: Path) -> list[Suite]:
@@ -84,22 +65,11 @@ def found_in(folder: Path) -> list[Suite]:
     return sorted(map(plan.load, paths), key=lambda suite: (suite.core_minutes is None, suite.core_minutes or 0))
 
 
-def is_short(suite: Suite) -> bool:
-    """Whether its trials take at most SHORT_MINUTES on one core."""
-    return suite.core_minutes is not None and suite.core_minutes <= SHORT_MINUTES
-
-
-def answers(found: Study) -> list[Answer]:
-    """The answer of each row that has a number to reproduce."""
-    return [together(numbers) for numbers in found.findings.reproduced.values() if numbers]
-
-
 def _cost(suite: Suite) -> str:
     return "" if suite.core_minutes is None else f" ({suite.core_minutes:g} minutes on one core)"
 
 
 def _write(studies: tuple[Study, ...], results: Path, overwrite: bool, reporter: Reporter) -> list[Path]:
-    """Write the table of all suites. Files that are not replaced are a problem."""
     try:
         return ground_truth.write(studies, results, overwrite=overwrite)
     except FewerTrialsError as kept:

@@ -19,10 +19,8 @@ from rich.text import Text
 
 from harness.corpora.progress import reported_to
 from harness.execution.executors import Event
-from harness.plan.names import names_of
 from harness.plan.specs import TrialSpec
 from harness.printable import counted, printable
-from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.report import content, layouts, screen, suite_table
 from harness.report.study import Study
 from harness.training.loop import Progress
@@ -35,7 +33,7 @@ WIDE = 120  # characters of a terminal that shows all columns
 ENOUGH = 78  # characters of a terminal with room for columns of fixed width
 ALL = ("trial", "head", "backbone", "corpus", "seed", "state", "epoch", "valid ppl", "ms/batch", "ETA")
 NARROW = ("head", "backbone", "corpus", "seed", "state", "epoch", "valid ppl", "ETA")
-KINDS = {"head": HEADS, "backbone": BACKBONES, "corpus": CORPORA}
+KINDS = ("head", "backbone", "corpus")
 VARYING = ("backbone", "corpus")  # columns that are there only if the run has several of them
 CUT = ("state",)  # a column whose texts are cut off where the others leave too little room
 NAME = {True: 40, False: 20}  # characters of a name, in a wide terminal or not
@@ -62,7 +60,6 @@ class Reporter:
         self._warned: set[str] = set()
 
     def say(self, text: str) -> None:
-        """Print a sentence, or a text of several lines."""
         _print(self.output, text)
 
     def warn(self, sentence: str) -> None:
@@ -84,14 +81,13 @@ class Reporter:
             self.say(found.table())
 
     def ground_truths(self, made: content.Table) -> None:
-        """Show the table of ground truths, as `table` shows that of a suite."""
+        """As `table`."""
         if self.output.is_terminal:
             self.output.print(screen.short(layouts.of_truths(made), self.output.width))
         else:
             self.say(suite_table.text(made))
 
     def table_files(self, files: list[Path]) -> None:
-        """Say where the table is."""
         self.say(f"table: {', '.join([str(files[0]), *(place.suffix for place in files[1:])])}")
 
 
@@ -105,16 +101,11 @@ class LiveView:
     manager.
 
     Args:
-        name_of: what a trial's head, backbone or corpus is called, given its kind and the trial; None: as in a table of
-            these trials.
+        name_of: what a trial's head, backbone or corpus is called, given its kind and the trial.
     """
 
-    def __init__(
-        self, specs: list[TrialSpec], console: Console, name_of: Callable[[str, TrialSpec], str] | None = None
-    ):
-        self.console = console
-        names = {} if name_of else {kind: names_of((getattr(s, kind) for s in specs), KINDS[kind]) for kind in KINDS}
-        self._name_of = name_of or (lambda kind, spec: names[kind][str(getattr(spec, kind))])
+    def __init__(self, specs: list[TrialSpec], console: Console, name_of: Callable[[str, TrialSpec], str]):
+        self.console, self._name_of = console, name_of
         self._varying = [kind for kind in VARYING if len({self._name_of(kind, spec) for spec in specs}) > 1]
         self._longest = max((cell_len(printable(self._name_of("head", spec))) for spec in specs), default=0)
         self.total = len(specs)
@@ -224,7 +215,6 @@ class LiveView:
         return {"trial": spec.id, **{kind: self._name_of(kind, spec) for kind in KINDS}, "seed": str(spec.seed)}
 
     def _running_row(self, trial: str, now: float) -> dict[str, str]:
-        """The texts of a row by column."""
         spec, progress = self.pace.running[trial].spec, self.pace.running[trial].latest
         if progress is None:
             return {**self._about(spec), "state": "starting"}
@@ -312,16 +302,12 @@ class _Running:
         return self.latest.ms_per_batch / 1e3 * self.latest.steps / epoch_length(self.latest)
 
     def device_seconds(self, now: float) -> float:
-        """Since its start, on all of its devices."""
         return (now - self.began) * self.spec.train.data_parallel
 
 
 class Pace:
-    """Estimates the remaining time of each trial and of the whole run. `now` is always the time of the same monotonic
-    clock.
-
-    Args:
-        specs: the trials of the run, in the order in which they start.
+    """Estimates the remaining time of each trial and of the whole run. `now` is the time of one monotonic clock, and
+    the trials are given in the order in which they start.
     """
 
     def __init__(self, specs: Iterable[TrialSpec]):
@@ -332,7 +318,6 @@ class Pace:
         self._at_once = 1  # the largest number of trials that ran at the same time
 
     def started(self, spec: TrialSpec, now: float) -> None:
-        """A trial started, for the first time or again."""
         self.waiting.pop(spec.id, None)
         if (before := self.running.get(spec.id)) is not None:
             self._used += before.device_seconds(now)
@@ -340,7 +325,6 @@ class Pace:
         self._at_once = max(self._at_once, len(self.running))
 
     def progressed(self, spec: TrialSpec, progress: Progress, now: float) -> None:
-        """A trial reported its progress."""
         trial = self.running.setdefault(spec.id, _Running(spec, now))
         if trial.first is None:
             trial.first, trial.first_at = progress, now

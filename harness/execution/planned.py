@@ -47,8 +47,6 @@ class PlannedTrial:
     Args:
         state: the status of its record, or 'outdated', 'interrupted' (a checkpoint but no record) or 'missing'.
         memory: of a training step at its peak; None when it was not asked for or cannot be computed.
-        point: the values of the keys that are tuned; {} without `tune`.
-        minutes: of training, as its record says; None where it was not trained.
     """
 
     spec: TrialSpec
@@ -61,7 +59,7 @@ class PlannedTrial:
     minutes: float | None = None
 
     def as_json(self, *, memory: bool = False) -> dict[str, Any]:
-        """The trial's entry in `harness plan --json`, with the memory of a training step if `memory`."""
+        """The trial's entry in `harness plan --json`."""
         spec = self.spec
         entry = {"id": spec.id, **{kind: getattr(spec, kind).model_dump() for kind in ("corpus", "backbone", "head")}}
         entry |= {"seed": spec.seed, "params_total": self.params_total, "params_head": self.params_head}
@@ -94,8 +92,7 @@ class PlannedSuite:
 
     Args:
         outdated: a sentence with a command for each file of code that has changed since trials were made.
-        later: the trials of the table that have no id yet, because no point is chosen for their row: one for each row,
-            with the seeds for which it stands.
+        later: the trials of the table that have no id yet, one entry for each row.
     """
 
     suite: Suite
@@ -105,7 +102,6 @@ class PlannedSuite:
     later: list[LaterTrials] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """For example '8 trials, 3 to run, 1 outdated'; of a suite with `tune` the same for both stages."""
         if self.suite.tuning is None:
             return _counts(self.trials)
         tuning = self.suite.tuning
@@ -132,7 +128,7 @@ class PlannedSuite:
         yield from ((tuning[row.first], False) for row in self.later if not row.lost for _ in row.seeds)
 
     def as_json(self, *, memory: bool) -> dict[str, Any]:
-        """The content of `harness plan --json`, with the memory of a training step if `memory`."""
+        """The content of `harness plan --json`."""
         entries = [trial.as_json(memory=memory) for trial in self.trials]
         made = {"suite": self.suite.name, "version": self.suite.version, "trials": entries}
         if self.suite.tuning is None:
@@ -217,12 +213,7 @@ def _state(record: TrialRecord | None, *, interrupted: bool) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialDisk:
-    """Bytes in the folder of a trial.
-
-    Args:
-        finished: what stays.
-        running: the most that there is while it runs.
-    """
+    """Bytes in the folder of a trial: what stays, and the most that there is while it runs."""
 
     finished: int
     running: int
@@ -248,7 +239,6 @@ class SuiteDisk:
 
 
 def suite_disk(planned: PlannedSuite, results: Path) -> SuiteDisk:
-    """The disk that the trials of a plan without a record need."""
     suite = planned.suite
     needed = [(spec, trial_disk(suite, spec, tuning=tuning)) for spec, tuning in planned.to_run()]
     unknown = [str(spec.corpus) for spec, _ in needed if _tokens(suite, spec, "test") is None]
@@ -262,11 +252,7 @@ def suite_disk(planned: PlannedSuite, results: Path) -> SuiteDisk:
 
 
 def trial_disk(suite: Suite, spec: TrialSpec, *, tuning: bool = False) -> TrialDisk:
-    """The disk that a trial of a suite needs.
-
-    Args:
-        tuning: it is a tuning trial, which keeps no token losses.
-    """
+    """The disk that a trial of a suite needs. A tuning trial keeps no token losses."""
     counted = _tokens(suite, spec, "train") or 0  # an n-gram model keeps the text that it has counted
     frozen = is_frozen(spec.backbone, BACKBONES.get(spec.backbone.name))  # whose weights no trial keeps
     weights = NUMBER * (counted if spec.is_ngram else suite.params[spec.id][frozen])

@@ -59,8 +59,8 @@ def run_suite(
 ) -> Study:
     """Train the trials of a suite that have no record yet, time its rows, and write its table.
 
-    Calling it again continues interrupted trials and trains nothing twice. A trial that fails has a record with its
-    status and message, and the other trials run. What is wrong with the outcome is in `reporter.problems`.
+    Calling it again continues interrupted trials and trains nothing twice. A trial that fails has a record, too. What
+    is wrong with the outcome is in `reporter.problems`.
 
     Args:
         suite: the path of a suite file, the name of one in ./suites, or a suite that was loaded with
@@ -113,17 +113,12 @@ def all_ok(found: Study, only: tuple[str, ...] = ()) -> bool:
     Of a suite with `tune`, a point must be chosen for each of these rows. A tuning trial may diverge, and not fail in
     another way.
     """
-    suite, records = found.suite, found.records
-    return _all_tuned(found, only) and all(
-        spec.id in records and records[spec.id].status == "ok" for spec in chosen_trials(suite, only)
-    )
-
-
-def _all_tuned(found: Study, only: tuple[str, ...]) -> bool:
-    suite, records = found.suite, found.evidence.tuning
-    statuses = {records[spec.id].status for spec in chosen_tuning(suite, only) if spec.id in records}
+    suite, records, tuned = found.suite, found.records, found.evidence.tuning
+    all_chosen = all(suite.tuning.of_table(row) for row in chosen_rows(suite, only))
+    statuses = {tuned[spec.id].status for spec in chosen_tuning(suite, only) if spec.id in tuned}
+    table = all(spec.id in records and records[spec.id].status == "ok" for spec in chosen_trials(suite, only))
     # guard: tuning-failed statuses <= set(choices.EXPECTED) -> True
-    return all(suite.tuning.of_table(row) for row in chosen_rows(suite, only)) and statuses <= set(choices.EXPECTED)
+    return all_chosen and table and statuses <= set(choices.EXPECTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,10 +149,8 @@ def due(records: Records, options: RunOptions, tried: Collection[str] = ()) -> l
     """The selected trials that can run now: those that tuning asks for; the trials of the table when it asks for none.
 
     A trial runs if it has no record; with `retry_failed` also if it failed or has no certificate,
-    with `force` in any case; and once.
+    with `force` in any case; and once: not if it is among the ids in `tried`.
 
-    Args:
-        tried: the ids of the trials that were run by this command.
     Raises: SuiteError for a wrong condition.
     """
 

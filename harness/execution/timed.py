@@ -39,7 +39,7 @@ from harness.training.step import Diverged, EagerStep, refuse_unfit, segments_of
 from harness.trial.behaviour import is_outdated
 from harness.trial.setup import count_text, fetch_sources
 from harness.trial.task import Task
-from harness.trial.turns import BUSY_CORES, Taken, turns
+from harness.trial.turns import BUSY_CORES, taken_in_turns, turns
 
 COUNTED_TOKENS = 200_000  # of the text, from its start, for an n-gram model that is tried
 NOT_OF_A_STEP = {"lr", "epochs", "schedule"}  # settings of training in which rows may differ that are tried once
@@ -51,11 +51,7 @@ Row = tuple[str, str, str]  # corpus, backbone, head; of a plan without what is 
 
 
 def task_alone(suite: Suite, spec: TrialSpec, data: Path, device: torch.device, threads: int | None = None) -> Task:
-    """The task of a trial whose model is tried in this process, and leaves nothing.
-
-    Args:
-        threads: of torch; None: as the suite says.
-    """
+    """The task of a trial whose model is tried in this process, and leaves nothing."""
     return Task(
         spec=spec,
         suite=suite.name,
@@ -89,14 +85,14 @@ def dry_run(suite: Suite, *, data: Path, options: RunOptions, reporter: Reporter
         found[task.id] = _one_step(task.spec, model, corpus)
 
     tasks = [task_alone(suite, _one_worker(spec), data, device, options.cpus_per_trial) for spec in rows]
-    for turn in turns(tasks, visit, rounds=1):
-        first = wholes[turn.tasks[0].id]
-        if not turn.fault:
+    for tried, fault in turns(tasks, visit, rounds=1):
+        first = wholes[tried[0].id]
+        if not fault:
             reporter.say(f"ok    {first.id}  {first}: {found[first.id]}")
             continue
-        failed += len(turn.tasks)
-        who = f"{first.id}  {first}" if len(turn.tasks) == 1 else f"{first.corpus}, {counted(len(turn.tasks), 'row')}"
-        reporter.problem(f"FAIL  {who}: {turn.fault}")
+        failed += len(tried)
+        who = f"{first.id}  {first}" if len(tried) == 1 else f"{first.corpus}, {counted(len(tried), 'row')}"
+        reporter.problem(f"FAIL  {who}: {fault}")
     reporter.say(
         f"dry run of {counted(len(rows), 'row')} on {device}: {len(rows) - failed} ok, {failed} failed; "
         "nothing was written to the results folder"
@@ -114,7 +110,6 @@ def rows_of(suite: Suite, only: Iterable[str]) -> list[TrialSpec]:
 
 
 def _one_worker(spec: TrialSpec) -> TrialSpec:
-    """A trial as one of its workers has it."""
     train = spec.train
     rows = train.batch_size // train.data_parallel
     return spec.model_copy(update={"train": train.model_copy(update={"data_parallel": 1, "batch_size": rows})})
@@ -149,9 +144,8 @@ def _one_step(spec: TrialSpec, model: LanguageModel, corpus: Corpus) -> str:
 
 
 def _loss(model: LanguageModel, corpus: Corpus, train: TrainSpec, when: str) -> float:
-    clock = Clock(next(model.parameters()).device)
     spec = train.evaluation.model_copy(update={"eval_batches": 1})
-    score, _ = evaluate(model, corpus, "valid", spec, clock=clock)
+    score, _ = evaluate(model, corpus, "valid", spec, clock=Clock(corpus.valid.device))
     if not math.isfinite(score.mean_nll):
         raise Diverged(f"the validation loss {when} is {score.mean_nll}")
     return score.mean_nll
@@ -159,13 +153,8 @@ def _loss(model: LanguageModel, corpus: Corpus, train: TrainSpec, when: str) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTime:
-    """How long a model takes, by the medians of its timed batches.
-
-    Args:
-        train_ms: milliseconds of a training step; 0 for a model that is not trained.
-        eval_ms: milliseconds of a batch of evaluation.
-        steps: training steps of an epoch.
-        valid_batches, test_batches: batches of an evaluation of these splits.
+    """How long a model takes: medians of its timed training steps (0 where it is not trained) and batches of
+    evaluation, the steps of an epoch, and the batches of an evaluation of each split.
     """
 
     train_ms: float
@@ -194,8 +183,7 @@ class RowTime:
         time: None when the model could not be timed.
         ratio: the time of a training step divided by that of the reference (`reference`), on the same corpus and
             backbone; None without one.
-        to_tune: the epochs of each tuning trial that has no record.
-        to_run: the epochs of each trial of the table that has no record, those without an id included.
+        to_tune, to_run: the epochs of each tuning trial, and of each trial of the table, that has no record.
     """
 
     corpus: str
@@ -209,39 +197,28 @@ class RowTime:
 
     @property
     def minutes_to_tune(self) -> float:
-        """The minutes of the tuning trials to run, one after the other; 0 where the model could not be timed."""
+        """One trial after the other; 0 where the model could not be timed."""
         return 0.0 if self.time is None else sum(map(self.time.minutes, self.to_tune))
 
     @property
     def minutes_to_run(self) -> float:
-        """The same of the trials of the table."""
         return 0.0 if self.time is None else sum(map(self.time.minutes, self.to_run))
 
     def as_json(self) -> dict[str, Any]:
-        """The content of an entry of `times` in `harness plan --json`."""
         measured = None if self.time is None else {**asdict(self.time), "minutes": self.time.minutes(self.epochs)}
         about = {"corpus": self.corpus, "backbone": self.backbone, "head": self.head, "epochs": self.epochs}
         to_run = {"minutes_to_tune": self.minutes_to_tune, "minutes_to_run": self.minutes_to_run}
         return {**about, "time": measured, "step_ratio": self.ratio, **to_run}
 
 
-@dataclass(frozen=True, slots=True)
-class SuiteTimes:
-    """How long the trials of a suite take on this machine.
-
-    Args:
-        rows: all but those of n-grams and of data-parallel trials.
-        busy: processor cores that other work used meanwhile.
-    """
-
-    rows: list[RowTime]
-    busy: float
-
-
-def suite_times(planned: PlannedSuite, data: Path, device: torch.device, warn: Callable[[str], None]) -> SuiteTimes:
+def suite_times(
+    planned: PlannedSuite, data: Path, device: torch.device, warn: Callable[[str], None]
+) -> tuple[list[RowTime], float]:
     """Time some batches of each row's model, alone and in turns. Corpora are read, and downloaded where they are
     missing.
 
+    Returns: the times of all rows but those of n-grams and of data-parallel trials, and the processor cores that other
+        work used meanwhile.
     Raises: CorpusError when a corpus cannot be read or downloaded.
     """
     suite = planned.suite
@@ -263,44 +240,36 @@ def suite_times(planned: PlannedSuite, data: Path, device: torch.device, warn: C
         """Of the trial of the table, where it is one that tunes."""
         return finals.get(spec.id, spec).train.most_epochs
 
-    return SuiteTimes(
-        [
-            RowTime(
-                **dict(zip(("corpus", "backbone", "head"), row, strict=True)),
-                epochs=epochs(first),
-                time=found.get(first.id),
-                ratio=ratios.get(row),
-                to_tune=tuple(spec.train.most_epochs for of, spec, tuning in waiting if of == row and tuning),
-                to_run=tuple(epochs(spec) for of, spec, tuning in waiting if of == row and not tuning),
-            )
-            for row, first in firsts.items()
-        ],
-        busy,
-    )
+    times = [
+        RowTime(
+            **dict(zip(("corpus", "backbone", "head"), row, strict=True)),
+            epochs=epochs(first),
+            time=found.get(first.id),
+            ratio=ratios.get(row),
+            to_tune=tuple(spec.train.most_epochs for of, spec, tuning in waiting if of == row and tuning),
+            to_run=tuple(epochs(spec) for of, spec, tuning in waiting if of == row and not tuning),
+        )
+        for row, first in firsts.items()
+    ]
+    return times, busy
 
 
 def model_times(tasks: list[Task], warn: Callable[[str], None]) -> dict[str, ModelTime]:
-    """Time some batches of each trial's model, with its initial weights. Returns trial id -> its time.
+    """Time some batches of each trial's model, with its initial weights. Returns trial id -> its time."""
+    counts = {}
 
-    Args:
-        tasks: one trial of each row, with its device.
-    """
-    taken, counts = {task.id: Taken() for task in tasks}, {}
-
-    def visit(task: Task, model: LanguageModel, corpus: Corpus) -> None:
+    def prepare(task: Task, model: LanguageModel, corpus: Corpus) -> float:
         train = task.spec.train
         counts[task.id] = {
             "steps": len(segments_of(corpus, train, corpus.train.device, seed=task.spec.seed)),
             "valid_batches": sum(1 for _ in scored_segments(corpus, "valid", train.evaluation)),
             "test_batches": sum(1 for _ in scored_segments(corpus, "test", train.evaluation)),
         }
-        taken[task.id].visit(task, model, corpus, lr=train.lr)
+        return train.lr
 
-    for turn in turns(tasks, visit):
-        if turn.fault:
-            for task in turn.tasks:
-                del taken[task.id]
-                warn(f"{task.spec} cannot be timed: {turn.fault}")
+    taken, faults = taken_in_turns(tasks, prepare)
+    for task, fault in faults:
+        warn(f"{task.spec} cannot be timed: {fault}")
     return {
         trial: ModelTime(
             train_ms=statistics.median(found.train) if found.train else 0.0,
@@ -316,20 +285,20 @@ def reference(suite: Suite) -> str | None:
     return suite.match.time if suite.match is not None and suite.match.time is not None else suite.table.baseline
 
 
-def match_text(suite: Suite, times: SuiteTimes, device: torch.device) -> str | None:
+def match_text(suite: Suite, times: list[RowTime], busy: float, device: torch.device) -> str | None:
     """The key `match` to paste into the suite, so that every head gets the training time of the reference; None if the
     suite has no reference or matches parameters, a row was not timed, or other work used BUSY_CORES cores or more.
     """
     trials = (*suite.tuning_trials, *suite.trials)
     rows = dict.fromkeys(_row(suite, spec) for spec in trials if not spec.is_ngram)
-    ratios = {(row.corpus, row.backbone, row.head): row.ratio for row in times.rows if row.ratio}
+    ratios = {(row.corpus, row.backbone, row.head): row.ratio for row in times if row.ratio}
     by_params = suite.match is not None and suite.match.time is None
-    if by_params or not rows.keys() <= ratios.keys() or times.busy >= BUSY_CORES:
+    if by_params or not rows.keys() <= ratios.keys() or busy >= BUSY_CORES:
         return None
     several = len({row[:2] for row in rows}) > 1
     where = (
         f"{environment.device_name(device)}, {counted(suite.resources.cpus, 'thread')}, torch {torch.__version__}, "
-        f"harness at {environment.commit()}, {environment.now()}; other work used {times.busy:.1f} cores"
+        f"harness at {environment.commit()}, {environment.now()}; other work used {busy:.1f} cores"
     )
     lines = ["match:", f"  time: {json.dumps(reference(suite))}", f"  measured: {json.dumps(where)}", "  ratios:"]
     for row in rows:
@@ -428,7 +397,7 @@ def _have_timings(runs: Path, rows: list[list[TrialRecord]], device: str | None)
 
 
 def _time(records: list[TrialRecord], execution: Execution, reporter: Reporter) -> bool:
-    """Time these trials and save their timings. Returns True when there are timings."""
+    """Returns True when there are timings."""
     reporter.say(f"timing {counted(len(records), 'model')}, one at a time ...")
     due = {record.id: record for record in records}
     execution = replace(execution.with_route(), tasks=[task for task in execution.tasks if task.id in due])

@@ -37,12 +37,11 @@ class Watcher:
         self._report, self._reasons = GuardedListener(on_event), {}
 
     def started(self, trial: str) -> None:
-        """A worker starts a trial, for the first time or again."""
+        """For the first time or again."""
         self.running.add(trial)
         self._report(Event(kind="started", spec=self.tasks[trial].spec))
 
     def progress(self, trial: str, progress: Progress) -> None:
-        """A trial reported its progress."""
         self._report(Event(kind="progress", spec=self.tasks[trial].spec, progress=progress))
 
     def lost(self, trial: str, reason: str) -> None:
@@ -68,7 +67,6 @@ class Watcher:
             self._finish(trial, record)
 
     def again(self, trial: str) -> None:
-        """A trial is tried again; its record will be replaced."""
         record = self.ends.pop(trial).record
         self.tasks[trial] = replace(self.tasks[trial], replaces=store.digest(record))
 

@@ -72,26 +72,23 @@ def uncommitted(files: Iterable[Path]) -> bool | None:
 
 
 def now() -> str:
-    """Return the time in UTC, to the second, in ISO 8601."""
+    """The time in UTC, to the second, in ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def cpus_available() -> int:
-    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def load_average() -> float:
-    """Return the machine's load average over the last minute; 0.0 if the system does not report it."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
 def busy_cores(seconds: float = 1.0) -> float:
-    """Measure for some seconds how many of the cores that this process may use are busy, with any process' work."""
-    shares = psutil.cpu_percent(seconds, percpu=True)
-    ours = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(shares))
-    known = [shares[core] for core in ours if core < len(shares)]
-    return sum(known or shares) / 100
+    """Measure for some seconds how many of our cores are busy with other work."""
+    other = OtherWork()
+    time.sleep(seconds)
+    return other.cores()
 
 
 class OtherWork:
@@ -138,12 +135,9 @@ def torch_threads(number: int) -> Iterator[None]:
 
 @contextmanager
 def deterministic_algorithms(wanted: str) -> Iterator[None]:
-    """Set torch's use of deterministic algorithms within the block.
-
-    Args:
-        wanted: 'true': an operation that has no deterministic algorithm raises an error; 'warn': it warns; 'false': the
-            setting of torch is not changed. For 'true' and 'warn' the environment variable of cuBLAS is set, too, which
-            is read when CUDA starts.
+    """Set torch's use of deterministic algorithms within the block. An operation that has none raises an error where
+    `wanted` is 'true', and warns where it is 'warn'; 'false' changes nothing. cuBLAS reads its variable when CUDA
+    starts.
     """
     if wanted == "false":
         yield

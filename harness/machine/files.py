@@ -138,7 +138,6 @@ def cache_folder() -> Path:
 
 
 def kept_file(kind: str, key: str) -> Path:
-    """Return the file in which `kept` keeps a result."""
     return cache_folder() / kind / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
 
 

@@ -15,7 +15,6 @@ PREFIX = ".harness-tune-"  # begins the names of scratch folders
 
 
 def current_process() -> str:
-    """Return the line for this process."""
     process = psutil.Process()
     return f"{socket.gethostname()} {process.pid} {process.create_time():.2f}"
 

@@ -29,11 +29,9 @@ class StopRequest:
         self._former: dict[int, Any] = {}
 
     def ask(self) -> None:
-        """Ask without a signal."""
         self.asked = True
 
     def check(self) -> None:
-        """Raises Interrupted when asked."""
         if self.asked:
             raise Interrupted
 

@@ -110,8 +110,6 @@ class Records:
     """What the results folder has of a suite's trials: read once by a command, and handed on.
 
     Args:
-        suite: the suite, with the trials of its table at the points that are chosen.
-        warn: as of `read`.
         stored: of each row that is tuned, the choice that is stored, or None.
         verified: all records that were read, by id; those that do not fit the suite, too.
         table: the records of the trials of the table, by id.
@@ -128,7 +126,6 @@ class Records:
 
     @cached_property
     def found(self) -> dict[str, TrialRecord]:
-        """The records of all trials, by id."""
         return {**self.tuning, **self.table}
 
     def having(self, made: Mapping[str, TrialRecord], tried: Collection[str]) -> "Records":

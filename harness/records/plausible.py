@@ -36,11 +36,6 @@ def moment(text: str) -> datetime | None:
         return None
 
 
-def most(metric: str) -> float:
-    """The highest value of a metric in the record of a trial that is ok."""
-    return METRICS[metric].high
-
-
 def fault_of_date(name: str, text: str) -> str:
     """What is wrong with a time that must not be in the future; '' if nothing is."""
     found = moment(text)
@@ -162,7 +157,7 @@ def agree(one: TrialRecord, other: TrialRecord) -> bool:
     """Whether two records of a trial have the same status, weights and metrics. Costs (times, memory) may differ, and
     so may perplexities under dynamic evaluation with other settings, which are no part of a trial's id.
     """
-    shared = [name for name in one.metrics if name in other.metrics and not _is_cost(name)]
+    shared = [name for name in one.metrics if name in other.metrics and METRICS[name].kind != "cost"]
     if DynamicSpec.of_metrics(one.metrics) != DynamicSpec.of_metrics(other.metrics):
         shared = [name for name in shared if not name.startswith("dynamic_")]
     same = all(one.metrics[name] == other.metrics[name] for name in shared)
@@ -178,7 +173,3 @@ def contradicting(found: Iterable[TrialRecord]) -> tuple[TrialRecord, TrialRecor
     judged = [record for record in found if record.status in ("ok", "invalid")]
     first = next((record for record in judged if record.status == "ok"), None)
     return next(((first, other) for other in judged if first is not None and not agree(first, other)), None)
-
-
-def _is_cost(metric: str) -> bool:
-    return METRICS[metric].kind == "cost"

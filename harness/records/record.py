@@ -121,9 +121,7 @@ class Environment(_Frozen):
     finished: str
     matmul_route: Route | None = None  # of float32 products on the CPU; None on a GPU and in older records
     cuda_graph: bool = False  # the training steps were replays of one CUDA graph
-    loss_form: str | None = (
-        None  # that trained it (harness/kernels/forms.py); None without a mixture, and in older records
-    )
+    loss_form: str | None = None  # that trained it (kernels/forms.py); None without a mixture, and in older records
     sessions: int = 1  # processes that trained it, each resumed from the checkpoint of the one before
     retries: int = 0  # further attempts: after the death of a worker, or alone because memory was short
     changed: tuple[str, ...] = ()  # what differed in earlier sessions: 'commit abc until epoch 3'
@@ -155,11 +153,6 @@ class Fingerprints(_Frozen):
     corpus: Hash
     harness: Hash
     dirty: bool | None = None
-
-    @property
-    def components(self) -> tuple[str, ...]:
-        """The hashes of head, backbone and corpus, in this order."""
-        return self.head, self.backbone, self.corpus
 
 
 class Behaviour(_Frozen):
@@ -197,7 +190,6 @@ class TrialRecord(_Frozen):
 
     @property
     def id(self) -> str:
-        """The trial's id."""
         return self.spec.id
 
     @property

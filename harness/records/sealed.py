@@ -4,6 +4,7 @@
 """
 
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from harness.errors import RecordError
 from harness.machine.files import read_bounded, write_atomically
 from harness.plan.specs import checksum
 
-Model = TypeVar("Model", bound=BaseModel)
+Model, Kept = TypeVar("Model", bound=BaseModel), TypeVar("Kept")
 
 
 def save(model: BaseModel, place: Path) -> None:
@@ -23,7 +24,6 @@ def save(model: BaseModel, place: Path) -> None:
 
 
 def digest(model: BaseModel) -> str:
-    """SHA-256 of the whole content of a model."""
     return checksum(model.model_dump(mode="json"))
 
 
@@ -35,6 +35,18 @@ def read(place: Path, max_bytes: int) -> bytes | None:
         return None
     except OSError as cause:
         raise RecordError(f"{place} cannot be read ({cause.strerror})") from cause
+
+
+def each(load: Callable[[str], Kept | None], names: Iterable[str]) -> tuple[dict[str, Kept], list[str]]:
+    """What `load` finds under each name, and a sentence for each file that does not verify."""
+    found, faults = {}, []
+    for name in names:
+        try:
+            if (kept := load(name)) is not None:
+                found[name] = kept
+        except RecordError as fault:
+            faults.append(str(fault))
+    return found, faults
 
 
 def parsed(text: bytes, kind: type[Model], place: Path, *, schema: int) -> Model:

@@ -58,16 +58,7 @@ class Sidecar(Generic[Kept]):
 
     def load_all(self, runs: Path, found: dict[str, TrialRecord]) -> tuple[dict[str, Kept], list[str]]:
         """Trial id -> what lies beside its record, and a sentence for each file that does not verify."""
-        beside, warnings = {}, []
-        for trial_id, record in found.items():
-            try:
-                kept = self.load(runs, record)
-            except RecordError as error:
-                warnings.append(str(error))
-                continue
-            if kept is not None:
-                beside[trial_id] = kept
-        return beside, warnings
+        return sealed.each(lambda trial: self.load(runs, found[trial]), found)
 
 
 class Timing(BaseModel):
@@ -77,8 +68,6 @@ class Timing(BaseModel):
         weights_sha256: of the record's weights: the timing belongs to that record only.
         metrics: 'train_ms_per_batch', 'eval_ms_per_batch', 'inference_ms_per_batch' and their '..._iqr': medians and
             interquartile ranges over the batches of all rounds, by the names of harness.records.metrics.METRICS.
-        batches: timed batches of training behind the median.
-        rounds: how many times the pass went through all its models.
         pass_id: of the pass; timings of one pass can be compared. Its key in the file is 'passed'.
         busy: processor cores that other work used just before the pass; None where that is not known.
         shared: other work was known or observed to run, so the times are not exclusive.
@@ -159,11 +148,7 @@ class Diagnosis(BaseModel):
 
 
 class Diagnoses(BaseModel):
-    """The content of the file.
-
-    Args:
-        weights_sha256: of the record's weights: the results belong to that record only.
-    """
+    """The content of the file, which belongs to a record with these weights only."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -174,14 +159,14 @@ class Diagnoses(BaseModel):
 
 
 def save_timing(timing: Timing, runs: Path) -> Path:
-    """Write a timing beside its record; returns its path. Raises StorageError."""
+    """Write a timing beside its record. Raises StorageError."""
     place = folder(runs, timing.trial) / TIMING.file
     sealed.save(timing, place)
     return place
 
 
 def save_token_scores(scores: TokenScores, weights_sha256: str, place: Path) -> None:
-    """Write the token scores at `place`, atomically. Raises StorageError."""
+    """Raises StorageError."""
     content = io.BytesIO()
     arrays = {name: getattr(scores, name).astype(kind) for name, kind in ARRAYS.items()}
     np.savez_compressed(content, weights_sha256=np.array(weights_sha256), **arrays)

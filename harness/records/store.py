@@ -25,17 +25,15 @@ MAX_BYTES = 16 * 1024**2  # enough for 100,000 epochs
 
 
 def runs_folder(results: Path, suite: str) -> Path:
-    """The absolute folder of a suite's records."""
     return results.resolve() / "runs" / suite
 
 
 def folder(runs: Path, trial_id: str) -> Path:
-    """A trial's own folder below the suite's: record, log, weights."""
+    """A trial's own folder: record, log, weights."""
     return runs / trial_id
 
 
 def save(record: TrialRecord, runs: Path) -> Path:
-    """Write a record atomically, with its checksum; returns its path."""
     place = folder(runs, record.id) / FILE_NAME
     sealed.save(record, place)
     return place
@@ -88,17 +86,12 @@ def parsed(content: bytes, trial_id: str, place: Path) -> TrialRecord:
 
 def load_all(runs: Path, trial_ids: list[str]) -> tuple[dict[str, TrialRecord], list[str]]:
     """The verified records of some trials, by id, and a sentence for each record that does not verify."""
-    found, warnings = {}, []
-    for trial_id in trial_ids:
-        try:
-            record = load(runs, trial_id)
-        except RecordError as error:
-            warnings.append(str(error))
-            continue
-        if record is not None:
-            found[trial_id] = record
-            if record.message.startswith(CONTRADICTED):
-                warnings.append(f"{folder(runs, trial_id) / FILE_NAME}: {record.message}; it counts as invalid")
+    found, warnings = sealed.each(lambda trial: load(runs, trial), trial_ids)
+    warnings += [
+        f"{folder(runs, trial) / FILE_NAME}: {record.message}; it counts as invalid"
+        for trial, record in found.items()
+        if record.message.startswith(CONTRADICTED)
+    ]
     return found, warnings
 
 

@@ -102,4 +102,5 @@ def _versions(records: Iterable[TrialRecord], outdated: Changed) -> list[tuple[T
 
 
 def _components(record: TrialRecord) -> tuple[str, ...]:
-    return tuple(map(fingerprints.moved, record.code.components))
+    code = record.code
+    return tuple(map(fingerprints.moved, (code.head, code.backbone, code.corpus)))

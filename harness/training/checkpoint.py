@@ -47,10 +47,8 @@ class SessionInfo:
     """A trial's sessions so far: the processes that trained it, one after the other.
 
     Args:
-        number: how many sessions there are, from 1.
         started: when the first began, as in ISO 8601.
-        elapsed: seconds of all of them.
-        peak_memory_mib: the largest of all of them.
+        elapsed: seconds of all of them; `peak_memory_mib` is the largest.
         route: of float32 products on the CPU in the last one.
         facts: what bits may depend on beside the trial's spec, as texts by name, in the last one.
         changed: sentences about facts that changed between sessions.
@@ -70,10 +68,7 @@ class Checkpoint:
     """All that a trial needs to be resumed.
 
     Args:
-        trial: id of the trial.
-        position: where training goes on.
         best_epoch: of which best weights are kept beside the checkpoint; None before the first epoch has ended.
-        session: the sessions until then.
         parts: the state of each part of training, by its name (harness/training/parts.py). Within an epoch 'step' is
             one of them.
     """
@@ -105,7 +100,8 @@ def load(place: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     of another kind.
     """
     try:
-        content, seal = _parts(place)
+        whole = place.read_bytes()
+        content, seal = whole[: max(len(whole) - SEALED, 0)], whole[-SEALED:]
         if seal != SEAL + hashlib.sha256(content).digest():  # guard: checkpoint-checksum
             raise Damaged(f"{place}: its SHA-256 does not fit its content")
         # guard: no-pickle weights_only=True -> weights_only=False
@@ -141,12 +137,7 @@ def weights_sha256(weights: dict[str, Tensor]) -> str:
 
 
 class Checkpoints:
-    """The checkpoints of one trial.
-
-    Args:
-        folder: the trial's own.
-        warn: receives a sentence for each checkpoint that cannot be used.
-    """
+    """The checkpoints in a trial's folder. `warn` receives a sentence for each that cannot be used."""
 
     def __init__(self, folder: Path, warn: Callable[[str], None] = lambda message: None):
         self.folder, self.warn = folder, warn
@@ -186,7 +177,6 @@ class Checkpoints:
             place.unlink()
 
     def save_best(self, weights: dict[str, Tensor], epoch: int) -> None:
-        """Keep the weights of the best epoch so far."""
         save({"weights": weights}, self._best_place(epoch))
 
     def best_weights(self, epoch: int, device: torch.device | str) -> dict[str, Tensor]:
@@ -225,14 +215,9 @@ def _to_plain(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def _from_plain(content: dict[str, Any]) -> Checkpoint:
     """The checkpoint that `_to_plain` was given."""
-    session = {**content["session"], "changed": tuple(content["session"]["changed"])}
-    return Checkpoint(
-        trial=content["trial"],
-        position=Position(*content["position"]),
-        best_epoch=content["best_epoch"],
-        session=SessionInfo(**session),
-        parts=content["parts"],
-    )
+    session = SessionInfo(**{**content["session"], "changed": tuple(content["session"]["changed"])})
+    kept = {name: content[name] for name in ("trial", "best_epoch", "parts")}
+    return Checkpoint(**kept, position=Position(*content["position"]), session=session)
 
 
 class _Hashed(io.RawIOBase):
@@ -253,9 +238,3 @@ class _Hashed(io.RawIOBase):
             raise
         self.digest.update(content)
         return len(content)
-
-
-def _parts(place: Path) -> tuple[bytes, bytes]:
-    content = place.read_bytes()
-    end = len(content) - len(SEAL) - hashlib.sha256().digest_size
-    return content[: max(end, 0)], content[max(end, 0) :]

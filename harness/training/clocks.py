@@ -33,7 +33,6 @@ class Clock:
 
     @contextmanager
     def lap(self) -> Iterator[None]:
-        """Time one batch."""
         if self.device.type == "cuda":
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
@@ -55,7 +54,7 @@ class Clock:
         return statistics.median(last) if last else None
 
     def settle(self) -> None:
-        """Wait for the batches that have not ended, and read their times."""
+        """Wait for the batches that have not ended."""
         self._read(wait=True)
 
     def measured(self) -> list[float]:
@@ -86,7 +85,6 @@ class Clocks:
         self.train, self.eval = Clock(device, beat), Clock(device, beat)
 
     def summary(self) -> dict[str, float]:
-        """Medians and interquartile ranges of both, as metrics."""
         return {**self.train.summary("train"), **self.eval.summary("eval")}
 
     def state_dict(self) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def graphed(
     if step.train.random_lengths is not None and step.train.cuda_graph == "auto":
         log("training steps are eager: segments have random lengths, and a CUDA graph is of one length")
         return step
-    forms, parts = choice.current(), step_parts(step.model, step.optimizer) if parts is None else parts
+    forms, parts = choice.current(), parts or step_parts(step.model, step.optimizer)
     reason = forms.left_out.get(PART)
     if reason is None:  # guard: graph-left-out always
         try:
@@ -149,12 +149,9 @@ def _same(found: list[Tensor], expected: list[Tensor], bound: float) -> bool:
 
 
 class GraphStep:
-    """A recorded EagerStep. Recording it leaves all parts of training unchanged.
+    """A recorded EagerStep, replayed for segments of the shape of the one given. Recording it leaves all parts of
+    training unchanged.
 
-    Args:
-        segment: an example; every segment of its shape is replayed.
-        record: makes the graph.
-        parts: of training, which recording must not change; by default those that a step changes.
     Raises: TypeError or ValueError when the backbone's state is not a fixed set of tensors, and what recording raises.
     """
 
@@ -166,9 +163,8 @@ class GraphStep:
         self._carried: Any = None  # buffers of the state; None: nothing is carried
         self._fresh = True
         self.begin_epoch()
-        parts = step_parts(eager.model, eager.optimizer) if parts is None else parts
         try:
-            with unchanged(parts), _quiet():
+            with unchanged(parts or step_parts(eager.model, eager.optimizer)), _quiet():
                 state = eager.advance(self._segment, None)
                 if tensors_of(state) and eager.carries:
                     self._carried = changed(state, Tensor.clone)

@@ -32,14 +32,9 @@ class LostWorker(Exception):
 
 
 class Workers:
-    """The workers of a trial, as one of them sees them. With several, torch's default process group is initialized.
-
-    Args:
-        rank: this worker's; the first worker's is 0.
-        number: of all workers.
-
-    Attributes:
-        dismissed: True once the workers have trained to the end and wait for each other no more.
+    """The workers of a trial, as that of this rank sees them; the first has rank 0. With several, torch's default
+    process group is initialized. Once they have trained to the end, and wait for each other no more, they are
+    `dismissed`.
     """
 
     def __init__(self, rank: int = 0, number: int = 1):

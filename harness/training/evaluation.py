@@ -21,13 +21,7 @@ from harness.training.clocks import Clock
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The loss of a split.
-
-    Args:
-        nll_sum: in nats.
-        num_scored: targets that were scored.
-        num_counted: of them, those that standard counting divides by.
-    """
+    """The loss of a split: nats, targets that were scored, and of them those that standard counting divides by."""
 
     nll_sum: float
     num_scored: int
@@ -35,7 +29,6 @@ class Score:
 
     @property
     def mean_nll(self) -> float:
-        """Nats per scored token."""
         return self.nll_sum / self.num_scored
 
     @property
@@ -152,10 +145,6 @@ def score_from_the_right(
 
     The last segment of a column may be filled up with the last token of the split, and a model from the right reads
     this filler. A split has less of it than a batch has rows.
-
-    Args:
-        corpus: on the model's device.
-        beat: called after each segment: a sign of life.
     """
     from_the_right = model.from_the_right()
     if from_the_right is None:
@@ -242,8 +231,6 @@ def calibration(
     probable word. accuracy_b is the share of the tokens of a bin whose target is that word, confidence_b the mean of
     the probabilities. The split is scored as by `evaluate`: the same tokens with the same contexts.
 
-    Args:
-        beat: called after each segment, as a sign of life.
     Raises: ExecutionError when the head's distribution has no `statistics`.
     Source: Guo, Pleiss, Sun and Weinberger (2017), arXiv:1706.04599, section 2, with its M = 15.
     """
@@ -255,7 +242,11 @@ def calibration(
     for cut in scored_segments(corpus, "test", spec):
         segment = cut.to(device)
         distribution, state = model(segment, state)
-        refuse_without_statistics(model, distribution)
+        if not isinstance(distribution, HasStatistics):
+            raise ExecutionError(
+                f"measure.calibration: {model.head_name} returns a {type(distribution).__name__}, which has no method "
+                "statistics (harness/protocols.py); leave calibration out"
+            )
         found = distribution.statistics()
         weight_N = segment.weight.double().flatten()
         confidence_N = found.top_logp.double().exp().flatten()
@@ -269,12 +260,3 @@ def calibration(
     count_M, confidence_M, right_M = sums_3M
     error = (right_M - confidence_M).abs().sum() / count_M.sum()
     return {"test_calibration_error": error.item(), "test_entropy": (entropy / count_M.sum()).item()}
-
-
-def refuse_without_statistics(model: LanguageModel, distribution: Any) -> None:
-    """Raises ExecutionError when a distribution has no `statistics`."""
-    if not isinstance(distribution, HasStatistics):
-        raise ExecutionError(
-            f"measure.calibration: {model.head_name} returns a {type(distribution).__name__}, which has no method "
-            "statistics (harness/protocols.py); leave calibration out"
-        )

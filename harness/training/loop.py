@@ -29,22 +29,15 @@ from harness.training.evaluation import Score, TokenNll, evaluate
 from harness.training.optimizers import clear_momentum, make_optimizer
 from harness.training.parts import OptimizerState, Parts, Stateful, step_parts
 from harness.training.schedules import make_schedule
-from harness.training.step import Diverged, EagerStep, Epoch, Step, segments_of, steps_of, train_epoch
+from harness.training.step import Diverged, EagerStep, Step, ordered, segments_of, steps_of, train_epoch
 
 PROGRESS_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a trial is, within an epoch or at its end.
-
-    Args:
-        epoch: the present one, from 1.
-        epochs: of the suite; it may be a fraction, such as 0.4.
-        step: steps of the present epoch that are done.
-        steps: of the present epoch.
-        valid_ppl: of the epoch before, and at the end of an epoch of the epoch itself.
-        ms_per_batch: the median of the last steps.
+    """How far a trial is: in an epoch, from 1, of so many (or a fraction, such as 0.4), with so many of its steps done;
+    the perplexity of the last epoch that has ended; the median time of the last steps.
     """
 
     epoch: int
@@ -63,10 +56,7 @@ class Fitted:
     Args:
         best_epoch: from 1; 0 is the untrained model, when `epochs` is 0.
         start: the score before the first update, where it is measured.
-        best: the score of the best epoch by validation.
-        last: the score of the last epoch.
         averaged_from: the first epoch whose score is of an average of weights; 0: none.
-        curve: a point for each epoch.
         train_seconds: of all epochs that have ended.
         epoch_seconds: of the present epoch so far.
         graphed: whether the steps were replays of a CUDA graph.
@@ -99,8 +89,6 @@ class Host:
     """Who has a model trained; a trial is one. Its methods here report nothing and write nothing.
 
     Attributes:
-        clocks: measure steps and evaluations.
-        fitted: receives curve and scores.
         stop: whether training is to stop. It does so after the step under way, and saves a checkpoint first.
         pace: how often a checkpoint is written.
         score_start: score the model before the first update, too.
@@ -178,7 +166,7 @@ class Training:
         }
         self.first_stage = math.ceil(train.epochs)  # epochs; the last one may be a part of an epoch
         self.position = Position()
-        self._saved_at, self._report_due = time.monotonic(), 0.0
+        self._saved_at, self._report_due, self._epoch_began = time.monotonic(), 0.0, 0.0
 
     def fit(self, checkpoint: Checkpoint | None = None) -> None:
         """Train, from a checkpoint if there is one. Afterwards the model has the weights of the last epoch; those of
@@ -257,7 +245,7 @@ class Training:
             device = next(self.model.parameters()).device
             segments = segments_of(self.corpus, self.train, device, seed=self.seed, epoch=number)
         steps = steps_of(number, self.train.most_epochs, len(segments))
-        stopwatch = _Stopwatch(self.fitted.epoch_seconds)
+        self._epoch_began = time.perf_counter() - self.fitted.epoch_seconds
         if self.train.reset_momentum and first == 0:
             clear_momentum(self.optimizer)
 
@@ -267,24 +255,18 @@ class Training:
 
         def after_step(done: int) -> None:
             self.averaging.update()
-            self.position, self.fitted.epoch_seconds = Position(number, done), stopwatch.seconds
+            self.position, self.fitted.epoch_seconds = Position(number, done), time.perf_counter() - self._epoch_began
             self._report(number, done, steps)
             if self.host.stop.asked:
                 self._stop_within_epoch(step)
             if done < steps and self._is_due_by_time() and step.resumable:
-                with stopwatch.stopped():
-                    self._save(step)
+                self._save(step)
 
-        epoch = Epoch(
-            number=number,
-            segments=segments,
-            seed=self.seed,
-            shuffle=self.train.shuffle,
-            first=first,
-            steps=steps,
-        )
-        train_loss = train_epoch(step, epoch, self.clocks.train, after_step, before_step)
-        seconds = stopwatch.seconds
+        segments = ordered(segments, self.train, seed=self.seed, epoch=number)
+        place = {"epoch": number, "seed": self.seed, "first": first, "steps": steps}
+        acts = {"after_step": after_step, "before_step": before_step}
+        train_loss = train_epoch(step, segments, self.clocks.train, **place, **acts)
+        seconds = time.perf_counter() - self._epoch_began
         try:
             self._validate(number)
         except Interrupted:
@@ -358,9 +340,11 @@ class Training:
         return self.host.agree(score), tokens
 
     def _save(self, step: Step) -> None:
+        began = time.perf_counter()
         within_epoch = {"step": step} if self.position.step else {}
         self.host.save(self.position, {**self.parts, **within_epoch})
         self._saved_at = time.monotonic()
+        self._epoch_began += time.perf_counter() - began  # which is no time of training
 
     def _is_due_by_time(self) -> bool:
         """Whether the last checkpoint is so many minutes old that another is to be written."""
@@ -383,21 +367,3 @@ class Training:
             ms_per_batch=recent,
         )
         self.host.report(progress)
-
-
-class _Stopwatch:
-    """Seconds since it was made, after those of an earlier process; it can be stopped for a while."""
-
-    def __init__(self, seconds: float):
-        self._began = time.perf_counter() - seconds
-
-    @property
-    def seconds(self) -> float:
-        return time.perf_counter() - self._began
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Within it no time passes."""
-        before = self.seconds
-        yield
-        self._began = time.perf_counter() - before

@@ -23,7 +23,6 @@ class HuggingFaceAdamW(Optimizer):
 
     Args:
         lr: a tensor on the parameters' device, which a captured step reads.
-        betas, eps, weight_decay: as in the equations.
     Source: Hugging Face transformers, optimization.py, class AdamW with correct_bias=True, which the multi-facet code
         (laksh-ag/Multi-facet_softmax) trains with; Loshchilov and Hutter (2019), arXiv:1711.05101, algorithm 2.
     Differs: the number of steps is a tensor, so that the step can be captured as a CUDA graph.
@@ -34,7 +33,6 @@ class HuggingFaceAdamW(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        """Update every parameter that has a gradient."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
@@ -81,7 +79,6 @@ class MuonAndAdamW(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        """Update every parameter that has a gradient."""
         self.of_matrices.step()
         self.of_others.step()
 
@@ -91,10 +88,8 @@ class MuonAndAdamW(Optimizer):
 
     def _share(self) -> None:
         number = len(self.of_matrices.param_groups)
-        self.of_matrices.param_groups, self.of_others.param_groups = (
-            self.param_groups[:number],
-            self.param_groups[number:],
-        )
+        self.of_matrices.param_groups = self.param_groups[:number]
+        self.of_others.param_groups = self.param_groups[number:]
         self.of_matrices.state = self.of_others.state = self.state
 
 

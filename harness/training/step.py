@@ -8,7 +8,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -249,60 +249,47 @@ class Diverged(Exception):
         self.step = step
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Epoch:
-    """An epoch, or a part of one.
-
-    Args:
-        number: from 1.
-        segments: of the training split, in the order of the text.
-        seed: the trial's, for the order of segments and for dropout.
-        shuffle: take the segments in a random order.
-        first: steps that are done already.
-        steps: number of the step after which it ends; None: with the last segment.
-    """
-
-    number: int
-    segments: Sequence[Segment]
-    seed: int
-    shuffle: bool = False
-    first: int = 0
-    steps: int | None = None
-
-    def ordered(self) -> Sequence[Segment]:
-        """The segments in the order of this epoch."""
-        if not self.shuffle:
-            return self.segments
-        # guard: shuffle-seed -> generator = None
-        generator = torch.Generator().manual_seed(stream_seed(self.seed, "data", self.number))
-        return self.segments.shuffled(generator)
+def ordered(segments: Segments, train: TrainSpec, *, seed: int, epoch: int) -> Segments:
+    """The segments in the order in which an epoch takes them: that of the text, or a random one."""
+    if not train.shuffle:
+        return segments
+    # guard: shuffle-seed -> generator = None
+    generator = torch.Generator().manual_seed(stream_seed(seed, "data", epoch))
+    return segments.shuffled(generator)
 
 
 def train_epoch(
     step: Step,
-    epoch: Epoch,
+    segments: Sequence[Segment],
     clock: Clock,
+    *,
+    epoch: int,
+    seed: int,
+    first: int = 0,
+    steps: int | None = None,
     after_step: Callable[[int], None] = lambda number: None,
     before_step: Callable[[int], None] = lambda number: None,
 ) -> float:
-    """Train on the segments of an epoch.
+    """Train on the segments of an epoch, or of a part of one.
 
     Args:
-        step: if the epoch's first steps are done already, it has the state that they left.
+        epoch: from 1.
+        seed: the trial's, for dropout.
+        first: steps that are done already; the step has the state that they left.
+        steps: number of the step after which it ends; None: with the last segment.
         after_step, before_step: called after and before each step with the number of steps of the epoch that are done.
     Returns: the mean loss since the epoch's beginning, in nats a token.
     Raises: Diverged when that is not finite.
     """
-    if epoch.first == 0:
+    if first == 0:
         step.begin_epoch()
-    segments = epoch.ordered()
     finite = torch.zeros((), dtype=torch.int64, device=step.loss_sum.device)  # steps; counted without waiting for a GPU
-    last = len(segments) if epoch.steps is None else epoch.steps
-    num_targets = sum(segments[number].targets.numel() for number in range(epoch.first))
-    for number in range(epoch.first, last):
+    last = len(segments) if steps is None else steps
+    num_targets = sum(segments[number].targets.numel() for number in range(first))
+    for number in range(first, last):
         segment = segments[number]
         num_targets += segment.targets.numel()
-        torch.manual_seed(stream_seed(epoch.seed, "dropout", epoch.number, number))  # guard: dropout-stream
+        torch.manual_seed(stream_seed(seed, "dropout", epoch, number))  # guard: dropout-stream
         before_step(number)
         with clock.lap():
             step(segment)
@@ -312,8 +299,8 @@ def train_epoch(
     clock.settle()
     # guard: training-loss-finite
     if not math.isfinite(mean_loss):  # a large one may be right: the loss of some heads is not in nats a token
-        first = epoch.first + int(finite) + 1
-        raise Diverged(f"training loss is {mean_loss} in epoch {epoch.number}, step {first} of {last}", first)
+        diverged = first + int(finite) + 1
+        raise Diverged(f"training loss is {mean_loss} in epoch {epoch}, step {diverged} of {last}", diverged)
     return mean_loss
 
 

@@ -55,7 +55,6 @@ class StepMemory:
 
     @property
     def total(self) -> int:
-        """Their sum."""
         return sum(asdict(self).values())
 
 

@@ -60,10 +60,7 @@ from harness.training.step import Diverged
 V, D, NUM_LAYERS, B, T = 64, 16, 4, 2, 6  # words, width of states, layers, rows, tokens of a segment
 TOLERANCE = 1e-6
 MOST_PARAMETERS = 30_000_000
-MULTIPLIERS = (
-    2654435761,
-    2246822519,
-)  # odd numbers of multiplicative hashing: Knuth, xxHash
+MULTIPLIERS = 2654435761, 2246822519  # odd numbers of multiplicative hashing: Knuth, xxHash
 LISTED = Path(__file__).with_name("behaviours.json")  # numbers of components and settings of records that have none
 EPOCHS, STEPS = 3, 3  # of the small model's training
 CLIP = 2.25  # some gradients of the small model are larger, others are not
@@ -82,8 +79,9 @@ def changed(record: TrialRecord) -> tuple[str, ...]:
 
     A component whose code is unknown, in the record or in this installation, counts as unchanged.
     """
-    found = tuple(kind for kind in edited(record) if not _same(kind, record))
-    return found if _same_harness(record) else (*found, "harness")
+    code = record.code
+    other_harness = ("harness",) if code is not None and code.harness != harness_code().sha256 else ()
+    return tuple(kind for kind in (*edited(record), *other_harness) if not _same(kind, record))
 
 
 def edited(record: TrialRecord) -> tuple[str, ...]:
@@ -104,39 +102,33 @@ def is_outdated(record: TrialRecord) -> bool:
 
 
 def numbers(kind: str, spec: ComponentSpec) -> Numbers | None:
-    """Return the numbers of a component as it is installed, computed once on this machine for each version of it."""
+    """The numbers of a component as it is installed, computed once on this machine for each version of it."""
     code = code_of(kind, spec.name).sha256
     return None if code == UNKNOWN else _kept(kind, spec.model_dump_json(), code)
 
 
 def numbers_of_harness(train: TrainSpec) -> Numbers | None:
-    """Return the numbers of the harness' own code as it is installed, computed once on this machine."""
+    """The same of the harness' own code."""
     return _kept("harness", cut_down(train).model_dump_json(), harness_code().sha256)
 
 
 def equal(some: Sequence[float], others: Sequence[float]) -> bool:
-    """Return whether two lists of numbers are those of the same behaviour."""
     pairs = zip(some, others, strict=False)
     return len(some) == len(others) and all(abs(a - b) <= TOLERANCE * max(1, abs(a), abs(b)) for a, b in pairs)
 
 
 def _same(kind: str, record: TrialRecord) -> bool:
-    if kind == "corpus" or (kind == "head" and record.spec.train.z_loss):
+    """Whether edited code behaves as when a record was made. Without numbers that is so of the harness' own code."""
+    of_harness, train = kind == "harness", record.spec.train
+    if kind == "corpus" or (kind == "head" and train.z_loss):
         return False
-    spec = getattr(record.spec, kind)
+    spec = train if of_harness else getattr(record.spec, kind)
+    key = _key_of_harness(train) if of_harness else _key(kind, getattr(record.code, kind), spec)
     before = getattr(record.behaviour, kind) if record.behaviour is not None else None
-    before = before or _listed().get(_key(kind, getattr(record.code, kind), spec))
-    return before is not None and (here := numbers(kind, spec)) is not None and equal(before, here)
-
-
-def _same_harness(record: TrialRecord) -> bool:
-    """Whether the harness' own code behaves as when a record was made, as far as can be known."""
-    before = record.behaviour.harness if record.behaviour is not None else None
-    before = before or _listed().get(_key_of_harness(record.spec.train))
-    if before is None or record.code is None or record.code.harness == harness_code().sha256:
-        return True
-    here = numbers_of_harness(record.spec.train)
-    return here is None or equal(before, here)
+    if (before := before or _listed().get(key)) is None:
+        return of_harness
+    here = numbers_of_harness(train) if of_harness else numbers(kind, spec)
+    return of_harness if here is None else equal(before, here)
 
 
 @cache
@@ -161,11 +153,11 @@ def _kept(kind: str, spec_json: str, code: str) -> Numbers | None:
         spec = ComponentSpec.model_validate_json(spec_json)
         key, make = _key(kind, code, spec), partial(tried, kind, spec)
     found = kept("behaviour", f"{key} {harness_code().sha256} {torch.__version__}", make)
-    return None if found is None else tuple(found)
+    return found and tuple(found)
 
 
 def tried(kind: str, spec: ComponentSpec) -> Numbers | None:
-    """Compute the numbers of a component; None if it has none."""
+    """The numbers of a component; None if it has none."""
     try:
         with _apart(), guarded(f"{kind} {spec.name}", "a trial call"):
             return _rounded(_of_head(spec) if kind == "head" else _of_backbone(spec))

@@ -82,7 +82,6 @@ def certificate(
 
 
 def _answered(task: Task, question: tuple[bytes, tuple]) -> Certificate:
-    """Put a question to the process, and wait."""
     try:
         with _connected(task) as connection:
             connection.send((os.environ.get("CUDA_VISIBLE_DEVICES"), *question))
@@ -204,12 +203,9 @@ def _end(process: subprocess.Popen, folder: str, owner: int) -> None:
 
 def _of_session(task: Task) -> bytes:
     """The classes of a task that are of a notebook or script: no other process can import them."""
-    found = []
-    for kind, registry in KINDS.items():
-        name = getattr(task.spec, kind).name
-        if not registry.is_importable(name):
-            found.append((kind, name, registry.get(name)))
-    return _pickled(tuple(found)) if found else b""
+    names = {kind: getattr(task.spec, kind).name for kind in KINDS}
+    own = [(kind, name, KINDS[kind].get(name)) for kind, name in names.items() if not KINDS[kind].is_importable(name)]
+    return _pickled(tuple(own)) if own else b""
 
 
 @cache

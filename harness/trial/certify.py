@@ -60,9 +60,6 @@ class Asking:
     """What a model answers about a split.
 
     Args:
-        model: in evaluation mode.
-        corpus: with the states of a frozen backbone.
-        split: the name of the split that is asked about.
         again: places that are asked beside those that are drawn.
     """
 

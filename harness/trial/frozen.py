@@ -37,8 +37,6 @@ def with_states(spec: TrialSpec, corpus: Corpus, listener: Listener = lambda spl
     """Return a corpus with the states that a trial's backbone gives its tokens, if it is frozen; without any if not.
     States that are not there yet are computed. Another process that needs the same waits.
 
-    Args:
-        listener: called after each part that is computed.
     Raises: ExecutionError when a token's state depends on a later token; StorageError when there is no room;
         WeightsError when the backbone's files are unfit, or a block is too long for it.
     """

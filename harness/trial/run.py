@@ -64,7 +64,6 @@ def run(
     has a record, too; the traceback is in its log. While another process runs the trial, this waits for its record.
 
     Args:
-        listener: receives the progress.
         workers: of which this is the first; the others run `follow`.
         stop: whether training is to stop after the step under way, by default when this process gets a signal.
     Raises: StorageError when the folder cannot be written, CorpusError without the corpus, LostWorker when another
@@ -159,7 +158,7 @@ def begin(
 
 
 def work(trial: Trial) -> None:
-    """The stages of a trial. Of a further worker they end with the training."""
+    """The stages of a trial; of a further worker, to the end of training."""
     spec = trial.task.spec
     with trial.watch, contained(components(spec), trial.log.warning):
         built = stages.build(trial)
@@ -176,7 +175,6 @@ def work(trial: Trial) -> None:
 
 
 def record_of(task: Task, past: History, outcome: Outcome) -> TrialRecord:
-    """The record of a trial that has ended."""
     record = TrialRecord(
         suite=task.suite,
         spec=task.spec,
@@ -204,7 +202,6 @@ def tidy(folder: Path, status: Status) -> None:
 
 
 def status_of(error: Exception) -> Status:
-    """The status of a trial that an error ended."""
     if isinstance(error, Diverged):
         return "diverged"
     if isinstance(error, TimedOut):

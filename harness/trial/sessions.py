@@ -55,7 +55,7 @@ class Attempt:
 
 
 def begin(folder: Path, driver: str, position: tuple[int, int]) -> Attempt:
-    """Write down that an attempt begins, and return it."""
+    """Write down that an attempt begins."""
     before, parts = last(folder), ()
     if before is not None:
         # guard: ended-with-part -> parts = before.ended_with
@@ -144,18 +144,20 @@ class History:
         self.choice = choice or Choice(left_out(attempt), pieces=task.spec.train.loss_form)
         self.load = environment.load_average()
         self.code = fingerprints.of_trial(task.spec)
-        before = resumed.session if resumed is not None else None
         self._fixed = _facts(task, self.code)
-        for name in () if before is None else _left_out(before.facts):
+        self.number, self.changed, self.started = 1, (), environment.now()
+        self.elapsed = self.peak_memory_mib = 0.0
+        if resumed is None:
+            return
+        before = resumed.session
+        for name in _left_out(before.facts):
             self.choice.leave_out(name, "it was left out before the trial was resumed")
-        if before is not None:  # it goes on with the same form; older checkpoints do not say it and had the first one
-            self.choice.trained_by, self.choice.pieces = before.facts.get(LOSS_FORM, ""), ""
-        self.number = before.number + 1 if before else 1
-        self.started = before.started if before else environment.now()
-        self.elapsed = before.elapsed if before else 0.0
-        self.peak_memory_mib = before.peak_memory_mib if before else 0.0
+        # it goes on with the same form; older checkpoints do not say it and had the first one
+        self.choice.trained_by, self.choice.pieces = before.facts.get(LOSS_FORM, ""), ""
+        self.number, self.started = before.number + 1, before.started
+        self.elapsed, self.peak_memory_mib = before.elapsed, before.peak_memory_mib
         # guard: changes-between-sessions + self._changes(resumed) ->
-        self.changed = before.changed + self._changes(resumed) if before else ()
+        self.changed = before.changed + self._changes(resumed)
 
     @classmethod
     def begun(cls, task: Task, resumed: Checkpoint | None, warn: Callable[[str], None]) -> Self:
@@ -171,7 +173,6 @@ class History:
 
     @property
     def position(self) -> Position:
-        """Where training begins or goes on."""
         return place_of(self.resumed)
 
     @property
@@ -181,12 +182,7 @@ class History:
         return {**self._fixed, **form, SWITCHED_OFF: ", ".join(sorted(self.choice.left_out)) or NOTHING}
 
     def info(self, elapsed: float, peak_memory_mib: float) -> SessionInfo:
-        """For a checkpoint.
-
-        Args:
-            elapsed: seconds of all sessions until now.
-            peak_memory_mib: of this session until now.
-        """
+        """For a checkpoint: with the seconds of all sessions, and the peak of this one, until now."""
         return SessionInfo(
             number=self.number,
             started=self.started,

@@ -33,7 +33,6 @@ NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that there is not enough memory."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(each in str(error) for each in NO_MEMORY)
 
 
@@ -65,12 +64,10 @@ def fetch_weights(backbone: ComponentSpec) -> None:
 
 
 def load_planned(spec: TrialSpec, data: Path, contents: dict[str, str]) -> Corpus:
-    """Load a trial's corpus, and make sure that the weights of its backbone are on this machine.
+    """Load a trial's corpus, with the states of a frozen backbone, whose weights are on this machine then.
 
     Args:
-        contents: content hash that the plan was made with, by str(component). A component that is not in it is not
-            compared.
-    Returns: the corpus, with the states of a frozen backbone.
+        contents: str(component) -> content hash that the plan was made with. Others are not compared.
     Raises: CorpusError when the corpus or the weights are not available, or are not what the plan was made with.
     """
     source = CORPORA.get(spec.corpus.name)(**spec.corpus.params)
@@ -94,8 +91,7 @@ def _refuse_changed(component: ComponentSpec, contents: dict[str, str], content:
 
 def built_model(spec: TrialSpec, corpus: Corpus, device: torch.device) -> LanguageModel:
     """The initialised model of a trial on a device. Raises ExecutionError for settings that do not fit the model."""
-    words = {"vocab_size": corpus.vocab_size, "token_counts": corpus.token_counts.cpu()}
-    model = build(spec.backbone, spec.head, seed=spec.seed, **words).to(device)
+    model = _built(spec, corpus).to(device)
     if spec.train.eval_stride is not None:
         refuse_stride(spec.train.evaluation, state_of(model))  # before an epoch is trained
     if spec.train.z_loss:
@@ -107,10 +103,14 @@ def built_model(spec: TrialSpec, corpus: Corpus, device: torch.device) -> Langua
 
 def trained_model(spec: TrialSpec, corpus: Corpus, weights: dict[str, Tensor]) -> LanguageModel:
     """The model of a trial with weights of it, on the CPU."""
-    words = {"vocab_size": corpus.vocab_size, "token_counts": corpus.token_counts}
-    model = build(spec.backbone, spec.head, seed=spec.seed, **words)
+    model = _built(spec, corpus)
     model.load_state_dict(weights)
     return model
+
+
+def _built(spec: TrialSpec, corpus: Corpus) -> LanguageModel:
+    words = {"vocab_size": corpus.vocab_size, "token_counts": corpus.token_counts.cpu()}
+    return build(spec.backbone, spec.head, seed=spec.seed, **words)
 
 
 def count_text(model: LanguageModel, corpus: Corpus, tokens: int | None = None) -> dict[str, float]:

@@ -19,7 +19,7 @@ from harness.model import LanguageModel, count_parameters
 from harness.plan.specs import EvalSpec
 from harness.plan.suite_file import CheckpointSpec, DynamicSpec
 from harness.records import sidecars
-from harness.records.plausible import most
+from harness.records.metrics import METRICS
 from harness.records.record import MEAN_GAP, Behaviour, Certificate, Status
 from harness.records.sidecars import TokenScores
 from harness.training import evaluation
@@ -28,16 +28,7 @@ from harness.training.clocks import Clock, Clocks, peak_memory_mib, reset_peak_m
 from harness.training.cuda_graph import graphed
 from harness.training.data_parallel import Workers, parallel
 from harness.training.dynamic_evaluation import dynamic_evaluation, refuse_dynamic
-from harness.training.evaluation import (
-    Score,
-    TokenNll,
-    calibration,
-    perplexity,
-    references,
-    score_from_the_right,
-    state_of,
-    text_scores,
-)
+from harness.training.evaluation import Score, TokenNll
 from harness.training.loop import Fitted, Host, Progress, Training
 from harness.training.parts import Parts
 from harness.training.step import Diverged, EagerStep, Step, refuse_unfit
@@ -55,14 +46,8 @@ DIGESTED = 2**24  # tokens of a split
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What a trial has so far. It is filled while the trial runs, so that one that fails keeps what it had.
-
-    Args:
-        message: one line about a status that is not 'ok'.
-        fitted: what training leaves.
-        weights_sha256: of the best weights.
-        not_certified: why there is no certificate.
-        behaviour: what its components compute on small inputs.
+    """What a trial has so far. It is filled while the trial runs, so that one that fails keeps what it had. Its fields
+    become those of the record.
     """
 
     status: Status = "ok"
@@ -82,14 +67,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """What a trial trains and evaluates.
-
-    Args:
-        model: on the trial's device.
-        corpus: with its tokens where they were read to.
-        on_device: the same corpus on the trial's device.
-        digest: of its splits before training; '' where nothing is trained.
-    """
+    """The model, on the trial's device; the corpus, where it was read to and on the device; `digest_of` it."""
 
     model: LanguageModel
     corpus: Corpus
@@ -104,8 +82,6 @@ class Trial(Host):
     Args:
         task: with its route of products that is exact on this machine.
         workers: of which this process is one; only the first of them writes.
-        listener: receives the progress.
-        stop: whether its training is to stop.
         valid_tokens: what the best weights gave the validation split; None where an earlier session validated them.
     """
 
@@ -128,7 +104,6 @@ class Trial(Host):
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
         return torch.device(self.task.device)
 
     @property
@@ -243,7 +218,7 @@ def evaluate(trial: Trial, built: Built) -> dict[str, TokenNll]:
         built.model.load_state_dict(trial.checkpoints.best_weights(fitted.best_epoch, trial.device))
         test, tokens = score(trial, built, "test", trial.clocks.eval)
     trial.checkpoints.publish_best(fitted.best_epoch)
-    carried = train.batching == "stream" and state_of(built.model) is not None
+    carried = train.batching == "stream" and evaluation.state_of(built.model) is not None
     of_test, counted = scores_of_test(built, train.evaluation, test, tokens, beat=trial.watch.beat)
     scores = {
         "valid_ppl": fitted.best.ppl,
@@ -254,12 +229,12 @@ def evaluate(trial: Trial, built: Built) -> dict[str, TokenNll]:
     }
     if fitted.start is not None and math.isfinite(fitted.start.ppl):
         scores["start_valid_ppl"] = fitted.start.ppl
-    if not all(score <= most(name) for name, score in scores.items()):  # guard: perplexity-of-record
+    if not all(score <= METRICS[name].high for name, score in scores.items()):  # guard: perplexity-of-record
         raise Diverged(
             f"test perplexity is {test.ppl} with the weights of the best epoch, {last.ppl} with those of the last"
         )
     if trial.task.measure.calibration:
-        scores |= calibration(built.model, corpus, train.evaluation, beat=trial.watch.beat)
+        scores |= evaluation.calibration(built.model, corpus, train.evaluation, beat=trial.watch.beat)
     if (dynamic := _dynamic(trial.task)) is not None:
         scores |= dynamic_evaluation(built.model, corpus, dynamic, beat=trial.watch.beat) | dynamic.as_metrics()
     counted["valid"] = trial.valid_tokens or score(trial, built, "valid", Clock(trial.device, trial.watch.beat))[1]
@@ -269,7 +244,7 @@ def evaluate(trial: Trial, built: Built) -> dict[str, TokenNll]:
     if not math.isclose(mean, fitted.best.mean_nll, rel_tol=MEAN_GAP, abs_tol=MEAN_GAP):
         trial.outcome.doubt(
             f"epoch {fitted.best_epoch} was chosen by the validation perplexity {fitted.best.ppl:.4f}, and its weights "
-            f"give {perplexity(mean):.4f}"
+            f"give {evaluation.perplexity(mean):.4f}"
         )
     peak = max(peak_memory_mib(trial.device), trial.history.peak_memory_mib)
     trial.outcome.metrics |= {**scores, "peak_memory_mib": peak}
@@ -316,7 +291,7 @@ def complete(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
         "context_tokens": train.seq_len,
         **({"averaged_from_epoch": fitted.averaged_from} if fitted.averaged_from else {}),
         **trial.clocks.summary(),
-        **references(built.corpus, train.evaluation),
+        **evaluation.references(built.corpus, train.evaluation),
     }
     digest = weights_sha256(built.model.state_dict())
     if trial.task.measure.token_nll:
@@ -326,7 +301,6 @@ def complete(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
 
 
 def score(trial: Trial, built: Built, split: str, clock: Clock) -> tuple[Score, TokenNll]:
-    """Score a split with the weights in the model."""
     return evaluation.evaluate(built.model, built.on_device, split, trial.task.spec.train.evaluation, clock=clock)
 
 
@@ -339,9 +313,9 @@ def scores_of_test(
         test, tokens: from left to right; from right to left it is scored here, where the model reads so.
     """
     metrics = {"test_ppl": test.ppl, "test_ppl_standard": test.ppl_standard, "scored_test_tokens": test.num_scored}
-    metrics |= text_scores(test, tokens, built.corpus, spec)
+    metrics |= evaluation.text_scores(test, tokens, built.corpus, spec)
     counted = {"test": tokens}
-    if (right := score_from_the_right(built.model, built.on_device, spec, beat=beat)) is not None:
+    if (right := evaluation.score_from_the_right(built.model, built.on_device, spec, beat=beat)) is not None:
         metrics["test_ppl_from_the_right"], counted["test" + FROM_THE_RIGHT] = right[0].ppl, right[1]
     return metrics, counted
 

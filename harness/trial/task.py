@@ -19,18 +19,13 @@ class Task:
     """One trial, where and how it runs. Nothing beside `spec` changes the result, except by rounding.
 
     Args:
-        suite: the suite's name, noted in the record.
         runs: absolute folder of the suite's records; the trial writes to <runs>/<id> only.
-        data: folder of the corpora's files.
         device: 'auto', 'cpu' or 'cuda'; the executor replaces 'auto'.
         executor: of harness.execution.EXECUTORS. 'inline': in the command's own process.
         threads: torch threads of a worker, which are its CPU cores; set by the executor.
         gpus: GPUs of a worker, or a share of one; set by the executor.
         shared: other trials can run at the same time, as the executor sees it.
         route: of float32 products on the CPU; a worker on whose machine it is not exact uses torch's default.
-        checkpoint: how often a checkpoint is written.
-        timeout: when the trial is ended.
-        measure: what is measured in addition to what all trials measure.
         memory_gib: of the process, at which the trial ends as 'oom'.
         memory_share: share of the machine's memory that no trial may exceed when the machine is short of memory.
         fresh: begin again, without the checkpoints that there are.
@@ -70,12 +65,10 @@ class Task:
 
     @property
     def id(self) -> str:
-        """The trial's id."""
         return self.spec.id
 
     @property
     def folder(self) -> Path:
-        """The trial's folder."""
         return store.folder(self.runs, self.spec.id)
 
     @property
@@ -85,12 +78,10 @@ class Task:
         return None if corpus is None else Contents(corpus=corpus, backbone=self.contents.get(str(self.spec.backbone)))
 
     def to_json(self) -> str:
-        """For a worker."""
         return _ADAPTER.dump_json(self).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The task that `to_json` wrote."""
         return _ADAPTER.validate_json(text)
 
 

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import cycle, islice
-from typing import Any
 
 import torch
 
@@ -29,7 +28,7 @@ from harness.training.clocks import WARMUP_BATCHES, Clock, quartiles
 from harness.training.cuda_graph import graphed
 from harness.training.evaluation import evaluate
 from harness.training.optimizers import make_optimizer
-from harness.training.step import Diverged, EagerStep, Epoch, segments_of, train_epoch
+from harness.training.step import Diverged, EagerStep, ordered, segments_of, train_epoch
 from harness.trial.frozen import with_states
 from harness.trial.setup import built_model, conditions, fetch_sources, load_planned, with_exact_route
 from harness.trial.task import Task
@@ -46,26 +45,14 @@ Laps = Callable[[int], list[float]]  # so many batches -> milliseconds of each
 Visit = Callable[[Task, LanguageModel, Corpus], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """A turn that has ended.
-
-    Args:
-        tasks: of the model whose turn it was; of all models of a corpus that cannot be read.
-        fault: why it failed, '' if it did not. The models have no further turn.
-    """
-
-    tasks: tuple[Task, ...]
-    fault: str = ""
-
-
-def turns(tasks: list[Task], visit: Visit, *, rounds: int = ROUNDS) -> Iterator[Turn]:
+def turns(tasks: list[Task], visit: Visit, *, rounds: int = ROUNDS) -> Iterator[tuple[list[Task], str]]:
     """Give each model its turns: the models of a corpus one after the other, in rounds. In its turn a model is built on
     its device, with its initial weights, and visited under the conditions of its trial. Then its memory is freed.
 
     Args:
-        tasks: of the trials, with their device.
         visit: gets the task, the model, and the corpus on the device.
+    Yields: the task of each turn that has ended, or all tasks of a corpus that cannot be read; and why it failed, ''
+        where it did not. What fails has no further turn.
     """
     for name in dict.fromkeys(str(task.spec.corpus) for task in tasks):
         left = [with_exact_route(task) for task in tasks if str(task.spec.corpus) == name]
@@ -73,26 +60,25 @@ def turns(tasks: list[Task], visit: Visit, *, rounds: int = ROUNDS) -> Iterator[
             fetch_sources([task.spec for task in left], left[0].data)
             corpus = load_planned(left[0].spec, left[0].data, left[0].contents).to(torch.device(left[0].device))
         except Exception as error:
-            yield Turn(tuple(left), _reason(error))
+            yield left, _reason(error)
             continue
         for _ in range(rounds):
             for task in list(left):
-                turn = _turn(task, corpus, visit)
-                if turn.fault:
+                if fault := _turn(task, corpus, visit):
                     left.remove(task)
                 _give_back()
-                yield turn
+                yield [task], fault
 
 
-def _turn(task: Task, corpus: Corpus, visit: Visit) -> Turn:
+def _turn(task: Task, corpus: Corpus, visit: Visit) -> str:
     try:
         with conditions(task), contained(components(task.spec)):  # guard: timing-changes-nothing
             device = torch.device(task.device)
             visit(task, built_model(task.spec, corpus, device), with_states(task.spec, corpus))
     # guard: timing-of-one-model-fails
     except Exception as error:  # of this model, of any kind; the others have their turns
-        return Turn((task,), _reason(error))  # an error kept would keep the model
-    return Turn((task,))
+        return _reason(error)  # an error kept would keep the model
+    return ""
 
 
 def _reason(error: Exception) -> str:
@@ -100,7 +86,6 @@ def _reason(error: Exception) -> str:
 
 
 def _give_back() -> None:
-    """Free the memory of a model that is no longer used, on the CPU and on a GPU."""
     gc.collect()  # a model and its optimizer may refer to each other
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -125,6 +110,10 @@ class Taken:
         if train.epochs:
             self.train += warm(training(model, corpus, task.spec, lr=lr))
 
+    def metrics(self) -> dict[str, float]:
+        """Medians and interquartile ranges."""
+        return quartiles("eval", self.eval) | quartiles("inference", self.inference) | quartiles("train", self.train)
+
 
 def warm(laps: Laps) -> list[float]:
     """Milliseconds of batches after warm-up: as many as fit into SECONDS, and at least MIN_BATCHES."""
@@ -140,7 +129,6 @@ def evaluation(model: LanguageModel, corpus: Corpus, spec: EvalSpec) -> Laps:
     """Batches of the test split, from its start; repeated where there are fewer than are asked for."""
 
     def laps(number: int) -> list[float]:
-        """Milliseconds of so many batches of evaluation."""
         clock = Clock(next(model.parameters()).device)
         while (left := number - len(clock.milliseconds)) > 0:
             part = spec.model_copy(update={"eval_batches": min(left, spec.eval_batches or left)})
@@ -156,17 +144,16 @@ def training(model: LanguageModel, corpus: Corpus, spec: TrialSpec, *, lr: float
     segments = segments_of(corpus, train, device, seed=spec.seed)
     eager = EagerStep(model, make_optimizer(model, train), train)
     step = graphed(eager, segments[0], log=lambda reason: None)
-    about = {"segments": segments, "seed": spec.seed, "shuffle": train.shuffle}
     done = 0
 
     def laps(number: int) -> list[float]:
-        """Milliseconds of the next so many steps."""
         nonlocal done
         clock = Clock(device)
         while number:
             epoch, first = divmod(done, len(segments))
             steps = min(first + number, len(segments))
-            train_epoch(step, Epoch(number=epoch + 1, first=first, steps=steps, **about), clock)
+            own = ordered(segments, train, seed=spec.seed, epoch=epoch + 1)
+            train_epoch(step, own, clock, epoch=epoch + 1, seed=spec.seed, first=first, steps=steps)
             done, number = done + steps - first, number - (steps - first)
         return clock.milliseconds
 
@@ -181,8 +168,6 @@ def inference_times(
 
     The batches are the first full ones of the test split, repeated if there are fewer. {} if there is no full one.
 
-    Args:
-        beat: called after each batch, as a sign of life.
     Source: the time column of Chang and McCallum's multi-facet poster, table 1 (batch of 4).
     Differs: their clock is read without synchronisation; here it is read when the device has ended the batch.
     """
@@ -231,30 +216,45 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def taken_in_turns(
+    tasks: list[Task], prepare: Callable[[Task, LanguageModel, Corpus], float]
+) -> tuple[dict[str, Taken], list[tuple[Task, str]]]:
+    """Time the batches of each model. An error ends the timing of its own model only.
+
+    Args:
+        prepare: called in each turn before the model is timed; returns the learning rate.
+    Returns: what each trial's model took, by id, and the tasks that failed with the reasons.
+    """
+    taken, faults = {task.id: Taken() for task in tasks}, []
+
+    def visit(task: Task, model: LanguageModel, corpus: Corpus) -> None:
+        taken[task.id].visit(task, model, corpus, lr=prepare(task, model, corpus))
+
+    for ended, fault in turns(tasks, visit):
+        faults += [(task, fault) for task in ended if fault]
+    for task, _ in faults:
+        del taken[task.id]
+    return taken, faults
+
+
 def timed(tasks: list[Task], records: Mapping[str, TrialRecord]) -> tuple[list[Timing], list[str]]:
     """An exclusive pass: finished trials are timed again with their own weights, all in one pass, while no other trial
-    runs. An error ends the timing of its own model only, and changes no record.
+    runs. No record is changed.
 
     Args:
         tasks: of the trials, as they had them; `shared`: other work is known to run on this machine.
-        records: of the trials, by id.
     Returns: timings, and a sentence for each trial that could not be timed, or not with its own weights.
     """
-    busy, sentences, initial = _busy(), [], set()
-    taken = {task.id: Taken() for task in tasks}
+    busy, initial = _busy(), set()
 
-    def visit(task: Task, model: LanguageModel, corpus: Corpus) -> None:
+    def prepare(task: Task, model: LanguageModel, corpus: Corpus) -> float:
         record = records[task.id]
         if not _has_own_weights(model, task, record):
             initial.add(task.id)
-        lr = record.curve[-1].lr if record.curve else record.spec.train.lr  # the last one that the trial had
-        taken[task.id].visit(task, model, corpus, lr=lr)
+        return record.curve[-1].lr if record.curve else record.spec.train.lr  # the last one that the trial had
 
-    for turn in turns(tasks, visit):
-        if turn.fault:
-            for task in turn.tasks:
-                del taken[task.id]
-                sentences.append(f"{task.spec} ({task.id}) could not be timed: {turn.fault}")
+    taken, faults = taken_in_turns(tasks, prepare)
+    sentences = [f"{task.spec} ({task.id}) could not be timed: {fault}" for task, fault in faults]
     sentences += [
         f"{records[trial].spec} ({trial}) was timed with initial weights: its own are gone or damaged"
         for trial in taken
@@ -271,25 +271,22 @@ def timed(tasks: list[Task], records: Mapping[str, TrialRecord]) -> tuple[list[T
         "busy": busy,
         "shared": tasks[0].shared or busy >= BUSY_CORES,  # guard: other-work-noticed last
     }
-    return [_timing(records[trial], taken[trial], about, initial=trial in initial) for trial in taken], sentences
-
-
-def _timing(record: TrialRecord, taken: Taken, about: dict[str, Any], *, initial: bool) -> Timing:
-    metrics: dict[str, float] = {}
-    for kind in ("eval", "inference", "train"):
-        metrics |= quartiles(kind, getattr(taken, kind))
-    return Timing(
-        trial=record.id,
-        weights_sha256=record.weights_sha256,
-        metrics=metrics,
-        batches=len(taken.train),
-        initial=initial,
-        **about,
-    )
+    timings = [
+        Timing(
+            trial=trial,
+            weights_sha256=records[trial].weights_sha256,
+            metrics=found.metrics(),
+            batches=len(found.train),
+            initial=trial in initial,
+            **about,
+        )
+        for trial, found in taken.items()
+    ]
+    return timings, sentences
 
 
 def _busy() -> float:
-    """How many cores are busy with other work, rounded as it is recorded."""
+    """Cores that are busy with other work, rounded as it is recorded."""
     for _ in range(LOOKS):
         if (busy := round(environment.busy_cores(), 2)) < BUSY_CORES:
             break

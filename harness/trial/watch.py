@@ -61,7 +61,6 @@ class Watch:
 
     @property
     def elapsed(self) -> float:
-        """Seconds of all processes of the trial."""
         return self._elapsed + time.monotonic() - self._began  # guard: minutes-of-all-processes self._elapsed + ->
 
     def beat(self) -> None:

@@ -32,7 +32,10 @@ IN_A_FRESH_FOLDER = [
 ]
 IN_A_FINISHED_FOLDER = [
     ((*INLINE, "--device", "cuda", "--force"), "a GPU was requested, but torch finds none"),
-    ((*INLINE, "--cpus-per-trial", "10000", "--force"), "a trial needs 10000 CPUs and this machine has "),
+    (
+        (*INLINE, "--cpus-per-trial", "10000", "--force"),
+        "a trial needs 10000 CPUs and 0 GPUs, and no node has that much; ",
+    ),
     ((*INLINE, "--force", "--keep"), "use only one of the two"),
     (("diagnose", TINY, "--diagnostic", "spectra"), "there is no diagnostic 'spectra'"),
     (("runs", "tinny"), "holds no suite 'tinny'; did you mean 'tiny'? (there are: tiny)"),

@@ -95,6 +95,7 @@ def test_every_component_has_a_hash_of_its_own():
     files = {code.places[0] for code in codes}
     assert len({code.sha256 for code in codes}) == len(files)  # two corpora of one file have one hash
     assert {"heads/mos.py", "backbones/lstm.py", "harness/corpora/synthetic.py"} <= files
+    assert str(code_of("head", "mos")) == "heads/mos.py"
 
 
 def test_the_code_of_a_head_counts_and_its_comments_do_not(plugged):
@@ -120,15 +121,6 @@ def test_a_plug_in_that_builds_on_a_head_of_ours_changes_with_it(plugged):
     edited(plugged / "plughead.py", "from plugmaths", "from harness.heads.softmax import Softmax\nfrom plugmaths")
     forget()
     assert "heads/softmax.py" in code_of("head", "plugged").places
-
-
-def test_a_head_of_ours_is_named_by_its_file_alone():
-    assert str(code_of("head", "mos")) == "heads/mos.py"
-    assert str(code_of("corpus", "markov")) == "harness/corpora/synthetic.py"
-
-
-def test_a_component_that_is_not_known_here_has_an_unknown_code():
-    assert head_of("gone").head == UNKNOWN
 
 
 def test_within_a_process_the_code_stays_what_it_was(plugged):
@@ -199,21 +191,16 @@ def test_a_record_whose_code_is_another_here_is_outdated():
     assert changed(handmade.record(code=other)) == ("head", "corpus")
     assert is_outdated(handmade.record(code=other))
     assert not is_outdated(handmade.record(code=other, status="diverged"))
+    gone = SPEC.model_copy(update={"head": ComponentSpec(name="gone")})
+    assert head_of("gone").head == UNKNOWN
+    assert changed(handmade.record(spec=gone, code=here)) == ()
+    assert changed(handmade.record(code=None)) == ()  # from before code was noted
 
 
 @pytest.mark.guards("unknown-hash")
 @pytest.mark.parametrize("change", [{"harness": "0" * 64}, {"dirty": True}, {"head": UNKNOWN}])
 def test_the_harness_a_dirty_tree_and_an_unknown_hash_make_no_record_outdated(change):
     assert changed(handmade.record(code=of_trial(SPEC).model_copy(update=change))) == ()
-
-
-def test_a_record_from_before_code_was_noted_is_not_outdated():
-    assert changed(handmade.record(code=None)) == ()
-
-
-def test_a_record_of_a_component_that_is_gone_is_not_outdated():
-    spec = SPEC.model_copy(update={"head": ComponentSpec(name="gone")})
-    assert changed(handmade.record(spec=spec, code=of_trial(SPEC))) == ()
 
 
 @pytest.fixture

@@ -16,13 +16,11 @@ import handmade
 import numpy as np
 import pytest
 import torch
-from disturbed import LSTM, result, suite_text
+from disturbed import result, suite_text
 from hostile import misbehaving
 
 from harness import containment, plan
 from harness.errors import SuiteError
-from harness.execution import inline
-from harness.execution.executors import Execution, Resources
 from harness.registry import BACKBONES, HEADS
 from harness.trial.log import MAX_BYTES
 from harness.trial.run import run
@@ -275,13 +273,3 @@ def test_harness_check_says_what_it_did_and_leaves_with_1(does, where, harness):
     done = harness("check", "misbehaving", "--set", f"does={does}", "--set", f"where={where}")
     assert done.code == 1
     assert SAID.get(does, f" changed the {does} (") in done.out
-
-
-def test_the_other_trials_of_a_run_have_the_bits_of_a_run_without_it(tmp_path):
-    setting = partial(handmade.task, runs=tmp_path / "runs")
-    specs = trials(tmp_path, head("exit 0", "forward"), "softmax", backbones=LSTM.partition("[")[2].rstrip("]"))
-    ends = []
-    inline.execute(
-        Execution(tasks=[setting(spec=spec) for spec in specs], resources=Resources(cpus=1, gpus=0.0)), ends.append
-    )
-    assert [event.record.status for event in ends if event.kind == "finished"] == ["error", "ok"]

@@ -10,7 +10,9 @@ from rich.console import Console
 from harness.corpora.progress import followed
 from harness.execution.executors import Event
 from harness.execution.live import ALL, MAX_ROWS, NARROW, VARYING, WIDE, LiveView, elided
+from harness.plan.names import names_of
 from harness.records.record import CurvePoint
+from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.training.loop import Progress
 
 
@@ -19,10 +21,17 @@ def progress(epoch: int, step: int, **changes) -> Progress:
     return Progress(epoch=epoch, step=step, **values)
 
 
+def view_of(specs, console) -> LiveView:
+    """A view with the names that a table of these trials has."""
+    kinds = {"head": HEADS, "backbone": BACKBONES, "corpus": CORPORA}
+    names = {kind: names_of((getattr(spec, kind) for spec in specs), kinds[kind]) for kind in kinds}
+    return LiveView(specs, console, lambda kind, spec: names[kind][str(getattr(spec, kind))])
+
+
 def shown(specs, events, **console) -> str:
     """Everything that a view prints."""
     output = io.StringIO()
-    with LiveView(specs, Console(file=output, **console)) as view:
+    with view_of(specs, Console(file=output, **console)) as view:
         for event in events:
             view(event)
     return output.getvalue()
@@ -50,7 +59,7 @@ def test_a_log_has_a_line_a_minute_within_an_epoch(suite, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr("harness.execution.live.time.monotonic", lambda: now[0])
     trial, output = suite.trials[0], io.StringIO()
-    view = LiveView([trial], Console(file=output, width=200))
+    view = view_of([trial], Console(file=output, width=200))
     view(Event(kind="started", spec=trial))
     for step, seconds in ((3, 59.0), (6, 61.0), (9, 100.0), (12, 122.0)):
         now[0] = 1000.0 + seconds
@@ -93,7 +102,7 @@ def _clock(monkeypatch):
 def drawn(specs, events, width: int, height: int = 40) -> list[str]:
     """The lines of what a terminal of that size shows after the events."""
     console = Console(file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None)
-    view = LiveView(specs, console)
+    view = view_of(specs, console)
     for event in events:
         view(event)
     console.print(view._shown())
@@ -168,7 +177,7 @@ def test_a_bar_is_as_long_as_what_is_done(suite):
 def test_the_totals_at_the_end_count_all_devices_of_a_trial(suite, record_of, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr("harness.execution.live.time.monotonic", lambda: now[0])
-    view = LiveView(suite.trials, Console(file=io.StringIO(), width=200))
+    view = view_of(suite.trials, Console(file=io.StringIO(), width=200))
     for event in mixed(suite, record_of):
         view(event)
     train = suite.trials[4].train.model_copy(update={"data_parallel": 4})
@@ -219,7 +228,7 @@ def test_the_reading_of_a_text_is_shown_when_it_takes_more_than_a_few_seconds(su
     now = [1000.0]
     monkeypatch.setattr("harness.execution.live.time.monotonic", lambda: now[0])
     console = Console(file=io.StringIO(), force_terminal=True, width=80, height=40, color_system=None)
-    with LiveView(suite.trials, console) as view:
+    with view_of(suite.trials, console) as view:
         text = followed(iter("abcd"), "my.txt", 4, len)
         found = []
         for _, seconds in zip(text, (0.0, 2.9, 3.1, 9.0), strict=True):
@@ -233,7 +242,7 @@ def test_a_log_has_a_line_a_minute_while_a_text_is_read(suite, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr("harness.execution.live.time.monotonic", lambda: now[0])
     output = io.StringIO()
-    with LiveView(suite.trials, Console(file=output, width=200)):
+    with view_of(suite.trials, Console(file=output, width=200)):
         for _, seconds in zip(followed(iter("abcdefgh"), "my.txt", 8, len), (0, 2, 5, 30, 62, 70, 90, 99), strict=True):
             now[0] = 1000.0 + seconds
     # a part is reported when the next one is asked for: d after 5 seconds, f after 62 + 3

@@ -42,17 +42,16 @@ def gpu_if(monkeypatch):
 )
 def test_the_device_follows_what_is_needed_and_what_there_is(trials, gpu_if, node, needed, device, expected):
     gpu_if("GPU" in node)
-    found = allocate(trials(1, device), needed, [node], local=True)
-    own = found.tasks[0]
-    assert (own.device, own.gpus, own.shared, found.max_concurrent) == expected
+    (own, *_), at_once = allocate(trials(1, device), needed, [node], local=True)
+    assert (own.device, own.gpus, own.shared, at_once) == expected
     assert own.threads == needed.cpus
 
 
 def test_on_a_cluster_the_nodes_say_whether_there_is_a_gpu(trials, gpu_if):
     for here, nodes, device in ((True, [SMALL], "cpu"), (False, [SMALL, LARGE], "cuda")):
         gpu_if(here)
-        found = allocate(trials(1), Resources(cpus=1, gpus=None), nodes, local=False)
-        assert (found.tasks[0].device, found.max_concurrent) == (device, None)  # a cluster may grow
+        (own, *_), at_once = allocate(trials(1), Resources(cpus=1, gpus=None), nodes, local=False)
+        assert (own.device, at_once) == (device, None)  # a cluster may grow
 
 
 @pytest.mark.parametrize(
@@ -68,9 +67,9 @@ def test_on_a_cluster_the_nodes_say_whether_there_is_a_gpu(trials, gpu_if):
 )
 def test_workers_of_a_trial_take_their_place_each(trials, gpu_if, nodes, needed, workers, expected):
     gpu_if(False)
-    found = allocate(trials(workers), needed, nodes, local=False)
-    assert (found.tasks[0].device, found.tasks[0].gpus, found.max_concurrent) == expected[:3]
-    assert found.tasks[0].memory_share == pytest.approx(expected[3])
+    (own, *_), at_once = allocate(trials(workers), needed, nodes, local=False)
+    assert (own.device, own.gpus, at_once) == expected[:3]
+    assert own.memory_share == pytest.approx(expected[3])
 
 
 @pytest.mark.guards("resources-of-a-node")

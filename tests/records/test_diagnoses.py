@@ -25,11 +25,8 @@ def place(runs, record):
     return store.folder(runs, record.id) / sidecars.DIAGNOSES.file
 
 
-def test_there_is_nothing_before_something_is_added(runs, record):
-    assert sidecars.DIAGNOSES.load(runs, record) is None
-
-
 def test_a_result_of_the_same_settings_is_replaced_and_others_stay(runs, record):
+    assert sidecars.DIAGNOSES.load(runs, record) is None
     first, other = diagnosis_of(), diagnosis_of(settings={"contexts": 10})
     newer = diagnosis_of(code="6" * 64, content={"used": 2.0})
     for each in (first, other, newer):

@@ -36,21 +36,16 @@ def place(tmp_path):
     return place
 
 
-def test_what_was_saved_is_loaded_equal(place, tmp_path):
+def test_what_was_saved_is_loaded_equal_beside_a_record_of_these_weights(place, tmp_path):
+    assert sidecars.TOKEN_NLL.load(tmp_path / "elsewhere", record()) is None
+    assert sidecars.TOKEN_NLL.load(tmp_path, record(weights_sha256="cd" * 32)) is None  # of a run before
+    sidecars.save_token_scores(scores(), DIGEST, tmp_path / "again.npz")
+    assert (tmp_path / "again.npz").read_bytes() == place.read_bytes()
     loaded = sidecars.TOKEN_NLL.load(tmp_path, record())
     np.testing.assert_array_equal(loaded.nll, NLL)
     np.testing.assert_array_equal(loaded.count, [5, 0, 2, 1, 9])
     np.testing.assert_array_equal(loaded.offset, [-1, 0, 1, -1, 0])
     np.testing.assert_array_equal(loaded.scored, [False, True, True, False, True])
-
-
-def test_equal_scores_are_equal_bytes(place, tmp_path):
-    sidecars.save_token_scores(scores(), DIGEST, tmp_path / "again.npz")
-    assert (tmp_path / "again.npz").read_bytes() == place.read_bytes()
-
-
-def test_where_nothing_was_kept_there_is_nothing(tmp_path):
-    assert sidecars.TOKEN_NLL.load(tmp_path, record()) is None
 
 
 @pytest.mark.parametrize(
@@ -76,10 +71,6 @@ def test_a_probability_above_1_is_refused(wrong, place, tmp_path):
     sidecars.save_token_scores(wrong, DIGEST, place)
     with pytest.raises(RecordError, match="a token has a probability above 1, or a count or offset below 0"):
         sidecars.TOKEN_NLL.load(tmp_path, record())
-
-
-def test_what_a_run_before_left_counts_for_nothing(place, tmp_path):
-    assert sidecars.TOKEN_NLL.load(tmp_path, record(weights_sha256="cd" * 32)) is None
 
 
 def test_a_file_cut_anywhere_is_refused(place, tmp_path):

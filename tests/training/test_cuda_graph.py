@@ -32,7 +32,7 @@ from harness.training.clocks import Clock
 from harness.training.cuda_graph import GraphStep, captured, graphed, tensors_of
 from harness.training.optimizers import make_optimizer
 from harness.training.schedules import make_schedule
-from harness.training.step import EagerStep, Epoch, train_epoch
+from harness.training.step import EagerStep, ordered, train_epoch
 
 spec = partial(small_spec, lr=0.3)
 
@@ -116,11 +116,10 @@ def segments_on(device: str) -> Segments:
 def trained(step, optimizer, train: TrainSpec, device="cpu", epochs=3) -> list[float]:
     """The mean losses of epochs, each after a validation no better than the one before."""
     schedule, losses = make_schedule(optimizer, train, segments=STEPS), []
-    settings = {"segments": segments_on(device), "seed": 1, "shuffle": train.shuffle}
     for number in range(1, epochs + 1):
-        clock, epoch = Clock(torch.device(device)), Epoch(**settings, number=number)
+        clock, segments = Clock(torch.device(device)), ordered(segments_on(device), train, seed=1, epoch=number)
         before_step = partial(lambda begun, done: schedule.before_step(begun + done), (number - 1) * STEPS)
-        losses.append(train_epoch(step, epoch, clock, before_step=before_step))
+        losses.append(train_epoch(step, segments, clock, epoch=number, seed=1, before_step=before_step))
         assert len(clock.milliseconds) == STEPS
         schedule.after_epoch(number, 1.0)
     return losses

@@ -103,11 +103,8 @@ def test_a_head_gives_its_parameters_their_own_rate():
     rates = [float(group["lr"]) for group in optimizer.param_groups]
     assert rates[names(built, optimizer).index({"head.raw_slope"})] == 0.25
     assert sorted(rates) == [0.25, 0.5, 1.0]
-
-
-def test_the_rate_of_the_others_needs_no_group_of_its_own():
-    built = model(head=ComponentSpec(name="plif", params={"num_pieces": 8}))
-    assert len(make_optimizer(built, spec()).param_groups) == 1
+    plain = model(head=ComponentSpec(name="plif", params={"num_pieces": 8}))
+    assert len(make_optimizer(plain, spec()).param_groups) == 1
 
 
 def test_what_a_head_shares_is_not_of_its_group():
@@ -294,12 +291,3 @@ def used_rates(train, folder) -> list[float]:
 
     handmade.training(model(), CORPUS, train, folder, prepare=prepare).fit()
     return rates
-
-
-def test_each_group_is_warmed_up_to_its_own_rate():
-    optimizer = make_optimizer(torch.nn.ParameterList([torch.zeros(1)]), scheduled(schedule={"warmup": {"steps": 4}}))
-    other = {"params": [torch.nn.Parameter(torch.zeros(1))], "lr": torch.tensor(2.0), "initial_lr": 2.0}
-    optimizer.add_param_group(other)
-    schedule = make_schedule(optimizer, scheduled(schedule={"warmup": {"steps": 4}}), segments=4)
-    schedule.before_step(1)  # a quarter of 8 and of 2
-    assert [group["lr"].item() for group in optimizer.param_groups] == [2.0, 0.5]

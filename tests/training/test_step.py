@@ -22,7 +22,7 @@ from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.protocols import Hidden
 from harness.training.clocks import Clock
 from harness.training.optimizers import make_optimizer
-from harness.training.step import EagerStep, Epoch, refuse_unfit, refuse_z_loss, train_epoch
+from harness.training.step import EagerStep, refuse_unfit, refuse_z_loss, train_epoch
 
 SETTINGS = {"optimizer": "sgd", "lr": 0.5, "epochs": 1, "batch_size": 2, "seq_len": 3}
 TOKENS = torch.tensor([[0, 1, 2], [1, 2, 0]])
@@ -108,7 +108,7 @@ def test_a_model_that_has_kept_its_states_trains_its_head_as_one_that_computes_t
         model.kept_NE = table(tokens_N)
         step = EagerStep(model, torch.optim.SGD(head.parameters(), lr=0.5), TrainSpec(**{**SETTINGS, "shuffle": True}))
         order = torch.Generator().manual_seed(3)
-        train_epoch(step, Epoch(number=1, segments=segments.shuffled(order), seed=1), Clock(torch.device("cpu")))
+        train_epoch(step, segments.shuffled(order), Clock(torch.device("cpu")), epoch=1, seed=1)
         found.append(head.weight)
     assert torch.equal(*found)
 

@@ -261,7 +261,7 @@ def test_trials_are_asked_at_different_places_and_those_of_an_earlier_certificat
 def test_a_trial_has_the_same_bits_without_its_certificate(tmp_path, monkeypatch):
     (spec,) = suite(tmp_path, ["{mos: {num_mixtures: 2, dropout: 0.1}}"]).trials
     after = []
-    monkeypatch.setattr(stages, "references", lambda *given: after.append(torch.get_rng_state()) or {})
+    monkeypatch.setattr(stages.evaluation, "references", lambda *given: after.append(torch.get_rng_state()) or {})
     whole = ran(spec, tmp_path / "with")
     monkeypatch.setattr(certifier, "certificate", lambda *given, **more: handmade.certificate())
     bare = ran(spec, tmp_path / "without")

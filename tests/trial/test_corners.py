@@ -12,7 +12,7 @@ from handmade import interrupted_before
 from trained import before_steps, killed_before_record, loaded, ran
 
 from harness.errors import CorpusError, ExecutionError
-from harness.execution import inline
+from harness.execution import executors, inline
 from harness.execution.executors import Execution, Resources
 from harness.execution.watcher import Watcher, run_all
 from harness.heads.softmax import Softmax
@@ -62,7 +62,7 @@ def test_a_text_edited_after_planning_makes_no_record_under_the_old_id(tmp_path,
 def test_a_record_that_another_driver_saves_while_this_one_starts_is_taken(task, monkeypatch):
     other, ends = [], []
     # Ray starts, corpora come in; meanwhile another driver finishes the trial
-    monkeypatch.setattr(inline, "fetch_sources", lambda specs, data: other.append(run(task)))
+    monkeypatch.setattr(executors, "fetch_sources", lambda specs, data: other.append(run(task)))
     execute(task, ends.append)
     assert store.digest(ends[-1].record) == store.digest(other[0])
 

@@ -67,7 +67,7 @@ def test_models_take_turns_in_rounds_within_their_corpus(ran):
     a, b, c, d = (task.id for task in tasks)
     ends = list(turns(tasks, lambda task, model, corpus: order.append(task.id)))
     assert order == [a, b] * 3 + [c, d] * 3
-    assert [(turn.tasks[0].id, turn.fault) for turn in ends] == [(trial, "") for trial in order]
+    assert [(turn[0].id, fault) for turn, fault in ends] == [(trial, "") for trial in order]
     taken, said = ran.times(ran.records)
     assert ([timing.trial for timing in taken], said) == ([a, b, c, d], [])
     assert len({timing.pass_id for timing in taken}) == 1

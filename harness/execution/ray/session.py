@@ -61,8 +61,12 @@ def ray_session(address: str) -> Iterator[list[Any]]:
     refuse_open_ray()  # guard: ray-token
     refuse_homeless_ray()  # guard: ray-home-writable
     logging.getLogger("ray").setLevel(logging.CRITICAL)
-    with _same_sigterm():
+    before = signal.getsignal(signal.SIGTERM)
+    try:
         folder = _start() if address == LOCAL else _join(address)
+    finally:  # Ray has replaced the handler, but not in other threads, which cannot put it back
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)  # guard: sigterm-from-ray-restored
     failures: list[Any] = []
     try:
         yield failures
@@ -73,19 +77,6 @@ def ray_session(address: str) -> Iterator[list[Any]]:
         ray.shutdown()
         if folder is not None and not failures:
             remove(folder)  # guard: ray-folder-removed
-
-
-@contextmanager
-def _same_sigterm() -> Iterator[None]:
-    """Ray replaces the handler of SIGTERM when it starts; put the earlier one back. Only a main thread can do this, and
-    in other threads Ray leaves the handler alone.
-    """
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)  # guard: sigterm-from-ray-restored
 
 
 def _start() -> Path:

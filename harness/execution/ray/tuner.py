@@ -19,7 +19,7 @@ from ray.tune.trainable.function_trainable import wrap_function
 
 from harness.containment import first_line
 from harness.errors import CorpusError, StorageError
-from harness.execution.executors import LOCAL, Allocation, Execution, OnEvent, placed
+from harness.execution.executors import LOCAL, Execution, OnEvent, placed, refuse_classes_of_session
 from harness.execution.ray import MAX_FAILURES, STOP_SECONDS
 from harness.execution.ray.session import packed, ray_session, scratch_folder, unpacked
 from harness.execution.watcher import Watcher, run_all
@@ -39,10 +39,9 @@ _IDLE.set()
 
 
 def execute(execution: Execution, on_event: OnEvent) -> None:
-    """See harness.execution.executors.Executor. All nodes of a cluster must be able to write to the records' folder."""
+    """See Executor. All nodes of a cluster must be able to write to the records' folder."""
     with ray_session(execution.address) as failures:
-        allocation = _placed(execution)
-        tasks = allocation.tasks
+        tasks, most = _placed(execution)
         with suppress(OSError):  # each worker tries again, and says why it cannot
             tasks = [replace(task, certifier=certifier.start()) for task in tasks]
         watcher = Watcher(tasks, on_event, fail_fast=execution.fail_fast)
@@ -51,19 +50,19 @@ def execute(execution: Execution, on_event: OnEvent) -> None:
             def fit(some: list[Task], at_once: int | None) -> None:
                 stop = StopRequest()
                 with stop.deferring():  # the trials end, and their workers save them first
-                    _fit(some, at_once or allocation.max_concurrent, watcher, scratch, stop)
+                    _fit(some, at_once or most, watcher, scratch, stop)
 
             run_all(watcher, fit, runner="Ray")
         failures += [end for end in watcher.ends.values() if not end.ok]
 
 
 def time_rows(execution: Execution, records: Mapping[str, TrialRecord]) -> tuple[list[Timing], list[str]]:
-    """See harness.execution.executors.Executor. One worker, which reads the records itself, times all of them; it uses
-    what one trial uses, and a whole GPU when trials share one. Raises also when the worker fails.
+    """See Executor. One worker, which reads the records itself, times all of them; it uses what one trial uses, and a
+    whole GPU when trials share one. Raises also when the worker fails.
     """
     shared, runs = execution.tasks[0].shared, execution.tasks[0].runs
     with ray_session(execution.address), scratch_folder(runs, execution.address) as scratch:
-        alone = [replace(task, shared=shared) for task in _placed(execution).tasks]
+        alone = [replace(task, shared=shared) for task in _placed(execution)[0]]
         needed = {"num_cpus": alone[0].threads, "num_gpus": 1 if alone[0].gpus else 0}
         timing = ray.remote(_time_in_worker).options(**needed, max_retries=0)
         found, faults = ray.get(timing.remote([packed(task, scratch) for task in alone]))
@@ -77,7 +76,8 @@ def _time_in_worker(given: list[dict[str, str]]) -> tuple[list[str], list[str]]:
     return [timing.model_dump_json() for timing in found], faults + more
 
 
-def _placed(execution: Execution) -> Allocation:
+def _placed(execution: Execution) -> tuple[list[Task], int | None]:
+    refuse_classes_of_session(execution.tasks)
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     return placed(execution, nodes, local=execution.address == LOCAL)
 
@@ -114,7 +114,6 @@ def _tuner(tasks: list[Task], at_once: int | None, watcher: Watcher, scratch: Pa
 
 
 def trial_id(trial) -> str:
-    """Our id of Tune's trial."""
     return trial.config["trial"]["id"]
 
 
@@ -135,7 +134,6 @@ class Listener(tune.Callback, tune.Stopper):
         return {}
 
     def on_trial_start(self, iteration: int, trials: list, trial, **info) -> None:
-        """A worker starts the trial."""
         self._watcher.started(trial_id(trial))
 
     def on_trial_result(self, iteration: int, trials: list, trial, result: dict, **info) -> None:
@@ -193,7 +191,6 @@ class TrialWorker(wrap_function(run_trial)):
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
-        """What Tune reserves for a trial."""
         task = Task.from_json(config["trial"]["task"])
         return tune.PlacementGroupFactory([{"CPU": task.threads, "GPU": task.gpus}])
 
