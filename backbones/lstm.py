@@ -19,7 +19,7 @@ class StackedLSTM(nn.Module):
     Shapes: tokens (B, T) -> num_layers layers of (B, T, d_model); state: for each layer (h, c), each (1, B, d_model).
     Args:
         d_model: width of every layer.
-        num_layers: number of LSTM layers.
+        num_layers: number of layers.
         dropout: probability of zeroing a unit of the output of each layer.
         d_input: width of the input embedding; None for d_model.
         embedding_dropout: probability of zeroing a unit of the embedding; None for that of `dropout`.

@@ -68,7 +68,9 @@ class Quadratic(NamedTuple):
         return self.quadratic * length**2 / self.at(length)
 
     def equal_at(self, longest: int) -> str:
-        """c1 / c2, up to the longest measured one: from here on, doubling it more than triples both parts."""
+        """c1 / c2, where both parts are equal, up to the longest measured one; beyond it, doubling the length more than
+        triples their sum.
+        """
         if self.quadratic == 0:
             return "never"
         length = self.linear / self.quadratic

@@ -41,7 +41,7 @@ def main(given: list[str] | None = None) -> int:
     """Run the chosen parts. Return 1 if one failed, else 0."""
     options = _options(given)
     options.out.mkdir(parents=True, exist_ok=True)
-    parts = [["doctor", "--gpu"]] if options.device == "cuda" else []
+    parts = [["doctor", "--gpu", "--results", options.results]] if options.device == "cuda" else []
     for number, (kind, *what) in enumerate(TINY if options.tiny else MEASURED):
         if kind in options.parts:
             rounds = [] if kind == "memory" else ["--rounds", options.rounds]
@@ -50,10 +50,11 @@ def main(given: list[str] | None = None) -> int:
     lines, failed = [], False
     for part in parts:
         command, started = [sys.executable, "-m", "harness", *map(str, part)], time.monotonic()
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         failed |= done.returncode != 0
         title = " ".join(command[2:]) + (": FAILED" if done.returncode else "")
-        lines.append(f"## {title}\n\n{done.stdout}\n{time.monotonic() - started:.0f} s\n")
+        shown = done.stdout + (done.stderr if done.returncode else "")
+        lines.append(f"## {title}\n\n```\n{shown}```\n\n{time.monotonic() - started:.0f} s\n")
         print(lines[-1], flush=True)
         (options.out / "summary.md").write_text("\n".join(lines), encoding="utf-8")
     with tarfile.open(options.out / "records.tar.gz", "w:gz") as packed:

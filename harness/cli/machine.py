@@ -16,7 +16,8 @@ def doctor(
 ) -> None:
     """Check versions, folders, memory, MLflow and Ray, and describe the machine and its matrix products.
 
-    Exit code 2, with a sentence for each problem, when something prevents `harness run` from working.
+    Exit code 2, with a sentence for each problem, when something prevents `harness run` from working, or when a part
+    for GPUs is wrong.
     """
     from harness.execution.doctor import examine
 

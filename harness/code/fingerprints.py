@@ -85,7 +85,7 @@ MOVED = {
     ),
     # published.py, local_text.py and hub.py, since TextSource tokenises for all of them
     "217e01ef3009dd226e668cbec04b86242d67b45e8c6324e6fa84693feb4ff15c": (
-        "1ce8163425a5e4b64204788741e1d97f82adeab182425e27bcffa28c8d09fa3f"
+        "027404ee850e28335f6026639a89d48643b8304edef03d42e3c443dbdf33e240"
     ),
     "24b099cabf47b008993c64cee23e2666ecd41fd5f7ada46abf7ec49b1d46d759": (
         "8ea9c07186f7d5b95aa42e7d3a9ada44fea025f523a436b26cd0e3d1be1a248c"

@@ -161,8 +161,9 @@ class _PublishedWords(_Published, TextSource):
 
     def load(self, data: Path) -> Corpus:
         """Read the verified files: words, or the tokens of the tokenizer."""
-        for file in self.FILES.values() if self.tokenizer is not None else ():
-            download.verified(file, data)
+        if self.tokenizer is not None:
+            for file in self.FILES.values():
+                download.verified(file, data)
         return super().load(data)
 
     def pieces(self, data: Path) -> Iterator[tuple[str, Iterable[str]]]:

@@ -203,33 +203,36 @@ def _make(source: TextSource, folder: Path, data: Path) -> None:
 
 
 def _write(encoded: Iterable[EncodedPiece], place: Path, num_words: int | None) -> tuple[_File, np.ndarray]:
-    """Write one split while it is read; only one batch is in memory. Return what is in the file, and (N,) int32, the
-    bytes of each token of pieces with ends: the text of a piece without tokens belongs to the token after it, or to the
-    last one.
+    """Write one split while it is read; one batch and the lengths are in memory. Return what is in the file, and (N,)
+    int32, the bytes of each token of pieces with ends: the text of a piece without tokens belongs to the token after
+    it, or to the last one.
     """
     num_tokens, digest = 0, hashlib.sha256()
     words = characters = read = 0
-    unscored, ends = TextSize(words=0, characters=0, bytes=0), [np.zeros(0, dtype=np.int64)]
+    unscored, has_ends, last_end = TextSize(words=0, characters=0, bytes=0), False, 0
+    lengths: list[np.ndarray] = []
     with atomically(place) as file:
         for piece in encoded:
             if piece.ends is not None:
                 if num_tokens == 0 and len(piece.ids):
                     unscored = _unscored(piece, by_lines=num_words is not None)
                 size = text_size("" if piece.text == END_OF_TEXT else piece.text)  # the mark is not part of the text
-                ends.append(read + piece.ends.astype(np.int64))
+                if len(piece.ends):
+                    lengths.append(np.diff(piece.ends, prepend=last_end - read).astype(np.int32))
+                    last_end = read + int(piece.ends[-1])
+                has_ends = True
                 words, characters, read = words + size.words, characters + size.characters, read + size.bytes
             num_tokens += len(piece.ids)
             file.write(piece.ids.data)
             digest.update(piece.ids.data)
-    ends_N = np.concatenate(ends)
-    ends_N[-1:] = read
-    lengths_N = np.diff(ends_N, prepend=0).astype(np.int32)
+    lengths_N = np.concatenate(lengths) if lengths else np.zeros(0, dtype=np.int32)
+    lengths_N[-1:] += read - last_end
     size = TextSize(
         words=(words if num_words is None else num_words) - unscored.words,
         characters=characters - unscored.characters,
         bytes=int(lengths_N[1:].sum()),
     )
-    return _File(tokens=num_tokens, sha256=digest.hexdigest(), size=size if len(ends) > 1 else None), lengths_N
+    return _File(tokens=num_tokens, sha256=digest.hexdigest(), size=size if has_ends else None), lengths_N
 
 
 def _unscored(piece: EncodedPiece, *, by_lines: bool) -> TextSize:

@@ -107,7 +107,8 @@ def _of_part(mixture: Tensors, targets_N: Tensor) -> tuple[Tensor, Tensor, Tenso
     nll_NK = torch.stack([kernels.nll(each, targets_N) for each in components_of(mixture)], dim=1)
     log_gate_NK = torch.zeros_like(nll_NK) if mixture.log_prior_NK is None else mixture.log_prior_NK
     directions_NFE = functional.normalize(mixture.facets_NFE, dim=-1)
-    first, second = torch.triu_indices(*[mixture.facets_NFE.shape[1]] * 2, offset=1)
+    F = mixture.facets_NFE.shape[1]
+    first, second = torch.triu_indices(F, F, offset=1)
     return log_gate_NK, nll_NK, (directions_NFE @ directions_NFE.mT)[:, first, second]
 
 

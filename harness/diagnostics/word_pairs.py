@@ -145,9 +145,10 @@ def _figures(prefix: str, part: Callable[[WordPairs], Modes | None]) -> tuple[Fi
         ("p of both (%)", lambda each: 100 * each.both, 3, not prefix),
         ("KL", lambda each: each.kl, 3, True),
         ("KL of the two", lambda each: each.kl_of_two, 3, True),
-        ("both in the top 2 (%)", lambda each: 100 * each.top[0], 1, False),
-        ("both in the top 10 (%)", lambda each: 100 * each.top[1], 1, False),
-        ("both in the top 100 (%)", lambda each: 100 * each.top[2], 1, False),
+        *(
+            (f"both in the top {top} (%)", lambda each, place=place: 100 * each.top[place], 1, False)
+            for place, top in enumerate(TOP)
+        ),
     )
 
     def value(of: Callable[[Modes], float]) -> Callable[[WordPairs], float | None]:

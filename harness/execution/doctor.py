@@ -72,7 +72,7 @@ def examine(results: Path, data: Path, *, again: bool = False, gpu: bool = False
     if gpu:
         wrong = gpu_faults()
         found.values["GPU code"] = f"{len(wrong)} parts are wrong" if wrong else "right, or there is no GPU"
-        found.notes.extend(wrong)
+        found.problems.extend(wrong)
     _packages(found)
     _folders(found, results, data)
     _memory(found)

@@ -87,7 +87,10 @@ class RunOptions:
 
 
 def repeated(options: RunOptions, results: Path, data: Path) -> list[str]:
-    """The options of a command that runs other trials in the same way: in these folders, on the same resources."""
+    """The options of a command that runs other trials in the same way: in these folders, on the same resources.
+
+    Options that select trials or say what becomes of finished ones are not among them.
+    """
     usual = RunOptions()
     given = []
     for name in ("executor", "address", "device", "cpus_per_trial", "gpus_per_trial"):
@@ -178,7 +181,7 @@ def allocate(
     capacities = [_capacity(node, of_worker) for node in nodes]
     at_once = sum(capacities) // workers
     if not at_once:  # guard: resources-of-a-node
-        raise ExecutionError(_too_large(of_worker, workers, nodes))
+        raise ExecutionError(_too_large(of_worker, workers, nodes, local=local))
     together = min(at_once, len(tasks), most or len(tasks))
     share = 1 / min((most or len(tasks)) * workers, max(capacities))
     places = {"device": device, "threads": resources.cpus, "gpus": gpus, "memory_share": share}
@@ -201,12 +204,13 @@ def _capacity(node: Node, worker: Resources) -> int:
     return min(by_cpu, int(node.get("GPU", 0) / worker.gpus + 1e-9)) if worker.gpus else by_cpu
 
 
-def _too_large(worker: Resources, workers: int, nodes: list[Node]) -> str:
+def _too_large(worker: Resources, workers: int, nodes: list[Node], *, local: bool) -> str:
     available = "; ".join(f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes)
     needed = f"{worker.cpus} CPUs and {worker.gpus:g} GPUs"
     available += "; change resources in the suite, --cpus-per-trial or --gpus-per-trial"
     if workers == 1:
-        return f"a trial needs {needed}, and no node has that much; the nodes have: {available}"
+        there = "this machine has" if local else "no node has that much; the nodes have:"
+        return f"a trial needs {needed}, and {there} {available}"
     return f"a trial needs {workers} times {needed}, and the nodes together do not have that much: {available}"
 
 
@@ -237,7 +241,7 @@ def placed(
     execution: Execution, nodes: list[Node], *, local: bool, most: int | None = None
 ) -> tuple[list[Task], int | None]:
     """What an executor does before it starts trials: place them on the nodes, as `allocate`, check that they fit, and
-    get the files that they read.
+    get the files that they read. One that starts other processes calls `refuse_classes_of_session`, too.
 
     Raises: as Executor.execute.
     """

@@ -92,7 +92,8 @@ class PlannedSuite:
 
     Args:
         outdated: a sentence with a command for each file of code that has changed since trials were made.
-        later: the trials of the table that have no id yet, one entry for each row.
+        later: the trials of the table that have no id yet, because no point is chosen for their row: one entry for each
+            row, with its seeds.
     """
 
     suite: Suite

@@ -145,7 +145,7 @@ def _one_step(spec: TrialSpec, model: LanguageModel, corpus: Corpus) -> str:
 
 def _loss(model: LanguageModel, corpus: Corpus, train: TrainSpec, when: str) -> float:
     spec = train.evaluation.model_copy(update={"eval_batches": 1})
-    score, _ = evaluate(model, corpus, "valid", spec, clock=Clock(corpus.valid.device))
+    score, _ = evaluate(model, corpus, "valid", spec, clock=Clock(next(model.parameters()).device))
     if not math.isfinite(score.mean_nll):
         raise Diverged(f"the validation loss {when} is {score.mean_nll}")
     return score.mean_nll
@@ -153,8 +153,13 @@ def _loss(model: LanguageModel, corpus: Corpus, train: TrainSpec, when: str) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTime:
-    """How long a model takes: medians of its timed training steps (0 where it is not trained) and batches of
-    evaluation, the steps of an epoch, and the batches of an evaluation of each split.
+    """How long a model takes, by the medians of its timed batches.
+
+    Args:
+        train_ms: of a training step; 0 for a model that is not trained.
+        eval_ms: of a batch of evaluation.
+        steps: of an epoch.
+        valid_batches, test_batches: of an evaluation of these splits.
     """
 
     train_ms: float
@@ -267,9 +272,7 @@ def model_times(tasks: list[Task], warn: Callable[[str], None]) -> dict[str, Mod
         }
         return train.lr
 
-    taken, faults = taken_in_turns(tasks, prepare)
-    for task, fault in faults:
-        warn(f"{task.spec} cannot be timed: {fault}")
+    taken = taken_in_turns(tasks, prepare, lambda task, fault: warn(f"{task.spec} cannot be timed: {fault}"))
     return {
         trial: ModelTime(
             train_ms=statistics.median(found.train) if found.train else 0.0,

@@ -103,9 +103,10 @@ def trials(
     """
     found, origins = [], {}
     for each, seed in itertools.product(combined, seeds):
-        parts, same = {kind: getattr(each, kind) for kind in KINDS}, {"train": each.train, "seed": seed}
+        parts = {kind: getattr(each, kind) for kind in KINDS}
         specs = {kind: part.spec for kind, part in parts.items()}
-        trial = TrialSpec(id=trial_id(**parts, **same), **specs, **same)
+        identity = trial_id(**parts, train=each.train, seed=seed)
+        trial = TrialSpec(id=identity, **specs, train=each.train, seed=seed)
         if trial.id in origins:
             raise SuiteError([each.head.problem(source, f"the trial '{trial}' is in the suite twice")])
         found.append(trial)

@@ -13,7 +13,7 @@ from harness.registry import BACKBONES, CORPORA, HEADS
 
 _REGISTRIES = {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}
 Facts = dict[str, dict[str, list[Any]]]
-PARTS = ",(?=[^,]*=)"  # a comma that no key follows is part of a value: 'head=affine softmax, rank 4', '[15, 5]'
+PARTS = r",(?=[^,]*=)(?![^\[{]*[\]}])"  # not a comma within a value: 'head=affine softmax, rank 4', '[15, 5]'
 SHOWN = 20  # values of a key that a message or the plan lists
 _RESERVED = {"seed", "id", *_REGISTRIES}  # a parameter of this name needs its component: corpus.seed
 

@@ -101,7 +101,7 @@ def _candidate(
     if lengths[-1] > train.epochs:
         message = f"{each.head.spec} is trained for {train.epochs:g} epochs, got {lengths[-1]:g} for its tuning"
         raise SuiteError([source.problem(("tune", "epochs"), message)])
-    short = [replace(at_point, train=rescaled(train, length)) for length in lengths]
+    short = [replace(at_point, train=rescaled(train, length)) for length in dict.fromkeys(lengths)]
     tuning, of_tuning = trials(short, [file.tune.seed], source)
     finals, of_finals = trials([replace(at_point, train=train)], file.seeds, source)
     if not of_tuning.keys().isdisjoint(origins):

@@ -15,7 +15,6 @@ from harness.report.verdicts import difference, obstacle, scored_seeds, shared_s
 
 Place = tuple[str, str, str]  # corpus, backbone, device
 
-
 Pair = tuple[MeanDifference, float]  # two rows, first less second, and p corrected over all pairs of the table
 Pairs = dict[tuple[Row, Row], Pair]  # in both orders; only of those that can be tested
 

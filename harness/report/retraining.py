@@ -80,15 +80,15 @@ def sentences(suite: Suite, chosen: Iterable[TrialSpec], found: Mapping[str, Tri
     pairs = ((kind, specs[trial]) for trial, kinds in outdated.items() for kind in kinds)
     trials = grouped(((kind, getattr(spec, kind).name), spec) for kind, spec in pairs)
     unfinished = {trial for trial in specs if trial not in found or found[trial].status != "ok"}
-    found = []
+    said = []
     for (kind, name), of in trials.items():
         these, them = (f"these {len(of)} records were", "them") if len(of) > 1 else ("this record was", "it")
         command = of_trials(suite, of, _condition(suite, of, f"{kind}={name}", unfinished), "--force", *options)
-        found.append(
+        said.append(
             f"{fingerprints.code_of(kind, name)} changed since {these} made: `{command}` trains {them} again, `--keep` "
             f"keeps {them}"
         )
-    return found
+    return said
 
 
 def _condition(suite: Suite, trials: list[TrialSpec], condition: str, unfinished: set[str]) -> list[str] | None:

@@ -64,7 +64,7 @@ def writing(results: Path) -> Iterator[None]:
 
 
 def probe(results: Path, *, whole: bool = False) -> None:
-    """Check that the database could be written. `whole`: read all of it, too. Raises as `writing` does."""
+    """Check that the database could be written; nothing is. `whole`: read all of it, too. Raises as `writing` does."""
     uri, shown = f"{(results.resolve() / DATABASE).as_uri()}?mode=rw", results / DATABASE
     try:
         with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)) as database:

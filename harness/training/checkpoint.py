@@ -102,6 +102,7 @@ def load(place: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     try:
         whole = place.read_bytes()
         content, seal = whole[: max(len(whole) - SEALED, 0)], whole[-SEALED:]
+        del whole  # as large as the content
         if seal != SEAL + hashlib.sha256(content).digest():  # guard: checkpoint-checksum
             raise Damaged(f"{place}: its SHA-256 does not fit its content")
         # guard: no-pickle weights_only=True -> weights_only=False

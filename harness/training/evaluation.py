@@ -144,7 +144,7 @@ def score_from_the_right(
     after it in its segment. No state is carried. None for a model that reads from left to right only.
 
     The last segment of a column may be filled up with the last token of the split, and a model from the right reads
-    this filler. A split has less of it than a batch has rows.
+    this filler. A split has less of it than a batch has rows. `corpus` is on the model's device.
     """
     from_the_right = model.from_the_right()
     if from_the_right is None:

@@ -36,8 +36,14 @@ PROGRESS_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a trial is: in an epoch, from 1, of so many (or a fraction, such as 0.4), with so many of its steps done;
-    the perplexity of the last epoch that has ended; the median time of the last steps.
+    """How far a trial is, within an epoch or at its end.
+
+    Args:
+        epoch: the present one, from 1.
+        epochs: of the suite; it may be a fraction, such as 0.4.
+        step: steps of the present epoch that are done, of `steps`.
+        valid_ppl: of the last epoch that has ended.
+        ms_per_batch: the median of the last steps.
     """
 
     epoch: int
@@ -263,9 +269,17 @@ class Training:
                 self._save(step)
 
         segments = ordered(segments, self.train, seed=self.seed, epoch=number)
-        place = {"epoch": number, "seed": self.seed, "first": first, "steps": steps}
-        acts = {"after_step": after_step, "before_step": before_step}
-        train_loss = train_epoch(step, segments, self.clocks.train, **place, **acts)
+        train_loss = train_epoch(
+            step,
+            segments,
+            self.clocks.train,
+            epoch=number,
+            seed=self.seed,
+            first=first,
+            steps=steps,
+            after_step=after_step,
+            before_step=before_step,
+        )
         seconds = time.perf_counter() - self._epoch_began
         try:
             self._validate(number)

@@ -60,6 +60,8 @@ class Asking:
     """What a model answers about a split.
 
     Args:
+        model: in evaluation mode.
+        corpus: with the states of a frozen backbone.
         again: places that are asked beside those that are drawn.
     """
 

@@ -46,8 +46,12 @@ DIGESTED = 2**24  # tokens of a split
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What a trial has so far. It is filled while the trial runs, so that one that fails keeps what it had. Its fields
-    become those of the record.
+    """What a trial has so far. It is filled while the trial runs, so that one that fails keeps what it had.
+
+    Args:
+        message: one line about a status that is not 'ok'.
+        weights_sha256: of the best weights.
+        not_certified: why there is no certificate.
     """
 
     status: Status = "ok"
@@ -67,7 +71,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """The model, on the trial's device; the corpus, where it was read to and on the device; `digest_of` it."""
+    """What a trial trains and evaluates.
+
+    Args:
+        model: on the trial's device.
+        corpus: with its tokens where they were read to.
+        on_device: the same corpus on the trial's device.
+        digest: of its splits before training; '' where nothing is trained.
+    """
 
     model: LanguageModel
     corpus: Corpus

@@ -104,7 +104,7 @@ class Taken:
         train = task.spec.train
         self.eval += warm(evaluation(model, corpus, train.evaluation))
         if (batch := task.measure.inference_batch) is not None:
-            segments = inference_segments(corpus, train.evaluation, batch=batch, device=corpus.test.device)
+            segments = inference_segments(corpus, train.evaluation, batch=batch, device=next(model.parameters()).device)
             if segments:
                 self.inference += warm(lambda number: inference_laps(model, segments, number))
         if train.epochs:
@@ -217,24 +217,25 @@ def _wait(device: torch.device) -> None:
 
 
 def taken_in_turns(
-    tasks: list[Task], prepare: Callable[[Task, LanguageModel, Corpus], float]
-) -> tuple[dict[str, Taken], list[tuple[Task, str]]]:
+    tasks: list[Task], prepare: Callable[[Task, LanguageModel, Corpus], float], failed: Callable[[Task, str], None]
+) -> dict[str, Taken]:
     """Time the batches of each model. An error ends the timing of its own model only.
 
     Args:
         prepare: called in each turn before the model is timed; returns the learning rate.
-    Returns: what each trial's model took, by id, and the tasks that failed with the reasons.
+        failed: called with a task that has no further turn, and the reason.
+    Returns: what each trial's model took, by id, without those that failed.
     """
-    taken, faults = {task.id: Taken() for task in tasks}, []
+    taken = {task.id: Taken() for task in tasks}
 
     def visit(task: Task, model: LanguageModel, corpus: Corpus) -> None:
         taken[task.id].visit(task, model, corpus, lr=prepare(task, model, corpus))
 
     for ended, fault in turns(tasks, visit):
-        faults += [(task, fault) for task in ended if fault]
-    for task, _ in faults:
-        del taken[task.id]
-    return taken, faults
+        for task in ended if fault else ():
+            del taken[task.id]
+            failed(task, fault)
+    return taken
 
 
 def timed(tasks: list[Task], records: Mapping[str, TrialRecord]) -> tuple[list[Timing], list[str]]:
@@ -253,8 +254,12 @@ def timed(tasks: list[Task], records: Mapping[str, TrialRecord]) -> tuple[list[T
             initial.add(task.id)
         return record.curve[-1].lr if record.curve else record.spec.train.lr  # the last one that the trial had
 
-    taken, faults = taken_in_turns(tasks, prepare)
-    sentences = [f"{task.spec} ({task.id}) could not be timed: {fault}" for task, fault in faults]
+    sentences: list[str] = []
+
+    def failed(task: Task, fault: str) -> None:
+        sentences.append(f"{task.spec} ({task.id}) could not be timed: {fault}")
+
+    taken = taken_in_turns(tasks, prepare, failed)
     sentences += [
         f"{records[trial].spec} ({trial}) was timed with initial weights: its own are gone or damaged"
         for trial in taken

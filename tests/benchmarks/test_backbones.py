@@ -8,12 +8,14 @@ import rounding
 import torch
 
 from harness.benchmarks import backbones
-from harness.benchmarks.backbones import BACKBONES, BackboneCosts, Cost, Step, fitted, made, step_mib
+from harness.benchmarks.backbones import BACKBONES, BackboneCosts, Cost, Quadratic, Step, fitted, made, step_mib
 from harness.benchmarks.measure import in_new_process
+from harness.benchmarks.record import load, save_with_table
 from harness.errors import ExecutionError
 
 CPU = torch.device("cpu")
 LENGTHS = (32, 64, 128, 256, 512, 1024, 2048)
+Y_AXES = {"step_time": "milliseconds of a step", "step_memory": "MiB of a step"}
 
 
 def known(**changes) -> BackboneCosts:
@@ -41,6 +43,20 @@ def test_the_tables_have_medians_fits_and_what_was_not_measured():
     assert lstm == ["lstm", "1,000", "1", "500", "0", "never", "0%", "0%"]
     # 0.01 x 1600 of 2 + 4 + 16 ms: 73 %
     assert gpt2 == ["gpt2", "2,000", "2", "100", "1e+04", "10", "73%", "0%"]
+
+
+def test_the_record_is_read_back_and_the_files_are_made_of_it(tmp_path):
+    record, table, *plot = save_with_table(known(), tmp_path)
+    assert load(BackboneCosts, record) == known()
+    assert [place.relative_to(tmp_path).as_posix() for place in (record, table)] == [
+        "bench/backbone_a_cpu_64.json",
+        "tables/backbone_a_cpu_64.md",
+    ]
+    assert table.read_text() == known().markdown()
+    assert {place.suffix for place in plot} == {".svg", ".png", ".pdf"}
+    drawn = {place.stem: place.read_text() for place in plot if place.suffix == ".svg"}
+    assert drawn.keys() == Y_AXES.keys()
+    assert all(unit in drawn[name] and "gpt2" in drawn[name] for name, unit in Y_AXES.items())
 
 
 def test_memory_that_is_not_counted_is_said():
@@ -71,6 +87,7 @@ def test_lengths_beyond_the_positions_are_left_out(monkeypatch):
 @pytest.mark.parametrize(
     ("names", "contexts", "said"),
     [
+        (("lstm",), (0, 1, 2), "expected at least 3 different lengths from 1$"),
         (("gpt2",), (8, 16, 2048), "from 1 up to 1,024, the positions of gpt2"),
     ],
 )
@@ -115,6 +132,21 @@ def test_planted_coefficients_are_found(planted):
         assert found == pytest.approx(expected, rel=0, abs=tolerance)
     assert fit.deviation == pytest.approx(0, abs=1e-9)
     assert fit.at(100) == pytest.approx(planted[0] + 100 * planted[1] + 10_000 * planted[2], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("quadratic", "longest", "shown"), [(0.0002, 1000, "300"), (0.0002, 299, "beyond 299"), (0.0, 1000, "never")]
+)
+def test_the_parts_are_equal_at_c1_over_c2(quadratic, longest, shown):
+    assert Quadratic(7, 0.06, quadratic).equal_at(longest) == shown
+
+
+def test_no_coefficient_is_negative():
+    """The square root bends the other way, so its best quadratic coefficient would be below 0."""
+    fit = fitted({T: T**0.5 for T in LENGTHS})
+    assert fit.quadratic == 0
+    assert min(fit.constant, fit.linear) > 0
+    assert fit.deviation > 0.1
 
 
 def test_relative_differences_count_and_not_absolute_ones():

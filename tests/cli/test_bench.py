@@ -156,3 +156,29 @@ def test_where_onednn_is_not_exact_the_doctor_says_so_and_no_benchmark_takes_it(
     assert done.code == 0
     assert "fp32 default" in done.out
     assert "fp32 onednn" not in done.out
+
+
+def test_saved_records_become_the_table_of_the_device(fresh, harness):
+    done = harness("bench", "head", *TINY, "--save")
+    assert done.code == 0
+    (record,) = (fresh / "results" / "bench").glob("*/head_tiny_n70.json")
+    (table,) = (fresh / "results" / "tables").glob("bench_*.md")
+    assert table.name == f"bench_{record.parent.name}.md"
+    text = table.read_text()
+    table.unlink()
+    assert harness("bench", "table").code == 0
+    assert table.read_text() == text
+
+
+def test_a_fuller_record_is_replaced_when_told_so_only(fresh, harness):
+    assert harness("bench", "eval", *TINY, "--save", "--replace").code == 0
+    (record,) = (fresh / "results" / "bench").glob("*/eval_tiny_n70.json")
+    before = record.read_bytes()
+    done = harness("bench", "eval", *TINY, "--impl", "ours", "--save")
+    assert done.code == 2
+    assert done.err.splitlines()[-1].startswith("--save: results/bench/")
+    assert done.err.endswith(" nothing was saved; use --replace to save all the same\n")
+    assert "ours " in done.out  # what was measured is not lost
+    assert record.read_bytes() == before
+    assert harness("bench", "eval", *TINY, "--impl", "ours", "--save", "--replace").code == 0
+    assert record.read_bytes() != before

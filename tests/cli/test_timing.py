@@ -55,3 +55,39 @@ def test_where_it_is_left_out_nothing_is_timed(timing, harness, how):
     done = harness(*RUN, *options)
     assert (done.code, "timing" in done.out) == (0, False)
     assert timings(timing) == {}
+
+
+def test_an_interrupted_pass_leaves_with_130_and_the_same_command_makes_it_good(timing, harness, monkeypatch):
+    begun, turn = [], clock._turn
+
+    def interrupted(*arguments):
+        begun.append(1)
+        if len(begun) == 4:
+            raise KeyboardInterrupt
+        return turn(*arguments)
+
+    monkeypatch.setattr(clock, "_turn", interrupted)
+    assert harness(*RUN).code == 130
+    assert timings(timing) == {}
+    assert harness(*RUN).code == 0
+    assert sorted(timings(timing)) == ["mos", "softmax"]
+
+
+def test_a_model_that_cannot_be_timed_is_a_warning_and_no_failed_run(timing, harness, monkeypatch):
+    def fails(*arguments, **more):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(clock.Taken, "visit", fails)
+    done = harness(*RUN)
+    assert done.code == 0
+    assert [line.partition(" could not")[0] for line in done.err.splitlines()] == [
+        f"warning: {head} lstm markov seed=1 ({trial})" for head, trial in first_seeds(timing).items()
+    ]
+    assert "no model was timed" in done.out
+
+
+def first_seeds(folder) -> dict[str, str]:
+    """Head, in the suite's order -> the trial of its first seed."""
+    found = [json.loads(path.read_text())["spec"] for path in (folder / "results").rglob("record.json")]
+    by_head = {spec["head"]["name"]: spec["id"] for spec in found if spec["seed"] == 1}
+    return {"softmax": by_head["softmax"], "mos(num_mixtures=2)": by_head["mos"]}

@@ -237,3 +237,12 @@ def test_penn_treebank_keeps_unk_and_n(tokens, text):
 def test_lines_stay_lines():
     assert detokenize_wikitext(" \n = A = \n \n It 's B . \n") == "\n= A =\n\nIt's B.\n"
     assert detokenize_ptb(" a b \n c \n") == "a b\nc\n"
+
+
+def test_penn_treebank_is_the_file_symbol_by_symbol(real_data):
+    corpus = PennTreebankCharacters().load(real_data)
+    for name in SPLITS:
+        expected = (real_data / f"ptb-char/ptb.char.{name}.txt").read_text().replace("\n", " <eos> ").split()
+        if name == "train":
+            assert corpus.symbols == tuple(dict.fromkeys(expected))
+        assert [corpus.symbols[index] for index in getattr(corpus, name).tolist()] == expected

@@ -1,5 +1,7 @@
 """`harness export` and `harness import`: what one machine finished counts on another, whole, or nothing of it does."""
 
+import json
+
 import handmade
 import pytest
 from bundles import files, keep, members, planned, record_of
@@ -80,6 +82,12 @@ def test_an_import_says_what_is_to_know_of_the_records_and_takes_them_in(tmp_pat
     assert counts == ["invalid" if record is made[0] and "certificate says" in said else "ok" for record in made]
 
 
+def test_a_suite_finds_its_trials_finished_after_an_import(sent, here, tmp_path, harness):
+    harness("import", sent, "--results", here)
+    done = harness("plan", tmp_path / "suite.yaml", "--results", here, "--json")
+    assert [trial["state"] for trial in json.loads(done.out)["trials"]] == ["ok", "ok", "diverged", "missing"]
+
+
 def test_equal_records_are_equal_bytes_whenever_they_are_exported(there, sent, tmp_path):
     export_records(there, tmp_path / "again.zip")
     assert (tmp_path / "again.zip").read_bytes() == sent.read_bytes()
@@ -149,6 +157,14 @@ def test_what_does_not_verify_is_named_and_left_out(there, tmp_path, harness):
     assert f"small/{finished[0].name}/record.json" in kept
     assert f"small/{finished[0].name}/timing.json" not in kept
     assert not [path for path in kept if finished[1].name in path]
+
+
+def test_a_second_import_changes_nothing(sent, here, harness):
+    harness("import", sent, "--results", here)
+    before = {path: path.stat().st_mtime_ns for path in here.rglob("*") if path.is_file()}
+    done = harness("import", sent, "--results", here)
+    assert "0 new records, 0 replaced, 3 known already" in done.out
+    assert {path: path.stat().st_mtime_ns for path in here.rglob("*") if path.is_file()} == before
 
 
 def test_what_is_missing_beside_a_known_record_is_added(there, sent, here):

@@ -12,6 +12,7 @@ from harness.execution.ray import tuner
 from harness.execution.timed import ModelTime, model_times, time_rows
 from harness.records import sidecars, store
 from harness.records.sidecars import Timing
+from harness.registry import HEADS
 from harness.trial.task import Task
 
 ONE = Resources(cpus=1, gpus=None)
@@ -224,3 +225,13 @@ def test_steps_and_batches_are_counted_by_the_code_that_trains_and_evaluates_wit
     assert time.train_ms > 0
     assert time.eval_ms > 0
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_planned_model_that_fails_is_named_and_the_others_are_timed(specs, tmp_path, monkeypatch):
+    def fails(self, hidden):
+        raise MemoryError("no room\nand more")
+
+    monkeypatch.setattr(HEADS.get("softmax"), "forward", fails)
+    said = []
+    assert list(model_times([handmade.task(spec, tmp_path) for spec in specs], said.append)) == [specs[1].id]
+    assert said == [f"{specs[0]} cannot be timed: MemoryError: no room"]

@@ -3,7 +3,7 @@
 import bundles
 import handmade
 import pytest
-from handmade import notes, tabulated
+from handmade import cells, notes, tabulated
 
 from harness.records import store
 from harness.report import suite_table
@@ -36,6 +36,52 @@ NEW = [
     "bits/char",
     "inference ms/batch (b=4)",
 ]
+
+
+def test_columns_are_there_only_where_some_row_has_the_metric(suite_of, record_of):
+    suite = suite_of(SUITE)
+    plain = render(suite, record_of(suite.trials[0], test_ppl=10.0))
+    assert not {*NEW} & {*cells(plain)[0]}
+    assert "before training" not in plain
+    assert "inference" not in plain
+    assert "bits/char" not in plain
+    measured = {"start_valid_ppl": 20.0, "inference_ms_per_batch": 3.25, "inference_batch": 4.0, **TEXT}
+    markdown = render(suite, record_of(suite.trials[0], test_ppl=10.0, **measured))
+    first, second = cells(markdown)
+    assert [first[name] for name in NEW] == ["20.00", "30.00", "1.750", "0.8074", "0.812", "3.2"]
+    assert {second[name] for name in NEW} == {"-"}
+    assert [name for name in first if name in [*NEW, "valid ppl", "test ppl", "eval ms/batch"]] == [
+        *["valid ppl before training", "valid ppl", "test ppl", "test ppl/word", "test ppl/byte", "bits/byte"],
+        *["bits/char", "eval ms/batch", "inference ms/batch (b=4)"],
+    ]
+
+
+def test_printed_words_and_characters_are_set_beside_ours(suite_of, record_of):
+    suite = suite_of(SUITE)
+    made = [record_of(trial, **TEXT) for trial in suite.trials[:2]]
+    printed = printed_cell("test_ppl_word", "29.41"), printed_cell("test_bits_per_character", "1.17")
+    first, second = cells(render(suite, *made, printed=printed))
+    assert (first["printed test ppl/word"], first["ours - printed test ppl/word"]) == ("29.41", "+0.59")
+    assert (first["printed bits/char"], first["ours - printed bits/char"]) == ("1.17", "-0.357")  # 0.8125 - 1.17
+    assert second["ours - printed test ppl/word"] == "-"
+    assert "printed test ppl" not in first
+
+
+def test_a_printed_number_without_a_boundary_rule_is_compared_whatever_ours_is(suite_of, record_of):
+    # words of the original text: PTB's have no boundary token to count or not
+    text = SUITE.replace("markov: {vocab_size: 12, num_tokens: 400, branching: 3}", "ptb: {boundary: eos}")
+    suite = suite_of(text)
+    cell = handmade.printed_cell(corpus="ptb", metric="test_ppl_word", value="29.41")
+    first = cells(render(suite, record_of(suite.trials[0], **TEXT), printed=(cell,)))[0]
+    assert first["ours - printed test ppl/word"] == "+0.59"
+
+
+def test_a_printed_inference_time_carries_its_device_and_is_not_subtracted(suite_of, record_of):
+    suite = suite_of(SUITE)
+    record = record_of(suite.trials[0], inference_batch=4, inference_ms_per_batch=2.0)
+    first = cells(render(suite, record, printed=(printed_cell("inference_ms_per_batch", "84", "GPU not named"),)))[0]
+    assert first["printed inference ms/batch (GPU not named)"] == "84"
+    assert not any(name.startswith("ours - ") for name in first)
 
 
 @pytest.mark.parametrize(

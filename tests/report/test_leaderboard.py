@@ -15,7 +15,7 @@ from harness import plan
 from harness.code import fingerprints
 from harness.plan.specs import ComponentSpec
 from harness.records import sidecars, store
-from harness.records.record import Contents
+from harness.records.record import Contents, CurvePoint
 from harness.report import leaderboard
 from harness.report.groups import gather, groups, is_pretrained
 from harness.report.layouts import of_group
@@ -28,12 +28,6 @@ METRICS = {
     "peak_memory_mib": 400.0,
     "state_carried": 1,
 }
-
-
-CONVERGED, FALLING = (handmade.learned(handmade.record(), 9.0, last).curve for last in (9.0, 8.0))
-NOISE = [0.0, 0.1, -0.1, 0.05, -0.05, 0.02]  # of six seeds
-SIX_SEEDS = ("seeds: [1, 2]", "seeds: [1, 2, 3, 4, 5, 6]")
-THREE_MIXTURES = ("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 3, 4]}")
 
 
 @pytest.fixture
@@ -143,10 +137,14 @@ def test_a_row_has_its_difference_to_the_first_over_shared_seeds_with_its_interv
 
 
 def test_rows_that_cannot_be_judged_have_no_rank_and_follow_the_others(finish, found):
-    of_heads = [[20 + each for each in NOISE], [10 - each for each in NOISE]]
-    lost = [5 + each for each in NOISE[:5]]
-    few = [3 + each for each in NOISE[:5]]
-    finish(SIX_SEEDS, THREE_MIXTURES, ppls=[*of_heads[0], *of_heads[1], *lost, None, *few, 0], curve=CONVERGED)
+    points = [CurvePoint(epoch=n, train_loss=1.0, valid_ppl=9.0, lr=1.0, seconds=1.0) for n in (1, 2)]
+    seeds = ("seeds: [1, 2]", "seeds: [1, 2, 3, 4, 5, 6]")
+    noise = [0.0, 0.1, -0.1, 0.05, -0.05, 0.02]
+    heads = ("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 3, 4]}")
+    of_heads = [[20 + each for each in noise], [10 - each for each in noise]]
+    lost = [5 + each for each in noise[:5]]
+    few = [3 + each for each in noise[:5]]
+    finish(seeds, heads, ppls=[*of_heads[0], *of_heads[1], *lost, None, *few, 0], curve=tuple(points))
     assert [(line["head"], line["rank"]) for line in lines(found()[0])] == [
         ("MoS 2", "1"),
         ("softmax", "2"),
@@ -156,9 +154,13 @@ def test_rows_that_cannot_be_judged_have_no_rank_and_follow_the_others(finish, f
 
 
 def test_rows_that_cannot_be_told_from_the_lowest_share_its_rank(finish, found):
-    alike = [10.01 - each for each in NOISE]  # the differences to 10 + noise have both signs, so the interval has 0
-    ppls = [[10 + each for each in NOISE], alike, [12 + each for each in NOISE], [12.01 - each for each in NOISE]]
-    finish(SIX_SEEDS, THREE_MIXTURES, ppls=[ppl for row in ppls for ppl in row], curve=CONVERGED)
+    points = [CurvePoint(epoch=n, train_loss=1.0, valid_ppl=9.0, lr=1.0, seconds=1.0) for n in (1, 2)]
+    seeds = ("seeds: [1, 2]", "seeds: [1, 2, 3, 4, 5, 6]")
+    heads = ("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 3, 4]}")
+    noise = [0.0, 0.1, -0.1, 0.05, -0.05, 0.02]
+    alike = [10.01 - each for each in noise]  # the differences to 10 + noise have both signs, so the interval has 0
+    ppls = [[10 + each for each in noise], alike, [12 + each for each in noise], [12.01 - each for each in noise]]
+    finish(seeds, heads, ppls=[ppl for row in ppls for ppl in row], curve=tuple(points))
     (group,) = found()
     ranks = {line["head"]: line["rank"] for line in lines(group)}
     assert ranks == {"softmax": "1-2", "MoS 2": "1-2", "MoS 3": "3-4", "MoS 4": "3-4"}
@@ -171,7 +173,10 @@ def test_rows_that_cannot_be_told_from_the_lowest_share_its_rank(finish, found):
 
 def test_no_row_has_a_star_or_a_p_value_and_a_sentence_says_why(finish, found):
     # six seeds, no spread worth mentioning and twice the perplexity: what decides is not in the records
-    finish(SIX_SEEDS, ppls=[20 + each for each in NOISE] + [10.0 - each for each in NOISE], curve=CONVERGED)
+    points = [CurvePoint(epoch=n, train_loss=1.0, valid_ppl=9.0, lr=1.0, seconds=1.0) for n in (1, 2)]
+    seeds = ("seeds: [1, 2]", "seeds: [1, 2, 3, 4, 5, 6]")
+    noise = [0.0, 0.1, -0.1, 0.05, -0.05, 0.02]
+    finish(seeds, ppls=[20 + each for each in noise] + [10.0 - each for each in noise], curve=tuple(points))
     (_, other) = lines(found()[0])
     assert (other["rank"], other["pairs"]) == ("2", "6")
     assert other["vs best"].startswith("+91.")  # 21 / 11 of valid ppl
@@ -180,6 +185,17 @@ def test_no_row_has_a_star_or_a_p_value_and_a_sentence_says_why(finish, found):
     text = text_of(found())
     assert "\n- vs best: " in text
     assert "It has no p and no star: records know neither the test that a suite declares nor what its tuning" in text
+
+
+def test_a_table_says_what_it_compares_with_what(finish, found):
+    finish(ppls=[10.0, 12.0, 9.0, 9.5])
+    (group,) = found()
+    sentence = (
+        "These rows compare with each other and with no other table: one text (markov), one counting rule, one way of "
+        "evaluating, trained for 2 epochs."
+    )
+    assert leaderboard.table(group).lead == sentence
+    assert f"\n\n{sentence}\n\n|" in text_of((group,))
 
 
 def test_rows_are_in_the_order_of_validation_never_of_test(finish, found):
@@ -193,8 +209,10 @@ def test_rows_are_in_the_order_of_validation_never_of_test(finish, found):
 
 
 def test_a_collapsed_row_is_last_and_rows_are_marked_as_in_tables(finish, found):
-    finish(ppls=[19.1, 19.1, 0, 0], more={"valid_ppl": 2.0, "unigram_test_ppl": 20.0}, curve=CONVERGED)
-    finish(ppls=[0, 0, 18.0, 18.0], more={"valid_ppl": 9.5, "unigram_test_ppl": 20.0}, curve=FALLING)
+    points = [CurvePoint(epoch=n, train_loss=1.0, valid_ppl=ppl, lr=1.0, seconds=1.0) for n, ppl in ((1, 9), (2, 8))]
+    done = [point.model_copy(update={"valid_ppl": 9.0}) for point in points]
+    finish(ppls=[19.1, 19.1, 0, 0], more={"valid_ppl": 2.0, "unigram_test_ppl": 20.0}, curve=tuple(done))
+    finish(ppls=[0, 0, 18.0, 18.0], more={"valid_ppl": 9.5, "unigram_test_ppl": 20.0}, curve=tuple(points))
     (group,) = found()
     assert [(line["head"], line["test ppl"]) for line in lines(group)] == [
         ("MoS 2", "18.00 ± 0.00 ↓"),

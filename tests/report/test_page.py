@@ -145,6 +145,15 @@ def test_every_point_of_every_curve_is_that_of_its_record(evidence):
             assert all(near(text, value) for text, value in zip(line, values, strict=True))
 
 
+def test_the_numbers_of_an_exclusive_pass_are_those_of_its_file(evidence, timing):
+    found = {tag.attributes["data-timing"]: tag for tag in Page(rendered(evidence)).with_("data-timing")}
+    assert found.keys() == timing.metrics.keys()
+    for name, value in timing.metrics.items():
+        assert found[name].attributes["data-trial"] == timing.trial
+        assert float(found[name].attributes["data-value"]) == value
+        assert near(found[name].text, value)
+
+
 def test_the_cells_of_the_table_are_those_of_the_table_made_of_the_same_evidence(evidence):
     table = suite_table.build(find(evidence))
     read = Page(rendered(evidence))
@@ -190,6 +199,28 @@ def test_a_line_of_a_cell_breaks_between_its_numbers_and_within_a_name():
     assert page_document.breakable("a_<b>\x1b") == "a_<wbr>&lt;b&gt;\\x1b"
 
 
+def test_main_results_of_several_corpora_come_before_the_rest_of_each():
+    pairs = [
+        ("", "head"),
+        ("", "params"),
+        ("ptb", "valid ppl"),
+        ("ptb", "test ppl"),
+        ("wt2", "ECE"),
+        ("wt2", "test ppl"),
+    ]
+    keys = {"head": "label", "params": "params_total", "valid ppl": "valid_ppl", "test ppl": "test_ppl"}
+    columns = tuple(Column(name=name, group=group, key=keys.get(name, "")) for group, name in pairs)
+    found = page_document.arranged(Table(title="t", columns=columns, lines=()))
+    assert [column.header for column in found.columns] == [
+        "ptb test ppl",
+        "wt2 test ppl",
+        "params",
+        "ptb valid ppl",
+        "wt2 ECE",
+    ]
+    assert found.in_sight == 3
+
+
 def test_the_page_begins_with_the_result_its_limits_and_the_next_command(evidence, suite, record_of):
     found = outcome_module.summary(find(evidence), evidence.rows)
     # odd numbers of the records: 100 / (index + 3) for indices 0 to 4; the lowest mean is that of K = 5, seed 1
@@ -226,6 +257,13 @@ def test_what_is_between_backticks_is_code_on_the_page_and_all_of_it_is_escaped(
     failed = record_of(suite.trials[0], status="error", message="run `harness <b>` & look at ` alone")
     text = rendered(handmade.evidence(suite, [failed, *made]))
     assert "<p>run <code>harness &lt;b&gt;</code> &amp; look at ` alone</p>" in text
+
+
+def test_an_epoch_is_singular(suite_of, record_of):
+    suite = suite_of(handmade.changed(("epochs: 2", "epochs: 1")))
+    text = rendered(handmade.evidence(suite, [record_of(trial, test_ppl=9.0) for trial in suite.trials]))
+    assert "<dt>Budget</dt><dd>1 epoch</dd>" in text
+    assert "1 epochs" not in text
 
 
 def test_all_seeds_of_a_row_have_their_times_beside_their_other_numbers(evidence, timing, made):
@@ -355,6 +393,15 @@ def test_a_line_of_several_rows_has_all_of_their_numbers(suite, made):
     table = suite_table.build(found, "heads")
     read = Page(page_document.render(found, table, []))
     assert sorted(" ".join(tag.attributes["data-rows"] for tag in read.with_("data-rows")).split()) == ["0", "1", "2"]
+
+
+def test_a_shortened_suite_says_so_on_top(suite_of, record_of):
+    suite = suite_of(SUITE, "train.epochs=1")
+    evidence = handmade.evidence(suite, [record_of(suite.trials[0], test_ppl=9.0)])
+    read = Page(rendered(evidence))
+    assert [tag.text for tag in (*read.all("title"), *read.all("h1"))] == [
+        "small, version 1; SHORTENED: train.epochs = 1 instead of 2"
+    ] * 2
 
 
 def test_the_same_evidence_gives_the_same_page_and_writing_it_again_changes_nothing(evidence, tmp_path):

@@ -257,6 +257,18 @@ def test_gains_are_the_row_less_the_baseline_by_band_with_the_share_of_tokens(su
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0\n25 %", "1-9\n75 %"]
 
 
+def test_a_gain_has_an_axis_that_explains_itself_and_a_line_at_zero(suite, made):
+    axes, _ = drawn(plots._by_frequency, Kept(suite, made))
+    assert axes.get_ylabel().split("\n") == [
+        "Change of loss against softmax",
+        "(nats per token; below 0 is better)",
+        "mean; bars: lowest to highest seed",
+    ]
+    assert [list(line.get_ydata()) for line in axes.lines].count([0, 0]) == 1
+    assert written(axes) == ["MoS 2", "MoS 5", "0: softmax"]
+    assert axes.get_ylim()[0] < 0 < axes.get_ylim()[1]
+
+
 def test_an_axis_fits_the_figure_and_a_long_name_of_the_baseline_is_beside_its_line(suite_of, record_of):
     name = "softmax(projection=True, d_embed=48)"
     text = SUITE.replace("heads:", "heads:\n  - softmax: {projection: true, d_embed: 48}")

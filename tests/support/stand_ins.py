@@ -9,7 +9,7 @@ import pytest
 import tokenizer_folders
 
 from harness.backbones.hf import HuggingFaceModel
-from harness.corpora import local_text
+from harness.corpora import token_files
 from harness.records.record import TrialRecord
 
 SMOLLM2 = {  # the sizes of SmolLM2-135M, as its config.json says them
@@ -55,11 +55,11 @@ def placed_as_recorded(suite: Path, folder: Path, record: TrialRecord, patch: py
     if copy != suite:
         (folder / "models" / "smollm2" / "config.json").write_text(json.dumps(SMOLLM2))
         patch.setattr(HuggingFaceModel, "content", classmethod(lambda cls, **_: record.contents.backbone))
-        own = local_text.content_with
+        own = token_files.content_with
 
         def recorded(tokenizer, content):
             of_model = isinstance(tokenizer, dict) and "pretrained" in tokenizer
             return record.contents.corpus if of_model else own(tokenizer, content)
 
-        patch.setattr(local_text, "content_with", recorded)
+        patch.setattr(token_files, "content_with", recorded)
     return copy

@@ -317,3 +317,37 @@ def test_a_path_that_cannot_be_an_address_is_a_sentence_and_nothing_is_written(n
     ]
     assert [each.name for each in (tmp_path / name).iterdir()] == ["runs"]
     assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+def test_runs_of_an_earlier_layout_are_written_again(mirror, records, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(fields, "LAYOUT", 1)
+        mirror.show(records[0])
+    (before,) = runs_of(mirror.results)
+    mirror.show_suite("tiny", records[:1])
+    (after,) = runs_of(mirror.results)
+    assert after.info.run_id != before.info.run_id
+
+
+def test_a_database_holds_no_path_so_that_results_can_be_moved(mirror, records, tmp_path):
+    mirror.show_suite("tiny", records)
+    assert experiment_of(mirror).artifact_location == "mlflow-artifacts:/tiny"
+    moved = mirror.results.rename(tmp_path / "moved here")
+    Mirror(moved, pytest.fail).show_suite("tiny", records)
+    assert len(runs_of(moved, ViewType.ALL)) == 6
+    assert not mirror.results.exists()
+
+
+def test_a_deleted_database_is_made_again_in_the_same_process(mirror, records):
+    mirror.show(records[0])
+    (mirror.results / "mlflow.db").unlink()
+    Mirror(mirror.results, pytest.fail).show(records[0])
+    assert len(runs_of(mirror.results, ViewType.ALL)) == 1
+
+
+def test_a_database_that_cannot_be_opened_is_a_warning_too(tmp_path, records):
+    (tmp_path / "mlflow.db").mkdir()
+    warnings = []
+    Tracker(tmp_path, warnings.append).show(records[0])
+    assert len(warnings) == 1
+    assert warnings[0].startswith(f"MLflow is off from here on ({tmp_path}/mlflow.db cannot be opened (")

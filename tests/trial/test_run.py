@@ -331,3 +331,21 @@ def test_a_corpus_that_is_only_evaluated_on_has_no_unigram(executed):
     assert "unigram_test_ppl" not in record.metrics
     assert record.metrics["start_valid_ppl"] == record.metrics["valid_ppl"]
     assert record.metrics["best_epoch"] == 0
+
+
+def test_a_text_is_counted_by_words_bytes_and_characters(executed):
+    metrics = executed().metrics
+    nats = torch.tensor(metrics["test_ppl"], dtype=torch.float64).log() * 199
+    assert metrics["scored_test_tokens"] == 199
+    assert metrics["test_ppl_word"] == pytest.approx((nats / 100).exp().item())
+    assert metrics["test_ppl_byte"] == pytest.approx((nats / 600).exp().item())
+    assert metrics["test_bits_per_character"] == pytest.approx((nats / 500).item() * 1.4426950408889634)
+    assert metrics["test_bits_per_byte"] == pytest.approx(math.log2(metrics["test_ppl_byte"]))
+
+
+def test_a_stride_with_carried_state_is_an_error_before_anything_is_trained(executed):
+    record = executed(None, "train.eval_stride=3")
+    assert record.status == "error"
+    assert record.message.startswith("ExecutionError: train.eval_stride is for backbones without state")
+    assert record.curve == ()
+    assert "train_ms_per_batch" not in record.metrics

@@ -210,8 +210,7 @@ def gain(bands_of: BandsOf, label: str, lines: list[Row], evidence: Evidence, fr
         aside = (place - (len(found) - 1) / 2) * 0.6 / len(found)
         points = [Point(x=bands.index(band.label), y=band.mean, low=band.low, high=band.high) for band in each.bands]
         _bars(on, points, looks[each.row], aside=aside, line=True)
-        label = Label(text=each.row.head, x=points[-1].x + aside, y=points[-1].y, look=looks[each.row])
-        labels.append(label)
+        labels.append(Label(text=each.row.head, x=points[-1].x + aside, y=points[-1].y, look=looks[each.row]))
     number = {band.label: band.tokens for band in found[0].bands}
     shares = [100 * number.get(band, 0) / sum(number.values()) for band in bands]
     ticks = [f"{band}\n{share:.0f} %" for band, share in zip(bands, shares, strict=True)]
