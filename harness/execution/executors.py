@@ -181,7 +181,7 @@ def allocate(
     capacities = [_capacity(node, of_worker) for node in nodes]
     at_once = sum(capacities) // workers
     if not at_once:  # guard: resources-of-a-node
-        raise ExecutionError(_too_large(of_worker, workers, nodes, local=local))
+        raise ExecutionError(_too_large(of_worker, workers, nodes))
     together = min(at_once, len(tasks), most or len(tasks))
     share = 1 / min((most or len(tasks)) * workers, max(capacities))
     places = {"device": device, "threads": resources.cpus, "gpus": gpus, "memory_share": share}
@@ -204,13 +204,12 @@ def _capacity(node: Node, worker: Resources) -> int:
     return min(by_cpu, int(node.get("GPU", 0) / worker.gpus + 1e-9)) if worker.gpus else by_cpu
 
 
-def _too_large(worker: Resources, workers: int, nodes: list[Node], *, local: bool) -> str:
+def _too_large(worker: Resources, workers: int, nodes: list[Node]) -> str:
     available = "; ".join(f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes)
     needed = f"{worker.cpus} CPUs and {worker.gpus:g} GPUs"
     available += "; change resources in the suite, --cpus-per-trial or --gpus-per-trial"
     if workers == 1:
-        there = "this machine has" if local else "no node has that much; the nodes have:"
-        return f"a trial needs {needed}, and {there} {available}"
+        return f"a trial needs {needed}, and no node has that much; the nodes have: {available}"
     return f"a trial needs {workers} times {needed}, and the nodes together do not have that much: {available}"
 
 

@@ -8,7 +8,8 @@ from commands import table_rows
 
 pytestmark = pytest.mark.system
 
-KINDS = ["scaled", "honest_alone"]  # all kinds: tests/trial/test_certify.py
+KINDS = ["scaled", "shifted", "sigmoid", "constant", "unnormalised", "beside_log_probs", "among_targets"]
+KINDS += ["later_states", "honest_alone", "honest_once_asked", "remembers", "most_segments"]
 SUITE = f"""\
 name: cheats
 version: 1

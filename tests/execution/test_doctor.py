@@ -127,17 +127,13 @@ PROBLEMS = {
     ),
     "home": (environment(HOME="/proc/nowhere"), "the home folder /proc/nowhere cannot be written (", OUT),
     "token": (environment(RAY_AUTH_MODE="disabled"), "RAY_AUTH_MODE=disabled: ", OUT),
+    "GPU": (returns("harness.execution.doctor.gpu_faults", ("It is wrong",)), "It is wrong", ""),
     "database": (garbage, "", "; `harness sync` writes it again from the records"),
 }
 NOTES = {
     "no MLflow": (version("mlflow", None), "mlflow is not installed; needed: mlflow", ""),
     "new torch": (version("torch", "2.14.0"), "torch 2.14.0 is newer than the newest that is tested, 2.13", ""),
     "disk": (free(2**30), "only 1.0 GiB are left on the disk of results", ""),
-    "GPU": (
-        returns("harness.execution.doctor.gpu_faults", ("It is wrong",)),
-        "It is wrong",
-        "",
-    ),  # runs go on without what is left out
     "begun": (begun, "1 of the trials of tiny were started and have no record: `harness run` continues them", ""),
     "scratch": (scratch, f"results/runs/tiny/{scratch_prefix()}{NOBODY}-x was left by a driver", "delete it"),
     "URI": (environment(MLFLOW_TRACKING_URI="http://x"), "MLFLOW_TRACKING_URI=http://x is not used: ", "mlflow.db"),
@@ -148,7 +144,7 @@ NOTES = {
 def test_what_keeps_a_run_from_working_is_a_problem_and_what_is_odd_is_a_note(name, place, monkeypatch):
     plant, begin, end = PROBLEMS.get(name) or NOTES[name]
     plant(monkeypatch, place)
-    found = examined(gpu=name in NOTES)
+    found = examined(gpu=True)
     (sentence,) = found.problems if name in PROBLEMS else found.notes
     assert name in PROBLEMS or found.problems == []
     assert sentence.startswith(begin)

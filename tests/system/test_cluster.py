@@ -193,6 +193,7 @@ def test_infeasible_resources_are_refused_although_all_nodes_together_have_them(
     assert (
         said
         == "a trial needs 2 CPUs and 0 GPUs, and no node has that much; the nodes have: 1 CPUs, 0 GPUs; 1 CPUs, 0 GPUs"
+        "; change resources in the suite, --cpus-per-trial or --gpus-per-trial"
     )
 
 

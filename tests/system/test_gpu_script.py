@@ -20,7 +20,7 @@ def test_all_parts_leave_a_summary_and_their_records_also_after_one_that_failed(
     assert dry() == 1
     summary = (tmp_path / "out" / "summary.md").read_text()
     named = [line for line in summary.splitlines() if line.startswith("## ")]
-    assert [line.split()[4] for line in named] == ["head", "head", "step", "memory"]
+    assert [line.split()[3] for line in named] == ["head", "head", "step", "memory"]
     assert [line.endswith(": FAILED") for line in named] == [True, False, False, False]
     assert "Whole training step" in summary
     with tarfile.open(tmp_path / "out" / "records.tar.gz") as packed:
