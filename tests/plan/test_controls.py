@@ -41,6 +41,7 @@ LEFT_OUT = {  # name of a suite -> the controls that it leaves out; the reason
     "gpt2_tiny_heads": {PLAIN, *OF_THE_POSTER},  # do the rows of the poster train? One seed
     "ground_truth_transformer_mos": {BASELINE, ONE, MOC, LOW, MATCHED},  # each row against its printed numbers
     "ptb_matched": {LOW},  # at an equal total its backbone would be wider
+    "ptb_mixtures_300_bf16": {PLAIN, BASELINE, ONE, MOC, LOW, MATCHED},  # in ptb_mixtures_300
     "ptb_spectrum": {BASELINE, ONE, MOC, LOW, MATCHED},  # for `harness diagnose`; one seed
     "quickstart": {PLAIN, ONE, MOC, LOW, MATCHED},  # a first run in a minute and a half
     "claims_2026": {BASELINE, ONE, MATCHED},  # decoders of today have no affine map
