@@ -22,7 +22,7 @@ from torch import Tensor
 from harness.kernels import products, reference
 from harness.kernels.chunked import tokens_per_chunk
 from harness.kernels.forms import CHUNKS_OF_EQUATIONS, Form, differentiates, in_chunks
-from harness.kernels.mixture import HarmonicMap, SigmoidCap, SoftCap, Tensors
+from harness.kernels.mixture import HarmonicMap, SigmoidCap, SoftCap, Tensors, identity
 from harness.kernels.products import Precision
 
 # The relative error of float32 sums: some hundred roundings of 2^-24. One missing word of 8,209 makes an error of 1e-4.
@@ -86,9 +86,7 @@ def _allowed(
     """The size that an error is relative to, and how large it may be."""
     size = max(expected.detach().abs().max().item(), _least_size(what, few))
     if few_bits:
-        rounded = precision == "bf16" and few.bias_V is not None  # it is multiplied by a rounded scale
-        exact = what in (NLL, LOSS, "the gradient of the prior") and not rounded
-        return size, SUMS if exact else ROUNDING[precision] * (2 if rounded else 1)
+        return size, SUMS if what in (NLL, LOSS, "the gradient of the prior") else ROUNDING[precision]
     logit_n = _largest_logits(few).clamp(min=1)
     if what == NLL:  # both inputs of a product may be truncated to tf32, by 2^-10 each; bfloat16 rounds by 2^-9 each
         factor = 2 if precision == "tf32" else 1
@@ -194,7 +192,9 @@ def _of_few_bits(form: Form, mixture: Tensors, targets_N: Tensor) -> tuple[Tenso
     scale = abs(form.scale(mixture))
     unit = 2.0 ** math.floor(math.log2(scale)) / scale  # from 1/2 to 1: unit x, times the scale, has the bits of x
     prior = None if prior_NK is None else halves(prior_NK).log_softmax(-1)
-    given = unit * facets, prior, words, None if bias_V is None else halves(bias_V)
+    added = 0.0 if mixture.logit_map is identity else mixture.logit_map.offset  # so that the sum with the bias has few
+    bias = None if bias_V is None else unit * halves(bias_V) - added
+    given = unit * facets, prior, words, bias
     for made, each in zip(given, mixture.given, strict=True):
         if made is not None:
             made.requires_grad_(each.requires_grad)

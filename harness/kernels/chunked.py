@@ -50,7 +50,7 @@ from harness.kernels.rows import Rows, combine_rows_, nll_of, normalisers, sprea
 CHUNK_ROWS, LEAST_BYTES, MOST_BYTES = 256, 4 * 2**20, 64 * 2**20
 CUDA_BYTES = 40 * 2**20  # fits in the L2 cache of a large GPU
 FLOAT32 = Products()
-NUM_ONES = 2  # columns of ones beside the facets: one for the bias b, one for the rounding error of b
+NUM_ONES = 2  # columns of ones beside the facets: one for the bias, one for its rounding error
 ALIGNMENT = 8  # columns, so that rows are multiples of 16 bytes, which matrix units need
 
 
@@ -77,7 +77,8 @@ class Buffers:
 
     The buffer holds scale (W h + o). For the identity, scale = 1 / ln 2 and o = b, the bias. Another logit map has its
     own scale, and its offset is added to b. If the products have the type of W, the matrix is W itself and o is added
-    to the products. If W has to be rounded, the matrix is [W, o, o', 0], where o' is the rounding error of o. The
+    to the products. If W has to be rounded, the matrix is [W, s, s', 0] with s = scale o, where s' is the rounding
+    error of s, and a row of the facets ends with ones, which no type rounds. The
     number of tokens in a chunk depends only on sizes and never on a timing, so results are reproducible bit for bit.
     """
 
@@ -85,7 +86,7 @@ class Buffers:
         self.products, self.scale = lean.products, lean.logit_map.scale if lean.bends else LOG2_E
         self.matrix_VC, self.offset_V = lean.weight_VE, _offset(lean)
         if lean.products.dtype(lean.facets_NFE) != lean.weight_VE.dtype:
-            self.matrix_VC, self.offset_V = _rounded(lean, self.offset_V), None
+            self.matrix_VC, self.offset_V = _rounded(lean, self.offset_V, self.scale), None
         N, F, E = lean.facets_NFE.shape
         self.tokens = min(N, lean.at_once or tokens_per_chunk(self.matrix_VC, len(lean.layout.partitions)))
         self.rows_rC = self.matrix_VC.new_zeros(self.tokens * F, _padded(E + NUM_ONES, ALIGNMENT))
@@ -99,16 +100,16 @@ class Buffers:
     def logits(self, i: int, part: Slice, facets_nsE: Tensor) -> Tensor:
         """(n, s, V_s) the scaled logits of slice i, which is `part`."""
         block = self.blocks[i][: len(facets_nsE)]
-        rows_rC = self.rows(facets_nsE, self.scale)[:, : self.matrix_VC.shape[1]]
+        rows_rC = self.rows(facets_nsE, self.scale, ones=1.0)[:, : self.matrix_VC.shape[1]]
         self.products.mm_(block.flatten(0, 1), rows_rC, self.matrix_VC[part.words].t())
         return block if self.offset_V is None else block.add_(self.offset_V[part.words], alpha=self.scale)
 
-    def rows(self, facets_nsE: Tensor, scale: Tensor | float) -> Tensor:
-        """(n s, C) the rows scale [h, 1, 1, 0], with scale (n, s, 1) or a number. The next call overwrites them."""
+    def rows(self, facets_nsE: Tensor, scale: Tensor | float, ones: Tensor | float) -> Tensor:
+        """(n s, C) the rows [scale h, ones, ones, 0]; both are (n, s, 1) or a number. The next call overwrites them."""
         n, s, E = facets_nsE.shape
         rows_nsC = self.rows_rC[: n * s].view(n, s, -1)
         rows_nsC[..., :E] = facets_nsE * scale
-        rows_nsC[..., E : E + NUM_ONES] = scale
+        rows_nsC[..., E : E + NUM_ONES] = ones
         return rows_nsC.flatten(0, 1)
 
     def _room(self, part: Slice, alignment: int) -> Tensor:
@@ -167,16 +168,17 @@ def _offset(lean: "Lean") -> Tensor | None:
     return (lean.weight_VE.new_zeros(len(lean.weight_VE)) if lean.bias_V is None else lean.bias_V) + offset
 
 
-def _rounded(lean: "Lean", offset_V: Tensor | None) -> Tensor:
-    """[W, o, o', 0] in the products' type; [W, 0] without an offset."""
+def _rounded(lean: "Lean", offset_V: Tensor | None, scale: float) -> Tensor:
+    """[W, s, s', 0] with s = scale o in the products' type; [W, 0] without an offset."""
     (V, E), num_offsets = lean.weight_VE.shape, 0 if offset_V is None else NUM_ONES
     dtype = lean.products.dtype(lean.facets_NFE)
     matrix_VC = lean.weight_VE.new_empty(V, _padded(E + num_offsets, ALIGNMENT), dtype=dtype)
     matrix_VC[:, :E] = lean.weight_VE
     matrix_VC[:, E:] = 0
     if offset_V is not None:
-        matrix_VC[:, E] = offset_V
-        matrix_VC[:, E + 1] = offset_V - matrix_VC[:, E]
+        scaled_V = scale * offset_V
+        matrix_VC[:, E] = scaled_V
+        matrix_VC[:, E + 1] = scaled_V - matrix_VC[:, E]
     return matrix_VC
 
 
@@ -378,7 +380,8 @@ class Lean(Tensors):
     def _add_matrix_gradient(self, chunk: _Chunk, rest_nK1: Tensor, scale_nF, buffers: Buffers, sums: Sums) -> None:
         """[dW, db] += E^T (q o [H, 1]) - scatter(x, t o [H, 1])."""
         for part, block in zip(self.layout.slices, chunk.blocks, strict=True):
-            rows_rC = buffers.rows(chunk.facets_nFE[:, part.facets], scale_nF[:, part.facets, None])
+            scale_ns1 = scale_nF[:, part.facets, None]
+            rows_rC = buffers.rows(chunk.facets_nFE[:, part.facets], scale_ns1, ones=scale_ns1)
             # the first product for each word overwrites the sum
             first = chunk.tokens.start == 0 and part.first < self.layout.partitions[0]
             E_vr, columns_rC = block.flatten(0, 1).t(), rows_rC[:, sums.columns]

@@ -84,20 +84,24 @@ class Products:
         """Compute all float32 products of torch on `device` within the block by this route, those of the backbone,
         too.
         """
-        switches: list[Any] = []
+        settings: list[tuple[Any, str, Any]] = []
         if device.type == "cpu":
-            switches, allowed = [torch.backends.mkldnn.matmul], "bf16" if self.route == "onednn" else "ieee"
-        elif device.type == "cuda":  # the default of recurrent layers on CUDA is tf32
-            switches = [torch.backends.cuda.matmul, torch.backends.cudnn.rnn]
-            allowed = "tf32" if self.precision == "tf32" else "ieee"
-        before = [(switch, switch.fp32_precision) for switch in switches]
+            settings = [(torch.backends.mkldnn.matmul, "fp32_precision", "bf16" if self.route == "onednn" else "ieee")]
+        elif device.type == "cuda":
+            cuda, allowed = torch.backends.cuda.matmul, "tf32" if self.precision == "tf32" else "ieee"
+            settings = [
+                (cuda, "fp32_precision", allowed),
+                (torch.backends.cudnn.rnn, "fp32_precision", allowed),  # its default is tf32
+                (cuda, "allow_bf16_reduced_precision_reduction", False),  # by default long sums are split and rounded
+            ]
+        before = [(switch, name, getattr(switch, name)) for switch, name, _ in settings]
         try:
-            for switch, _ in before:
-                switch.fp32_precision = allowed
+            for setting in settings:
+                setattr(*setting)
             yield
         finally:
-            for switch, value in before:
-                switch.fp32_precision = value
+            for setting in before:
+                setattr(*setting)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

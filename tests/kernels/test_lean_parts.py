@@ -208,9 +208,10 @@ def test_a_rounded_matrix_holds_the_bias_in_two_columns(width):
     matrix = Buffers(made).matrix_VC
     assert matrix.shape == (V, 8 if width <= 6 else 16)
     assert torch.equal(matrix[:, :width], made.weight_VE.bfloat16())
-    assert torch.equal(matrix[:, width], made.bias_V.bfloat16())
-    rest = made.bias_V.double() - matrix[:, width].double() - matrix[:, width + 1].double()
-    assert (rest / made.bias_V).abs().max() <= 2**-16  # two roundings of 2^-8 at most
+    scaled_V = made.bias_V.double() / math.log(2)  # logits are in units of ln 2
+    assert torch.equal(matrix[:, width], scaled_V.float().bfloat16())
+    rest = scaled_V - matrix[:, width].double() - matrix[:, width + 1].double()
+    assert (rest / scaled_V).abs().max() <= 2**-16  # two roundings of 2^-8 at most
     assert not matrix[:, width + 2 :].any()
 
 
