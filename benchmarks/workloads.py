@@ -1,5 +1,6 @@
 """The workloads that are timed: the forward and backward pass of a head, its evaluation, a training step, inference."""
 
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -132,7 +133,8 @@ class _Measured(LanguageModel):
     def forward(self, segment: Segment, state: Any = None) -> tuple[Mixture, Any]:
         distribution, state = super().forward(segment, state)
         if self.evaluation is not None:
-            distribution.training_loss = partial(_loss, self.evaluation, distribution)
+            # of a copy: a cycle would keep the graph of autograd, whose nodes stay on a stream that is not captured
+            distribution.training_loss = partial(_loss, self.evaluation, copy(distribution))
         return distribution, state
 
 
