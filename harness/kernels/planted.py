@@ -29,6 +29,7 @@ CASES = (
     Case("partitions 1, 3 with an epsilon", N=5, V=46, E=8, partitions=(1, 3), log_epsilon=0.01),
     # more than one step of the Triton kernels, an incomplete step, several shares of the vocabulary
     Case("many words", N=3, V=8_209, E=70),
+    Case("wide, with bias", N=64, V=2_003, E=300, bias=True),  # logits that bfloat16 would round with the bias
     Case("more tokens than are compared", N=700, V=61, E=16, partitions=(1, 1), bias=True),
     Case("a bend", N=11, V=41, E=9, partitions=(1, 1), logit_map=Bend(c=0.0, k=2.0)),
     Case("a bend, partitions, bias", N=11, V=43, E=9, partitions=(2, 1), logit_map=Bend(c=0.5, k=1.5), bias=True),

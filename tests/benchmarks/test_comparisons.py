@@ -2,12 +2,14 @@
 
 import dataclasses
 import functools
+import gc
+import weakref
 from dataclasses import replace
 
 import pytest
 import torch
 
-from harness.benchmarks import comparisons, implementations, settings
+from harness.benchmarks import comparisons, implementations, settings, workloads
 from harness.benchmarks.comparisons import Comparison, memory, timed
 from harness.benchmarks.implementations import IMPLEMENTATIONS, Implementation
 from harness.benchmarks.record import Cell
@@ -161,3 +163,15 @@ def test_each_form_has_its_row_and_ours_is_the_one_that_was_chosen_once(stored_f
 def test_without_gradients_there_is_no_choice_of_forms(stored_fits):
     found = timed(compared("eval", ways=[FP32], impls=("ours", "ours-stored")))
     assert {each.impl: each.lacking for each in found.cells} == {"ours": "", "ours-stored": "no choice of forms"}
+
+
+def test_a_step_with_a_baseline_leaves_no_graph_of_autograd_for_the_garbage_collector():
+    step, made = workloads.Step(SETTINGS["tiny"], "softmax", CPU), []
+    step.model.register_forward_hook(lambda model, given, found: made.append(weakref.ref(found[0])))
+    gc.collect()
+    gc.disable()
+    try:
+        step.run(implementations.target_only)
+    finally:
+        gc.enable()
+    assert [each() for each in made] == [None]
