@@ -86,7 +86,10 @@ def _allowed(
     """The size that an error is relative to, and how large it may be."""
     size = max(expected.detach().abs().max().item(), _least_size(what, few))
     if few_bits:
-        return size, SUMS if what in (NLL, LOSS, "the gradient of the prior") else ROUNDING[precision]
+        if what in (NLL, LOSS, "the gradient of the prior"):
+            return size, SUMS
+        # tf32: both inputs of a product are truncated by 2^-10; bfloat16: these and the product are rounded by 2^-9
+        return size, ROUNDING[precision] * {"fp32": 1, "tf32": 2, "bf16": 1.5}[precision]
     logit_n = _largest_logits(few).clamp(min=1)
     if what == NLL:  # both inputs of a product may be truncated to tf32, by 2^-10 each; bfloat16 rounds by 2^-9 each
         factor = 2 if precision == "tf32" else 1
