@@ -88,8 +88,8 @@ def _allowed(
     if few_bits:
         if what in (NLL, LOSS, "the gradient of the prior"):
             return size, SUMS
-        # tf32: both inputs of a product are truncated by 2^-10; bfloat16: these and the product are rounded by 2^-9
-        return size, ROUNDING[precision] * {"fp32": 1, "tf32": 2, "bf16": 1.5}[precision]
+        # the gradient of a bias is smaller than the sums of which it is the difference
+        return size, ROUNDING[precision] * (1.5 if precision == "bf16" and "bias" in what else 1)
     logit_n = _largest_logits(few).clamp(min=1)
     if what == NLL:  # both inputs of a product may be truncated to tf32, by 2^-10 each; bfloat16 rounds by 2^-9 each
         factor = 2 if precision == "tf32" else 1

@@ -78,8 +78,8 @@ class Buffers:
     The buffer holds scale (W h + o). For the identity, scale = 1 / ln 2 and o = b, the bias. Another logit map has its
     own scale, and its offset is added to b. If the products have the type of W, the matrix is W itself and o is added
     to the products. If W has to be rounded, the matrix is [W, s, s', 0] with s = scale o, where s' is the rounding
-    error of s, and a row of the facets ends with ones, which no type rounds. The
-    number of tokens in a chunk depends only on sizes and never on a timing, so results are reproducible bit for bit.
+    error of s, and a row of the facets ends with ones, which no type rounds. The number of tokens in a chunk depends
+    only on sizes and never on a timing, so results are reproducible bit for bit.
     """
 
     def __init__(self, lean: "Lean"):
