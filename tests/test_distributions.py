@@ -11,11 +11,13 @@ from torch import nn
 from harness.distributions import (
     LOGIT_MAPS,
     BinaryLogLoss,
+    Cap,
     Compat,
     Logits,
     Mixture,
     SigmoidCap,
     SoftCap,
+    Start,
     facet_map,
     log_epsilon,
     logit_map_of,
@@ -86,8 +88,10 @@ def test_the_z_term_of_a_binary_loss_by_hand(weight):
     assert distribution.training_loss(targets, weight).item() == pytest.approx(loss + z_term, rel=1e-12)
 
 
-def test_compat_knows_one_switch():
+def test_the_options_that_a_suite_may_give():
     assert Compat == dict[Literal["log_epsilon"], float]
+    assert Start == Literal["xavier", "embedding", "pretrained"]
+    assert Cap == float | dict[Literal["a", "b", "c"], float]
 
 
 @pytest.mark.parametrize(("compat", "expected"), [(None, None), ({"log_epsilon": 1e-8}, 1e-8)])

@@ -44,7 +44,7 @@ def of_convergence(lines: list[Row]) -> list[str]:
     last = [name for name, row in named if convergence.collapsed(row)]
     found = [f"{convergence.NOT_CONVERGED_MEANS}. Trials: {'; '.join(counts)}."] if counts else []
     found += [f"{convergence.COLLAPSED_MEANS}: {'; '.join(last)}."] if last else []
-    of_rows = ((name, convergence.collapsed_seeds(row)) for name, row in named)
+    of_rows = ((name, convergence.collapsed_seeds(row)) for name, row in named if name not in last)
     some = [f"{name} seed {', '.join(map(str, seeds))}" for name, seeds in of_rows if seeds]
     return [*found, *_listing(convergence.SOME_COLLAPSED, some, "reading")]
 

@@ -96,10 +96,8 @@ def collapsed(row: Row) -> bool:
 
 
 def collapsed_seeds(row: Row) -> list[int]:
-    """The seeds whose test perplexity is 0.95 of the unigram's or worse, of a row whose mean is not."""
-    if row.is_ngram or collapsed(row):
-        return []
-    metrics = {seed: row.records[seed].metrics for seed in row.ok_seeds}
+    """The seeds whose test perplexity is 0.95 of the unigram's or worse."""
+    metrics = {} if row.is_ngram else {seed: row.records[seed].metrics for seed in row.ok_seeds}
     return [
         seed
         for seed, found in metrics.items()

@@ -126,10 +126,15 @@ def _limits(some: Sequence[Compared]) -> str:
 
 
 def _reasons(some: Sequence[Compared]) -> list[str]:
-    """What limits some comparisons; of several rows and their baseline 'none converged' in place of 'neither'."""
-    none = BOTH["not converged"].replace("neither", "none")
+    """What limits some comparisons: 'neither converged', of several rows 'none converged'; '6 of 6 seeds collapsed'."""
     found = dict.fromkeys(each.judged.why for each in some)
-    return [none if len(some) > 1 and why == BOTH["not converged"] else why for why in found]
+    ruined = [each.row for each in some if each.judged.why == "collapsed"]
+    number = sum(len(convergence.collapsed_seeds(row)) for row in ruined)
+    of = counted(sum(len(row.ok_seeds) for row in ruined), "seed")
+    words = {"collapsed": f"{number} of {of} collapsed"}
+    if len(some) > 1:
+        words[BOTH["not converged"]] = BOTH["not converged"].replace("neither", "none")
+    return [words.get(why, why) for why in found]
 
 
 def _best_of(better: Sequence[Compared], findings: Findings) -> list[str]:

@@ -108,7 +108,7 @@ def test_collapsed_is_of_the_mean_over_finished_trials(table_of):
 
 def test_a_collapsed_seed_of_a_row_is_known(table_of):
     one, other, none = table_of(3, 3)([900.0, 1046.0, 900.0], [1100.0] * 3, [math.nan] * 3)
-    assert [collapsed_seeds(row) for row in (one, other, none)] == [[2], [], []]  # the second row is collapsed itself
+    assert [collapsed_seeds(row) for row in (one, other, none)] == [[2], [1, 2, 3], []]
 
 
 def test_both_marks_of_a_row(table_of, with_curve):
