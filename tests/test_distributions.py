@@ -18,17 +18,20 @@ from harness.distributions import (
     SigmoidCap,
     SoftCap,
     Start,
+    copy_output_,
     facet_map,
     log_epsilon,
     logit_map_of,
     output_layer,
     output_width,
+    softcap_of,
     start_as_,
     xavier_uniform_,
 )
-from harness.protocols import HeadDims
+from harness.protocols import HeadDims, OutputLayer
 
 DIMS = HeadDims(vocab_size=7, layer_dims=(3, 4), d_embed=5)
+LAYER = OutputLayer(weight=torch.arange(35.0).view(7, 5), bias=torch.arange(7.0) - 2, softcap=30.0)
 
 
 def two_tokens(kind):
@@ -235,3 +238,79 @@ def test_a_matrix_of_another_width_is_no_copy_of_the_embedding():
     output = output_layer(DIMS, embedding, bias=True, tie_weights=False, width=2)
     with pytest.raises(ValueError, match="copies the input embedding, which has width 5, the output matrix 2"):
         start_as_("embedding", DIMS, embedding, nn.Identity(), output)
+
+
+def pretrained(weight=LAYER.weight, bias=LAYER.bias, **layers):
+    """The sizes of a backbone with an output layer of its own, its input embedding, and a head's facet and output."""
+    layer = OutputLayer(weight=weight, bias=bias, softcap=LAYER.softcap)
+    dims = HeadDims(vocab_size=7, layer_dims=(5,), d_embed=5, pretrained=layer)
+    return dims, nn.Embedding(7, 5), layers.get("facet", nn.Linear(5, 10)), layers.get("output", nn.Linear(5, 7))
+
+
+def test_a_head_that_starts_as_the_pretrained_layer_has_its_values_and_its_soft_cap():
+    dims, embedding, facet, output = pretrained()
+    start_as_("pretrained", dims, embedding, facet, output)
+    assert torch.equal(output.weight, LAYER.weight)
+    assert torch.equal(output.bias, LAYER.bias)
+    assert torch.equal(facet.weight, torch.eye(5).repeat(2, 1))
+    assert not facet.bias.any()
+    assert softcap_of("pretrained", dims, None) == softcap_of("pretrained", dims, 30.0) == 30
+    assert softcap_of("embedding", dims, None) is None
+    assert softcap_of("embedding", dims, 15.0) == 15
+    with pytest.raises(ValueError, match=r"^softcap: the pretrained output layer has 30; leave it out, got 15\.0$"):
+        softcap_of("pretrained", dims, 15.0)
+
+
+def test_a_bias_that_only_the_head_has_starts_at_zero():
+    dims, embedding, facet, output = pretrained(bias=None)
+    start_as_("pretrained", dims, embedding, facet, output)
+    assert not output.bias.any()
+
+
+def test_a_copied_output_layer_is_the_pretrained_one_or_the_embedding():
+    dims, embedding, _, output = pretrained()
+    copy_output_(dims, embedding, output)
+    assert torch.equal(output.weight, LAYER.weight)
+    assert torch.equal(output.bias, LAYER.bias)
+    before = output.bias.clone()
+    copy_output_(DIMS, embedding, output)
+    assert torch.equal(output.weight, embedding.weight)
+    assert torch.equal(output.bias, before)
+
+
+@pytest.mark.parametrize(
+    "start", [copy_output_, lambda dims, embedding, output: start_as_("pretrained", dims, embedding, None, output)]
+)
+def test_a_pretrained_bias_is_not_lost(start):
+    dims, embedding, _, output = pretrained(output=nn.Linear(5, 7, bias=False))
+    with pytest.raises(ValueError, match=r"^bias: the pretrained output layer has one; set bias to true$"):
+        start(dims, embedding, output)
+
+
+@pytest.mark.parametrize(
+    ("layers", "sentence"),
+    [
+        ({"weight": torch.ones(7, 4)}, "copies the pretrained output layer, which has width 4, the output matrix 5"),
+        ({"facet": nn.Linear(5, 7)}, "the width of the pretrained output layer, the projection maps 5 to 7"),
+        ({"facet": nn.Linear(10, 10)}, "the width of the pretrained output layer, the projection maps 10 to 10"),
+    ],
+)
+def test_a_layer_of_another_width_cannot_start_as_the_pretrained_one(layers, sentence):
+    with pytest.raises(ValueError, match=f"^start: 'pretrained' .*{sentence}$"):
+        start_as_("pretrained", *pretrained(**layers))
+
+
+def test_a_tied_matrix_is_the_pretrained_one_or_refused():
+    dims, embedding, facet, output = pretrained()
+    output.weight = embedding.weight
+    with pytest.raises(ValueError, match=r"^tie_weights: the pretrained output matrix is not the input embedding"):
+        start_as_("pretrained", dims, embedding, facet, output)
+    start_as_("pretrained", pretrained(weight=embedding.weight)[0], embedding, facet, output)
+    assert output.weight is embedding.weight
+
+
+def test_without_a_pretrained_layer_no_head_starts_as_one():
+    _, embedding, facet, output = pretrained()
+    assert softcap_of("pretrained", DIMS, None) is None
+    with pytest.raises(ValueError, match=r"^start: 'pretrained' needs a backbone with pretrained weights"):
+        start_as_("pretrained", DIMS, embedding, facet, output)

@@ -56,6 +56,7 @@ EQUIVALENT = [
     Equivalent("_target_logits", "not lean.layout.plain", SPEED),
     Equivalent("HarmonicSoftmax.forward", "torch.cat([w_VE, -w_VE.square().sum(1, keepdim=True)], dim=1)", SAME_AXIS),
     Equivalent("_target_logits", "lean.bias_V.index_select(0, lean.targets_N)", SAME_AXIS),
+    Equivalent("start_as_", "weight.shape[1]", SAME_AXIS),
     Equivalent("_rounded", "0 if offset_V is None else NUM_ONES", "further columns are zeros"),
     Equivalent("Layout.owners", "in_sizes_only()", "the cached and the other function return the same"),
     Equivalent("tokens_at_once", "blocks[0]", "all blocks have as many tokens, and are on one device"),
