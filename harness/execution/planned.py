@@ -4,7 +4,7 @@ The disk that they need in results/runs is computed from parameter counts and se
 
     weights          4 bytes a parameter
     a checkpoint     the weights, an average of them if there is one, and the optimizer's state
-    token losses     about 4 bytes a test token, as they compress (harness/records/token_nll.py)
+    token losses     about 4 bytes a test token, as they compress (harness/records/sidecars.py)
 
 While a trial runs it has several checkpoints, and the weights of the best epochs that these name
 (harness/training/checkpoint.py). Of a finished trial the weights of the best epoch and the token losses stay.
