@@ -14,12 +14,15 @@ UNCERTIFIED_MARK = "°"  # of records without a certificate
 EARLIER_MARK = "△"  # of certificates that were asked in the process that had trained
 NOT_CONVERGED_MARK = "↓"
 COLLAPSED_MARK = "∅"
+COARSE = "coarse tuning"  # what limits a verdict to the settings that were chosen, in a word and as a mark
+COARSE_MARK = "◊"
 OUTDATED_MARK = "¶"  # the code has changed since, or is of several versions
 NOTHING = "-"  # the text of an empty cell
 MARKS = {  # a mark in a cell -> what it means, in a few words; docs/tables.md says more
     TIE_MARK: "the lowest, or not distinguishable from it",
     NOT_CONVERGED_MARK: "not converged: longer training may change it",
     COLLAPSED_MARK: "collapsed: hardly better than the frequencies of words, or worse",
+    COARSE_MARK: f"{COARSE}: shown at the chosen settings; settings that were not tried may change it",
     COMPAT_MARK: "computed as a published code does, not comparable with the others",
     SHARED_MARK: "timed while other work ran",
     OUTDATED_MARK: "the code has changed since, or is of several versions",

@@ -11,7 +11,19 @@ from harness.plan.suite_file import Shape
 from harness.printable import counted
 from harness.registry import nearest
 from harness.report.columns import EMPTY, Quantity, quantities
-from harness.report.content import COMPAT_MARK, MARKS, NOTHING, OUTDATED_MARK, Cell, Column, Line, Note, Table
+from harness.report.content import (
+    COARSE,
+    COARSE_MARK,
+    COMPAT_MARK,
+    MARKS,
+    NOTHING,
+    OUTDATED_MARK,
+    Cell,
+    Column,
+    Line,
+    Note,
+    Table,
+)
 from harness.report.findings import Findings
 from harness.report.grouping import grouped
 from harness.report.statistics import RANK_SEEDS
@@ -223,8 +235,10 @@ def legend(table: Table) -> list[str]:
 
 def meanings(cells: Iterable[Cell]) -> list[str]:
     """What the marks in some cells mean: '↓ not converged: longer training may change it'."""
-    used = {part for cell in cells for part in cell.text.split()}
+    texts = [cell.text for cell in cells]
+    used = {part for text in texts for part in text.split()}
     found = [f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in used]
+    found += [MARKS[COARSE_MARK]] if any(COARSE in text for text in texts) else []
     return found + ([STARS] if any(set(part) == {"*"} for part in used) else [])
 
 
@@ -350,19 +364,21 @@ def _in_words(line: Line, table: Table) -> Line:
     """A line with its comparison in words: '-3.2 % [-4.0, -2.4] better', in short '3.2 % better'; '3.2 % lower' where
     it is untested; 'equivalent -0.1 %', 'undecided: seeds failed', 'baseline'.
 
-    That a row is collapsed or not converged is said by the mark of its perplexity.
+    That a row is collapsed or not converged is said by the mark of its perplexity, that tuning is coarse by a mark.
     """
     cells = _by_key(line, table)
     if "change" not in cells:
         return line
-    value, word = cells["change"].value, cells["verdict"].text.partition(",")[0] if "verdict" in cells else NOTHING
+    value, verdict = cells["change"].value, cells["verdict"].text if "verdict" in cells else NOTHING
+    word, *limits = verdict.split(", ")
     if value is None:
         said = Cell(text="baseline" if line.is_baseline else NOTHING)
     else:
         word = UNTESTED[value > 0] if word == FEW else word
         short = f"{abs(value):.1f} % {word}" if word in ("better", "worse", *UNTESTED) else f"{word} {value:+.1f} %"
         whole = cells["change"].text.removesuffix(cells["change"].mark).strip()
-        said = Cell(text=f"{whole} {word}" if cells["change"].interval else short, short=short)
+        mark = COARSE_MARK if COARSE in limits else ""
+        said = Cell(text=f"{whole} {word}" if cells["change"].interval else short, short=short).marked(mark)
     pairs = zip(table.columns, line.cells, strict=True)
     return replace(line, cells=tuple(said if column.key == "change" else cell for column, cell in pairs))
 

@@ -12,6 +12,7 @@ from harness.plan.specs import TrialSpec, as_number
 from harness.plan.tuning import Axis, Tuning, rounded
 from harness.printable import counted
 from harness.report import convergence
+from harness.report.content import COARSE
 from harness.report.findings import Findings
 from harness.report.retraining import of_trials
 from harness.report.statistics import RANK_SEEDS, more_seeds
@@ -47,9 +48,7 @@ def _of_statistics(findings: Findings, trained: Sequence[Row]) -> tuple[str, lis
     if wider := _accepted(suite, _wider(suite.tuning, trained)):
         text = "The best value tried is the last of its range, so that a better one may lie beyond it."
         return f"{text} With a wider range:", wider
-    if any(each.judged == ("undecided", "coarse tuning") for each in compared) and (
-        finer := _accepted(suite, _finer(suite.tuning))
-    ):
+    if any(COARSE in each.judged.why for each in compared) and (finer := _accepted(suite, _finer(suite.tuning))):
         text = "Rows may be lower between the values that were tried, by more than they differ. With more values:"
         return text, finer
     if any(convergence.mostly_unconverged(row) for row in trained):

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from harness.printable import counted
 from harness.report import comparison_notes, convergence, notes, printed_numbers
-from harness.report.content import Cell
+from harness.report.content import COARSE, Cell
 from harness.report.findings import Findings, percent
 from harness.report.grouping import grouped
 from harness.report.next_step import next_step
 from harness.report.ranks import rankable
 from harness.report.statistics import RANK_SEEDS
 from harness.report.table_rows import Row, ratio, time_of
-from harness.report.verdicts import BOTH, Compared
+from harness.report.verdicts import Compared
 
 DECIDED = ("better", "worse", "equivalent")
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -116,25 +116,34 @@ def _range(some: Sequence[Compared]) -> str:
 
 
 def _limits(some: Sequence[Compared]) -> str:
-    """' at 6 epochs, where neither has converged': what limits these comparisons to the budget of the suite."""
+    """' at 6 epochs (none converged)', ' at the chosen settings (coarse tuning for two of them)': what limits these
+    comparisons to the budget and to the tuning of the suite.
+    """
     limited = [each for each in some if each.judged.why]
     if not limited:
         return ""
-    epochs = dict.fromkeys(counted(each.row.trials[0].train.epochs, "epoch") for each in limited)
-    of_these = "" if len(limited) == len(some) else f" for {_number(len(limited))} of them"
-    return f" at {' or '.join(epochs)} ({'; '.join(_reasons(limited))}{of_these})"
+    epochs = dict.fromkeys(
+        counted(each.row.trials[0].train.epochs, "epoch") for each in limited if each.judged.why != COARSE
+    )
+    return f" at {' or '.join(epochs) or 'the chosen settings'} ({'; '.join(_reasons(limited, of=len(some)))})"
 
 
-def _reasons(some: Sequence[Compared]) -> list[str]:
-    """What limits some comparisons: 'neither converged', of several rows 'none converged'; '6 of 6 seeds collapsed'."""
-    found = dict.fromkeys(each.judged.why for each in some)
-    ruined = [each.row for each in some if each.judged.why == "collapsed"]
-    number = sum(len(convergence.collapsed_seeds(row)) for row in ruined)
-    of = counted(sum(len(row.ok_seeds) for row in ruined), "seed")
-    words = {"collapsed": f"{number} of {of} collapsed"}
-    if len(some) > 1:
-        words[BOTH["not converged"]] = BOTH["not converged"].replace("neither", "none")
-    return [words.get(why, why) for why in found]
+def _reasons(some: Sequence[Compared], of: int = 0) -> list[str]:
+    """What limits some comparisons: 'neither converged', of several rows 'none converged'; '6 of 6 seeds collapsed';
+    'coarse tuning for two of them', if it is not so for all `of` them.
+    """
+    found = grouped((reason, each) for each in some for reason in each.judged.why.split(", "))
+    return [
+        _words_of(reason, rows) + (f" for {_number(len(rows))} of them" if len(rows) < of else "")
+        for reason, rows in found.items()
+    ]
+
+
+def _words_of(reason: str, some: Sequence[Compared]) -> str:
+    if reason == "collapsed":
+        number = sum(len(convergence.collapsed_seeds(each.row)) for each in some)
+        return f"{number} of {counted(sum(len(each.row.ok_seeds) for each in some), 'seed')} collapsed"
+    return reason.replace("neither", "none") if len(some) > 1 else reason
 
 
 def _best_of(better: Sequence[Compared], findings: Findings) -> list[str]:
@@ -281,12 +290,12 @@ def _unjudged(findings: Findings, lines: Sequence[Row]) -> list[str]:
 
 
 def _undecided(findings: Findings, lines: Sequence[Row]) -> list[str]:
-    """'7 of 9 comparisons with the baseline are undecided, which does not mean equal (coarse tuning: 5; ...).'"""
+    """'7 of 9 comparisons with the baseline are undecided, which does not mean equal (coarse tuning in 5; ...).'"""
     compared = findings.compared_of(lines)
     reasons = Counter(each.judged.why for each in compared if each.judged.word == "undecided")
     if not reasons:
         return []
-    why = "; ".join(f"{reason or 'more seeds are needed'}: {count}" for reason, count in reasons.most_common())
+    why = "; ".join(f"{reason or 'more seeds are needed'} in {count}" for reason, count in reasons.most_common())
     of_all, number = counted(len(compared), "comparison"), reasons.total()
     return [f"{number} of {of_all} with the baseline {_be(number)} undecided, which does not mean equal ({why})."]
 

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from harness.errors import RecordError
 from harness.plan.suite_file import TableSpec, Test
 from harness.report import statistics
+from harness.report.content import COARSE
 from harness.report.convergence import collapsed, mostly_unconverged
 from harness.report.evidence import Evidence
 from harness.report.statistics import (
@@ -47,8 +48,8 @@ class Verdict(NamedTuple):
 
     Args:
         word: what the tests say.
-        why: the reason why they say nothing, 'seeds missing'; or what limits the word to the budget of the suite,
-            'neither converged'. '' for neither.
+        why: the reason why they say nothing, 'seeds missing'; or what limits the word to the chosen settings and to
+            the budget of the suite: 'coarse tuning', 'neither converged', or both. '' for nothing.
     """
 
     word: Word
@@ -58,7 +59,8 @@ class Verdict(NamedTuple):
         """'better', 'worse, not converged', 'undecided: seeds missing'."""
         if not self.why:
             return self.word
-        return f"{self.word}{', ' if self.why.endswith((*LIMITS, *BOTH.values())) else ': '}{self.why}"
+        is_limit = self.word != "undecided" or self.why.endswith((*LIMITS, *BOTH.values()))
+        return f"{self.word}{', ' if is_limit else ': '}{self.why}"
 
 
 def obstacle(row: Row) -> Obstacle:
@@ -89,8 +91,9 @@ def verdict(
     """How a row compares with the baseline.
 
     Equivalent: the difference is within the margin (two one-sided tests), even if it is not 0. Otherwise better or
-    worse if there is a difference. Otherwise undecided: because of coarse tuning, if one of the two is shown at the
-    chosen settings. Rows that have collapsed or not converged are compared at the budget that they had.
+    worse if there is a difference, limited to the chosen settings ('coarse tuning') if it is only shown there.
+    Otherwise undecided: because of coarse tuning, if equivalence is shown at the chosen settings. Rows that have
+    collapsed or not converged are compared at the budget that they had.
     Args:
         beyond: the tests beyond what tuning leaves open; None for one seed.
     """
@@ -102,9 +105,12 @@ def verdict(
     limit = BOTH[row] if row == baseline != "" else row or (f"baseline {baseline}" if baseline else "")
     if beyond.equivalent < SIGNIFICANT:
         return Verdict("equivalent", limit)
-    if beyond.different < SIGNIFICANT:
-        return Verdict("better" if found.mean < 0 else "worse", limit)
-    return Verdict("undecided", "coarse tuning" if min(at_settings) < SIGNIFICANT else limit)
+    if at_settings.equivalent < SIGNIFICANT <= beyond.different:
+        return Verdict("undecided", COARSE)
+    if at_settings.different < SIGNIFICANT:
+        limits = [COARSE, limit] if beyond.different >= SIGNIFICANT else [limit]
+        return Verdict("better" if found.mean < 0 else "worse", ", ".join(filter(None, limits)))
+    return Verdict("undecided", limit)
 
 
 def nats(margin: float) -> float:

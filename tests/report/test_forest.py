@@ -43,7 +43,7 @@ def drawn(evidence, compared=None, width=forest.WIDE):
 def compared(baseline, mean, verdict, width=0.01):
     """A comparison of this outcome, in nats."""
     found = MeanDifference(n=6, mean=mean, sd=0.01, df=5, low=mean - width, high=mean + width, p_t=0.5)
-    judged = Verdict(*verdict.split(", "))
+    judged = Verdict(*verdict.split(", ", 1))
     return SimpleNamespace(
         difference=found, interval=None, test="welch", seeds=(), judged=judged, row=baseline, baseline=baseline
     )
@@ -93,13 +93,15 @@ def test_means_seeds_and_texts_are_those_of_the_records(evidence):
         ("worse, neither converged", ("s", COLOURS[1]), "worse ↓"),
         ("worse, both collapsed", ("s", COLOURS[1]), "worse ∅"),
         ("undecided, baseline collapsed", ("o", INK), "undecided ∅"),
+        ("worse, coarse tuning", ("s", COLOURS[1]), "worse ◊"),
+        ("better, coarse tuning, neither converged", ("o", COLOURS[0]), "better ◊ ↓"),
     ],
 )
 def test_a_verdict_has_a_colour_and_a_marker_and_its_whole_word_where_there_is_room(verdict, look, short, evidence):
     found = {1: compared(evidence.rows[0], -0.02, verdict)}
     on, _ = drawn(evidence, found)
     assert marks(on)[0][:2] == look
-    assert texts(on)[1][0] == verdict
+    assert texts(on)[1][0] == (verdict if len(verdict) <= 30 else short)
     on, _ = drawn(evidence, found, width=3.3)
     assert texts(on)[1][0] == short
 

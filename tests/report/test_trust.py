@@ -59,7 +59,7 @@ def test_the_page_counts_the_comparisons_that_are_undecided(six_seeds, record_of
         ppl = softmax.metrics["test_ppl"] * (1.02 if number % 2 else 0.98)
         made[made.index(five)] = record_of(five.spec, test_ppl=ppl)
     (said,) = [sentence for sentence in trust(suite, made) if "undecided" in sentence]
-    reason = "which does not mean equal (more seeds are needed: 1)."
+    reason = "which does not mean equal (more seeds are needed in 1)."
     assert said == f"! 1 of 2 comparisons with the baseline is undecided, {reason}"
 
 

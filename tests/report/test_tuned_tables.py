@@ -6,6 +6,7 @@ import handmade
 import pytest
 from handmade import evidence, tabulated
 
+from harness.report import outcome
 from harness.report.figures import comparison, learning
 from harness.report.figures.plots import LeftOut, draw
 from harness.report.findings import find
@@ -276,18 +277,40 @@ def test_whole_numbers_stay_whole_in_a_wider_grid(suite_of, record_of):
     assert command.endswith("--set 'tune.space.head.num_mixtures=[1,2,5,10]'")
 
 
-def test_where_tuning_is_too_coarse_values_between_those_tried_come_next(suite_of, record_of):
+@pytest.mark.parametrize(
+    ("others", "verdicts", "sentences"),
+    [
+        ((99.5, 99.5), ["undecided: coarse tuning"] * 2, ["Nothing is decided: coarse tuning."]),
+        (
+            (98.8, 99.5),  # 1.2 % better, so beyond the margin of 1 %
+            ["better, coarse tuning", "undecided: coarse tuning"],
+            ["MoS 2 beats softmax by 1.2 % [1.2, 1.2] at the chosen settings (coarse tuning).", "MoS 3 is undecided."],
+        ),
+        (
+            (98.8, 98.7),
+            ["better, coarse tuning"] * 2,
+            [
+                "MoS 2 and MoS 3 beat softmax by 1.2 to 1.3 % at the chosen settings (coarse tuning); which of them is the "
+                "best is not decided."
+            ],
+        ),
+    ],
+)
+def test_where_tuning_is_too_coarse_verdicts_are_of_the_chosen_settings_and_values_between_those_tried_come_next(
+    suite_of, record_of, others, verdicts, sentences
+):
     tune = "epochs: 1, seed: 9, space: {train.lr: [0.5, 1, 2]}"
     # the middle is the best by far: between the values it may be 1.5 % lower
     suite = handmade.chosen(suite_of(SIX_SEEDS.replace("TUNE", tune)), *[[9, 8, 9]] * 3)
-    levels = {None: 100.0, 2: 99.5, 3: 99.5}
+    levels = {None: 100.0, 2: others[0], 3: others[1]}
     made = [
         record_of(trial, test_ppl=level + (trial.seed**2 + int(level)) % 7 / 100)
         for trial in suite.trials
         for level in [levels[trial.head.params.get("num_mixtures")]]
     ]
-    compared = find(evidence(suite, made)).compared
-    assert {str(each.judged) for each in compared.values()} == {"undecided: coarse tuning"}
+    found = find(evidence(suite, made))
+    assert [str(each.judged) for each in found.compared.values()] == verdicts
+    assert outcome.sentences(found, found.lines)[: len(sentences)] == sentences
     (command,) = next_commands(suite, made)
     assert command.endswith("--set 'tune.space.train.lr=[0.5,0.71,1,1.4,2]'")
 

@@ -174,10 +174,10 @@ def lower(share: float) -> list[float]:
     [
         (0.05, 0.0, 0.0, "better"),
         (0.05, math.inf, 0.03, "better"),
-        (0.05, 0.0, 0.06, "undecided: coarse tuning"),
-        (0.05, 0.0, math.inf, "undecided: coarse tuning"),
+        (0.05, 0.0, 0.06, "better, coarse tuning"),
+        (0.05, 0.0, math.inf, "better, coarse tuning"),
         (-0.05, 0.03, math.inf, "worse"),
-        (-0.05, 0.06, 0.0, "undecided: coarse tuning"),
+        (-0.05, 0.06, 0.0, "worse, coarse tuning"),
         (0.0, 0.005, 0.005, "equivalent"),
         (0.0, 0.02, 0.0, "undecided: coarse tuning"),
         (0.0, 0.0, 0.02, "undecided: coarse tuning"),

@@ -11,7 +11,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from harness.report.content import COLLAPSED_MARK, COMPAT_MARK, NOT_CONVERGED_MARK, SHARED_MARK
+from harness.report.content import COARSE, COARSE_MARK, COLLAPSED_MARK, COMPAT_MARK, NOT_CONVERGED_MARK, SHARED_MARK
 from harness.report.evidence import Evidence
 from harness.report.figures.looks import FAINT, INK, VERDICTS, Look, looks_of
 from harness.report.figures.style import Frame, axes, belongs, shown
@@ -182,7 +182,7 @@ def _elided(text: str, most: int) -> str:
 def _texts(line: Row, compared: Mapping[Row, Compared], evidence: Evidence, *, wide: bool) -> tuple[str, str, str]:
     if line in compared:
         judged = compared[line].judged
-        word = str(judged) if wide else _in_short(judged)
+        word = str(judged) if wide and len(str(judged)) <= MOST_WORD[True] else _in_short(judged)
     elif any(line is each.baseline for each in compared.values()):
         word = "baseline"
     else:
@@ -195,10 +195,9 @@ def _texts(line: Row, compared: Mapping[Row, Compared], evidence: Evidence, *, w
 
 
 def _in_short(judged: Verdict) -> str:
-    """'worse ↓': a verdict with the mark of what limits it to the budget of the suite."""
-    marks = zip(LIMITS, (COLLAPSED_MARK, NOT_CONVERGED_MARK), strict=True)
-    mark = next((mark for limit, mark in marks if judged.why.endswith(limit.removeprefix("not "))), "")
-    return f"{judged.word} {mark}".strip()
+    """'worse ↓': a verdict with the marks of what limits it to the chosen settings and to the budget of the suite."""
+    marks = zip((COARSE, *LIMITS), (COARSE_MARK, COLLAPSED_MARK, NOT_CONVERGED_MARK), strict=True)
+    return " ".join([judged.word, *(mark for limit, mark in marks if limit.removeprefix("not ") in judged.why)])
 
 
 def _cost(line: Row, time: Time, compared: Mapping[Row, Compared], evidence: Evidence) -> str:
