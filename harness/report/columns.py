@@ -9,11 +9,11 @@ from typing import Literal
 from harness.plan.specs import value_text
 from harness.records.metrics import METRICS, Metric, metrics_of
 from harness.report import convergence, printed_numbers
-from harness.report.content import BLOCKS_MARK, NOTHING, SHARED_MARK, TIE_MARK, Cell, Column
+from harness.report.content import BLOCKS_MARK, NOTHING, TIE_MARK, Cell, Column
 from harness.report.findings import Findings, certificate_mark, percent
 from harness.report.printed_numbers import PrintedCell
 from harness.report.statistics import WIDEST
-from harness.report.table_rows import Row, head_counts, ratio, time_of
+from harness.report.table_rows import Row, head_counts, ratio, time_marks, time_of
 from harness.report.verdicts import Compared
 
 PRINTED_TIMES = {  # the papers' times -> their name in a column
@@ -213,11 +213,11 @@ def _time(line: Row, metric: Metric, findings: Findings) -> Cell:
     time = time_of(line, metric.name, findings.evidence.timings)
     if time is None:
         return EMPTY
-    cell, reference = Cell.of(time.value, time.spread, metric.digits), findings.baselines.get(line.group)
-    if reference is not None and reference is not line:
-        times = ratio(time, time_of(reference, metric.name, findings.evidence.timings))
-        cell = cell if times is None else replace(cell, text=f"{cell.text} ({times:.1f}x)", ratio=times)
-    return cell.marked("" if time.exclusive else SHARED_MARK)
+    cell, baseline = Cell.of(time.value, time.spread, metric.digits), findings.baselines.get(line.group)
+    reference = None if baseline is None else time_of(baseline, metric.name, findings.evidence.timings)
+    times = None if baseline is line else ratio(time, reference)
+    cell = cell if times is None else replace(cell, text=f"{cell.text} ({times:.1f}x)", ratio=times)
+    return cell.marked(time_marks(time, reference))
 
 
 def _ranked(cell: Cell, line: Row, findings: Findings) -> Cell:

@@ -8,6 +8,7 @@ from typing import Literal, Self
 Rank = Literal["best", "tie", "behind"]
 COMPAT_MARK = "†"  # computed as a published code does
 SHARED_MARK = "‡"  # a time measured while other work ran
+ELSEWHERE_MARK = "⊕"  # a time that was not measured on the device of the baseline's
 TIE_MARK = "≈"  # the lowest of the ranked rows, or not distinguishable from it
 BLOCKS_MARK = "§"  # an interval over blocks of text, not over seeds: description only
 UNCERTIFIED_MARK = "°"  # of records without a certificate
@@ -25,6 +26,7 @@ MARKS = {  # a mark in a cell -> what it means, in a few words; docs/tables.md s
     COARSE_MARK: f"{COARSE}: shown at the chosen settings; settings that were not tried may change it",
     COMPAT_MARK: "computed as a published code does, not comparable with the others",
     SHARED_MARK: "timed while other work ran",
+    ELSEWHERE_MARK: "timed on another device than the baseline, so the two times do not compare",
     OUTDATED_MARK: "the code has changed since, or is of several versions",
     UNCERTIFIED_MARK: "not certified",
     EARLIER_MARK: "certified by earlier, weaker rules",

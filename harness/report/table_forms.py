@@ -58,6 +58,8 @@ _LATEX = {
     "°": r"\textdegree{}",
     "△": r"$\triangle$",
     "¶": r"\textparagraph{}",
+    "◊": r"$\diamond$",
+    "⊕": r"$\oplus$",
 } | {character: f"\\{character}" for character in "&%$#_"}
 _SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
 

@@ -12,6 +12,7 @@ from harness.plan.specs import TrialSpec
 from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, CORPORA, HEADS
+from harness.report.content import ELSEWHERE_MARK, SHARED_MARK
 from harness.report.grouping import grouped
 from harness.report.tuning_doubts import Tuned
 from harness.report.versions import Changed, left_out
@@ -252,6 +253,12 @@ def ratio(time: Time | None, reference: Time | None) -> float | None:
         return None
     same = (time.device, time.pass_id) == (reference.device, reference.pass_id)
     return time.value / reference.value if same else None
+
+
+def time_marks(time: Time, reference: Time | None) -> str:
+    """The marks of a time beside that of the baseline: '', '‡', '⊕' or '‡ ⊕'."""
+    elsewhere = reference is not None and time.device != reference.device
+    return " ".join([SHARED_MARK] * (not time.exclusive) + [ELSEWHERE_MARK] * elsewhere)
 
 
 def time_of(row: Row, metric: str, timings: dict[str, Timing]) -> Time | None:

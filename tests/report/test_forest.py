@@ -147,6 +147,11 @@ def test_an_interval_over_blocks_of_text_and_a_disturbed_time_are_marked(evidenc
     on, caption = drawn(evidence, {1: found})
     assert texts(on)[1][2] == "11.0 ‡"
     assert "‡ timed while other work ran" in caption
+    for record in evidence.rows[1].records.values():
+        record.environment.__dict__["device"] = "a GPU"
+    on, caption = drawn(evidence, {1: found})
+    assert texts(on)[1][2] == "11.0 ‡ ⊕"
+    assert "⊕ timed on another device" in caption
 
 
 def test_a_row_without_a_trial_says_so_and_without_comparisons_there_is_no_plot(suite_of, record_of):

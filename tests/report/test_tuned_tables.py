@@ -290,8 +290,8 @@ def test_whole_numbers_stay_whole_in_a_wider_grid(suite_of, record_of):
             (98.8, 98.7),
             ["better, coarse tuning"] * 2,
             [
-                "MoS 2 and MoS 3 beat softmax by 1.2 to 1.3 % at the chosen settings (coarse tuning); which of them is the "
-                "best is not decided."
+                "MoS 2 and MoS 3 beat softmax by 1.2 to 1.3 % at the chosen settings (coarse tuning); which of them is "
+                "the best is not decided."
             ],
         ),
     ],

@@ -11,13 +11,21 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from harness.report.content import COARSE, COARSE_MARK, COLLAPSED_MARK, COMPAT_MARK, NOT_CONVERGED_MARK, SHARED_MARK
+from harness.report.content import (
+    COARSE,
+    COARSE_MARK,
+    COLLAPSED_MARK,
+    COMPAT_MARK,
+    ELSEWHERE_MARK,
+    NOT_CONVERGED_MARK,
+    SHARED_MARK,
+)
 from harness.report.evidence import Evidence
 from harness.report.figures.looks import FAINT, INK, VERDICTS, Look, looks_of
 from harness.report.figures.style import Frame, axes, belongs, shown
 from harness.report.findings import percent
 from harness.report.statistics import CONFIDENCE
-from harness.report.table_rows import Row, Time, ratio, time_of
+from harness.report.table_rows import Row, Time, ratio, time_marks, time_of
 from harness.report.verdicts import LIMITS, Compared, Verdict, logarithms
 
 WIDE, NARROW, PHONE = 6.6, 5.0, 2.7  # inches: as it is drawn, below which texts are shorter, and on a phone
@@ -89,7 +97,8 @@ def draw(
     on.tick_params(axis="y", length=0)
     on.grid(visible=False, axis="both" if stacked else "y")
     on.spines["left"].set_visible(False)
-    return on, _caption(lines, effects, evidence)
+    shown_texts = [*names, *(text for each in texts for text in each)]
+    return on, _caption(list(effects.values()), {part for text in shown_texts for part in text.split()}, table.margin)
 
 
 def effect(found: Compared) -> Effect:
@@ -204,9 +213,8 @@ def _cost(line: Row, time: Time, compared: Mapping[Row, Compared], evidence: Evi
     """'63.2 (4.6x)': milliseconds a batch, and how many times that of the baseline they are."""
     reference = compared[line].baseline if line in compared else None
     base = None if reference is None else time_of(reference, "train_ms_per_batch", evidence.timings)
-    times = ratio(time, base)
-    shared = "" if time.exclusive else f" {SHARED_MARK}"
-    return f"{time.value:.1f}{shared}" if times is None else f"{time.value:.1f} ({times:.1f}x){shared}"
+    times, said = ratio(time, base), f"{time.value:.1f}"
+    return " ".join(filter(None, [said, "" if times is None else f"({times:.1f}x)", time_marks(time, base)]))
 
 
 def _beside(on: Axes, names: list[str], texts: list[tuple[str, ...]], size: float, looks: list[Look]) -> None:
@@ -241,16 +249,16 @@ def _beside(on: Axes, names: list[str], texts: list[tuple[str, ...]], size: floa
         belongs(look, "name", name)
 
 
-def _caption(lines: list[Row], effects: Mapping[Row, Effect], evidence: Evidence) -> str:
-    table, found = evidence.suite.table, list(effects.values())
-    times = [time_of(line, "train_ms_per_batch", evidence.timings) for line in lines]
+def _caption(found: list[Effect], words: set[str], margin: float) -> str:
     parts = {
         "; dots: seeds": any(len(each.seeds) > 1 for each in found),
         "; dotted: an interval over blocks of text, of one seed": any(each.blocks for each in found),
-        f"; band: the smallest difference of interest, {100 * table.margin:g} %": True,
+        f"; band: the smallest difference of interest, {100 * margin:g} %": True,
         ". Verdicts are corrected for all comparisons.": True,
-        f" {SHARED_MARK} timed while other work ran.": any(time is not None and not time.exclusive for time in times),
-        f" {COMPAT_MARK} computed as a published code does, not comparable.": any(line.compat for line in lines),
+        f" {COARSE_MARK} at the chosen settings: coarse tuning.": COARSE_MARK in words,
+        f" {SHARED_MARK} timed while other work ran.": SHARED_MARK in words,
+        f" {ELSEWHERE_MARK} timed on another device.": ELSEWHERE_MARK in words,
+        f" {COMPAT_MARK} computed as a published code does, not comparable.": COMPAT_MARK in words,
     }
     said = "".join(part for part, applies in parts.items() if applies)
     return f"Change of test perplexity over the shared seeds, with its {100 * CONFIDENCE:.0f} % interval{said}"
