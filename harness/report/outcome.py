@@ -37,6 +37,9 @@ def _outcome(findings: Findings, lines: Sequence[Row]) -> list[str]:
             found.append(" ".join([f"On {corpus} with {backbone}: {first}", *map(_capital, rest)]))
         else:
             found += map(_capital, [first, *rest])
+    trials = findings.evidence.trials
+    if findings.evidence.suite.table.baseline is not None and not groups and 0 < trials.ok < trials.planned:
+        found = [f"Nothing is decided: {trials.ok:,} of {counted(trials.planned, 'trial')} {_be(trials.ok)} ok."]
     if not any(each.judged.word in DECIDED for compared in groups.values() for each in compared):
         return [*found, *_lowest_means(lines)]
     return [*found, *_more(len(groups))]
@@ -186,7 +189,11 @@ def _costs_of(better: Sequence[Compared], findings: Findings) -> list[str]:
     if f"{low:.1f}" == f"{high:.1f}":
         return [f"they take {low:.1f} times the baseline's time a batch"]
     cost = f"{_named(cheapest.head)} is the cheapest of them with {low:.1f} times the baseline's time a batch"
-    return [f"{cost}, {_named(dearest.head)} the dearest with {high:.1f} times"]
+    said = [f"{cost}, {_named(dearest.head)} the dearest with {high:.1f} times"]
+    time, lowest_mean = min(times, key=lambda one: statistics.fmean(one[1].values("test_ppl")))
+    if lowest_mean not in (cheapest, dearest):
+        said.append(f"{lowest_mean.head}, which has the lowest mean, takes {time:.1f} times")
+    return said
 
 
 def _lowest_means(lines: Sequence[Row]) -> list[str]:

@@ -103,7 +103,7 @@ def test_a_verdict_has_a_colour_and_a_marker_and_its_whole_word_where_there_is_r
     assert marks(on)[0][:2] == look
     assert texts(on)[1][0] == (verdict if len(verdict) <= 30 else short)
     on, _ = drawn(evidence, found, width=3.3)
-    assert texts(on)[1][0] == short
+    assert texts(on)[1 - forest.ABOVE][1] == short
 
 
 def test_the_interval_and_the_band_of_the_margin_are_drawn_in_percent(evidence):
@@ -184,15 +184,21 @@ def test_it_is_the_first_plot_and_only_of_suites_with_a_baseline(evidence, suite
     assert "Change against the baseline" not in titles
 
 
-def test_on_a_phone_name_verdict_and_time_stand_above_the_interval_and_nothing_crosses_them(evidence):
-    on, _ = drawn(evidence, width=forest.PHONE)
+@pytest.mark.parametrize("width", [forest.PHONE, 3.3])
+def test_on_a_phone_and_in_a_column_texts_stand_above_the_interval_and_nothing_crosses_them(evidence, width):
+    on, _ = drawn(evidence, width=width)
     assert not on.get_yticklabels()
-    assert texts(on) == {
-        -1: ["ms/batch"],
-        0 - forest.ABOVE: ["softmax", "baseline", "10.0"],
-        1 - forest.ABOVE: ["MoS 2", "too few seeds", "11.0 (1.1x)"],
-        2 - forest.ABOVE: ["MoS 5", "too few seeds", "12.0 (1.2x)"],
+    expected = {
+        -1: ["", "test ppl", "ms/batch"],
+        0 - forest.ABOVE: ["softmax", "baseline", "102.00", "10.0"],
+        1 - forest.ABOVE: ["MoS 2", "too few seeds", "82.00", "11.0 (1.1x)"],
+        2 - forest.ABOVE: ["MoS 5", "too few seeds", "92.00", "12.0 (1.2x)"],
     }
+    if width == forest.PHONE:
+        expected = {
+            place: [text for text in line if text[-3:] not in ("ppl", ".00")] for place, line in expected.items()
+        }
+    assert texts(on) == expected
     with settings():
         on.figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in on.texts]

@@ -28,14 +28,14 @@ from harness.report.statistics import CONFIDENCE
 from harness.report.table_rows import Row, Time, ratio, time_marks, time_of
 from harness.report.verdicts import LIMITS, Compared, Verdict, logarithms
 
-WIDE, NARROW, PHONE = 6.6, 5.0, 2.7  # inches: as it is drawn, below which texts are shorter, and on a phone
-LEAST_WIDE = 3.0  # inches: below it texts stand above the intervals, without perplexities
-LINE, STACKED, FURNITURE = 0.24, 0.36, 0.95  # inches: of a row, with texts above it; of the axis, label and headings
+WIDE, NARROW, PHONE = 6.6, 5.0, 2.7  # inches: as it is drawn, below which texts stand above intervals, and on a phone
+WITH_PPL = 3.0  # inches: below it a narrow plot has no perplexities
+LINE, STACKED, FURNITURE = 0.24, 0.3, 0.95  # inches: of a row, with texts above it; of the axis, label and headings
 ABOVE, BELOW = 0.34, 0.4  # of a row: from its interval to the texts above it, and to its lower end
 FAR = 4.0  # a row that is farther from 0 than so many times the median row is drawn at the edge
 LARGE = 1e4  # percent; more is written as a power of ten
 AXES = 0.22  # of the width: the least that is left to the axes
-LEAST_NAME, MOST_WORD = 12, {True: 30, False: 14}  # characters: of a row's name, and of its verdict or state if wide
+LEAST_NAME, MOST_WORD = 12, {True: 14, False: 30}  # characters: of a row's name, and of its verdict or state if short
 LOOKS = {  # word of a verdict -> colour, marker and fill: apart in grey print, too
     word: (colour, marker, "full")
     for word, colour, marker in zip(("better", "worse", "equivalent"), VERDICTS, "osD", strict=True)
@@ -69,9 +69,8 @@ def draw(
     if not effects:
         return "no row is compared with the baseline"
     width = (frame or Frame()).width or WIDE
-    table, wide, looks = evidence.suite.table, width >= NARROW, looks_of(evidence)
-    stacked = width < LEAST_WIDE
-    size = 7.5 if wide else 6.5 if stacked else 5.5  # points
+    table, stacked, looks = evidence.suite.table, width < NARROW, looks_of(evidence)
+    size = 6.5 if stacked else 7.5  # points
     on = axes(
         "change of test perplexity, %", "", frame, (WIDE, FURNITURE + (STACKED if stacked else LINE) * len(lines))
     )
@@ -85,13 +84,13 @@ def draw(
         on.axvline(0, bottom, top, color=INK, linewidth=0.8)
     for place, line in enumerate(lines):
         if line in effects:
-            drawn = _row(on, place, effects[line], compared[line].judged.word, size, whole=wide or stacked)
+            drawn = _row(on, place, effects[line], compared[line].judged.word, size)
             belongs(looks[line], "effect", *drawn)
-    texts = [_texts(line, compared, evidence, wide=wide) for line in lines]
+    texts = [_texts(line, compared, evidence, short=stacked) for line in lines]
     names = [f"{line.head} {COMPAT_MARK}" if line.compat is not None else line.head for line in lines]
     write = _above if stacked else _beside
     write(on, names, texts, size, [looks[line] for line in lines])
-    on.xaxis.set_major_locator(MaxNLocator(7 if wide else 5 if stacked else 4, steps=[1, 2, 5, 10]))
+    on.xaxis.set_major_locator(MaxNLocator(5 if stacked else 7, steps=[1, 2, 5, 10]))
     on.tick_params(axis="x", labelsize=size)
     on.xaxis.label.set_size(size + 1)
     on.tick_params(axis="y", length=0)
@@ -125,8 +124,8 @@ def _ends(effects: list[Effect], margin: float) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _row(on: Axes, place: int, found: Effect, verdict: str, size: float, *, whole: bool) -> list[Artist]:
-    """Draw the effect of a row; returns what is drawn. Beyond the edge it is a number, if `whole` with its interval."""
+def _row(on: Axes, place: int, found: Effect, verdict: str, size: float) -> list[Artist]:
+    """Draw the effect of a row; returns what is drawn. Beyond the edge it is a number with its interval."""
     (colour, marker, fill), (low, high) = LOOKS.get(verdict, OTHER), on.get_xlim()
     line = {"color": colour, "linewidth": 1.3, "linestyle": ":" if found.blocks else "-", "zorder": 2}
     drawn = on.plot([max(found.low, low), min(found.high, high)], [place, place], **line)
@@ -144,7 +143,7 @@ def _row(on: Axes, place: int, found: Effect, verdict: str, size: float, *, whol
     drawn += on.plot([end], [place], arrow, clip_on=False, **mean)
     at = {"xytext": (-6 if above else 6, 0), "textcoords": "offset points", "ha": align, "va": "center"}
     percents = f"{found.mean:+.0f} %" if abs(found.mean) < LARGE else f"{found.mean:+.0e} %"
-    if whole and found.high > found.low and abs(found.high) < LARGE:
+    if found.high > found.low and abs(found.high) < LARGE:
         percents += f" [{found.low:.0f}, {found.high:.0f}]"
     return [*drawn, on.annotate(percents, (end, place), fontsize=size, color=colour, **at)]
 
@@ -157,19 +156,27 @@ def _free(on: Axes, rows: int) -> list[tuple[float, float]]:
 
 
 def _above(on: Axes, names: list[str], texts: list[tuple[str, ...]], size: float, looks: list[Look]) -> None:
-    """The name, the verdict and the time of each row above its interval, for a phone."""
-    time = LETTER * size * (1 + max(len(line[-1]) for line in texts))
-    word = LETTER * size * (1 + max(len(line[0]) for line in texts))
-    room = max(LEAST_NAME, int((72 * on.figure.get_figwidth() - time - word) / (NAME_LETTER * size)))
+    """The name and the texts of each row above its interval, for a phone or a column of a paper."""
+    width, lines = on.figure.get_figwidth(), [("", "test ppl", "ms/batch"), *texts]
+    lines = lines if width >= WITH_PPL else [(word, "", time) for word, _, time in lines]
+    widths = [LETTER * size * (2 + longest) for each in zip(*lines, strict=True) if (longest := max(map(len, each)))]
+    room = max(LEAST_NAME, int((72 * width - sum(widths)) / (NAME_LETTER * size)))
     about = {"textcoords": "offset points", "fontsize": size, "annotation_clip": False}
     above = {"xycoords": on.get_yaxis_transform(), "va": "center", **about}
-    on.annotate("ms/batch", (1, 1), (0, 4), xycoords="axes fraction", ha="right", fontweight="bold", **about)
+    columns = [column for column in range(3) if any(line[column] for line in lines)]
+    ends = dict(zip(columns, [-sum(widths[after + 1 :]) for after in range(len(widths))], strict=True))
+    for column, end in ends.items():
+        on.annotate(
+            lines[0][column], (1, 1), (end, 4), xycoords="axes fraction", ha="right", fontweight="bold", **about
+        )
     on.set_yticks([])
-    for place, (name, (said, _, cost), look) in enumerate(zip(names, texts, looks, strict=True)):
-        made = on.annotate(_elided(shown(name), room), (0, place - ABOVE), (0, 0), color=INK, **above)
-        belongs(look, "name", made)
-        verdict = on.annotate(said, (1, place - ABOVE), (-time, 0), color=_colour(said), ha="right", **above)
-        belongs(look, "text", verdict, on.annotate(cost, (1, place - ABOVE), (0, 0), color=INK, ha="right", **above))
+    for place, (name, line, look) in enumerate(zip(names, lines[1:], looks, strict=True)):
+        made = [on.annotate(_elided(shown(name), room), (0, place - ABOVE), (0, 0), color=INK, **above)]
+        for column, end in ends.items():
+            colour = INK if column else _colour(line[0])
+            made.append(on.annotate(line[column], (1, place - ABOVE), (end, 0), color=colour, ha="right", **above))
+        belongs(look, "name", made[0])
+        belongs(look, "text", *made[1:])
 
 
 def _colour(word: str) -> str:
@@ -188,16 +195,16 @@ def _elided(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most // 3]}…{text[len(text) - most + most // 3 + 1 :]}"
 
 
-def _texts(line: Row, compared: Mapping[Row, Compared], evidence: Evidence, *, wide: bool) -> tuple[str, str, str]:
+def _texts(line: Row, compared: Mapping[Row, Compared], evidence: Evidence, *, short: bool) -> tuple[str, str, str]:
     if line in compared:
         judged = compared[line].judged
-        word = str(judged) if wide and len(str(judged)) <= MOST_WORD[True] else _in_short(judged)
+        word = _in_short(judged) if short or len(str(judged)) > MOST_WORD[False] else str(judged)
     elif any(line is each.baseline for each in compared.values()):
         word = "baseline"
     else:
         word = "not compared" if line.ok_seeds else line.undone
     values, time = line.values("test_ppl"), time_of(line, "train_ms_per_batch", evidence.timings)
-    word = shown(word, MOST_WORD[wide]) if word else word
+    word = shown(word, MOST_WORD[short]) if word else word
     mean = statistics.fmean(values) if values else None
     ppl = "-" if mean is None else f"{mean:.2f}" if mean < LARGE else f"{mean:.1e}"
     return word, ppl, "-" if time is None else _cost(line, time, compared, evidence)
