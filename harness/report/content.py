@@ -23,7 +23,7 @@ MARKS = {  # a mark in a cell -> what it means, in a few words; docs/tables.md s
     TIE_MARK: "the lowest, or not distinguishable from it",
     NOT_CONVERGED_MARK: "not converged: longer training may change it",
     COLLAPSED_MARK: "collapsed: hardly better than the frequencies of words, or worse",
-    COARSE_MARK: f"{COARSE}: shown at the chosen settings; settings that were not tried may change it",
+    COARSE_MARK: f"{COARSE}: shown at the chosen settings, others may change it",
     COMPAT_MARK: "computed as a published code does, not comparable with the others",
     SHARED_MARK: "timed while other work ran",
     ELSEWHERE_MARK: "timed on another device than the baseline, so the two times do not compare",
