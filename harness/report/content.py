@@ -98,11 +98,12 @@ class Cell:
         return replace(self, text=f"{self.text} {mark}", mark=mark) if mark else self
 
     def without_spread(self, digits: int) -> "Cell":
-        """The number with its ratio and mark only: '63.2 (4.6x) ‡'; the cell itself if it has no number."""
+        """The number with its ratio and marks only: '63.2 (4.6x) ‡', '72.11 ≈ ↓'; the cell itself without a number."""
         if self.value is None:
             return self
-        times = "" if self.ratio is None else f" ({self.ratio:.1f}x)"
-        return replace(self, text=f"{self.value:,.{digits}f}{times} {self.mark}".strip())
+        times = "" if self.ratio is None else f"({self.ratio:.1f}x)"
+        tie = TIE_MARK if self.rank == "tie" else ""
+        return replace(self, text=" ".join(filter(None, [f"{self.value:,.{digits}f}", times, tie, self.mark])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

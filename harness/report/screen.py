@@ -1,6 +1,7 @@
 """How a terminal shows things: one form of table, and texts that are read as nothing but text."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from rich import box
@@ -77,11 +78,13 @@ def grid(
 
 def short(of: content.Table, width: int) -> Table:
     """The summary of a table (harness.report.layouts) with at most so many characters a line. Where there is no room,
-    perplexities have no spread, or else changes no interval; then names, verdicts and states go on in further lines.
+    perplexities have no spread, then numbers of seeds that all rows have are left out, or else changes have no
+    interval; then names, verdicts and states go on in further lines.
     """
+    ways = [(of, ()), (of, ("test_ppl",)), (_without_shared_seeds(of), ("test_ppl",))]
+    of, left_out = next((way for way in ways if _width(*way) <= width), (of, ("change",)))
     names = [column.name for column in of.columns]
     sections = [(heading, list(lines)) for heading, lines in groupby(of.lines, lambda line: line.section)]
-    left_out = next((keys for keys in ((), ("test_ppl",)) if _width(of, keys) <= width), ("change",))
     drawn = grid(
         names,
         (),
@@ -99,6 +102,14 @@ def short(of: content.Table, width: int) -> Table:
             bold = ["bold" if cell.rank == "best" else "" for cell in line.cells]
             drawn.add_row(*map(text, texts, bold))
     return drawn
+
+
+def _without_shared_seeds(of: content.Table) -> content.Table:
+    """The table without the column of seeds, if all rows have the same: the conditions below the table name them."""
+    texts = [{line.cells[place].text for line in of.lines} for place in range(len(of.columns))]
+    kept = [place for place, column in enumerate(of.columns) if column.key != "n" or len(texts[place]) > 1]
+    lines = [replace(line, cells=tuple(line.cells[place] for place in kept)) for line in of.lines]
+    return replace(of, columns=tuple(of.columns[place] for place in kept), lines=tuple(lines))
 
 
 def _texts(line: content.Line, of: content.Table, left_out: Collection[str]) -> list[str]:

@@ -149,13 +149,18 @@ def test_long_parameter_lists_and_all_marks_fit_80_characters():
         "test ppl": Cell(text="12,345.67 ± 1,234.56 ≈ ∅ ↓", value=12345.67),
         "vs softmax": Cell(text="...", value=1234.5),
         "verdict": Cell(text="undecided: not certified"),
-        "train ms/batch": Cell(text="12345.6 ‡", value=12345.6, mark="‡"),
+        "train ms/batch": Cell(text="12345.6 ‡ ⊕", value=12345.6, mark="‡ ⊕"),
         "n": Cell(text="1/11: 2 diverged, 3 timeout, 5 not run ° △", mark="° △"),
     }
-    shown = drawn(of_suite(table(row)))
+    coarse = {
+        "head": Cell(text="mos"),
+        "vs softmax": Cell(text="...", value=9.8),
+        "verdict": Cell(text="worse, coarse tuning"),
+    }
+    shown = drawn(of_suite(table(row, coarse)))
     assert max(cell_len(line) for line in shown.splitlines()) <= 80
     assert "12,345.67 ± 1,234.56 ≈ ∅ ↓" in shown
-    assert "12,345.6 ‡" in shown
+    assert "12,345.6 ‡ ⊕" in shown
     for word in ("undecided:", "certified", "diverged,", "timeout,", "run", "sigsoftmax)"):
         assert word in shown or word in "".join(line[:16].strip() for line in shown.splitlines())
     assert all(mark in shown for mark in MARKS if mark != BLOCKS_MARK)  # an interval is not shown here
@@ -165,10 +170,21 @@ def test_perplexities_lose_their_spread_before_changes_lose_their_interval():
     change = Cell(text="-3.2 % [-4.1, -2.3] **", value=-3.24, interval=(-4.1, -2.3), mark="**")
     ppl = Cell(text="52.90 ± 3.09 ↓", value=52.9, spread=3.09, mark="↓")
     row = {"head": Cell(text="mos"), "test ppl": ppl, "vs softmax": change, "verdict": Cell(text="better")}
-    assert "52.90 ± 3.09 ↓" in drawn(of_suite(table(row)), 66)
-    shown = drawn(of_suite(table(row)), 60)
+    rows = [{**row, "n": Cell(text=seeds)} for seeds in ("6/6", "5/6: 1 oom")]
+    assert "52.90 ± 3.09 ↓" in drawn(of_suite(table(*rows)), 72)
+    shown = drawn(of_suite(table(*rows)), 66)
     assert " 52.90 ↓  -3.2 % [-4.1, -2.3] better " in shown
-    assert "52.90 ± 3.09 ↓  3.2 % better " in drawn(of_suite(table(row)), 54)
+    assert "52.90 ± 3.09 ↓  3.2 % better " in drawn(of_suite(table(*rows)), 60)
+
+
+def test_numbers_of_seeds_that_all_rows_have_go_before_intervals_do():
+    change = Cell(text="-3.2 % [-4.1, -2.3]", value=-3.24, interval=(-4.1, -2.3))
+    ppl = Cell(text="52.90 ± 3.09 ≈", value=52.9, spread=3.09, rank="tie")
+    row = {"test ppl": ppl, "vs softmax": change, "verdict": Cell(text="better"), "n": Cell(text="6/6")}
+    summary = of_suite(table(*({"head": Cell(text=name), **row} for name in HEADS)))
+    for width, expected in ((80, True), (58, False)):
+        shown = drawn(summary, width)
+        assert ("6/6" in shown, "52.90 ≈  -3.2 % [-4.1, -2.3] better" in shown) == (expected, not expected)
 
 
 def test_a_compact_summary_has_short_cells():
@@ -183,7 +199,7 @@ def test_a_verdict_goes_on_in_a_second_line_before_the_name_of_a_head_does():
     head, ppl = Cell(text="cosine(sharpness=10.0)"), Cell(text="52.90 ± 3.09 ↓", value=52.9, mark="↓")
     compared = {"vs softmax": Cell(text="...", value=-6.5), "verdict": Cell(text="undecided: not certified")}
     row = {"head": head, "test ppl": ppl, **compared, "train ms/batch": Cell(text="21.0 ‡"), "n": Cell(text="6/6")}
-    shown = drawn(of_suite(table(row)))
+    shown = drawn(of_suite(table(row, {**row, "n": Cell(text="5/6")})))
     assert max(cell_len(line) for line in shown.splitlines()) <= 80
     assert "cosine(sharpness=10.0)" in shown
     assert "undecided: not " in shown
