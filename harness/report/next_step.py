@@ -45,15 +45,15 @@ def _of_statistics(findings: Findings, trained: Sequence[Row]) -> tuple[str, lis
     if any(len(row.ok_seeds) < RANK_SEEDS for row in trained):
         judged = "ranked" if suite.table.baseline is None else "ranked and have a verdict"
         return f"With {RANK_SEEDS} seeds or more, rows are {judged}:", [_with_seeds(seeds, RANK_SEEDS)]
+    if any(convergence.mostly_unconverged(row) for row in trained):
+        epochs = max(row.trials[0].train.epochs for row in trained)
+        return f"Rows have not converged. Train {LONGER} times as long:", [f"train.epochs={LONGER * epochs:g}"]
     if wider := _accepted(suite, _wider(suite.tuning, trained)):
         text = "The best value tried is the last of its range, so that a better one may lie beyond it."
         return f"{text} With a wider range:", wider
     if any(COARSE in each.judged.why for each in compared) and (finer := _accepted(suite, _finer(suite.tuning))):
         text = "Rows may be lower between the values that were tried, by more than they differ. With more values:"
         return text, finer
-    if any(convergence.mostly_unconverged(row) for row in trained):
-        epochs = max(row.trials[0].train.epochs for row in trained)
-        return f"Rows have not converged. Train {LONGER} times as long:", [f"train.epochs={LONGER * epochs:g}"]
     margin, needed = suite.table.margin, {}
     for each in compared:
         more = more_seeds(each.difference, nats(margin)) if each.judged == ("undecided", "") else None
