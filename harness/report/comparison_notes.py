@@ -87,7 +87,7 @@ def _too_few(lines: list[Row]) -> list[str]:
     planned = max((len(row.trials) for row in lines if rows[row.group] > 1 and not row.is_ngram), default=RANK_SEEDS)
     if planned >= RANK_SEEDS:
         return []
-    text = f"Too few seeds to rank: {planned}. Bold, stars and verdicts need {RANK_SEEDS} or more."
+    text = f"Too few seeds to rank: {planned}, where bold, stars and verdicts need {RANK_SEEDS} or more."
     return [Note(text, level="warning")]
 
 

@@ -31,15 +31,14 @@ MANY = 4  # commits or numbers of epochs; so many are counted and not listed
 ROUTES = {"default": "its default route", "onednn": "oneDNN"}  # of the products on the CPU
 
 BOTH_DIRECTIONS = (
-    "A bidirectional backbone is trained as two language models that share the embedding and the head; the loss is the "
-    "mean of both. test ppl is of the one that reads from the left, and the best epoch is chosen by it. Neither "
-    "perplexity compares with that of a model that is trained in one direction."
+    "A bidirectional backbone is two language models that share the embedding, the head and the loss; test ppl and the "
+    "best epoch are of the one that reads from the left, and compare with no model that is trained in one direction."
 )
 _OF_TEXT = {"unigram_test_ppl": "a unigram model", "source_test_ppl": "the process that made the text"}
 SHOWN = 5  # of the trials without scores of tokens
 ONE_SEED = (
-    f"{BLOCKS_MARK} one seed: a 95 % interval over blocks of the test text, not over seeds. It describes these trained "
-    "models and ranks nothing."
+    f"{BLOCKS_MARK} one seed: a 95 % interval over blocks of the test text, not over seeds, so that it describes these "
+    "trained models and ranks nothing."
 )
 LAST_EPOCH = "ours - printed: of the weights after the last epoch, which the paper tested."
 EARLIER = (
@@ -49,7 +48,7 @@ EARLIER = (
 ALL_EARLIER = "certified by earlier, weaker rules (harness docs certificates)."
 INVALID = (
     "invalid: the certificate of a trial failed, so its perplexity is not computed from probabilities "
-    "(harness docs certificates). A row with such a trial has no means, no rank and no comparisons."
+    "(harness docs certificates), and its row has no means, no rank and no comparisons."
 )
 COLUMNS = ("ms/batch",)  # that these notes are about
 SHARED = f"{SHARED_MARK} taken while other work ran on the machine: compare such times within this table only."
