@@ -39,6 +39,7 @@ class DirectOutputConnection(nn.Module):
     different.
 
     Label: DOC {components:top+second+third}[, {compat:log(p + epsilon)}]
+    Brief: Direct Output Connection: many layers
     Cost: J softmaxes
     Shapes: layers (B, T, D_l) -> facets (B, T, J, E), the top layer's first; prior (B, T, J); output matrix W (V, E).
     Args:

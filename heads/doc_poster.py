@@ -32,6 +32,7 @@ class DirectOutputConnectionPoster(nn.Module):
     log p = logsumexp_k [ log pi_k + log_softmax(W f_k) ]
 
     Label: DOC {num_mixtures}, poster[, {compat:log(p + epsilon)}]
+    Brief: DOC whose gate reads all layers, too
     Cost: K softmaxes
     Shapes: the K top layers (B, T, D_l), lowest first -> facets (B, T, K, E), prior (B, T, K), output matrix W (V, E).
     Args:

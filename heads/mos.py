@@ -35,6 +35,7 @@ class MixtureOfSoftmaxes(nn.Module):
 
     Label: Mo{logit_map:sigsoftmax=S}S {num_mixtures}[, {gate} gate][, {loss} loss][, {activation:none=no tanh}]
         [, {compat:log(p + epsilon)}]
+    Brief: Mixture of Softmaxes, a weighted sum
     Cost: K softmaxes
     Shapes: top layer h (B, T, D) -> facets f (B, T, K, E), prior pi (B, T, K), output matrix W (V, E).
     Args:

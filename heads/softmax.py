@@ -36,6 +36,7 @@ class Softmax(nn.Module):
     control for the rank of the log-probabilities.
     Label: [{tie_weights:tied} ][{projection:affine} ][{mu_centering:centred} ]softmax[, rank {d_embed}][, {loss} loss]
         [, {compat:log(p + epsilon)}]
+    Brief: one output matrix; an affine map if asked
     Cost: 1 softmax
     Family: plain
     Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E), U (E, D).
