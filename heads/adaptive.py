@@ -89,6 +89,7 @@ class AdaptiveSoftmax(nn.Module):
     p(x) = softmax(z_0)[x] for a frequent word, softmax(z_0)[c] softmax(z_c)[x] for a word of cluster c
 
     Label: adaptive softmax
+    Brief: a fast softmax for a large vocabulary
     Cost: < 1 softmax
     Shapes: top layer h (B, T, D); A_0 (cutoff_1 + C, D); B_c (D / div_value^c, D), A_c (V_c, D / div_value^c).
     Args:

@@ -38,7 +38,8 @@ class DirectOutputConnection(nn.Module):
     couple the rows: with `accumulation` or `data_parallel`, beta and S are computed for each part, and the gradient is
     different.
 
-    Label: DOC {components}
+    Label: DOC {components:top+second+third}[, {compat:log(p + epsilon)}]
+    Brief: Direct Output Connection: many layers
     Cost: J softmaxes
     Shapes: layers (B, T, D_l) -> facets (B, T, J, E), the top layer's first; prior (B, T, J); output matrix W (V, E).
     Args:

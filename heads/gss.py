@@ -18,6 +18,7 @@ class GeneralisedSigSoftmax(nn.Module):
 
     k = 1 is softmax, (c, k) = (0, 2) is SigSoftmax.
     Label: GSS
+    Brief: Generalised SigSoftmax, two slopes
     Cost: 1 softmax
     Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E). c and k are constants, not learned.
     Args:

@@ -40,7 +40,8 @@ class MultiFacetSoftmax(nn.Module):
     Multi-partition (1, 1, 0, 4), MoS (K, 1, 0, 1), MFS without Multi-partition (3, 3, 2, 1), MFS without Multi-input
     (3, 1, 0, 4), MFS (3, 3, 2, 4).
 
-    Label: MFS {num_mixtures}
+    Label: MFS {num_mixtures}[, {num_partitions} partitions][, {compat:log(p + epsilon)}]
+    Brief: multi-facet softmax of several states
     Cost: K softmaxes
     Shapes: the H top layers (B, T, D_l) -> facets (B, T, P + K - 1, E), prior (B, T, K), output matrix W (V, E);
         L_h maps (w + 1) sum_l D_l -> E; gelu in its tanh approximation.

@@ -24,6 +24,7 @@ class Mixtape(nn.Module):
     normaliser The most frequent words have their own v_x and e_x. All other words share one gate.
 
     Label: Mixtape
+    Brief: logits mixed word by word, one softmax
     Cost: 1.3 softmaxes
     Shapes: top layer h (B, T, D) -> facets (B, T, 4, E); gates of the R words with own gates and the shared gate (B, T,
         R + 1, 4); output matrix W (V, E). For the words with the shared gate, one mixed facet per token is scored.

@@ -30,7 +30,8 @@ class MixtureOfContexts(nn.Module):
     f_k = act(A_k h + a_k);    pi = softmax(C h (+ c));    log p = log_softmax(W sum_k pi_k f_k + b)
 
     It has as many parameters as `mos`, but the rank of a softmax: at most E + 1, or E + 2 with a bias.
-    Label: MoC {num_mixtures}
+    Label: MoC {num_mixtures}[, {activation:none=no tanh}]
+    Brief: Mixture of Contexts, then one softmax
     Cost: 1 softmax
     Shapes: top layer h (B, T, D) -> one facet (B, T, 1, E), output matrix W (V, E).
     Args:

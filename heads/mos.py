@@ -33,7 +33,9 @@ class MixtureOfSoftmaxes(nn.Module):
     f_k = act(A_k h + a_k);    pi = softmax(C h (+ c));    z_k = W f_k + b
     log p = logsumexp_k [ log pi_k + log_softmax(phi(z_k)) ]
 
-    Label: MoS {num_mixtures}
+    Label: Mo{logit_map:sigsoftmax=S}S {num_mixtures}[, {gate} gate][, {loss} loss][, {activation:none=no tanh}]
+        [, {compat:log(p + epsilon)}]
+    Brief: Mixture of Softmaxes, a weighted sum
     Cost: K softmaxes
     Shapes: top layer h (B, T, D) -> facets f (B, T, K, E), prior pi (B, T, K), output matrix W (V, E).
     Args:

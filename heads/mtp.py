@@ -56,6 +56,7 @@ class MultiTokenPrediction(nn.Module):
     f_k = f_0 with maps 'shared';    f_k = A_k h + a_k with 'linear'
 
     Label: [{projection:affine} ]MTP[, {maps} maps]
+    Brief: multi-token prediction, further words
     Cost: 1 softmax
     Shapes: top layer h (B, T, D) -> facets (B, T, E), output matrix W (V, E), A_k (E, D).
     Args:

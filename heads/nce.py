@@ -108,7 +108,8 @@ class NoiseContrastiveSoftmax(nn.Module):
 
     f = h, or U h + a with `projection`;    z = W f + b;    training loss: NoiseContrastive;    log p = log_softmax(z)
 
-    Label: [{projection:affine} ]NCE
+    Label: [{projection:affine} ]NCE[, {num_noise} noise words]
+    Brief: softmax, noise-contrastive estimation
     Cost: k + 1 words
     Shapes: top layer h (B, T, D) -> facet f (B, T, E), output matrix W (V, E).
     Args:

@@ -20,6 +20,7 @@ class CosineSoftmax(nn.Module):
     s = start sqrt(E) r, r learned from 1 / sqrt(E) on
 
     Label: [{projection:affine} ]nGPT
+    Brief: cosines times a learned scale
     Cost: 1 softmax
     Shapes: top layer h (B, T, D) -> facet (B, T, 1, E), output matrix W (V, E), r (V,) or (1,).
     Args:

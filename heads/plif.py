@@ -21,6 +21,7 @@ class PiecewiseLinearSoftmax(nn.Module):
     i = floor((z + T) / delta), limited to 0 .. M - 1: the outer pieces continue beyond the range.
 
     Label: PLIF
+    Brief: a piecewise-linear map of the logits
     Cost: 1 softmax
     Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E); w (M,) additional parameters.
     Args:

@@ -27,7 +27,8 @@ class SigSoftmax(nn.Module):
     f = h, or U h + a with `projection`;    z = W f + b;    p(x) proportional to exp(z_x) sigmoid(z_x)
     log p = log_softmax(z + logsigmoid(z))
 
-    Label: [{projection:affine} ]sigsoftmax
+    Label: [{projection:affine} ]sigsoftmax[, {compat:log(p + epsilon)}]
+    Brief: softmax times the sigmoid of logits
     Cost: 1 softmax
     Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E).
     It is not shift-invariant: adding a constant to all logits changes the distribution, so the output bias matters.

@@ -34,7 +34,9 @@ class Softmax(nn.Module):
 
     With `projection` and `d_embed` = r the logits are those of the matrix W U, of rank r: the low-rank softmax, the
     control for the rank of the log-probabilities.
-    Label: [{tie_weights:tied} ][{projection:affine} ][{mu_centering:centred} ]softmax[, rank {d_embed}]
+    Label: [{tie_weights:tied} ][{projection:affine} ][{mu_centering:centred} ]softmax[, rank {d_embed}][, {loss} loss]
+        [, {compat:log(p + epsilon)}]
+    Brief: one output matrix; an affine map if asked
     Cost: 1 softmax
     Family: plain
     Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E), U (E, D).

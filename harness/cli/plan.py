@@ -34,7 +34,9 @@ MIB = 2**20
 NO_BREAK = "\u00a0"  # a space at which textwrap breaks no line
 HALF_A_LINE = 40
 BYTES_OF_TOKEN = 4  # of a text that is not tokenised yet
-MAX_ROWS = 13  # lines of the table; the screen has 25
+SCREEN = 25  # lines of a terminal
+MAX_ROWS = 13  # of more rows, those with the same head share a line
+NAMED_KEYS = 4  # of --only, in a plan without --keys
 KINDS = ("corpus", "backbone", "head")
 
 
@@ -67,11 +69,16 @@ def plan(
         of_rows = {} if times is None else {"times": [row.as_json() for row in times]}
         print(json.dumps({**found.as_json(memory=memory), "disk": asdict(disk), **of_rows}, indent=1))
         return
-    _print(_trials(found) if trials else _rows(found))
     match = found.suite.match
-    matched = [] if match is None else [f"{match.kind} matched: {match}"]
-    _print([str(found), *found.outdated, *matched, *_disk(disk, found.suite), *_states(found), *_cost(found)])
-    _print(_all_keys(found.suite) if keys else _keys(found.suite))
+    below = [] if match is None else [f"{match.kind} matched: {match}"]
+    below += [*_disk(disk, found.suite), *_states(found), *_cost(found)]
+    below += _all_keys(found.suite) if keys else _keys(found.suite)
+    room = SCREEN - sum(map(_lines, [str(found), *found.outdated, *below]))
+    _print(_trials(found) if trials else _rows(found, None if keys or memory or time else room))
+    _print([str(found)])
+    for sentence in found.outdated:
+        say(sentence)  # its commands are in one line, to be copied
+    _print(below)
     if memory:
         _print(_memory(found, str(resolve_device(device.value))))
     if times is not None:
@@ -81,9 +88,16 @@ def plan(
             say(f"for the same training time for every head, in the suite file:\n{text}")
 
 
-def _print(parts: Iterable) -> None:
+def _print(parts: Iterable[Text | Table | str]) -> None:
+    """Print texts and tables; on a terminal texts are broken between words."""
     for part in parts:
-        say(part) if isinstance(part, str) else console.print(part, soft_wrap=isinstance(part, Text))
+        shown = Text(part) if isinstance(part, str) else part
+        console.print(shown, soft_wrap=isinstance(shown, Text) and not console.is_terminal)
+
+
+def _lines(part: Text | Table | str) -> int:
+    """How many lines of the terminal a part needs."""
+    return len(console.render_lines(Text(part) if isinstance(part, str) else part))
 
 
 @dataclass(slots=True)
@@ -109,9 +123,12 @@ class _Row:
         return [cell or screen.NOTHING for cell in (*distinct, *states, mean)]
 
 
-def _rows(found: PlannedSuite) -> Iterator[Text | Table | str]:
+def _rows(found: PlannedSuite, room: int | None) -> Iterator[Text | Table | str]:
     """A line for each row of the table: what it is called there, its parameters, and how many of its trials are in
     which state. Where there are more than MAX_ROWS, rows with the same head share a line.
+
+    Args:
+        room: lines on a terminal, for as many rows as have room; None: all rows, as in a pipe.
     """
     suite = found.suite
     named = [(trial, tuple(suite.name_of(kind, trial.spec) for kind in KINDS)) for trial in found.tuning + found.trials]
@@ -138,9 +155,16 @@ def _rows(found: PlannedSuite) -> Iterator[Text | Table | str]:
     right = ("params", "head params", "min/trial")
     keep = [name for index, name in enumerate(KINDS) if len({of[index] for of in cells}) > 1]
     keep += ["head", "params", "trials", *(["min/trial"] if any(row.minutes for row in rows.values()) else [])]
-    yield from screen.table(columns, cells[:MAX_ROWS], keep=keep, right=right, width=_width())
-    if len(cells) > MAX_ROWS:
-        yield f"and {counted(len(cells) - MAX_ROWS, 'more row')}: --trials shows every trial"
+
+    def drawn(most: int) -> Iterator[Text | Table | str]:
+        yield from screen.table(columns, cells[:most], keep=keep, right=right, width=_width())
+        if len(cells) > most:
+            yield f"and {counted(len(cells) - most, 'more row')}: --trials shows every trial"
+
+    most = len(cells)
+    while room is not None and console.is_terminal and most > 1 and sum(map(_lines, drawn(most))) > room:
+        most -= 1
+    return drawn(most)
 
 
 def _trials(found: PlannedSuite) -> screen.Shown:
@@ -208,13 +232,14 @@ def _cost(found: PlannedSuite) -> list[str]:
     minutes = found.suite.core_minutes
     said = introduction(found.suite.path)[1].partition(". ")[0].rstrip(".")
     known = f"{screen.span(minutes)} on a core of a CPU" if minutes is not None else said or "not known"
-    return [f"cost of the whole suite: {known}; --time measures it here"]
+    return [f"cost of the suite: {known}; --time measures it here"]
 
 
 def _keys(suite: Suite) -> list[str]:
     found = choices(facts_of(possible_trials(suite), suite))
     several = [key for key, values in found.items() if len(values) > 1]
-    return [f"--only takes {', '.join([*several, 'id'])}; --keys shows their values, and the others"]
+    more = [f"{len(several) - NAMED_KEYS} more"] if len(several) > NAMED_KEYS else []
+    return [f"--only takes {', '.join([*several[:NAMED_KEYS], *more, 'id'])}; --keys shows all"]
 
 
 def _all_keys(suite: Suite) -> list[str]:

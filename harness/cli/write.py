@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import math
 import re
 from collections.abc import Iterator
 from enum import StrEnum
@@ -109,10 +110,10 @@ def _suites() -> list[dict[str, Any]]:
     for folder in folders():
         kind = "yours" if folder == FOLDER and len(folders()) > 1 else "bundled"
         for path in sorted(folder.glob(f"*{ENDING}")):
-            about, cost, minutes = introduction(path)
+            about, cost, minutes, brief = introduction(path)
             source, about = _cited(about)
-            entry = {"name": name_of(path), "from": str(path), "kind": kind, "about": about, "source": source}
-            entries.append({**entry, "cost": cost, "core_minutes": minutes, "parameters": []})
+            entry = {"name": name_of(path), "from": str(path), "kind": kind, "about": about, "brief": brief}
+            entries.append({**entry, "source": source, "cost": cost, "core_minutes": minutes, "parameters": []})
     return entries
 
 
@@ -123,16 +124,16 @@ def _components(what: str) -> list[dict[str, Any]]:
 
     registry, entries = _registry(what), []
     for name in registry.names():
-        about, source, cost = "", "", ""
+        about, brief, source, cost = "", "", "", ""
         try:
             cls = registry.get(name)
             shown = list(map(_written, parameters(cls).values()))
             about = inspect.cleandoc(cls.__doc__ or "").partition("\n")[0]
-            source, cost = _cited(section(cls, "Source"))[0], section(cls, "Cost")
+            brief, source, cost = section(cls, "Brief"), _cited(section(cls, "Source"))[0], section(cls, "Cost")
         except (BrokenComponent, DuplicateComponent) as error:
             shown = [f"broken: {error}"]
-        entry = {"name": name, "from": registry.origin(name), "about": about, "source": source, "cost": cost}
-        entries.append({**entry, "parameters": shown})
+        entry = {"name": name, "from": registry.origin(name), "about": about, "brief": brief}
+        entries.append({**entry, "source": source, "cost": cost, "parameters": shown})
     return entries
 
 
@@ -147,21 +148,26 @@ def _lines(entries: list[dict[str, Any]]) -> Iterator[Table | Text]:
     width = console.width if console.is_terminal else 160
     names, costs = [entry["name"] for entry in entries], list(map(_at_a_glance, entries))
     room = width - max(map(len, ("name", *names))) - max(map(len, ("cost", *costs))) - 2 * screen.GAP
-    rows = []
-    for entry, cost in zip(entries, costs, strict=True):
-        source = f" ({entry['source']})" if entry["source"] else ""
-        rows.append((entry["name"], _cut(entry["about"], room - len(source)) + source, cost))
+    rows = [(entry["name"], _what_it_is(entry, room), cost) for entry, cost in zip(entries, costs, strict=True)]
     columns = ("name", "what it is", "cost") if any(costs) else ("name", "what it is")
     yield screen.grid(columns, [row[: len(columns)] for row in rows], whole=columns)
     for entry in entries:
         yield from (screen.text(f"{entry['name']}: {why}") for why in entry["parameters"] if why.startswith("broken: "))
 
 
+def _what_it_is(entry: dict[str, Any], room: int) -> str:
+    """What an entry is, with its source: the whole sentence, or else in brief, or else the start of the sentence."""
+    source = f" ({entry['source']})" if entry["source"] else ""
+    texts = [entry["about"] + source, *([entry["brief"] + source, entry["brief"]] if entry["brief"] else [])]
+    cut = _cut(entry["about"], room - len(source)) + source
+    return next((text for text in texts if len(text) <= room), cut)
+
+
 def _at_a_glance(entry: dict[str, Any]) -> str:
-    """The cost in a few characters: minutes of a core, where a suite says them; the number of trials; or its start."""
-    if entry.get("core_minutes") is not None:
-        return screen.span(entry["core_minutes"])
-    trials = re.search(r"\d+ (trials|minutes)", entry["cost"])
+    """The cost in a few characters: '50 min' of a core, where a suite says them; the number of trials; or its start."""
+    if (minutes := entry.get("core_minutes")) is not None:
+        return f"{math.ceil(minutes)} min" if minutes < 60 else screen.span(minutes)
+    trials = re.search(r"\d+ trials", entry["cost"])
     return trials[0] if trials else _cut(entry["cost"].partition(";")[0], SHORT)
 
 

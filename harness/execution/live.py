@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -29,15 +28,12 @@ MAX_ROWS = 20
 LINE_SECONDS = 60.0  # between two lines of one trial within an epoch
 READING_SECONDS = 3.0  # after which the reading of a text is shown
 BAR = 10  # characters of a running trial's bar
-WIDE = 120  # characters of a terminal that shows all columns
-ENOUGH = 78  # characters of a terminal with room for columns of fixed width
-ALL = ("trial", "head", "backbone", "corpus", "seed", "state", "epoch", "valid ppl", "ms/batch", "ETA")
-NARROW = ("head", "backbone", "corpus", "seed", "state", "epoch", "valid ppl", "ETA")
+COLUMNS = ("trial", "head", "backbone", "corpus", "seed", "epoch", "valid ppl", "ms/batch", "ETA", "state")
 KINDS = ("head", "backbone", "corpus")
 VARYING = ("backbone", "corpus")  # columns that are there only if the run has several of them
-CUT = ("state",)  # a column whose texts are cut off where the others leave too little room
-NAME = {True: 40, False: 20}  # characters of a name, in a wide terminal or not
-LEAST = {"state": BAR, "epoch": 13, "valid ppl": 9, "ms/batch": 8, "ETA": 7}  # so that the layout stays
+NAME = 40  # characters of a name at most
+GIVES_WAY = {"ms/batch": 20, "trial": 20, "valid ppl": 20, "epoch": 8, "seed": 6}  # to names of so many characters
+WIDTHS = {"trial": 12, "valid ppl": 9, "ms/batch": 8, "ETA": 9, "state": BAR}
 GAP = 2  # characters between columns
 
 Key = tuple[str, ...]  # what some trials have in common: corpus, backbone and head; the first two of them; ...
@@ -106,8 +102,8 @@ class LiveView:
 
     def __init__(self, specs: list[TrialSpec], console: Console, name_of: Callable[[str, TrialSpec], str]):
         self.console, self._name_of = console, name_of
-        self._varying = [kind for kind in VARYING if len({self._name_of(kind, spec) for spec in specs}) > 1]
-        self._longest = max((cell_len(printable(self._name_of("head", spec))) for spec in specs), default=0)
+        self._needed = WIDTHS | _needed([self._about(spec) for spec in specs])
+        self._needed["epoch"] = 2 * max((len(f"{spec.train.most_epochs:g}") for spec in specs), default=1) + 9
         self.total = len(specs)
         self.pace = Pace(specs)
         self._began = time.monotonic()
@@ -199,16 +195,13 @@ class LiveView:
         running = list(self.pace.running)[:room]
         finished = list(self._ends)[max(0, len(self._ends) - (room - len(running))) :] if len(running) < room else []
         table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False)
-        wide = width >= WIDE
-        columns = [name for name in (ALL if wide else NARROW) if name not in VARYING or name in self._varying]
-        least_of = LEAST | {"head": min(self._longest, NAME[wide])} if width >= ENOUGH else {"state": BAR}
-        for name in columns:
-            least = least_of.get(name)
-            table.add_column(Text(name, style="bold"), min_width=least, no_wrap=name not in CUT, overflow="ellipsis")
+        columns = _widths(self._needed, width)
+        for name, characters in columns.items():
+            table.add_column(Text(name, style="bold"), width=characters, no_wrap=True, overflow="ellipsis")
         for cells in [*map(self._finished_row, finished), *(self._running_row(trial, now) for trial in running)]:
             texts = {name: printable(cells.get(name, "")) for name in columns}
-            texts |= {name: elided(text, NAME[wide]) for name, text in texts.items() if name in KINDS}
-            table.add_row(*(Text(text, no_wrap=True, overflow="ellipsis") for text in texts.values()))
+            texts |= {name: elided(text, columns[name]) for name, text in texts.items() if name in KINDS}
+            table.add_row(*map(Text, texts.values()))
         return Group(*about, Text("━" * (width * len(self._ends) // max(1, self.total)), style="green"), table)
 
     def _about(self, spec: TrialSpec) -> dict[str, str]:
@@ -244,6 +237,32 @@ class LiveView:
 def clock(seconds: float) -> str:
     """'0:01:05'."""
     return f"{int(seconds // 3600)}:{int(seconds // 60 % 60):02}:{int(seconds % 60):02}"
+
+
+def _needed(rows: list[dict[str, str]]) -> dict[str, int]:
+    """Names and seeds of all trials: how many characters each of their columns needs."""
+    texts = {name: {printable(row[name]) for row in rows} for name in (*KINDS, "seed")}
+    longest = {name: max(map(len, (name, *of))) for name, of in texts.items() if len(of) > 1 or name not in VARYING}
+    return {name: min(characters, NAME) for name, characters in longest.items()}
+
+
+def _widths(needed: dict[str, int], width: int) -> dict[str, int]:
+    """The columns that a terminal has room for, with their characters: the same all through a run. Numbers give way to
+    names, names lose their middle, and ETA and state are always whole. The state has what is left for its message.
+    """
+    columns = {name: needed[name] for name in COLUMNS if name in needed}
+    names = [name for name in KINDS if name in columns]
+
+    def room() -> int:
+        return width - sum(columns.values()) - GAP * (len(columns) - 1)
+
+    for column, characters in GIVES_WAY.items():
+        if room() + sum(max(0, columns[name] - characters) for name in names) < 0:
+            del columns[column]
+    while room() < 0 and max(columns[name] for name in names) > 1:
+        columns[max(names, key=columns.get)] -= 1
+    columns["state"] += max(0, room())
+    return columns
 
 
 def elided(text: str, most: int) -> str:

@@ -4,11 +4,13 @@ A suite may give a component a `label`. Without one the name is made of the labe
 the registered name, and of the parameters that distinguish the entries of one suite:
 
     Label: [{projection:affine} ]softmax[, rank {d_embed}]        softmax | affine softmax | affine softmax, rank 16
-    Label: MoS {num_mixtures}                                     MoS 2 | MoS 5
+    Label: MoS {num_mixtures}[, {gate} gate]                      MoS 2 | MoS 5 | MoS 5, static gate
+    Label: DOC {components:top+second+third}                      DOC 15+5
     no label, `cosine: {sharpness: [5, 10]}`                      cosine, sharpness 5 | cosine, sharpness 10
 
-`{d_embed}` is the value of a parameter, `{projection:affine}` a word where the value is true. What stands in brackets
-is left out where none of its parameters is said.
+`{d_embed}` is the value of a parameter, `{projection:affine}` a word where the value is true, and
+`{activation:none=no tanh}` words where it is 'none'; `{components:top+second+third}` are the counts of a list or of a
+mapping with these keys. What stands in brackets is left out where none of its parameters is said.
 """
 
 import inspect
@@ -25,6 +27,7 @@ from harness.registry import Registry
 MAX_LABEL = 60  # characters, of a suite's label
 _OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
 _VALUE = re.compile(r"\{(\w+)(?::([^{}]*))?\}")
+_KEYS = re.compile(r"\w+(\+\w+)+")
 
 
 def names_of(
@@ -101,7 +104,7 @@ def _name(spec: ComponentSpec, cls: type, values: Mapping[str, Any], said: Colle
     Args:
         single: it is the only entry of its class, so that only its label says something.
     """
-    label = section(cls, "Label") or spec.name
+    label = "".join(line.strip() for line in section(cls, "Label").splitlines()) or spec.name
     of_label = [name for name, _ in _VALUE.findall(label)]
     telling = [name for name in said if name in values and _is_shown(parameters(cls)[name], values[name])]
     others = [] if single else [name for name in telling if name not in of_label]
@@ -133,9 +136,21 @@ def _worded(label: str, values: Mapping[str, Any], said: Collection[str]) -> str
         return found[1] if any(name in said and values.get(name) not in (None, False) for name in of_part) else ""
 
     def text(found: re.Match[str]) -> str:
-        value = values.get(found[1])
-        if found[2] is not None:
-            return found[2] if value else ""
-        return "" if value is None else _number(value)
+        value, words = values.get(found[1]), found[2]
+        if words is None:
+            return "" if value is None else _number(value)
+        if _KEYS.fullmatch(words):
+            return _counts(value, words.split("+"))
+        option, equals, of_option = words.partition("=")
+        if equals:
+            return of_option if value == option else ""
+        return words if value else ""
 
     return _VALUE.sub(text, _OPTIONAL.sub(kept, label)).strip()
+
+
+def _counts(value: Any, keys: list[str]) -> str:
+    """'15+5' for (15, 5) and for {top: 15, second: 5}."""
+    if isinstance(value, Mapping):
+        value = [value.get(key, 0) for key in keys if any(later in value for later in keys[keys.index(key) :])]
+    return "+".join(map(str, value or ()))

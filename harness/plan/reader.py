@@ -225,6 +225,7 @@ def _kind(tree: Any) -> str:
 RESULTS = Path("results")  # the results folder that commands use without --results
 FOLDER = Path("suites")  # in the current directory
 ENDING = ".yaml"
+BRIEF = "In brief:"  # begins the line of a comment that says in half a line what a suite is
 
 
 def suite_file(given: str | Path) -> Path:
@@ -295,18 +296,22 @@ def name_of(path: Path) -> str:
         return path.stem
 
 
-def introduction(path: Path) -> tuple[str, str, float | None]:
+def introduction(path: Path) -> tuple[str, str, float | None, str]:
     """Return what a suite file says of itself without being read as a suite: the first sentence of the comment at its
-    top, what the comment says after 'Cost:', and its `core_minutes`; '' and None for what it does not say.
+    top, what the comment says after 'Cost:', its `core_minutes`, and its line 'In brief:'; '' and None for what it does
+    not say.
     """
     with path.open(encoding="utf-8", errors="replace") as file:
         content = file.read(MAX_BYTES)
     comment = takewhile(lambda line: line.startswith("#"), content.split("\n"))
-    text = " ".join(line.removeprefix("#").strip() for line in comment if "yaml-language-server" not in line)
+    lines = [line.removeprefix("#").strip() for line in comment if "yaml-language-server" not in line]
+    brief = next((line for line in lines if line.startswith(BRIEF)), "")
+    text = " ".join(line for line in lines if not line.startswith(BRIEF))
     first = re.match(r".*?(?:(?<!et al)(?=\.(?: |$))|\?(?= |$))", text)
     cost = re.search(r"\bCost: (.*?)( Command: |$)", text)
     minutes = re.search(r"^core_minutes: *([\d.]+)", content, re.MULTILINE)
-    return first[0] if first else text, cost[1] if cost else "", float(minutes[1]) if minutes else None
+    about, costs = first[0] if first else text, cost[1] if cost else ""
+    return about, costs, float(minutes[1]) if minutes else None, brief.removeprefix(BRIEF).strip()
 
 
 def suites_in(folder: Path) -> dict[str, Path]:

@@ -62,6 +62,19 @@ def test_on_a_terminal_each_is_one_line_of_80_characters(harness, monkeypatch, w
     _, _, *lines = terminal.file.getvalue().splitlines()
     assert [line.split()[0] for line in lines] == [entry["name"] for entry in entries]
     assert max(map(len, lines)) <= 80
+    if what in ("heads", "suites"):  # these are said in brief
+        assert [line for line in lines if "…" in line] == []
+    if what == "suites":
+        costs = [re.split("  +", line.strip())[-1] for line in lines]
+        assert [cost for cost in costs if not re.fullmatch(r"(\d+ h )?\d+ min|\d+ trials", cost)] == []
+
+
+@pytest.mark.parametrize(
+    ("room", "shown"), [(60, "A softmax, and more. (Yang 2018)"), (25, "in brief (Yang 2018)"), (9, "in brief")]
+)
+def test_what_has_no_room_is_said_in_brief(room, shown):
+    entry = {"about": "A softmax, and more.", "brief": "in brief", "source": "Yang 2018"}
+    assert write._what_it_is(entry, room) == shown
 
 
 @pytest.mark.parametrize(
@@ -83,7 +96,7 @@ def test_parameters_are_written_as_a_suite_gives_them(annotation, default, writt
 def test_list_suites_names_the_files_of_the_folder(fresh, harness):
     done = harness("list", "suites", "--json")
     own, *ours = json.loads(done.out)
-    nothing = {"about": "", "source": "", "cost": "", "core_minutes": None, "parameters": []}
+    nothing = {"about": "", "brief": "", "source": "", "cost": "", "core_minutes": None, "parameters": []}
     assert own == {"name": "tiny", "from": "suites/tiny.yaml", "kind": "yours", **nothing}
     assert {each["kind"] for each in ours} == {"bundled"}
     assert "quickstart" in {each["name"] for each in ours}

@@ -3,7 +3,6 @@
 import io
 import itertools
 import json
-import math
 import re
 import shutil
 
@@ -110,9 +109,26 @@ def test_the_plan_of_a_committed_suite_fits_a_terminal(harness, monkeypatch, tmp
     suite = placed(bundled("suites") / f"{name}.yaml", tmp_path)
     assert harness("plan", suite, "--results", tmp_path / "results").code == 0
     lines = [line.rstrip() for line in terminal.file.getvalue().splitlines()]
-    assert sum(max(1, math.ceil(len(line) / 80)) for line in lines) <= 25
-    table = itertools.takewhile(lambda line: not re.search(r"\d trials?, |more row", line), lines)
-    assert max(map(len, itertools.dropwhile(lambda line: "params" not in line, table))) <= 80
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_plan_shows_all_rows_that_a_terminal_has_room_for(fresh, harness, monkeypatch):
+    terminal = Console(force_terminal=True, color_system=None, width=80)
+    for module in ("plan", "options"):
+        monkeypatch.setattr(f"harness.cli.{module}.console", terminal)
+
+    def lines_of(rows: int) -> list[str]:
+        terminal.file = io.StringIO()
+        mixtures = ", ".join(map(str, range(1, rows + 1)))
+        assert harness("plan", "tiny", "--set", f"heads=[softmax, {{mos: {{num_mixtures: [{mixtures}]}}}}]").code == 0
+        return terminal.file.getvalue().splitlines()
+
+    around = len(lines_of(1)) - 1  # softmax is in it
+    assert len(lines_of(25 - around)) == 25
+    *_, last = (line for line in lines_of(27 - around) if "MoS" in line or "more" in line)
+    assert last.startswith("and 3 more rows: ")  # one line for it, too
+    assert len(lines_of(40)) == 25
 
 
 def test_plan_names_the_keys_of_only_and_with_keys_their_values(fresh, harness):

@@ -10,7 +10,7 @@ from harness.report.figures.labels import ASIDE, LINE, SIZE, Label, at_ends, bes
 from harness.report.figures.looks import by_index
 from harness.report.figures.style import axes, least_span, settings
 
-NAMES = ("softmax", "affine softmax", "affine softmax, rank 16", "MoS 1", "MoS 5", "DOC {top: 2, second: 1}", "MoC 5")
+NAMES = ("softmax", "affine softmax", "affine softmax, rank 16", "MoS 1", "MoS 5", "DOC 2+1", "MoC 5")
 
 
 def boxes(on):

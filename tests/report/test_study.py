@@ -120,6 +120,8 @@ def test_a_notebook_shows_a_study_in_a_line_as_its_table_and_as_a_plot(suite, re
     found = Study(evidence=handmade.evidence(suite, made), results=tmp_path)
     assert repr(found) == "<Study suite, version 1: 3 rows, 6 ok of 6 trials>"
     assert found._repr_html_().count("<tr>") == 1 + len(found.rows)
-    assert found.plot("perplexity_by_parameters")._repr_svg_().startswith("<?xml")
+    plot = found.plot("perplexity_by_parameters")
+    assert repr(plot) == f"<Plot perplexity_by_parameters: {plot.title}>"
+    assert plot._repr_svg_().startswith("<?xml")
     with pytest.raises(RecordError, match="this suite has no plot 'forst'"):
         found.plot("forst")

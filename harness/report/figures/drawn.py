@@ -24,6 +24,10 @@ class Plot:
     pdf: Callable[[], bytes]
     narrow: str = ""
 
+    def __repr__(self) -> str:
+        """'<Plot forest: Change against the baseline>'."""
+        return f"<Plot {self.name}: {self.title}>"
+
     def _repr_svg_(self) -> str:
         return self.svg
 
