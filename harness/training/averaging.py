@@ -80,10 +80,7 @@ class StepAverage(Averaging):
         if not self.active:
             return
         self.number += 1
-        if self.number == 1:
-            torch._foreach_copy_(self.average, self.weights)
-        else:
-            torch._foreach_lerp_(self.average, self.weights, 1 / self.number)
+        torch._foreach_lerp_(self.average, self.weights, 1 / self.number)  # the first one as it is, to the bit
 
     @torch.no_grad()
     def swap(self) -> None:
@@ -105,7 +102,7 @@ class StepAverage(Averaging):
     def begin(self, losses: Sequence[float] = ()) -> None:
         """Average from the next step on."""
         self.active, self.number, self.losses = True, 0, list(losses)
-        self.average = [torch.empty_like(each) for each in self.weights]
+        self.average = [torch.zeros_like(each) for each in self.weights]
 
     def state_dict(self) -> dict[str, Any]:
         average = self.average if self.number else []
