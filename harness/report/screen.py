@@ -14,7 +14,8 @@ from harness.report import content
 GAP = 2  # characters between columns
 NOTHING = "-"  # a cell without a value; where all cells of a column are so, nothing is said of it
 LONG = 24  # characters: cells that are longer may go on in a further line
-WHOLE = ("test_ppl", "train_ms_per_batch", "rank", "difference")  # keys of columns of a summary that do not
+PERPLEXITIES = ("order_ppl", "test_ppl")  # keys of columns
+WHOLE = (*PERPLEXITIES, "vs_best", "train_ms_per_batch", "rank", "difference")  # keys of those that do not
 
 Shown = Iterator[Text | Table]
 
@@ -77,11 +78,13 @@ def grid(
 
 def short(of: content.Table, width: int) -> Table:
     """The summary of a table (harness.report.layouts) with at most so many characters a line. Where there is no room,
-    perplexities have no spread, or else changes no interval; then names, verdicts and states go on in further lines.
+    perplexities have no spread, or else changes no interval (on the leaderboard these stay); then names, verdicts and
+    states go on in further lines.
     """
     names = [column.name for column in of.columns]
     sections = [(heading, list(lines)) for heading, lines in groupby(of.lines, lambda line: line.section)]
-    left_out = next((keys for keys in ((), ("test_ppl",)) if _width(of, keys) <= width), ("change",))
+    last = PERPLEXITIES if "vs_best" in (column.key for column in of.columns) else ("change",)
+    left_out = next((keys for keys in ((), PERPLEXITIES) if _width(of, keys) <= width), last)
     drawn = grid(
         names,
         (),

@@ -109,13 +109,14 @@ def test_a_terminal_shows_rank_backbone_seeds_and_the_difference_to_the_best(fin
     finish(ppls=[10.0, 12.0, 9.0, 9.5])
     (group,) = found()
     summary = of_group(leaderboard.table(group))
-    assert [column.name for column in summary.columns] == ["rank", "head", "test ppl", "vs best", "ms/batch", "seeds"]
+    scores = ["valid ppl", "test ppl", "vs best"]
+    assert [column.name for column in summary.columns] == ["rank", "head", *scores, "ms/batch", "seeds"]
     assert summary.title.endswith(", lstm")  # the backbone of all rows
     console = Console(width=80, file=io.StringIO(), color_system=None)
     console.print(short(summary, 80))
     shown = console.file.getvalue()
     assert max(map(len, shown.splitlines())) <= 80
-    assert "9.25 ± 0.35" in shown
+    assert "10.25 ± 0.35  9.25 ± 0.35" in re.sub(" {3,}", "  ", shown)  # what rows are ordered by, and the test
     assert "+16.7" in shown  # of valid ppl: log(11 / 10) = 0.09531, log(13 / 10.5) = 0.21357; exp(0.15444) = 1.1670
 
 
@@ -153,22 +154,51 @@ def test_rows_that_cannot_be_judged_have_no_rank_and_follow_the_others(finish, f
     ]
 
 
-def test_rows_that_cannot_be_told_from_the_lowest_share_its_rank(finish, found):
+NOISE = (0.0, 0.1, -0.1, 0.05, -0.05, 0.02)
+
+
+@pytest.fixture
+def ranks(finish, found):
+    """A function: test perplexities of softmax, MoS 2, MoS 3 and MoS 4 over six seeds -> head -> rank, in order."""
     points = [CurvePoint(epoch=n, train_loss=1.0, valid_ppl=9.0, lr=1.0, seconds=1.0) for n in (1, 2)]
     seeds = ("seeds: [1, 2]", "seeds: [1, 2, 3, 4, 5, 6]")
     heads = ("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 3, 4]}")
-    noise = [0.0, 0.1, -0.1, 0.05, -0.05, 0.02]
-    alike = [10.01 - each for each in noise]  # the differences to 10 + noise have both signs, so the interval has 0
-    ppls = [[10 + each for each in noise], alike, [12 + each for each in noise], [12.01 - each for each in noise]]
-    finish(seeds, heads, ppls=[ppl for row in ppls for ppl in row], curve=tuple(points))
-    (group,) = found()
-    ranks = {line["head"]: line["rank"] for line in lines(group)}
-    assert ranks == {"softmax": "1-2", "MoS 2": "1-2", "MoS 3": "3-4", "MoS 4": "3-4"}
-    rows = leaderboard.as_json((group,))[0]["rows"]
+
+    def ranked(*ppls):
+        finish(seeds, heads, ppls=[ppl for row in ppls for ppl in row], curve=tuple(points))
+        return {line["head"]: line["rank"] for line in lines(found()[0])}
+
+    return ranked
+
+
+def test_rows_that_cannot_be_distinguished_from_the_lowest_share_its_rank(ranks, found):
+    # the differences of the second row to the first, and of the fourth to the third, have both signs
+    first, third = ([mean + each for each in NOISE] for mean in (10, 12))
+    second, fourth = ([mean - each for each in NOISE] for mean in (10.01, 12.01))
+    alike = {"softmax": "1-2", "MoS 2": "1-2", "MoS 3": "3-4", "MoS 4": "3-4"}
+    assert list(ranks(first, second, third, fourth).items()) == list(alike.items())
+    rows = leaderboard.as_json(found())[0]["rows"]
     assert [(row["rank"], row["last_rank"]) for row in rows] == [(1, 2), (1, 2), (3, 4), (3, 4)]
-    contents = leaderboard.contents((group,))
+    contents = leaderboard.contents(found())
     assert [cell.text for cell in contents.lines[0].cells][-1] == "softmax; MoS 2 (2 share rank 1)"
     assert contents.lines[0].cells[1].link == "#table-1"
+
+
+def test_rows_within_the_margin_of_the_lowest_share_its_rank_however_sure_their_difference_is(ranks, found):
+    first, second, third, fourth = ([mean + each for each in NOISE] for mean in (10, 10.05, 10.1, 10.4))
+    # of valid ppl, in %: 100 * (11.05 / 11 - 1) = 0.45, 0.91, and 3.6; intervals of some 0.01
+    assert ranks(first, second, third, fourth) == {"softmax": "1-3", "MoS 2": "1-3", "MoS 3": "1-3", "MoS 4": "4"}
+    contents = leaderboard.contents(found())
+    assert [cell.text for cell in contents.lines[0].cells][-1] == "softmax; MoS 2; MoS 3 (3 share rank 1)"
+
+
+def test_no_row_ranks_behind_one_with_a_higher_perplexity(ranks, found):
+    # the last row is as 11 on average, and its difference to the first, from -0.6 to 4.4, may be 0
+    last = [10 + each for each in (-0.6, -0.5, -0.3, 0.0, 3.0, 4.4)]
+    first, second, third = ([mean + each for each in NOISE] for mean in (10, 10.3, 10.6))
+    assert ranks(first, second, third, last) == dict.fromkeys(("softmax", "MoS 2", "MoS 3", "MoS 4"), "1-4")
+    contents = leaderboard.contents(found())
+    assert [cell.text for cell in contents.lines[0].cells][-1] == "softmax; MoS 2; MoS 3; ... (4 share rank 1)"
 
 
 def test_no_row_has_a_star_or_a_p_value_and_a_sentence_says_why(finish, found):
