@@ -219,7 +219,7 @@ def _comparable(group: Group) -> str:
     epochs = group.train.epochs
     budget = f"trained for {counted(epochs, 'epoch')}" if epochs else "not trained"
     return (
-        f"These rows compare with each other and with no other table: one text ({group.corpus.name}), one counting "
+        f"These rows compare with each other and with no other table: one text ({group.name}), one counting "
         f"rule, one way of evaluating, {budget}."
     )
 
@@ -252,8 +252,8 @@ def _context(entry: Entry) -> str:
 
 
 def _title(group: Group) -> str:
-    """'ptb(boundary=sos_eos), 40 epochs, context 35', and what distinguishes the group from others of that title."""
-    train, said = group.train, [str(group.corpus)]
+    """'ptb, boundary sos_eos, 40 epochs, context 35', and what distinguishes the group from others of that title."""
+    train, said = group.train, [group.name]
     said.append(counted(train.epochs, "epoch") if train.epochs else "not trained")
     said.append(f"context {train.seq_len}")
     said += ["blocks"] if train.batching == "blocks" else []
@@ -420,8 +420,5 @@ def load(results: Path, warn: Callable[[str], None], suites: Path = FOLDER) -> L
     finished, unknown, differing = gather(results, warn)
     if not finished:
         raise ExecutionError(f"{results / 'runs'} holds no records to compare: run a suite first, or name the folder")
-    given: dict[str, dict[str, str]] = {}
-    for name in sorted({suite for each in finished for suite in each.suites}):
-        for kind, found in labels(suites / f"{name}{ENDING}").items():
-            given.setdefault(kind, {}).update(found)
+    given = {name: labels(suites / f"{name}{ENDING}") for name in {suite for each in finished for suite in each.suites}}
     return Leaderboard(results=results, groups=groups(finished, given), unknown=unknown, differing=differing)

@@ -308,11 +308,10 @@ def test_titles_that_would_be_the_same_name_the_setting_that_differs_and_others_
     finish(ppls=[10.0, 12.0, 9.0, 9.5])
     finish(("seq_len: 7", "seq_len: 7, eval_batch_size: 5"), ppls=[1.0, 2.0, 3.0, 4.0], suite="other")
     finish(("epochs: 2", "epochs: 3"), ppls=[1.0, 2.0, 3.0, 4.0], suite="longer")
-    about = "markov(vocab_size=12, num_tokens=400, branching=3)"
     assert {entry.suites: leaderboard.table(group).title for group in found() for entry in group.entries} == {
-        ("small",): f"{about}, 2 epochs, context 7, eval_batch_size=10",
-        ("other",): f"{about}, 2 epochs, context 7, eval_batch_size=5",
-        ("longer",): f"{about}, 3 epochs, context 7",
+        ("small",): "markov, 2 epochs, context 7, eval_batch_size=10",
+        ("other",): "markov, 2 epochs, context 7, eval_batch_size=5",
+        ("longer",): "markov, 3 epochs, context 7",
     }
 
 
@@ -440,7 +439,7 @@ def test_the_command_writes_all_and_shows_the_corpora_asked_for(results, finish,
     assert "markov" not in done.out
     whole = (results / "tables" / "leaderboard.md").read_text()
     assert "## embedded" in whole
-    assert "## markov(vocab_size=12, num_tokens=400, branching=3), 2 epochs, context 7" in whole
+    assert "## markov, 2 epochs, context 7" in whole
     before = (results / "tables" / "leaderboard.md").stat().st_mtime_ns
     assert whole in harness("leaderboard", "--results", results).out
     assert (results / "tables" / "leaderboard.md").stat().st_mtime_ns == before
@@ -513,13 +512,46 @@ def test_a_backbone_with_random_weights_is_not_pretrained(params, content, pretr
     assert is_pretrained(spec, Contents(corpus="b" * 64, backbone=content)) is pretrained
 
 
-def test_rows_have_the_labels_of_their_suites(finish, results, tmp_path):
-    labelled = ("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: 2, label: two}")
-    finish(labelled, ppls=[10.0, 12.0, 9.0, 9.5])
-    (tmp_path / "suites").mkdir()
-    (tmp_path / "suites" / "small.yaml").write_text((tmp_path / "suite.yaml").read_text())
-    (group,) = leaderboard.load(results, pytest.fail, tmp_path / "suites").groups
+@pytest.fixture
+def board(results, tmp_path):
+    """A function: suite -> its text -> the groups, with the labels of these files."""
+
+    def read(**suites):
+        (tmp_path / "suites").mkdir(exist_ok=True)
+        for name, text in suites.items():
+            (tmp_path / "suites" / f"{name}.yaml").write_text(text)
+        return leaderboard.load(results, pytest.fail, tmp_path / "suites").groups
+
+    return read
+
+
+LABELLED = ("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: 2, label: two}")
+
+
+def test_rows_have_the_labels_of_their_suites(finish, board):
+    finish(LABELLED, ppls=[10.0, 12.0, 9.0, 9.5])
+    (group,) = board(small=handmade.changed(LABELLED))
     assert [entry.row.head for entry in group.entries] == ["two", "softmax"]
-    (tmp_path / "suites" / "small.yaml").write_text("heads: {")  # no suite: names by the rule
-    (group,) = leaderboard.load(results, pytest.fail, tmp_path / "suites").groups
+    (group,) = board(small="heads: {")  # no suite: names by the rule
     assert [entry.row.head for entry in group.entries] == ["MoS 2", "softmax"]
+
+
+def test_no_row_has_a_label_of_another_suite(finish, board):
+    finish(ppls=[10.0, 12.0, 9.0, 9.5])
+    longer = ("epochs: 2", "epochs: 3")
+    finish(LABELLED, longer, ppls=[10.0, 12.0, 9.0, 9.5], suite="other")
+    two, three = board(small=handmade.changed(), other=handmade.changed(LABELLED, longer))
+    assert [entry.row.head for entry in two.entries] == ["MoS 2", "softmax"]
+    assert [entry.row.head for entry in three.entries] == ["two", "softmax"]
+
+
+def test_a_corpus_has_the_label_of_its_suite_or_else_a_name_by_the_rule_of_heads(finish, board):
+    chain, other = (("branching: 3", text) for text in ("branching: 3, label: a chain", "branching: 4"))
+    finish(chain, ppls=[10.0, 12.0, 9.0, 9.5])
+    finish(other, ppls=[10.0, 12.0, 9.0, 9.5], suite="other")
+    groups = board(small=handmade.changed(chain), other=handmade.changed(other))
+    assert [leaderboard.table(group).title for group in groups] == [
+        "a chain, 2 epochs, context 7",
+        "markov, branching 4, 2 epochs, context 7",
+    ]
+    assert "one text (a chain), " in leaderboard.table(groups[0]).lead
