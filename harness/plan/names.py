@@ -89,6 +89,12 @@ def section(cls: type, title: str) -> str:
     return found[1].strip() if found else ""
 
 
+def without_sections(cls: type, titles: Collection[str]) -> str:
+    """Return a component's docstring without the sections of some titles."""
+    of_titles = rf"^(?:{'|'.join(titles)}):.*\n?(?: +.*\n?)*"
+    return re.sub(of_titles, "", inspect.cleandoc(cls.__doc__ or ""), flags=re.MULTILINE)
+
+
 def _values(spec: ComponentSpec, registry: Registry, chosen: Collection[str]) -> dict[str, Any]:
     values = resolved(registry.get(spec.name), shown(spec, registry).params)
     return {name: value for name, value in values.items() if name not in chosen or name in spec.params}
