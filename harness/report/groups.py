@@ -99,12 +99,15 @@ class Group:
     apart: tuple[str, ...] = ()
 
 
-def gather(results: Path, warn: Callable[[str], None]) -> tuple[list[Finished], int, list[str]]:
+def gather(
+    results: Path, warn: Callable[[str], None], known: Mapping[Path, Mapping[str, TrialRecord]] | None = None
+) -> tuple[list[Finished], int, list[str]]:
     """Read all records below a results folder, except those of tuning trials.
 
     Args:
         warn: called with a sentence for each file that does not verify, each record that is not of its trial, and each
             trial of which two suites have different results.
+        known: folder of a suite's records -> those that are in hand, by id: they are not read again.
     Returns: the trials whose text is known; the number of others (records of plug-ins that are not installed, or of
         other versions); and the ids of the trials of which two suites have different results. The last two are not
         among the first.
@@ -112,7 +115,9 @@ def gather(results: Path, warn: Callable[[str], None]) -> tuple[list[Finished], 
     unknown: set[str] = set()
     found: dict[str, list[Finished]] = {}
     for runs in sorted({place.parent.parent for place in (results.resolve() / "runs").glob(f"*/*/{store.FILE_NAME}")}):
-        verified, warnings = store.load_all(runs, history.trial_ids(runs))
+        in_hand = {} if known is None else known.get(runs, {})
+        verified, warnings = store.load_all(runs, [each for each in history.trial_ids(runs) if each not in in_hand])
+        verified = dict(sorted({**verified, **in_hand}.items()))
         timed, more = sidecars.TIMING.load_all(runs, verified)
         for warning in (*warnings, *more):
             warn(warning)

@@ -16,6 +16,7 @@ from harness.plan.specs import LEADERBOARD
 from harness.plan.suite_file import TableSpec
 from harness.printable import counted
 from harness.records.metrics import METRICS, Metric, metrics_of
+from harness.records.record import TrialRecord
 from harness.registry import BACKBONES, HEADS
 from harness.report import comparison_notes, convergence, versions
 from harness.report.columns import change
@@ -410,14 +411,20 @@ class Leaderboard:
         return list(files)
 
 
-def load(results: Path, warn: Callable[[str], None], suites: Path = FOLDER) -> Leaderboard:
+def load(
+    results: Path,
+    warn: Callable[[str], None],
+    suites: Path = FOLDER,
+    known: Mapping[Path, Mapping[str, TrialRecord]] | None = None,
+) -> Leaderboard:
     """Read the records of all suites.
 
     Args:
         suites: the folder of suite files, for the labels of their rows. Of several for a row, the last suite's counts.
+        known: as `gather` takes it.
     Raises: ExecutionError when there are no finished trials.
     """
-    finished, unknown, differing = gather(results, warn)
+    finished, unknown, differing = gather(results, warn, known)
     if not finished:
         raise ExecutionError(f"{results / 'runs'} holds no records to compare: run a suite first, or name the folder")
     given = {name: labels(suites / f"{name}{ENDING}") for name in {suite for each in finished for suite in each.suites}}

@@ -98,7 +98,8 @@ def files_of(found: Sequence[Study], results: Path, suites: Path, warn: Callable
     files = {"data/trials.csv": trials_csv(found).encode(), "data/curves.csv": curves_csv(found).encode()}
     board = None
     try:
-        board = leaderboard.load(results, warn, suites)
+        known = {each.evidence.runs: {**each.evidence.tuning, **each.records} for each in found}
+        board = leaderboard.load(results, warn, suites, known)
     except ExecutionError as reason:
         warn(f"the site has no leaderboard: {reason}")
     else:

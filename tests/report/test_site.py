@@ -164,12 +164,13 @@ def test_the_data_has_every_trial_and_every_epoch_unrounded(place, files):
     }
 
 
-def test_the_same_records_give_the_same_site(place, files):
+def test_the_same_records_give_the_same_site_and_each_is_read_once(place, files, times_read):
     results, suites = place / "results", place / "suites"
     again = site_module.files_of(
         site_module.studies(results, suites, pytest.fail), results, suites, lambda sentence: None
     )
     assert again == files
+    assert set(times_read.values()) == {1}
 
 
 def test_writing_it_again_removes_what_is_no_longer_made(files, tmp_path):
