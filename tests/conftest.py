@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,6 +22,7 @@ from onednn import sitecustomize as onednn
 
 from harness.kernels import products
 from harness.machine.environment import cpus_available
+from harness.records import store
 
 # No example of a property fails because the machine is busy.
 hypothesis.settings.register_profile(
@@ -179,6 +181,20 @@ def tiny_suite(tmp_path) -> Path:
     path.parent.mkdir()
     path.write_text(TINY_SUITE)
     return path
+
+
+@pytest.fixture
+def times_read(monkeypatch) -> Counter[Path]:
+    """How many times each record is read in this test, by its folder."""
+    counts, load = Counter(), store.load
+
+    def counted(runs, trial_id):
+        found = load(runs, trial_id)
+        counts.update([store.folder(runs, trial_id)] if found is not None else [])
+        return found
+
+    monkeypatch.setattr(store, "load", counted)
+    return counts
 
 
 @pytest.fixture

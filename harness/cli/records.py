@@ -47,7 +47,8 @@ def runs(
         raise ExecutionError(f"{results / 'runs'} holds no suite '{suite}'{others}")
     width = console.width if console.is_terminal else None
     if suite is not None:
-        rows = history.of_trials(results, suite, warn)
+        found = history.records_of(results, suite, warn)
+        rows = history.of_trials(results, suite, found)
         content, shown = {"suite": suite, "trials": [asdict(row) for row in rows]}, table_of_trials(rows, width)
     else:
         rows = [history.of_suite(results, name, warn) for name in known]
@@ -57,7 +58,7 @@ def runs(
     elif rows:
         console.print(*shown, sep="\n", highlight=False)
         say(f"folder: {results / 'runs' / (suite or '<suite>')}")
-        for place, count in history.other_source(results, suite).items() if suite is not None else ():
+        for place, count in history.other_source(found).items() if suite is not None else ():
             say(f"{counted(count, 'record')} by other source of {place}, which behaves alike")
     else:
         say(f"{results / 'runs'} holds no records: run a suite first")

@@ -202,16 +202,18 @@ def _names(
 
 
 def labels(path: Path) -> dict[str, dict[str, str]]:
-    """Return the labels that a suite gives to backbones and heads: kind -> str(component) as views show it -> label. {}
-    where the file cannot be read.
+    """Return the labels that a suite gives to components: kind -> str(component) as views show it -> label.
+
+    {} where the file cannot be read.
     """
     try:
         data, source = read(path)
     except SuiteError:
         return {}
     found = {}
-    for kind, registry in {"backbone": BACKBONES, "head": HEADS}.items():
-        listed, _ = components(data.get(f"{kind}s"), registry, f"{kind}s", source)
+    sections = {"corpora": ("corpus", CORPORA), "backbones": ("backbone", BACKBONES), "heads": ("head", HEADS)}
+    for section, (kind, registry) in sections.items():
+        listed, _ = components(data.get(section), registry, section, source)
         found[kind] = {str(shown(each.spec, registry)): each.label for each in listed if each.label}
     return found
 

@@ -1,7 +1,7 @@
 """The names of rows: what every view calls a head, a backbone and a corpus.
 
 A suite may give a component a `label`. Without one the name is made of the label in the docstring of the class, or of
-the registered name, and of the parameters that distinguish the entries of one suite:
+the registered name, and of the parameters that are in this label or distinguish the entries of one suite:
 
     Label: [{projection:affine} ]softmax[, rank {d_embed}]        softmax | affine softmax | affine softmax, rank 16
     Label: MoS {num_mixtures}[, {gate} gate]                      MoS 2 | MoS 5 | MoS 5, static gate
@@ -39,9 +39,9 @@ def names_of(
 ) -> dict[str, str]:
     """Return the names of components: str(spec) -> name. No two have the same.
 
-    Of several entries of one class, what is said are the parameters in which they differ, numbers always and other
-    values where they are not the default. Of a single entry, those are said that its label has and the suite gives.
-    Where two names would be equal, both are written in full: 'mos(num_mixtures=2, gate=static)'.
+    What is said are the parameters that the label of the class has and the suite gives, and of several entries of one
+    class those in which they differ: numbers always, other values where they are not the default. Where two names would
+    be equal, both are written in full: 'mos(num_mixtures=2, gate=static)'.
 
     Args:
         labels: str(spec) -> the label that the suite gives.
@@ -56,8 +56,7 @@ def names_of(
         known = dict.fromkeys(parameter for each in values.values() for parameter in each)
         differing = [each for each in known if len({value_text(value.get(each)) for value in values.values()}) > 1]
         for key, spec in entries.items():
-            said = differing if len(entries) > 1 else list(spec.params)
-            found.setdefault(key, _name(spec, registry.get(name), values[key], said, single=len(entries) == 1))
+            found.setdefault(key, _name(spec, registry.get(name), values[key], differing))
     written = {key: spec for entries in together.values() for key, spec in entries.items()}
     used = Counter(found[key] for key in written)
     return {key: found[key] if used[found[key]] == 1 else str(shown(spec, registry)) for key, spec in written.items()}
@@ -93,21 +92,24 @@ def section(cls: type, title: str) -> str:
     return found[1].strip() if found else ""
 
 
+def without_sections(cls: type, titles: Collection[str]) -> str:
+    """Return a component's docstring without the sections of some titles."""
+    of_titles = rf"^(?:{'|'.join(titles)}):.*\n?(?: +.*\n?)*"
+    return re.sub(of_titles, "", inspect.cleandoc(cls.__doc__ or ""), flags=re.MULTILINE)
+
+
 def _values(spec: ComponentSpec, registry: Registry, chosen: Collection[str]) -> dict[str, Any]:
     values = resolved(registry.get(spec.name), shown(spec, registry).params)
     return {name: value for name, value in values.items() if name not in chosen or name in spec.params}
 
 
-def _name(spec: ComponentSpec, cls: type, values: Mapping[str, Any], said: Collection[str], *, single: bool) -> str:
-    """Return the name of one entry.
-
-    Args:
-        single: it is the only entry of its class, so that only its label says something.
-    """
+def _name(spec: ComponentSpec, cls: type, values: Mapping[str, Any], differing: Collection[str]) -> str:
+    """Return the name of one entry, which differs from others of its class in some parameters."""
     label = "".join(line.strip() for line in section(cls, "Label").splitlines()) or spec.name
     of_label = [name for name, _ in _VALUE.findall(label)]
+    said = [*differing, *(name for name in spec.params if name in of_label)]
     telling = [name for name in said if name in values and _is_shown(parameters(cls)[name], values[name])]
-    others = [] if single else [name for name in telling if name not in of_label]
+    others = [name for name in telling if name not in of_label]
     return "".join([_worded(label, values, telling), *(f", {_said(name, values[name])}" for name in others)])
 
 

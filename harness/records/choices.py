@@ -134,7 +134,9 @@ class Records:
         return _completed(replace(self, verified={**kept, **made}), tried)
 
 
-def read(suite: Suite, results: Path, warn: Callable[[str], None]) -> Records:
+def read(
+    suite: Suite, results: Path, warn: Callable[[str], None], verified: Mapping[str, TrialRecord] | None = None
+) -> Records:
     """Read the records of a suite: those that verify and are of its trials; and the choices of its tuning.
 
     A stored choice counts, so that the trials of a table stay the same. A row without one has the choice that the
@@ -143,12 +145,13 @@ def read(suite: Suite, results: Path, warn: Callable[[str], None]) -> Records:
     Args:
         warn: called with a sentence for each record that does not count, and for each row whose records now give
             another choice than the stored one; and if the stored choices do not verify, or are not of the plan.
+        verified: records of the suite's folder that are in hand, by id: they are not read again.
     """
     runs, before = store.runs_folder(results, suite.name), ()
     if suite.tuning is not None:
         kept = readable(runs, warn)
         before = tuple(stored(kept, row, warn) for row in suite.tuning.rows)
-    return _completed(Records(suite=suite, runs=runs, warn=warn, stored=before))
+    return _completed(Records(suite=suite, runs=runs, warn=warn, stored=before, verified=dict(verified or {})))
 
 
 def keep(records: Records, rows: Iterable[int]) -> Records:

@@ -68,6 +68,7 @@ class Cell:
         mark: the marks at the end of the text, which docs/tables.md explains: '***', '‡'.
         rank: see harness.report.ranks; '' for a cell without one. Only the 'best' is bold.
         ratio: of its number to that of the baseline, None if they cannot be compared.
+        full: the full name of what it names, which a page shows and searches; '' for none.
     """
 
     text: str
@@ -79,6 +80,7 @@ class Cell:
     rank: Rank | Literal[""] = ""
     ratio: float | None = None
     link: str = ""
+    full: str = ""
 
     @classmethod
     def of(cls, value: float, spread: float | None, digits: int) -> Self:

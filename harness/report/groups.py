@@ -36,7 +36,7 @@ from harness.report.ranks import rankable
 from harness.report.table_rows import Row
 from harness.report.versions import changed, left_out
 
-Labels = Mapping[str, Mapping[str, str]]  # kind -> component as views show it -> label (harness.plan.loading.labels)
+Labels = Mapping[str, Mapping[str, Mapping[str, str]]]  # suite -> what harness.plan.loading.labels returns
 TITLED = ("epochs", "seq_len", "batching", "eval_stride", "eval_batches")  # settings that every title says
 
 
@@ -78,6 +78,7 @@ class Group:
     Args:
         invalid: rows that are left out, since the certificate of a trial failed.
         corpus, content, train: of its trials; in `train` the settings of COMPARED are those of one trial.
+        name: of its corpus, among all corpora that trials have.
         compat: the switches of its heads, None where they have none.
         counting: the counting rule of its corpus; '' where this harness does not know it.
         apart: what differs between this group and others whose titles would be the same without it:
@@ -85,6 +86,7 @@ class Group:
     """
 
     corpus: ComponentSpec
+    name: str
     content: str
     train: TrainSpec
     pretrained: bool
@@ -97,12 +99,15 @@ class Group:
     apart: tuple[str, ...] = ()
 
 
-def gather(results: Path, warn: Callable[[str], None]) -> tuple[list[Finished], int, list[str]]:
+def gather(
+    results: Path, warn: Callable[[str], None], known: Mapping[Path, Mapping[str, TrialRecord]] | None = None
+) -> tuple[list[Finished], int, list[str]]:
     """Read all records below a results folder, except those of tuning trials.
 
     Args:
         warn: called with a sentence for each file that does not verify, each record that is not of its trial, and each
             trial of which two suites have different results.
+        known: folder of a suite's records -> those that are in hand, by id: they are not read again.
     Returns: the trials whose text is known; the number of others (records of plug-ins that are not installed, or of
         other versions); and the ids of the trials of which two suites have different results. The last two are not
         among the first.
@@ -110,7 +115,9 @@ def gather(results: Path, warn: Callable[[str], None]) -> tuple[list[Finished], 
     unknown: set[str] = set()
     found: dict[str, list[Finished]] = {}
     for runs in sorted({place.parent.parent for place in (results.resolve() / "runs").glob(f"*/*/{store.FILE_NAME}")}):
-        verified, warnings = store.load_all(runs, history.trial_ids(runs))
+        in_hand = {} if known is None else known.get(runs, {})
+        verified, warnings = store.load_all(runs, [each for each in history.trial_ids(runs) if each not in in_hand])
+        verified = dict(sorted({**verified, **in_hand}.items()))
         timed, more = sidecars.TIMING.load_all(runs, verified)
         for warning in (*warnings, *more):
             warn(warning)
@@ -147,14 +154,13 @@ def _newest(found: list[Finished]) -> Finished:
 
 def groups(finished: Iterable[Finished], labels: Labels | None = None) -> tuple[Group, ...]:
     """The trials in groups, by corpus and budget; `labels` are those of their suites."""
+    finished, labels = list(finished), labels or {}
     together = grouped((canonical(_conditions(each)), each) for each in finished)
     corpora = {str(trials[0].record.spec.corpus): trials[0].record.spec.corpus for trials in together.values()}
     facts = {name: facts_of(shown(corpus, CORPORA)) for name, corpus in corpora.items()}
     counting = {name: "" if found is None else found.counting for name, found in facts.items()}
-    made = [
-        _group(trials, counting[str(trials[0].record.spec.corpus)], labels or {})
-        for _, trials in sorted(together.items())
-    ]
+    names = _names(finished, "corpus", CORPORA, labels)
+    made = [_group(trials, counting, names, labels) for _, trials in sorted(together.items())]
     return tuple(sorted(_distinguished(made), key=_place))
 
 
@@ -207,44 +213,49 @@ def is_pretrained(spec: TrialSpec, contents: Contents) -> bool:
     return contents.backbone is not None and weights != "random"
 
 
-def _group(finished: list[Finished], counting: str, labels: Labels) -> Group:
+def _group(finished: list[Finished], counting: Mapping[str, str], corpora: Mapping[str, str], labels: Labels) -> Group:
     by_seed = sorted(finished, key=lambda each: each.record.spec.seed)
     alike = [recomputed(each.record.spec.model_copy(update={"seed": 0}), each.contents) for each in by_seed]
     lines = grouped(zip(alike, by_seed, strict=True))
     specs = [each.record.spec for each in finished]
-    backbones, heads = (
-        _names([getattr(spec, kind) for spec in specs], registry, labels.get(kind, {}))
-        for kind, registry in {"backbone": BACKBONES, "head": HEADS}.items()
-    )
+    names = {"corpus": corpora}
+    names |= {kind: _names(finished, kind, of, labels) for kind, of in {"backbone": BACKBONES, "head": HEADS}.items()}
     settings = [spec.train.model_dump(include=COMPARED) for spec in specs]
     differing = [name for name in settings[0] if len({value_text(each[name]) for each in settings}) > 1]
-    entries = [_entry_of(line, backbones, heads, differing) for line in lines.values()]
+    entries = [_entry_of(line, names, differing) for line in lines.values()]
     conditions = _conditions(finished[0])
     return Group(
         corpus=shown(specs[0].corpus, CORPORA),
+        name=corpora[str(specs[0].corpus)],
         train=specs[0].train,
         **{name: conditions[name] for name in ("content", "pretrained", "bidirectional", "compat")},
         entries=tuple(sorted((each for each in entries if not each.row.invalid), key=_order)),
         invalid=tuple(sorted((each for each in entries if each.row.invalid), key=_order)),
         timings={each.record.id: each.timing for each in finished if each.timing is not None},
-        counting=counting,
+        counting=counting[str(specs[0].corpus)],
     )
 
 
-def _names(specs: list[ComponentSpec], registry: Registry, labels: Mapping[str, str]) -> dict[str, str]:
-    """str(spec) -> the label of a suite, or the name by the rule for the components of this group."""
-    given = {str(spec): labels.get(str(shown(spec, registry))) for spec in specs}
-    return names_of(specs, registry, labels={spec: label for spec, label in given.items() if label})
+def _names(finished: Iterable[Finished], kind: str, registry: Registry, labels: Labels) -> dict[str, str]:
+    """str(spec) -> the label that the last suite of its trials gives, or the name by the rule among these trials."""
+    specs, suites = {}, set()
+    for each in finished:
+        spec = getattr(each.record.spec, kind)
+        specs[str(spec)] = spec
+        suites |= {(suite, str(spec)) for suite in each.suites}
+    given = {}
+    for suite, spec in sorted(suites):
+        if label := labels.get(suite, {}).get(kind, {}).get(str(shown(specs[spec], registry))):
+            given[spec] = label
+    return names_of(specs.values(), registry, labels=given)
 
 
-def _entry_of(line: list[Finished], backbones: dict[str, str], heads: dict[str, str], differing: list[str]) -> Entry:
+def _entry_of(line: list[Finished], names: Mapping[str, Mapping[str, str]], differing: list[str]) -> Entry:
     found = [each.record for each in line]
     spec, outdated = found[0].spec, changed(found)
     counts = next((each.metrics for each in found if "params_total" in each.metrics), {})
     row = Row(
-        corpus=spec.corpus.name,
-        backbone=backbones[str(spec.backbone)],
-        head=heads[str(spec.head)],
+        **{kind: of[str(getattr(spec, kind))] for kind, of in names.items()},
         trials=tuple(record.spec for record in found),
         records={record.spec.seed: record for record in found},
         params_total=int(counts.get("params_total", 0)),

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def suites(results: Path) -> list[str]:
 
 def of_suite(results: Path, suite: str, warn: Callable[[str], None]) -> SuiteHistory:
     """The history of a suite. Records that do not verify are not used; `warn` is called with a sentence for each."""
-    runs, found = _found(results, suite, warn)
+    runs, found = store.runs_folder(results, suite), records_of(results, suite, warn)
     begun = store.interrupted(runs, trial_ids(runs)) - found.keys()
     starts, ends = (
         [moment(getattr(record.environment, name)) for record in found.values()] for name in ("started", "finished")
@@ -85,9 +85,9 @@ def of_suite(results: Path, suite: str, warn: Callable[[str], None]) -> SuiteHis
     )
 
 
-def of_trials(results: Path, suite: str, warn: Callable[[str], None]) -> list[TrialHistory]:
-    """The finished trials of a suite, in the order in which they finished."""
-    runs, found = _found(results, suite, warn)
+def of_trials(results: Path, suite: str, records: Mapping[str, TrialRecord]) -> list[TrialHistory]:
+    """The finished trials of a suite, in the order in which they finished; `records`: all of them, by id."""
+    runs = store.runs_folder(results, suite)
     rows = [
         TrialHistory(
             id=record.id,
@@ -106,32 +106,32 @@ def of_trials(results: Path, suite: str, warn: Callable[[str], None]) -> list[Tr
             bytes=bytes_below(store.folder(runs, record.id)),
             tuning=record.tuning,
         )
-        for record in found.values()
+        for record in records.values()
     ]
     return sorted(rows, key=lambda row: (row.finished, row.id))
 
 
-def other_source(results: Path, suite: str) -> dict[str, int]:
+def other_source(records: Mapping[str, TrialRecord]) -> dict[str, int]:
     """The files of components whose source differs from that of ok records, although they behave alike -> records."""
     from harness.code.fingerprints import code_of  # here: with torch, which the other lists need not wait for
     from harness.trial import behaviour
 
-    _, found = _found(results, suite, lambda warning: None)
     alike = Counter(
         str(code_of(kind, getattr(record.spec, kind).name))
-        for record in found.values()
+        for record in records.values()
         if record.status == "ok"
         for kind in set(behaviour.edited(record)) - set(behaviour.changed(record))
     )
     return dict(alike)
 
 
-def _found(results: Path, suite: str, warn: Callable[[str], None]) -> tuple[Path, dict[str, TrialRecord]]:
+def records_of(results: Path, suite: str, warn: Callable[[str], None]) -> dict[str, TrialRecord]:
+    """The verified records of a suite, by id; `warn` is called with a sentence for each of the others."""
     runs = store.runs_folder(results, suite)
     found, warnings = store.load_all(runs, trial_ids(runs))
     for warning in warnings:
         warn(warning)
-    return runs, found
+    return found
 
 
 def trial_ids(runs: Path) -> list[str]:

@@ -47,7 +47,7 @@ SHARED_SEEDS = "vs baseline: over the seeds that both rows have, so not the rati
 ROUNDED = 0.05  # percent, of a change as it is shown
 NAMES = {"train_ms_per_batch": "ms/batch", "n": "seeds"}  # the key of a column -> its header in a summary
 OF_SUITE = ("test_ppl", "change", "reproduced", "train_ms_per_batch", "n")  # keys of columns, after that of the head
-OF_GROUP = ("rank", "label", "test_ppl", "vs_best", "train_ms_per_batch", "n")
+OF_GROUP = ("rank", "label", "order_ppl", "test_ppl", "vs_best", "train_ms_per_batch", "n")
 OF_TRUTHS = ("label", "printed", "test_ppl", "difference", "reproduced")
 
 

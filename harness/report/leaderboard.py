@@ -13,8 +13,10 @@ from harness.plan.loading import labels
 from harness.plan.names import shown
 from harness.plan.reader import ENDING, FOLDER
 from harness.plan.specs import LEADERBOARD
+from harness.plan.suite_file import TableSpec
 from harness.printable import counted
 from harness.records.metrics import METRICS, Metric, metrics_of
+from harness.records.record import TrialRecord
 from harness.registry import BACKBONES, HEADS
 from harness.report import comparison_notes, convergence, versions
 from harness.report.columns import change
@@ -29,16 +31,20 @@ from harness.report.ranks import rankable
 from harness.report.statistics import RANK_SEEDS, MeanDifference
 from harness.report.table_forms import markdown
 from harness.report.table_rows import Row, time_of
-from harness.report.verdicts import difference, shared_seeds
+from harness.report.verdicts import difference, nats, shared_seeds
 
 FILE_NAME = f"{LEADERBOARD}.md"
+MARGIN = TableSpec().margin  # of suites that declare none: smaller differences are of no interest
+NAMED = 3  # rows of rank 1 that the contents name
 ORDER_KEY = {"valid_ppl": "order_ppl"}  # of the metric by which rows are ordered; the key of others is their name
 MEANING = (
     f"rank: by validation perplexity, of rows with {RANK_SEEDS} seeds or more that can be judged "
-    "(harness docs statistics); rows share a rank, as 1-6, where the 95 % interval of the difference to the lowest of "
-    "them includes 0. The other rows have none and follow, in the same order, n-grams last. Test perplexity chooses "
-    "nothing. Both are of the best epoch by validation; ± is the standard deviation over seeds; seeds is the number of "
-    "ok trials, followed by the trials that are not ok. A trial of several suites counts once.",
+    "(harness docs statistics). Rows share a rank, as 1-6, from the lowest of them to the last one that cannot be "
+    f"distinguished from it: the 95 % interval of their difference includes 0, or is within {100 * MARGIN:g} %. The "
+    "rows after that share the next rank in the same way. The other rows have none and follow, in the same order, "
+    "n-grams last. Test perplexity chooses nothing. Both are of the best epoch by validation; ± is the standard "
+    "deviation over seeds; seeds is the number of ok trials, followed by the trials that are not ok. A trial of "
+    "several suites counts once.",
     "vs best: change of validation perplexity against the first row, over the seeds that both have (pairs), with its "
     "95 % interval over seeds, at the settings that were used. It has no p and no star: records know neither the test "
     "that a suite declares nor what its tuning leaves open, and rows of several suites were not tuned alike. The "
@@ -101,14 +107,15 @@ def contents(groups: Sequence[Group]) -> Table:
 
 
 def _first(group: Group) -> str:
-    """'MoS 5', 'MoS 5; MoC 5 (2 share rank 1)', 'softmax (no row can be ranked)'."""
+    """'MoS 5', 'MoS 5; MoC 5 (2 share rank 1)', 'softmax (no row can be ranked)'; of many the first ones and '...'."""
     shared = [(entry, place) for entry, place in zip(group.entries, places(group), strict=True) if place.rank]
     if not shared:
         return f"{group.entries[0].row.head} (no row can be ranked)" if group.entries else NOTHING
     first = [entry.row for entry, place in shared if place.rank[0] == 1]
     several = len({row.backbone for row in first}) > 1
     names = [f"{row.head} on {row.backbone}" if several else row.head for row in first]
-    return "; ".join(names) + (f" ({len(names)} share rank 1)" if len(names) > 1 else "")
+    named = "; ".join([*names[:NAMED], *["..."] * (len(names) > NAMED)])
+    return named + (f" ({len(names)} share rank 1)" if len(names) > 1 else "")
 
 
 def trials(groups: tuple[Group, ...]) -> Trials:
@@ -213,7 +220,7 @@ def _comparable(group: Group) -> str:
     epochs = group.train.epochs
     budget = f"trained for {counted(epochs, 'epoch')}" if epochs else "not trained"
     return (
-        f"These rows compare with each other and with no other table: one text ({group.corpus.name}), one counting "
+        f"These rows compare with each other and with no other table: one text ({group.name}), one counting "
         f"rule, one way of evaluating, {budget}."
     )
 
@@ -246,8 +253,8 @@ def _context(entry: Entry) -> str:
 
 
 def _title(group: Group) -> str:
-    """'ptb(boundary=sos_eos), 40 epochs, context 35', and what distinguishes the group from others of that title."""
-    train, said = group.train, [str(group.corpus)]
+    """'ptb, boundary sos_eos, 40 epochs, context 35', and what distinguishes the group from others of that title."""
+    train, said = group.train, [group.name]
     said.append(counted(train.epochs, "epoch") if train.epochs else "not trained")
     said.append(f"context {train.seq_len}")
     said += ["blocks"] if train.batching == "blocks" else []
@@ -296,15 +303,24 @@ def places(group: Group) -> list[Place]:
 
 
 def _shared_ranks(ranked: Sequence[int], rows: Sequence[Row], group: Group) -> dict[int, tuple[int, int]]:
-    """Index of a row -> the first and last rank of the rows that cannot be distinguished from the lowest one."""
-    found, first = {}, 0
-    for place, index in enumerate(ranked):
-        against = None if place == first else _difference(rows[index], rows[ranked[first]], group)
-        if place > first and (against is None or against.low is None or against.low > 0):
-            first = place
-        found[index] = first
-    last = {begin: place for place, begin in enumerate(found.values(), start=1)}
-    return {index: (begin + 1, last[begin]) for index, begin in found.items()}
+    """Index of a row -> the first and the last of the ranks that it shares.
+
+    A tie begins at its lowest row, and ends with the last row that cannot be distinguished from that one. The rows
+    between these two share the rank, too: no row ranks behind one with a higher perplexity.
+    """
+    found, begin = {}, 0
+    while begin < len(ranked):
+        first, *others = (rows[index] for index in ranked[begin:])
+        alike = [at for at, row in enumerate(others, start=1) if not _is_behind(_difference(row, first, group))]
+        end = begin + max(alike, default=0) + 1
+        found |= dict.fromkeys(ranked[begin:end], (begin + 1, end))
+        begin = end
+    return found
+
+
+def _is_behind(found: MeanDifference | None) -> bool:
+    """Whether a row can be distinguished from a lower one: its interval is above 0 and not within the margin."""
+    return found is not None and found.low is not None and found.low > 0 and found.high >= nats(MARGIN)
 
 
 def _difference(row: Row, first: Row, group: Group) -> MeanDifference | None:
@@ -395,18 +411,21 @@ class Leaderboard:
         return list(files)
 
 
-def load(results: Path, warn: Callable[[str], None], suites: Path = FOLDER) -> Leaderboard:
+def load(
+    results: Path,
+    warn: Callable[[str], None],
+    suites: Path = FOLDER,
+    known: Mapping[Path, Mapping[str, TrialRecord]] | None = None,
+) -> Leaderboard:
     """Read the records of all suites.
 
     Args:
         suites: the folder of suite files, for the labels of their rows. Of several for a row, the last suite's counts.
+        known: as `gather` takes it.
     Raises: ExecutionError when there are no finished trials.
     """
-    finished, unknown, differing = gather(results, warn)
+    finished, unknown, differing = gather(results, warn, known)
     if not finished:
         raise ExecutionError(f"{results / 'runs'} holds no records to compare: run a suite first, or name the folder")
-    given: dict[str, dict[str, str]] = {}
-    for name in sorted({suite for each in finished for suite in each.suites}):
-        for kind, found in labels(suites / f"{name}{ENDING}").items():
-            given.setdefault(kind, {}).update(found)
+    given = {name: labels(suites / f"{name}{ENDING}") for name in {suite for each in finished for suite in each.suites}}
     return Leaderboard(results=results, groups=groups(finished, given), unknown=unknown, differing=differing)

@@ -55,9 +55,7 @@ def _of_group(compared: Sequence[Compared], findings: Findings) -> list[str]:
     words = grouped((each.judged.word, each) for each in compared)
     baseline, found = _named(compared[0].baseline.head), []
     if better := words.get("better", []):
-        beat = "beats" if len(better) == 1 else "beat"
-        beats = f"{_who(better, listed=True)} {beat} {baseline} by {_range(better)}{_limits(better)}"
-        found.append("; ".join([beats, *_best_of(better, findings), *_costs_of(better, findings)]))
+        found.append("; ".join([_beats(better), *_best_of(better, findings), *_costs_of(better, findings)]))
     elif len(compared) > 1:
         found.append(f"no head is shown to beat {baseline}")
     if worse := words.get("worse", []):
@@ -77,6 +75,25 @@ def _of_group(compared: Sequence[Compared], findings: Findings) -> list[str]:
         low, high = (f"{choose(ratios):.1f}" for choose in (min, max))
         found.append(f"batches take {low if low == high else f'{low} to {high}'} times the baseline's time")
     return [f"{each}." for each in found]
+
+
+def _beats(better: Sequence[Compared]) -> str:
+    beat = "beats" if len(better) == 1 else "beat"
+    return f"{_who(better, listed=True)} {beat} {_named(better[0].baseline.head)} by {_range(better)}{_limits(better)}"
+
+
+def decided(findings: Findings) -> dict[tuple[str, str], str]:
+    """Corpus and backbone -> what is decided of them, in a few words: 'no head is shown to beat softmax'; '' where
+    nothing is.
+    """
+    found = dict.fromkeys((row.group for row in findings.lines if not row.is_ngram), "")
+    doubtful = ", in doubt" if notes.of_doubt(findings.evidence.suite) else ""
+    for group, compared in grouped((each.row.group, each) for each in findings.compared_of(findings.lines)).items():
+        if any(each.judged.word in DECIDED for each in compared):
+            better = [each for each in compared if each.judged.word == "better"]
+            said = _beats(better) if better else _of_group(compared, findings)[0].removesuffix(".")
+            found[group] = f"{said}{doubtful}"
+    return found
 
 
 def _capital(sentence: str) -> str:

@@ -15,7 +15,8 @@ from harness.report import content
 GAP = 2  # characters between columns
 NOTHING = "-"  # a cell without a value; where all cells of a column are so, nothing is said of it
 LONG = 24  # characters: cells that are longer may go on in a further line
-WHOLE = ("test_ppl", "train_ms_per_batch", "rank", "difference")  # keys of columns of a summary that do not
+PERPLEXITIES = ("order_ppl", "test_ppl")  # keys of columns
+WHOLE = (*PERPLEXITIES, "vs_best", "train_ms_per_batch", "rank", "difference")  # keys of those that do not
 
 Shown = Iterator[Text | Table]
 
@@ -79,10 +80,11 @@ def grid(
 def short(of: content.Table, width: int) -> Table:
     """The summary of a table (harness.report.layouts) with at most so many characters a line. Where there is no room,
     perplexities have no spread, then numbers of seeds that all rows have are left out, or else changes have no
-    interval; then names, verdicts and states go on in further lines.
+    interval (on the leaderboard they keep it); then names, verdicts and states go on in further lines.
     """
-    ways = [(of, ()), (of, ("test_ppl",)), (_without_shared_seeds(of), ("test_ppl",))]
-    of, left_out = next((way for way in ways if _width(*way) <= width), (of, ("change",)))
+    last = PERPLEXITIES if "vs_best" in (column.key for column in of.columns) else ("change",)
+    ways = [(of, ()), (of, PERPLEXITIES), (_without_shared_seeds(of), PERPLEXITIES)]
+    of, left_out = next((way for way in ways if _width(*way) <= width), (of, last))
     names = [column.name for column in of.columns]
     sections = [(heading, list(lines)) for heading, lines in groupby(of.lines, lambda line: line.section)]
     drawn = grid(

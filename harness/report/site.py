@@ -1,6 +1,6 @@
 """The files of the site of a results folder. They link to each other only, and need neither network nor server:
 
-index.html              what is known of each corpus, the ground truths, and all rows with a search by head
+index.html              what is known of each corpus, suites, ground truths, and all rows with a search by head
 leaderboard.html
 suites/<suite>.html     the page of each suite
 heads/<head>.html       the page of each head: its equation and all its rows
@@ -21,12 +21,23 @@ import harness
 from harness import plan
 from harness.errors import ExecutionError, SuiteError
 from harness.machine.files import write_atomically
+from harness.plan.names import without_sections
 from harness.plan.reader import introduction
 from harness.plan.specs import GROUND_TRUTH, LEADERBOARD
 from harness.records import store
 from harness.records.record import CurvePoint
 from harness.registry import HEADS
-from harness.report import diagnosed, ground_truth, layouts, leaderboard, outputs, study, suite_table, table_forms
+from harness.report import (
+    diagnosed,
+    ground_truth,
+    layouts,
+    leaderboard,
+    outcome,
+    outputs,
+    study,
+    suite_table,
+    table_forms,
+)
 from harness.report.columns import EMPTY, quantities
 from harness.report.content import Cell, Column, Line, Table
 from harness.report.figures import plots
@@ -45,6 +56,7 @@ MARK = ".harness-site"  # the file that says that a folder is a site, and lists 
 _ABOUT = "This folder is written by `harness site`: the files below may be replaced or removed.\n"
 SHOWN = ("test ppl", "vs baseline", "verdict", "n", "valid ppl", "params", "train ms/batch", "reproduced")
 TEXTS = ("verdict", "n", "reproduced")
+FOR_TABLES = ("Label", "Cost", "Family")  # sections of a head's docstring that its page leaves out
 OF_ALL = {"all suites": "index.html", "leaderboard": f"{LEADERBOARD}.html"}  # links of every page
 
 
@@ -86,7 +98,8 @@ def files_of(found: Sequence[Study], results: Path, suites: Path, warn: Callable
     files = {"data/trials.csv": trials_csv(found).encode(), "data/curves.csv": curves_csv(found).encode()}
     board = None
     try:
-        board = leaderboard.load(results, warn, suites)
+        known = {each.evidence.runs: {**each.evidence.tuning, **each.records} for each in found}
+        board = leaderboard.load(results, warn, suites, known)
     except ExecutionError as reason:
         warn(f"the site has no leaderboard: {reason}")
     else:
@@ -139,8 +152,12 @@ def _data_links(up: str, files: Container[str]) -> Mapping[str, str]:
 
 def index_page(found: Sequence[Study], links: Mapping[str, str]) -> str:
     """The page of some suites."""
-    truths = [each for each in found if each.suite.name.startswith(f"{GROUND_TRUTH}_")]
-    sections = [Section(heading="What is known", tables=(_suites(found),))]
+    truths = [each for each in found if _is_truth(each)]
+    ordered = _ordered(found)
+    sections = [
+        Section(heading="What is known", notes=_known(ordered)),
+        Section(heading="Suites", tables=(_suites(ordered),)),
+    ]
     if truths:
         sections.append(Section(heading="Printed numbers trained again", tables=(ground_truth.table(truths),)))
     lead = "Only rows of one suite compare: each suite has its own budget and, for 'vs baseline', its own baseline."
@@ -159,17 +176,46 @@ def head_page(name: str, found: Sequence[Study], links: Mapping[str, str]) -> st
     lead = "Only rows of one suite compare. A suite has its own budget and, for 'vs baseline', its own baseline."
     rows = _rows("In all suites", lead, of_head, up="../")
     sections = [
-        Section(heading="What it is", text=inspect.getdoc(HEADS.get(name)) or ""),
+        Section(heading="What it is", text=without_sections(HEADS.get(name), FOR_TABLES)),
         Section(heading="Results", tables=(rows,), searched=True),
     ]
     return document.of_tables(name, sections, None, links)
 
 
-def _suites(found: Sequence[Study]) -> Table:
+def _is_truth(found: Study) -> bool:
+    return found.suite.name.startswith(f"{GROUND_TRUTH}_")
+
+
+def _ordered(found: Sequence[Study]) -> list[Study]:
+    """Suites that decide something first, ground truths last; by corpus, of a corpus those with more trials first."""
+
+    def place(each: Study) -> tuple[bool, bool, list[str], int]:
+        undecided = not any(outcome.decided(each.findings).values())
+        return _is_truth(each), undecided, [row.corpus for row in each.rows[:1]], -each.evidence.trials.ok
+
+    return sorted(found, key=place)
+
+
+def _known(found: Iterable[Study]) -> tuple[str, ...]:
+    """A sentence for each corpus: 'On ptb: with lstm MoS 5 beats softmax by 2 %; nothing is decided yet with gpt2'."""
+    corpora: dict[str, dict[str, list[str]]] = {}
+    for each in found:
+        for (corpus, backbone), said in outcome.decided(each.findings).items():
+            corpora.setdefault(corpus, {}).setdefault(backbone, []).extend([said] if said else [])
+    sentences = []
+    for corpus, of in corpora.items():
+        parts = [f"with {backbone} {each}" for backbone, said in of.items() for each in said]
+        undecided = ", ".join(backbone for backbone, said in of.items() if not said)
+        parts += [f"nothing is decided yet with {undecided}"] if undecided else []
+        sentences.append(f"On {corpus}: {'; '.join(parts)}.")
+    return tuple(sentences)
+
+
+def _suites(found: Iterable[Study]) -> Table:
     labels = [Column(name=name, key="label") for name in ("suite", "corpus")]
     columns = (*labels, *(Column(name=name) for name in ("question and finding", "trials", "last trial")))
     lines = []
-    for each in sorted(found, key=lambda each: [row.corpus for row in each.rows[:1]]):
+    for each in found:
         trained_on = ", ".join(dict.fromkeys(row.corpus for row in each.rows))
         backbones = dict.fromkeys(row.backbone for row in each.rows if not row.is_ngram)
         corpora = f"{trained_on} with {next(iter(backbones))}" if len(backbones) == 1 else trained_on
@@ -180,7 +226,7 @@ def _suites(found: Sequence[Study]) -> Table:
         texts = [Cell(text=text) for text in (said, str(each.evidence.trials), last)]
         lines.append(Line(cells=(suite, Cell(text=corpora), *texts)))
     lead = "Each suite has a page with its table, its plots, and everything known of its trials."
-    return Table(title="Suites by corpus", columns=columns, lines=tuple(lines), lead=lead)
+    return Table(title="Question, finding and page of each suite", columns=columns, lines=tuple(lines), lead=lead)
 
 
 def _rows(title: str, lead: str, found: Iterable[tuple[Study, Sequence[Row]]], up: str = "") -> Table:
@@ -193,7 +239,8 @@ def _rows(title: str, lead: str, found: Iterable[tuple[Study, Sequence[Row]]], u
         cells = {names.get(one.column.name, one.column.name): one.cells for one in known}
         for row in rows:
             head = row.trials[0].head.name
-            labels = [Cell(text=row.head, link=f"{up}heads/{head}.html"), Cell(text=row.backbone)]
+            full = (inspect.getdoc(HEADS.get(head)) or "").partition("\n")[0].partition(":")[0]
+            labels = [Cell(text=row.head, link=f"{up}heads/{head}.html", full=full), Cell(text=row.backbone)]
             labels += [Cell(text=row.corpus), Cell(text=each.suite.name, link=f"{up}suites/{each.suite.name}.html")]
             numbers = [cells[name][row] if name in cells else EMPTY for name in SHOWN]
             lines.append(Line(cells=(*labels, *numbers), trials=tuple(trial.id for trial in row.trials)))

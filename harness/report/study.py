@@ -9,7 +9,7 @@ print(study.table())
 
 import hashlib
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -244,9 +244,13 @@ class Study:
         }
 
 
-def load(suite: Suite, results: Path, *, warn: Callable[[str], None]) -> Study:
+def load(
+    suite: Suite, results: Path, *, warn: Callable[[str], None], verified: Mapping[str, TrialRecord] | None = None
+) -> Study:
     """Read the records, timings and printed numbers of a suite, and the points that its tuning has chosen.
 
+    Args:
+        verified: records of the suite's folder that are in hand, by id: they are not read again.
     Raises: SuiteError where the suite names a printed table that is not known.
     """
-    return Study(evidence=gather(choices.read(suite, results, warn), warn), results=results)
+    return Study(evidence=gather(choices.read(suite, results, warn, verified), warn), results=results)

@@ -12,7 +12,7 @@ A run without this tag, or with another checksum, is deleted and written again: 
 run, or the trial ran again.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -186,7 +186,7 @@ def sync(results: Path, warn: Callable[[str], None]) -> tuple[int, int]:
             for said in damaged:
                 warn(said)
             if not has_outcome(folder.name, results):
-                _keep_outcome(folder.name, results, warn)
+                _keep_outcome(folder.name, results, records, warn)
             mirror.show_suite(folder.name, list(records.values()), remove_others=True)
             number += len(records)
     except HarnessError:
@@ -197,14 +197,14 @@ def sync(results: Path, warn: Callable[[str], None]) -> tuple[int, int]:
     return number, len(suites)
 
 
-def _keep_outcome(name: str, results: Path, warn: Callable[[str], None]) -> None:
+def _keep_outcome(name: str, results: Path, records: Mapping[str, TrialRecord], warn: Callable[[str], None]) -> None:
     """Keep the outcome of a suite whose table was not written since its records were: they may be imported."""
     from harness import plan
     from harness.report import study
 
     for path in [place for folder in folders() if (place := folder / f"{name}{ENDING}").is_file()][:1]:
         try:
-            found = study.load(plan.load(path), results, warn=warn)
+            found = study.load(plan.load(path), results, warn=warn, verified=records)
         except SuiteError as error:
             warn(f"{path} is not valid, so the runs of {name} have no names of rows ({'; '.join(error.problems)})")
         else:

@@ -105,7 +105,7 @@ def test_both_stages_have_records_and_only_the_second_is_in_the_table(run):
 
 
 def test_the_history_separates_tuning_trials_from_those_of_the_table(run):
-    rows = history.of_trials(run.results, "tuned", pytest.fail)
+    rows = history.of_trials(run.results, "tuned", history.records_of(run.results, "tuned", pytest.fail))
     assert sorted((row.seed, row.tuning) for row in rows) == [(1, False)] * 2 + [(9, True)] * 6
     assert {row.token_scores for row in rows if row.tuning} == {None}
     out = io.StringIO()

@@ -32,6 +32,7 @@ def named(suite_of):
         ("  - softmax\n", ["softmax"]),
         ("  - softmax: {projection: true}\n", ["affine softmax"]),
         ("  - softmax: {projection: [false, true]}\n", ["softmax", "affine softmax"]),
+        ("  - softmax: {projection: true, d_embed: [null, 4]}\n", ["affine softmax", "affine softmax, rank 4"]),
         (
             "  - softmax: {projection: true, d_embed: [null, 4], init_range: 0.1}\n  - softmax\n",
             ["affine softmax, init_range 0.1", "affine softmax, rank 4, init_range 0.1", "softmax"],

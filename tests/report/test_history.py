@@ -60,7 +60,7 @@ def test_a_damaged_record_is_told_of_and_not_counted(trials, tmp_path):
     found = history.of_suite(tmp_path, "small", told.append)
     assert (found.records, found.device_minutes) == ({"ok": 1}, 2.5)
     assert [sentence.partition(":")[0] for sentence in told] == [str(place)]
-    assert [row.id for row in history.of_trials(tmp_path, "small", told.append)] == [trials[0].id]
+    assert list(history.records_of(tmp_path, "small", told.append)) == [trials[0].id]
 
 
 def test_a_trial_with_a_checkpoint_and_no_record_is_interrupted(trials, tmp_path):
@@ -86,7 +86,7 @@ def test_a_record_whose_time_is_none_does_not_count(trials, tmp_path, moment):
 def test_trials_come_in_the_order_in_which_they_finished(trials, tmp_path):
     saved(tmp_path, trials[0], finished="2026-01-02T03:05:05+00:00", metrics={"test_ppl": 9.0, "train_minutes": 0.5})
     saved(tmp_path, trials[2], "diverged", finished="2026-01-02T03:04:05+00:00")
-    late, first = reversed(history.of_trials(tmp_path, "small", pytest.fail))
+    late, first = reversed(history.of_trials(tmp_path, "small", history.records_of(tmp_path, "small", pytest.fail)))
     assert (first.status, first.head, first.test_ppl, first.minutes) == ("diverged", "mos(num_mixtures=2)", None, None)
     assert (late.id, late.seed, late.test_ppl, late.minutes, late.device) == (trials[0].id, 1, 9.0, 0.5, "a processor")
 

@@ -109,13 +109,14 @@ def test_a_terminal_shows_rank_backbone_seeds_and_the_difference_to_the_best(fin
     finish(ppls=[10.0, 12.0, 9.0, 9.5])
     (group,) = found()
     summary = of_group(leaderboard.table(group))
-    assert [column.name for column in summary.columns] == ["rank", "head", "test ppl", "vs best", "ms/batch", "seeds"]
+    scores = ["valid ppl", "test ppl", "vs best"]
+    assert [column.name for column in summary.columns] == ["rank", "head", *scores, "ms/batch", "seeds"]
     assert summary.title.endswith(", lstm")  # the backbone of all rows
     console = Console(width=80, file=io.StringIO(), color_system=None)
     console.print(short(summary, 80))
     shown = console.file.getvalue()
     assert max(map(len, shown.splitlines())) <= 80
-    assert "9.25 ± 0.35" in shown
+    assert "10.25 ± 0.35  9.25 ± 0.35" in re.sub(" {3,}", "  ", shown)  # what rows are ordered by, and the test
     assert "+16.7" in shown  # of valid ppl: log(11 / 10) = 0.09531, log(13 / 10.5) = 0.21357; exp(0.15444) = 1.1670
 
 
@@ -153,22 +154,51 @@ def test_rows_that_cannot_be_judged_have_no_rank_and_follow_the_others(finish, f
     ]
 
 
-def test_rows_that_cannot_be_told_from_the_lowest_share_its_rank(finish, found):
+NOISE = (0.0, 0.1, -0.1, 0.05, -0.05, 0.02)
+
+
+@pytest.fixture
+def ranks(finish, found):
+    """A function: test perplexities of softmax, MoS 2, MoS 3 and MoS 4 over six seeds -> head -> rank, in order."""
     points = [CurvePoint(epoch=n, train_loss=1.0, valid_ppl=9.0, lr=1.0, seconds=1.0) for n in (1, 2)]
     seeds = ("seeds: [1, 2]", "seeds: [1, 2, 3, 4, 5, 6]")
     heads = ("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 3, 4]}")
-    noise = [0.0, 0.1, -0.1, 0.05, -0.05, 0.02]
-    alike = [10.01 - each for each in noise]  # the differences to 10 + noise have both signs, so the interval has 0
-    ppls = [[10 + each for each in noise], alike, [12 + each for each in noise], [12.01 - each for each in noise]]
-    finish(seeds, heads, ppls=[ppl for row in ppls for ppl in row], curve=tuple(points))
-    (group,) = found()
-    ranks = {line["head"]: line["rank"] for line in lines(group)}
-    assert ranks == {"softmax": "1-2", "MoS 2": "1-2", "MoS 3": "3-4", "MoS 4": "3-4"}
-    rows = leaderboard.as_json((group,))[0]["rows"]
+
+    def ranked(*ppls):
+        finish(seeds, heads, ppls=[ppl for row in ppls for ppl in row], curve=tuple(points))
+        return {line["head"]: line["rank"] for line in lines(found()[0])}
+
+    return ranked
+
+
+def test_rows_that_cannot_be_distinguished_from_the_lowest_share_its_rank(ranks, found):
+    # the differences of the second row to the first, and of the fourth to the third, have both signs
+    first, third = ([mean + each for each in NOISE] for mean in (10, 12))
+    second, fourth = ([mean - each for each in NOISE] for mean in (10.01, 12.01))
+    alike = {"softmax": "1-2", "MoS 2": "1-2", "MoS 3": "3-4", "MoS 4": "3-4"}
+    assert list(ranks(first, second, third, fourth).items()) == list(alike.items())
+    rows = leaderboard.as_json(found())[0]["rows"]
     assert [(row["rank"], row["last_rank"]) for row in rows] == [(1, 2), (1, 2), (3, 4), (3, 4)]
-    contents = leaderboard.contents((group,))
+    contents = leaderboard.contents(found())
     assert [cell.text for cell in contents.lines[0].cells][-1] == "softmax; MoS 2 (2 share rank 1)"
     assert contents.lines[0].cells[1].link == "#table-1"
+
+
+def test_rows_within_the_margin_of_the_lowest_share_its_rank_however_sure_their_difference_is(ranks, found):
+    first, second, third, fourth = ([mean + each for each in NOISE] for mean in (10, 10.05, 10.1, 10.4))
+    # of valid ppl, in %: 100 * (11.05 / 11 - 1) = 0.45, 0.91, and 3.6; intervals of some 0.01
+    assert ranks(first, second, third, fourth) == {"softmax": "1-3", "MoS 2": "1-3", "MoS 3": "1-3", "MoS 4": "4"}
+    contents = leaderboard.contents(found())
+    assert [cell.text for cell in contents.lines[0].cells][-1] == "softmax; MoS 2; MoS 3 (3 share rank 1)"
+
+
+def test_no_row_ranks_behind_one_with_a_higher_perplexity(ranks, found):
+    # the last row is as 11 on average, and its difference to the first, from -0.6 to 4.4, may be 0
+    last = [10 + each for each in (-0.6, -0.5, -0.3, 0.0, 3.0, 4.4)]
+    first, second, third = ([mean + each for each in NOISE] for mean in (10, 10.3, 10.6))
+    assert ranks(first, second, third, last) == dict.fromkeys(("softmax", "MoS 2", "MoS 3", "MoS 4"), "1-4")
+    contents = leaderboard.contents(found())
+    assert [cell.text for cell in contents.lines[0].cells][-1] == "softmax; MoS 2; MoS 3; ... (4 share rank 1)"
 
 
 def test_no_row_has_a_star_or_a_p_value_and_a_sentence_says_why(finish, found):
@@ -278,11 +308,10 @@ def test_titles_that_would_be_the_same_name_the_setting_that_differs_and_others_
     finish(ppls=[10.0, 12.0, 9.0, 9.5])
     finish(("seq_len: 7", "seq_len: 7, eval_batch_size: 5"), ppls=[1.0, 2.0, 3.0, 4.0], suite="other")
     finish(("epochs: 2", "epochs: 3"), ppls=[1.0, 2.0, 3.0, 4.0], suite="longer")
-    about = "markov(vocab_size=12, num_tokens=400, branching=3)"
     assert {entry.suites: leaderboard.table(group).title for group in found() for entry in group.entries} == {
-        ("small",): f"{about}, 2 epochs, context 7, eval_batch_size=10",
-        ("other",): f"{about}, 2 epochs, context 7, eval_batch_size=5",
-        ("longer",): f"{about}, 3 epochs, context 7",
+        ("small",): "markov, 2 epochs, context 7, eval_batch_size=10",
+        ("other",): "markov, 2 epochs, context 7, eval_batch_size=5",
+        ("longer",): "markov, 3 epochs, context 7",
     }
 
 
@@ -410,7 +439,7 @@ def test_the_command_writes_all_and_shows_the_corpora_asked_for(results, finish,
     assert "markov" not in done.out
     whole = (results / "tables" / "leaderboard.md").read_text()
     assert "## embedded" in whole
-    assert "## markov(vocab_size=12, num_tokens=400, branching=3), 2 epochs, context 7" in whole
+    assert "## markov, 2 epochs, context 7" in whole
     before = (results / "tables" / "leaderboard.md").stat().st_mtime_ns
     assert whole in harness("leaderboard", "--results", results).out
     assert (results / "tables" / "leaderboard.md").stat().st_mtime_ns == before
@@ -483,13 +512,46 @@ def test_a_backbone_with_random_weights_is_not_pretrained(params, content, pretr
     assert is_pretrained(spec, Contents(corpus="b" * 64, backbone=content)) is pretrained
 
 
-def test_rows_have_the_labels_of_their_suites(finish, results, tmp_path):
-    labelled = ("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: 2, label: two}")
-    finish(labelled, ppls=[10.0, 12.0, 9.0, 9.5])
-    (tmp_path / "suites").mkdir()
-    (tmp_path / "suites" / "small.yaml").write_text((tmp_path / "suite.yaml").read_text())
-    (group,) = leaderboard.load(results, pytest.fail, tmp_path / "suites").groups
+@pytest.fixture
+def board(results, tmp_path):
+    """A function: suite -> its text -> the groups, with the labels of these files."""
+
+    def read(**suites):
+        (tmp_path / "suites").mkdir(exist_ok=True)
+        for name, text in suites.items():
+            (tmp_path / "suites" / f"{name}.yaml").write_text(text)
+        return leaderboard.load(results, pytest.fail, tmp_path / "suites").groups
+
+    return read
+
+
+LABELLED = ("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: 2, label: two}")
+
+
+def test_rows_have_the_labels_of_their_suites(finish, board):
+    finish(LABELLED, ppls=[10.0, 12.0, 9.0, 9.5])
+    (group,) = board(small=handmade.changed(LABELLED))
     assert [entry.row.head for entry in group.entries] == ["two", "softmax"]
-    (tmp_path / "suites" / "small.yaml").write_text("heads: {")  # no suite: names by the rule
-    (group,) = leaderboard.load(results, pytest.fail, tmp_path / "suites").groups
+    (group,) = board(small="heads: {")  # no suite: names by the rule
     assert [entry.row.head for entry in group.entries] == ["MoS 2", "softmax"]
+
+
+def test_no_row_has_a_label_of_another_suite(finish, board):
+    finish(ppls=[10.0, 12.0, 9.0, 9.5])
+    longer = ("epochs: 2", "epochs: 3")
+    finish(LABELLED, longer, ppls=[10.0, 12.0, 9.0, 9.5], suite="other")
+    two, three = board(small=handmade.changed(), other=handmade.changed(LABELLED, longer))
+    assert [entry.row.head for entry in two.entries] == ["MoS 2", "softmax"]
+    assert [entry.row.head for entry in three.entries] == ["two", "softmax"]
+
+
+def test_a_corpus_has_the_label_of_its_suite_or_else_a_name_by_the_rule_of_heads(finish, board):
+    chain, other = (("branching: 3", text) for text in ("branching: 3, label: a chain", "branching: 4"))
+    finish(chain, ppls=[10.0, 12.0, 9.0, 9.5])
+    finish(other, ppls=[10.0, 12.0, 9.0, 9.5], suite="other")
+    groups = board(small=handmade.changed(chain), other=handmade.changed(other))
+    assert [leaderboard.table(group).title for group in groups] == [
+        "a chain, 2 epochs, context 7",
+        "markov, branching 4, 2 epochs, context 7",
+    ]
+    assert "one text (a chain), " in leaderboard.table(groups[0]).lead

@@ -39,7 +39,8 @@ def finish(place: Path, name: str, *, known: bool = True) -> None:
     for trial in suite.trials:
         ppl = PPLS[trial.head.name] + trial.seed
         contents = Contents(corpus=suite.contents[str(trial.corpus)]) if known else None
-        made = handmade.record(suite=name, spec=trial, metrics={"test_ppl": ppl, "valid_ppl": ppl}, contents=contents)
+        told = {"contents": contents, "weights_sha256": f"{trial.seed:02x}" * 32}
+        made = handmade.record(suite=name, spec=trial, metrics={"test_ppl": ppl, "valid_ppl": ppl}, **told)
         store.save(made, store.runs_folder(place / "results", name))
 
 
@@ -84,7 +85,7 @@ def test_every_file_is_linked_from_a_page(files):
 def test_all_rows_of_all_suites_can_be_searched(files):
     index = text_of(files, "index.html")
     searched = index[index.index('<section class="searched">') :].replace("<wbr>", "")
-    names = re.findall(r'<td class="text name"><a href="heads/[a-z]+.html">([^<]*)<', searched)
+    names = re.findall(r'<td class="text name"[^>]*><a href="heads/[a-z]+.html">([^<]*)<', searched)
     assert sorted(names) == ["MoS 2", "sigsoftmax", "softmax", "softmax"]
     assert index.count('id="search"') == 1
     columns = re.findall(r'<th scope="col"[^>]*><button[^>]*>([^<]*)<', searched)
@@ -96,9 +97,43 @@ def test_all_rows_of_all_suites_can_be_searched(files):
 def test_a_head_has_a_page_with_its_equation_and_its_rows_in_all_suites(files):
     page = text_of(files, "heads/softmax.html").replace("<wbr>", "")
     assert "log p = log_softmax(phi(W f + b))" in page
-    assert re.findall(r'<td class="text name"><a href="../heads/softmax.html">([^<]*)<', page) == ["softmax", "softmax"]
+    rows_of = r'<td class="text name"[^>]*><a href="../heads/softmax.html">([^<]*)<'
+    assert re.findall(rows_of, page) == ["softmax", "softmax"]
     assert 'href="../suites/other.html"' in page
     assert 'href="../index.html"' in page
+
+
+def test_the_page_of_a_head_leaves_out_what_its_docstring_says_for_tables(files):
+    page = text_of(files, "heads/mos.html")
+    assert "Mixture of Softmaxes (MoS): a prior-weighted sum" in page
+    assert "Shapes: top layer h" in page
+    assert not re.search("^(Label|Cost):", page, re.MULTILINE)
+
+
+def test_a_row_has_the_full_name_of_its_head(files):
+    for page in ("index.html", "heads/mos.html"):
+        assert re.search(
+            r'<td class="text name" title="Mixture of Softmaxes \(MoS\)"><a [^>]*>MoS 2<', text_of(files, page)
+        )
+
+
+def test_the_first_page_says_what_is_known_of_each_corpus_in_one_sentence(files, tmp_path):
+    known = r"<h2>What is known</h2>\s*<ul[^>]*>\s*<li>(.*)</li>\s*</ul>\s*</section>"
+    assert re.search(known, text_of(files, "index.html"))[1] == "On markov: nothing is decided yet with lstm."
+    (tmp_path / "suites").mkdir()
+    seeds = ("seeds: [1, 2]", "seeds: [1, 2, 3, 4, 5, 6]")
+    longer = handmade.changed(("name: small", "name: longer"), seeds, ("lstm:", "bilstm:"))
+    for name, text in (("other", OTHER), ("small", handmade.changed()), ("longer", longer)):
+        (tmp_path / "suites" / f"{name}.yaml").write_text(text)
+        finish(tmp_path, name)
+    studies = site_module.studies(tmp_path / "results", tmp_path / "suites", pytest.fail)
+    page = site_module.index_page(studies, {})
+    # log(90 + s) - log(100 + s) for s = 1 to 6 is on average -0.1018: 100 * (1 - exp(-0.1018)) = 9.7
+    said = re.search(known, page)[1]
+    assert said.startswith("On markov: with bilstm MoS 2 beats softmax by 9.7 % [9.")
+    assert said.endswith("; nothing is decided yet with lstm.")
+    # the suite that decides something is first
+    assert re.findall(r'<td class="text name"><a href="suites/([a-z]+).html">', page) == ["longer", "other", "small"]
 
 
 def test_results_are_there_for_programs(files):
@@ -129,12 +164,13 @@ def test_the_data_has_every_trial_and_every_epoch_unrounded(place, files):
     }
 
 
-def test_the_same_records_give_the_same_site(place, files):
+def test_the_same_records_give_the_same_site_and_each_is_read_once(place, files, times_read):
     results, suites = place / "results", place / "suites"
     again = site_module.files_of(
         site_module.studies(results, suites, pytest.fail), results, suites, lambda sentence: None
     )
     assert again == files
+    assert set(times_read.values()) == {1}
 
 
 def test_writing_it_again_removes_what_is_no_longer_made(files, tmp_path):

@@ -341,7 +341,10 @@ def test_a_line_that_is_pointed_at_names_its_row_and_marks_it_in_the_table(opene
 def test_the_search_of_a_site_shows_the_rows_of_a_head_and_works_from_a_file(browser, tmp_path):
     columns = (Column(name="head"), Column(name="backbone"), Column(name="test ppl", numeric=True))
     texts = [("softmax", "lstm"), ("mos(num_mixtures=2)", "lstm"), ("mos(num_mixtures=5)", "gpt2")]
-    lines = [Line(cells=(Cell(text=a), Cell(text=b), Cell(text="9.00", value=9.0))) for a, b in texts]
+    full = {True: "Mixture of Softmaxes (MoS)", False: ""}
+    lines = [
+        Line(cells=(Cell(text=a, full=full["mos" in a]), Cell(text=b), Cell(text="9.00", value=9.0))) for a, b in texts
+    ]
     other = Table(title="other", columns=columns, lines=tuple(lines))
     searched = document.Section(heading="All rows", tables=(other,), searched=True)
     sections = [document.Section(heading="Suites", tables=(other,)), searched]
@@ -356,6 +359,7 @@ def test_the_search_of_a_site_shows_the_rows_of_a_head_and_works_from_a_file(bro
     for text, expected in {
         "MOS": ["mos(num_mixtures=2)", "mos(num_mixtures=5)"],
         "mos gpt2": ["mos(num_mixtures=5)"],
+        "Mixture of Softmaxes": ["mos(num_mixtures=2)", "mos(num_mixtures=5)"],
         "nothing": [],
         "": [text for text, _ in texts],
     }.items():
@@ -363,9 +367,23 @@ def test_the_search_of_a_site_shows_the_rows_of_a_head_and_works_from_a_file(bro
         field.send_keys(text)
         browser.execute_script("arguments[0].dispatchEvent(new Event('input'))", field)
         assert shown() == expected
-    field.send_keys("soft")
-    assert browser.find_element("id", "found").text == "1 of 3 rows"
+    field.send_keys("lstm")
+    assert browser.find_element("id", "found").text == "2 of 3 rows"
     assert len(browser.find_elements("css selector", "table.sortable > tbody")) == 6  # the other table is not searched
+
+
+def test_a_long_sentence_of_a_table_can_be_read_on_a_phone_without_scrolling(browser, tmp_path):
+    columns = (Column(name="suite", key="label"), Column(name="corpus", key="label"), Column(name="finding"))
+    texts = ("a_suite_of_mixtures", "embedded (characters) with transformer_encoder", "five heads beat a softmax; " * 9)
+    line = Line(cells=tuple(Cell(text=text) for text in texts))
+    section = document.Section(heading="Suites", tables=(Table(title="all", columns=columns, lines=(line,)),))
+    (tmp_path / "index.html").write_text(document.of_tables("Site", [section]), encoding="utf-8")
+    browser.get((tmp_path / "index.html").as_uri())
+    _wide(browser, 390)
+    box = _box(browser, browser.find_element("css selector", "main > section > .scroll"))
+    name, finding = (_box(browser, browser.find_element("css selector", f"td.{each}")) for each in ("name", "sentence"))
+    assert box["left"] <= name["left"] < name["right"] <= finding["left"] < finding["right"] <= box["right"]
+    assert browser.find_element("css selector", "td.name").text.split("\n")[0] == "a_suite_of_mixtures"
 
 
 def test_nothing_leaves_the_page_and_the_console_stays_empty(opened, place):

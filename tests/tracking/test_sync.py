@@ -271,13 +271,16 @@ def test_a_written_table_gives_runs_their_rows_names_and_the_description_its_out
     assert {run.info.run_id: run.info.run_name for run in runs_of(results, ViewType.ALL)} == before
 
 
-def test_sync_knows_the_rows_and_the_outcome_of_imported_records(results, suite, records, tmp_path, monkeypatch):
+def test_sync_knows_the_rows_and_the_outcome_of_imported_records_and_reads_each_once(
+    results, suite, records, tmp_path, monkeypatch, times_read
+):
     (tmp_path / "suites").mkdir()
     shutil.copy(suite.path, tmp_path / "suites" / "tiny.yaml")
     monkeypatch.chdir(tmp_path)
     for record in records:
         store.save(record, results / "runs" / "tiny")
     assert sync.sync(results, pytest.fail) == (6, 1)
+    assert times_read == dict.fromkeys((results / "runs" / "tiny" / record.id for record in records), 1)
     found = study.load(suite, results, warn=pytest.fail)
     named = {f"{row.head}, seed {trial.seed}" for row in found.rows for trial in row.trials}
     assert {run.info.run_name for run in runs_of(results)} == named

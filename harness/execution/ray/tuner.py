@@ -24,7 +24,6 @@ from harness.execution.ray import MAX_FAILURES, STOP_SECONDS
 from harness.execution.ray.session import packed, ray_session, scratch_folder, unpacked
 from harness.execution.watcher import Watcher, run_all
 from harness.machine.stop_request import StopRequest
-from harness.records import store
 from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
 from harness.training.loop import Progress
@@ -57,23 +56,23 @@ def execute(execution: Execution, on_event: OnEvent) -> None:
 
 
 def time_rows(execution: Execution, records: Mapping[str, TrialRecord]) -> tuple[list[Timing], list[str]]:
-    """See Executor. One worker, which reads the records itself, times all of them; it uses what one trial uses, and a
-    whole GPU when trials share one. Raises also when the worker fails.
+    """See Executor. One worker times all of them; it uses what one trial uses, and a whole GPU when trials share one.
+    Raises also when the worker fails.
     """
     shared, runs = execution.tasks[0].shared, execution.tasks[0].runs
     with ray_session(execution.address), scratch_folder(runs, execution.address) as scratch:
         alone = [replace(task, shared=shared) for task in _placed(execution)[0]]
         needed = {"num_cpus": alone[0].threads, "num_gpus": 1 if alone[0].gpus else 0}
         timing = ray.remote(_time_in_worker).options(**needed, max_retries=0)
-        found, faults = ray.get(timing.remote([packed(task, scratch) for task in alone]))
+        given = [packed(task, scratch) | {"record": records[task.id].model_dump_json()} for task in alone]
+        found, faults = ray.get(timing.remote(given))
     return [Timing.model_validate_json(each) for each in found], faults
 
 
 def _time_in_worker(given: list[dict[str, str]]) -> tuple[list[str], list[str]]:
-    tasks = list(map(unpacked, given))
-    records, faults = store.load_all(tasks[0].runs, [task.id for task in tasks])
-    found, more = timed([task for task in tasks if task.id in records], records)
-    return [timing.model_dump_json() for timing in found], faults + more
+    records = {each["id"]: TrialRecord.model_validate_json(each["record"]) for each in given}
+    found, faults = timed(list(map(unpacked, given)), records)
+    return [timing.model_dump_json() for timing in found], faults
 
 
 def _placed(execution: Execution) -> tuple[list[Task], int | None]:

@@ -77,9 +77,14 @@ class Arranged(NamedTuple):
 
 
 def arranged(table: Table) -> Arranged:
-    """Arrange a table: its label columns become one, its main results come next. No cell is left out."""
+    """Arrange a table: its label columns become one, its main results come next. No cell is left out.
+
+    A row is named by the first of LABELS that the table has, or by a label in its first column that is none of these.
+    """
     names = [column.name for column in table.columns]
-    labels = [names.index(label) for label in LABELS if label in names] or [0]
+    labels = [names.index(label) for label in LABELS if label in names]
+    if not labels or (table.columns[0].key == "label" and 0 not in labels):
+        labels.insert(0, 0)
     others = [index for index in range(len(names)) if index not in labels]
     scored = any(column.key == "test_ppl" for column in table.columns)
     if scored:

@@ -71,7 +71,7 @@ document.addEventListener("focusin", follow);
 document.addEventListener("focusout", ({ relatedTarget }) => follow({ target: relatedTarget || document.body }));
 document.addEventListener("toggle", () => follow({ target: document.activeElement }), true);
 
-// The search field shows the rows whose name has all of its words.
+// The search field shows the rows whose name, in short and in full, has all of its words.
 const field = document.getElementById("search");
 if (field) {
   const rows = [...document.querySelectorAll(".searched table.sortable > tbody")];
@@ -79,7 +79,8 @@ if (field) {
     const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
     let count = 0;
     for (const row of rows) {
-      const name = row.rows[0].cells[0].textContent.toLowerCase();
+      const cell = row.rows[0].cells[0];
+      const name = `${cell.textContent} ${cell.title}`.toLowerCase();
       row.hidden = !words.every((word) => name.includes(word));
       count += !row.hidden;
     }

@@ -142,7 +142,8 @@ def test_every_trial_starts_and_finishes_with_its_record_although_the_listener_r
 
 def test_a_worker_times_finished_trials_one_at_a_time(ran, tasks):
     good, found = ([each[0], each[-1]] for each in (ran.trials, ran.records))
-    taken, said = tuner.time_rows(Execution(tasks=tasks(good, "ray", "ray"), resources=ONE), {})
+    records = {record.id: record for record in found}
+    taken, said = tuner.time_rows(Execution(tasks=tasks(good, "ray", "ray"), resources=ONE), records)
     assert [timing.trial for timing in taken] == [trial.id for trial in good]
     assert said == []
     for timing, record in zip(taken, found, strict=True):
