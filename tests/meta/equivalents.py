@@ -48,7 +48,7 @@ EQUIVALENT = [
         "the device of the tests is the default",
     ),
     Equivalent("_scored", "weights[0].device", ONE_DEVICE),
-    Equivalent("_gradient_sizes", "weights[0].device", ONE_DEVICE),
+    Equivalent("_gradient_sizes", "training_segments(corpus.train, **sizes, device=weights[0].device)", ONE_DEVICE),
     Equivalent("_scored", "segment.to(device)", "the tests are on the CPU, with ids as int64"),
     Equivalent("_scored", "nats.item()", NUMBER),
     Equivalent("Buffers.__init__", "block[:size]", "room for more tokens than are used"),

@@ -1,5 +1,6 @@
 """Dynamic evaluation against a loop over scalars' equations, and what it leaves as it was."""
 
+import copy
 import math
 from dataclasses import replace
 
@@ -103,9 +104,10 @@ def test_layers_of_rnns_are_in_training_mode_and_no_other_module():
 
 
 def test_dropout_within_torchs_layers_is_off_and_back_afterwards():
-    built = model(LSTM)
-    built.backbone.layers[0] = layer = torch.nn.LSTM(6, 6, num_layers=2, batch_first=True)
+    built = model(LSTM).double()
+    built.backbone.layers[0] = layer = torch.nn.LSTM(6, 6, num_layers=2, batch_first=True, dtype=torch.float64)
     without = dynamic_evaluation(built, TEXT, SETTINGS)
+    assert without["dynamic_test_ppl"] == pytest.approx(looped(copy.deepcopy(built), SETTINGS, "test"), rel=1e-7)
     layer.dropout = 0.5
     assert dynamic_evaluation(built, TEXT, SETTINGS) == without
     assert layer.dropout == 0.5
