@@ -102,8 +102,9 @@ def test_a_verdict_has_a_colour_and_a_marker_and_its_whole_word_where_there_is_r
     on, _ = drawn(evidence, found)
     assert marks(on)[0][:2] == look
     assert texts(on)[1][0] == (verdict if len(verdict) <= 30 else short)
-    on, _ = drawn(evidence, found, width=3.3)
+    on, caption = drawn(evidence, found, width=3.3)
     assert texts(on)[1 - forest.ABOVE][1] == short
+    assert [mark for mark in "◊↓∅" if mark in caption] == [mark for mark in "◊↓∅" if mark in short]
 
 
 def test_the_interval_and_the_band_of_the_margin_are_drawn_in_percent(evidence):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import handmade
 import pytest
@@ -15,6 +16,7 @@ from harness.report.figures import plots
 from harness.report.findings import find
 from harness.report.page import document
 
+ROOT = Path(__file__).parents[2]
 SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5, 10]}"))
 PPL = {"softmax": 100.0, 2: 9.5, 5: 88.0, 10: None}  # as text 9.5 sorts after 88, and what is missing comes last
 MARKS = " ≈↓∅"  # of ties, and of rows that are not converged or collapsed
@@ -193,6 +195,14 @@ def test_only_boxes_scroll_never_the_page(opened, width):
 
 def _box(browser, element) -> dict[str, float]:
     return browser.execute_script("const r = arguments[0].getBoundingClientRect(); return r.toJSON()", element)
+
+
+@pytest.mark.parametrize(("width", "height", "last"), [(1400, 900, "figure + .hint"), (390, 800, "figure .narrow svg")])
+def test_the_first_screen_of_ten_rows_has_the_sentence_and_the_plot(browser, width, height, last):
+    _wide(browser, width)
+    browser.get((ROOT / "results/showcase/reports/embedded_mixtures.html").as_uri())
+    ends = [_box(browser, browser.find_element("css selector", each))["bottom"] for each in (".outcome", last)]
+    assert 0 < ends[0] < ends[1] < height
 
 
 @pytest.mark.parametrize(

@@ -263,6 +263,8 @@ def _caption(found: list[Effect], words: set[str], margin: float) -> str:
         f"; band: the smallest difference of interest, {100 * margin:g} %": True,
         ". Verdicts are corrected for all comparisons.": True,
         f" {COARSE_MARK} at the chosen settings: coarse tuning.": COARSE_MARK in words,
+        f" {NOT_CONVERGED_MARK} not converged.": NOT_CONVERGED_MARK in words,
+        f" {COLLAPSED_MARK} collapsed.": COLLAPSED_MARK in words,
         f" {SHARED_MARK} timed while other work ran.": SHARED_MARK in words,
         f" {ELSEWHERE_MARK} timed on another device.": ELSEWHERE_MARK in words,
         f" {COMPAT_MARK} computed as a published code does, not comparable.": COMPAT_MARK in words,
