@@ -19,7 +19,8 @@ def switch():
 
 
 def gpu_switches():
-    return torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.rnn.fp32_precision
+    cuda = torch.backends.cuda.matmul
+    return cuda.fp32_precision, torch.backends.cudnn.rnn.fp32_precision, cuda.allow_bf16_reduced_precision_reduction
 
 
 class Noted(TorchDispatchMode):
@@ -85,7 +86,7 @@ def test_every_product_finds_the_switch_on_and_it_is_put_back_after_an_error_too
 def test_a_gpu_multiplies_in_the_precision_that_is_said_and_other_devices_have_no_switch(chosen, device, expected):
     before, cpu = gpu_switches(), switch()
     with chosen.switched(torch.device(device)):
-        assert gpu_switches() == ((expected, expected) if expected else before)
+        assert gpu_switches() == ((expected, expected, False) if expected else before)
         assert switch() == cpu
     assert gpu_switches() == before
 
