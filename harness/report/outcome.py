@@ -61,8 +61,8 @@ def _of_group(compared: Sequence[Compared], findings: Findings) -> list[str]:
     if worse := words.get("worse", []):
         found.append(f"{_who(worse)} {_be(len(worse))} worse than {baseline} by {_range(worse)}{_limits(worse)}")
     if equal := words.get("equivalent", []):
-        margin = 100 * findings.evidence.suite.table.margin
-        found.append(f"{_who(equal)} {_be(len(equal))} equivalent to {baseline}, within {margin:g} %{_limits(equal)}")
+        within = f"within {100 * findings.evidence.suite.table.margin:g} %{_limits(equal)}"
+        found.append(f"{_who(equal, listed=True)} {_be(len(equal))} equivalent to {baseline}, {within}")
     open_, few = words.get("undecided", []), words.get("too few seeds", [])
     if len(open_) + len(few) == len(compared):
         reasons = dict.fromkeys(why or "more seeds are needed" for why in _reasons(open_))
@@ -167,15 +167,14 @@ def _words_of(reason: str, some: Sequence[Compared]) -> str:
 
 
 def _best_of(better: Sequence[Compared], findings: Findings) -> list[str]:
-    best = [each for each in better if findings.ranks.get(each.row) == "best"]
-    ties = [each for each in better if findings.ranks.get(each.row) == "tie"]
     if len(better) == 1:
         return []
+    best = [each for each in better if findings.ranks.get(each.row) == "best"]
     alike = [row for row in findings.lines if row.group == better[0].row.group]
     devices = {row.records[seed].environment.device for row in alike for seed in row.ok_seeds}
     if len(best) == 1 and len(devices) == 1:  # ranks are of one device
         return [f"{_named(best[0].row.head)} is the best of them"]
-    return ["which of them is the best is not decided"] if len(ties) > 1 else []
+    return ["which of them is the best is not decided"]
 
 
 def _left_out(compared: Sequence[Compared], lines: Sequence[Row]) -> list[str]:
@@ -316,12 +315,19 @@ def _unjudged(findings: Findings, lines: Sequence[Row]) -> list[str]:
 def _undecided(findings: Findings, lines: Sequence[Row]) -> list[str]:
     """'7 of 9 comparisons with the baseline are undecided, which does not mean equal (coarse tuning in 5; ...).'"""
     compared = findings.compared_of(lines)
-    reasons = Counter(each.judged.why for each in compared if each.judged.word == "undecided")
+    reasons = Counter(_missing(each.judged.why) for each in compared if each.judged.word == "undecided")
     if not reasons:
         return []
-    why = "; ".join(f"{reason or 'more seeds are needed'} in {count}" for reason, count in reasons.most_common())
+    why = "; ".join(f"{reason} in {count}" for reason, count in reasons.most_common())
     of_all, number = counted(len(compared), "comparison"), reasons.total()
     return [f"{number} of {of_all} with the baseline {_be(number)} undecided, which does not mean equal ({why})."]
+
+
+def _missing(why: str) -> str:
+    """What would decide a comparison: 'more seeds are needed' where nothing but the evidence is missing."""
+    if why.endswith(("converged", "collapsed")):
+        return "more seeds or longer training are needed"
+    return why or "more seeds are needed"
 
 
 def _tuned(findings: Findings, lines: Sequence[Row]) -> list[str]:

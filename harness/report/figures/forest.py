@@ -72,7 +72,10 @@ def draw(
     table, stacked, looks = evidence.suite.table, width < NARROW, looks_of(evidence)
     size = 6.5 if stacked else 7.5  # points
     on = axes(
-        "change of test perplexity, %", "", frame, (WIDE, FURNITURE + (STACKED if stacked else LINE) * len(lines))
+        "change of test perplexity, % (lower is better)",
+        "",
+        frame,
+        (WIDE, FURNITURE + (STACKED if stacked else LINE) * len(lines)),
     )
     low, high = _ends(list(effects.values()), 100 * table.margin)
     on.set_xlim(low, high)
@@ -86,7 +89,9 @@ def draw(
         if line in effects:
             drawn = _row(on, place, effects[line], compared[line].judged.word, size)
             belongs(looks[line], "effect", *drawn)
-    texts = [_texts(line, compared, evidence, short=stacked) for line in lines]
+    words = [str(compared[line].judged) for line in lines if line in compared]
+    short = stacked or max(map(len, words)) > MOST_WORD[False]
+    texts = [_texts(line, compared, evidence, short=short) for line in lines]
     names = [f"{line.head} {COMPAT_MARK}" if line.compat is not None else line.head for line in lines]
     write = _above if stacked else _beside
     write(on, names, texts, size, [looks[line] for line in lines])
@@ -198,7 +203,7 @@ def _elided(text: str, most: int) -> str:
 def _texts(line: Row, compared: Mapping[Row, Compared], evidence: Evidence, *, short: bool) -> tuple[str, str, str]:
     if line in compared:
         judged = compared[line].judged
-        word = _in_short(judged) if short or len(str(judged)) > MOST_WORD[False] else str(judged)
+        word = _in_short(judged) if short else str(judged)
     elif any(line is each.baseline for each in compared.values()):
         word = "baseline"
     else:
