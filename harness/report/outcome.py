@@ -13,7 +13,7 @@ from harness.report.grouping import grouped
 from harness.report.next_step import next_step
 from harness.report.ranks import rankable
 from harness.report.statistics import RANK_SEEDS
-from harness.report.table_rows import Row, ratio, time_of
+from harness.report.table_rows import Row, ratio, row_name, time_of
 from harness.report.verdicts import Compared
 
 DECIDED = ("better", "worse", "equivalent")
@@ -285,8 +285,8 @@ def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:
     ]
     found = [(ok == evidence.trials.planned, f"{ok:,} of {counted(evidence.trials.planned, 'trial')} {_be(ok)} ok.")]
     for good, faults in limits if made else ():
-        counts = [(sum(map(applies, made)), fault) for fault, applies in faults]
-        said = [f"{count} of {counted(len(lines), 'row')} {_be(count)} {fault}." for count, fault in counts if count]
+        of_faults = [(list(filter(applies, made)), fault) for fault, applies in faults]
+        said = [f"{_of_rows(some, lines)} {_be(len(some))} {fault}." for some, fault in of_faults if some]
         found += [(False, text) for text in said] or ([(True, f"{good}.")] if good else [])
     found += [(False, text) for text in notes.of_doubt(evidence.suite)]
     found += [(False, text) for say in (_unjudged, _undecided, _tuned) for text in say(findings, lines)]
@@ -296,6 +296,12 @@ def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:
         text = f"{yes} of {of_rows} with a printed number and a tolerance {_be(yes)} reproduced so far."
         found.append((yes == len(answers), text))
     return [f"{'✓' if good else '!'} {text}" for good, text in sorted(found, key=lambda each: not each[0])]
+
+
+def _of_rows(some: Sequence[Row], lines: Sequence[Row]) -> str:
+    """'3 of 10 rows'; '1 of 10 rows (MoS 5)' where few are named."""
+    named = f" ({'; '.join(row_name(row, list(lines)) for row in some)})" if len(some) <= NAMED < len(lines) else ""
+    return f"{len(some)} of {counted(len(lines), 'row')}{named}"
 
 
 def _unjudged(findings: Findings, lines: Sequence[Row]) -> list[str]:
@@ -338,9 +344,9 @@ def _tuned(findings: Findings, lines: Sequence[Row]) -> list[str]:
     if not gaps:
         return []
     known = [-percent(-gap) for gap in gaps if math.isfinite(gap)]
-    unknown = len(gaps) - len(known)
+    unknown = [row for row in lines if row.tuned and not math.isfinite(row.tuning.gap)]
     parts = [f"by up to {max(known):.1f} %"] if known else []
-    parts += [f"{counted(unknown, 'row')} by an unknown amount"] if unknown else []
+    parts += [f"{_of_rows(unknown, lines)} by an unknown amount"] if unknown else []
     return [
         f"Between the values that tuning tried, rows may be lower: {', '.join(parts)} (tuning gap). Verdicts, stars "
         "and ranks allow for it, the means do not."

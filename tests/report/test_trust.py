@@ -48,7 +48,7 @@ def test_the_page_says_that_some_seeds_have_not_converged_where_a_row_has_the_ma
     suite, made = six_seeds(fewer=6)
     assert "✓ Every trial that is ok has converged." in trust(suite, made)
     one = [handmade.learned(made[0], 200.0, 100.0), *made[1:]]
-    assert "! 1 of 3 rows is not converged in some seeds (↓)." in trust(suite, one)
+    assert "! 1 of 3 rows (softmax) is not converged in some seeds (↓)." in trust(suite, one)
 
 
 def test_the_page_counts_the_comparisons_that_are_undecided(six_seeds, record_of):

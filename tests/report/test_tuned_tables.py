@@ -146,8 +146,8 @@ def test_the_page_says_what_tuning_leaves_open(tuned, record_of, suite_of):
     said = [sentence for sentence, _ in summary(findings, findings.lines)["Can it be trusted?"]]
     lower = f"{100 * (1 - math.exp(-gap)):.1f} %"
     assert (
-        f"! Between the values that tuning tried, rows may be lower: by up to {lower}, 1 row by an "
-        "unknown amount (tuning gap). Verdicts, stars and ranks allow for it, the means do not."
+        f"! Between the values that tuning tried, rows may be lower: by up to {lower}, 1 of 3 rows "
+        "(MoS 3) by an unknown amount (tuning gap). Verdicts, stars and ranks allow for it, the means do not."
     ) in said
 
 

@@ -266,7 +266,7 @@ def _caption(found: list[Effect], words: set[str], margin: float) -> str:
         "; dots: seeds": any(len(each.seeds) > 1 for each in found),
         "; dotted: an interval over blocks of text, of one seed": any(each.blocks for each in found),
         f"; band: the smallest difference of interest, {100 * margin:g} %": True,
-        ". Verdicts are corrected for all comparisons.": True,
+        ". Verdicts are corrected for all comparisons and allow for tuning; intervals are of the seeds alone.": True,
         f" {COARSE_MARK} at the chosen settings: coarse tuning.": COARSE_MARK in words,
         f" {NOT_CONVERGED_MARK} not converged.": NOT_CONVERGED_MARK in words,
         f" {COLLAPSED_MARK} collapsed.": COLLAPSED_MARK in words,
