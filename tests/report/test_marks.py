@@ -97,7 +97,7 @@ def test_a_single_seed_has_the_interval_over_blocks_which_ranks_nothing(suite_of
     assert (low, high) == (pytest.approx(100 * math.expm1(-0.6)), pytest.approx(100 * math.expm1(-0.4)))
     assert [(line["verdict"].text, line["test ppl"].rank) for line in lines[1:]] == [("too few seeds", "")] * 2
     assert note(notes, "§") == (
-        "§ one seed: a 95 % interval over blocks of the test text, not over seeds. It describes these trained "
+        "§ one seed: a 95 % interval over blocks of the test text, not over seeds, so that it describes these trained "
         "models and ranks nothing."
     )
 
