@@ -34,7 +34,8 @@ def test_every_row_of_the_suite_starts_as_the_model(suite, harness, tmp_path, mo
     given = [part for change in changes for part in ("--set", change)]
     assert harness("run", suite, *given, "--executor", "inline", "--no-timing", "--results", results).code == 0
     found = study.load(plan.load(suite, changes), results, warn=pytest.fail)
-    assert [row.head for row in found.rows] == ["own output layer", "own layer + affine", "MoS 2, no tanh", "MoC 2, no tanh"]
+    names = ["own output layer", "own layer + affine", "MoS 2, no tanh", "MoC 2, no tanh"]
+    assert [row.head for row in found.rows] == names
     ppl = [record.metrics["test_ppl"] for record in found.records.values()]
     assert ppl == pytest.approx([ppl[0]] * 4, rel=1e-5)
 
