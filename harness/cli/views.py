@@ -132,7 +132,7 @@ def report(
         raise typer.BadParameter("--width is the width of a figure: name one with --figure")
     page, *plots = found.write_report(overwrite, only, titled=not no_title)
     if plots:
-        say(f"plots: {plots[0].parent} ({len({place.stem for place in plots})}, each as .svg, .png and .pdf)")
+        say(f"plots: {plots[0].parent} ({len({place.stem for place in plots})}, each as .svg and .png)")
     say(f"page: {page}")
     Tracker(results if database.exists(results) else None, warn).show_suite(found)  # its description names the files
 

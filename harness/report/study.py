@@ -141,7 +141,7 @@ class Study:
     def write_report(self, overwrite: bool = False, only: Sequence[str] = (), *, titled: bool = True) -> list[Path]:
         """Write the plots below results/plots, and the web page in results/reports; returns the paths, the page first.
 
-        A plot that would show nothing is not made, and a warning says why.
+        A plot that would show nothing is not made, and a warning says why. PDFs are made by `write_figure`.
 
         Args:
             only: conditions as of `--only`: a report of these trials, in files with a name of their own.
@@ -164,7 +164,7 @@ class Study:
         drawn = plots.draw(self.findings, table.title, chosen)
         sections, of_diagnostics = diagnosed.for_page(self.evidence, chosen)
         for_files = drawn if titled else plots.draw(self.findings, table.title, chosen, titled=False)
-        files, gone = plots.files_of(for_files, folder)
+        files, gone = plots.files_of(for_files, folder, pdf=False)
         content = {page: document.render(self.findings, table, [*drawn, *of_diagnostics], sections).encode(), **files}
         outputs.write(content, self.evidence.trials, gone=gone, overwrite=overwrite)
         for plot in drawn:

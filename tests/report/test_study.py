@@ -81,7 +81,7 @@ def test_a_report_is_the_page_and_the_plots_and_warns_of_plots_that_show_nothing
     page, *plots = Study(evidence=evidence, results=tmp_path).write_report()
     assert page == tmp_path / "reports" / "suite.html"
     assert {plot.parent for plot in plots} == {tmp_path / "plots" / "suite"}
-    assert {plot.suffix for plot in plots} == {".svg", ".png", ".pdf"}
+    assert {plot.suffix for plot in plots} == {".svg", ".png"}
     assert any(warning.startswith("no plot 'Where the gain is") for warning in warnings)
 
 

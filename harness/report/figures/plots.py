@@ -71,13 +71,19 @@ def draw(
         )
 
 
-def files_of(plots: Sequence[Plot | LeftOut], place: Path) -> tuple[dict[Path, bytes], list[Path]]:
-    """The files of plots in a suite's folder of plots, and files there that are no longer made."""
+def files_of(
+    plots: Sequence[Plot | LeftOut], place: Path, *, pdf: bool = True
+) -> tuple[dict[Path, bytes], list[Path]]:
+    """The files of plots in a suite's folder of plots, and files there that are no longer made.
+
+    Args:
+        pdf: make PDFs, too. They take longer than all else, since the fonts in them are cut to what is used.
+    """
     files = {}
     for plot in plots:
         if isinstance(plot, Plot):
-            contents = zip(ENDINGS, (plot.svg.encode(), plot.png(), plot.pdf()), strict=True)
-            files |= {place / f"{plot.name}.{ending}": content for ending, content in contents}
+            files |= {place / f"{plot.name}.svg": plot.svg.encode(), place / f"{plot.name}.png": plot.png()}
+            files |= {place / f"{plot.name}.pdf": plot.pdf()} if pdf else {}
     return files, [old for old in present(place) if old not in files]
 
 
