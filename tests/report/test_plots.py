@@ -322,15 +322,18 @@ def test_a_plot_that_would_show_nothing_is_left_out_with_its_reason(suite_of, re
     assert reasons[KINDS["gain_by_frequency"]].startswith("the suite names no baseline")
 
 
-def test_of_many_rows_the_baseline_and_the_lowest_are_drawn_and_the_caption_says_so(suite_of, record_of):
-    heads = "  - mos: {num_mixtures: [" + ", ".join(map(str, range(2, 22))) + "]}"
+def test_of_many_rows_the_baseline_the_best_of_each_head_and_the_lowest_are_drawn_and_the_caption_says_so(
+    suite_of, record_of
+):
+    heads = "  - mos: {num_mixtures: [" + ", ".join(map(str, range(2, 22))) + "]}\n  - moc: {num_mixtures: 2}"
     suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}", heads), ("seeds: [1, 2]", "seeds: [1]")))
-    made = [record_of(trial, test_ppl=200.0 - index) for index, trial in enumerate(suite.trials)]
+    ppl = [*(200.0 - index for index in range(21)), 250.0]
+    made = [record_of(trial, test_ppl=each) for trial, each in zip(suite.trials, ppl, strict=True)]
     axes, caption = drawn(comparison.by_size, handmade.evidence(suite, made))
     shown = sorted(y for series in bars(axes).values() for _, y, _, _ in series)
-    assert 200.0 in shown  # the baseline is the worst
-    assert shown[: comparison.MOST - 1] == [180.0 + index for index in range(comparison.MOST - 1)]
-    assert f"Shown: {comparison.MOST} of 21 rows, the baseline and those with the lowest test perplexity." in caption
+    assert shown == [*(180.0 + index for index in range(comparison.MOST - 2)), 200.0, 250.0]  # softmax, and MoC 2
+    kept = "the baseline, the best of each head and those with the lowest perplexity"
+    assert f"Shown: {comparison.MOST} of 22 rows, {kept}." in caption
 
 
 def test_of_very_many_rows_no_two_that_are_drawn_look_alike(suite_of, record_of):
@@ -430,7 +433,7 @@ def test_a_row_without_a_seed_of_the_baseline_has_no_change(suite, made):
     assert written(axes) == ["softmax"]
 
 
-def test_the_best_the_baseline_and_the_next_two_are_in_colour_and_the_rest_is_thin(suite_of, record_of):
+def test_the_best_the_baseline_and_the_best_of_two_other_heads_are_in_colour_and_the_rest_is_thin(suite_of, record_of):
     heads = "  - mos: {num_mixtures: [2, 3, 5]}\n  - moc: {num_mixtures: [2, 3]}\n  - sigsoftmax"
     suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}", heads)))
     ppl = dict(zip([trial.id for trial in suite.trials[::2]], (99.0, 70.0, 71.0, 72.0, 73.0, 74.0, 75.0), strict=True))
@@ -439,11 +442,11 @@ def test_the_best_the_baseline_and_the_next_two_are_in_colour_and_the_rest_is_th
     assert [row.head for row in learning.in_colour(evidence.rows, evidence)] == [
         "MoS 2",  # the best
         "softmax",  # the baseline, which is the worst
-        "MoS 3",
-        "MoS 5",
+        "MoC 2",  # which MoS 3 and 5 are better than
+        "sigsoftmax",
     ]
     axes, caption = drawn(learning.curves, evidence)
-    assert sorted(written(axes)) == ["MoS 2", "MoS 3", "MoS 5", "softmax"]
+    assert sorted(written(axes)) == ["MoC 2", "MoS 2", "sigsoftmax", "softmax"]
     assert [line.get_color() for line in axes.lines].count(FAINT) == 3
     assert "thin: the other rows" in caption
 

@@ -30,7 +30,7 @@ from harness.report.table_rows import Row, of_head, time_of
 from harness.report.tokens import Band
 
 METRIC = "test_ppl"  # by the suite's own counting rule, which is that of the paper
-MOST = 12  # rows in a plot; of more rows, those with the lowest perplexity
+MOST = 12  # rows in a plot
 MOST_GAINS = 6
 MAX_BASELINE = 12  # characters of its name on an axis; a longer one is beside its line only
 RANGE = "from the lowest seed to the highest"  # the one kind of bars and bands
@@ -282,10 +282,22 @@ def chosen_of(lines: list[Row], evidence: Evidence, most: int) -> tuple[list[Row
     if len(measured) <= most:
         return measured, ""
     reference = baseline_of(lines, evidence)
-    ranked = sorted(measured, key=lambda line: (line is not reference, statistics.fmean(line.values(METRIC))))
-    kept = "the baseline and " if reference is not None else ""
-    left = f" Shown: {most} of {len(measured)} rows, {kept}those with the lowest test perplexity."
-    return [line for line in measured if line in ranked[:most]], left
+    first = [line for line in measured if line is reference]
+    shown = list(dict.fromkeys([*first, *every_head_first(measured)]))[:most]
+    kept = "the baseline, " if first else ""
+    left = f" Shown: {most} of {len(measured)} rows, {kept}the best of each head and those with the lowest perplexity."
+    return [line for line in measured if line in shown], left
+
+
+def every_head_first(measured: Sequence[Row]) -> list[Row]:
+    """Rows by test perplexity, but the best one of each class of heads before all others, so that a plot of some rows
+    compares heads, not the variants of one.
+    """
+    ranked = sorted(measured, key=lambda line: statistics.fmean(line.values(METRIC)))
+    best: dict[str, Row] = {}
+    for line in ranked:
+        best.setdefault(line.trials[0].head.name, line)
+    return list(dict.fromkeys([*best.values(), *ranked]))
 
 
 def series_by(name: str, lines: Sequence[Row], printed: PrintedNumbers) -> list[Series]:

@@ -25,6 +25,7 @@ from harness.report.figures.comparison import (
     Series,
     baseline_of,
     comparable,
+    every_head_first,
     over_seeds,
     stars,
 )
@@ -93,7 +94,7 @@ def curves(lines: list[Row], evidence: Evidence, frame: Frame | None = None, *, 
     mean = "Mean over seeds" if against is None else f"Change against {against.head}, the mean over shared seeds,"
     parts = {
         f"{mean} after each epoch; bands {RANGE}.": True,
-        " In colour: the lowest test perplexities and the baseline; thin: the other rows.": bool(pale),
+        " In colour: the best row, the baseline, the best of other heads; thin: the other rows.": bool(pale),
         f" Left out: epochs before {first:g}, in which a curve is above {STEEP:g} times its lowest value.": early,
         f" Shown: {len(strong)} of {len(found)} rows.": of_backbones and len(strong) < len(found),
     }
@@ -101,9 +102,10 @@ def curves(lines: list[Row], evidence: Evidence, frame: Frame | None = None, *, 
 
 
 def in_colour(lines: Sequence[Row], evidence: Evidence) -> list[Row]:
-    """The rows whose learning curves are in colour: those with the lowest test perplexity, and the baseline."""
-    measured = [line for line in lines if line.values(METRIC)]
-    ranked = sorted(measured, key=lambda line: statistics.fmean(line.values(METRIC)))
+    """The rows whose learning curves are in colour: the one with the lowest test perplexity, the baseline, and the best
+    of other heads.
+    """
+    ranked = every_head_first([line for line in lines if line.values(METRIC)])
     reference = baseline_of(lines, evidence)
     first = [*ranked[:1], *(line for line in ranked if line is reference)]
     return list(dict.fromkeys([*first, *ranked]))[:IN_COLOUR]

@@ -71,9 +71,7 @@ def draw(
         )
 
 
-def files_of(
-    plots: Sequence[Plot | LeftOut], place: Path, *, pdf: bool = True
-) -> tuple[dict[Path, bytes], list[Path]]:
+def files_of(plots: Sequence[Plot | LeftOut], place: Path, *, pdf: bool = True) -> tuple[dict[Path, bytes], list[Path]]:
     """The files of plots in a suite's folder of plots, and files there that are no longer made.
 
     Args:
