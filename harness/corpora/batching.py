@@ -3,6 +3,7 @@
 A split may be a memory-mapped file that is larger than memory, so no function here copies or moves a whole split.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -123,7 +124,7 @@ def training_segments(
     first_B1 = shift + length * arange(batch_size)[:, None]
 
     number = -(-max(length - 1, 0) // seq_len)
-    ends = [0, *accumulate((seq_len,) * number if lengths is None else lengths)]
+    ends = range(0, seq_len * (number + 1), seq_len) if lengths is None else [0, *accumulate(lengths)]
 
     def of_stream(units: Tensor | slice) -> Segment:
         index = int(units.start if isinstance(units, slice) else units[0])
@@ -137,7 +138,7 @@ def training_segments(
 
     if batching == "blocks":
         return Segments(of_blocks, len(tokens_N) // seq_len, batch_size)
-    return Segments(of_stream, sum(begin < length - 1 for begin in ends[:-1]))
+    return Segments(of_stream, bisect_left(ends[:-1], length - 1))
 
 
 def evaluation_segments(tokens_N: Tensor, *, batch_size: int, seq_len: int) -> Iterator[Segment]:
