@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(p for folder in ("harness", "heads", "backbones", "benchmarks") for p in (ROOT / folder).rglob("*.py"))
 ROOMS: tuple[tuple[str, ...], ...] = (
@@ -238,6 +240,7 @@ def test_a_module_that_serves_one_sibling_is_an_idea_of_its_own():
     assert not problems, listed(problems)
 
 
+@pytest.mark.system
 def test_tables_and_pages_wait_for_no_library_of_plots():
     rooms = "harness.cli.views, harness.report.study, harness.report.leaderboard, harness.report.page.document"
     slow = "{'matplotlib', 'pandas', 'scipy.stats', 'mlflow', 'ray'}"

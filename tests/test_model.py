@@ -38,6 +38,7 @@ def test_initial_weights_are_those_of_earlier_versions(head, params, expected):
         assert weights_sha256(model.state_dict())[:12] == expected
 
 
+@pytest.mark.system
 def test_the_module_is_imported_alone():
     done = subprocess.run([sys.executable, "-c", "from harness.model import build"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -50,6 +50,7 @@ def test_the_head_of_the_readme_starts_with_the_output_matrix_of_the_other_heads
     assert torch.equal(ours.weight, softmax.weight)
 
 
+@pytest.mark.system
 def test_the_head_of_the_readme_trains_over_its_grid(cosine, tiny_suite, tmp_path):
     text = tiny_suite.read_text().replace("  - softmax\n", "  - softmax\n  - cosine: {sharpness: [5.0, 10.0]}\n")
     tiny_suite.write_text(text)
@@ -132,6 +133,7 @@ def test_every_suite_named_in_the_readme_is_there_and_loads():
         assert plan.load(ROOT / "suites" / name).trials
 
 
+@pytest.mark.system
 def test_every_suite_loads_and_its_header_names_its_command(tmp_path):
     for path in sorted((ROOT / "suites").glob("*.yaml")):
         suite = plan.load(placed(path, tmp_path))

@@ -353,6 +353,7 @@ def script(tmp_path):
     return run
 
 
+@pytest.mark.system
 def test_it_trains_in_this_process_and_an_edit_changes_its_fingerprint(script):
     first = script("inline")
     assert first["status"] == "ok"

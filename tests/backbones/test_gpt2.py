@@ -249,6 +249,7 @@ def test_bfloat16_rounds_products_in_training_only_and_the_states_are_float32():
     assert products == [torch.bfloat16]
 
 
+@pytest.mark.system
 def test_listing_the_backbones_does_not_import_transformers():
     # it takes seconds; `harness list`, every suite without gpt2 and every worker would wait for it
     code = (

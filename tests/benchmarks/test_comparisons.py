@@ -95,6 +95,7 @@ def test_other_sizes_are_refused(kind, name, tokens, said):
         timed(compared(kind, setting=replace(SETTINGS[name], tokens=tokens)))
 
 
+@pytest.mark.system
 def test_the_peak_of_the_published_form_holds_all_probabilities():
     # its logits and probabilities are (N, K, V) each, and both are alive: 2 x 20,000 x 2 x 97 x 4 bytes = 30 MB
     wide: Setting = replace(SETTINGS["tiny"], tokens=20_000)
@@ -179,6 +180,7 @@ print([each() for each in made])
 """
 
 
+@pytest.mark.system
 def test_a_step_with_a_baseline_leaves_no_graph_of_autograd_for_the_garbage_collector():
     done = subprocess.run([sys.executable, "-c", WITHOUT_COLLECTOR], capture_output=True, text=True, check=True)
     assert done.stdout == "[None]\n"

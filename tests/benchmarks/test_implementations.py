@@ -101,6 +101,7 @@ def test_torchs_linear_cross_entropy_has_chunks_from_as_many_rows_as_the_states_
     assert [options is not None for options in seen] == [chunked]
 
 
+@pytest.mark.system
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns of torch's own deprecations
 @pytest.mark.parametrize("case", ["softmax", "mos"])
 def test_the_compiled_form_equals_the_loops(case):

@@ -27,6 +27,7 @@ def test_only_the_call_is_timed():
     assert interleaved({"a": lambda: None}, 1, CPU, measure=by_ticks) == {"a": (2000.0,)}
 
 
+@pytest.mark.system
 def test_a_process_of_its_own_has_threads_and_variables_of_its_own():
     before = dict(os.environ)
     given = {"threads": 3, "variables": {"BENCHMARKED": "yes", "LC_ALL": "C"}}
@@ -37,6 +38,7 @@ def test_a_process_of_its_own_has_threads_and_variables_of_its_own():
     assert dict(os.environ) == before
 
 
+@pytest.mark.system
 def test_what_a_process_raises_is_raised_and_a_killed_one_too():
     with pytest.raises(ValueError, match="invalid literal"):
         in_new_process(int, "seven")

@@ -9,6 +9,8 @@ from harness.experiments import degeneracy, experiment_tables, expressiveness, f
 from harness.experiments.degeneracy import Layer, Spectrum
 from harness.experiments.expressiveness import Reached
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture
 def small(monkeypatch):

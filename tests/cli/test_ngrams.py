@@ -26,6 +26,7 @@ def suite(tmp_path):
     return path
 
 
+@pytest.mark.system
 def test_a_plan_has_them_without_parameters_and_without_memory_of_a_step(harness, suite, tmp_path):
     told = harness("plan", suite, "--results", tmp_path / "results", "--json", "--memory", "--device", "cpu")
     assert (told.code, told.err) == (0, "")
@@ -34,6 +35,7 @@ def test_a_plan_has_them_without_parameters_and_without_memory_of_a_step(harness
     assert (counted["params_total"], counted["memory"], counted["state"]) == (0, None, "missing")
 
 
+@pytest.mark.system
 def test_they_are_run_listed_verified_and_sampled(harness, suite, tmp_path):
     results = ("--results", tmp_path / "results")
     ran = harness("run", suite, *results, "--executor", "inline", "--device", "cpu", "--no-tracking")

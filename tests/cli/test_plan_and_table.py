@@ -101,6 +101,7 @@ def test_plan_shows_a_column_for_what_differs_and_with_keys_the_components_in_fu
     assert "backbone: gru(d_model=8, num_layers=1)" in lines
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", sorted(suites_in(bundled("suites"))))
 def test_the_plan_of_a_committed_suite_fits_a_terminal(harness, monkeypatch, tmp_path, name):
     terminal = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=80)

@@ -58,6 +58,7 @@ def trials(checkout) -> dict[str, int]:
     return {path.parent.parent.name.removeprefix("ground_truth_"): path.stat().st_mtime_ns for path in found}
 
 
+@pytest.mark.system
 def test_short_suites_are_run_and_the_table_has_all(checkout, reproduce):
     done = reproduce()
     assert (done.code, done.err) == (0, "")

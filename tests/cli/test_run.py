@@ -77,6 +77,7 @@ def test_a_run_that_is_interrupted_before_any_trial_ends_writes_no_table(fresh, 
     assert not (fresh / "results" / "tables").exists()
 
 
+@pytest.mark.system
 @pytest.mark.guards("record-settings")
 def test_a_record_with_other_settings_is_trained_anew(finished, run):
     folder = finished / "results" / "runs" / "tiny"
@@ -122,6 +123,7 @@ def test_times_are_marked_as_shared_when_told_so(fresh, run, options):
     assert json.loads(content)["environment"]["shared"] == bool(options)
 
 
+@pytest.mark.system
 def test_force_runs_everything_again_with_the_same_result(finished, run):
     before = record_files(finished)
     done = run("--force")
@@ -190,6 +192,7 @@ def test_every_mistake_of_a_suite_is_located_and_nothing_is_run(fresh, harness, 
     assert files(fresh) == before
 
 
+@pytest.mark.system
 def test_ctrl_c_ends_a_run_inline_with_130_and_no_record(fresh):
     options = ["--executor", "inline", "--no-tracking", "--set", "train.epochs=50000"]
     process = started(fresh, "run", "suites/tiny.yaml", *options)

@@ -85,6 +85,7 @@ def test_a_condition_selects_rows_in_both_stages(suite, tmp_path, harness):
     )
 
 
+@pytest.mark.system
 def test_the_memory_of_a_row_without_a_point_is_that_of_a_tuning_trial(suite, tmp_path, harness):
     done = harness("plan", suite, "--results", tmp_path, "--memory", "--device", "cpu")
     (_, table) = done.out.split("memory of a training step")

@@ -98,6 +98,7 @@ def test_every_component_has_a_hash_of_its_own():
     assert str(code_of("head", "mos")) == "heads/mos.py"
 
 
+@pytest.mark.system
 def test_the_code_of_a_head_counts_and_its_comments_do_not(plugged):
     before = head_of("plugged")
     edited(plugged / "plughead.py", "  # a comment", "")
@@ -137,6 +138,7 @@ def copied(tmp_path, monkeypatch):
     return tmp_path / "harness"
 
 
+@pytest.mark.system
 def test_numeric_modules_count_in_the_harness_hash_and_their_comments_do_not(copied):
     found = [fingerprints.harness_code().sha256]
     for pattern in NUMERIC:

@@ -18,6 +18,7 @@ from harness.registry import BACKBONES, HEADS
 SMALLER = {"gpt2": {"d_model": 16, "num_layers": 2, "num_heads": 2}}  # its sizes take minutes
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", [*HEADS.names(), *BACKBONES.names()])
 def test_every_registered_component_passes(name):
     kind, outcomes = conformance(name, SMALLER.get(name))
@@ -145,6 +146,7 @@ def test_a_head_that_confuses_widths_fails_and_one_that_refuses_them_does_not():
     assert HEAD_CHECKS["other widths"](HeadCase(HEADS.get("mos"), {})) == "layers (4, 5, 7), E = 6"
 
 
+@pytest.mark.system
 def test_the_checks_hold_when_python_drops_asserts():
     code = (
         "import torch; from torch import nn; from harness.conformance.heads import HEAD_CHECKS, HeadCase\n"

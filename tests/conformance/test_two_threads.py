@@ -10,6 +10,7 @@ from harness.registry import HEADS
 B, T, V, D = 20, 35, 500, 8
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", [name for name in HEADS.names() if HEADS.origin(name).startswith("heads/")])
 def test_training_gradients_repeat_bit_for_bit_on_two_threads(name):
     torch.manual_seed(0)

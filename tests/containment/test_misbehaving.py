@@ -123,6 +123,7 @@ def trial(ended, tmp_path):
     return find
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize(("does", "where"), ENDING)
 def test_what_would_end_the_program_is_an_error_record_that_names_the_head_and_the_line(does, where, trial):
@@ -172,6 +173,7 @@ def test_the_next_trials_train_as_if_none_of_them_had_been(where, ended, tmp_pat
     assert [bits(record) for record in after] == [bits(record) for record in alone]
 
 
+@pytest.mark.system
 @pytest.mark.guards("process-state-back")
 def test_what_else_a_component_changes_is_put_back_and_said_in_the_log(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -188,6 +190,7 @@ def test_what_else_a_component_changes_is_put_back_and_said_in_the_log(tmp_path,
     assert warning in log_of(tmp_path, record)
 
 
+@pytest.mark.system
 @pytest.mark.guards("constructor-seed")
 def test_a_component_that_draws_from_any_generator_is_honest_and_repeats_by_its_seed(tmp_path):
     random.seed(1), np.random.seed(1)

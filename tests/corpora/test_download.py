@@ -142,6 +142,7 @@ def test_bad_hash_or_a_cut_transfer_is_tried_once_more(name, requested, server, 
     assert server.requested == requested
 
 
+@pytest.mark.system
 @pytest.mark.guards("download-hash", "download-too-slow", "download-too-long", "download-stalls")
 @pytest.mark.parametrize(
     ("name", "reason"),

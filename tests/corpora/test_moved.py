@@ -14,6 +14,8 @@ from harness.corpora.corpus import SPLITS
 from harness.errors import CorpusError
 from harness.registry import CORPORA
 
+pytestmark = pytest.mark.system
+
 TOKENS = [
     ("embedded", {}, "1f3cc2dec30f941f8ad61a585db7416d5774a24978d8617350d443dd76170252"),
     ("embedded", {"level": "char"}, "95e3d517f0bacbd08536496e4916af8b85b682dfee0435b33bba08b24ce208a6"),

@@ -61,6 +61,7 @@ def test_facts_are_the_published_counts_and_touch_no_file(cls, boundary, counts,
     assert facts.vocab_size == vocab_size
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("cls", FILES)
 @pytest.mark.parametrize("boundary", ["eos", "sos_eos"])
 def test_ids_are_those_of_a_loop_over_the_words_of_the_files(cls, boundary, load, real_data):
@@ -100,6 +101,7 @@ def test_a_tokenizer_leaves_the_facts_to_the_files_and_the_content_as_it_is():
     assert "one <eos> per line" in facts.counting
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("cls", "detokenize"), [(PennTreebank, True), (WikiText103HeldOut, False), (WikiText103HeldOut, True)]
 )

@@ -115,6 +115,7 @@ def sources(real_data) -> list[TextTokenizer]:
     return [make_tokenizer(spec, real_data, lambda: [WORDS], "here") for spec in ("gpt2", {"wordpiece": 70})]
 
 
+@pytest.mark.system
 @settings(deadline=None, max_examples=300)
 @given(parts=ODD)
 @example(parts=["bc", "\n", "\n", "\n", "\n", "bc"])  # a cut within a run of white space

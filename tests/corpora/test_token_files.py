@@ -151,6 +151,7 @@ def test_an_index_of_another_text_is_not_believed(texts, makings, cache):
     assert len(makings) == 2
 
 
+@pytest.mark.system
 def test_two_processes_at_once_make_them_once(texts, tmp_path):
     log, started = tmp_path / "log", tmp_path / "started"
     started.mkdir()
@@ -168,6 +169,7 @@ def test_two_processes_at_once_make_them_once(texts, tmp_path):
     assert printed == {f"{len(load(texts).train)}\n"}
 
 
+@pytest.mark.system
 def test_a_process_killed_in_the_midst_leaves_nothing_that_is_used(texts, cache, makings):
     code = (
         "written = token_files.encode\n"

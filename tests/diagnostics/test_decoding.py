@@ -85,6 +85,7 @@ def full(model, tokens_BT):
         return model(Segment(tokens_BT, tokens_BT))[0].log_probs()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("first", [1, 4])
 def test_every_head_on_every_backbone_token_by_token_is_one_forward_pass(models, first):
     tokens_BT = tokens()

@@ -12,6 +12,7 @@ from harness.diagnostics.singular_values import effective_rank, entropy_rank, pr
 AGREEMENT = 1e-8  # of the largest singular value
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("A", "way", "more"),
     [

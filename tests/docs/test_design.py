@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import handmade
+import pytest
 import torch
 from disturbed import suite_text
 from torch import nn
@@ -92,6 +93,7 @@ def test_the_averaging_of_the_walk_averages(tmp_path):
     assert issubclass(namespace["ExponentialAverage"], averaging.Averaging)
 
 
+@pytest.mark.system
 def test_the_executor_of_the_walk_runs_trials_as_jobs(tmp_path, monkeypatch):
     from harness.execution.executors import Execution, Resources
 

@@ -25,6 +25,7 @@ def cells(tmp_path, monkeypatch) -> list[str]:
     return ["".join(cell["source"]) for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
 
 
+@pytest.mark.system
 def test_its_cells_show_table_forest_plot_frame_and_verdicts(cells, capsys):
     names: dict = {}
     study, plot, frame, verdicts = (shown_by(cell, names) for cell in cells)

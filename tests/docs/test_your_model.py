@@ -13,6 +13,8 @@ from stand_ins import model_in
 from harness import plan
 from harness.report import study
 
+pytestmark = pytest.mark.system
+
 PAGE = (Path(__file__).parents[2] / "docs" / "your_model.md").read_text(encoding="utf-8")
 
 

@@ -195,6 +195,7 @@ def test_a_locked_database_is_a_note(place, monkeypatch):
     assert "is locked by another program" in note
 
 
+@pytest.mark.system
 def test_planted_batches_find_wrong_forms_and_graphs():
     def wrong(*given):
         result = rows.combine_rows_(*given)

@@ -76,6 +76,7 @@ def counted_reads(monkeypatch) -> list[int]:
     return reads
 
 
+@pytest.mark.system
 def test_a_command_reads_no_record_twice_and_reads_those_that_others_make_meanwhile(tmp_path, monkeypatch):
     suite = tmp_path / "tuned.yaml"
     suite.write_text(SUITE + "tune: {epochs: 1, seed: 9, space: {train.lr: [0.5, 1.0]}}\n")
@@ -149,6 +150,7 @@ def test_wrong_options_are_refused_before_anything_starts(first, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.system
 def test_a_failed_trial_is_in_the_study_and_a_kept_table_is_a_problem(first, tmp_path, monkeypatch):
     suite, _, _, _ = first
 

@@ -276,6 +276,7 @@ def test_a_row_whose_points_all_fail_is_named_and_the_run_is_not_ok(tmp_path):
         study.write_table()
 
 
+@pytest.mark.system
 @pytest.mark.guards("tuning-record-of-table")
 def test_a_tuning_trial_that_becomes_a_trial_of_the_table_is_trained_as_such(tmp_path):
     run = Run(tmp_path)

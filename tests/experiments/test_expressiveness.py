@@ -145,6 +145,7 @@ def test_a_mixture_is_not_stuck_in_a_component_that_cannot_have_the_word():
     assert best_kl(row("mfs", num_input_layers=1, window=0), rare_word(3), 3) < 1e-3
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("problem", [king_and_woman(1), rare_word(1)], ids=["king and woman", "rare word"])
 def test_mixtape_has_the_words_with_own_gates_only(problem, quick):
     """Words with the shared gate have one mixed facet: the bounds log 2 and log 5 of one softmax hold for it."""

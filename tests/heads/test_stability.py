@@ -134,6 +134,7 @@ MANY = [
 ]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("name", "layer_dims", "params"), MANY, ids=str)
 def test_64_components_are_right(name, layer_dims, params):
     head, hidden = make(name, layer_dims=layer_dims, **params), states((1, 2), layer_dims=layer_dims)

@@ -105,6 +105,7 @@ def tried(form, name, precision="fp32", *, gradients=True, z_loss=0.0) -> str:
         return fault_of(form, mixture, targets_N, z_loss)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("form", [LEAN, forms.STORED], ids=["chunked", "stored"])
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", CASES)
@@ -114,6 +115,7 @@ def test_torchs_own_operations_agree(name, precision, form):
     assert tried(form, name, precision, gradients=False) == ""
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("confidence", [0.5, 4.0, 12.0])
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_they_agree_on_batches_of_trained_models_too(precision, confidence):
@@ -227,6 +229,7 @@ def test_products_in_tf32_agree(name, nearest, monkeypatch):
     assert tried(LEAN, name, "tf32") == ""
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("E", [5, 70, 576, 4096])
 def test_logits_of_few_bits_are_held_by_bfloat16_exactly(E):
     # multiples of 1/4 below 64 have 8 bits; the sizes of a language model's output matrix must not leave that range

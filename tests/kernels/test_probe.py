@@ -189,6 +189,7 @@ def test_onednn_really_is_another_route():
     assert products._error("onednn") != products._error("default")
 
 
+@pytest.mark.system
 def test_processes_that_tests_start_imitate_the_same_machine():
     code = "from harness.kernels import products; print(products.measure().exact, products.checked_route('onednn'))"
     environment = {**os.environ, onednn.VARIABLE: "inexact", "PYTHONPATH": str(Path(onednn.__file__).parent)}

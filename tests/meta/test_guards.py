@@ -15,6 +15,7 @@ def test_every_guard_has_a_test_and_every_mark_a_guard():
     assert set(names) == guards.marked_tests(ROOT).keys()
 
 
+@pytest.mark.system
 def test_every_fault_is_python_and_changes_the_code():
     for each in MARKED:
         if each.file.endswith(".py"):
@@ -63,6 +64,7 @@ def test_a_marker_of_a_page_changes_its_line():
     ]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("body", "verdict"),
     [

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from commands import PATIENCE
 
+pytestmark = pytest.mark.system
+
 ROOT = Path(__file__).parents[2]
 NEEDED = ("harness", "heads", "backbones", "benchmarks", "suites", "tests")  # by the tests in a copy
 

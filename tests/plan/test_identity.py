@@ -212,6 +212,7 @@ def respelt(value, reverse: bool):
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+@pytest.mark.system
 @settings(deadline=None, max_examples=400)
 @given(value=VALUES, reverse=st.booleans())
 def test_canonical_text_is_the_same_for_equal_values_and_reads_back_as_the_value(value, reverse):

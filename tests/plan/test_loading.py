@@ -102,6 +102,7 @@ def test_loading_builds_no_tensor_of_the_models(write):
     assert suite.params[suite.trials[0].id][0] > 10**11
 
 
+@pytest.mark.system
 def test_a_suite_of_too_many_trials_is_refused_before_they_are_made(problems):
     assert problems(changed(("[1, 2]", str(list(range(5_001)))))) == ["1:1: expands to more than 10000 trials"]
     grid = f"num_mixtures: {list(range(1, 10_002))}"

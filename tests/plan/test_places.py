@@ -75,6 +75,7 @@ def test_of_two_files_with_one_name_the_one_that_is_called_so_counts(folder):
         assert suites_in(suites)["other"] == suites / f"{expected}.yaml"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "command", [["plan"], ["table"], ["run", "--only", "seed=7"], ["report"], ["diff", "a", "b", "--suite"]]
 )

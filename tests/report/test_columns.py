@@ -136,6 +136,7 @@ def test_notes_name_a_text_but_not_its_place(suite_of, record_of, tmp_path):
     assert notes(markdown, "Counting")[0].endswith("Test ppl of a unigram model: 1100.00.")
 
 
+@pytest.mark.system
 @pytest.mark.guards("unscored-named")
 def test_trials_without_token_scores_are_named(tmp_path, harness):
     trials = bundles.planned(tmp_path)

@@ -361,6 +361,7 @@ def test_a_plot_for_each_backbone_says_which(suite_of, record_of, kinds):
     }
 
 
+@pytest.mark.system
 def test_the_same_records_give_the_same_bytes_whatever_the_users_settings(suite, made, kinds):
     kinds("perplexity_by_mixtures", "perplexity_by_parameters")
     first = plots.draw(find(Kept(suite, made)), "small")

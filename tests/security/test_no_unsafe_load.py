@@ -59,6 +59,7 @@ def faults(text: str, name: str = "harness/x.py") -> list[str]:
     return found
 
 
+@pytest.mark.system
 def test_no_unsafe_load_and_no_shell_in_the_tree():
     named = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in SOURCES}
     assert len(named) > 300

@@ -141,6 +141,7 @@ def test_a_second_stage_goes_on_from_the_best_weights_with_averages_until_it_get
     assert_same(done, loop, [*losses, *second])
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("at", [3, 30, 52, 60])
 def test_stopped_and_resumed_it_gives_the_same_bits(at, tmp_path):
     def training(folder):

@@ -101,6 +101,7 @@ def test_the_recent_time_is_a_median_of_the_last_batches_after_warm_up():
     assert timed([85.0] * 1000 + [170.0] * (RECENT // 2 + 1)).recent() == 170.0  # a machine that becomes slower
 
 
+@pytest.mark.system
 def test_peak_memory_sees_what_was_allocated_after_the_reset_and_not_before():
     # in a process of its own: here, garbage of earlier tests may be freed in between
     code = (

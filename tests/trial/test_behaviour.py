@@ -161,6 +161,7 @@ HARNESS_NOTICED = {  # an edit of the harness' own code: settings, module, its t
 }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("edit", HARNESS_NOTICED)
 def test_an_edit_of_the_harness_own_code_is_noticed(edit, monkeypatch):
     train, *edits = HARNESS_NOTICED[edit]

@@ -31,6 +31,8 @@ from harness.trial.certifier import NotCertified
 from harness.trial.certify import certify
 from harness.trial.run import run
 
+pytestmark = pytest.mark.system
+
 LSTM = "lstm: {d_model: 8, num_layers: 1}"
 TRANSFORMER = "transformer_encoder: {d_model: 8, num_layers: 1, num_heads: 2, d_ff: 8}"
 ASKED = "the nll that was counted for a token is not -log_probs of its target, asked in a process of its own"

@@ -21,6 +21,8 @@ from harness.training.step_memory import plan_step
 from harness.trial import frozen
 from harness.trial.frozen import with_states
 
+pytestmark = pytest.mark.system
+
 BLOCK = 16
 SUITE = f"""
 name: tiny

@@ -29,6 +29,8 @@ from harness.training.parts import OptimizerState
 from harness.training.step import EagerStep, steps_of
 from harness.trial import certifier, stages
 
+pytestmark = pytest.mark.system
+
 EVERY_STEP, ENDS = CheckpointSpec(epochs=1, minutes=1e-9), CheckpointSpec()
 START = MeasureSpec(start=True)
 STEPS = 15  # of an epoch: 400 tokens in 4 columns: 99 targets in segments of 7

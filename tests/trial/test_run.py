@@ -157,6 +157,7 @@ def test_what_the_device_cannot_do_is_an_error_of_one_sentence(setting, execute)
     assert record.message.startswith(f"ExecutionError: {setting.replace('=', ' is ')}")
 
 
+@pytest.mark.system
 @pytest.mark.guards("torch-threads")
 def test_torch_threads_are_set_for_the_trial_and_put_back(execute, monkeypatch):
     seen = set()

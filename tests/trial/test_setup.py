@@ -100,6 +100,7 @@ def model(tmp_path):
     return model
 
 
+@pytest.mark.system
 @pytest.mark.guards("weights-as-planned")
 def test_an_untrained_trial_scores_as_transformers_does_and_changed_weights_wait(tmp_path, model):
     suite, place = loaded(tmp_path, SUITE), tmp_path / "suites" / "saved" / "model.safetensors"

@@ -85,6 +85,7 @@ def test_hang_in_this_process_is_timed_out_by_an_alarm(watched):
     assert signal.getsignal(signal.SIGALRM) == before
 
 
+@pytest.mark.system
 @pytest.mark.guards("silent-worker-ended")
 def test_hang_of_a_worker_ends_its_process_and_leaves_where_it_was(tmp_path):
     task = handmade.task(handmade.record().spec, tmp_path, executor="ray", timeout=silent(2))
@@ -126,6 +127,7 @@ class Clock:
         self.now += seconds
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("stuck", [lambda: time.sleep(1000), spin])
 def test_hang_inline_is_a_timeout_that_keeps_its_checkpoint(stuck, limited):
     task, alarms = limited(silent_minutes=30), []
