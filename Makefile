@@ -26,8 +26,8 @@ newest:
 	.venv-newest/bin/python -m pip freeze --exclude-editable | grep -vixFf constraints.txt || echo "nothing"
 	.venv-newest/bin/pytest $(PARALLEL) tests -m "not system"
 
-# Ray, killed processes, clusters, servers, a browser, memory, builds of packages: tests/system, and files with the
-# marker `system`. The fast tests are not among them.
+# What takes longer: whole trials and commands, Ray, killed processes, clusters, servers, a browser, memory, builds of
+# packages. All of tests/system, and what has the marker `system`. The fast tests are not among them.
 test-system: .venv/installed
 	$(BIN)/pytest $(PARALLEL) tests -m system
 
