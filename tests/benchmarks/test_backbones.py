@@ -76,6 +76,7 @@ def test_a_step_gives_every_parameter_a_gradient(name):
         assert backbones.count_without_embedding(backbone) == 16 * 256**2 + 16 * 256
 
 
+@pytest.mark.system
 def test_lengths_beyond_the_positions_are_left_out(monkeypatch):
     monkeypatch.setattr(backbones, "in_new_process", lambda *_, **__: 1.5)
     costs = measured(("gpt2", "lstm"), (4, 2, 3, 1500, 3)).costs

@@ -77,6 +77,7 @@ def test_short_suites_are_run_and_the_table_has_all(checkout, reproduce):
     assert (checkout / "results" / "tables" / "ground_truth.md").read_text() == table
 
 
+@pytest.mark.system
 def test_all_runs_every_suite_and_a_number_that_is_not_reproduced_gives_exit_code_1(checkout, reproduce):
     done = reproduce("--all")
     assert done.code == 1

@@ -149,6 +149,7 @@ def test_a_backbone_is_named_too(does, where, named, tmp_path):
     assert named in record.message
 
 
+@pytest.mark.system
 @pytest.mark.guards("settings-compared-in-trial")
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize(("does", "where"), CHANGED)
@@ -163,6 +164,7 @@ def test_a_change_of_torchs_settings_is_an_error_record_that_names_the_head_and_
     assert record.message.endswith(f"{end}; a component must leave torch's settings as they are")
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize("where", PLACES)
 def test_the_next_trials_train_as_if_none_of_them_had_been(where, ended, tmp_path):

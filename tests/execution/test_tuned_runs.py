@@ -19,6 +19,8 @@ from harness.records import choices, sealed, store
 from harness.records.record import TrialRecord
 from harness.report import history, leaderboard
 
+pytestmark = pytest.mark.system
+
 SUITE = handmade.changed(
     ("optimizer: adam, lr: 0.01", "optimizer: sgd, lr: 1.0"), ("[1, 2]", "[1]"), ("small", "tuned")
 )
@@ -276,7 +278,6 @@ def test_a_row_whose_points_all_fail_is_named_and_the_run_is_not_ok(tmp_path):
         study.write_table()
 
 
-@pytest.mark.system
 @pytest.mark.guards("tuning-record-of-table")
 def test_a_tuning_trial_that_becomes_a_trial_of_the_table_is_trained_as_such(tmp_path):
     run = Run(tmp_path)

@@ -120,6 +120,7 @@ def test_a_softmax_reaches_the_convex_optimum_and_no_less(name, quick):
     assert best - 1e-8 <= best_kl(row("softmax"), problem, 1) < best + 1e-4
 
 
+@pytest.mark.system
 def test_a_mixture_of_contexts_is_one_softmax_of_bounded_states(quick):
     problem = king_and_woman(2)
     bounded = lowest_kl(problem.weight, problem.target, bound=1.0)
@@ -133,6 +134,7 @@ def test_mixtures_reach_king_and_woman(head, quick):
     assert best_kl(head, king_and_woman(1), 1) < 1e-3
 
 
+@pytest.mark.system
 def test_a_mixture_shares_the_bound_of_the_rare_word_and_partitions_do_not(quick):
     problem = rare_word(1)
     best = lowest_kl(problem.weight, problem.target)

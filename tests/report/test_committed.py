@@ -69,6 +69,7 @@ def test_there_are_records_tables_and_pages():
     assert TABLES == SUITES
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", SUITES)
 def test_every_committed_record_is_ok_and_of_a_trial_that_its_suite_plans(name, studies):
     runs, suite = studies[name].evidence.runs, studies[name].suite

@@ -16,6 +16,8 @@ from harness.tracking import database, fields, sync
 from harness.tracking.fields import CURVES, LAYOUT
 from harness.tracking.sync import Mirror, Tracker
 
+pytestmark = pytest.mark.system
+
 CALIBRATED = {"diagnostics/calibration.calibration_error": 0.25, "diagnostics/calibration.entropy": 1.5}
 
 
@@ -341,7 +343,6 @@ def test_a_database_holds_no_path_so_that_results_can_be_moved(mirror, records, 
     assert not mirror.results.exists()
 
 
-@pytest.mark.system
 def test_a_deleted_database_is_made_again_in_the_same_process(mirror, records):
     mirror.show(records[0])
     (mirror.results / "mlflow.db").unlink()

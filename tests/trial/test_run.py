@@ -51,6 +51,7 @@ def before_heads(monkeypatch, act) -> None:
     monkeypatch.setattr(HEADS.get("softmax"), "forward", lambda self, hidden: (act(self), forward(self, hidden))[1])
 
 
+@pytest.mark.system
 def test_the_record_is_of_the_best_weights_that_lie_beside_it(execute, tmp_path):
     record = execute()
     weights = load_weights(store.folder(tmp_path, record.id) / BEST, torch.device("cpu"))

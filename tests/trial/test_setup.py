@@ -167,6 +167,7 @@ def same(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> bool:
     return len(ours) == len(theirs) > 0 and all(map(torch.equal, ours, theirs))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("backbone", ["lstm", "transformer_encoder"])
 def test_heads_under_one_seed_share_segments_start_and_masks_and_another_seed_has_others(seen, backbone):
     softmax, mos, other = (seen[backbone, *each] for each in (("softmax", 1), ("mos", 1), ("softmax", 2)))

@@ -20,6 +20,7 @@ from harness.training.checkpoint import load_weights, save, weights_sha256
 RETRAIN = ("--retrain",)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("head", ["softmax", "mos"])
 @pytest.mark.parametrize("how", [(), RETRAIN])
 def test_a_true_record_is_identical_by_its_weights_and_trained_again(place, verify, head, how):
