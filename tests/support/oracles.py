@@ -29,7 +29,7 @@ def linear(p: dict[str, Tensor], name: str, x: Tensor | list) -> list[Tensor]:
 
 def log_sum_exp(scores: list[Tensor]) -> Tensor:
     """log sum_i exp(s_i) of scalars, shifted by the largest."""
-    largest = max(scores, key=lambda score: score.item()).detach()
+    largest = max(scores)
     total = 0.0
     for score in scores:
         total = total + (score - largest).exp()
