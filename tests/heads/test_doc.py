@@ -14,6 +14,13 @@ def doc(*components, layer_dims=WIDTHS, **params):
     return make("doc", components=components, layer_dims=layer_dims, **params)
 
 
+def test_the_counts_are_the_heads_own_though_the_list_that_gave_them_changes():
+    given = [2, 1]
+    head = make("doc", components=given, layer_dims=WIDTHS)
+    given.append(1)
+    assert head.counts == (2, 1)
+
+
 def test_dropout_acts_in_training_only_and_scales_what_it_keeps():
     head, hidden = doc(2, 1, dropout=0.2), states(2000, 2, widths=WIDTHS)
     evaluated = head.eval()(hidden).facets_NFE

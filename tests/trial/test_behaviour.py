@@ -183,10 +183,10 @@ def run_with(monkeypatch, module, before: str, after: str) -> None:
             continue
         members = vars(here).items() if isinstance(here, type) else [("", here)]
         for member, function in members:
+            if not isinstance(function, types.FunctionType):
+                continue
             there = getattr(vars(edited)[name], member) if member else vars(edited)[name]
-            if isinstance(function, types.FunctionType) and (
-                function.__code__.co_freevars == there.__code__.co_freevars  # torch wraps a step that was used
-            ):
+            if function.__code__.co_freevars == there.__code__.co_freevars:  # torch wraps a step that was used
                 monkeypatch.setattr(function, "__code__", there.__code__)
 
 
