@@ -76,3 +76,15 @@ def test_the_gradient_of_the_input_embedding_is_scaled_and_that_of_the_output_is
     assert torch.equal(tied_loss, loss)
     assert of_input.abs().max() > 0
     torch.testing.assert_close(tied - of_output, scale * of_input, rtol=0, atol=1e-6)
+
+
+def test_an_embedding_whose_gradient_is_scaled_still_works_without_gradients():
+    embedding, tokens = nn.Embedding(V, E), torch.tensor([[0, 3, 3]])
+    make("softmax", embedding=embedding, tie_weights=True, input_gradient_scale=2.0, dtype=None)
+    with torch.no_grad():
+        assert torch.equal(embedding(tokens), embedding.weight[tokens])
+
+
+def test_without_a_centring_loss_no_step_computes_the_mean_of_the_output_matrix():
+    assert isinstance(make("softmax")(states()).aux_loss, float)
+    assert make("softmax", mu_loss=0.1)(states()).aux_loss.shape == ()
