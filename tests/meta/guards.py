@@ -39,7 +39,7 @@ FOLDERS = ("harness", "heads", "backbones", "benchmarks")  # of the checkout, in
 MARK = re.compile(r"# guard: (?P<name>[a-z0-9-]+)(?P<fault> .+)?$")
 PAGE_MARK = re.compile(r"\{# guard: (?P<name>[a-z0-9-]+) (?P<fault>.+?) #\}")
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "runs", "mlflow.db*")
-PYTEST = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "--timeout=60", "--timeout-method=thread"]
+PYTEST = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "--timeout=200", "--timeout-method=thread"]
 SECONDS, ALL_SECONDS = 300, 1800  # for the tests of one guard; of all, with nothing taken away
 OUTCOMES = {0: "survived", 1: "noticed"}  # pytest's exit codes; with any other the marks are wrong
 
