@@ -76,8 +76,8 @@ def markdown(table: Table) -> str:
         colalign=["right" if column.numeric else "left" for column in table.columns] if lines else None,
     )
     notes = "\n".join(f"- {escaped(note)}" for note in table.notes)
-    lead = f"{escaped(table.lead)}\n\n" if table.lead else ""
-    return f"# {escaped(table.title)}\n\n{lead}{drawn}\n\n{notes}\n"
+    parts = [f"# {escaped(table.title)}", escaped(table.lead), drawn, notes]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def html(table: Table) -> str:

@@ -16,6 +16,7 @@ from harness.records import store
 from harness.records.record import TrialRecord
 from harness.training.averaging import Averaging
 from harness.training.step import EagerStep
+from harness.trial import behaviour
 from harness.trial.run import run
 
 
@@ -39,7 +40,9 @@ def outcome(record: TrialRecord) -> tuple:
 
 @contextmanager
 def before_steps(act):
-    """Within it `act` is called before every training step, with the number of those that were begun."""
+    """Within it `act` is called before every training step, with the number of those that were begun. Trials have no
+    numbers of behaviour, for which a model is trained, too, unless they are in the cache.
+    """
     step, begun = EagerStep.advance, count()
 
     def advance(self, *arguments):
@@ -48,6 +51,7 @@ def before_steps(act):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EagerStep, "advance", advance)
+        patch.setattr(behaviour, "of_trial", lambda spec: None)
         yield
 
 
