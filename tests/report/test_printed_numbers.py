@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from harness import plan
 from harness.errors import HarnessError, SuiteError
 from harness.records.metrics import METRICS
 from harness.report import printed_numbers
@@ -15,6 +16,7 @@ from harness.report.table_rows import rows
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 HEADER = "table,corpus,backbone,head,params,metric,value,weights,counting,note"
 WITH_TARGETS = f"{HEADER},epoch,tolerance_percent,tolerance_reason,differs"
+SUITES = PUBLISHED.parents[1] / "suites"
 PAPERS = sorted(path.stem for path in PUBLISHED.glob("*.csv") if path.stem != "sources")
 
 # Benka, Hammer and Su (2021), Tables 1 and 2, from shared/docs/PROTOCOLS.md section 1.
@@ -257,6 +259,22 @@ def test_every_unknown_table_is_reported_at_once(compared):
     with pytest.raises(SuiteError) as caught:
         compared("[one/x, one/y]", *LINES)
     assert [("one/x" in text, "one/y" in text) for text in caught.value.problems] == [(True, False), (False, True)]
+
+
+COMPARING = sorted(path for path in SUITES.glob("*.yaml") if "compare: " in path.read_text(encoding="utf-8"))
+
+
+def test_every_suite_that_compares_has_printed_numbers_and_every_target_is_of_a_row():
+    """A parameter that a cell does not name, and the suite sets, would keep the number out of the table for ever."""
+    targets, found = set(), set()
+    for path in COMPARING:
+        suite = plan.load(path)
+        printed = printed_numbers.load(suite)
+        targets |= {str(cell) for cell in printed.cells if cell.tolerance is not None}
+        of_rows = [printed.of(row.trials[0], row.params) for row in rows(suite, {})]
+        assert any(of_rows), path.name
+        found |= {str(cell) for cells in of_rows for cell in cells}
+    assert targets <= found
 
 
 def test_a_suite_outside_any_checkout_is_compared_with_the_numbers_of_ours(suite_of):

@@ -21,7 +21,7 @@ from harness.training.averaging import StepAverage, is_above_the_best, make_aver
 from harness.training.checkpoint import Checkpoints
 from harness.training.step import random_lengths, refuse_tar, segments_of
 
-RATES = dict.fromkeys(("dropout", "hidden_dropout", "input_dropout", "embedding_dropout", "weight_drop"), 0.0)
+RATES = {"dropout": 0.4, "hidden_dropout": 0.2, "input_dropout": 0.3, "embedding_dropout": 0.1, "weight_drop": 0.5}
 AWD = ComponentSpec(name="awd_lstm", params={"d_embed": 4, "d_hidden": 5, "num_layers": 2, **RATES})
 TEXT = Corpus(vocab_size=V, train=tokens(203), valid=tokens(41, seed=1), test=tokens(30))
 SETTINGS = {
@@ -31,7 +31,7 @@ SETTINGS = {
 
 
 class Loop:
-    """The same training as a loop over tensors, in float64."""
+    """The same training as a loop over tensors, in float64. The backbone draws the masks of each step's own stream."""
 
     def __init__(self, built, train: TrainSpec):
         self.model, self.train, self.weights = built, train, list(built.parameters())
@@ -45,9 +45,11 @@ class Loop:
         train = self.train
         columns = TEXT.train[: len(TEXT.train) // train.batch_size * train.batch_size].view(train.batch_size, -1)
         lengths = iter(random_lengths(train, columns.shape[1], stream_seed(1, "lengths", number)))
-        begin, state = 0, None
+        begin, step, state = 0, 0, None
+        self.model.train()
         while begin < columns.shape[1] - 1:
             end = min(begin + next(lengths), columns.shape[1] - 1)
+            torch.manual_seed(stream_seed(1, "dropout", number, step))
             hidden = self.model.backbone(columns[:, begin:end], state)
             logits = self.model.head.output(hidden.layers[-1])
             loss = cross_entropy(logits.flatten(0, 1), columns[:, begin + 1 : end + 1].flatten())
@@ -63,7 +65,7 @@ class Loop:
                     rate = lr * (end - begin) / train.seq_len
                     weight -= rate * (factor * gradient + train.weight_decay * weight)
             state = tuple(tuple(each.detach() for each in pair) for pair in hidden.state)
-            begin = end
+            begin, step = end, step + 1
             self.add()
 
     @torch.no_grad()
