@@ -266,7 +266,7 @@ def stars(
         if known:
             at, heights = [point.x for point in known], [point.printed for point in known]
             colour = looks[place].colour if looks else INK
-            on.plot(at, heights, "*", color=colour, markersize=9, fillstyle="none")
+            on.plot(at, heights, "*", color=colour, markersize=9, fillstyle="none", clip_on=False)
     for source in dict.fromkeys(point.source for each in found for point in each.points if point.printed is not None):
         mark = Line2D([], [], marker="*", linestyle="", color=INK, markersize=9, fillstyle="none")
         marks.append((mark, evidence.printed.title(source)))
