@@ -143,3 +143,10 @@ def test_a_locked_mask_is_the_same_at_every_position_and_other_in_every_row_and_
     assert not torch.equal(first[0], first[1])
     assert not torch.equal(first, second)
     assert locked.eval()(x) is x
+
+
+def test_on_another_device_it_is_torchs_with_the_same_rate(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch.nn.functional, "dropout", lambda x, p: asked.append((x.device.type, p)) or x)
+    dropout(torch.ones(3, device="meta"), 0.3, training=True)
+    assert asked == [("meta", 0.3)]
