@@ -125,6 +125,16 @@ def test_training_equals_a_plain_loop(averaging, tmp_path):
     assert_same(done, loop, losses)
 
 
+@pytest.mark.parametrize("without", ["ar", "tar"])
+def test_one_of_ar_and_tar_alone_counts_too(without, tmp_path):
+    done, loop = trained(tmp_path, epochs=2, **{without: 0.0})
+    losses = []
+    for number in (1, 2):
+        loop.epoch(number, 2.0)
+        losses.append(loop.validate(number))
+    assert_same(done, loop, losses)
+
+
 def test_a_second_stage_goes_on_from_the_best_weights_with_averages_until_it_gets_worse(tmp_path):
     done, loop = trained(tmp_path, epochs=3, finetune={"epochs": 30, "lr": 3.0, "non_monotone": 1})
     losses, second = [], []
