@@ -24,14 +24,10 @@ from harness.plan.names import labelled
 from harness.plan.parameters import REQUIRED, axis, changed_paths, checked, parameters, resolved, takes_name
 from harness.plan.reader import Place, Source
 from harness.plan.specs import ComponentSpec
-from harness.protocols import StartsFromFiles
 from harness.registry import Registry
 
 MAX_TRIALS = 10_000
 LABEL = "label"  # the key of a component's own name; a parameter of this name comes first
-# sizes for checking heads if the corpora or backbones of the suite have problems
-STAND_IN_VOCAB = 64
-STAND_IN_WIDTH = 64
 NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # owner/name of a repository, in place of a path
 MAX_TENSORS = 10_000  # of one component; GPT-2's largest has 580
 Built = TypeVar("Built")
@@ -194,24 +190,15 @@ class Construction:
     positions: dict[str, int] = field(default_factory=dict)
 
     def check(self, vocab_sizes: list[int], backbones: list[Component], heads: list[Component]) -> None:
-        """Build every head on every backbone for every vocabulary size.
-
-        If a corpus or backbone could not be read, default sizes are used instead, so that heads are checked in any
-        case. A backbone with weights from files is then left out, because its weights need their own vocabulary size.
+        """Build every head on every backbone for every vocabulary size. A head is not built on a backbone that cannot
+        be built: what it would complain of may be the fault of the backbone.
         """
-        if not vocab_sizes:
-            backbones = [each for each in backbones if not isinstance(each.cls, StartsFromFiles)]
-        for vocab_size in dict.fromkeys(vocab_sizes) or [STAND_IN_VOCAB]:
-            built = [
-                (backbone, model)
-                for backbone in backbones
-                if (model := self._backbone(backbone, vocab_size)) is not None
-            ]
-            for name, body in [(str(backbone.spec), model) for backbone, model in built] or [("", _StandIn())]:
-                for head in heads:
-                    found = self._built(head, name, partial(_measured, head, body, vocab_size))
-                    if found is not None:
-                        self.models[vocab_size, name, str(head.spec)] = found
+        for vocab_size, backbone in itertools.product(dict.fromkeys(vocab_sizes), backbones):
+            body, name = self._backbone(backbone, vocab_size), str(backbone.spec)
+            for head in heads if body is not None else ():
+                found = self._built(head, name, partial(_measured, head, body, vocab_size))
+                if found is not None:
+                    self.models[vocab_size, name, str(head.spec)] = found
 
     def _backbone(self, backbone: Component, vocab_size: int) -> nn.Module | None:
         model = self._built(backbone, "", lambda: build_backbone(backbone.spec, vocab_size))
@@ -278,13 +265,3 @@ def _bounded() -> Iterator[None]:
         yield
     finally:
         counting.remove()
-
-
-class _StandIn(nn.Module):
-    """A replacement for a backbone: it has only the attributes that a head's constructor needs."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer_dims = (STAND_IN_WIDTH,)
-        with on_meta():
-            self.embedding = nn.Embedding(STAND_IN_VOCAB, STAND_IN_WIDTH)

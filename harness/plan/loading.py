@@ -63,7 +63,7 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
     if len(corpora) * grid > MAX_TRIALS:
         problems.append(source.problem((), f"expands to more than {MAX_TRIALS} trials"))
     else:
-        construction.check([fact.vocab_size for fact in facts], backbones, heads)
+        construction.check([fact.vocab_size for fact in facts], [] if wrong_backbones else backbones, heads)
     problems += wrong_facts + construction.problems
     if file is not None:
         complete = not (wrong_backbones or wrong_heads)
@@ -75,8 +75,9 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
         file = file.model_copy(update={"table": with_baseline(file.table, heads, names["head"])})
         problems += _combination_problems(file, backbones, heads, names["head"], facts, source)
         problems += _too_long(file, backbones, construction.positions, source)
-    if not problems:  # files of weights are read completely
-        contents, problems = _asked(backbones, lambda each: starting_content(each.spec, each.cls), source)
+    if not problems or not facts:  # files of weights are read completely
+        contents, missing = _asked(backbones, lambda each: starting_content(each.spec, each.cls), source)
+        problems += missing
     if problems:
         raise SuiteError(_in_file_order(problems))
     texts = _trained(file, corpora, facts, source)

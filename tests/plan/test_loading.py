@@ -96,6 +96,23 @@ def test_text_path_is_relative_to_the_suite_file(write, problems, tmp_path, monk
     assert problems(text.replace("own", "other")) == [f"4:5: corpora.0: {missing}: no such file or folder"]
 
 
+def test_what_is_missing_is_named_and_not_every_head_that_needs_it(problems):
+    """The first words of a suite whose text and model are not here yet."""
+    body = "hf: {model: ../models/mine, layers: [-2, -1]}"
+    text = changed(
+        ("markov: {vocab_size: 12, num_tokens: 400, branching: 3}", "text: {path: texts/own.txt}"),
+        ("lstm: {d_model: 8, num_layers: 1, dropout: 0.1}", body),
+        ("- softmax", "- softmax: {start: pretrained}"),
+        ("mos: {num_mixtures: 2}", "mfs: {num_input_layers: 2, num_partitions: 4}"),
+        ("baseline: softmax", "baseline: null"),
+    )
+    no_text, no_model = problems(text)
+    assert no_text.startswith("4:5: corpora.0: ")
+    assert no_model.startswith("6:17: backbones.0.hf.model: ")
+    outside = problems(text.replace("../models", "../../models"))
+    assert [each.split(": ")[1] for each in outside] == ["corpora.0", "backbones.0.hf.model"]
+
+
 def test_loading_builds_no_tensor_of_the_models(write):
     # 10**6 words by 10**5 units would be 400 GB.
     suite = load(write(changed(("vocab_size: 12", "vocab_size: 1000000"), ("d_model: 8", "d_model: 100000"))))
