@@ -22,7 +22,7 @@ from harness.training.checkpoint import Checkpoints
 from harness.training.step import random_lengths, refuse_tar, segments_of
 
 RATES = {"dropout": 0.4, "hidden_dropout": 0.2, "input_dropout": 0.3, "embedding_dropout": 0.1, "weight_drop": 0.5}
-AWD = ComponentSpec(name="awd_lstm", params={"d_embed": 4, "d_hidden": 5, "num_layers": 2, **RATES})
+AWD = ComponentSpec(name="awd_lstm", params={"d_embed": 4, "d_hidden": 5, "num_layers": 3, **RATES})
 TEXT = Corpus(vocab_size=V, train=tokens(203), valid=tokens(41, seed=1), test=tokens(30))
 SETTINGS = {
     **{"lr": 2.0, "epochs": 6, "seq_len": 8, "eval_batch_size": 1, "clip": 0.5, "weight_decay": 0.01},
