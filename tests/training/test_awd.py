@@ -251,6 +251,10 @@ def test_random_lengths_have_their_means_and_limits():
     # int() takes off half a token on average, the longest 5 (phi(2) - 2 Q(2)) = 0.042
     assert sum(long) / len(long) == pytest.approx(69.5, abs=0.15)
     assert sum(lengths) - lengths[-1] < 2_000_000 <= sum(lengths)
+    half = random_lengths(spec(seq_len=70, random_lengths={"deviation": 2.0, "half": 1.0}), 200_000, 0)
+    assert sum(half) / len(half) == pytest.approx(34.5, abs=0.15)  # of 5,800 lengths: 5.6 standard errors
+    tens = spec(seq_len=10, random_lengths={"deviation": 1.0, "shortest": 10, "longest": 10})
+    assert [random_lengths(tens, total, 0) for total in (99, 100, 101)] == [[10] * 10, [10] * 10, [10] * 11]
 
 
 def test_every_target_is_in_one_segment_and_each_epoch_draws_its_own_lengths():
