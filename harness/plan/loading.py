@@ -63,7 +63,7 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
     if len(corpora) * grid > MAX_TRIALS:
         problems.append(source.problem((), f"expands to more than {MAX_TRIALS} trials"))
     else:
-        construction.check([fact.vocab_size for fact in facts], [] if wrong_backbones else backbones, heads)
+        construction.check([fact.vocab_size for fact in facts], backbones, [] if wrong_backbones else heads)
     problems += wrong_facts + construction.problems
     if file is not None:
         complete = not (wrong_backbones or wrong_heads)
