@@ -75,7 +75,8 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
         file = file.model_copy(update={"table": with_baseline(file.table, heads, names["head"])})
         problems += _combination_problems(file, backbones, heads, names["head"], facts, source)
         problems += _too_long(file, backbones, construction.positions, source)
-    if not problems or not facts:  # files of weights are read completely
+    # Weights are read completely, so last. Without a vocabulary no backbone was built: a missing one is found here.
+    if not problems or not facts:
         contents, missing = _asked(backbones, lambda each: starting_content(each.spec, each.cls), source)
         problems += missing
     if problems:
