@@ -64,7 +64,7 @@ golden: .venv/installed
 
 # The committed tables, pages and plots, from the committed records. NEW=ptb_awd adds those of a suite.
 showcase: .venv/installed
-	$(BIN)/python tests/meta/showcase.py $(NEW)
+	PYTHONPATH=tests/support $(BIN)/python tests/meta/showcase.py $(NEW)
 
 # The documents that are made from schema, docstrings and metrics.
 reference: .venv/installed

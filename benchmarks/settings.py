@@ -18,8 +18,8 @@ NUM_LAYERS = 3  # layers of hidden states for a head, as many as the complete MF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """The sizes of a measurement. `num_layers`, `num_heads`: of the GPT-2 whose inference is measured; `backbone`: of
-    whole steps, one of BACKBONE_SIZES.
+    """The sizes of a measurement. `bias`: whether output layers have one; `num_layers`, `num_heads`: of the GPT-2 whose
+    inference is measured; `backbone`: of whole steps, one of BACKBONE_SIZES.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Setting:
     width: int
     vocab: int
     heads: tuple[str, ...]
+    bias: bool = True
     gpu_tokens: int | None = None
     num_layers: int | None = None
     num_heads: int | None = None
@@ -44,8 +45,8 @@ SETTINGS = {
     "ptb": Setting(name="ptb", tokens=700, width=200, vocab=10_000, heads=ALL_HEADS),
     "wt2": Setting(name="wt2", tokens=700, width=200, vocab=33_278, heads=("softmax", "mos5", "mos15")),
     "gpt2-small": Setting(name="gpt2-small", heads=GPT2_HEADS, **GPT2_SMALL),
-    "smollm2": Setting(name="smollm2", tokens=256, width=576, vocab=49_152, heads=("softmax", "mos2")),
-    "llama-1b": Setting(name="llama-1b", tokens=64, width=2048, vocab=128_256, heads=("softmax",)),
+    "smollm2": Setting(name="smollm2", tokens=256, width=576, vocab=49_152, heads=("softmax", "mos2"), bias=False),
+    "llama-1b": Setting(name="llama-1b", tokens=64, width=2048, vocab=128_256, heads=("softmax",), bias=False),
     "tiny": Setting(name="tiny", tokens=70, width=16, vocab=97, heads=TINY_HEADS, num_layers=3, num_heads=2),
 }
 NAMED_HEADS = {
@@ -90,6 +91,8 @@ def mixtures(name: str) -> int:
 def head(name: str, setting: Setting, device: torch.device) -> nn.Module:
     """Build a head with the sizes of the setting, always with the same weights."""
     registered, params = component(name)
+    if not setting.bias:
+        params = {**params, "bias": False}
     dims = HeadDims(vocab_size=setting.vocab, layer_dims=(setting.width,) * NUM_LAYERS, d_embed=setting.width)
     torch.manual_seed(0)
     return HEADS.get(registered)(dims, nn.Embedding(setting.vocab, setting.width), **params).to(device)

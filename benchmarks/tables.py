@@ -9,6 +9,7 @@ from typing import TypeVar, get_args
 
 from harness.benchmarks import ratios, record
 from harness.benchmarks.record import OURS, PUBLISHED, Cell, Kind, Measurement, Record, Rows, Way
+from harness.benchmarks.settings import SETTINGS
 from harness.errors import ExecutionError
 from harness.machine.files import write_atomically
 
@@ -90,7 +91,8 @@ def flags(measured: Record) -> list[str]:
 
 def title(measured: Measurement) -> str:
     """The title of a table, with a flag if the machine was shared."""
-    sizes = f"{measured.setting}: N = {measured.tokens:,}, d = {measured.width}, V = {measured.vocab:,}"
+    bias = "" if SETTINGS[measured.setting].bias else ", no bias"
+    sizes = f"{measured.setting}: N = {measured.tokens:,}, d = {measured.width}, V = {measured.vocab:,}{bias}"
     graph = ", CUDA graph" if measured.graph else ""
     backbone = f", {measured.backbone}" if measured.kind == "step" else ""
     flag = f" (CONTENDED: {'; '.join(measured.contended)})" if measured.contended else ""

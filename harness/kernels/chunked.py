@@ -27,9 +27,9 @@ four times as fast as exp. Letters: see harness/protocols.py; n is the number of
 Source: chunks of tokens and gradients in the forward pass: Liger's fused linear cross entropy (linkedin/Liger-Kernel).
 Differs: a chunk has all components of a mixture, which makes the exact gradient of the mixture possible.
 
-Gradients are returned to autograd and never written to parameters, and no saved tensor is changed. So tied weights,
-accumulation over batches and data-parallel hooks work as with any other function. Gradients in float32 are rounded by
-autograd to the type of the input.
+Gradients are given to autograd and never written to parameters. So tied weights, accumulation over batches and
+data-parallel hooks work as with any other function. Gradients in float32 are rounded by autograd to the type of the
+input.
 """
 
 import math
@@ -45,8 +45,8 @@ from harness.kernels.mixture import LOG2_E, Slice, Tensors, identity, in_sizes_o
 from harness.kernels.products import Products
 from harness.kernels.rows import Rows, combine_rows_, nll_of, normalisers, spread, tokens_at_once
 
-# The size of a chunk of logits on the CPU. More rows are not faster. With fewer rows the additions to dW take a larger
-# part of the time, and with small chunks the number of calls does.
+# The size of a chunk of logits on the CPU; of bfloat16 it has twice the rows. More rows are not faster. With fewer rows
+# the additions to dW take a larger part of the time, and with small chunks the number of calls does.
 CHUNK_ROWS, LEAST_BYTES, MOST_BYTES = 256, 4 * 2**20, 64 * 2**20
 CUDA_BYTES = 40 * 2**20  # fits in the L2 cache of a large GPU
 FLOAT32 = Products()
@@ -123,8 +123,8 @@ class Sums:
     """The gradients, to which each chunk adds its part. None for gradients that are not needed.
 
     Shapes: facets (N, F, E) in the type of the facets; log_prior (N, K); matrix (V, C'), the needed columns of
-    [dW, db, db, 0], in at least float32. dW is always a view of a wider matrix, so autograd never takes it as a
-    parameter's gradient without a copy.
+    [dW, db, db, 0], in at least float32. A dW without db is contiguous where its rows are aligned: so autograd takes it
+    as a parameter's gradient without a copy.
     """
 
     def __init__(self, lean: "Lean", buffers: Buffers, needs: Needs):
@@ -134,7 +134,7 @@ class Sums:
         self.log_prior = torch.empty_like(lean.log_prior_NK) if needs.log_prior else None
         self.matrix = None
         if needs.weight or needs.bias:
-            V, C = len(lean.weight_VE), buffers.rows_rC.shape[1]
+            V, C = len(lean.weight_VE), buffers.rows_rC.shape[1] if needs.bias else _padded(self.width, ALIGNMENT)
             self.matrix = lean.weight_VE.new_empty(V, C, dtype=lean.wide)[:, self.columns]  # the first chunk fills it
 
     @property
@@ -156,7 +156,8 @@ class Sums:
 def tokens_per_chunk(matrix_VC: Tensor, num_mixtures: int) -> int:
     """Return the number of tokens in a chunk, by its bytes. A token has K rows of V logits and K rows of C numbers."""
     row_bytes = max(matrix_VC.shape) * matrix_VC.element_size()
-    num_rows = min(max(CHUNK_ROWS, LEAST_BYTES // row_bytes), MOST_BYTES // row_bytes)
+    least_rows = CHUNK_ROWS * 2 if matrix_VC.element_size() == 2 else CHUNK_ROWS
+    num_rows = min(max(least_rows, LEAST_BYTES // row_bytes), MOST_BYTES // row_bytes)
     return max(1, (CUDA_BYTES // row_bytes if matrix_VC.is_cuda else num_rows) // num_mixtures)
 
 
@@ -335,12 +336,13 @@ class Lean(Tensors):
         The blocks may be rounded. The target's logit is added later in float32, so no digits are lost if the
         probability of the target is near 1.
         """
+        rows_n = torch.arange(len(targets_n), device=targets_n.device)
         for part, block in zip(self.layout.slices, blocks, strict=True):
             # an index beyond the end belongs to another slice
             at_n = (targets_n // part.step).clamp(max=block.shape[-1] - 1)
-            at_ns1 = at_n[:, None, None].expand(-1, block.shape[1], 1)
-            scored_n11 = (targets_n % part.step == part.start)[:, None, None]
-            block.scatter_(-1, at_ns1, block.gather(-1, at_ns1).masked_fill_(scored_n11, -math.inf))
+            scored_n1 = (targets_n % part.step == part.start)[:, None]
+            # not scatter_: on the CPU it copies a whole block of bfloat16
+            block[rows_n, :, at_n] = block[rows_n, :, at_n].masked_fill_(scored_n1, -math.inf)
 
     def _differentiate(self, chunk: _Chunk, weight_n1: Tensor, buffers: Buffers, sums: Sums) -> None:
         """Compute the gradients of a chunk, 4 N K V E operations, and add them to `sums`."""
@@ -447,18 +449,27 @@ class WeightedNLL(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, make: Any, weight_N: Tensor, targets_N: Tensor, *tensors: Tensor | None) -> Tensor:
         """tensors: facets, log prior, weight, bias; make(*tensors, targets_N=targets) -> Lean."""
-        nll_N, gradients = make(*tensors, targets_N=targets_N).gradients(weight_N, Needs(*ctx.needs_input_grad[3:]))
-        ctx.save_for_backward(*gradients)
+        nll_N, ctx.gradients = make(*tensors, targets_N=targets_N).gradients(weight_N, Needs(*ctx.needs_input_grad[3:]))
+        ctx.make = make
+        ctx.save_for_backward(weight_N, targets_N, *tensors)
         return (weight_N * nll_N).sum()
 
     @staticmethod
     def backward(ctx: FunctionCtx, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        """upstream: (). Raises RuntimeError for create_graph=True."""
+        """upstream: (). The first backward pass gives the gradients away; another one through a kept graph computes
+        them again. Raises RuntimeError for create_graph=True.
+        """
         _refuse_graph()
-        facets, log_prior, *matrix = ctx.saved_tensors
+        weight_N, targets_N, *tensors = ctx.saved_tensors
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
+            needs = Needs(*ctx.needs_input_grad[3:])
+            _, gradients = ctx.make(*tensors, targets_N=targets_N).gradients(weight_N, needs)
         if upstream.is_cuda or upstream != 1:  # on a GPU, reading the value takes longer than the product
-            matrix = [tensor if tensor is None else upstream * tensor for tensor in matrix]
-        return None, None, None, *(g if g is None else upstream * g for g in (facets, log_prior)), *matrix
+            for gradient in gradients:
+                if gradient is not None:
+                    gradient.mul_(upstream)
+        return None, None, None, *gradients
 
 
 class TokenNLL(torch.autograd.Function):

@@ -95,7 +95,7 @@ class Multiplied(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        self.times += name == "mul" and result.shape == (V, E)
+        self.times += name == "mul_" and result.shape == (V, E)
         self.looked |= name == "_local_scalar_dense"
         return result
 
@@ -112,6 +112,28 @@ def test_a_factor_of_one_is_not_multiplied_by_but_on_a_gpu_where_looking_costs_m
     assert (multiplied.times, multiplied.looked) == (times, looked)
 
 
+class Copied(TorchDispatchMode):
+    """How often a tensor as large as the output matrix is copied."""
+
+    times = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if func.overloadpacket.__name__ in ("clone", "copy_"):
+            self.times += result.shape == (V, E)
+        return result
+
+
+@pytest.mark.parametrize(("with_bias", "times"), [(False, 0), (True, 1)])
+def test_the_gradient_of_the_output_matrix_is_taken_without_a_copy_where_there_is_no_bias(with_bias, times):
+    made, targets = mixture(20, 2)
+    bias = torch.zeros(V, requires_grad=True) if with_bias else None
+    loss = Mixture(made.facets_NFE[None], made.log_prior_NK[None], made.weight_VE, bias).mean_nll(targets)
+    with Copied() as copied:
+        loss.backward()
+    assert copied.times == times
+
+
 @pytest.mark.parametrize("logit_map", ["identity", "sigsoftmax"])
 def test_no_tensor_grows_with_tokens_or_mixtures_but_the_facets(monkeypatch, logit_map):
     monkeypatch.setattr(chunked, "LEAST_BYTES", 0)
@@ -126,13 +148,14 @@ def test_no_tensor_grows_with_tokens_or_mixtures_but_the_facets(monkeypatch, log
 
 
 def test_a_large_vocabulary_makes_chunks_of_fewer_rows():
-    def tokens(V, K, E=1):
-        return chunked.tokens_per_chunk(torch.empty(V, E, device="meta"), K)
+    def tokens(V, K, E=1, dtype=torch.float32):
+        return chunked.tokens_per_chunk(torch.empty(V, E, device="meta", dtype=dtype), K)
 
     MiB = 2**20
     assert tokens(1_000_000, 1) == 64 * MiB // 4_000_000
     assert tokens(10**9, 5) == 1
     assert tokens(10_000, 5) == 256 // 5
+    assert tokens(10_000, 5, dtype=torch.bfloat16) == 512 // 5
     assert tokens(100, 1) == 4 * MiB // 400
     assert tokens(100, 1, E=5000) == 256  # rows of facets count too
     assert tokens(100, 1, E=1000) == 4 * MiB // 4000

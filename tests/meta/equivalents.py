@@ -237,11 +237,6 @@ EQUIVALENT = [
         SAME_AXIS,
     ),
     Equivalent("Lean._owners", "self.weight_VE.shape[1]", SAME_AXIS),
-    Equivalent(
-        "Lean._take_out",
-        "at_n[:, None, None].expand(-1, block.shape[1], 1)",
-        "the same index twice writes the same twice",
-    ),
     Equivalent("", "40.0", "softplus(x) is x in float64 from 37 on"),
     Equivalent("", "2 ** 19", SPEED),
     Equivalent("", "2 ** 22", SPEED),

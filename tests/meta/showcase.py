@@ -10,7 +10,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness import plan
+import pytest
+from stand_ins import planned_as_recorded
+
 from harness.exchange.copying import import_records
 from harness.report import study
 from harness.report.study import Study
@@ -27,8 +29,14 @@ def studies(results: Path) -> dict[str, Study]:
     changes = {name: () for name in sorted({file.name.split(".")[0] for file in files})}
     for file in shortened:
         changes[file.stem] = (f"train.{file.stem.split('.', 1)[1]}",)
-    of_suite = {stem: plan.load(ROOT / f"suites/{stem.split('.')[0]}.yaml", change) for stem, change in changes.items()}
-    return {stem: study.load(suite, results, warn=print) for stem, suite in of_suite.items()}
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        for stem, change in changes.items():
+            folder = results / "planned" / stem
+            folder.mkdir(parents=True)
+            suite = planned_as_recorded(stem.split(".")[0], results, folder, patch, change)
+            found[stem] = study.load(suite, results, warn=print)
+    return found
 
 
 def renew(results: Path, added: list[str]) -> None:

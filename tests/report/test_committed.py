@@ -10,12 +10,10 @@ import re
 from pathlib import Path
 
 import pytest
-from stand_ins import placed_as_recorded
+from stand_ins import planned_as_recorded
 
 from harness import plan
 from harness.exchange.copying import import_records
-from harness.plan.loaded_suite import Suite
-from harness.records import store
 from harness.report import study
 from harness.report.figures import plots, style
 
@@ -44,17 +42,8 @@ def studies(tmp_path_factory):
     for path in FILES:
         import_records(path, results)
     with pytest.MonkeyPatch.context() as patch:
-        yield {
-            name: study.load(planned(name, results, tmp_path_factory.mktemp(name), patch), results, warn=refuse)
-            for name in SUITES
-        }
-
-
-def planned(name: str, results: Path, folder: Path, patch: pytest.MonkeyPatch) -> Suite:
-    """A suite of this repository. A model that it names is not here: its identity is that in the records."""
-    runs = store.runs_folder(results, name)
-    record = store.load(runs, next(runs.glob("*/record.json")).parent.name)
-    return plan.load(placed_as_recorded(ROOT / f"suites/{name}.yaml", folder, record, patch))
+        suites = {name: planned_as_recorded(name, results, tmp_path_factory.mktemp(name), patch) for name in SUITES}
+        yield {name: study.load(suite, results, warn=refuse) for name, suite in suites.items()}
 
 
 def refuse(sentence: str) -> None:
@@ -81,7 +70,7 @@ def test_every_committed_record_is_ok_and_of_a_trial_that_its_suite_plans(name, 
 @pytest.mark.parametrize("name", UNFINISHED)
 def test_records_of_an_unfinished_tuning_are_of_trials_that_its_suite_plans(name, tmp_path, monkeypatch):
     import_records(RESULTS / "records" / "unfinished" / f"{name}.zip", tmp_path)
-    suite = planned(name, tmp_path, tmp_path, monkeypatch)
+    suite = planned_as_recorded(name, tmp_path, tmp_path, monkeypatch)
     found = {path.parent.name for path in tmp_path.glob("runs/*/*/record.json")}
     assert found
     assert found < {trial.id for trial in suite.tuning_trials}  # all of them: a file for the folder above

@@ -8,9 +8,14 @@ import causal_models
 import pytest
 import tokenizer_folders
 
+from harness import plan
 from harness.backbones.hf import HuggingFaceModel
 from harness.corpora import token_files
+from harness.plan.loaded_suite import Suite
+from harness.records import store
 from harness.records.record import TrialRecord
+
+SUITES = Path(__file__).resolve().parents[2] / "suites"
 
 SMOLLM2 = {  # the sizes of SmolLM2-135M, as its config.json says them
     "model_type": "llama",
@@ -63,3 +68,14 @@ def placed_as_recorded(suite: Path, folder: Path, record: TrialRecord, patch: py
 
         patch.setattr(token_files, "content_with", recorded)
     return copy
+
+
+def planned_as_recorded(
+    name: str, results: Path, folder: Path, patch: pytest.MonkeyPatch, changes: tuple[str, ...] = ()
+) -> Suite:
+    """A suite of this repository that has records in `results`. A model that it names is not here: its identity is that
+    in the records.
+    """
+    runs = store.runs_folder(results, name)
+    record = store.load(runs, next(runs.glob("*/record.json")).parent.name)
+    return plan.load(placed_as_recorded(SUITES / f"{name}.yaml", folder, record, patch), changes)
