@@ -47,6 +47,7 @@ SETTINGS = {
     "gpt2-small": Setting(name="gpt2-small", heads=GPT2_HEADS, **GPT2_SMALL),
     "smollm2": Setting(name="smollm2", tokens=256, width=576, vocab=49_152, heads=("softmax", "mos2"), bias=False),
     "llama-1b": Setting(name="llama-1b", tokens=64, width=2048, vocab=128_256, heads=("softmax",), bias=False),
+    "llama-8b": Setting(name="llama-8b", tokens=256, width=4096, vocab=128_256, heads=("softmax",), bias=False),
     "tiny": Setting(name="tiny", tokens=70, width=16, vocab=97, heads=TINY_HEADS, num_layers=3, num_heads=2),
 }
 NAMED_HEADS = {

@@ -22,7 +22,7 @@ app = typer.Typer(cls=CommandGroup, no_args_is_help=True, add_completion=False, 
 HEADS = "softmax, mosK, mfs, mfs-inputs, sigsoftmax, poster-softmax, poster-mos3; separated by commas."
 FILES = "Write the raw numbers to this file; memory at ten times the tokens to FILE_n7000.json beside it."
 OPTIONS = {
-    "setting": option(str, "The sizes: ptb, wt2, gpt2-small, smollm2, llama-1b, or tiny for a quick trial."),
+    "setting": option(str, "The sizes: ptb, wt2, gpt2-small, smollm2, llama-1b, llama-8b, or tiny for a quick trial."),
     "tokens": option(int | None, "The number of tokens, instead of the setting's.", min=1),
     "heads": option(str, HEADS),
     "impl": option(str, "ours-chunked, ours-stored, published, log-space, target-only, torch, liger, cce, or all."),
