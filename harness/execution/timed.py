@@ -403,7 +403,8 @@ def _time(records: list[TrialRecord], execution: Execution, reporter: Reporter) 
     """Returns True when there are timings."""
     reporter.say(f"timing {counted(len(records), 'model')}, one at a time ...")
     due = {record.id: record for record in records}
-    execution = replace(execution.with_route(), tasks=[task for task in execution.tasks if task.id in due])
+    multiplied = execution.with_route()
+    execution = replace(multiplied, tasks=[task for task in multiplied.tasks if task.id in due])
     found, faults = executor(execution).time_rows(execution, due)
     for fault in faults:
         reporter.warn(sentence(fault))

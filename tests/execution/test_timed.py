@@ -28,7 +28,7 @@ class Place:
         path.write_text(handmade.SMALL)
         self.trials = plan.load(path).trials
         self.runs = folder / "runs"
-        self.passes, self.said, self.warned = [], [], []
+        self.passes, self.said, self.warned, self.routes = [], [], [], set()
         self.shared, self.sentences = False, []
 
     def finish(self, *numbers: int, status: str = "ok", device: str = HERE, weights_sha256: str = DIGEST) -> None:
@@ -47,6 +47,7 @@ class Place:
 
     def take(self, execution, records):
         self.passes.append([task.id for task in execution.tasks])
+        self.routes |= {task.route for task in execution.tasks}
         return [self.timing(task.id) for task in execution.tasks], self.sentences
 
     def time(self, trials=None, address: str = "local", **changes) -> bool:
@@ -71,7 +72,7 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setattr(inline, "time_rows", made.take)
     monkeypatch.setattr(tuner, "time_rows", made.take)
     monkeypatch.setattr(timed.environment, "device_name", lambda device: HERE)
-    monkeypatch.setattr(executors.products, "chosen_route", lambda: "default")
+    monkeypatch.setattr(executors.products, "chosen_route", lambda: "onednn")
     return made
 
 
@@ -89,6 +90,12 @@ def test_one_trial_of_each_row_is_timed_the_first_that_is_ok_once_all_have_a_rec
     assert place.passes == [place.ids(1, 2)]
     assert place.said == ["timing 2 models, one at a time ...", "timed 2 models in 3 rounds"]
     assert place.warned == []
+
+
+def test_models_are_timed_by_the_route_of_products_that_trials_take(place):
+    place.finish(0, 1, 2, 3)
+    place.time()
+    assert place.routes == {"onednn"}
 
 
 @pytest.mark.guards("timed-in-one-pass")
