@@ -142,10 +142,10 @@ def _limits(some: Sequence[Compared]) -> str:
     limited = [each for each in some if each.judged.why]
     if not limited:
         return ""
-    epochs = dict.fromkeys(
-        counted(each.row.trials[0].train.epochs, "epoch") for each in limited if each.judged.why != COARSE
-    )
-    return f" at {' or '.join(epochs) or 'the chosen settings'} ({'; '.join(_reasons(limited, of=len(some)))})"
+    epochs = {each.row.trials[0].train.epochs for each in limited if each.judged.why != COARSE}
+    least = f"{min(epochs):g} to " if len(epochs) > 1 else ""
+    at = f"{least}{counted(max(epochs), 'epoch')}" if epochs else "the chosen settings"
+    return f" at {at} ({'; '.join(_reasons(limited, of=len(some)))})"
 
 
 def _reasons(some: Sequence[Compared], of: int = 0) -> list[str]:
