@@ -17,7 +17,7 @@ from harness.plan.specs import SUITE_NAME, TRIAL_ID
 from harness.plan.tuning import Choice
 from harness.printable import counted
 from harness.records import choices, plausible, sealed, store
-from harness.records.contents import confirmed
+from harness.records.contents import confirmed, without_folders
 from harness.records.record import TrialRecord
 from harness.records.sidecars import SIDECARS, TOKEN_NLL
 from harness.trial.behaviour import is_outdated
@@ -46,8 +46,8 @@ def export_records(
     warn: Warn = lambda sentence: None,
 ) -> Manifest:
     """Write the verified records of a results folder into one file, with their timings, scores of tokens and
-    diagnostics, and the choices of suites with `tune`, but without weights, logs and checkpoints. The same records give
-    the same bytes.
+    diagnostics, and the choices of suites with `tune`, but without weights, logs and checkpoints. Of the paths of texts
+    and models only the last part is written. The same records give the same bytes.
 
     Args:
         place: the file to write. It must not exist.
@@ -100,7 +100,9 @@ def _add_trial(archive: zipfile.ZipFile, folder: Path, beside: list[str], warn: 
     files = Files.in_folder(folder)
     if _verified(lambda: files.record, warn) is None:
         return None
-    contents = {store.FILE_NAME: files.content(store.FILE_NAME)}
+    record = store.parsed(files.content(store.FILE_NAME), folder.name, folder / store.FILE_NAME)
+    shown = without_folders(record)
+    contents = {store.FILE_NAME: files.content(store.FILE_NAME) if shown == record else sealed.content_of(shown)}
     contents |= {name: _verified(partial(files.beside, name), warn) for name in beside}
     place = f"{folder.parent.name}/{folder.name}"
     members = {name: add(archive, f"{place}/{name}", each) for name, each in contents.items() if each is not None}
@@ -181,7 +183,7 @@ def _checked(bundle: Bundle, results: Path) -> tuple[list[str], dict[str, tuple[
         number["outdated"] += is_outdated(record)
         if record.message.startswith(store.CONTRADICTED):
             warnings.append(f"trial {record.id}: {record.message}; it counts as invalid")
-        if (_here(results, trial.suite, trial.id) or record) != record:
+        if _differ(_here(results, trial.suite, trial.id) or record, record):
             others.append(f"{trial.suite}/{trial.id}")
         if record.tuning:
             tuned[trial.suite, trial.id] = choices.perplexity(record)
@@ -217,6 +219,11 @@ def _here(results: Path, suite: str, trial_id: str) -> TrialRecord | None:
     return store.load_all(store.runs_folder(results, suite), [trial_id])[0].get(trial_id)
 
 
+def _differ(one: TrialRecord, other: TrialRecord) -> bool:
+    """Whether two records of a trial differ in more than the folders of texts and models."""
+    return without_folders(one) != without_folders(other)
+
+
 def _write(bundle: Bundle, trial: Trial, results: Path) -> str:
     """Write the missing files of a trial; return 'new', 'replaced' or 'known'. The record is written last, because a
     trial with a record is finished.
@@ -225,13 +232,14 @@ def _write(bundle: Bundle, trial: Trial, results: Path) -> str:
     record, folder = files.record, store.folder(runs, trial.id)
     with store.writing(runs, trial.id, wait=0):
         here = _here(results, trial.suite, trial.id)
-        if here != record:
+        known = here is not None and not _differ(here, record)
+        if not known:
             store.set_aside(runs, trial.id)
             for name in SIDECARS:  # they belong to another training
                 (folder / name).unlink(missing_ok=True)
         for name in trial.files.keys() & SIDECARS:
             if _verified(partial(Files.in_folder(folder).beside, name), lambda damage: None) is None:
                 write_atomically(folder / name, files.content(name))
-        if here != record:
+        if not known:
             write_atomically(folder / store.FILE_NAME, files.content(store.FILE_NAME))
-    return "known" if here == record else "new" if here is None else "replaced"
+    return "known" if known else "new" if here is None else "replaced"

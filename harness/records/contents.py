@@ -4,12 +4,13 @@ The id of a trial is a hash of its settings and its contents. A record holds bot
 """
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from harness.corpora.corpus import CorpusFacts
 from harness.errors import HarnessError, RecordError
 from harness.plan.identity import Identified, trial_id
 from harness.plan.loaded_suite import Suite
-from harness.plan.parameters import checked, parameters, paths
+from harness.plan.parameters import checked, parameters, paths, with_paths
 from harness.plan.specs import ComponentSpec, TrialSpec
 from harness.records.record import Contents, TrialRecord
 from harness.registry import BACKBONES, CORPORA, HEADS
@@ -45,6 +46,25 @@ def confirmed(record: TrialRecord) -> Contents | None:
             f"the record of trial {record.id} is not of that trial: its content ({record.spec}) has id {found}"
         )
     return record.contents
+
+
+def without_folders(record: TrialRecord) -> TrialRecord:
+    """The record with the last part of each absolute path alone, as others get it: where files lie on a machine may
+    name its user. The id has the content of the files. What this harness does not have stays as it is.
+    """
+
+    def last_part(path: str) -> str:
+        return Path(path).name if Path(path).is_absolute() else path
+
+    changed = {}
+    for kind, registry in {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}.items():
+        component = getattr(record.spec, kind)
+        try:
+            params = with_paths(registry.get(component.name), component.params, last_part)
+        except (HarnessError, KeyError):
+            continue
+        changed[kind] = component.model_copy(update={"params": params})
+    return record.model_copy(update={"spec": record.spec.model_copy(update=changed)})
 
 
 def of_suite(

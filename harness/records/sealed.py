@@ -19,8 +19,12 @@ Model, Kept = TypeVar("Model", bound=BaseModel), TypeVar("Kept")
 
 def save(model: BaseModel, place: Path) -> None:
     """Write a model and its checksum. Raises StorageError."""
-    content = json.dumps({**model.model_dump(mode="json"), "sha256": digest(model)}, indent=1)
-    write_atomically(place, content.encode())
+    write_atomically(place, content_of(model))
+
+
+def content_of(model: BaseModel) -> bytes:
+    """The content of a model's file."""
+    return json.dumps({**model.model_dump(mode="json"), "sha256": digest(model)}, indent=1).encode()
 
 
 def digest(model: BaseModel) -> str:

@@ -6,9 +6,12 @@ import handmade
 import pytest
 from bundles import files, keep, members, planned, record_of
 
+from harness import plan
 from harness.code import fingerprints
 from harness.exchange.copying import export_records, import_records
+from harness.printable import counted
 from harness.records import sidecars, store
+from harness.records.record import Contents
 
 
 @pytest.fixture
@@ -86,6 +89,25 @@ def test_a_suite_finds_its_trials_finished_after_an_import(sent, here, tmp_path,
     harness("import", sent, "--results", here)
     done = harness("plan", tmp_path / "suite.yaml", "--results", here, "--json")
     assert [trial["state"] for trial in json.loads(done.out)["trials"]] == ["ok", "ok", "diverged", "missing"]
+
+
+def test_an_exported_record_names_the_text_and_not_the_folder_that_it_lies_in(tmp_path, here, harness):
+    (tmp_path / "texts").mkdir()
+    for split in ("train", "valid", "test"):
+        (tmp_path / "texts" / f"{split}.txt").write_text("a b c a b c a b c\n" * 9)
+    (tmp_path / "suite.yaml").write_text(handmade.suite_text(corpora="[{text: {path: texts}}]"))
+    suite = plan.load(tmp_path / "suite.yaml")
+    contents = Contents(corpus=suite.contents[str(suite.trials[0].corpus)])
+    keep(tmp_path / "there", record_of(suite.trials[0], suite=suite.name, contents=contents))
+    export_records(tmp_path / "there", tmp_path / "sent.zip")
+    (content,) = (each for name, each in members(tmp_path / "sent.zip").items() if name.endswith("record.json"))
+    assert str(tmp_path).encode() not in content
+    assert json.loads(content)["spec"]["corpus"]["params"]["path"] == "texts"
+    for place, new in ((here, 1), (tmp_path / "there", 0)):
+        imported = harness("import", tmp_path / "sent.zip", "--results", place)
+        assert f"{counted(new, 'new record')}, 0 replaced, {1 - new} known already" in imported.out
+        done = harness("plan", tmp_path / "suite.yaml", "--results", place, "--json")
+        assert json.loads(done.out)["trials"][0]["state"] == "ok"
 
 
 def test_equal_records_are_equal_bytes_whenever_they_are_exported(there, sent, tmp_path):
