@@ -171,6 +171,8 @@ def _edges(tuning: Tuning, rows: list[Named]) -> list[str]:
     """The rows whose best point is the lowest or highest one that was tried: a better one may lie beyond."""
     ends = [(name, "" if choice is None else ", ".join(_edge(tuning, row, choice))) for name, row, choice in rows]
     found = [f"{name}: {text}" for name, text in ends if text]
+    if len(rows) > 1 and len({text for _, text in ends}) == 1 and found:
+        found = [f"all rows: {ends[0][1]}"]
     return _listing("Chosen at the end of what was tried, so a wider range may be better", found, "reading")
 
 

@@ -65,6 +65,12 @@ def test_a_value_at_either_end_of_a_range_is_named(tuned, suite_of):
     assert note.endswith(f": softmax: lr {low:g}, the lowest; MoS 3: lr {high:g}, the highest.")
 
 
+def test_an_end_that_all_rows_have_is_said_once(tuned, suite_of):
+    suite = tuned(LR, *[best_at(suite_of, 0)] * 3)
+    (note,) = notes(tabulated(suite), "Chosen at the end")
+    assert note.endswith(f": all rows: lr {suite.tuning.choices[0].point['train.lr']:g}, the lowest.")
+
+
 def test_of_a_list_only_three_or_more_numbers_have_ends(tuned):
     # softmax: lr 1 of [0.5, 1, 2]; mos: (lr, dropout) in the order (0.5, 0), (0.5, 0.4), (1, 0), ...
     middle, last = [9, 9, 1, 9, 9, 9], [9, 9, 9, 9, 9, 1]

@@ -147,6 +147,7 @@ def _row(on: Axes, place: int, found: Effect, verdict: str, size: float) -> list
     end, arrow, align = (high, ">", "right") if above else (low, "<", "left")
     drawn += on.plot([end], [place], arrow, clip_on=False, **mean)
     at = {"xytext": (-6 if above else 6, 0), "textcoords": "offset points", "ha": align, "va": "center"}
+    at["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # over the line of an interval that is in sight
     percents = f"{found.mean:+.0f} %" if abs(found.mean) < LARGE else f"{found.mean:+.0e} %"
     if found.high > found.low and abs(found.high) < LARGE:
         percents += f" [{found.low:.0f}, {found.high:.0f}]"
