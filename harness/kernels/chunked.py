@@ -47,7 +47,7 @@ from harness.kernels.rows import Rows, combine_rows_, nll_of, normalisers, sprea
 
 # The size of a chunk of logits on the CPU; of bfloat16 it has twice the rows. More rows are not faster. With fewer rows
 # the additions to dW take a larger part of the time, and with small chunks the number of calls does.
-CHUNK_ROWS, LEAST_BYTES, MOST_BYTES = 256, 4 * 2**20, 64 * 2**20
+CHUNK_ROWS, LEAST_BYTES, MOST_BYTES = 256, 4 * 2**20, 256 * 2**20
 CUDA_BYTES = 40 * 2**20  # fits in the L2 cache of a large GPU
 FLOAT32 = Products()
 NUM_ONES = 2  # columns of ones beside the facets: one for the bias, one for its rounding error
