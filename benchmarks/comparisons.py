@@ -185,7 +185,7 @@ def _contestants(
 
 def _within(cell: Cell, call: Callable[[], Result], device: torch.device) -> Callable[[], Result]:
     """A call with the precision and route of a cell, and its form of the loss, which is chosen in the first call."""
-    form = Choice(pieces=IMPLEMENTATIONS[cell.impl].pieces)
+    form = Choice(pieces=IMPLEMENTATIONS[cell.impl].pieces, forms=implementations.forms_of(cell.impl, device))
 
     def within() -> Result:
         with arithmetic(cell, device), using(form):

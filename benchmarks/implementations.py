@@ -9,8 +9,9 @@ Letters: see harness/protocols.py.
 import importlib.util
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import NamedTuple
 
 import psutil
@@ -23,9 +24,11 @@ from harness.benchmarks.settings import Setting, mixtures
 from harness.distributions import LOGIT_MAPS, Mixture
 from harness.errors import ExecutionError
 from harness.kernels import forms, products
+from harness.kernels.forms import Form
 from harness.kernels.products import Products, using
 
 TARGET_ONLY, TORCH, COMPILED = "target-only", "torch", "compiled"
+CHUNKED, STORED = f"{OURS}-chunked", f"{OURS}-stored"
 EPSILON = 1e-8  # added to probabilities by the published codes
 ROUTES = {"default": ("default",), "onednn": ("onednn",), "both": ("default", "onednn")}
 Evaluation = Callable[[Mixture, Tensor], Tensor]
@@ -203,8 +206,8 @@ class Implementation(NamedTuple):
 
 IMPLEMENTATIONS = {
     OURS: Implementation(None, pieces="auto"),
-    "ours-chunked": Implementation(None, pieces="chunked"),
-    "ours-stored": Implementation(None, pieces="stored"),
+    CHUNKED: Implementation(None, pieces="chunked"),
+    STORED: Implementation(None, pieces="stored", tensors=1),
     PUBLISHED: Implementation(lambda: published, tensors=4),
     "log-space": Implementation(lambda: log_space, tensors=5),
     TARGET_ONLY: Implementation(lambda: target_only, tensors=3),
@@ -229,7 +232,7 @@ def lacks(cell: Cell, mixture: Mixture, setting: Setting) -> str:
         "not installed": how.package and importlib.util.find_spec(how.package) is None,
         "not in this torch": cell.impl == TORCH and not hasattr(functional, "linear_cross_entropy"),
         "no C++ compiler": cell.impl == COMPILED and not compiles,
-        "no choice of forms": how.pieces not in ("", "auto") and how.pieces not in _pieces(mixture),
+        "no choice of forms": how.pieces not in ("", "auto") and how.pieces not in _pieces(cell.impl, mixture),
         "no mixtures": not how.mixes and len(mixture.partitions) > 1,
         "no partitions": how.plain and max(mixture.partitions) > 1,
         "no logit map": how.plain and mixture.logit_map is not LOGIT_MAPS["identity"],
@@ -238,11 +241,25 @@ def lacks(cell: Cell, mixture: Mixture, setting: Setting) -> str:
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
-def _pieces(mixture: Mixture) -> set[str]:
+def _pieces(impl: str, mixture: Mixture) -> set[str]:
     """The pieces of the forms that can train a mixture, where there is a choice."""
-    gradients = forms.differentiates(mixture)
-    fitting = {form.pieces for form in forms.FORMS if form.pieces and form.fits(mixture, gradients)}
+    gradients, device = forms.differentiates(mixture), mixture.facets_NFE.device
+    fitting = {form.pieces for form in forms_of(impl, device) if form.pieces and form.fits(mixture, gradients)}
     return fitting if gradients and len(fitting) > 1 else set()
+
+
+def forms_of(impl: str, device: torch.device) -> Sequence[Form]:
+    """The forms of the loss that an implementation of ours has on a device. A trial on a CPU stores the logits of a
+    chunk only; ours-stored measures what all of them would take.
+    """
+    if impl != STORED or device.type != "cpu":
+        return forms.FORMS
+    return [replace(form, fits=_in_many_chunks) if form is forms.STORED else form for form in forms.FORMS]
+
+
+def _in_many_chunks(mixture: Mixture, gradients: bool) -> bool:
+    chunk = forms.tokens_per_chunk(mixture.weight_VE, len(mixture.partitions))
+    return gradients and forms.has_chunks(mixture) and chunk < len(mixture.facets_NFE)
 
 
 def free_memory(device: torch.device) -> int:

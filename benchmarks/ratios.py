@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from harness.benchmarks.implementations import TARGET_ONLY
 from harness.benchmarks.record import OURS, Cell, Kind, Measurement, Way
-from harness.benchmarks.settings import component, mixtures
+from harness.benchmarks.settings import SETTINGS, component, mixtures
 
 BAND = 1.05  # two times with a smaller ratio count as equal
 FLOAT_BYTES, MIB = 4, 2**20
@@ -42,10 +42,19 @@ def against_fastest(measured: Measurement) -> dict[Cell, tuple[float, str]]:
     """For each cell of ours, by the form that was chosen, its time divided by that of the fastest baseline of the same
     precision and route, and the name of this baseline. Our single forms ('ours-stored') are none.
     """
+    return _against(measured, lambda impl: not impl.startswith(OURS))
+
+
+def against_forms(measured: Measurement) -> dict[Cell, tuple[float, str]]:
+    """As against_fastest, for the fastest of our single forms."""
+    return _against(measured, lambda impl: impl.startswith(f"{OURS}-"))
+
+
+def _against(measured: Measurement, rivals: Callable[[str], bool]) -> dict[Cell, tuple[float, str]]:
     medians, found = measured.medians(), {}
     for cell, took in medians.items():
         same = {other.impl: value for other, value in medians.items() if other == cell._replace(impl=other.impl)}
-        others = {impl: value for impl, value in same.items() if not impl.startswith(OURS)}
+        others = {impl: value for impl, value in same.items() if rivals(impl)}
         if cell.impl == OURS and others:
             fastest = min(others, key=others.__getitem__)
             found[cell] = (took / others[fastest], fastest)
@@ -133,8 +142,8 @@ def _over_own_softmax(m: Measurement) -> float:
     return _best(max, (quotient(m.best("mos15", OURS, *way), m.best("softmax", OURS, *way)) for way in m.ways))
 
 
-def _against_fastest(m: Measurement) -> float:
-    return _best(max, (ratio for ratio, _ in against_fastest(m).values()))
+def _worst(of: Callable[[Measurement], dict[Cell, tuple[float, str]]]) -> Figure:
+    return lambda m: _best(max, (ratio for ratio, _ in of(m).values()))
 
 
 def _fastest_route(of: Callable[[Measurement, str, Way], float], named: str) -> Figure:
@@ -158,7 +167,11 @@ TARGETS = (
     Target(*_HEAD, "MoS-15 / (15 x Softmax), ours, best fp32 route", MOST, 1.05, _fastest_route(linearity, OURS)),
     Target(*_HEAD, "MoS-15, fraction of product rate, best fp32 route", LEAST, 0.78,
            _fastest_route(product_fraction, "mos15")),
-    Target(*_HEAD, "ours / fastest baseline of same products, worst cell", MOST, BAND, _against_fastest),
+    *(
+        Target("head", setting, None, f"ours / fastest {named} of same products, worst cell", MOST, BAND, _worst(of))
+        for setting in SETTINGS
+        for named, of in (("baseline", against_fastest), ("form of ours", against_forms))
+    ),
     Target("memory", "ptb", 700, "MoS-15, published / ours", LEAST, 28, _published_over_ours("mos15")),
     Target("memory", "wt2", 700, "MoS-15, published / ours", LEAST, 35, _published_over_ours("mos15")),
     Target(*_STEP, "MoS-15 ours / Softmax published, fp32", MOST, 4.2, _over_published_softmax("mos15", "fp32")),

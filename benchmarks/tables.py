@@ -222,16 +222,22 @@ def _over_softmax(measured: Measurement) -> list[str]:
 
 
 def _against_fastest(measured: Measurement) -> list[str]:
-    compared = ratios.against_fastest(measured)
+    rivals = {
+        "a baseline of the same precision and route": ratios.against_fastest(measured),
+        "another form of ours": ratios.against_forms(measured),
+    }
+    lines = [f"Slower than {named} by over 5 %: {_slower(found)}." for named, found in rivals.items() if found]
+    whole = measured.kind == "step" and any(cell.precision != "fp32" for found in rivals.values() for cell in found)
+    return lines + [WHOLE_STEPS] * whole
+
+
+def _slower(compared: Mapping[Cell, tuple[float, str]]) -> str:
     slower = [
         f"{cell.head} {cell.precision} {cell.route} ({ratio:.2f} of {name})"
         for cell, (ratio, name) in compared.items()
         if ratio > ratios.BAND
     ]
-    listed = ", ".join(slower) or "none"
-    lines = [f"Slower than a baseline of the same precision and route by over 5 %: {listed}."] if compared else []
-    whole = measured.kind == "step" and any(cell.precision != "fp32" for cell in compared)
-    return lines + [WHOLE_STEPS] * whole
+    return ", ".join(slower) or "none"
 
 
 def _by_way(measured: Measurement, figure: Callable[[Way], float], form: str = "{:.2f}") -> str:

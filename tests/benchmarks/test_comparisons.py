@@ -15,7 +15,7 @@ from harness.benchmarks.implementations import IMPLEMENTATIONS, Implementation
 from harness.benchmarks.record import Cell
 from harness.benchmarks.settings import SETTINGS, Setting
 from harness.errors import ExecutionError
-from harness.kernels import choice, forms
+from harness.kernels import choice, chunked, forms
 
 CPU = torch.device("cpu")
 FP32, BF16 = ("fp32", "default"), ("bf16", "default")
@@ -164,6 +164,23 @@ def test_each_form_has_its_row_and_ours_is_the_one_that_was_chosen_once(stored_f
 def test_without_gradients_there_is_no_choice_of_forms(stored_fits):
     found = timed(compared("eval", ways=[FP32], impls=("ours", "ours-stored")))
     assert {each.impl: each.lacking for each in found.cells} == {"ours": "", "ours-stored": "no choice of forms"}
+
+
+def test_on_a_cpu_the_row_of_the_stored_form_has_all_logits_at_once(monkeypatch):
+    sizes = []
+
+    class Watched(chunked.Buffers):
+        def __init__(self, lean):
+            super().__init__(lean)
+            sizes.append(self.tokens)
+
+    monkeypatch.setattr(chunked, "Buffers", Watched)
+    for module in (chunked, forms):
+        monkeypatch.setattr(module, "tokens_per_chunk", lambda matrix, num_mixtures: 8)
+    found = timed(compared(ways=[FP32], impls=("ours", "ours-stored")))
+    assert [each.lacking for each in found.cells] == ["", ""]
+    assert sorted(set(sizes)) == [8, SETTINGS["tiny"].tokens]
+    assert sizes.count(8) == sizes.count(SETTINGS["tiny"].tokens)
 
 
 WITHOUT_COLLECTOR = """

@@ -60,4 +60,13 @@ def test_targets_are_those_of_the_measurement_that_are_known(run):
         "ours / fastest baseline of same products, worst cell": (1.2, False),
     }
     assert ratios.outcomes(run.model_copy(update={"device_type": "cuda"})) == []
-    assert ratios.outcomes(run.model_copy(update={"tokens": 1400})) == []
+    more = ratios.outcomes(run.model_copy(update={"tokens": 1400}))
+    assert [target.text for target, _ in more] == ["ours / fastest baseline of same products, worst cell"]
+
+
+def test_baselines_and_single_forms_of_ours_are_compared_apart(measured):
+    taken = {"ours": 8.0, "ours-chunked": 9.0, "ours-stored": 5.0, "published": 12.0, "torch": 10.0}
+    run = measured({("softmax", impl, *FP32): (ms,) for impl, ms in taken.items()})
+    cell = ("softmax", "ours", *FP32)
+    assert ratios.against_fastest(run) == {cell: (0.8, "torch")}
+    assert ratios.against_forms(run) == {cell: (1.6, "ours-stored")}
