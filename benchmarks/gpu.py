@@ -1,7 +1,8 @@
 """All measurements that need a GPU, in one command: `python -m harness.benchmarks.gpu --out DIR`.
 
     (first, always) harness doctor --gpu, a check of the code for GPUs on small batches
-    head     forward and backward pass of heads as CUDA graphs: PTB, and GPT-2 small with 4,096 tokens
+    head     forward and backward pass of heads as CUDA graphs: PTB; 4,096 tokens of GPT-2 small, of SmolLM2 and of a
+             model with d = 4,096, V = 128,256
     step     whole training step, eager and as a CUDA graph
     memory   peak extra memory of a multi-facet head at 16,384 tokens
 
@@ -19,13 +20,15 @@ import time
 from pathlib import Path
 
 PARTS = ("head", "step", "memory")
-BASELINES = ("--impl", "ours-chunked,ours-stored,published,target-only", "--route", "default", "--save")
+BASELINES = ("--impl", "ours-chunked,ours-stored,published,target-only,torch,liger", "--route", "default", "--save")
 EVERY = ("--precision", "fp32,tf32,bf16")
 STEPS = ("--heads", "softmax,mos2,mos5,mos10,mos15", *EVERY)
 FACETS = ("--setting", "gpt2-small", *EVERY)
 MEASURED = (  # options of `harness bench`
     ("head", "--heads", "softmax,mos5,mos15", *EVERY, "--graph"),
     ("head", *FACETS, "--tokens", "4096", "--heads", "softmax,mos3,mfs", "--graph"),
+    ("head", "--setting", "smollm2", *EVERY, "--graph"),
+    ("head", "--setting", "llama-8b", "--heads", "softmax", *EVERY, "--graph"),
     ("step", *STEPS),
     ("step", *STEPS, "--graph"),
     ("memory", *FACETS, "--tokens", "16384", "--heads", "softmax,mfs"),

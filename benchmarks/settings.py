@@ -40,14 +40,15 @@ BACKBONE_SIZES = {  # as in suites/: of Benka et al. (2021), and of the language
 }
 ALL_HEADS = ("softmax", "mos2", "mos3", "mos5", "mos10", "mos15", "mfs", "sigsoftmax")
 TINY_HEADS, GPT2_HEADS = ("softmax", "mos2", "mfs", "sigsoftmax"), ("softmax", "mos3", "mfs")
+LARGE = {"heads": ("softmax", "mos5"), "bias": False, "gpu_tokens": 4096}  # output layers of today's models
 GPT2_SMALL = {"tokens": 1024, "gpu_tokens": 4096, "width": 768, "vocab": 50_257, "num_layers": 12, "num_heads": 12}
 SETTINGS = {
     "ptb": Setting(name="ptb", tokens=700, width=200, vocab=10_000, heads=ALL_HEADS),
     "wt2": Setting(name="wt2", tokens=700, width=200, vocab=33_278, heads=("softmax", "mos5", "mos15")),
     "gpt2-small": Setting(name="gpt2-small", heads=GPT2_HEADS, **GPT2_SMALL),
-    "smollm2": Setting(name="smollm2", tokens=256, width=576, vocab=49_152, heads=("softmax", "mos2"), bias=False),
-    "llama-1b": Setting(name="llama-1b", tokens=64, width=2048, vocab=128_256, heads=("softmax",), bias=False),
-    "llama-8b": Setting(name="llama-8b", tokens=256, width=4096, vocab=128_256, heads=("softmax",), bias=False),
+    "smollm2": Setting(name="smollm2", tokens=256, width=576, vocab=49_152, **LARGE),
+    "llama-1b": Setting(name="llama-1b", tokens=64, width=2048, vocab=128_256, **LARGE),
+    "llama-8b": Setting(name="llama-8b", tokens=256, width=4096, vocab=128_256, **LARGE),
     "tiny": Setting(name="tiny", tokens=70, width=16, vocab=97, heads=TINY_HEADS, num_layers=3, num_heads=2),
 }
 NAMED_HEADS = {
