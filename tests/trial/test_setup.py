@@ -19,7 +19,8 @@ from harness.errors import CorpusError, WeightsError
 from harness.records import store
 from harness.registry import BACKBONES
 from harness.training.step import EagerStep
-from harness.trial.setup import fetch_sources, load_planned
+from harness.trial.setup import conditions, fetch_sources, load_planned
+from harness.trial.task import Task
 
 
 class Stored(nn.Module):
@@ -73,6 +74,18 @@ def test_a_worker_refuses_weights_that_are_no_longer_what_was_planned(planned, t
     monkeypatch.setattr(Stored, "said", ValueError("the folder is gone"))
     with pytest.raises(WeightsError, match="the folder is gone"):
         load_planned(planned.trials[0], tmp_path, planned.contents)
+
+
+@pytest.mark.parametrize(
+    ("route", "seq_len", "fused"), [("onednn", 255, False), ("onednn", 256, True), ("default", 255, True)]
+)
+def test_short_segments_attend_by_whole_products_where_onednn_multiplies(planned, tmp_path, route, seq_len, fused):
+    spec = planned.trials[0]
+    spec = spec.model_copy(update={"train": spec.train.model_copy(update={"seq_len": seq_len})})
+    task = Task(spec=spec, suite="small", runs=tmp_path, data=tmp_path, device="cpu", executor="inline", route=route)
+    with conditions(task):
+        assert torch.backends.cuda.flash_sdp_enabled() is fused
+    assert torch.backends.cuda.flash_sdp_enabled()
 
 
 SUITE = """\
