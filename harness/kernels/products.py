@@ -16,7 +16,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import harness
 from harness.machine.environment import device_name, torch_threads
@@ -35,6 +36,7 @@ Precision = Literal["fp32", "tf32", "bf16"]
 Route = Literal["default", "onednn"]
 CACHED = 2**19  # the number of floats that fit in the cache of a core
 SIZES = (256, 200, 10_000)  # rows, width, vocabulary of a chunk of the lean evaluation
+FUSED_FROM = 256  # tokens of a segment from which oneDNN is not slow in torch's fused attention
 CPUINFO = Path("/proc/cpuinfo")
 ROUNDS = 5
 WORTHWHILE = 1.1  # the least speedup for which oneDNN is chosen
@@ -102,6 +104,14 @@ class Products:
         finally:
             for setting in before:
                 setattr(*setting)
+
+    def attention(self, device: torch.device, length: int) -> AbstractContextManager[None]:
+        """Within it, torch attends to segments of `length` tokens in its faster form on `device`. Its fused form
+        multiplies blocks of a few rows, which oneDNN does slowly: with short segments it takes five times as long as
+        whole products.
+        """
+        short = device.type == "cpu" and self.route == "onednn" and length < FUSED_FROM
+        return sdpa_kernel(SDPBackend.MATH) if short else nullcontext()
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

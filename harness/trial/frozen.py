@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from harness.corpora.corpus import SPLITS, Corpus
 from harness.corpora.kept_states import KeptStates, Shards
 from harness.errors import ExecutionError, StorageError, WeightsError
+from harness.kernels.products import Products, chosen_route
 from harness.machine.environment import resolve_device
 from harness.machine.files import cache_folder, existing, remove_stale
 from harness.model import build_backbone
@@ -156,7 +157,10 @@ class _Making:
     @torch.no_grad()
     def _computed(self, tokens_BT: Tensor) -> Tensor:
         """(B, T, width) on the CPU."""
-        return torch.cat(self.backbone(tokens_BT.to(resolve_device("auto"))).layers, dim=-1).cpu()
+        device = resolve_device("auto")
+        multiplied = Products(route=chosen_route() if device.type == "cpu" else "default")
+        with multiplied.switched(device), multiplied.attention(device, tokens_BT.shape[1]):
+            return torch.cat(self.backbone(tokens_BT.to(device)).layers, dim=-1).cpu()
 
     def _refuse_later_tokens(self, shards: Shards, rows: range, states: Tensor) -> None:
         """Raises ExecutionError unless a block of a shard, drawn at random, has the same states up to a position when

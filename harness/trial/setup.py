@@ -3,13 +3,12 @@ bits and speed depend on.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from harness.containment import guarded
 from harness.corpora.corpus import Corpus
@@ -30,7 +29,6 @@ from harness.training.step import refuse_tar, refuse_z_loss
 from harness.trial.frozen import Shown, with_states
 from harness.trial.task import Task
 
-FUSED_FROM = 256  # tokens of a segment
 NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
 
 
@@ -140,15 +138,6 @@ def conditions(task: Task) -> Iterator[None]:
         own_generators(task.spec.seed, device),
         products.using(multiplied),
         multiplied.switched(device),
-        _attention(task),
+        multiplied.attention(device, task.spec.train.seq_len),
     ):
         yield
-
-
-def _attention(task: Task) -> AbstractContextManager[None]:
-    """torch's fused attention on the CPU multiplies blocks of a few rows, which oneDNN does slowly: with short segments
-    attention takes five times as long as by whole products.
-    """
-    if task.device == "cpu" and task.route == "onednn" and task.spec.train.seq_len < FUSED_FROM:
-        return sdpa_kernel(SDPBackend.MATH)
-    return nullcontext()

@@ -88,7 +88,7 @@ def test_a_trial_reads_the_states_that_the_backbone_in_memory_computes(tmp_path,
             tokens_N = getattr(corpus, split)
             expected = torch.cat([body(block[None]).layers[-1][0] for block in tokens_N.split(BLOCK)])
             found = reading.states[split].rows(torch.arange(len(tokens_N)))
-            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)  # the states are sums of numbers near 1
 
 
 def test_a_second_trial_on_the_same_states_computes_nothing_and_never_loads_the_backbone(tmp_path, specs, monkeypatch):
