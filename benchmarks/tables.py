@@ -222,12 +222,10 @@ def _over_softmax(measured: Measurement) -> list[str]:
 
 
 def _against_fastest(measured: Measurement) -> list[str]:
-    rivals = {
-        "a baseline of the same precision and route": ratios.against_fastest(measured),
-        "another form of ours": ratios.against_forms(measured),
-    }
+    baselines, own = ratios.against_fastest(measured), ratios.against_forms(measured)
+    rivals = {"a baseline of the same precision and route": baselines, "another form of ours": own}
     lines = [f"Slower than {named} by over 5 %: {_slower(found)}." for named, found in rivals.items() if found]
-    whole = measured.kind == "step" and any(cell.precision != "fp32" for found in rivals.values() for cell in found)
+    whole = measured.kind == "step" and any(cell.precision != "fp32" for cell in baselines)
     return lines + [WHOLE_STEPS] * whole
 
 
