@@ -26,7 +26,7 @@ from harness.training.cuda_graph import captured
 # logits of MFS, a processor with AMX is 0.6 % away.
 TOLERANCE = {"fp32": 1e-5, "tf32": 5e-4, "bf16": 4 * 2**-8}
 SEED = 2
-CHUNK_ROWS = {"cpu": 256, "cuda": 4096}  # rows of the products that are timed together with the cells
+CHUNK_ROWS = {"cpu": 512, "cuda": 4096}  # rows of the products that are timed together with the cells
 Result = TypeVar("Result")
 
 

@@ -258,7 +258,7 @@ def forms_of(impl: str, device: torch.device) -> Sequence[Form]:
 
 
 def _in_many_chunks(mixture: Mixture, gradients: bool) -> bool:
-    chunk = forms.tokens_per_chunk(mixture.weight_VE, len(mixture.partitions))
+    chunk = forms.tokens_per_chunk(mixture.weight_VE, mixture.partitions)
     return gradients and forms.has_chunks(mixture) and chunk < len(mixture.facets_NFE)
 
 

@@ -77,7 +77,7 @@ def statistics(mixture: Tensors) -> Statistics:
         # guard: lean-left-out last
         if forms.LEAN.fits(mixture, False) and forms.LEAN.name not in choice.current().left_out:
             return token_statistics.lean(forms.lean(mixture)(*mixture.given))
-        size = tokens_per_chunk(mixture.weight_VE, len(mixture.partitions))
+        size = tokens_per_chunk(mixture.weight_VE, mixture.partitions)
         chunks = (slice(i, i + size) for i in range(0, max(1, len(mixture.facets_NFE)), size))
         return token_statistics.joined([token_statistics.by_reference(mixture.part(tokens)) for tokens in chunks])
 

@@ -207,7 +207,7 @@ def _of_few_bits(form: Form, mixture: Tensors, targets_N: Tensor) -> tuple[Tenso
 
 
 def _chunks(mixture: Tensors) -> Iterator[Tensors]:
-    size = tokens_per_chunk(mixture.weight_VE, len(mixture.partitions))
+    size = tokens_per_chunk(mixture.weight_VE, mixture.partitions)
     return (mixture.part(slice(i, i + size)) for i in range(0, len(mixture.facets_NFE), size))
 
 

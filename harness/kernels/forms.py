@@ -137,7 +137,7 @@ def by_log_sums(
 
 def in_chunks(evaluate: Callable[..., Tensor], mixture: Tensors, *per_token: Tensor) -> Tensor:
     """Evaluate the reference one chunk at a time. A chunk keeps only its facets for the backward pass."""
-    size = tokens_per_chunk(mixture.weight_VE, len(mixture.partitions))
+    size = tokens_per_chunk(mixture.weight_VE, mixture.partitions)
     chunks = (slice(i, i + size) for i in range(0, len(mixture.facets_NFE), size))
     multiplied = products.current()
 
@@ -180,7 +180,9 @@ def _in_one_piece(mixture: Tensors, gradients: bool) -> bool:
     On a CPU chunks are as fast at any size, since they stay in its cache.
     """
     N, K, device = len(mixture.facets_NFE), len(mixture.partitions), mixture.facets_NFE.device
-    if not gradients or device.type != "cuda" or in_sizes_only() or tokens_per_chunk(mixture.weight_VE, K) >= N:
+    if not gradients or device.type != "cuda" or in_sizes_only():
+        return False
+    if tokens_per_chunk(mixture.weight_VE, mixture.partitions) >= N:
         return False
     size = N * K * len(mixture.weight_VE) * mixture.facets_NFE.element_size()
     return size <= torch.cuda.get_device_properties(device).total_memory * STORED_SHARE

@@ -176,7 +176,7 @@ def test_on_a_cpu_the_row_of_the_stored_form_has_all_logits_at_once(monkeypatch)
 
     monkeypatch.setattr(chunked, "Buffers", Watched)
     for module in (chunked, forms):
-        monkeypatch.setattr(module, "tokens_per_chunk", lambda matrix, num_mixtures: 8)
+        monkeypatch.setattr(module, "tokens_per_chunk", lambda matrix, partitions: 8)
     found = timed(compared(ways=[FP32], impls=("ours", "ours-stored")))
     assert [each.lacking for each in found.cells] == ["", ""]
     assert sorted(set(sizes)) == [8, SETTINGS["tiny"].tokens]

@@ -145,7 +145,7 @@ def test_a_gpu_stores_all_logits_where_they_are_more_than_a_chunk_and_a_small_pa
     mixture, _ = planted.batch(CASES["more tokens than are compared"], CPU)
     there = mixture.changed(facets_NFE=mixture.facets_NFE.detach().as_subclass(OnGPU))
     assert not forms.STORED.fits(there, True)  # one chunk has all of them
-    monkeypatch.setattr(forms, "tokens_per_chunk", lambda matrix, num_mixtures: 699)
+    monkeypatch.setattr(forms, "tokens_per_chunk", lambda matrix, partitions: 699)
     assert forms.STORED.fits(there, True)
     assert not forms.STORED.fits(there, False)
     assert not forms.STORED.fits(mixture, True)
@@ -182,7 +182,7 @@ FORMS = [LEAN, STORED, forms.CHUNKS_OF_EQUATIONS]
 @pytest.mark.parametrize("case", ODD, ids=lambda case: case.name)
 def test_odd_sizes_and_impossible_words_are_exact_in_float64(case, form, impossible, monkeypatch):
     for module in (chunked, forms):
-        monkeypatch.setattr(module, "tokens_per_chunk", lambda matrix, num_mixtures: 3)
+        monkeypatch.setattr(module, "tokens_per_chunk", lambda matrix, partitions: 3)
     mixture, targets_N = planted.batch(case, CPU, torch.float64)
     words = [word for word in range(case.V) if word not in targets_N.tolist()]
     if impossible and case.bias and words:

@@ -223,9 +223,10 @@ def test_in_its_own_type_the_matrix_is_w_itself_and_the_offset_b_or_nothing():
     assert Buffers(lean(bias=False, phi=SIGMOID)).offset_V is None
 
 
-def test_a_chunk_has_the_tokens_that_are_asked_for():
-    assert Buffers(replace(lean(), at_once=2)).tokens == 2
-    assert Buffers(lean()).tokens == Buffers(replace(lean(), at_once=10**6)).tokens == N
+@pytest.mark.parametrize(("most", "tokens"), [(1, 1), (2, 2), (N - 1, math.ceil(N / 2)), (N, N), (10**6, N)])
+def test_chunks_are_as_few_as_may_be_and_about_equally_large(most, tokens):
+    assert Buffers(replace(lean(), at_once=most)).tokens == tokens
+    assert Buffers(lean()).tokens == N
 
 
 def test_only_a_bend_has_a_buffer_of_slopes():
@@ -256,7 +257,7 @@ def test_a_chunk_on_a_gpu_is_what_stays_in_its_cache(monkeypatch, dtype, num_row
     monkeypatch.setattr(chunked, "CUDA_BYTES", 10_000)  # 25 rows of 100 floats
     monkeypatch.setattr(chunked, "CHUNK_ROWS", 3)
     matrix_VC = torch.empty(100, 8, dtype=dtype).as_subclass(SaysCuda)
-    assert [tokens_per_chunk(matrix_VC, k) for k in (1, 3, 1000)] == [num_rows, num_rows // 3, 1]
+    assert [tokens_per_chunk(matrix_VC, [1] * k) for k in (1, 3, 1000)] == [num_rows, num_rows // 3, 1]
 
 
 @pytest.mark.parametrize(
