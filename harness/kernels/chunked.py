@@ -45,10 +45,11 @@ from harness.kernels.mixture import LOG2_E, Slice, Tensors, identity, in_sizes_o
 from harness.kernels.products import Products
 from harness.kernels.rows import Rows, combine_rows_, nll_of, normalisers, spread, tokens_at_once
 
-# The size of a chunk of logits on the CPU. It has twice the rows where they are bfloat16, and twice where words have
-# partitions, since a facet then multiplies fewer words. More rows leave the cache. With fewer rows the additions to dW
-# take a larger part of the time, and with small chunks the number of calls does.
-CHUNK_ROWS, LEAST_BYTES, MOST_BYTES = 512, 4 * 2**20, 256 * 2**20
+# The size of a chunk of logits on the CPU: so many bytes, but at least so many rows (twice as many where words have
+# partitions, since a facet then multiplies fewer words), but never more than MOST_BYTES. More leaves the cache. With
+# less the additions to dW and the number of calls take a larger part of the time. malloc asks the system for blocks of
+# more than 32 MiB each time.
+CHUNK_BYTES, LEAST_ROWS, MOST_BYTES = 30 * 2**20, 512, 256 * 2**20
 CUDA_BYTES = 40 * 2**20  # fits in the L2 cache of a large GPU
 FLOAT32 = Products()
 NUM_ONES = 2  # columns of ones beside the facets: one for the bias, one for its rounding error
@@ -163,8 +164,8 @@ def tokens_per_chunk(matrix_VC: Tensor, partitions: Sequence[int]) -> int:
     if matrix_VC.is_cuda:
         num_rows = CUDA_BYTES // row_bytes
     else:
-        least_rows = CHUNK_ROWS * (2 if matrix_VC.element_size() == 2 else 1) * (2 if max(partitions) > 1 else 1)
-        num_rows = min(max(least_rows, LEAST_BYTES // row_bytes), MOST_BYTES // row_bytes)
+        least_rows = LEAST_ROWS * (2 if max(partitions) > 1 else 1)
+        num_rows = min(max(least_rows, CHUNK_BYTES // row_bytes), MOST_BYTES // row_bytes)
     return max(1, num_rows // len(partitions))
 
 

@@ -136,13 +136,13 @@ def test_the_gradient_of_the_output_matrix_is_taken_without_a_copy_where_there_i
 
 @pytest.mark.parametrize("logit_map", ["identity", "sigsoftmax"])
 def test_no_tensor_grows_with_tokens_or_mixtures_but_the_facets(monkeypatch, logit_map):
-    monkeypatch.setattr(chunked, "LEAST_BYTES", 0)
+    monkeypatch.setattr(chunked, "CHUNK_BYTES", 0)
     largest = []
     for N, K in ((600, 2), (600, 12), (2400, 2)):
         made, targets = mixture(N, K, logit_map=logit_map)
         with Counted() as counted:
             made.mean_nll(targets).backward()
-        assert counted.largest <= max(4 * N * K * E, 4 * chunked.CHUNK_ROWS * V)
+        assert counted.largest <= max(4 * N * K * E, 4 * chunked.LEAST_ROWS * V)
         largest.append(counted.largest)
     assert largest[0] < 4 * 600 * 2 * V / 2  # and a chunk is what it says: far from all logits
 
@@ -154,9 +154,10 @@ def test_a_large_vocabulary_makes_chunks_of_fewer_rows():
     MiB = 2**20
     assert tokens(1_000_000, 1) == 256 * MiB // 4_000_000
     assert tokens(10**9, 5) == 1
-    assert tokens(10_000, 5) == 512 // 5
-    assert tokens(10_000, 5, P=4) == 1024 // 5  # a facet multiplies a quarter of the words
-    assert tokens(10_000, 5, dtype=torch.bfloat16) == 1024 // 5
-    assert tokens(100, 1) == 4 * MiB // 400
-    assert tokens(100, 1, E=5000) == 512  # rows of facets count too
-    assert tokens(100, 1, E=1000) == 4 * MiB // 4000
+    assert tokens(50_000, 5) == 512 // 5
+    assert tokens(50_000, 5, P=4) == 1024 // 5  # a facet multiplies a quarter of the words
+    assert tokens(50_000, 5, dtype=torch.bfloat16) == 512 // 5
+    assert tokens(10_000, 5) == 30 * MiB // 40_000 // 5
+    assert tokens(10_000, 5, dtype=torch.bfloat16) == 30 * MiB // 20_000 // 5
+    assert tokens(100, 1, E=50_000) == 512  # rows of facets count too
+    assert tokens(100, 1, E=1000) == 30 * MiB // 4000

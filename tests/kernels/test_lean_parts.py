@@ -255,7 +255,7 @@ def test_a_gpu_evaluates_to_the_same(dtype):
 @pytest.mark.parametrize(("dtype", "num_rows"), [(torch.float32, 25), (torch.bfloat16, 50)])
 def test_a_chunk_on_a_gpu_is_what_stays_in_its_cache(monkeypatch, dtype, num_rows):
     monkeypatch.setattr(chunked, "CUDA_BYTES", 10_000)  # 25 rows of 100 floats
-    monkeypatch.setattr(chunked, "CHUNK_ROWS", 3)
+    monkeypatch.setattr(chunked, "LEAST_ROWS", 3)
     matrix_VC = torch.empty(100, 8, dtype=dtype).as_subclass(SaysCuda)
     assert [tokens_per_chunk(matrix_VC, [1] * k) for k in (1, 3, 1000)] == [num_rows, num_rows // 3, 1]
 

@@ -41,8 +41,8 @@ CASES = [
 
 def chunks_of(monkeypatch, rows):
     """Chunks of so many rows, however short."""
-    monkeypatch.setattr(chunked, "LEAST_BYTES", 0)
-    monkeypatch.setattr(chunked, "CHUNK_ROWS", rows)
+    monkeypatch.setattr(chunked, "CHUNK_BYTES", 0)
+    monkeypatch.setattr(chunked, "LEAST_ROWS", rows)
 
 
 def tensors(partitions, with_bias, with_prior, num_tokens, num_words, dtype=torch.float64, level=0.0):
