@@ -36,7 +36,8 @@ def interleaved(
     measure: Callable[[Call], float] | None = None,
     twice: bool = False,
 ) -> dict[Key, tuple[float, ...]]:
-    """The milliseconds of every call in every round. There is an additional first round as warm-up.
+    """The milliseconds of every call in every round. There is an additional first round as warm-up, unless calls are
+    made twice.
 
     Every call runs once in each round, so disturbances of the machine affect all calls equally.
 
@@ -47,13 +48,15 @@ def interleaved(
     """
     measure = measure or (_on_gpu if device.type == "cuda" else on_cpu)
     taken: dict[Key, list[float]] = {key: [] for key in calls}
-    for number in range(rounds + 1):
+    for number in range(1 if twice else 0, rounds + 1):
         report(f"round {number} of {rounds}" if number else "warm-up")
         for key, call in calls.items():
             if twice:
                 call()
-            taken[key].append(measure(call))
-    return {key: tuple(values[1:]) for key, values in taken.items()}
+            milliseconds = measure(call)
+            if number:
+                taken[key].append(milliseconds)
+    return {key: tuple(values) for key, values in taken.items()}
 
 
 def on_cpu(call: Call, clock: Callable[[], float] = time.perf_counter) -> float:

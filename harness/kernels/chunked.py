@@ -45,8 +45,8 @@ from harness.kernels.mixture import LOG2_E, Slice, Tensors, identity, in_sizes_o
 from harness.kernels.products import Products
 from harness.kernels.rows import Rows, combine_rows_, nll_of, normalisers, spread, tokens_at_once
 
-# The size of a chunk of logits on the CPU: so many bytes, but at least so many rows (twice as many where words have
-# partitions, since a facet then multiplies fewer words), but never more than MOST_BYTES. More leaves the cache. With
+# The size of a chunk of logits on the CPU: so many bytes, but at least so many rows. It has twice as many where words
+# have partitions, since a facet then multiplies fewer words; never more than MOST_BYTES. More leaves the cache. With
 # less the additions to dW and the number of calls take a larger part of the time. malloc asks the system for blocks of
 # more than 32 MiB each time.
 CHUNK_BYTES, LEAST_ROWS, MOST_BYTES = 30 * 2**20, 512, 256 * 2**20
@@ -164,8 +164,8 @@ def tokens_per_chunk(matrix_VC: Tensor, partitions: Sequence[int]) -> int:
     if matrix_VC.is_cuda:
         num_rows = CUDA_BYTES // row_bytes
     else:
-        least_rows = LEAST_ROWS * (2 if max(partitions) > 1 else 1)
-        num_rows = min(max(least_rows, CHUNK_BYTES // row_bytes), MOST_BYTES // row_bytes)
+        num_rows = max(LEAST_ROWS, CHUNK_BYTES // row_bytes) * (2 if max(partitions) > 1 else 1)
+        num_rows = min(num_rows, MOST_BYTES // row_bytes)
     return max(1, num_rows // len(partitions))
 
 

@@ -158,6 +158,7 @@ def test_a_large_vocabulary_makes_chunks_of_fewer_rows():
     assert tokens(50_000, 5, P=4) == 1024 // 5  # a facet multiplies a quarter of the words
     assert tokens(50_000, 5, dtype=torch.bfloat16) == 512 // 5
     assert tokens(10_000, 5) == 30 * MiB // 40_000 // 5
+    assert tokens(10_000, 5, P=2) == 2 * (30 * MiB // 40_000) // 5
     assert tokens(10_000, 5, dtype=torch.bfloat16) == 30 * MiB // 20_000 // 5
     assert tokens(100, 1, E=50_000) == 512  # rows of facets count too
     assert tokens(100, 1, E=1000) == 30 * MiB // 4000
