@@ -4,7 +4,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -94,12 +94,11 @@ def timed(compared: Comparison, report: Report = silent, *, strict: bool = False
     with torch_threads(compared.threads):
         for head in compared.heads:
             workload = WORKLOADS[compared.kind](compared.setting, head, device)
-            expected = cache(partial(_expected, workload))
             for cell, evaluation in _contestants(compared, head, workload, lacking):
                 report(f"checking {cell}")
                 call = _within(cell, partial(workload.run, evaluation), device)
                 try:
-                    _check(cell, call, expected(with_epsilon=cell.impl == PUBLISHED))
+                    _check(cell, workload, call)
                     calls["cell", cell] = capture(call) if compared.graph else call
                 except (RuntimeError, ValueError) as error:
                     lacking[cell] = _excused(cell, error)
@@ -196,14 +195,10 @@ def _within(cell: Cell, call: Callable[[], Result], device: torch.device) -> Cal
     return within
 
 
-def _expected(workload: Workload, *, with_epsilon: bool) -> float:
-    """The loss by the reference, with the dropout of `_check`."""
+def _check(cell: Cell, workload: Workload, call: Callable[[], torch.Tensor]) -> None:
+    """Raises ExecutionError if the loss of a call differs from the reference with the same dropout."""
     torch.manual_seed(SEED)
-    return expected_loss(workload, with_epsilon=with_epsilon)
-
-
-def _check(cell: Cell, call: Callable[[], torch.Tensor], expected: float) -> None:
-    """Raises ExecutionError if the loss of a call differs from the expected one."""
+    expected = expected_loss(workload, with_epsilon=cell.impl == PUBLISHED)
     torch.manual_seed(SEED)
     found = call().item()
     if not abs(found - expected) <= TOLERANCE[cell.precision] * abs(expected):
