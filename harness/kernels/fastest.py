@@ -6,7 +6,7 @@ A trial takes the same form whenever it is trained again on the machine, so its 
 import json
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -36,7 +36,7 @@ def fastest(forms: Sequence[Form], mixture: Tensors, targets_N: Tensor, z_loss: 
         limit = TIE * min(seconds.values())
         return next(name for name, taken in seconds.items() if taken <= limit)
 
-    return kept("forms", _key(list(by_name), mixture, z_loss), chosen, by_name.__getitem__)
+    return kept("forms", _key(by_name, mixture, z_loss), chosen, by_name.__getitem__)
 
 
 def measured(forms: Sequence[Form], mixture: Tensors, targets_N: Tensor, z_loss: float) -> dict[str, float]:
@@ -71,7 +71,7 @@ def _seconds(form: Form, mixture: Tensors, targets_N: Tensor, z_loss: float) -> 
         return float("inf")
 
 
-def _key(names: Sequence[str], mixture: Tensors, z_loss: float) -> str:
+def _key(names: Iterable[str], mixture: Tensors, z_loss: float) -> str:
     """What a choice depends on: the machine, the versions, the sizes and the forms."""
     device, multiplied = mixture.facets_NFE.device, products.current()
     given = [each if each is None else [*each.shape, str(each.dtype), each.requires_grad] for each in mixture.given]

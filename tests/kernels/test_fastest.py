@@ -46,12 +46,20 @@ def choosing(*more, pieces="auto", **options):
 
 @pytest.mark.parametrize(
     ("lean", "stored", "taken"),
-    [(2.0, 1.0, "stored"), (1.04, 1.0, "lean"), (1.06, 1.0, "stored"), (1.0, 2.0, "lean")],
+    [(4.0, 2.0, "stored"), (2.09, 2.0, "lean"), (2.1, 2.0, "lean"), (2.11, 2.0, "stored"), (2.0, 4.0, "lean")],
 )
 def test_the_fastest_form_is_taken_and_of_those_within_five_percent_the_first(times, lean, stored, taken):
     times(lean=lean, stored=stored)
     choice = choosing()
     assert trained_by(choice) == choice.trained_by == taken
+
+
+@pytest.mark.parametrize(("seconds", "rounds"), [(0.1, 6), (0.7, 3), (10.0, 2)])
+def test_rounds_are_six_or_fewer_where_they_take_long_but_two(times, monkeypatch, seconds, rounds):
+    asked = times(lean=seconds, stored=seconds)
+    monkeypatch.setattr(fastest, "time", SimpleNamespace(perf_counter=lambda: seconds * len(asked)))
+    trained_by(choosing())
+    assert asked == rounds * ["lean", "stored"]
 
 
 def test_a_form_that_runs_out_of_memory_is_not_taken(times, monkeypatch):
@@ -97,7 +105,7 @@ def test_workers_measure_one_after_the_other_and_only_the_first_does(times):
     asked = times(lean=1.0, stored=2.0)
     with ThreadPoolExecutor(4) as pool:
         assert set(pool.map(trained_by, [choosing() for _ in range(4)])) == {"lean"}
-    assert len(asked) == 2 * (fastest.ROUNDS + 1)
+    assert len(asked) == 2 * 6
 
 
 def test_a_form_that_is_fast_and_wrong_is_not_taken(times):
