@@ -39,10 +39,11 @@ class HeadPass:
         return self.head(self.hidden)
 
     def run(self, evaluation: Evaluation | None) -> Tensor:
-        """Drop the gradients of the previous pass, as a training loop does, run a pass, and return the mean loss."""
+        """Run a pass, drop its gradients, as a training loop does after the update, and return the mean loss."""
+        value = self.accumulate(evaluation)
         for tensor in self.leaves():
             tensor.grad = None
-        return self.accumulate(evaluation)
+        return value
 
     def accumulate(self, evaluation: Evaluation | None) -> Tensor:
         """Run the forward and backward pass, and add to existing gradients."""
