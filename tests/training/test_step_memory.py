@@ -110,9 +110,9 @@ def test_a_tied_matrix_is_counted_once():
 
 
 def test_the_lean_loss_is_counted_by_its_buffers_not_by_all_logits():
-    # 15 components of 64 tokens: all logits of 20,000 words would be 77 MB; a chunk is 4 MiB of 80,000-byte rows
+    # 15 components of 64 tokens: all logits of 20,000 words would be 77 MB; 512 rows are 34 tokens, so two chunks of 32
     memory = planned("mos", head_params={"num_mixtures": 15}, vocab_size=20_000)
-    chunk, matrix = 256 // 15 * 15 * 20_000 * 4, 20_000 * 24 * 4
+    chunk, matrix = 32 * 15 * 20_000 * 4, 20_000 * 24 * 4
     assert chunk + matrix < memory.head < 1.2 * (chunk + matrix)
 
 
