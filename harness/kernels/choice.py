@@ -6,7 +6,8 @@ asked for, and goes on with it. All else takes the first form that fits.
 A form is checked on a GPU when a shape is first met (harness/kernels/agreement.py), never while a CUDA graph is
 captured. `check_again` repeats the check of the nll with fewer tokens; each evaluation of a split begins with it.
 
-A form that disagrees or raises is left out from then on. On the CPU nothing is checked: the tests do that.
+A form that disagrees or raises is left out from then on, and so is one that stores all logits and runs out of memory.
+On the CPU nothing is checked: the tests do that.
 """
 
 import logging
@@ -92,23 +93,25 @@ class Choice:
 
         Raises: ValueError where no form has the pieces that are asked for; RuntimeError while a CUDA graph is captured.
         """
-        fitting = list(self._fitting(self.forms, mixture, targets_N, z_loss))
-        asked = [form for form in fitting if form.pieces and self.pieces in ("auto", form.pieces)]
-        if not asked and self.pieces == "stored":
-            raise ValueError("train.loss_form is stored, which does not fit this head or this batch; take auto")
-        if len(asked) < 2 or self.pieces != "auto":
-            return [*asked, *fitting][0]
+        asked = [form for form in self.forms if form.pieces and self.pieces in ("auto", form.pieces)]
+        fitting = list(self._fitting(asked, mixture, targets_N, z_loss))
+        if not fitting and self.pieces == "stored":
+            raise ValueError("train.loss_form is stored, which this head, batch or device cannot have; take auto")
+        if len(fitting) < 2 or self.pieces != "auto":
+            return next(self._fitting([*fitting, *self.forms], mixture, targets_N, z_loss))
         if _captures(mixture):
             raise RuntimeError(UNKNOWN_SHAPE)
-        return fastest(asked, mixture, targets_N, z_loss)
+        return fastest(fitting, mixture, targets_N, z_loss)
 
     def check_again(self) -> None:
         """Check the nll of every shape that is evaluated without gradients once more when it is next met."""
         self._again = {key for key in self._agreed if not key[1]}
 
     def leave_out(self, name: str, reason: str) -> None:
-        """Note that a part for GPUs does not run, and why."""
+        """Note that a part for GPUs does not run, and why. If it was the form of training, another one is chosen."""
         self.left_out[name] = reason
+        if name == self.trained_by:
+            self.trained_by = ""
         self.log(self._sentence(name))
 
     def sentences(self) -> tuple[str, ...]:
@@ -154,7 +157,13 @@ class Choice:
         def attempt() -> str:
             return fault_of(form, mixture, targets_N, z_loss, tokens=tokens, whole=whole)
 
-        fault = self.tried(form.name, attempt, mixture.facets_NFE.device)
+        try:
+            fault = self.tried(form.name, attempt, mixture.facets_NFE.device)
+        except torch.OutOfMemoryError:
+            if form.pieces != "stored":
+                raise
+            fault = "all logits at once do not fit into its memory"
+            self.leave_out(form.name, fault)
         self._again.discard(key)
         if not fault:
             self._agreed.add(key)

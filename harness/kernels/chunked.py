@@ -1,7 +1,7 @@
 """The exact evaluation of a mixture in chunks of tokens, as functions of autograd, and by log-normalisers alone.
 
-It needs a buffer of a few hundred rows of logits instead of N x K x V probabilities, and computes the gradients from
-the same buffer.
+It needs a buffer of a few hundred rows of logits (of all, where a GPU has the room) instead of N x K x V
+probabilities, and computes the gradients from the same buffer.
 
 With z_nk = W h_nk + b, u = phi(z), target x_n and log weights l_nk = log pi_nk,
 
@@ -47,8 +47,8 @@ from harness.kernels.rows import Rows, combine_rows_, nll_of, normalisers, sprea
 
 # The size of a chunk of logits on the CPU: so many bytes, but at least so many rows. It has twice as many where words
 # have partitions, since a facet then multiplies fewer words; never more than MOST_BYTES. More leaves the cache. With
-# less the additions to dW and the number of calls take a larger part of the time. malloc asks the system for blocks of
-# more than 32 MiB each time.
+# less the additions to dW and the number of calls take a larger part of the time. malloc asks the system for a block of
+# more than 32 MiB, unless it has a free one.
 CHUNK_BYTES, LEAST_ROWS, MOST_BYTES = 30 * 2**20, 512, 256 * 2**20
 CUDA_BYTES = 40 * 2**20  # fits in the L2 cache of a large GPU
 FLOAT32 = Products()
@@ -66,7 +66,9 @@ class Needs(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Gradients in the shapes of the inputs, in at least float32; None for those that are not needed."""
+    """Gradients in the shapes of the inputs, None for those that are not needed. Those of the output matrix and of the
+    bias are in at least float32.
+    """
 
     facets: Tensor | None
     log_prior: Tensor | None
@@ -80,8 +82,8 @@ class Buffers:
     The buffer holds scale (W h + o). For the identity, scale = 1 / ln 2 and o = b, the bias. Another logit map has its
     own scale, and its offset is added to b. If the products have the type of W, the matrix is W itself and o is added
     to the products. If W has to be rounded, the matrix is [W, s, s', 0] with s = scale o, where s' is the rounding
-    error of s, and a row of the facets ends with ones, which no type rounds. The number of tokens in a chunk depends
-    only on sizes and never on a timing, so results are reproducible bit for bit.
+    error of s, and a row of the facets ends with ones, which no type rounds. On a CPU the number of tokens in a chunk
+    depends only on sizes and never on a timing, so results are reproducible bit for bit.
     """
 
     def __init__(self, lean: "Lean"):
@@ -276,7 +278,7 @@ class Lean(Tensors):
         sloped: multiply the exponentials by phi'.
         """
         facets_nFE = self.facets_NFE[tokens].to(self.wide)
-        own_nKE, weight_nE, target_nK = self._targets(tokens, facets_nFE)
+        own_nKE, weight_nE, target_nK = self.targets(tokens, facets_nFE)
         blocks = self.logits(facets_nFE, buffers)
         slope_nK = None
         if self.bends:
@@ -328,7 +330,7 @@ class Lean(Tensors):
         """How many tokens are mapped and combined at once: all of a chunk, unless that makes a copy."""
         return len(blocks[0]) if blocks[0].dtype == self.wide else tokens_at_once(*blocks)
 
-    def _targets(self, tokens: slice, facets_nFE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def targets(self, tokens: slice, facets_nFE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(n, K, E) the facets that score the targets, (n, E) the targets' rows of W, (n, K) the targets' logits z."""
         targets_n = self.targets_N[tokens]
         weight_nE = self.weight_VE.index_select(0, targets_n).to(self.wide)
@@ -419,13 +421,10 @@ def fused_nll(lean: Lean, log_sum_exp: Callable[..., Tensor]) -> Tensor:
         log_sum_exp: maps rows (R, E), words (V, E), bias (V,) or None, and a precision to log-normalisers (R,).
     """
     with lean.own_types():
-        return _fused_nll(lean, log_sum_exp)
-
-
-def _fused_nll(lean: Lean, log_sum_exp: Callable[..., Tensor]) -> Tensor:
-    normalisers_NK = normalisers(_log_normalisers(lean, log_sum_exp), lean.layout.partitions)
-    logp_NK = (_target_logits(lean) - normalisers_NK).clamp(max=0)
-    return nll_of(logp_NK if lean.log_prior_NK is None else logp_NK + lean.log_prior_NK, lean.log_epsilon)
+        normalisers_NK = normalisers(_log_normalisers(lean, log_sum_exp), lean.layout.partitions)
+        *_, target_NK = lean.targets(slice(None), lean.facets_NFE.to(lean.wide))
+        logp_NK = (target_NK - normalisers_NK).clamp(max=0)
+        return nll_of(logp_NK if lean.log_prior_NK is None else logp_NK + lean.log_prior_NK, lean.log_epsilon)
 
 
 def _log_normalisers(lean: Lean, log_sum_exp: Callable[..., Tensor]) -> Tensor:
@@ -438,17 +437,6 @@ def _log_normalisers(lean: Lean, log_sum_exp: Callable[..., Tensor]) -> Tensor:
         sums_r = log_sum_exp(rows_rE, weight_VE[part.words], bias_v, precision=lean.products.precision)
         sums_NF[:, part.facets] = sums_r.view(len(sums_NF), -1)
     return sums_NF
-
-
-def _target_logits(lean: Lean) -> Tensor:
-    """(N, K) the logits z of the targets, from the facets that score them."""
-    facets_NFE = lean.facets_NFE.to(lean.wide)
-    if not lean.layout.plain:
-        owners_NKE = lean.layout.owners(lean.targets_N)[..., None].expand(-1, -1, facets_NFE.shape[-1])
-        facets_NFE = facets_NFE.gather(1, owners_NKE)
-    weight_NE = lean.weight_VE.index_select(0, lean.targets_N).to(lean.wide)
-    z_NK = torch.linalg.vecdot(facets_NFE, weight_NE[:, None])
-    return z_NK if lean.bias_V is None else z_NK + lean.bias_V.index_select(0, lean.targets_N)[:, None]
 
 
 class WeightedNLL(torch.autograd.Function):

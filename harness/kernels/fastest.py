@@ -1,9 +1,10 @@
 """Which form of the loss is the fastest on a batch: measured once for a machine and sizes, and kept in the cache.
 
-A trial takes the same form whenever it is trained again on the machine, so its bits stay the same.
+A trial takes the same form whenever it is trained again on the machine. Trials measure one after the other.
 """
 
 import json
+import math
 import statistics
 import time
 from collections.abc import Iterable, Sequence
@@ -27,7 +28,7 @@ def fastest(forms: Sequence[Form], mixture: Tensors, targets_N: Tensor, z_loss: 
     """Return the first of the forms that takes at most TIE times as long as the fastest one for loss and gradients.
 
     Args:
-        forms: in the order of preference. One that runs out of memory is left out, unless all do.
+        forms: in the order of preference. One that runs out of memory is not taken, unless all do.
     """
     by_name = {form.name: form for form in forms}
 
@@ -49,7 +50,7 @@ def measured(forms: Sequence[Form], mixture: Tensors, targets_N: Tensor, z_loss:
         for form in forms:
             times[form.name].append(_seconds(form, mixture, targets_N, z_loss))
         rounds += 1
-    return {name: statistics.median(each[1:]) for name, each in times.items()}
+    return {name: math.inf if math.inf in each else statistics.median(each[1:]) for name, each in times.items()}
 
 
 def _seconds(form: Form, mixture: Tensors, targets_N: Tensor, z_loss: float) -> float:
@@ -67,8 +68,7 @@ def _seconds(form: Form, mixture: Tensors, targets_N: Tensor, z_loss: float) -> 
             torch.cuda.synchronize(mixture.facets_NFE.device)
         return time.perf_counter() - start
     except torch.OutOfMemoryError:
-        torch.cuda.empty_cache()
-        return float("inf")
+        return math.inf
 
 
 def _key(names: Iterable[str], mixture: Tensors, z_loss: float) -> str:

@@ -60,7 +60,7 @@ class Form:
 
     name: str
     what: str
-    instead: str = "torch's own operations run instead"
+    instead: str = "another form of it runs instead"
     fits: Callable[[Tensors, bool], bool]
     mean_nll: MeanNLL | None
     nll: Callable[[Tensors, Tensor], Tensor]
@@ -177,7 +177,7 @@ def _on_triton(mixture: Tensors) -> bool:
 def _in_one_piece(mixture: Tensors, gradients: bool) -> bool:
     """Return whether a GPU trains with more logits than those of a chunk, and has room for all of them.
 
-    On a CPU chunks are as fast at any size, since they stay in its cache.
+    On a CPU chunks are as fast or faster, unless the process happens to hold a free block of memory of that size.
     """
     N, K, device = len(mixture.facets_NFE), len(mixture.partitions), mixture.facets_NFE.device
     if not gradients or device.type != "cuda" or in_sizes_only():
@@ -185,6 +185,8 @@ def _in_one_piece(mixture: Tensors, gradients: bool) -> bool:
     if tokens_per_chunk(mixture.weight_VE, mixture.partitions) >= N:
         return False
     size = N * K * len(mixture.weight_VE) * mixture.facets_NFE.element_size()
+    if mixture.logit_map is not identity:
+        size *= 2  # its slopes
     return size <= torch.cuda.get_device_properties(device).total_memory * STORED_SHARE
 
 

@@ -151,8 +151,8 @@ def kept(
 ) -> Any:
     """Return what `make` returns, as JSON gives it back and `read` reads it; computed once on a machine for each key.
 
-    Processes compute it one after the other, and what one has computed the others read. A spoilt file is computed
-    again. In a folder that cannot be written nothing is kept, and None is not kept either.
+    Processes compute those of a kind one after the other, since some are measurements, and what one has computed the
+    others read. A spoilt file is computed again. In a folder that cannot be written nothing is kept, and None is not kept either.
 
     Args:
         kind: the name of its folder in the cache.
@@ -164,7 +164,7 @@ def kept(
     with ExitStack() as locked:
         with suppress(OSError, NotImplementedError):  # also filelock's Timeout, and a file system without locks
             place.parent.mkdir(parents=True, exist_ok=True)
-            locked.enter_context(FileLock(place.with_suffix(".lock"), timeout=MAX_WAIT))
+            locked.enter_context(FileLock(place.parent / ".lock", timeout=MAX_WAIT))
         if not again:
             with suppress(OSError, LookupError, TypeError, ValueError):
                 return read(json.loads(read_bounded(place, MAX_KEPT)))

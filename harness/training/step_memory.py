@@ -4,9 +4,10 @@ The step itself (harness/training/step.py) is run twice on tensors that have siz
 fake tensors), and every storage is counted from where it is made to where it is freed. So it holds for any backbone and
 head, optimizer, precision and number of parts, and attention takes the form that it takes on that device.
 
-Not counted: what libraries keep for themselves (Python and torch some 400 MiB, a CUDA context as much), what an
-operation uses within itself, and what an allocator keeps of freed blocks: on the CPU glibc's holds on to another
-quarter or more, unless MALLOC_MMAP_THRESHOLD_=65536 is in the environment (results/showcase/tables/plan_memory_*.md).
+Not counted: logits that a GPU stores all at once (harness/kernels/forms.py), what libraries keep for themselves (Python
+and torch some 400 MiB, a CUDA context as much), what an operation uses within itself, and what an allocator keeps of
+freed blocks: on the CPU glibc's holds on to another quarter or more, unless MALLOC_MMAP_THRESHOLD_=65536 is in the
+environment (results/showcase/tables/plan_memory_*.md).
 """
 
 import weakref

@@ -152,8 +152,9 @@ class History:
         before = resumed.session
         for name in _left_out(before.facts):
             self.choice.leave_out(name, "it was left out before the trial was resumed")
-        # it goes on with the same form; older checkpoints do not say it and had the first one
-        self.choice.trained_by, self.choice.pieces = before.facts.get(LOSS_FORM, ""), ""
+        self.choice.trained_by = before.facts.get(LOSS_FORM, "")
+        if LOSS_FORM not in before.facts:
+            self.choice.pieces = ""  # an older checkpoint, whose trial had the first form
         self.number, self.started = before.number + 1, before.started
         self.elapsed, self.peak_memory_mib = before.elapsed, before.peak_memory_mib
         # guard: changes-between-sessions + self._changes(resumed) ->

@@ -1,5 +1,6 @@
 """The choice of the fastest form: by time, but for ties; kept for the machine; never one that is wrong."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
@@ -7,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+import harness
 from harness import kernels
-from harness.kernels import chunked, fastest, forms, planted, reference
+from harness.kernels import chunked, fastest, forms, planted, products, reference
 from harness.kernels.choice import Choice, using
 
 CPU = torch.device("cpu")
@@ -62,17 +64,46 @@ def test_rounds_are_six_or_fewer_where_they_take_long_but_two(times, monkeypatch
     assert asked == rounds * ["lean", "stored"]
 
 
-def test_a_form_that_runs_out_of_memory_is_not_taken(times, monkeypatch):
+def test_a_form_that_runs_out_of_memory_is_not_taken(times):
     times(lean=1.0, stored=float("inf"))
     assert trained_by(choosing()) == "lean"
 
 
-def test_running_out_of_memory_is_an_infinite_time():
-    def full(*_):
-        raise torch.OutOfMemoryError
+@pytest.mark.parametrize("nth", [1, 6], ids=["in the round that does not count", "in the last one"])
+def test_running_out_of_memory_once_is_an_infinite_time(nth):
+    calls = []
+
+    def mean_nll(*given):
+        calls.append(given)
+        if len(calls) == nth:
+            raise torch.OutOfMemoryError
+        return LEAN.mean_nll(*given)
 
     mixture, targets_N = planted.batch(CASES["one component"], CPU)
-    assert fastest.measured([LEAN, replace(STORED, mean_nll=full)], mixture, targets_N, 0.0)["stored"] == float("inf")
+    seconds = fastest.measured([LEAN, replace(STORED, mean_nll=mean_nll)], mixture, targets_N, 0.0)
+    assert seconds["stored"] == float("inf") > seconds["lean"]
+
+
+def full(*_):
+    raise torch.OutOfMemoryError
+
+
+def test_stored_that_runs_out_of_memory_when_it_is_checked_is_left_out_and_the_next_form_is_taken(times):
+    times(lean=2.0)
+    told = []
+    planted_form = replace(STORED, mean_nll=full)
+    choice = Choice(forms=[planted_form, LEAN, forms.EQUATIONS], pieces="auto", devices=("cpu",), log=told.append)
+    assert trained_by(choice) == "lean"
+    assert choice.left_out == {"stored": "all logits at once do not fit into its memory"}
+    assert len(told) == 1
+
+
+def test_where_the_form_of_training_is_left_out_another_one_is_chosen(times):
+    times(lean=2.0, stored=1.0, other=3.0)
+    choice = choosing(replace(LEAN, name="other"), log=lambda sentence: None)
+    assert trained_by(choice) == "stored"
+    choice.leave_out("stored", "it was wrong")
+    assert trained_by(choice) == choice.trained_by == "lean"
 
 
 def test_what_was_measured_is_read_on_the_same_machine_for_the_same_sizes(times):
@@ -83,6 +114,40 @@ def test_what_was_measured_is_read_on_the_same_machine_for_the_same_sizes(times)
     assert asked == []
     assert trained_by(choosing(), "more tokens than are compared") == "lean"
     assert set(asked) == {"lean", "stored"}
+
+
+BATCH = planted.batch(CASES["three components with bias"], CPU)[0]
+OTHERS = {
+    "the device": lambda patch: patch.setattr(fastest, "device_name", lambda device: "another"),
+    "torch": lambda patch: patch.setattr(torch, "__version__", "1.0"),
+    "harness": lambda patch: patch.setattr(harness, "__version__", "1.0"),
+    "the processor's instructions": lambda patch: patch.setattr(products, "flags", lambda: "another"),
+    "threads": lambda patch: patch.setattr(torch, "get_num_threads", lambda: 99),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_it_is_measured_again_on_another_machine_or_version(other, monkeypatch):
+    before = fastest._key(["lean"], BATCH, 0.0)
+    OTHERS[other](monkeypatch)
+    assert fastest._key(["lean"], BATCH, 0.0) != before
+
+
+def test_it_is_measured_again_for_another_loss():
+    bend = planted.batch(CASES["a bend"], CPU)[0].logit_map
+    keys = [
+        fastest._key(["lean"], BATCH, 0.0),
+        fastest._key(["lean", "stored"], BATCH, 0.0),
+        fastest._key(["lean"], BATCH, 0.1),
+        fastest._key(["lean"], BATCH.changed(log_epsilon=0.1), 0.0),
+        fastest._key(["lean"], BATCH.changed(logit_map=bend), 0.0),
+        fastest._key(["lean"], BATCH.changed(bias_V=None), 0.0),
+        fastest._key(["lean"], BATCH.changed(weight_VE=BATCH.weight_VE.detach()), 0.0),
+        fastest._key(["lean"], BATCH.changed(weight_VE=BATCH.weight_VE.double()), 0.0),
+    ]
+    with products.using(products.Products(precision="bf16")):
+        keys.append(fastest._key(["lean"], BATCH, 0.0))
+    assert len(set(keys)) == len(keys)
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '"gone"'])
@@ -108,6 +173,23 @@ def test_workers_measure_one_after_the_other_and_only_the_first_does(times):
     assert len(asked) == 2 * 6
 
 
+def test_trials_of_other_sizes_do_not_measure_at_the_same_time(times, monkeypatch):
+    times()
+    measuring, together = [], []
+
+    def measured(form, mixture, *_):
+        measuring.append(id(mixture))
+        together.append(len(set(measuring)))
+        time.sleep(0.002)
+        measuring.remove(id(mixture))
+        return 1.0
+
+    monkeypatch.setattr(fastest, "_seconds", measured)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(trained_by, [choosing() for _ in range(4)], list(CASES)[:4]))
+    assert together == 4 * 2 * 6 * [1]
+
+
 def test_a_form_that_is_fast_and_wrong_is_not_taken(times):
     def wrong(*given):
         return 1.001 * forms.LEAN.mean_nll(*given)
@@ -126,7 +208,7 @@ def test_a_form_that_is_asked_for_is_taken_unmeasured(times, pieces, taken):
 
 
 def test_stored_is_refused_where_it_does_not_fit():
-    with pytest.raises(ValueError, match=r"train\.loss_form is stored, which does not fit this head or this batch"):
+    with pytest.raises(ValueError, match=r"train\.loss_form is stored, which this head, batch or device cannot have"):
         trained_by(Choice(forms=[LEAN, forms.EQUATIONS], pieces="stored"))
 
 

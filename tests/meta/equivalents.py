@@ -53,9 +53,7 @@ EQUIVALENT = [
     Equivalent("_scored", "nats.item()", NUMBER),
     Equivalent("Buffers.__init__", "block[:size]", "room for more tokens than are used"),
     Equivalent("Buffers.rows", "E:E + NUM_ONES", "the columns after these are multiplied by zeros, or not read"),
-    Equivalent("_target_logits", "not lean.layout.plain", SPEED),
     Equivalent("HarmonicSoftmax.forward", "torch.cat([w_VE, -w_VE.square().sum(1, keepdim=True)], dim=1)", SAME_AXIS),
-    Equivalent("_target_logits", "lean.bias_V.index_select(0, lean.targets_N)", SAME_AXIS),
     Equivalent("start_as_", "weight.shape[1]", SAME_AXIS),
     Equivalent("_rounded", "0 if offset_V is None else NUM_ONES", "further columns are zeros"),
     Equivalent("Layout.owners", "in_sizes_only()", "the cached and the other function return the same"),
@@ -220,11 +218,11 @@ EQUIVALENT = [
     ),
     Equivalent("_facet_numbers", "count_K.cumsum(0)", SAME_AXIS),
     Equivalent(
-        "Lean._targets",
+        "Lean.targets",
         "self.layout.plain",
         "a shortcut: gathering would copy the facets as they are",
     ),
-    Equivalent("Lean._targets", "self.bias_V.index_select(0, targets_n)", SAME_AXIS),
+    Equivalent("Lean.targets", "self.bias_V.index_select(0, targets_n)", SAME_AXIS),
     Equivalent("Lean._facet_gradient", "self.weight_VE.shape[1]", SAME_AXIS),
     Equivalent(
         "Lean._facet_gradient",

@@ -120,8 +120,8 @@ def test_a_resumed_trial_leaves_out_what_its_checkpoint_names(task, checked_here
     assert found.environment.sessions == 2
     (sentence,) = found.environment.switched_off
     assert sentence == (
-        "Left out on this device: a planted kernel, since it was left out before the trial was resumed; torch's own "
-        "operations run instead"
+        "Left out on this device: a planted kernel, since it was left out before the trial was resumed; another form "
+        "of it runs instead"
     )
     assert found.environment.changed == ()
 
@@ -144,6 +144,15 @@ def test_a_resumed_trial_goes_on_with_the_form_that_was_the_fastest(task, tmp_pa
     assert found.environment.loss_form == whole.environment.loss_form == "stored"
     assert found.environment.changed == ()
     assert found.weights_sha256 == whole.weights_sha256
+
+
+@pytest.mark.parametrize(("pinned", "taken"), [("chunked", "lean"), ("stored", "stored")])
+def test_a_form_that_the_suite_asks_for_trains(task, tmp_path, monkeypatch, pinned, taken):
+    stored = replace(STORED, fits=lambda mixture, gradients: gradients)
+    monkeypatch.setattr(sessions, "Choice", partial(Choice, forms=(LEAN, stored, *FORMS)))
+    train = task.spec.train.model_copy(update={"loss_form": pinned})
+    spec = task.spec.model_copy(update={"train": train})
+    assert run(handmade.task(spec, runs=tmp_path / "runs")).environment.loss_form == taken
 
 
 def test_a_part_that_ended_the_attempt_before_for_silence_is_left_out_and_the_trial_goes_on(task):
