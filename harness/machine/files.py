@@ -152,7 +152,8 @@ def kept(
     """Return what `make` returns, as JSON gives it back and `read` reads it; computed once on a machine for each key.
 
     Processes compute those of a kind one after the other, since some are measurements, and what one has computed the
-    others read. A spoilt file is computed again. In a folder that cannot be written nothing is kept, and None is not kept either.
+    others read. A spoilt file is computed again. In a folder that cannot be written nothing is kept, and None is not
+    kept either.
 
     Args:
         kind: the name of its folder in the cache.

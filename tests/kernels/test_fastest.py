@@ -15,6 +15,7 @@ from harness.kernels.choice import Choice, using
 
 CPU = torch.device("cpu")
 CASES = {case.name: case for case in planted.CASES}
+BATCH = planted.batch(CASES["three components with bias"], CPU)[0]
 LEAN, STORED = forms.LEAN, replace(forms.STORED, fits=lambda mixture, gradients: gradients)
 
 
@@ -64,6 +65,22 @@ def test_rounds_are_six_or_fewer_where_they_take_long_but_two(times, monkeypatch
     assert asked == rounds * ["lean", "stored"]
 
 
+def test_times_are_medians_after_the_first_round(monkeypatch):
+    seconds = iter([1.0, 2.0, 3.0, 4.0, 5.0, 90.0])
+    monkeypatch.setattr(fastest, "_seconds", lambda *_: next(seconds))
+    assert fastest.measured([LEAN], BATCH, None, 0.0) == {"lean": 4.0}
+
+
+def test_measuring_keeps_the_graph_of_facets_that_come_from_the_output_matrix():
+    mixture, targets_N = planted.batch(CASES["one component"], CPU)
+    facets_NFE = (mixture.weight_VE[:7] ** 2)[:, None]
+    tied = mixture.changed(facets_NFE=facets_NFE)
+    fastest.measured([LEAN, STORED], tied, targets_N, 0.0)
+    assert mixture.weight_VE.grad is None
+    kernels.mean_nll(tied, targets_N).backward()
+    assert mixture.weight_VE.grad.isfinite().all()
+
+
 def test_a_form_that_runs_out_of_memory_is_not_taken(times):
     times(lean=1.0, stored=float("inf"))
     assert trained_by(choosing()) == "lean"
@@ -82,6 +99,7 @@ def test_running_out_of_memory_once_is_an_infinite_time(nth):
     mixture, targets_N = planted.batch(CASES["one component"], CPU)
     seconds = fastest.measured([LEAN, replace(STORED, mean_nll=mean_nll)], mixture, targets_N, 0.0)
     assert seconds["stored"] == float("inf") > seconds["lean"]
+    assert all(weight_N.tolist() == pytest.approx(7 * [1 / 7]) for _, _, weight_N, _ in calls)
 
 
 def full(*_):
@@ -116,7 +134,6 @@ def test_what_was_measured_is_read_on_the_same_machine_for_the_same_sizes(times)
     assert set(asked) == {"lean", "stored"}
 
 
-BATCH = planted.batch(CASES["three components with bias"], CPU)[0]
 OTHERS = {
     "the device": lambda patch: patch.setattr(fastest, "device_name", lambda device: "another"),
     "torch": lambda patch: patch.setattr(torch, "__version__", "1.0"),
