@@ -15,7 +15,7 @@ from torch import Tensor
 import harness
 from harness.kernels import products
 from harness.kernels.forms import Form
-from harness.kernels.mixture import Tensors, identity
+from harness.kernels.mixture import Tensors
 from harness.machine.environment import device_name
 from harness.machine.files import kept
 
@@ -56,27 +56,29 @@ def measured(forms: Sequence[Form], mixture: Tensors, targets_N: Tensor, z_loss:
 def _seconds(form: Form, mixture: Tensors, targets_N: Tensor, z_loss: float) -> float:
     own = [each if each is None else each.detach().requires_grad_(each.requires_grad) for each in mixture.given]
     weight_N = torch.full_like(targets_N, 1 / len(targets_N), dtype=mixture.wide)
-    on_gpu = mixture.facets_NFE.is_cuda
+    device = mixture.facets_NFE.device
     try:
-        if on_gpu:
-            torch.cuda.synchronize(mixture.facets_NFE.device)
-        start = time.perf_counter()
-        tried = mixture.changed(**dict(zip(Tensors.__match_args__, own, strict=False)))
+        start = _now(device)
+        tried = Tensors(*own, mixture.partitions, mixture.logit_map, mixture.log_epsilon)
         loss = form.mean_nll(tried, targets_N, weight_N, z_loss)
         torch.autograd.grad(loss, [each for each in own if each is not None and each.requires_grad])
-        if on_gpu:
-            torch.cuda.synchronize(mixture.facets_NFE.device)
-        return time.perf_counter() - start
+        return _now(device) - start
     except torch.OutOfMemoryError:
         return math.inf
+
+
+def _now(device: torch.device) -> float:
+    """The time in seconds, when the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def _key(names: Iterable[str], mixture: Tensors, z_loss: float) -> str:
     """What a choice depends on: the machine, the versions, the sizes and the forms."""
     device, multiplied = mixture.facets_NFE.device, products.current()
     given = [each if each is None else [*each.shape, str(each.dtype), each.requires_grad] for each in mixture.given]
-    kind = type(mixture.logit_map).__name__ if mixture.logit_map is not identity else ""
-    threads = torch.get_num_threads() if device.type == "cpu" else 0
-    machine = [device_name(device), products.flags(), threads, torch.__version__, harness.__version__]
-    sizes = [given, mixture.partitions, kind, mixture.log_epsilon is None, bool(z_loss)]
+    kind = type(mixture.logit_map).__name__
+    machine = [device_name(device), products.flags(), torch.get_num_threads(), torch.__version__, harness.__version__]
+    sizes = [given, mixture.partitions, kind, mixture.log_epsilon, bool(z_loss)]
     return json.dumps([*machine, *sizes, multiplied.precision, multiplied.route, *names])

@@ -71,6 +71,30 @@ def test_times_are_medians_after_the_first_round(monkeypatch):
     assert fastest.measured([LEAN], BATCH, None, 0.0) == {"lean": 4.0}
 
 
+def test_a_time_is_that_of_loss_and_gradients(monkeypatch):
+    passed = []
+
+    def mean_nll(*given):
+        loss = LEAN.mean_nll(*given)
+        loss.register_hook(lambda gradient: passed.append("backward"))
+        passed.append("forward")
+        return loss
+
+    clock = iter([10.0, 12.5])
+    monkeypatch.setattr(fastest, "time", SimpleNamespace(perf_counter=lambda: (passed.append("time"), next(clock))[1]))
+    mixture, targets_N = planted.batch(CASES["one component"], CPU)
+    frozen = mixture.changed(weight_VE=mixture.weight_VE.detach())
+    assert fastest._seconds(replace(LEAN, mean_nll=mean_nll), frozen, targets_N, 0.0) == 2.5
+    assert passed == ["time", "forward", "backward", "time"]
+
+
+def test_the_time_is_read_when_a_gpu_is_ready(monkeypatch):
+    waited = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    monkeypatch.setattr(fastest, "time", SimpleNamespace(perf_counter=lambda: float(len(waited))))
+    assert (fastest._now(CPU), fastest._now(torch.device("cuda"))) == (0.0, 1.0)
+
+
 def test_measuring_keeps_the_graph_of_facets_that_come_from_the_output_matrix():
     mixture, targets_N = planted.batch(CASES["one component"], CPU)
     facets_NFE = (mixture.weight_VE[:7] ** 2)[:, None]
@@ -159,12 +183,16 @@ def test_it_is_measured_again_for_another_loss():
         fastest._key(["lean"], BATCH.changed(log_epsilon=0.1), 0.0),
         fastest._key(["lean"], BATCH.changed(logit_map=bend), 0.0),
         fastest._key(["lean"], BATCH.changed(bias_V=None), 0.0),
+        fastest._key(["lean"], BATCH.changed(bias_V=BATCH.bias_V[:, None]), 0.0),
+        fastest._key(["lean"], BATCH.changed(partitions=(1, 2)), 0.0),
         fastest._key(["lean"], BATCH.changed(weight_VE=BATCH.weight_VE.detach()), 0.0),
         fastest._key(["lean"], BATCH.changed(weight_VE=BATCH.weight_VE.double()), 0.0),
     ]
-    with products.using(products.Products(precision="bf16")):
-        keys.append(fastest._key(["lean"], BATCH, 0.0))
+    for other in (products.Products(precision="bf16"), products.Products(route="onednn")):
+        with products.using(other):
+            keys.append(fastest._key(["lean"], BATCH, 0.0))
     assert len(set(keys)) == len(keys)
+    assert fastest._key(["lean"], BATCH, 0.2) == keys[2]
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '"gone"'])
