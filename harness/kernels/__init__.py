@@ -61,7 +61,7 @@ def mean_nll(mixture: Tensors, targets_N: Tensor, weight_N: Tensor | None = None
 def nll(mixture: Tensors, targets_N: Tensor) -> Tensor:
     """(N,) nats: -logsumexp_k [ log pi_k - nll_k(target) ]."""
     _refuse_misfit(mixture, targets_N)
-    return choice.chosen(mixture, targets_N).nll(mixture, targets_N)
+    return choice.chosen(mixture, targets_N, 0.0).nll(mixture, targets_N)
 
 
 def log_normaliser(mixture: Tensors) -> Tensor:

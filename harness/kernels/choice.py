@@ -65,7 +65,7 @@ class Choice:
         self._agreed: set[Hashable] = set()
         self._again: set[Hashable] = set()  # what agreed before and is to be checked once more
 
-    def form(self, mixture: Tensors, targets_N: Tensor, z_loss: float = 0.0) -> Form:
+    def form(self, mixture: Tensors, targets_N: Tensor, z_loss: float) -> Form:
         """Return the first form that fits, is not left out and agrees.
 
         Raises: RuntimeError for a shape that is first met while a CUDA graph is captured.
@@ -189,7 +189,7 @@ def using(choice: Choice) -> Iterator[None]:
         _current.reset(token)
 
 
-def chosen(mixture: Tensors, targets_N: Tensor, z_loss: float = 0.0) -> Form:
+def chosen(mixture: Tensors, targets_N: Tensor, z_loss: float) -> Form:
     """Return the form that computes the loss of a mixture."""
     return current().form(mixture, targets_N, z_loss)
 

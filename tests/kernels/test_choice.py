@@ -439,11 +439,11 @@ def test_no_form_is_checked_while_a_graph_is_captured(monkeypatch):
     current = on_cpu()
     monkeypatch.setattr(choice, "_captures", lambda mixture: True)
     with pytest.raises(RuntimeError, match="for the first time while a graph is captured"):
-        current.form(mixture, targets_N)
+        current.form(mixture, targets_N, 0.0)
     monkeypatch.setattr(choice, "_captures", lambda mixture: False)
-    assert current.form(mixture, targets_N) is LEAN
+    assert current.form(mixture, targets_N, 0.0) is LEAN
     monkeypatch.setattr(choice, "_captures", lambda mixture: True)
-    assert current.form(mixture, targets_N) is LEAN
+    assert current.form(mixture, targets_N, 0.0) is LEAN
 
 
 def test_a_check_changes_neither_gradients_nor_random_streams():

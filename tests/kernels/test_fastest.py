@@ -40,7 +40,7 @@ def times(monkeypatch, tmp_path):
 def trained_by(choice, name="three components with bias"):
     """The form that a choice takes for training on a planted batch."""
     mixture, targets_N = planted.batch(CASES[name], CPU)
-    return choice.form(mixture, targets_N).name
+    return choice.form(mixture, targets_N, 0.0).name
 
 
 def choosing(*more, pieces="auto", **options):
@@ -74,15 +74,16 @@ def test_times_are_medians_after_the_first_round(monkeypatch):
 def test_a_time_is_that_of_loss_and_gradients(monkeypatch):
     passed = []
 
-    def mean_nll(*given):
-        loss = LEAN.mean_nll(*given)
+    def mean_nll(mixture, *given):
+        assert mixture.log_epsilon == 0.01
+        loss = LEAN.mean_nll(mixture, *given)
         loss.register_hook(lambda gradient: passed.append("backward"))
         passed.append("forward")
         return loss
 
     clock = iter([10.0, 12.5])
     monkeypatch.setattr(fastest, "time", SimpleNamespace(perf_counter=lambda: (passed.append("time"), next(clock))[1]))
-    mixture, targets_N = planted.batch(CASES["one component"], CPU)
+    mixture, targets_N = planted.batch(CASES["partitions 1, 3 with an epsilon"], CPU)
     frozen = mixture.changed(weight_VE=mixture.weight_VE.detach())
     assert fastest._seconds(replace(LEAN, mean_nll=mean_nll), frozen, targets_N, 0.0) == 2.5
     assert passed == ["time", "forward", "backward", "time"]
@@ -258,12 +259,54 @@ def test_stored_is_refused_where_it_does_not_fit():
 
 
 def test_all_else_than_training_takes_the_first_form(times):
+    asked = times(lean=2.0, stored=1.0)
+    choice = choosing()
+    choice.forms.insert(0, replace(LEAN, name="evaluation", fits=lambda mixture, gradients: not gradients))
+    with torch.no_grad():
+        assert (trained_by(choice), choice.trained_by, asked) == ("evaluation", "", [])
+    assert trained_by(choice) == choice.trained_by == "stored"
+    choice.trained_by = "lean"
+    with torch.no_grad():
+        assert trained_by(choice) == "evaluation"
+
+
+def test_training_goes_on_with_its_form_at_other_sizes(times):
     times(lean=2.0, stored=1.0)
     choice = choosing()
     trained_by(choice)
-    mixture, targets_N = planted.batch(CASES["one component"], CPU)
-    with torch.no_grad():
-        assert choice.form(mixture, targets_N).name == "lean"
+    asked = times(lean=1.0, stored=2.0)
+    assert (trained_by(choice, "more tokens than are compared"), choice.trained_by, asked) == ("stored", "stored", [])
+
+
+def test_sizes_alone_are_neither_measured_nor_checked(times):
+    asked = times()
+    wrong = replace(LEAN, name="wrong", mean_nll=None, nll=lambda *given: 1.001 * LEAN.nll(*given))
+    choice = Choice(forms=[wrong, LEAN, STORED, forms.EQUATIONS], pieces="auto", devices=("cpu",))
+    with kernels.sizes_only():
+        assert (trained_by(choice), choice.trained_by, asked, choice.left_out) == ("wrong", "", [], {})
+
+
+def test_one_form_or_several_of_the_same_pieces_are_not_measured(times):
+    asked = times()
+    assert trained_by(Choice(forms=[LEAN, forms.EQUATIONS], pieces="auto")) == "lean"
+    assert trained_by(choosing(replace(LEAN, name="other"), pieces="chunked")) == "lean"
+    assert asked == []
+
+
+@pytest.mark.parametrize("pieces", ["auto", "chunked"])
+def test_where_no_form_has_pieces_the_equations_train(pieces):
+    assert trained_by(Choice(forms=[forms.EQUATIONS], pieces=pieces)) == "equations"
+
+
+def test_where_no_form_is_asked_for_none_is_noted(times):
+    choice = choosing(pieces="")
+    assert (trained_by(choice), choice.trained_by) == ("lean", "")
+
+
+def test_what_was_left_out_before_is_a_copy():
+    before = {"stored": "it was wrong"}
+    Choice(before, log=lambda sentence: None).leave_out("lean", "it was wrong, too")
+    assert before == {"stored": "it was wrong"}
 
 
 class OnGPU(torch.Tensor):
