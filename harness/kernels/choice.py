@@ -221,5 +221,5 @@ def end_if_lost(device: torch.device) -> None:
         torch.cuda.synchronize(device)
     except Exception:
         traceback.print_exc()
-        print("the GPU cannot be used by this process any more, which ends here", file=sys.stderr, flush=True)
+        print("the GPU cannot be used by this process any more, which ends here", file=sys.stderr)
         os._exit(1)  # guard: gpu-lost

@@ -275,7 +275,7 @@ def test_the_lowest_nll_is_that_of_certificates():
 class OnGPU(torch.Tensor):
     """A tensor that says it is there."""
 
-    device = torch.device("cuda")
+    device, is_cuda = torch.device("cuda"), True
 
 
 def on_gpu(mixture):
@@ -287,9 +287,10 @@ def counted(monkeypatch):
     """The names of the forms that were checked, and on how many tokens."""
     calls, real = [], choice.fault_of
 
-    def fault(form, *given, **options):
-        calls.append((form.name, options["tokens"]))
-        return real(form, *given, **options)
+    def fault(form, mixture, targets_N, z_loss, *, tokens, whole):
+        calls.append((form.name, tokens))
+        assert whole == (tokens == choice.TOKENS)
+        return real(form, mixture, targets_N, z_loss, tokens=tokens, whole=whole)
 
     monkeypatch.setattr(choice, "fault_of", fault)
     return calls
@@ -353,7 +354,42 @@ def test_each_evaluation_checks_the_nll_again_with_fewer_tokens(counted):
                 kernels.check_again()
                 for _ in range(2):
                     kernels.nll(mixture, targets_N)
+            kernels.check_again()
+        asked("more tokens than are compared")
     assert counted == [("rows", choice.TOKENS)] * 2 + [("rows", choice.FEWER_TOKENS)] * 2
+
+
+def test_the_equations_are_not_checked(counted):
+    with using(Choice(forms=[EQUATIONS], devices=("cpu",))):
+        asked()
+    assert counted == []
+
+
+def test_forms_are_checked_on_gpus():
+    assert Choice().devices == ("cuda",)
+
+
+BATCH = planted.batch(CASES["three components with bias"], CPU)[0]
+
+
+def test_what_decides_which_code_runs_is_checked_on_its_own():
+    facets_NFE, prior_NK, _, bias_V = BATCH.given
+    bend = planted.batch(CASES["a bend"], CPU)[0].logit_map
+    shapes = [
+        choice._shape(BATCH, 0.0),
+        choice._shape(BATCH, 0.1),
+        choice._shape(BATCH.changed(facets_NFE=facets_NFE[:5], log_prior_NK=prior_NK[:5]), 0.0),
+        choice._shape(BATCH.changed(bias_V=bias_V.double().detach().requires_grad_()), 0.0),
+        choice._shape(BATCH.changed(bias_V=bias_V.detach()), 0.0),
+        choice._shape(BATCH.changed(bias_V=bias_V.to("meta").detach().requires_grad_()), 0.0),
+        choice._shape(BATCH.changed(partitions=(1, 2)), 0.0),
+        choice._shape(BATCH.changed(log_epsilon=0.1), 0.0),
+        choice._shape(BATCH.changed(logit_map=bend), 0.0),
+    ]
+    with using_products(Products(precision="bf16")):
+        shapes.append(choice._shape(BATCH, 0.0))
+    assert len(set(shapes)) == len(shapes)
+    assert choice._shape(BATCH, 0.2) == shapes[1]
 
 
 @pytest.mark.guards("form-left-out", "form-agreed")
@@ -366,6 +402,7 @@ def test_what_is_wrong_is_left_out_with_a_sentence_and_the_next_form_runs(counte
         found = asked(), asked("one component")
     assert all(torch.equal(a, b) for a, b in zip(found[0], expected, strict=True))
     assert [name for name, _ in counted] == ["rows", "lean", "lean"]
+    assert list(current.left_out) == ["rows"]
     (sentence,) = told
     assert sentence.startswith("Left out on this device: a kernel, since the gradient of the facets is wrong by")
     assert sentence.endswith("another form of it runs instead")
@@ -402,6 +439,39 @@ def test_what_raises_is_left_out_with_its_first_line_but_want_of_memory_says_not
     assert current.left_out == {}
 
 
+def test_what_a_gpu_reports_late_is_a_fault_of_the_part_that_was_tried(monkeypatch):
+    asked_for, ended = [], []
+
+    def synchronize(device):
+        asked_for.append(device.type)
+        raise RuntimeError("an illegal memory access")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    monkeypatch.setattr(choice, "end_if_lost", ended.append)
+    gpu, current = torch.device("cuda"), Choice(log=lambda sentence: None)
+    assert current.tried("rows", lambda: "wrong by 1", gpu) == "wrong by 1"
+    assert current.tried("lean", lambda: "", CPU) == ""
+    assert (asked_for, ended) == ([], [])
+    assert current.tried("graph", lambda: "", gpu) == "it raised RuntimeError: an illegal memory access"
+    assert (asked_for, ended, list(current.left_out)) == (["cuda"], [gpu], ["rows", "graph"])
+
+
+def test_parts_that_are_no_forms_have_sentences_too():
+    graph, gone = Choice({"graph": "it differs", "an old form": "it was wrong"}).sentences()
+    assert "the CUDA graph of the training step, since it differs; steps run operation by operation" in graph
+    assert "an old form, since it was wrong; other code runs" in gone
+
+
+def test_a_form_that_is_wrong_with_a_z_loss_only_is_refused_there():
+    def mean_nll(mixture, targets_N, weight_N, z_loss):
+        return LEAN.mean_nll(mixture, targets_N, weight_N, 1.1 * z_loss)
+
+    mixture, targets_N = planted.batch(CASES["one component"], CPU)
+    current = on_cpu(replace(LEAN, name="wrong", mean_nll=mean_nll), log=lambda sentence: None)
+    assert current.form(mixture, targets_N, 0.0).name == "wrong"
+    assert current.form(mixture, targets_N, 0.5).name == "lean"
+
+
 def test_a_form_is_written_down_while_it_is_tried(counted):
     events = []
 
@@ -431,7 +501,9 @@ def test_a_process_whose_gpu_is_lost_ends(monkeypatch, capfd):
     monkeypatch.setattr(torch.cuda, "synchronize", lost)
     choice.end_if_lost(torch.device("cuda"))
     assert ended == [1]
-    assert "illegal memory access" in capfd.readouterr().err
+    told = capfd.readouterr().err
+    assert "illegal memory access" in told
+    assert "cannot be used" in told
 
 
 def test_no_form_is_checked_while_a_graph_is_captured(monkeypatch):
@@ -442,8 +514,23 @@ def test_no_form_is_checked_while_a_graph_is_captured(monkeypatch):
         current.form(mixture, targets_N, 0.0)
     monkeypatch.setattr(choice, "_captures", lambda mixture: False)
     assert current.form(mixture, targets_N, 0.0) is LEAN
+    with torch.no_grad():
+        assert current.form(mixture, targets_N, 0.0) is LEAN
+    current.check_again()
     monkeypatch.setattr(choice, "_captures", lambda mixture: True)
     assert current.form(mixture, targets_N, 0.0) is LEAN
+    with torch.no_grad():
+        assert current.form(mixture, targets_N, 0.0) is LEAN
+    unchecked = Choice(forms=[LEAN, replace(LEAN, name="other")], pieces="auto")
+    with pytest.raises(RuntimeError, match="for the first time while a graph is captured"):
+        unchecked.form(mixture, targets_N, 0.0)
+
+
+@pytest.mark.parametrize("captures", [False, True])
+def test_a_gpu_is_asked_whether_a_graph_is_captured(monkeypatch, captures):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: captures)
+    assert choice._captures(on_gpu(BATCH)) == captures
+    assert not choice._captures(BATCH)
 
 
 def test_a_check_changes_neither_gradients_nor_random_streams():

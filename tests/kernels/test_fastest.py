@@ -145,6 +145,8 @@ def test_where_the_form_of_training_is_left_out_another_one_is_chosen(times):
     times(lean=2.0, stored=1.0, other=3.0)
     choice = choosing(replace(LEAN, name="other"), log=lambda sentence: None)
     assert trained_by(choice) == "stored"
+    choice.leave_out("other", "it was wrong")
+    assert choice.trained_by == "stored"
     choice.leave_out("stored", "it was wrong")
     assert trained_by(choice) == choice.trained_by == "lean"
 

@@ -202,6 +202,8 @@ EQUIVALENT = [
         "a Mixture lays the prior out anew: (n, K) is as good as (1, n, K)",
     ),
     Equivalent("", "64 * 2 ** 20", SPEED),
+    Equivalent("", "64", "how many tokens of a batch are checked again"),
+    Equivalent("Choice._agrees", "not fault", "a form with a fault is left out, whatever is noted of it"),
     Equivalent("", "40 * 2 ** 20", SPEED),
     Equivalent(
         "Buffers.__init__",
