@@ -46,7 +46,7 @@ class Form:
     """One way to compute the loss of a mixture.
 
     Args:
-        what, instead: what it is, and what runs where it is left out, for people.
+        what: what it is, for people.
         fits: whether it is made for a mixture, and for the device that holds it; the second argument says whether
             gradients are wanted.
         mean_nll: for given weights; None: the weighted mean of `nll` is taken.
@@ -60,7 +60,6 @@ class Form:
 
     name: str
     what: str
-    instead: str = "another form of it runs instead"
     fits: Callable[[Tensors, bool], bool]
     mean_nll: MeanNLL | None
     nll: Callable[[Tensors, Tensor], Tensor]
@@ -97,7 +96,6 @@ def by_rows(
     combine: Callable[..., Rows],
     fits: Callable[[Tensors, bool], bool],
     pieces: str = "chunked",
-    **more,
 ) -> Form:
     """Return the evaluation in chunks with this code between its matrix products (harness/kernels/rows.py); of pieces
     'stored' it has one chunk.
@@ -112,12 +110,10 @@ def by_rows(
 
     def nll(mixture: Tensors, targets_N: Tensor) -> Tensor:
         make = lean(mixture, combine=combine, at_once=at_once(mixture))
-        if differentiates(mixture):
-            return TokenNLL.apply(make, targets_N, *mixture.given)
-        return make(*mixture.given, targets_N=targets_N).nll()
+        return TokenNLL.apply(make, targets_N, *mixture.given)
 
     about = {"name": name, "what": what, "fits": fits, "pieces": pieces, "scale": _scale_of_logits}
-    return Form(mean_nll=mean_nll, nll=nll, **about, **more)
+    return Form(mean_nll=mean_nll, nll=nll, **about)
 
 
 def _scale_of_logits(mixture: Tensors) -> float:
@@ -219,7 +215,6 @@ LEAN = by_rows(
     "the evaluation of mixtures in chunks",
     combine=combine_rows_,
     fits=lambda mixture, gradients: _knows(mixture),
-    instead="mixtures are evaluated by the plain equations instead",
 )
 STORED_ROWS = by_rows(
     "rows, stored",

@@ -10,8 +10,8 @@ import torch
 
 import harness
 from harness import kernels
-from harness.kernels import chunked, fastest, forms, planted, products, reference
-from harness.kernels.choice import Choice, using
+from harness.kernels import fastest, forms, planted, products
+from harness.kernels.choice import Choice
 
 CPU = torch.device("cpu")
 CASES = {case.name: case for case in planted.CASES}
@@ -309,73 +309,3 @@ def test_what_was_left_out_before_is_a_copy():
     before = {"stored": "it was wrong"}
     Choice(before, log=lambda sentence: None).leave_out("lean", "it was wrong, too")
     assert before == {"stored": "it was wrong"}
-
-
-class OnGPU(torch.Tensor):
-    """A tensor on the CPU that says that it is on a GPU."""
-
-    @property
-    def device(self):
-        return torch.device("cuda")
-
-
-def test_a_gpu_stores_all_logits_where_they_are_more_than_a_chunk_and_a_small_part_of_its_memory(monkeypatch):
-    memory = 16 * 700 * 2 * 61 * 4
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=memory))
-    mixture, _ = planted.batch(CASES["more tokens than are compared"], CPU)
-    there = mixture.changed(facets_NFE=mixture.facets_NFE.detach().as_subclass(OnGPU))
-    assert not forms.STORED.fits(there, True)  # one chunk has all of them
-    monkeypatch.setattr(forms, "tokens_per_chunk", lambda matrix, partitions: 699)
-    assert forms.STORED.fits(there, True)
-    assert not forms.STORED.fits(there, False)
-    assert not forms.STORED.fits(mixture, True)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=memory - 16))
-    assert not forms.STORED.fits(there, True)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_in_float64_it_is_exact(name):
-    mixture, targets_N = planted.batch(CASES[name], CPU, torch.float64)
-    weight_N = torch.linspace(-1, 2, len(targets_N), dtype=torch.float64)
-    given = [each for each in mixture.given if each is not None]
-    with using(Choice()):
-        loss = forms.STORED.mean_nll(mixture, targets_N, weight_N, 0.1)
-        normaliser_N = kernels.log_normaliser(mixture).square().mean(1)
-    expected = (weight_N * (reference.nll(mixture, targets_N) + 0.1 * normaliser_N)).sum()
-    found = zip(torch.autograd.grad(loss, given), torch.autograd.grad(expected, given), strict=True)
-    for one, other in [(loss, expected), *found]:
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
-
-
-ODD = [
-    planted.Case("one token", N=1, V=17, E=4, partitions=(1, 1), bias=True),
-    planted.Case("one word", N=5, V=1, E=3, partitions=(1, 1), bias=True),
-    planted.Case("one word, one token", N=1, V=1, E=1),
-    planted.Case("chunks with a rest", N=11, V=23, E=5, partitions=(1, 1, 1), bias=True),
-    planted.Case("slices with a rest", N=7, V=23, E=5, partitions=(4, 1), bias=True),
-]
-FORMS = [LEAN, STORED, forms.CHUNKS_OF_EQUATIONS]
-
-
-@pytest.mark.parametrize("impossible", [False, True], ids=["finite", "-inf"])
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
-@pytest.mark.parametrize("case", ODD, ids=lambda case: case.name)
-def test_odd_sizes_and_impossible_words_are_exact_in_float64(case, form, impossible, monkeypatch):
-    for module in (chunked, forms):
-        monkeypatch.setattr(module, "tokens_per_chunk", lambda matrix, partitions: 3)
-    mixture, targets_N = planted.batch(case, CPU, torch.float64)
-    words = [word for word in range(case.V) if word not in targets_N.tolist()]
-    if impossible and case.bias and words:
-        with torch.no_grad():
-            mixture.bias_V[words[::2]] = float("-inf")
-    weight_N = torch.linspace(-1, 2, case.N, dtype=torch.float64)
-    given = [each for each in mixture.given if each is not None]
-    if form.mean_nll is None:
-        loss = (weight_N * form.nll(mixture, targets_N)).sum()
-    else:
-        loss = form.mean_nll(mixture, targets_N, weight_N, 0.0)
-    expected = (weight_N * reference.nll(mixture, targets_N)).sum()
-    found = zip(torch.autograd.grad(loss, given), torch.autograd.grad(expected, given), strict=True)
-    for one, other in [(loss, expected), *found]:
-        assert one.isfinite().all()
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)

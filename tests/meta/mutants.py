@@ -77,7 +77,7 @@ def targets() -> list[Target]:
         chosen = [*(test for test in tests if test == own[head]), *shared]
         found.append(Target(head, f"heads/{head}.py", f"harness.heads.{head}", chosen, head, frozenset(heads) - {head}))
     lean = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/kernels").glob("test_lean_*.py"))
-    lean += [f"tests/kernels/test_{name}.py" for name in ("products", "choice", "fastest")]
+    lean += [f"tests/kernels/test_{name}.py" for name in ("products", "choice", "fastest", "forms")]
     loops = ["tests/kernels/test_reference.py", "tests/heads/test_heads_equal_oracles.py"]
     every = ["tests/test_distributions.py", loops[0], "tests/heads/test_output_start.py", *tests]
     every = list(dict.fromkeys(every))

@@ -1,0 +1,147 @@
+"""The forms of the loss: which fit where, how many logits they store, and that they are exact on odd sizes."""
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from harness import kernels
+from harness.kernels import chunked, forms, planted, reference
+from harness.kernels.choice import Choice, using
+from harness.kernels.rows import combine_rows_
+
+CPU = torch.device("cpu")
+CASES = {case.name: case for case in planted.CASES}
+LEAN, STORED = forms.LEAN, replace(forms.STORED, fits=lambda mixture, gradients: gradients)
+
+
+class OnGPU(torch.Tensor):
+    """A tensor on the CPU that says that it is on a GPU."""
+
+    device = torch.device("cuda")
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.parametrize(("pieces", "sizes"), [("chunked", [3, 3, 3, 2]), ("stored", [11])])
+def test_chunked_has_some_tokens_at_a_time_and_stored_all(monkeypatch, pieces, sizes, gradients):
+    monkeypatch.setattr(chunked, "tokens_per_chunk", lambda matrix, partitions: 3)
+    seen = []
+
+    def combine(blocks, *rest):
+        seen.append(len(blocks[0]))
+        return combine_rows_(blocks, *rest)
+
+    form = forms.by_rows("form", "a form", combine=combine, fits=lambda mixture, gradients: True, pieces=pieces)
+    mixture, targets_N = planted.batch(CASES["a bend"], CPU)
+    weight_N = torch.full((11,), 1 / 11)
+    with torch.set_grad_enabled(gradients):
+        form.nll(mixture, targets_N)
+        assert seen == sizes
+        form.mean_nll(mixture, targets_N, weight_N, 0.0)
+        assert seen == 2 * sizes
+
+
+def test_what_can_be_evaluated_in_chunks():
+    mixture, _ = planted.batch(CASES["one component"], CPU)
+    facets_NFE = mixture.facets_NFE.detach()
+
+    def known(each):
+        return forms.has_chunks(mixture.changed(facets_NFE=each))
+
+    assert all(known(facets_NFE.to(dtype)) for dtype in (torch.float32, torch.float64, torch.bfloat16))
+    assert known(facets_NFE[:1])
+    assert not known(facets_NFE.half())
+    assert not known(facets_NFE[:0])
+    assert not known(facets_NFE.to("meta"))
+    with forms.reference_only():
+        assert not known(facets_NFE)
+        with forms.reference_only():
+            pass
+        assert not known(facets_NFE)
+    assert known(facets_NFE)
+
+
+def test_a_logit_map_of_another_kind_is_left_to_the_equations():
+    mixture, _ = planted.batch(CASES["one component"], CPU)
+    assert forms.LEAN.fits(mixture, True)
+    assert not forms.LEAN.fits(mixture.changed(logit_map=torch.tanh), True)
+    assert forms.CHUNKS_OF_EQUATIONS.fits(mixture.changed(logit_map=torch.tanh), True)
+    assert forms.EQUATIONS.fits(mixture.changed(logit_map=torch.tanh), True)
+
+
+@pytest.mark.parametrize("case", ["one component", "a bend"])
+def test_facets_of_few_bits_are_made_for_the_scale_of_the_logits(case):
+    mixture, _ = planted.batch(CASES[case], CPU)
+    assert forms.LEAN.scale(mixture) == (1 / math.log(2) if case == "one component" else mixture.logit_map.scale)
+
+
+def test_a_gpu_stores_all_logits_where_they_are_more_than_a_chunk_and_a_small_part_of_its_memory(monkeypatch):
+    memory = 16 * 700 * 2 * 61 * 4
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=memory))
+    mixture, _ = planted.batch(CASES["more tokens than are compared"], CPU)
+    there = mixture.changed(facets_NFE=mixture.facets_NFE.detach().as_subclass(OnGPU))
+    assert not forms.STORED.fits(there, True)  # one chunk has all of them
+    monkeypatch.setattr(forms, "tokens_per_chunk", lambda matrix, partitions: 699)
+    assert forms.STORED.fits(there, True)
+    assert not forms.STORED.fits(there, False)
+    assert not forms.STORED.fits(mixture, True)
+    assert not forms.STORED.fits(there.changed(logit_map=planted.SoftCap(c=3.0)), True)  # its slopes take as much
+    with kernels.sizes_only():
+        assert not forms.STORED.fits(there, True)
+    monkeypatch.setattr(forms, "tokens_per_chunk", lambda matrix, partitions: 700)
+    assert not forms.STORED.fits(there, True)
+    monkeypatch.setattr(forms, "tokens_per_chunk", lambda matrix, partitions: 699)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=memory - 16))
+    assert not forms.STORED.fits(there, True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=2 * memory))
+    assert forms.STORED.fits(there.changed(logit_map=planted.SoftCap(c=3.0)), True)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_in_float64_it_is_exact(name):
+    mixture, targets_N = planted.batch(CASES[name], CPU, torch.float64)
+    weight_N = torch.linspace(-1, 2, len(targets_N), dtype=torch.float64)
+    given = [each for each in mixture.given if each is not None]
+    with using(Choice()):
+        loss = forms.STORED.mean_nll(mixture, targets_N, weight_N, 0.1)
+        normaliser_N = kernels.log_normaliser(mixture).square().mean(1)
+    expected = (weight_N * (reference.nll(mixture, targets_N) + 0.1 * normaliser_N)).sum()
+    found = zip(torch.autograd.grad(loss, given), torch.autograd.grad(expected, given), strict=True)
+    for one, other in [(loss, expected), *found]:
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+ODD = [
+    planted.Case("one token", N=1, V=17, E=4, partitions=(1, 1), bias=True),
+    planted.Case("one word", N=5, V=1, E=3, partitions=(1, 1), bias=True),
+    planted.Case("one word, one token", N=1, V=1, E=1),
+    planted.Case("chunks with a rest", N=11, V=23, E=5, partitions=(1, 1, 1), bias=True),
+    planted.Case("slices with a rest", N=7, V=23, E=5, partitions=(4, 1), bias=True),
+]
+FORMS = [LEAN, STORED, forms.CHUNKS_OF_EQUATIONS]
+
+
+@pytest.mark.parametrize("impossible", [False, True], ids=["finite", "-inf"])
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+@pytest.mark.parametrize("case", ODD, ids=lambda case: case.name)
+def test_odd_sizes_and_impossible_words_are_exact_in_float64(case, form, impossible, monkeypatch):
+    for module in (chunked, forms):
+        monkeypatch.setattr(module, "tokens_per_chunk", lambda matrix, partitions: 3)
+    mixture, targets_N = planted.batch(case, CPU, torch.float64)
+    words = [word for word in range(case.V) if word not in targets_N.tolist()]
+    if impossible and case.bias and words:
+        with torch.no_grad():
+            mixture.bias_V[words[::2]] = float("-inf")
+    weight_N = torch.linspace(-1, 2, case.N, dtype=torch.float64)
+    given = [each for each in mixture.given if each is not None]
+    if form.mean_nll is None:
+        loss = (weight_N * form.nll(mixture, targets_N)).sum()
+    else:
+        loss = form.mean_nll(mixture, targets_N, weight_N, 0.0)
+    expected = (weight_N * reference.nll(mixture, targets_N)).sum()
+    found = zip(torch.autograd.grad(loss, given), torch.autograd.grad(expected, given), strict=True)
+    for one, other in [(loss, expected), *found]:
+        assert one.isfinite().all()
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
