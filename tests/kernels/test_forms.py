@@ -1,6 +1,7 @@
 """The forms of the loss: which fit where, how many logits they store, and that they are exact on odd sizes."""
 
 import math
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -53,6 +54,7 @@ def test_what_can_be_evaluated_in_chunks():
     assert all(known(facets_NFE.to(dtype)) for dtype in (torch.float32, torch.float64, torch.bfloat16))
     assert known(facets_NFE[:1])
     assert not known(facets_NFE.half())
+    assert not forms.CHUNKS_OF_EQUATIONS.fits(mixture.changed(facets_NFE=facets_NFE.half()), True)
     assert not known(facets_NFE[:0])
     assert not known(facets_NFE.to("meta"))
     with forms.reference_only():
@@ -71,6 +73,24 @@ def test_a_logit_map_of_another_kind_is_left_to_the_equations():
     assert forms.EQUATIONS.fits(mixture.changed(logit_map=torch.tanh), True)
 
 
+def test_each_form_is_chunked_or_stored_and_checked_but_for_the_equations():
+    assert {form.name: (form.pieces, form.checked) for form in forms.FORMS} == {
+        "log_sum_exp": ("", True),
+        "rows": ("chunked", True),
+        "lean": ("chunked", True),
+        "rows, stored": ("stored", True),
+        "stored": ("stored", True),
+        "equations in chunks": ("", False),
+        "equations": ("", False),
+    }
+
+
+def test_the_kernel_for_evaluation_is_given_the_precision(monkeypatch):
+    kernel = SimpleNamespace(fused_log_sum_exp=lambda *given, precision: (given, precision))
+    monkeypatch.setitem(sys.modules, "harness.kernels.triton_evaluation", kernel)
+    assert forms._triton_log_sums("rows", "words", None, precision="bf16") == (("rows", "words", None), "bf16")
+
+
 @pytest.mark.parametrize("case", ["one component", "a bend"])
 def test_facets_of_few_bits_are_made_for_the_scale_of_the_logits(case):
     mixture, _ = planted.batch(CASES[case], CPU)
@@ -85,6 +105,10 @@ def test_a_gpu_stores_all_logits_where_they_are_more_than_a_chunk_and_a_small_pa
     assert not forms.STORED.fits(there, True)  # one chunk has all of them
     monkeypatch.setattr(forms, "tokens_per_chunk", lambda matrix, partitions: 699)
     assert forms.STORED.fits(there, True)
+    assert not forms.STORED.fits(there.changed(logit_map=torch.tanh), True)
+    for installed in (True, False):
+        monkeypatch.setattr(forms, "has_triton", lambda installed=installed: installed)
+        assert forms.STORED_ROWS.fits(there, True) == installed
     assert not forms.STORED.fits(there, False)
     assert not forms.STORED.fits(mixture, True)
     assert not forms.STORED.fits(there.changed(logit_map=planted.SoftCap(c=3.0)), True)  # its slopes take as much
