@@ -105,7 +105,6 @@ def test_a_gpu_stores_all_logits_where_they_are_more_than_a_chunk_and_a_small_pa
     assert not forms.STORED.fits(there, True)  # one chunk has all of them
     monkeypatch.setattr(forms, "tokens_per_chunk", lambda matrix, partitions: 699)
     assert forms.STORED.fits(there, True)
-    assert not forms.STORED.fits(there.changed(logit_map=torch.tanh), True)
     for installed in (True, False):
         monkeypatch.setattr(forms, "has_triton", lambda installed=installed: installed)
         assert forms.STORED_ROWS.fits(there, True) == installed
@@ -121,6 +120,7 @@ def test_a_gpu_stores_all_logits_where_they_are_more_than_a_chunk_and_a_small_pa
     assert not forms.STORED.fits(there, True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=2 * memory))
     assert forms.STORED.fits(there.changed(logit_map=planted.SoftCap(c=3.0)), True)
+    assert not forms.STORED.fits(there.changed(logit_map=torch.tanh), True)
 
 
 @pytest.mark.parametrize("name", CASES)
