@@ -15,7 +15,7 @@ from harness.benchmarks.measure import Report, extra_mib, in_new_process, interl
 from harness.benchmarks.record import OURS, PUBLISHED, Cell, CellValues, Kind, Measurement, ProductRate, Way
 from harness.benchmarks.settings import SETTINGS, Setting, component, setting_of
 from harness.benchmarks.step_products import recorded
-from harness.benchmarks.workloads import WORKLOADS, HeadPass, Workload, expected_loss
+from harness.benchmarks.workloads import HeadPass, Workload, expected_loss, workloads
 from harness.errors import ExecutionError
 from harness.kernels.choice import Choice, using
 from harness.kernels.products import Products
@@ -92,8 +92,8 @@ def timed(compared: Comparison, report: Report = silent, *, strict: bool = False
     if compared.graph:  # in one memory, since large cells would not fit beside each other: for this, on one stream
         capture = partial(captured, pool=torch.cuda.graph_pool_handle(), stream=torch.cuda.Stream())
     with torch_threads(compared.threads):
-        for head in compared.heads:
-            workload, expected = WORKLOADS[compared.kind](compared.setting, head, device), {}
+        for head, workload in workloads(compared.kind, compared.setting, compared.heads, device):
+            expected: dict[bool, float] = {}
             for cell, evaluation in _contestants(compared, head, workload, lacking):
                 report(f"checking {cell}")
                 if compared.kind == "step":  # it changes weights

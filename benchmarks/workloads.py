@@ -1,5 +1,6 @@
 """The workloads that are timed: the forward and backward pass of a head, its evaluation, a training step, inference."""
 
+from collections.abc import Iterable, Iterator
 from copy import copy
 from functools import partial
 from typing import Any
@@ -112,9 +113,8 @@ class Inference(Evaluated):
         torch.manual_seed(0)
         layers = {"num_layers": setting.num_layers, "num_heads": setting.num_heads}
         backbone = BACKBONES.get("gpt2")(setting.vocab, d_model=setting.width, **layers)
-        self.model = (
-            LanguageModel(backbone, head(name, setting, torch.device("cpu"))).to(device).eval().requires_grad_(False)
-        )
+        self.head = head(name, setting, torch.device("cpu"))
+        self.model = LanguageModel(backbone, self.head).to(device).eval().requires_grad_(False)
         self.segment = _segment(setting, self.BATCH, device)
         self.targets_BT = self.segment.targets
 
@@ -124,6 +124,21 @@ class Inference(Evaluated):
 
 WORKLOADS = {"head": HeadPass, "eval": Evaluated, "step": Step, "inference": Inference}
 Workload = HeadPass | Step
+
+
+def workloads(
+    kind: str, setting: Setting, heads: Iterable[str], device: torch.device
+) -> Iterator[tuple[str, Workload]]:
+    """Yield each head's name and workload. Heads that no step changes share one output matrix, that of the first: with
+    128,256 words and a width of 4,096 it has 2 GB, and those of four heads would leave too little for a loss.
+    """
+    first: HeadPass | None = None
+    for name in heads:
+        made = WORKLOADS[kind](setting, name, device)
+        if isinstance(made, HeadPass):
+            first = first or made
+            made.head.output.weight = first.head.output.weight
+        yield name, made
 
 
 class _Measured(LanguageModel):

@@ -14,6 +14,7 @@ from harness.benchmarks.comparisons import Comparison, memory, timed
 from harness.benchmarks.implementations import IMPLEMENTATIONS, Implementation
 from harness.benchmarks.record import Cell
 from harness.benchmarks.settings import SETTINGS, Setting
+from harness.benchmarks.workloads import workloads
 from harness.errors import ExecutionError
 from harness.kernels import choice, chunked, forms
 
@@ -181,6 +182,16 @@ def test_on_a_cpu_the_row_of_the_stored_form_has_all_logits_at_once(monkeypatch)
     assert [each.lacking for each in found.cells] == ["", ""]
     assert sorted(set(sizes)) == [8, SETTINGS["tiny"].tokens]
     assert sizes.count(8) == sizes.count(SETTINGS["tiny"].tokens)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shares"), [("head", True), ("eval", True), ("inference", True), ("step", False)], ids=str
+)
+def test_heads_share_one_output_matrix_unless_a_step_changes_it(kind, shares):
+    made = dict(workloads(kind, SETTINGS["tiny"], ("softmax", "mos2", "mfs"), CPU))
+    assert list(made) == ["softmax", "mos2", "mfs"]
+    matrices = {id(workload.distribution().weight_VE) for workload in made.values()}
+    assert len(matrices) == (1 if shares else 3)
 
 
 WITHOUT_COLLECTOR = """
