@@ -129,8 +129,8 @@ Workload = HeadPass | Step
 def workloads(
     kind: str, setting: Setting, heads: Iterable[str], device: torch.device
 ) -> Iterator[tuple[str, Workload]]:
-    """Yield each head's name and workload. Heads that no step changes share one output matrix, that of the first: with
-    128,256 words and a width of 4,096 it has 2 GB, and those of four heads would leave too little for a loss.
+    """Yield each head's name and workload. Unless a step changes them, heads share the output matrix of the first: with
+    128,256 words and a width of 4,096 it has 2 GB, and four of them would leave too little of 24 GB for a loss.
     """
     first: HeadPass | None = None
     for name in heads:

@@ -184,9 +184,7 @@ def test_on_a_cpu_the_row_of_the_stored_form_has_all_logits_at_once(monkeypatch)
     assert sizes.count(8) == sizes.count(SETTINGS["tiny"].tokens)
 
 
-@pytest.mark.parametrize(
-    ("kind", "shares"), [("head", True), ("eval", True), ("inference", True), ("step", False)], ids=str
-)
+@pytest.mark.parametrize(("kind", "shares"), [("head", True), ("eval", True), ("inference", True), ("step", False)])
 def test_heads_share_one_output_matrix_unless_a_step_changes_it(kind, shares):
     made = dict(workloads(kind, replace(SETTINGS["tiny"], tokens=140), ("softmax", "mos2", "mfs"), CPU))
     assert list(made) == ["softmax", "mos2", "mfs"]
