@@ -136,7 +136,8 @@ def import_records(
 
     imported = copying.import_records(file, results, replacing=replace)
     new, known = counted(imported.new, "new record"), f"{imported.known} known already"
-    say(f"{new}, {imported.replaced} replaced, {known}: {results / 'runs'}")
+    more = f", {counted(imported.replicate, 'replicate')} of trials that are here" if imported.replicate else ""
+    say(f"{new}, {imported.replaced} replaced, {known}{more}: {results / 'runs'}")
     for sentence in imported.warnings:
         warn(sentence)
 

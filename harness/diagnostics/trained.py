@@ -14,9 +14,10 @@ from harness.errors import Damaged, ExecutionError
 from harness.model import LanguageModel, build, components
 from harness.plan.identity import starting_content
 from harness.plan.specs import TrialSpec
-from harness.records import plausible, sidecars, store
+from harness.records import sidecars, store
 from harness.records.contents import recomputed
 from harness.records.record import Contents, TrialRecord
+from harness.records.replicates import Seeds
 from harness.registry import BACKBONES, CORPORA
 from harness.training.checkpoint import BEST, load_weights, weights_sha256
 
@@ -102,7 +103,8 @@ def _ok(results: Path, prefix: str, lacking: str) -> list[tuple[TrialRecord, Pat
     trial = folders[0].name
     found = [(record, each) for each in folders if (record := store.load(each.parent, trial)) is not None]
     ok = [(record, folder) for record, folder in found if record.status == "ok"]
-    if two := plausible.contradicting(record for record, _ in found):  # guard: command-contradiction
+    two = Seeds(record for record, _ in found).contradiction([record for record, _ in found])
+    if two is not None:  # guard: command-contradiction
         first, second = (next(folder for record, folder in found if record is each) for each in two)
         raise ExecutionError(f"trial {trial} has different results in {first} and {second}: remove one of them")
     if not ok:

@@ -5,6 +5,7 @@
     <suite>/<trial id>/timing.json       the same, if the trial has this file
     <suite>/<trial id>/test_nll.npz      the same, if the trial has this file
     <suite>/<trial id>/diagnostics.json  the same, if the trial has this file
+    <suite>/<trial id>/replicates.json   the same, if the trial has this file
     <suite>/tuning.json                  the points that tuning has chosen, of a suite with `tune`
 
 Nothing in a file is trusted when it is read. The size of the archive's index is checked before the index is read. Each
@@ -63,7 +64,7 @@ class Trial(_Frozen):
 
     suite: Annotated[str, Field(pattern=SUITE_NAME)]
     id: Annotated[str, Field(pattern=TRIAL_ID)]
-    files: dict[Literal["record.json", "timing.json", "test_nll.npz", "diagnostics.json"], Member]
+    files: dict[Literal["record.json", "timing.json", "test_nll.npz", "diagnostics.json", "replicates.json"], Member]
 
     def path(self, name: str) -> str:
         """The name of a file of this trial in the archive."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import harness
 from harness.errors import RecordError, StorageError, nearest
@@ -16,10 +16,11 @@ from harness.machine.files import atomically, write_atomically
 from harness.plan.specs import SUITE_NAME, TRIAL_ID
 from harness.plan.tuning import Choice
 from harness.printable import counted
-from harness.records import choices, plausible, sealed, store
+from harness.records import choices, sealed, store
 from harness.records.contents import confirmed, without_folders
 from harness.records.record import TrialRecord
-from harness.records.sidecars import SIDECARS, TOKEN_NLL
+from harness.records.replicates import NO_RESULT, Seeds, result
+from harness.records.sidecars import REPLICATES, SIDECARS, TOKEN_NLL, add_replicates
 from harness.trial.behaviour import is_outdated
 
 MAX_NAMED = 5  # trials that a message names
@@ -32,6 +33,7 @@ NOTED = {  # what an import says of some of the records
     "outdated": "{} made by other code than is here; `harness plan` shows what is outdated",
 }
 
+Action = Literal["new", "known", "replicate", "replaced"]
 Warn = Callable[[str], None]
 Found = TypeVar("Found")
 
@@ -128,49 +130,48 @@ def _verified(read: Callable[[], Found], warn: Warn) -> Found | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """The result of an import. `replaced`: records that replaced a different record of the same trial."""
+    """The result of an import. `replaced`: records that replaced another one of the same trial; `replicate`: records of
+    another training, which were added to the replicates of the record that is here.
+    """
 
     new: int = 0
     replaced: int = 0
     known: int = 0
+    replicate: int = 0
     warnings: tuple[str, ...] = ()
 
 
 def import_records(place: Path, results: Path, *, replacing: bool = False) -> Imported:
     """Write the records of a file, with what lies beside them and choices of tuning, into a results folder.
 
-    When the results folder already has a record, only missing files beside it are written. A record of the results
-    folder that does not verify is renamed and replaced.
+    When the results folder already has a record, it stays: missing files beside it are written, and a record of another
+    training of the trial becomes a replicate. A record of the results folder that does not verify is renamed and
+    replaced, and so is one without a result (of a worker that died, for example).
 
     Args:
-        replacing: rename a different record of the same trial. Otherwise such a record is a conflict.
-    Raises: RecordError when the file is damaged, a record is not of its trial, or there is a conflict: nothing was
-        written then; StorageError when a trial is running, or its folder cannot be written: the same command writes
-        the others.
+        replacing: rename and replace a record with another result of the same trial, and take the choices of tuning
+            from the file where they differ.
+    Raises: RecordError when the file is damaged or a record is not of its trial: nothing was written then; StorageError
+        when a trial is running, or its folder cannot be written: the same command writes the others.
     """
     with opened(place) as bundle:
-        warnings, made, others = _checked(bundle, results)
-        if others and not replacing:  # guard: import-conflicts
-            more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
-            found = f"{counted(len(others), 'other result')} than this file: {', '.join(others[:MAX_NAMED])}{more}"
-            raise RecordError(
-                f"{results / 'runs'} holds {found}; nothing was imported; "
-                "--replace imports them and keeps the other records as record.previous.json"
-            )
-        how = Counter(_write(bundle, trial, results) for trial in bundle.manifest.trials)
+        warnings, made, seeds = _checked(bundle, results, replacing=replacing)
+        if not replacing:
+            warnings += _others(bundle, results, seeds)
+        how = Counter(_write(bundle, trial, results, seeds, replacing) for trial in bundle.manifest.trials)
         for suite, found in made.items():
             choices.save(store.runs_folder(results, suite), found)
-        warnings += _differing(bundle, results)  # guard: import-contradiction
+        warnings += _differing(bundle, results, seeds)  # guard: import-contradiction
         return Imported(**how, warnings=tuple(warnings))
 
 
-def _checked(bundle: Bundle, results: Path) -> tuple[list[str], dict[str, tuple[Choice, ...]], list[str]]:
+def _checked(bundle: Bundle, results: Path, *, replacing: bool) -> tuple[list[str], dict[str, list[Choice]], Seeds]:
     """Verify every file of an archive. Its records may be too large to be held in memory, so each is read alone.
 
-    Returns: sentences that do not depend on the results folder; the choices of each suite with `tune`; the records and
-        choices of which the results folder has others.
+    Returns: sentences; the choices of each suite with `tune` that are to be written; the perplexities of the seeds of
+        each row, in the file and here.
     """
-    number, warnings, others, tuned, made = Counter(), [], [], {}, {}
+    number, warnings, tuned, made, seeds = Counter(), [], {}, {}, Seeds()
     for trial in bundle.manifest.trials:
         files = bundle.files(trial)
         record = files.record
@@ -183,33 +184,56 @@ def _checked(bundle: Bundle, results: Path) -> tuple[list[str], dict[str, tuple[
         number["outdated"] += is_outdated(record)
         if record.message.startswith(store.CONTRADICTED):
             warnings.append(f"trial {record.id}: {record.message}; it counts as invalid")
-        if _differ(_here(results, trial.suite, trial.id) or record, record):
-            others.append(f"{trial.suite}/{trial.id}")
+        for each in (_here(results, trial.suite, trial.id), record):
+            if each is not None:
+                seeds.add(each)
         if record.tuning:
             tuned[trial.suite, trial.id] = choices.perplexity(record)
     for suite in bundle.manifest.tuning:
         place = bundle.place / choices_path(suite)
-        made[suite] = choices.parsed(bundle.content(choices_path(suite)), suite, place)
         here = choices.readable(store.runs_folder(results, suite), lambda damage: None)
         before = {frozenset(each.valid_ppl): each.trial for each in here}
-        for choice in made[suite]:
+        made[suite] = []
+        for choice in choices.parsed(bundle.content(choices_path(suite)), suite, place):
             if wrong := [each for each, ppl in choice.valid_ppl.items() if tuned.get((suite, each), ppl) != ppl]:
                 raise RecordError(f"{place}: the choice of '{choice.row}' contradicts the record of trial {wrong[0]}")
-            if before.get(frozenset(choice.valid_ppl), choice.trial) != choice.trial:
-                others.append(f"the choice of '{choice.row}' in {choices_path(suite)}")
+            if before.get(frozenset(choice.valid_ppl), choice.trial) == choice.trial or replacing:
+                made[suite].append(choice)
+            else:
+                warnings.append(
+                    f"{suite}, {choice.row}: tuning chose another point there; the choice that is here is kept "
+                    "(--replace takes that of the file)"
+                )
     warnings += [NOTED[what].format(counted(number[what], "record")) for what in NOTED if number[what]]
-    return warnings, made, others
+    return warnings, made, seeds
 
 
-def _differing(bundle: Bundle, results: Path) -> Iterator[str]:
+def _others(bundle: Bundle, results: Path, seeds: Seeds) -> list[str]:
+    """A sentence that names the trials of which the results folder has another result, with both perplexities."""
+    others = []
+    for trial in bundle.manifest.trials:
+        here = _here(results, trial.suite, trial.id)
+        if here is not None and seeds.relation(here, record := bundle.files(trial).record) == "different":
+            others.append(f"{trial.suite}/{trial.id} ({result(here)} here, {result(record)} there)")
+    if not others:
+        return []
+    more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
+    return [
+        f"{counted(len(others), 'trial')} with another result here, further apart than rounding explains (harness docs "
+        f"certificates): {', '.join(others[:MAX_NAMED])}{more}; the records that are here count, and those of the file "
+        "are kept as replicates; --replace takes them instead"
+    ]
+
+
+def _differing(bundle: Bundle, results: Path, seeds: Seeds) -> Iterator[str]:
     """A sentence for each imported trial that has different results in another suite of the results folder."""
     suites = sorted(place.name for place in (results.resolve() / "runs").iterdir() if place.is_dir())
     for trial in bundle.manifest.trials:
         ours = _here(results, trial.suite, trial.id)
         for suite in suites:
             other = _here(results, suite, trial.id) if suite != trial.suite else None
-            if ours and other and plausible.contradicting([ours, other]):
-                two = f"the suites {trial.suite} and {suite}"
+            if ours and other and seeds.contradiction([ours, other]):
+                two = f"the suites {trial.suite} ({result(ours)}) and {suite} ({result(other)})"
                 yield f"trial {trial.id} has different results in {two}; the leaderboard leaves it out"
                 break
 
@@ -219,27 +243,42 @@ def _here(results: Path, suite: str, trial_id: str) -> TrialRecord | None:
     return store.load_all(store.runs_folder(results, suite), [trial_id])[0].get(trial_id)
 
 
-def _differ(one: TrialRecord, other: TrialRecord) -> bool:
-    """Whether two records of a trial differ in more than the folders of texts and models."""
-    return without_folders(one) != without_folders(other)
+def _action(here: TrialRecord | None, record: TrialRecord, seeds: Seeds, replacing: bool) -> Action:
+    """What an import does with a record, given the one of the same trial that is here."""
+    if here is None:
+        return "new"
+    if without_folders(here) == without_folders(record):
+        return "known"
+    relation = seeds.relation(here, record)
+    if relation == "unknown" or here.tuning != record.tuning:
+        has_result = here.status in NO_RESULT and record.status not in NO_RESULT
+        of_table = here.tuning and not record.tuning
+        return "replaced" if has_result or of_table else "known"
+    return "replaced" if replacing and relation == "different" else "replicate"
 
 
-def _write(bundle: Bundle, trial: Trial, results: Path) -> str:
-    """Write the missing files of a trial; return 'new', 'replaced' or 'known'. The record is written last, because a
-    trial with a record is finished.
-    """
+def _write(bundle: Bundle, trial: Trial, results: Path, seeds: Seeds, replacing: bool) -> Action:
+    """Write the missing files of a trial. The record is written last, because a trial with a record is finished."""
     runs, files = store.runs_folder(results, trial.suite), bundle.files(trial)
     record, folder = files.record, store.folder(runs, trial.id)
     with store.writing(runs, trial.id, wait=0):
         here = _here(results, trial.suite, trial.id)
-        known = here is not None and not _differ(here, record)
-        if not known:
+        action = _action(here, record, seeds, replacing)
+        replaces = action in ("new", "replaced")
+        if replaces:
             store.set_aside(runs, trial.id)
             for name in SIDECARS:  # they belong to another training
                 (folder / name).unlink(missing_ok=True)
-        for name in trial.files.keys() & SIDECARS:
-            if _verified(partial(Files.in_folder(folder).beside, name), lambda damage: None) is None:
-                write_atomically(folder / name, files.content(name))
-        if not known:
+        kept = record if replaces else here
+        if kept.weights_sha256 == record.weights_sha256:
+            for name in (trial.files.keys() & SIDECARS) - {REPLICATES.file}:
+                if _verified(partial(Files.in_folder(folder).beside, name), lambda damage: None) is None:
+                    write_atomically(folder / name, files.content(name))
+        others = [record] if action == "replicate" else []
+        if (content := files.beside(REPLICATES.file)) is not None:
+            others += REPLICATES.parsed(content, record, folder)
+        if not add_replicates(runs, kept, others) and action == "replicate":
+            action = "known"
+        if replaces:
             write_atomically(folder / store.FILE_NAME, files.content(store.FILE_NAME))
-    return "known" if known else "new" if here is None else "replaced"
+    return action

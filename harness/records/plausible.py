@@ -1,5 +1,4 @@
-"""Whether a record is plausible: known metrics within their ranges, a curve of the right epochs, dates, digests; and
-whether two records of one trial have the same results.
+"""Whether a record is plausible: known metrics within their ranges, a curve of the right epochs, dates, digests.
 
 Every record is checked when it is read. This finds faults and careless forgeries. It cannot find a forgery by someone
 who knows these rules (docs/security.md).
@@ -7,10 +6,9 @@ who knows these rules (docs/security.md).
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from harness.plan.suite_file import DynamicSpec
 from harness.printable import printable
 from harness.records.metrics import METRICS, MOST, MOST_PERPLEXITY, Metric
 from harness.records.record import TrialRecord
@@ -151,25 +149,3 @@ def _about_source(record: TrialRecord) -> Iterator[str]:
                 f"{name} is {ours:g}, and the process that made the text has {source:g}: no model that has not seen "
                 "the text is so much better"
             )
-
-
-def agree(one: TrialRecord, other: TrialRecord) -> bool:
-    """Whether two records of a trial have the same status, weights and metrics. Costs (times, memory) may differ, and
-    so may perplexities under dynamic evaluation with other settings, which are no part of a trial's id.
-    """
-    shared = [name for name in one.metrics if name in other.metrics and METRICS[name].kind != "cost"]
-    if DynamicSpec.of_metrics(one.metrics) != DynamicSpec.of_metrics(other.metrics):
-        shared = [name for name in shared if not name.startswith("dynamic_")]
-    same = all(one.metrics[name] == other.metrics[name] for name in shared)
-    return same and (one.status, one.weights_sha256) == (other.status, other.weights_sha256)
-
-
-def contradicting(found: Iterable[TrialRecord]) -> tuple[TrialRecord, TrialRecord] | None:
-    """Two records of one trial with different results: one that is ok, and another one that is ok or invalid.
-
-    Returns None if there are no such two. A trial that failed in another way has no results.
-    """
-    # guard: invalid-in-another-suite in ("ok", "invalid") -> == "ok"
-    judged = [record for record in found if record.status in ("ok", "invalid")]
-    first = next((record for record in judged if record.status == "ok"), None)
-    return next(((first, other) for other in judged if first is not None and not agree(first, other)), None)

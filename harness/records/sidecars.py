@@ -1,4 +1,5 @@
-"""Files beside a record that count only with the weights of the record: times, losses of the test tokens, diagnostics.
+"""Files beside a record. Those of its weights: times, losses of the test tokens, diagnostics; and other records of its
+trial, of other machines.
 
 Like a record they are written atomically and verified when they are read. A file of other weights is of an earlier run
 of the trial, and is not used.
@@ -7,12 +8,13 @@ of the trial, and is not used.
     test_nll.npz        the loss of each token of the test split with the best weights: an archive of numpy arrays, read
                         without pickles. It must give the test perplexity of the record
     diagnostics.json    what `harness diagnose` has computed for the trained weights
+    replicates.json     other records of the trial (harness/records/replicates.py)
 """
 
 import io
 import math
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Generic, TypeVar
@@ -24,14 +26,16 @@ from harness.errors import RecordError
 from harness.machine.files import write_atomically
 from harness.printable import printable
 from harness.records import sealed
+from harness.records.contents import without_folders
 from harness.records.metrics import METRICS, MOST
-from harness.records.plausible import fault_of_date
+from harness.records.plausible import fault, fault_of_date
 from harness.records.record import Hash, TrialRecord
+from harness.records.replicates import AGREEMENT, Replicates
 from harness.records.store import folder, writing
 
 SCHEMA = 1
 ARRAYS = {"nll": np.float32, "count": np.int32, "offset": np.int32}
-AGREEMENT = 1e-5  # relative, of perplexities: float32 rounds the nats of each token by about 1e-7
+MOST_REPLICATES = 20  # of a trial
 LEAST_NATS = -1e-5  # of a token: 0 with room for rounding, because no probability is above 1
 Kept = TypeVar("Kept")
 
@@ -188,6 +192,25 @@ def add_diagnosis(runs: Path, record: TrialRecord, made: Diagnosis) -> None:
         sealed.save(content, folder(runs, record.id) / DIAGNOSES.file)
 
 
+def add_replicates(runs: Path, record: TrialRecord, more: Iterable[TrialRecord]) -> int:
+    """Add records of other trainings of a trial to the replicates beside its record: each once, and MOST_REPLICATES at
+    most. A file that is damaged is replaced. Returns: how many were added. Raises: StorageError.
+    """
+    try:
+        before = REPLICATES.load(runs, record) or ()
+    except RecordError:
+        before = ()
+    kept = list(before)
+    for each in more:
+        known = [without_folders(one) for one in (record, *kept)]
+        if without_folders(each) not in known and len(kept) < MOST_REPLICATES:
+            kept.append(each)
+    added = len(kept) - len(before)
+    if added:
+        sealed.save(Replicates(trial=record.id, records=tuple(kept)), folder(runs, record.id) / REPLICATES.file)
+    return added
+
+
 def _timing(content: bytes, record: TrialRecord, place: Path) -> Timing | None:
     timing = sealed.parsed(content, Timing, place, schema=SCHEMA)
     if wrong := _fault(timing):  # guard: timing-plausible
@@ -256,7 +279,18 @@ def _diagnoses(content: bytes, record: TrialRecord, place: Path) -> tuple[Diagno
     return kept.found if (kept.trial, kept.weights_sha256) == (record.id, record.weights_sha256) else None
 
 
+def _replicates(content: bytes, record: TrialRecord, place: Path) -> tuple[TrialRecord, ...]:
+    kept = sealed.parsed(content, Replicates, place, schema=SCHEMA)
+    for each in kept.records:
+        if each.id != record.id:
+            raise RecordError(f"{place}: holds a record of trial {each.id}")
+        if wrong := fault(each):
+            raise RecordError(f"{place}: {wrong}; the replicates do not count")
+    return kept.records
+
+
 TIMING = Sidecar(file="timing.json", max_bytes=2**20, parsed=_timing)
 TOKEN_NLL = Sidecar(file="test_nll.npz", max_bytes=2 * 1024**3, parsed=_token_scores)  # 170 million tokens
 DIAGNOSES = Sidecar(file="diagnostics.json", max_bytes=64 * 1024**2, parsed=_diagnoses)
-SIDECARS = {each.file: each for each in (TIMING, TOKEN_NLL, DIAGNOSES)}
+REPLICATES = Sidecar(file="replicates.json", max_bytes=64 * 1024**2, parsed=_replicates)
+SIDECARS = {each.file: each for each in (TIMING, TOKEN_NLL, DIAGNOSES, REPLICATES)}

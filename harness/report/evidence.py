@@ -26,6 +26,7 @@ class Evidence:
 
     Args:
         timings: of exclusive passes, by trial id.
+        replicates: other trainings of a trial, by trial id.
         outdated: the trials, tuning trials too, whose code has changed since, see harness.report.versions.
     """
 
@@ -39,6 +40,7 @@ class Evidence:
     outdated: Changed = field(default_factory=dict)
     unscored: frozenset[str] = frozenset()
     tuning: dict[str, TrialRecord] = field(default_factory=dict)
+    replicates: dict[str, tuple[TrialRecord, ...]] = field(default_factory=dict)
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -81,7 +83,8 @@ def gather(records: Records, warn: Callable[[str], None], printed: PrintedNumber
     """
     suite, runs, found = records.suite, records.runs, records.table
     timed, warnings = sidecars.TIMING.load_all(runs, found)
-    for warning in warnings:
+    replicates, more = sidecars.REPLICATES.load_all(runs, found)
+    for warning in (*warnings, *more):
         warn(warning)
     ok = {trial_id for trial_id, record in found.items() if record.status == "ok"}
     scored = {trial_id for trial_id in ok if _stored(sidecars.TOKEN_NLL, runs, found[trial_id], warn) is not None}
@@ -97,6 +100,7 @@ def gather(records: Records, warn: Callable[[str], None], printed: PrintedNumber
         unscored=frozenset(ok - scored if suite.measure.token_nll else ()),
         outdated=changed(records.found.values()),
         tuning=records.tuning,
+        replicates=replicates,
     )
 
 

@@ -24,9 +24,10 @@ from harness.plan.names import names_of, shown
 from harness.plan.parameters import resolved
 from harness.plan.specs import COMPARED, DECIDES_NO_RESULT, ComponentSpec, TrainSpec, TrialSpec, canonical, value_text
 from harness.protocols import Bidirectional
-from harness.records import plausible, sidecars, store
+from harness.records import sidecars, store
 from harness.records.contents import confirmed, facts_of, recomputed
 from harness.records.record import Contents, TrialRecord
+from harness.records.replicates import Seeds, result
 from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, CORPORA, HEADS, Registry
 from harness.report import history
@@ -109,7 +110,7 @@ def gather(
             trial of which two suites have different results.
         known: folder of a suite's records -> those that are in hand, by id: they are not read again.
     Returns: the trials whose text is known; the number of others (records of plug-ins that are not installed, or of
-        other versions); and the ids of the trials of which two suites have different results. The last two are not
+        other versions); and the trials of which two suites have different results, with both. The last two are not
         among the first.
     """
     unknown: set[str] = set()
@@ -134,14 +135,15 @@ def gather(
             each = Finished(record=record, contents=contents, timing=timing, suites=suites)
             found.setdefault(record.id, []).append(each)
     chosen, differing = [], []
+    seeds = Seeds(each.record for several in found.values() for each in several)
     for trial, several in found.items():
-        two = plausible.contradicting(each.record for each in several)
+        two = seeds.contradiction([each.record for each in several])
         if two is None:  # guard: leaderboard-contradiction always
             chosen.append(_newest(several))
         else:
-            differing.append(trial)
-            places = (store.folder(store.runs_folder(results, each.suite), trial) for each in two)
-            warn(f"trial {trial} has different results in {' and '.join(map(str, places))}: it is left out")
+            named = [f"{store.folder(store.runs_folder(results, each.suite), trial)} ({result(each)})" for each in two]
+            warn(f"trial {trial} has different results in {' and '.join(named)}: it is left out")
+            differing.append(f"{trial} ({' and '.join(f'{result(each)} in {each.suite}' for each in two)})")
     return chosen, len(unknown - found.keys()), sorted(differing)
 
 

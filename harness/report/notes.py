@@ -13,11 +13,13 @@ from harness.printable import counted
 from harness.protocols import Bidirectional
 from harness.records.metrics import METRICS
 from harness.records.record import TrialRecord
+from harness.records.replicates import Seeds, result
 from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, CORPORA
 from harness.report import comparison_notes, versions
 from harness.report.comparison_notes import spanned
 from harness.report.content import BLOCKS_MARK, COMPAT_MARK, EARLIER_MARK, SHARED_MARK, UNCERTIFIED_MARK, Note
+from harness.report.evidence import Evidence
 from harness.report.findings import Findings, all_certified_earlier
 from harness.report.grouping import grouped
 from harness.report.table_rows import Row, row_name, time_of
@@ -70,6 +72,7 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *comparison_notes.of_tuning(findings),
         *_heads(suite),
         *_machines(records),
+        *_replicates(findings.evidence),
         *of_times(findings),
         *_dynamic(findings.lines),
         *comparison_notes.of_comparisons(findings),
@@ -268,6 +271,41 @@ def _machines(records: list[TrialRecord]) -> list[str]:
     if notes:
         notes[-1] += f" The last trial finished {max(record.environment.finished for record in records)}."
     return notes
+
+
+def _replicates(evidence: Evidence) -> list[str]:
+    """How the results of trials that were trained more than once agree."""
+    if not evidence.replicates:
+        return []
+    seeds = Seeds(evidence.finished)
+    equal, rounded, different = 0, [], []
+    for trial, others in evidence.replicates.items():
+        record = evidence.records[trial]
+        for other in others:
+            relation = seeds.relation(record, other)
+            if relation == "equal":
+                equal += 1
+            elif relation == "rounded":
+                rounded.append(abs(other.metrics["test_ppl"] / record.metrics["test_ppl"] - 1))
+            else:
+                different.append(f"{record.spec} ({trial}): {_trained_on(record)}, and {_trained_on(other)}")
+    said = [f"{counted(equal, 'time')} with the same bits"] if equal else []
+    if rounded:
+        within = f"within {100 * max(rounded):.2f} % of the test perplexity"
+        said.append(f"{counted(len(rounded), 'time')} {within}, which rounding can cause (harness docs certificates)")
+    notes = [f"Trained again elsewhere: {', '.join(said)}."] if said else []
+    if different:
+        more = f"; and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
+        text = (
+            f"{counted(len(different), 'other training')} of a trial with a result further apart than rounding explains"
+        )
+        notes.append(Note(f"{text}: {'; '.join(different[:SHOWN])}{more}.", level="warning"))
+    return notes
+
+
+def _trained_on(record: TrialRecord) -> str:
+    e = record.environment
+    return f"{result(record)} on {e.device} with {counted(e.threads, 'thread')} and torch {e.torch}"
 
 
 def _machine(record: TrialRecord) -> str:

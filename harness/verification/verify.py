@@ -8,13 +8,10 @@ Records are in a results folder, in any folder, or in an exported file. Nothing 
 opened whose path comes from a record.
 """
 
-import math
 import re
-import statistics
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,9 +26,9 @@ from harness.plan.specs import TRIAL_ID
 from harness.printable import sentence
 from harness.records import sealed, store
 from harness.records.contents import confirmed
-from harness.records.metrics import metrics_of
 from harness.records.record import SCHEMA, Contents, Environment, TrialRecord
-from harness.records.sidecars import AGREEMENT, TOKEN_NLL, TokenScores
+from harness.records.replicates import AGREEMENT, NO_RESULT, Seeds, difference
+from harness.records.sidecars import TOKEN_NLL, TokenScores
 from harness.training.checkpoint import BEST
 from harness.verification.measured import Measured, VerificationOptions, evaluate_again, train_again
 
@@ -40,9 +37,6 @@ Outcome = Literal["identical", "plausible", "different", "not checked"]
 # Nats of one token, with equal weights: float32 sums of several hundred products are rounded differently.
 TOKEN_AGREEMENT = 1e-3
 CURVE_AGREEMENT = 1e-4  # relative, of the numbers of an epoch, with equal weights
-MIN_SEEDS = 2  # other seeds needed to estimate a spread
-LEAST, DEFAULT, MOST = 0.01, 0.05, 0.10  # allowed difference between the log-perplexities of two trainings
-UNDECIDED = ("error", "oom", "timeout")  # a training that ends so says nothing about the record
 FACTS = ("device", "threads", "python", "torch", "harness", "commit", "matmul_route")  # that bits may depend on
 
 
@@ -57,7 +51,7 @@ class StoredRecord:
         best: the file of its weights, if it exists.
         contents: what the trial read; None when this version of the harness cannot compute it.
         scores: the scores of its test tokens, if the file exists.
-        others: records from the same place that differ only in the seed.
+        seeds: the perplexities of the records from the same place.
     """
 
     name: str
@@ -67,7 +61,7 @@ class StoredRecord:
     best: Path | None = None
     contents: Contents | None = None
     scores: TokenScores | None = None
-    others: tuple[TrialRecord, ...] = ()
+    seeds: Seeds = field(default_factory=Seeds)
 
 
 def find_records(target: str, results: Path, only: tuple[str, ...] = ()) -> Iterator[StoredRecord]:
@@ -125,22 +119,19 @@ def _stored(files: Files, place: Path) -> StoredRecord:
 
 def _examined(found: list[StoredRecord], together: list[TrialRecord], only: tuple[str, ...]) -> Iterator[StoredRecord]:
     """The records that meet the conditions. What lies beside one is large, so it is read when it is its turn."""
-    rows = defaultdict(list)
-    for record in together:
-        if record.status == "ok":
-            rows[_row(record)].append(record)
+    seeds = Seeds(together)
     for each in _picked(found, only):
         if (record := each.record) is None:
             yield each
             continue
-        about = {"others": tuple(one for one in rows[_row(record)] if one.spec.seed != record.spec.seed)}
+        about = {}
         try:
             about["contents"] = confirmed(record)
             if (content := each.files.content(TOKEN_NLL.file)) is not None:
                 about["scores"] = TOKEN_NLL.parsed(content, record, each.files.place / TOKEN_NLL.file)
         except RecordError as error:
             about["fault"] = str(error)  # guard: verify-id
-        yield replace(each, **about)
+        yield replace(each, seeds=seeds, **about)
 
 
 def _picked(found: list[StoredRecord], only: tuple[str, ...]) -> list[StoredRecord]:
@@ -152,11 +143,6 @@ def _picked(found: list[StoredRecord], only: tuple[str, ...]) -> list[StoredReco
             facts |= facts_of([each.record.spec])
     ids = {trial for condition in only for trial in matching(facts, condition)}
     return [each for each in read if each.record.id in ids]
-
-
-def _row(record: TrialRecord) -> str:
-    """What the records of one row of a table have in common: everything except the seed."""
-    return record.spec.model_copy(update={"id": "", "seed": 0}).model_dump_json()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +200,7 @@ def verify_record(
             raise ExecutionError("there are no weights to evaluate; --retrain trains it again")
         else:
             found = evaluate_again(record, given.contents, given.best, options)
-        if found.record.status in UNDECIDED:
+        if found.record.status in NO_RESULT:
             raise ExecutionError(f"the second training ended as '{found.record.status}': {found.record.message}")
     except HarnessError as reason:
         return Verdict(outcome="not checked", sentence=str(reason), **about)
@@ -225,7 +211,7 @@ def _compared(given: StoredRecord, found: Measured, about: dict[str, Any]) -> Ve
     there, here = given.record.metrics["test_ppl"], found.record.metrics.get("test_ppl")
     same_weights = found.record.weights_sha256 == given.record.weights_sha256
     differs = _differences(given.record.environment, found.record.environment)
-    limit, by = _limit(given.others)
+    limit, by = given.seeds.allowed(given.record)
     limit = AGREEMENT if same_weights else limit  # guard: verify-exact-perplexity
     if fault := _difference(given, found, limit):
         outcome, reason = "different", fault
@@ -248,22 +234,6 @@ def _differences(there: Environment, here: Environment) -> tuple[str, ...]:
     return (*found, *(f"{each} there" for each in there.changed))
 
 
-def _limit(others: tuple[TrialRecord, ...]) -> tuple[float, str]:
-    """The allowed difference between two trainings of one trial, in log-perplexity, and its reason: twice the standard
-    deviation of the difference between two seeds of the row, within bounds.
-
-    Two trainings of one seed that round differently drift apart, but not farther than two seeds do. The spread is
-    estimated from the other seeds, because the record itself is in question. It is kept within LEAST and MOST, because
-    few seeds give a poor estimate and the other records may be false too.
-    """
-    logs = [math.log(each.metrics["test_ppl"]) for each in others]
-    if len(logs) < MIN_SEEDS:
-        why = f"there are not {MIN_SEEDS} other seeds to estimate a spread from"
-        return DEFAULT, f"{DEFAULT:.0%} allowed, because {why}"
-    value = min(max(2 * math.sqrt(2) * statistics.stdev(logs), LEAST), MOST)  # guard: verify-limit MOST -> 10.0
-    return value, f"{100 * value:.1f} % allowed by the spread of {len(logs)} other seeds"
-
-
 def _difference(given: StoredRecord, found: Measured, allowed: float, *, exact: bool = False) -> str:
     """What shows that the record was made by something else than what was measured; '' when nothing does.
 
@@ -277,15 +247,8 @@ def _difference(given: StoredRecord, found: Measured, allowed: float, *, exact: 
         return f"the status is '{here.status}' ({here.message})"
     if not found.trained and not same_weights:  # guard: verify-weights
         return "best.pt holds other weights than the record names"
-    for metric in metrics_of("count", "setting", "score"):
-        was, now = (record.metrics.get(metric.name) for record in (there, here))
-        if metric.name == "best_epoch" and not same_weights:
-            continue  # two trainings that drift apart may have different best epochs
-        if was is None or now is None or was == now:
-            continue
-        margin = 0.0 if exact or metric.kind != "score" else AGREEMENT if metric.of_text else allowed
-        if not (min(was, now) > 0 and abs(math.log(now / was)) <= margin):
-            return f"{metric.name} is {now:,.6g}, the record has {was:,.6g}"
+    if fault := difference(there, here, allowed, exact=exact):
+        return fault
     if found.trained:
         was, now = _curve(there), _curve(here)
         # with other final weights the lengths only: two trainings that drift apart may differ much before the end

@@ -202,19 +202,52 @@ def test_what_is_missing_beside_a_known_record_is_added(there, sent, here):
 def changed(here, tmp_path):
     """Another record of the first trial, in a results folder, with what lies beside it."""
     (spec, *_) = planned(tmp_path)
-    other = record_of(spec, weights_sha256="cd" * 32)
-    return keep(here, other), other
+    other = record_of(spec, metrics={**record_of(spec).metrics, "test_ppl": 9.0}, weights_sha256="cd" * 32)
+    return keep(here, other, scored=False), other
 
 
-@pytest.mark.guards("import-conflicts")
-def test_a_different_record_is_a_conflict_and_nothing_is_written(sent, here, tmp_path, harness):
-    folder, _ = changed(here, tmp_path)
-    before = files(tmp_path)
-    done = harness("import", sent, "--results", here)
-    assert done.code == 2
-    assert done.err.count("\n") == 1
-    assert f"holds 1 other result than this file: small/{folder.name}; nothing was imported" in done.err
-    assert files(tmp_path) == before
+OTHER = {"weights_sha256": "cd" * 32}
+LATER = handmade.environment(device="another processor", finished="2026-02-02T03:05:05+00:00")
+# What another machine has of a trial that is here with test ppl e^2 = 7.389 -> how many replicates an import adds, and
+# what it says. Without two other seeds, two trainings may differ by 5 %: up to 7.389 e^0.05 = 7.768.
+ANOTHER = {
+    "equal bits, another day": ({"environment": LATER}, 1, ""),
+    "equal bits, other times": ({"metrics": {"train_minutes": 9.0}}, 1, ""),
+    "rounded": ({"metrics": {"test_ppl": 7.76}, **OTHER}, 1, ""),
+    "too far": ({"metrics": {"test_ppl": 7.78}, **OTHER}, 1, "(7.39 here, 7.78 there)"),
+    "equal weights, other ppl": ({"metrics": {"test_ppl": 7.40}}, 1, "(7.39 here, 7.40 there)"),
+    "invalid": ({"status": "invalid"}, 1, "(7.39 here, invalid there)"),
+    "diverged": ({"status": "diverged"}, 1, "(7.39 here, diverged there)"),
+    "out of memory": ({"status": "oom"}, 0, ""),
+}
+
+
+@pytest.mark.parametrize(("changes", "replicates", "said"), ANOTHER.values(), ids=ANOTHER)
+def test_another_training_of_a_trial_becomes_a_replicate(tmp_path, here, harness, changes, replicates, said):
+    (spec, *_) = planned(tmp_path)
+    ours = record_of(spec)
+    keep(here, ours)
+    theirs = record_of(spec, **{**changes, "metrics": {**ours.metrics, **changes.get("metrics", {})}})
+    keep(tmp_path / "there", theirs, timed=False, scored=False)
+    export_records(tmp_path / "there", tmp_path / "sent.zip")
+    for new in (replicates, 0):  # the second import changes nothing
+        done = harness("import", tmp_path / "sent.zip", "--results", here)
+        assert (done.code, done.err.count("\n")) == (0, 1 if said else 0)
+        assert said in done.err
+        assert (f"{1 - new} known already" in done.out, ", 1 replicate of" in done.out) == (True, new == 1)
+        assert store.load(here / "runs" / "small", spec.id) == ours
+        found = sidecars.REPLICATES.load(here / "runs" / "small", ours)
+        assert found == ((theirs,) if replicates else None)
+    export_records(here, tmp_path / "both.zip")  # and they go on to a third machine
+    harness("import", tmp_path / "both.zip", "--results", tmp_path / "third")
+    assert files(tmp_path / "third") == files(here)
+
+
+def test_a_result_takes_the_place_of_a_record_without_one(tmp_path, here, sent):
+    (spec, *_) = planned(tmp_path)
+    keep(here, record_of(spec, status="oom", metrics={}, weights_sha256=None), timed=False, scored=False)
+    assert import_records(sent, here).replaced == 1
+    assert store.load(here / "runs" / "small", spec.id).status == "ok"
 
 
 def test_replace_sets_the_other_record_aside_and_what_lay_beside_it_goes(there, sent, here, tmp_path, harness):
@@ -252,7 +285,10 @@ def test_other_results_of_a_trial_in_another_suite_are_told_and_none_is_replaced
     assert done.code == 0
     assert sorted(done.err.splitlines()) == sorted(
         f"warning: trial {trial.id} has different results in {suites}; the leaderboard leaves it out"
-        for trial, suites in ((one, "the suites small and other"), (two, "the suites small and third"))
+        for trial, suites in (
+            (one, "the suites small (7.39) and other (1.50)"),
+            (two, "the suites small (7.39) and third (invalid)"),
+        )
     )
     assert before.items() <= files(here).items()
 

@@ -14,6 +14,7 @@ from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 from harness.plan.suite_file import DynamicSpec
 from harness.records import plausible, store
 from harness.records.record import LATER_CHANGE, LOWEST_NLL, MEAN_GAP, NLL_GAP, SUM_ERROR, CurvePoint, TrialRecord
+from harness.records.replicates import Seeds
 
 TRAIN = TrainSpec(optimizer="adam", lr=0.01, epochs=2, batch_size=4, seq_len=7, betas=(0.8, 0.99))
 
@@ -218,7 +219,7 @@ def test_dynamic_evaluation_contradicts_under_equal_settings_only(decay, ppl, ag
         record(metrics={"test_ppl": 9.0, "dynamic_test_ppl": ppl, **DynamicSpec(decay=decay).as_metrics()})
         for ppl, decay in ((8.0, 0.02), (ppl, decay))
     )
-    assert plausible.agree(first, second) == agree
+    assert (Seeds().relation(first, second) == "equal") == agree
 
 
 @pytest.mark.guards("better-than-source")

@@ -11,7 +11,7 @@ from harness.plan.suite_file import DynamicSpec
 from harness.printable import counted
 from harness.report import suite_table
 from harness.report.content import Column, Table
-from harness.report.notes import conditions
+from harness.report.notes import conditions, notes_of
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
 
 SUITE = handmade.suite_text(
@@ -176,3 +176,16 @@ def test_a_mistake_of_the_file_that_the_command_line_mends_is_told_as_a_change(w
     suite = suite_of(SUITE.replace("epochs: 2", f"epochs: {wrong}"), "train.epochs=1")
     title = tabulated(suite).splitlines()[0]
     assert title.startswith("# suite, version 3; CHANGED: train.epochs = 1")
+
+
+def test_notes_say_how_the_replicates_of_trials_agree(suite_of, record_of):
+    suite = suite_of(handmade.SMALL)
+    one, two, *_ = made = [record_of(trial, test_ppl=80.0) for trial in suite.trials]
+    other = {"weights_sha256": "cd" * 32}
+    rounded = record_of(two.spec, test_ppl=81.0).model_copy(update=other)  # 1.25 %: without a spread 5 % is allowed
+    far = record_of(one.spec, test_ppl=95.0).model_copy(update=other)
+    notes = notes_of(handmade.findings(suite, made, replicates={one.id: (one, far), two.id: (rounded,)}))
+    (again,) = (note for note in notes if note.startswith("Trained again"))
+    (apart,) = (note for note in notes if "further apart" in note)
+    assert "1 time with the same bits, 1 time within 1.25 % of the test perplexity" in again
+    assert (f"({one.id}): 80.00 on" in apart, "and 95.00 on" in apart, apart.level) == (True, True, "warning")
