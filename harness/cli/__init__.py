@@ -7,7 +7,6 @@ import io
 import logging
 import signal
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 import typer
@@ -15,27 +14,13 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 import harness
+from harness.cli.commands import COMMANDS, FIRST
 from harness.cli.options import Interrupted, errors, option, warn
 from harness.errors import HarnessError, SuiteError
 from harness.printable import counted, sentence
 
 TERMINATED = 143  # exit code
 SUMMARY = "Compare language-model output heads on equal terms: suites of trials, records, tables."
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A command, as the list of commands knows it.
-
-    Args:
-        place: its module below harness.cli and its function there, 'run:run'; or a typer.Typer with commands of its
-            own, 'bench:app'.
-        summary: what the list of commands says of it. Its own help is the docstring of the function.
-    """
-
-    place: str
-    summary: str
-    example: str
 
 
 class _FlagsWithoutType:
@@ -79,83 +64,12 @@ def loaded(name: str) -> Any:
     return get_command(alone)
 
 
-COMMANDS = {  # in the order in which `harness --help` shows them
-    "run": Command(
-        "run:run",
-        "Train the trials of a suite that have no record yet, and write its table.",
-        "run quickstart --set train.epochs=1 --only head=mos,seed=1",
-    ),
-    "plan": Command("plan:plan", "Show what would run, and what it costs.", "plan ptb_mixtures --memory"),
-    "table": Command("views:table", "Write the table of a suite again.", "table quickstart"),
-    "reproduce": Command(
-        "run:reproduce",
-        "Train published numbers again, and say which are reproduced.",
-        "reproduce --cpus-per-trial 1, or harness reproduce --no-run",
-    ),
-    "diff": Command(
-        "views:diff",
-        "Show how two heads or two trials differ.",
-        "diff softmax mos --suite quickstart, or harness diff 9b8ba74e 3f2c01aa",
-    ),
-    "report": Command("views:report", "Write the plots and the web page of a suite.", "report quickstart"),
-    "new": Command(
-        "write:new",
-        "Write a commented suite, head or backbone to start from.",
-        "new head cosine, or harness new suite mine",
-    ),
-    "schema": Command("write:schema", "Print the JSON schema of suites, for editors.", "schema > suites/schema.json"),
-    "list": Command(
-        "write:list_components", "List heads, backbones, corpora or suites.", "list heads, or harness list heads mos"
-    ),
-    "check": Command("write:check", "Check a head or a backbone.", "check mos, or harness check --all"),
-    "leaderboard": Command("views:leaderboard", "Rank the finished trials of all suites.", "leaderboard --corpus ptb"),
-    "site": Command(
-        "views:site",
-        "Write all results as web pages.",
-        "site --out site, or harness site --records results/showcase/records",
-    ),
-    "export": Command(
-        "records:export", "Write records into a file.", "export records.zip --suite ptb_mixtures --no-token-nll"
-    ),
-    "import": Command("records:import_records", "Copy the records of such a file.", "import records.zip"),
-    "verify": Command(
-        "records:verify",
-        "Compare records with their weights, or with a new training.",
-        "verify records.zip --retrain --only seed=1",
-    ),
-    "runs": Command(
-        "records:runs", "List what was run, and how long it took.", "runs, or harness runs quickstart --json"
-    ),
-    "inspect": Command(
-        "models:inspect",
-        "Show the most probable next words of a trained model.",
-        'inspect 0d0e73a0d5b8 --text "it is a truth"',
-    ),
-    "sample": Command(
-        "models:sample",
-        "Write text with a trained model.",
-        'sample 0d0e73a0d5b8 --prompt "it is a truth" --tokens 50 --top-p 0.9',
-    ),
-    "diagnose": Command(
-        "models:diagnose",
-        "Compute what the trained heads of a suite can express.",
-        "diagnose quickstart --contexts 2000 --only head=mos",
-    ),
-    "experiment": Command(
-        "models:experiment", "Repeat an experiment on untrained layers.", "experiment degeneracy --seeds 5"
-    ),
-    "docs": Command("write:docs", "Print a page of the documentation.", "docs tables"),
-    "doctor": Command("machine:doctor", "Check whether this machine can run trials, and describe it.", "doctor"),
-    "sync": Command("machine:sync", "Write all records to MLflow.", "sync --results results"),
-    "ui": Command("machine:ui", "Start the MLflow UI.", "ui quickstart --port 5000"),
-    "bench": Command(
-        "bench:app", "Measure the speed and memory of heads.", "bench head --setting ptb --heads softmax,mos10"
-    ),
-}
-
 app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=False, help=SUMMARY)
 for _name, _command in COMMANDS.items():
-    app.command(_name, help=_command.summary)(lambda: None)  # `resolve_command` puts the command itself in its place
+    _panel = "To begin with" if _name in FIRST else "More"
+    app.command(_name, help=_command.summary, rich_help_panel=_panel)(
+        lambda: None
+    )  # `resolve_command` puts the command itself in its place
 
 
 def _show_version(wanted: bool) -> None:

@@ -45,6 +45,7 @@ class Device(StrEnum):
 A_SUITE = "The file of a suite, or the name of one in ./suites: quickstart."
 SuitePath = argument(Path, A_SUITE, metavar="SUITE")
 Set = option(list[str], "Change the suite: train.epochs=2. Repeatable.", "--set", metavar="KEY=VALUE")
+Seeds = option(int | None, "Run the seeds 1 to N, as --set seeds=N does.", "--seeds", min=1, metavar="N")
 Only = option(
     list[str], "Select trials: commas mean and, repeated options mean or.", "--only", metavar="KEY=VALUE[,...]"
 )
@@ -54,6 +55,11 @@ Json = option(bool, "Print JSON and nothing else on standard output.", "--json")
 Overwrite = option(bool, "Also replace tables, pages and plots that were made of more finished trials.", "--overwrite")
 RunDevice = option(Device, "auto: a GPU if there is one.")
 RESULTS = Path("results")
+
+
+def changes(overrides: list[str], seeds: int | None) -> tuple[str, ...]:
+    """The changes of the suite by --set and --seeds."""
+    return (*overrides, *([] if seeds is None else [f"seeds={seeds}"]))
 
 
 @contextmanager

@@ -12,7 +12,22 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import plan as planning
-from harness.cli.options import RESULTS, Data, Device, Json, Only, Results, Set, SuitePath, console, option, say, warn
+from harness.cli.options import (
+    RESULTS,
+    Data,
+    Device,
+    Json,
+    Only,
+    Results,
+    Seeds,
+    Set,
+    SuitePath,
+    changes,
+    console,
+    option,
+    say,
+    warn,
+)
 from harness.corpora.download import DEFAULT_DATA
 from harness.execution.executors import RunOptions, repeated
 from harness.execution.planned import PlannedSuite, PlannedTrial, SuiteDisk, planned, suite_disk, with_memory
@@ -22,7 +37,7 @@ from harness.plan.identity import is_frozen
 from harness.plan.loaded_suite import Suite, possible_trials
 from harness.plan.reader import introduction
 from harness.plan.selection import choices, facts_of, key_texts
-from harness.plan.specs import ComponentSpec
+from harness.plan.specs import ComponentSpec, TrialSpec
 from harness.plan.tuning import point_text
 from harness.printable import counted
 from harness.registry import BACKBONES
@@ -44,6 +59,7 @@ def plan(
     suite: SuitePath,
     overrides: Set = [],  # noqa: B006
     only: Only = [],  # noqa: B006
+    seeds: Seeds = None,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
     trials: option(bool, "Show every trial with its id, point and state.", "--trials") = False,
@@ -59,7 +75,7 @@ def plan(
 
     Nothing is downloaded or trained, but by --time.
     """
-    read = planning.load(suite, tuple(overrides))
+    read = planning.load(suite, changes(overrides, seeds))
     found = planned(read, results, tuple(only), warn, *repeated(RunOptions(), results, data))
     times, busy = suite_times(found, data, resolve_device(device.value), warn) if time else (None, 0.0)
     if memory:
@@ -244,9 +260,15 @@ def _keys(suite: Suite) -> list[str]:
 
 def _all_keys(suite: Suite) -> list[str]:
     specs = possible_trials(suite)
-    written = dict.fromkeys(f"{kind}: {getattr(spec, kind)}" for kind in KINDS for spec in specs)
+    written = dict.fromkeys(_defined(suite, kind, spec) for kind in KINDS for spec in specs)
     keys = key_texts(choices(facts_of(specs, suite)))
     return [*written, "--only takes KEY=VALUE with these keys, and id:", *(_wrapped(key) for key in keys)]
+
+
+def _defined(suite: Suite, kind: str, trial: TrialSpec) -> str:
+    """'head: affine softmax = softmax(projection=True)', or 'head: softmax' where name and definition are equal."""
+    name, spec = suite.name_of(kind, trial), str(getattr(trial, kind))
+    return f"{kind}: {spec}" if name == spec else f"{kind}: {name} = {spec}"
 
 
 def _wrapped(key: str) -> str:
@@ -293,7 +315,8 @@ def _times(rows: list[RowTime], suite: Suite, device: str) -> screen.Shown:
     time; those that the rows have already by `match.time`.
     """
     baseline, matched = reference(suite), suite.match is not None and suite.match.time is not None
-    against = [] if baseline is None else [f"step / {baseline}'s", f"epochs in {baseline}'s time"]
+    name = suite.names["head"].get(str(baseline), baseline)
+    against = [] if baseline is None else [f"step / {name}'s", f"epochs in {name}'s time"]
     numbers = ("ms/step", "ms/eval batch", "minutes a trial", *against)
     lines = []
     for row in rows:

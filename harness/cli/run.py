@@ -22,8 +22,10 @@ from harness.cli.options import (
     Overwrite,
     Results,
     RunDevice,
+    Seeds,
     Set,
     SuitePath,
+    changes,
     console,
     errors,
     interruptible,
@@ -87,6 +89,7 @@ def run(
     suite: SuitePath,
     overrides: Set = [],  # noqa: B006 - typer copies it
     only: Only = [],  # noqa: B006
+    seeds: Seeds = None,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
     *,
@@ -110,16 +113,17 @@ def run(
     from harness.execution.timed import dry_run
     from harness.plan.reader import results_option
 
-    options = replace(options, overrides=tuple(overrides), only=tuple(only), shared=shared, timing=timing)
+    changed = changes(overrides, seeds)
+    options = replace(options, overrides=changed, only=tuple(only), shared=shared, timing=timing)
     reporter = Reporter(console, errors)
     if dry:
-        read = planning.load(suite, tuple(overrides))
+        read = planning.load(suite, changed)
         raise typer.Exit(0 if dry_run(read, data=data, options=options, reporter=reporter) else 1)
     with interruptible():
         found = run_suite(suite, results=results, data=data, options=options, reporter=reporter)
     where, program = results_option(results), _program()
-    changes = [part for change in overrides for part in ("--set", change)]
-    say(f"plots and page: {program} report {shlex.join([str(suite), *changes, *where])}")
+    settings = [part for change in changed for part in ("--set", change)]
+    say(f"plots and page: {program} report {shlex.join([str(suite), *settings, *where])}")
     if options.tracking:
         say(f"MLflow UI: {program} ui {shlex.join([found.suite.name, *where])}")
     say(f"a head of your own: {program} new head NAME")

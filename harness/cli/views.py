@@ -23,9 +23,11 @@ from harness.cli.options import (
     Only,
     Overwrite,
     Results,
+    Seeds,
     Set,
     SuitePath,
     argument,
+    changes,
     console,
     option,
     say,
@@ -50,7 +52,7 @@ A_WIDTH = "Of --figure: 3.3in, one column of a paper, or 178mm."
 UNITS = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4}  # in inches
 
 
-def _study(suite: Path, overrides: list[str], results: Path) -> "Study":
+def _study(suite: Path, overrides: Iterable[str], results: Path) -> "Study":
     from harness.report import study
 
     return study.load(planning.load(suite, tuple(overrides)), results, warn=warn)
@@ -60,6 +62,7 @@ def table(
     suite: SuitePath,
     overrides: Set = [],  # noqa: B006
     only: Only = [],  # noqa: B006
+    seeds: Seeds = None,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
     shape: option(Shape | None, "How rows are laid out; another shape than the suite's has its own files.") = None,
@@ -72,7 +75,7 @@ def table(
     overwrite: Overwrite = False,
 ) -> None:
     """Write the table of a suite again from its records. With --only, print those rows only."""
-    found = _study(suite, overrides, results)
+    found = _study(suite, changes(overrides, seeds), results)
     if not found.records and (files := _committed(found.suite.name)):
         warn(f"{results} has no finished trial of this suite; the repository has some: harness import {files}")
     names = columns.split(",") if columns else []
@@ -108,6 +111,7 @@ def report(
     suite: SuitePath,
     overrides: Set = [],  # noqa: B006 - typer copies it
     only: Only = [],  # noqa: B006
+    seeds: Seeds = None,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
     figure: option(str | None, "Write this plot only, as PDF for a paper: forest.", "--figure", metavar="NAME") = None,
@@ -123,7 +127,7 @@ def report(
     from harness.tracking import database
     from harness.tracking.sync import Tracker
 
-    found = _study(suite, overrides, results)
+    found = _study(suite, changes(overrides, seeds), results)
     if figure is not None:
         for place in found.write_figure(figure, only, width=width or COLUMN, overwrite=overwrite):
             say(f"figure: {place}")

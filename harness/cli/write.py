@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import bundled
+from harness.cli.commands import COMMANDS, FIRST
 from harness.cli.options import Json, argument, console, option, say
 from harness.errors import BrokenComponent, DuplicateComponent, ExecutionError, nearest
 from harness.plan.reader import ENDING, FOLDER, folders, introduction, name_of
@@ -26,6 +27,7 @@ if TYPE_CHECKING:  # a list of suites waits for nothing that imports torch
     from harness.plan.parameters import Parameter
     from harness.registry import Registry
 
+FIRST_SUITES = 10  # that a list shows
 SHORT = 13  # characters of a cost
 KINDS = ("heads", "backbones", "corpora")
 WORDS = {int: "integer", float: "number", bool: "true | false", str: "text", NoneType: "null", Path: "path"}
@@ -79,15 +81,20 @@ def docs(
 
 
 def list_components(
-    what: argument(str, "heads, backbones, corpora or suites."),
+    what: argument(str | None, "heads, backbones, corpora or suites.") = None,
     name: argument(str | None, "Show this one with its parameters.") = None,
+    everything: option(bool, "List all commands and suites, not only those to begin with.", "--all") = False,
     as_json: Json = False,
 ) -> None:
     """List heads, backbones, corpora or suites: what each is, where it is from, what it costs.
 
     With a name: its parameters, as a suite gives them. The cost of a head is that of a training step of the output
-    layer, in products of hidden states with the output matrix.
+    layer, in products of hidden states with the output matrix. Without an argument: the commands and the suites to
+    begin with, which are yours and the shortest ones.
     """
+    if what is None:
+        _list_commands(everything)
+        what = "suites"
     if what not in (*KINDS, "suites"):
         raise ExecutionError(f"harness list {what}: expected heads, backbones, corpora or suites")
     entries = _suites() if what == "suites" else _components(what)
@@ -96,12 +103,26 @@ def list_components(
         if name not in known:
             raise ExecutionError(f"there is no '{name}' in {what}{nearest(name, known)} (known: {', '.join(known)})")
         entries = [entry for entry in entries if entry["name"] == name]
+    some = entries
+    if what == "suites" and name is None and not (everything or as_json):
+        some = sorted(entries, key=lambda entry: (entry["kind"] != "yours", entry["core_minutes"] or math.inf))
+        some = some[:FIRST_SUITES]
     if as_json:
         print(json.dumps(entries, indent=1))
     elif name is not None and what in KINDS:
         _show(entries[0], what)
     else:
-        console.print(*_lines(entries), sep="\n")
+        console.print(*_lines(some), sep="\n")
+        if len(some) < len(entries):
+            say(f"{len(entries) - len(some)} more suites, longer ones: harness list suites --all")
+
+
+def _list_commands(everything: bool) -> None:
+    names = COMMANDS if everything else FIRST
+    rows = [(f"harness {name}", COMMANDS[name].summary) for name in names]
+    console.print(screen.grid(("command", "what it does"), rows, whole=("command", "what it does")))
+    say("" if everything else f"{len(COMMANDS) - len(names)} more commands: harness list --all")
+    say("")
 
 
 def _suites() -> list[dict[str, Any]]:

@@ -164,7 +164,8 @@ class LiveView:
 
     def _line(self, event: Event, now: float) -> str | None:
         """The line of a log for an event: a start, the end of an epoch, once a minute within an epoch, a result."""
-        who = f"{event.spec.id}  {event.spec}"
+        names = " ".join(self._name_of(kind, event.spec) for kind in KINDS)
+        who = f"{event.spec.id}  {names} seed={event.spec.seed}"
         if event.kind == "started":
             return f"start   {who}"
         if event.kind == "finished":

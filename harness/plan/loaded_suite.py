@@ -67,6 +67,11 @@ class Suite(Strict):
         spec = trial.corpus if kind == "corpus" else self.compared(kind, trial)
         return self.names[kind][str(spec)]
 
+    def trial_name(self, trial: TrialSpec) -> str:
+        """Return what messages call a trial: 'affine softmax lstm ptb seed=1'."""
+        names = [self.name_of(kind, trial) for kind in ("head", "backbone", "corpus")]
+        return f"{' '.join(names)} seed={trial.seed}"
+
     @property
     def tuning_trials(self) -> tuple[TrialSpec, ...]:
         """All trials that its tuning may ask for; () without `tune`."""

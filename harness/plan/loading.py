@@ -130,7 +130,7 @@ def _overrides(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> 
         for key, (value, before) in changes.items()
         if not key.startswith(("resources.", "checkpoint.", "timeout.", "measure."))
         and key not in of_the_run
-        and str(value_of(value)) != before
+        and before not in (value, str(value_of(value)))
     ]
 
 
@@ -155,7 +155,16 @@ def _override(data: dict[str, Any], source: Source, text: str) -> tuple[str, str
     before = target[place[-1]] if isinstance(target, list) else target.get(place[-1])
     target[place[-1]] = value
     source.overridden[place] = text
+    if key == "seeds":
+        return key, _seeds_text(value), _seeds_text(before)
     return key, text.partition("=")[2], None if before is None else str(before)
+
+
+def _seeds_text(seeds: Any) -> str:
+    """The shortest text that means these seeds: '6' for [1, 2, 3, 4, 5, 6], '[1,5]'."""
+    if isinstance(seeds, list):
+        return str(len(seeds)) if seeds == list(range(1, len(seeds) + 1)) else f"[{','.join(map(str, seeds))}]"
+    return str(seeds)
 
 
 def _length_of_key(target: Any, parts: list[str], place: Place) -> int:

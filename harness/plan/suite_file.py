@@ -174,7 +174,7 @@ class TableSpec(Strict):
         compare: '<paper>/<table>' of results/published, or a list of them: published numbers that are printed beside
             ours. If several have a number for a row, the first is printed.
         baseline: the head that the others are compared with (the column of the reduction), or None. It is written as
-            the plan prints it, 'softmax(projection=True)', or by its name: then the first head of this name. A suite
+            the plan prints it, 'affine softmax', or by its name: then the first head of this name. A suite
             that does not give it has the plain softmax, if it has one (harness/plan/loading.py).
         test: of the difference of two heads: the t test of the differences of each seed, or Welch's of the two means.
         margin: the smallest relative difference of perplexity that is of interest; heads that differ by less are
@@ -310,6 +310,25 @@ _ENTRY = {  # of `corpora`, `backbones` or `heads`, in the JSON schema
 Entry = Annotated[Any, WithJsonSchema(_ENTRY)]
 
 
+MOST_SEEDS = 10_000
+
+
+def listed_seeds(given: Any) -> Any:
+    """The seeds of a number of seeds: 6 -> [1, 2, 3, 4, 5, 6]; anything else as it is.
+
+    Raises: ValueError for a number below 1 or above MOST_SEEDS.
+    """
+    if not isinstance(given, int) or isinstance(given, bool):
+        return given
+    if not 1 <= given <= MOST_SEEDS:
+        raise ValueError(f"expected the number of seeds, 1 to {MOST_SEEDS:,}, or a list of seeds, got {given}")
+    return list(range(1, given + 1))
+
+
+_Listed = Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
+Seeds = Annotated[_Listed, BeforeValidator(listed_seeds, json_schema_input_type=int | _Listed)]
+
+
 class SuiteFile(Strict):
     """The keys of a suite file. Components are checked against the registries in harness/plan/components.py.
 
@@ -323,7 +342,7 @@ class SuiteFile(Strict):
         backbones: the models below the heads, written like corpora.
         heads: the output heads, written like corpora: softmax, or mos: {num_mixtures: [2, 5]}.
         train: how every trial is trained and evaluated.
-        seeds: one trial of each combination for each seed.
+        seeds: one trial of each combination for each seed: a list, or a number (6: the seeds 1 to 6).
         ngrams: n-gram models with Kneser-Ney smoothing, each counted once on each corpus: an order, or a mapping.
         resources: cores, GPUs and memory of a trial.
         checkpoint: how often a trial is saved.
@@ -341,7 +360,7 @@ class SuiteFile(Strict):
     backbones: Annotated[list[Entry], Field(min_length=1)]
     heads: Annotated[list[Entry], Field(min_length=1)]
     train: TrainFile
-    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
+    seeds: Seeds
     ngrams: NgramList = Field(default_factory=list)
     resources: Resources = Resources()
     checkpoint: CheckpointSpec = CheckpointSpec()

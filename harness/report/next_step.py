@@ -130,8 +130,10 @@ def _finer(tuning: Tuning | None) -> list[str]:
 def _with_seeds(seeds: Sequence[int], number: int) -> str:
     """The change of the suite to so many seeds; those it has stay the first."""
     more = (seed for seed in range(1, 2**31) if seed not in seeds)
-    listed = ",".join(map(str, [*seeds, *itertools.islice(more, max(0, number - len(seeds)))]))
-    return f"seeds=[{listed}]"
+    made = [*seeds, *itertools.islice(more, max(0, number - len(seeds)))]
+    if made == list(range(1, len(made) + 1)):
+        return f"seeds={len(made)}"
+    return f"seeds=[{','.join(map(str, made))}]"
 
 
 def _have(trials: Sequence[TrialSpec]) -> str:

@@ -288,7 +288,8 @@ def _replicates(evidence: Evidence) -> list[str]:
             elif relation == "rounded":
                 rounded.append(abs(other.metrics["test_ppl"] / record.metrics["test_ppl"] - 1))
             else:
-                different.append(f"{record.spec} ({trial}): {_trained_on(record)}, and {_trained_on(other)}")
+                name = evidence.suite.trial_name(record.spec)
+                different.append(f"{name} ({trial}): {_trained_on(record)}, and {_trained_on(other)}")
     said = [f"{counted(equal, 'time')} with the same bits"] if equal else []
     if rounded:
         within = f"within {100 * max(rounded):.2f} % of the test perplexity"
@@ -332,8 +333,10 @@ def caveats(findings: Findings, records: list[TrialRecord]) -> list[str]:
     rows = versions.of_rows(((row_name(row, lines), row) for row in lines), findings.evidence.outdated)
     found += [Note(text, level="warning") for text in rows]
     found += _unscored(findings)
-    failed = [f"{each.spec} ({each.id}): {each.status}: {each.message}" for each in records if each.status != "ok"]
-    found += [Note(text, level="reading") for text in failed]
+    suite = findings.evidence.suite
+    failed = [each for each in records if each.status != "ok"]
+    texts = [f"{suite.trial_name(each.spec)} ({each.id}): {each.status}: {each.message}" for each in failed]
+    found += [Note(text, level="reading") for text in texts]
     found += on_certificates(lines)
     found += _chosen_seeds(records)
     return list(dict.fromkeys(found))

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 RESULTS_FORMAT = 1
 MARK = ".harness-site"  # the file that says that a folder is a site, and lists its files
 _ABOUT = "This folder is written by `harness site`: the files below may be replaced or removed.\n"
-SHOWN = ("test ppl", "vs baseline", "verdict", "n", "valid ppl", "params", "train ms/batch", "reproduced")
+SHOWN = ("test ppl", "vs baseline", "verdict", "n", "params", "train ms/batch", "reproduced")
 TEXTS = ("verdict", "n", "reproduced")
 FOR_TABLES = ("Label", "Cost", "Family")  # sections of a head's docstring that its page leaves out
 OF_ALL = {"all suites": "index.html", "leaderboard": f"{LEADERBOARD}.html"}  # links of every page

@@ -56,12 +56,12 @@ def files_of(table: Table, name: str, results: Path) -> dict[Path, bytes]:
 def stem(suite: Suite, shape: Shape | None = None) -> str:
     """The name of a table's files without their endings.
 
-    'ptb_mixtures'; 'ptb_mixtures.epochs=1' for a suite with overrides, so that it is not taken for the full one;
+    'ptb_mixtures'; 'ptb_mixtures.seeds=6' for a suite with overrides, so that it is not taken for the full one;
     'ptb_mixtures.corpora' for another shape than the suite's own.
     """
-    changes = [f"{key.removeprefix('train.')}={value}" for key, value, _ in suite.overrides]
-    label = ".".join(re.sub(r"[^A-Za-z0-9_=.-]+", "_", each) for each in changes)
-    exact = all(re.fullmatch(r"[A-Za-z0-9_=.-]+", each) for each in changes)
+    changes = [f"{key.removeprefix('train.')}={re.sub(r'[][ ]', '', value)}" for key, value, _ in suite.overrides]
+    label = ".".join(re.sub(r"[^A-Za-z0-9_=.,-]+", "_", each) for each in changes)
+    exact = all(re.fullmatch(r"[A-Za-z0-9_=.,-]+", each) for each in changes)
     if not exact or len(label) > MAX_LABEL:
         label = f"{label[:MAX_LABEL]}-{hashlib.sha256(repr(changes).encode()).hexdigest()[:8]}"
     other = shape is not None and shape != suite.table.shape

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from harness.report.study import Study
 
+# With this kind the UI opens an experiment on its runs; without one, on a page for traces of language models in use.
+KIND_TAG = {"mlflow.experimentKind": "custom_model_development"}
 DESCRIPTION_TAG = "mlflow.note.content"  # MLflow shows this tag as the description of an experiment
 MAX_PARAMS, MAX_METRICS = 100, 900  # in one call of log_batch: MLflow accepts 100 parameters, and 1,000 values in all
 
@@ -109,7 +111,7 @@ class Mirror:
         for others in runs.values() if remove_others else ():  # guard: runs-of-others-stay always
             with database.writing(self.results):
                 self._delete(others)
-        tags = {DESCRIPTION_TAG: description(suite, self.results), **fields.views(records)}
+        tags = {DESCRIPTION_TAG: description(suite, self.results), **KIND_TAG, **fields.views(records)}
         with database.writing(self.results):
             for name, value in tags.items():
                 if experiment.tags.get(name) != value:

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
-from handmade import SMALL, changed
+from handmade import SMALL, changed, suite_text
 from torch import nn
 
+from harness.errors import SuiteError
 from harness.plan import load
 from harness.registry import HEADS
 
@@ -147,3 +148,28 @@ def test_an_override_that_changes_no_trial_is_no_change(write, cuda_graph):
     loaded = load(path, ("train.epochs=5", "train.epochs=2", "resources.cpus=2", f"train.cuda_graph={cuda_graph}"))
     assert loaded.overrides == load(path, ("train.epochs=2",)).overrides == ()
     assert [trial.id for trial in loaded.trials] == [trial.id for trial in load(path).trials]
+
+
+@pytest.mark.parametrize(("given", "seeds"), {"3": [1, 2, 3], "1": [1], "[0, 7]": [0, 7]}.items())
+def test_a_number_of_seeds_means_the_seeds_from_one_on(tmp_path, given, seeds):
+    place = tmp_path / "suite.yaml"
+    place.write_text(suite_text(seeds=given))
+    assert sorted({trial.seed for trial in load(place).trials}) == seeds
+    assert load(place, (f"seeds={len(seeds)}",)).overrides == (() if given != "[0, 7]" else (("seeds", "2", "[0,7]"),))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    {
+        "0": "expected the number of seeds, 1 to 10,000, or a list of seeds, got 0",
+        "10001": "expected the number of seeds, 1 to 10,000, or a list of seeds, got 10001",
+        "true": "expected a list, got true",
+        "[]": "must not be empty",
+    }.items(),
+)
+def test_what_is_no_number_of_seeds_is_said(tmp_path, given, said):
+    place = tmp_path / "suite.yaml"
+    place.write_text(suite_text(seeds=given))
+    with pytest.raises(SuiteError) as caught:
+        load(place)
+    assert said in str(caught.value)

@@ -98,8 +98,21 @@ def test_a_changed_suite_says_so_in_its_title_and_file_name(suite_of, override, 
 
 
 def test_a_file_name_has_no_path_in_it(suite_of):
-    name = suite_table.stem(suite_of(SUITE, "seeds=[1, 2]", "train.epochs=1"))
-    assert re.fullmatch(r"suite\.seeds=[0-9_]+\.epochs=1-[0-9a-f]{8}", name)
+    suite = suite_of(SUITE, "train.epochs=1").model_copy(update={"overrides": (("train.x", "../a/b", None),)})
+    assert re.fullmatch(r"suite\.x=\.\._a_b-[0-9a-f]{8}", suite_table.stem(suite))
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    {
+        "4": "suite.seeds=4",
+        "[1, 2, 3, 4]": "suite.seeds=4",
+        "[4,2]": "suite.seeds=4,2",
+        "[ 7 ]": "suite.seeds=7",
+    }.items(),
+)
+def test_a_file_with_other_seeds_has_the_name_that_a_person_would_choose(suite_of, given, name):
+    assert suite_table.stem(suite_of(SUITE, f"seeds={given}")) == name
 
 
 @pytest.mark.parametrize(

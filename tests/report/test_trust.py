@@ -71,7 +71,7 @@ def test_without_a_baseline_the_page_promises_ranks_and_no_verdict(six_seeds):
         suite, made = six_seeds(("seeds: [1, 2, 3, 4, 5, 6]", "seeds: [1]"), *changes, fewer=1)
         findings = handmade.findings(suite, made)
         assert outcome.summary(findings, findings.lines)["What comes next"] == [
-            (f"With 6 seeds or more, rows are {judged}:", "harness run suites/suite.yaml --set 'seeds=[1,2,3,4,5,6]'")
+            (f"With 6 seeds or more, rows are {judged}:", "harness run suites/suite.yaml --set seeds=6")
         ]
 
 

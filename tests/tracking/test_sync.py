@@ -288,6 +288,7 @@ def test_sync_knows_the_rows_and_the_outcome_of_imported_records_and_reads_each_
     assert {run.info.run_name for run in runs_of(results)} == named
     experiment = MlflowClient(tracking_uri=database.address(results)).get_experiment_by_name("tiny")
     assert f"Suite tiny. {escaped(found.found())}." in experiment.tags["mlflow.note.content"]
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"  # so that it opens on its runs
 
 
 @pytest.mark.guards("tracking-fault-is-warning", "tracking-off-after-fault")
