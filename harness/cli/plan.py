@@ -196,7 +196,7 @@ def _corpora(suite: Suite) -> Iterator[str]:
         if text is not None:
             counts = text.num_tokens
             characters = [] if text.characters is None else [counted(text.characters, "character")]
-            said += [", ".join([f"{text.number:,} {text.parts}", *characters]), text.splits]
+            said += [", ".join([counted(text.number, text.part), *characters]), text.splits]
         sizes = ", ".join(f"{split} {number:,}" for split, number in (counts or {}).items())
         said += [f"tokens: {sizes or 'known when it is tokenised'}", f"V = {facts.vocab_size:,}"]
         if text is not None and text.unknown_share is not None:

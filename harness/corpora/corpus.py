@@ -11,7 +11,7 @@ of it. It has three methods, which raise CorpusError:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self
+from typing import Literal, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from torch import Tensor
 from harness.corpora.kept_states import KeptStates
 
 SPLITS = ("train", "valid", "test")
+Part = Literal["line", "paragraph", "document"]  # of a text
 MANY_UNKNOWN = 0.01  # a share of <unk> in the test tokens above which plan and table have a note
 
 
@@ -27,8 +28,8 @@ class TextFacts:
     """What was read of a local text before it is trained on. A plan shows it.
 
     Args:
-        parts: what it consists of, 'lines', 'paragraphs' or 'documents'.
-        number: how many parts it has.
+        part: what it consists of: 'line', 'paragraph' or 'document'.
+        number: how many of them it has.
         characters: None where its characters are read only when it is tokenised.
         splits: in words, how the splits are made or which files have them.
         num_tokens: of each split, also with a tokenizer if the text is tokenised already; else
@@ -37,7 +38,7 @@ class TextFacts:
             no <unk>, or it is not known before the text is tokenised.
     """
 
-    parts: str
+    part: Part
     number: int
     characters: int | None
     splits: str

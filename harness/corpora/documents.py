@@ -93,7 +93,8 @@ def _decoded(content: bytes, path: Path, *, offset: int = 0, line: int = 1) -> s
         line += content.count(b"\n", 0, cause.start)
         raise CorpusError(
             f"{path}: cannot be read as UTF-8 text (byte offset {offset + cause.start:,}, "
-            f"line {line:,}); convert it, for example: iconv -f {encoding} -t UTF-8 OLD > NEW"
+            f"line {line:,}); unpack a compressed file, convert another one, for example: "
+            f"iconv -f {encoding} -t UTF-8 OLD > NEW"
         ) from None
 
 

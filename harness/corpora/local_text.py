@@ -9,11 +9,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from harness.corpora.corpus import SPLITS, Corpus, CorpusFacts, TextFacts
+from harness.corpora.corpus import SPLITS, Corpus, CorpusFacts, Part, TextFacts
 from harness.corpora.documents import (
     MAX_BYTES,
     Scanned,
@@ -43,6 +43,8 @@ from harness.registry import CORPORA
 _NOVEL = Path(__file__).with_name("pride_and_prejudice.txt")
 _WORD_OR_MARK = re.compile(r"[a-z]+(?:'[a-z]+)?|[0-9]+|[^\sa-z0-9]")
 VALID_FROM, TEST_FROM = 0.8, 0.9  # fractions at which a text of one file is split
+SPLIT = "split 80 / 10 / 10"
+TABLES = (".json", ".csv", ".tsv")
 _SPACE = re.compile(r"\s")
 
 
@@ -62,15 +64,15 @@ class _LocalText(TextSource):
     def _read(self) -> tuple[str, dict[str, Sequence[str]]]: ...
 
     @abstractmethod
-    def _splits_and_parts(self) -> tuple[str, str, int]:
+    def _shape(self) -> tuple[str, Part, int]:
         """Return how the splits are made, in words; what the text consists of, and of how many."""
 
     def facts(self) -> CorpusFacts:
         """Facts of the text, with what was read of it to find them."""
         facts = super().facts()
-        splits, parts, number = self._splits_and_parts()
+        splits, part, number = self._shape()
         text = TextFacts(
-            parts=parts,
+            part=part,
             number=number,
             characters=self._num_characters,
             splits=splits,
@@ -81,7 +83,7 @@ class _LocalText(TextSource):
 
     @property
     def _num_characters(self) -> int | None:
-        return sum(map(len, self._texts().values()))
+        return sum(len(each) for strings in self._strings() for each in strings)
 
     @cached_property
     def _content_and_units(self) -> tuple[str, dict[str, Sequence[str]]]:
@@ -100,6 +102,11 @@ class _LocalText(TextSource):
     def _texts(self) -> dict[str, str]:
         found = self._content_and_units[1]
         return {name: units if isinstance(units, str) else "".join(units) for name, units in found.items()}
+
+    def _strings(self) -> list[Sequence[str]]:
+        """Return each split as strings that make up its text; at character level as one."""
+        found = self._content_and_units[1].values()
+        return [[units] if isinstance(units, str) else units for units in found]
 
     def content(self) -> str:
         """Return the SHA-256 of the text."""
@@ -156,16 +163,16 @@ class Embedded(_LocalText):
         paragraphs = ["".join(parts[start : start + 2]) for start in range(0, len(parts), 2)]
         return hashlib.sha256(text.encode()).hexdigest(), _by_position(paragraphs)
 
-    def _splits_and_parts(self) -> tuple[str, str, int]:
+    def _shape(self) -> tuple[str, Part, int]:
         paragraphs = sum(map(len, self._content_and_units[1].values()))
-        return "split 80 / 10 / 10 by paragraphs", "paragraphs", paragraphs
+        return f"{SPLIT} by paragraphs", "paragraph", paragraphs
 
 
 @CORPORA.register("text")
 class Text(_LocalText):
     """Any UTF-8 text: one file, which is split 80 / 10 / 10 by position, or a folder with files for each split.
 
-    One file is split at line ends, or between words if it has too few lines for that. At word level each split ends
+    One file is split at line ends, or at other white space if it has too few lines. At word level each split ends
     with <eos>, also where no line ends. A mark of byte order (BOM) is not part of the text, and CRLF is a line end.
 
     A .jsonl or .parquet file has a document in each row. Then the text is split by documents and not by lines, and with
@@ -280,21 +287,31 @@ class Text(_LocalText):
     def _num_documents(self) -> dict[str, int]:
         return {name: sum(file.documents for file in files) for name, files in self._scanned.items()}
 
-    def _splits_and_parts(self) -> tuple[str, str, int]:
+    def _shape(self) -> tuple[str, Part, int]:
+        files = self._files.get(WHOLE, [])
         if self._has_documents:
-            parts, number = "documents", sum(self._num_documents.values())
+            number = sum(self._num_documents.values())
+            splits = f"{counted(len(files), 'file')}, {SPLIT} by documents"
         else:
-            texts = self._texts().values()
-            parts = "lines"
-            number = sum(map(_num_lines, ["".join(texts)] if WHOLE in self._files else texts))
-        if WHOLE not in self._files:
-            places = (f"{name}: {_named(files)}" for name, files in self._files.items())
-            return "; ".join(places), parts, number
-        of = f"{len(self._files[WHOLE])} files, " if self._files[WHOLE] != [self.path] else ""
-        where = "by characters" if self.level == "char" else f"by {parts}"
-        if parts == "lines" and self.level == "word" and not all(_by_position(range(number)).values()):
-            where = "between words, because it has too few lines"
-        return f"{of}split 80 / 10 / 10 {where}", parts, number
+            splits = self._strings()
+            number = sum(map(_num_lines, [list(chain(*splits))] if files else splits))
+            splits = f"{SPLIT} by {self._unit(number)}"
+        if not files:
+            splits = "; ".join(f"{name}: {_named(each)}" for name, each in self._files.items())
+        return splits + self._plain(), "document" if self._has_documents else "line", number
+
+    def _unit(self, lines: int) -> str:
+        """What a text file of so many lines is split by."""
+        if self.level == "char":
+            return "characters"
+        enough = all(_by_position(range(lines)).values())
+        return "lines" if enough else "characters, at white space, because it has too few lines"
+
+    def _plain(self) -> str:
+        """What to say of files that people may expect to be read as tables."""
+        files = [file for each in self._files.values() for file in each]
+        tables = [file.suffix for file in files if file.suffix.lower() in TABLES]
+        return f" ({tables[0]} is read as plain text; rows are read of .jsonl and .parquet)" if tables else ""
 
     @property
     def _num_characters(self) -> int | None:
@@ -310,17 +327,22 @@ class Text(_LocalText):
             splits = _by_position(range(counts[WHOLE]))
             counts = {name: len(part) for name, part in splits.items()}
             if not all(counts.values()):
+                number = counted(sum(counts.values()), "document")
                 raise CorpusError(
-                    f"{self}: {counted(sum(counts.values()), 'document')}, too few to split them 80 / 10 / 10; give a "
-                    "folder with a file for each split, or a text file, which is split by lines"
+                    f"{self}: {number}, too few to split them 80 / 10 / 10; give a folder with a "
+                    "file for each split, or a text file, which is split by lines"
                 )
         for name, number in counts.items():
             yield name, islice(stream, number)
 
     def _split(self, text: str) -> dict[str, Sequence[str]]:
-        """Split a text by its lines or characters; between words, if a split would get none."""
+        """Split a text by its lines or characters; by characters, at white space, if it has too few lines for that."""
         splits = _by_position(self._units(text))
         if not all(splits.values()):
+            if self.level == "word" and self.tokenizer is None and len(text.split()) == 1:
+                raise CorpusError(f"{self}: has no white space, so it is one word; set `level: char` or a tokenizer")
+            if self.path.suffix.lower() == ".json":
+                raise CorpusError(f"{self}: is no text; write its documents as .jsonl, an object in each line")
             valid_from, test_from = (_after_word(text, int(share * len(text))) for share in (VALID_FROM, TEST_FROM))
             parts = text[:valid_from], text[valid_from:test_from], text[test_from:]
             splits = dict(zip(SPLITS, map(self._units, parts), strict=True))
@@ -367,8 +389,10 @@ def _after_word(text: str, at: int) -> int:
     return at if space is None else space.end()
 
 
-def _num_lines(text: str) -> int:
-    return text.count("\n") + (not text.endswith("\n") and text != "")
+def _num_lines(strings: Sequence[str]) -> int:
+    """Return the number of lines of a text, given strings that make it up."""
+    last = next(filter(None, reversed(strings)), "\n")
+    return sum(each.count("\n") for each in strings) + (not last.endswith("\n"))
 
 
 def _named(files: Sequence[Path]) -> str:

@@ -43,23 +43,23 @@ def files_in(folder: Path) -> dict[str, list[Path]]:
             named = parts
         elif texts:
             return {WHOLE: texts}
+    for first, second in combinations(SPLITS, 2):
+        if both := [path for path in named[first] if path in named[second]]:
+            raise CorpusError(f"{both[0]}: its name is of two splits, {first} and {second}; rename it")
     for split, files in named.items():
         if len(files) != 1 and not (files and all(map(has_rows, files))):
             raise CorpusError(_not_one(folder, split, named))
-    for first, second in combinations(SPLITS, 2):
-        if both := [path for path in named[first] if path in named[second]]:
-            raise CorpusError(f"{folder}: {listed(both)}: named after two splits, {first} and {second}; rename it")
     return named
 
 
 def refuse_empty(files: Sequence[Path]) -> None:
     """Raise CorpusError if no file has any content. What cannot be read is found later."""
     if all(path.is_file() and path.stat().st_size == 0 for path in files):
-        raise CorpusError(f"{files[0].parent}: {listed(files)} {'is' if len(files) == 1 else 'are'} empty; give a text")
+        where = f"{files[0]}: is" if len(files) == 1 else f"{files[0].parent}: all {len(files)} files are"
+        raise CorpusError(f"{where} empty, expected a text")
 
 
-def listed(files: Sequence[Path]) -> str:
-    """Return the names of files, of many the first ones."""
+def _listed(files: Sequence[Path]) -> str:
     more = [f"{len(files) - MAX_NAMES} more"] if len(files) > MAX_NAMES else []
     return ", ".join([*(path.name for path in files[:MAX_NAMES]), *more])
 
@@ -71,10 +71,10 @@ def _is_named(path: Path, split: str) -> bool:
 def _not_one(folder: Path, split: str, named: dict[str, list[Path]]) -> str:
     """What to do where a split has no file, or several that are no documents."""
     words = " or ".join(f"'{word}'" for word in NAMES[split])
-    found = f"{folder}: expected one file with {words} in its name, found {listed(named[split]) or 'none'}"
+    found = f"{folder}: expected one file with {words} in its name, found {_listed(named[split]) or 'none'}"
     if named[split]:
         return f"{found}; join them, or give .jsonl or .parquet files, of which a split may have several"
-    others = "; ".join(f"{name}: {listed(files)}" for name, files in named.items() if files)
+    others = "; ".join(f"{name}: {_listed(files)}" for name, files in named.items() if files)
     if not others:
         return f"{found}, nor another text; folders in it are not read"
     return f"{found} ({others}); a missing split is not cut from another one: add the file, or give all as one file"
