@@ -202,7 +202,7 @@ def _corpora(suite: Suite) -> Iterator[str]:
         if text is not None and text.unknown_share is not None:
             share = f"{100 * text.unknown_share:.1f} % of the test tokens are <unk>"
             many = text.unknown_share > MANY_UNKNOWN
-            said.append(f"{share}: one token for all unknown words, see test ppl, known words" if many else share)
+            said.append(f"{share}: one token for all unknown words; see test ppl, known words" if many else share)
         yield f"{name}: {'; '.join(said)}"
 
 

@@ -251,9 +251,9 @@ def _unknown(lines: list[Row]) -> list[str]:
         shares[row.corpus] = max([shares.get(row.corpus, 0.0), *row.values("test_unknown_share")])
     return [
         Note(
-            f"{100 * share:.1f} % of the test tokens of {corpus} are <unk>, one token for all words that "
-            "the vocabulary does not have. test ppl and its comparisons include it: beside them, the "
-            "wide table has those on known words.",
+            f"{100 * share:.1f} % of the test tokens of {corpus} are unknown (<unk>): one token for all that the "
+            "vocabulary does not have. test ppl and its comparisons include it; the wide table also has those on "
+            "known words.",
             level="reading",
         )
         for corpus, share in shares.items()

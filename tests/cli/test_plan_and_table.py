@@ -50,7 +50,7 @@ def test_plan_shows_what_it_read_of_a_text(fresh, harness):
     assert (
         "text: 38 lines, 174 characters; train: train.txt; valid: val.txt; test: test.txt; "
         "tokens: train 80, valid 18, test 27; V = 5; 34.6 % of the test tokens are <unk>: "
-        "one token for all unknown words, see test ppl, known words\n"
+        "one token for all unknown words; see test ppl, known words\n"
     ) in shown
     assert "markov: tokens: train 400, valid 40, test 40; V = 12\n" in shown
     about = json.loads(harness("plan", "suites/tiny.yaml", "--json").out)["corpora"]["text"]
