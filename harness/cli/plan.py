@@ -28,6 +28,7 @@ from harness.cli.options import (
     say,
     warn,
 )
+from harness.corpora.corpus import MANY_UNKNOWN
 from harness.corpora.download import DEFAULT_DATA
 from harness.execution.executors import RunOptions, repeated
 from harness.execution.planned import PlannedSuite, PlannedTrial, SuiteDisk, planned, suite_disk, with_memory
@@ -87,7 +88,7 @@ def plan(
         return
     match = found.suite.match
     below = [] if match is None else [f"{match.kind} matched: {match}"]
-    below += [*_disk(disk, found.suite), *_states(found), *_cost(found)]
+    below += [*_corpora(found.suite), *_disk(disk, found.suite), *_states(found), *_cost(found)]
     below += _all_keys(found.suite) if keys else _keys(found.suite)
     room = SCREEN - sum(map(_lines, [str(found), *found.outdated, *below]))
     _print(_trials(found) if trials else _rows(found, None if keys or memory or time else room))
@@ -203,6 +204,24 @@ def _trials(found: PlannedSuite) -> screen.Shown:
     yield from screen.table(columns, of_table, title="stage 2: the table" if found.suite.tuning else None, **look)
 
 
+def _corpora(suite: Suite) -> Iterator[str]:
+    """A line for each corpus: what was read of it, and what is known without reading it."""
+    for key, name in suite.names["corpus"].items():
+        facts, said = suite.facts[key], []
+        text, counts = facts.text, facts.num_tokens
+        if text is not None:
+            counts = text.num_tokens
+            characters = [] if text.characters is None else [counted(text.characters, "character")]
+            said += [", ".join([counted(text.number, text.part), *characters]), text.splits]
+        sizes = ", ".join(f"{split} {number:,}" for split, number in (counts or {}).items())
+        said += [f"tokens: {sizes or 'known when it is tokenised'}", f"V = {facts.vocab_size:,}"]
+        if text is not None and text.unknown_share is not None:
+            share = f"{100 * text.unknown_share:.1f} % of the test tokens are <unk>"
+            many = text.unknown_share > MANY_UNKNOWN
+            said.append(f"{share}: one token for all unknown words; see test ppl, known words" if many else share)
+        yield f"{name}: {'; '.join(said)}"
+
+
 def _disk(needed: SuiteDisk, suite: Suite) -> list[str]:
     """What the trials without a record will need in the folder of their suite; nothing if all have one."""
     if not needed.trials:
@@ -222,7 +241,7 @@ def _states(found: PlannedSuite) -> list[str]:
             name = found.suite.name_of("backbone", spec)
             width, kind = cls.state_of_token(**spec.backbone.params)
             sizes[name] = width * kind.itemsize
-            counts = found.suite.num_tokens.get(str(spec.corpus))
+            counts = found.suite.facts[str(spec.corpus)].num_tokens
             about = about if counts else f" if a token is {BYTES_OF_TOKEN} bytes of the text"
             texts.setdefault(name, {})[str(spec.corpus)] = sum(counts.values()) if counts else _about(spec.corpus)
     return [

@@ -11,7 +11,7 @@ of it. It has three methods, which raise CorpusError:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self
+from typing import Literal, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -19,6 +19,31 @@ from torch import Tensor
 from harness.corpora.kept_states import KeptStates
 
 SPLITS = ("train", "valid", "test")
+Part = Literal["line", "paragraph", "document"]  # of a text
+MANY_UNKNOWN = 0.01  # a share of <unk> in the test tokens above which plan and table have a note
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFacts:
+    """What was read of a local text before it is trained on. A plan shows it.
+
+    Args:
+        part: what it consists of: 'line', 'paragraph' or 'document'.
+        number: how many of them it has.
+        characters: None where its characters are read only when it is tokenised.
+        splits: in words, how the splits are made or which files have them.
+        num_tokens: of each split, also with a tokenizer if the text is tokenised already; else
+            None.
+        unknown_share: the share of <unk> in the test tokens without the first; None if there is
+            no <unk>, or it is not known before the text is tokenised.
+    """
+
+    part: Part
+    number: int
+    characters: int | None
+    splits: str
+    num_tokens: dict[str, int] | None = None
+    unknown_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +55,14 @@ class CorpusFacts:
         num_tokens: the number of tokens of each split, with boundary tokens; None if it is known only after tokenising.
         content: the SHA-256 of the source of the tokens; part of the trial's id.
         counting: the counting rule in words, printed under tables.
+        text: what else was read of a local text; None of another corpus. No trial depends on it.
     """
 
     vocab_size: int
     num_tokens: dict[str, int] | None
     content: str
     counting: str
+    text: TextFacts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +100,8 @@ class Corpus:
             by word, character and byte. `<|endoftext|>` between documents is scored and has no text.
         test_bytes: (N,) int32, the number of bytes of the text of each token of the test split, so that every choice of
             scored tokens has an exact size; None for words, and for tokens of which it is not known.
+        unknown_id: the id of the token for what the vocabulary does not have, <unk>; None without
+            one.
         uncounted_id: a boundary token (the <sos> of Benka et al., 2021) that is scored but that standard counting does
             not count in the denominator.
         source_test_nll: the mean nll, in nats, of the scored test tokens under the process that generated the text, if
@@ -88,6 +117,7 @@ class Corpus:
     codec: Codec | None = None
     test_size: TextSize | None = None
     test_bytes: Tensor | None = None
+    unknown_id: int | None = None
     uncounted_id: int | None = None
     source_test_nll: float | None = None
     states: Mapping[str, KeptStates] = field(default_factory=dict)

@@ -4,13 +4,13 @@ Files are read row by row, so only one row (of .parquet, a few rows) is in memor
 file: the path may be wrong, or come from a suite of another person.
 """
 
+import codecs
 import hashlib
-import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from harness.errors import CorpusError
 from harness.machine.files import opened_bounded, read_bounded
@@ -22,6 +22,16 @@ MAX_TABLE_BYTES = 64 * 1024**3  # of a .jsonl or .parquet file
 MAX_LINE = 256 * 1024**2
 BLOCK = 2**20
 FEW_ROWS = 64
+UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+class Scanned(NamedTuple):
+    """What one reading of a file shows: the SHA-256 of its bytes, without the mark of byte order
+    of a text file, and the number of its documents.
+    """
+
+    sha256: str
+    documents: int
 
 
 def has_rows(path: Path) -> bool:
@@ -29,23 +39,23 @@ def has_rows(path: Path) -> bool:
     return path.suffix.lower() in ROWS
 
 
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file. Raises CorpusError when it cannot be read."""
-    digest = hashlib.sha256()
-    with _opened(path) as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def count(path: Path) -> int:
-    """Return the number of documents in a file. Raises CorpusError when it cannot be read."""
-    if not has_rows(path):
-        return 1
+def scan(path: Path) -> Scanned:
+    """Read a file once. Raises CorpusError when it cannot be read."""
+    digest, number = hashlib.sha256(), 1
     with _opened(path) as file:
         if path.suffix.lower() == ".jsonl":
-            return sum(bool(line.strip()) for _, line in _lines(path, file))
-        return _table(path, file).metadata.num_rows
+            number = 0
+            for _, line in _lines(path, file):
+                digest.update(line)
+                number += bool(line.strip())
+            return Scanned(digest.hexdigest(), number)
+        block = file.read(BLOCK)
+        digest.update(block if has_rows(path) else block.removeprefix(codecs.BOM_UTF8))
+        while block := file.read(BLOCK):
+            digest.update(block)
+        if has_rows(path):
+            number = _table(path, file).metadata.num_rows
+    return Scanned(digest.hexdigest(), number)
 
 
 def documents(path: Path, column: str) -> Iterator[str]:
@@ -61,24 +71,46 @@ def documents(path: Path, column: str) -> Iterator[str]:
 
 
 def read_text(path: Path) -> str:
-    """Return a text file with universal line ends."""
+    """Return the text of a file: without a mark of byte order, and with \\n for each line end."""
     try:
         content = read_bounded(path, MAX_BYTES)  # guard: text-size read_bounded(path, MAX_BYTES) -> path.read_bytes()
-        return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()
-    except UnicodeDecodeError as cause:
-        raise CorpusError(f"{path}: cannot be read as UTF-8 text (byte {cause.start + 1})") from None
     except OSError as cause:
         raise _unreadable(path, cause) from cause
+    text = _decoded(content, path)
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def _decoded(content: bytes, path: Path, *, offset: int = 0, line: int = 1) -> str:
+    """Return a part of a file as text, without a mark of byte order at its beginning.
+
+    Args:
+        offset, line: where the part begins in the file: the bytes before it, and its first line.
+    """
+    try:
+        return content.decode().removeprefix("\ufeff")
+    except UnicodeDecodeError as cause:
+        encoding = "UTF-16" if content.startswith(UTF16) else "ISO-8859-1"
+        line += content.count(b"\n", 0, cause.start)
+        raise CorpusError(
+            f"{path}: cannot be read as UTF-8 text (byte offset {offset + cause.start:,}, "
+            f"line {line:,}); unpack a compressed file, convert another one, for example: "
+            f"iconv -f {encoding} -t UTF-8 OLD > NEW"
+        ) from None
 
 
 def _of_json(path: Path, file: BinaryIO, column: str) -> Iterator[str]:
+    offset = 0
     for number, line in _lines(path, file):
+        begin, offset = offset, offset + len(line)
         if not line.strip():
             continue
+        text = _decoded(line, path, offset=begin, line=number)
         try:
-            row = json.loads(line)
+            row = json.loads(text)
         except (ValueError, RecursionError):
-            raise CorpusError(f"{path}: line {number} is not JSON") from None
+            raise CorpusError(
+                f'{path}: line {number} is not JSON; each line must be an object as {{"{column}": "..."}}'
+            ) from None
         yield _text(row.get(column) if isinstance(row, dict) else None, f"{path}: line {number}", column)
 
 
@@ -106,7 +138,13 @@ def _of_parquet(path: Path, file: BinaryIO, column: str) -> Iterator[str]:
             return
         for value in batch.column(0):
             number += 1
-            yield _text(value.as_py(), f"{path}: row {number}", column)
+            try:
+                text = value.as_py()
+            except UnicodeDecodeError:
+                raise CorpusError(
+                    f"{path}: row {number} is no UTF-8 text in '{column}'; write the column again as UTF-8"
+                ) from None
+            yield _text(text, f"{path}: row {number}", column)
 
 
 def _table(path: Path, file: BinaryIO) -> Any:
@@ -120,7 +158,7 @@ def _table(path: Path, file: BinaryIO) -> Any:
 
 def _text(value: Any, where: str, column: str) -> str:
     if not isinstance(value, str):
-        raise CorpusError(f"{where} has no text in '{column}'")
+        raise CorpusError(f"{where} has no text in '{column}'; `column` names another one")
     try:
         value.isascii() or value.encode()
     except UnicodeEncodeError:

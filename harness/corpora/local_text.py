@@ -7,17 +7,26 @@ import os
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from harness.corpora.corpus import SPLITS, Corpus
-from harness.corpora.documents import MAX_BYTES, SUFFIXES, count, documents, has_rows, read_text, sha256
+from harness.corpora.corpus import SPLITS, Corpus, CorpusFacts, Part, TextFacts
+from harness.corpora.documents import (
+    MAX_BYTES,
+    Scanned,
+    documents,
+    has_rows,
+    read_text,
+    scan,
+)
 from harness.corpora.pieces import joined, pieces
 from harness.corpora.progress import followed
+from harness.corpora.split_files import WHOLE, files_in, refuse_empty
 from harness.corpora.subwords import TokenizerSpec, check_tokenizer, counting
-from harness.corpora.token_files import TextSource
+from harness.corpora.token_files import TextSource, known_tokens
 from harness.corpora.vocabulary import (
     COUNTING,
     Boundary,
@@ -28,13 +37,15 @@ from harness.corpora.vocabulary import (
     vocabulary,
 )
 from harness.errors import CorpusError
+from harness.printable import counted
 from harness.registry import CORPORA
 
 _NOVEL = Path(__file__).with_name("pride_and_prejudice.txt")
 _WORD_OR_MARK = re.compile(r"[a-z]+(?:'[a-z]+)?|[0-9]+|[^\sa-z0-9]")
-MAX_NAMES = 5  # of a folder's files, in a message
-WHOLE = ""  # instead of a split's name: a text that is to be split
 VALID_FROM, TEST_FROM = 0.8, 0.9  # fractions at which a text of one file is split
+SPLIT = "split 80 / 10 / 10"
+TABLES = (".json", ".csv", ".tsv")
+_SPACE = re.compile(r"\s")
 
 
 class _LocalText(TextSource):
@@ -52,6 +63,28 @@ class _LocalText(TextSource):
     @abstractmethod
     def _read(self) -> tuple[str, dict[str, Sequence[str]]]: ...
 
+    @abstractmethod
+    def _shape(self) -> tuple[str, Part, int]:
+        """Return how the splits are made, in words; what the text consists of, and of how many."""
+
+    def facts(self) -> CorpusFacts:
+        """Facts of the text, with what was read of it to find them."""
+        facts = super().facts()
+        splits, part, number = self._shape()
+        text = TextFacts(
+            part=part,
+            number=number,
+            characters=self._num_characters,
+            splits=splits,
+            num_tokens=facts.num_tokens or known_tokens(self),
+            unknown_share=None if self.tokenizer is not None else _unknown_share(self._corpus),
+        )
+        return replace(facts, text=text)
+
+    @property
+    def _num_characters(self) -> int | None:
+        return sum(len(each) for strings in self._strings() for each in strings)
+
     @cached_property
     def _content_and_units(self) -> tuple[str, dict[str, Sequence[str]]]:
         return self._read()
@@ -67,7 +100,13 @@ class _LocalText(TextSource):
         return encode_splits(splits, symbols, where=str(self), codec=codec)
 
     def _texts(self) -> dict[str, str]:
-        return {name: "".join(units) for name, units in self._content_and_units[1].items()}
+        found = self._content_and_units[1]
+        return {name: units if isinstance(units, str) else "".join(units) for name, units in found.items()}
+
+    def _strings(self) -> list[Sequence[str]]:
+        """Return each split as strings that make up its text; at character level as one."""
+        found = self._content_and_units[1].values()
+        return [[units] if isinstance(units, str) else units for units in found]
 
     def content(self) -> str:
         """Return the SHA-256 of the text."""
@@ -124,20 +163,28 @@ class Embedded(_LocalText):
         paragraphs = ["".join(parts[start : start + 2]) for start in range(0, len(parts), 2)]
         return hashlib.sha256(text.encode()).hexdigest(), _by_position(paragraphs)
 
+    def _shape(self) -> tuple[str, Part, int]:
+        paragraphs = sum(map(len, self._content_and_units[1].values()))
+        return f"{SPLIT} by paragraphs", "paragraph", paragraphs
+
 
 @CORPORA.register("text")
 class Text(_LocalText):
     """Any UTF-8 text: one file, which is split 80 / 10 / 10 by position, or a folder with files for each split.
 
+    One file is split at line ends, or at other white space if it has too few lines. At word level each split ends
+    with <eos>, also where no line ends. A mark of byte order (BOM) is not part of the text, and CRLF is a line end.
+
     A .jsonl or .parquet file has a document in each row. Then the text is split by documents and not by lines, and with
     a tokenizer there is an end-of-text token between documents, which has no text. Without one, documents end with a
-    line end. A folder in which no file's name contains 'valid' or 'test' is one text: the documents of all its .txt,
-    .jsonl and .parquet files, in the order of their names, where a .txt file is one document.
+    line end. A folder in which no file is named after the validation or test split is one text: the documents of all
+    its .txt, .jsonl and .parquet files, in the order of their names, where a .txt file is one document.
 
     Args:
         path: the file or folder; a text file may have at most 2 GiB. A relative path is relative to the suite file and
-            must stay in the folder that contains the suite's folder. In a folder with a file for each split, the names
-            of the three files contain 'train', 'valid' and 'test'; a split may have several .jsonl or .parquet files.
+            must stay in the folder that contains the suite's folder. In a folder with a file for each split, each name
+            has one of the words 'train' and 'training', 'valid', 'validation', 'val' and 'dev', or 'test', in small or
+            capital letters: 'wiki.valid.tokens', 'Dev-1.jsonl'. A split may have several .jsonl or .parquet files.
         column: the name of the text in the rows of .jsonl and .parquet files.
         level: 'word' splits lines on whitespace; with 'char' every character is a token, with line ends.
         lowercase: convert the text to lower case first.
@@ -192,7 +239,10 @@ class Text(_LocalText):
     @cached_property
     def _files(self) -> dict[str, list[Path]]:
         """The files of each split, or those of the text that is to be split: {'': [...]}."""
-        return _files_in(self.path) if os.path.isdir(self.path) else {WHOLE: [self.path]}
+        found = files_in(self.path) if os.path.isdir(self.path) else {WHOLE: [self.path]}
+        for files in found.values():
+            refuse_empty(files)
+        return found
 
     @property
     def _has_documents(self) -> bool:
@@ -205,7 +255,7 @@ class Text(_LocalText):
             return self.content(), {name: self._units(_text_of(each, self)) for name, each in self._documents()}
         if WHOLE in self._files:
             text = read_text(self.path)
-            return hashlib.sha256(text.encode()).hexdigest(), _by_position(self._units(text))
+            return hashlib.sha256(text.encode()).hexdigest(), self._split(text)
         texts = {name: read_text(file) for name, (file,) in self._files.items()}
         content = hashlib.sha256("\0".join(texts.values()).encode()).hexdigest()
         return content, {name: self._units(text) for name, text in texts.items()}
@@ -215,8 +265,13 @@ class Text(_LocalText):
         return self._hash_of_files if self._has_documents else super().content()
 
     @cached_property
+    def _scanned(self) -> dict[str, list[Scanned]]:
+        """The files with documents, each read once."""
+        return {name: [scan(file) for file in files] for name, files in self._files.items()}
+
+    @cached_property
     def _hash_of_files(self) -> str:
-        hashes = {name: [sha256(file) for file in files] for name, files in self._files.items()}
+        hashes = {name: [file.sha256 for file in files] for name, files in self._scanned.items()}
         return hashlib.sha256(json.dumps(["documents", self.column, hashes]).encode()).hexdigest()
 
     def pieces(self, data: Path) -> Iterator[tuple[str, Iterable[str]]]:
@@ -228,18 +283,70 @@ class Text(_LocalText):
             for name, found in self._documents()
         )
 
+    @property
+    def _num_documents(self) -> dict[str, int]:
+        return {name: sum(file.documents for file in files) for name, files in self._scanned.items()}
+
+    def _shape(self) -> tuple[str, Part, int]:
+        files = self._files.get(WHOLE, [])
+        if self._has_documents:
+            number = sum(self._num_documents.values())
+            splits = f"{counted(len(files), 'file')}, {SPLIT} by documents"
+        else:
+            splits = self._strings()
+            number = sum(map(_num_lines, [list(chain(*splits))] if files else splits))
+            splits = f"{SPLIT} by {self._unit(number)}"
+        if not files:
+            splits = "; ".join(f"{name}: {_named(each)}" for name, each in self._files.items())
+        return splits + self._plain(), "document" if self._has_documents else "line", number
+
+    def _unit(self, lines: int) -> str:
+        """What a text file of so many lines is split by."""
+        if self.level == "char":
+            return "characters"
+        enough = all(_by_position(range(lines)).values())
+        return "lines" if enough else "characters, at white space, because it has too few lines"
+
+    def _plain(self) -> str:
+        """What to say of files that people may expect to be read as tables."""
+        files = [file for each in self._files.values() for file in each]
+        tables = [file.suffix for file in files if file.suffix.lower() in TABLES]
+        return f" ({tables[0]} is read as plain text; rows are read of .jsonl and .parquet)" if tables else ""
+
+    @property
+    def _num_characters(self) -> int | None:
+        is_read = self.tokenizer is None or not self._has_documents
+        return super()._num_characters if is_read else None
+
     def _documents(self) -> Iterator[tuple[str, Iterator[str]]]:
         """Yield the splits with their documents. Each split must be read to its end before the next."""
-        counts = {name: sum(map(count, files)) for name, files in self._files.items()}
+        counts = self._num_documents
         stream = (each for files in self._files.values() for file in files for each in documents(file, self.column))
         stream = followed(stream, str(self), sum(counts.values()), lambda _: 1)
         if WHOLE in counts:
             splits = _by_position(range(counts[WHOLE]))
             counts = {name: len(part) for name, part in splits.items()}
             if not all(counts.values()):
-                raise CorpusError(f"{self}: {sum(counts.values())} documents are too few to split them 80 / 10 / 10")
+                number = counted(sum(counts.values()), "document")
+                raise CorpusError(
+                    f"{self}: {number}, too few to split them 80 / 10 / 10; give a folder with a "
+                    "file for each split, or a text file, which is split by lines"
+                )
         for name, number in counts.items():
             yield name, islice(stream, number)
+
+    def _split(self, text: str) -> dict[str, Sequence[str]]:
+        """Split a text by its lines or characters; by characters, at white space, if it has too few lines for that."""
+        splits = _by_position(self._units(text))
+        if not all(splits.values()):
+            if self.level == "word" and self.tokenizer is None and len(text.split()) == 1:
+                raise CorpusError(f"{self}: has no white space, so it is one word; set `level: char` or a tokenizer")
+            if self.path.suffix.lower() == ".json":
+                raise CorpusError(f"{self}: is no text; write its documents as .jsonl, an object in each line")
+            valid_from, test_from = (_after_word(text, int(share * len(text))) for share in (VALID_FROM, TEST_FROM))
+            parts = text[:valid_from], text[valid_from:test_from], text[test_from:]
+            splits = dict(zip(SPLITS, map(self._units, parts), strict=True))
+        return splits
 
     def _units(self, text: str) -> Sequence[str]:
         """Return the units by which a text is split: characters, or lines with their line ends."""
@@ -276,21 +383,26 @@ def _by_position(units: Sequence[str]) -> dict[str, Sequence[str]]:
     return {"train": units[:valid_from], "valid": units[valid_from:test_from], "test": units[test_from:]}
 
 
-def _files_in(folder: Path) -> dict[str, list[Path]]:
-    """Return the files of each split in a folder; or all files, if none is named after the validation or test split."""
-    try:
-        found = sorted(path for path in folder.iterdir() if os.path.isfile(path))
-    except OSError as cause:
-        raise CorpusError(f"{folder}: cannot be read ({cause.strerror})") from cause
-    named = {split: [path for path in found if split in path.name] for split in SPLITS}
-    texts = [path for path in found if path.suffix.lower() in SUFFIXES]
-    if texts and not (named["valid"] or named["test"]):
-        return {WHOLE: texts}
-    for split, files in named.items():
-        if len(files) != 1 and not (files and all(map(has_rows, files))):
-            names = ", ".join(path.name for path in files[:MAX_NAMES]) or "none"
-            raise CorpusError(f"{folder}: expected one file with '{split}' in its name, found {names}")
-    return named
+def _after_word(text: str, at: int) -> int:
+    """Return the place after the next white space; the same place if there is none."""
+    space = _SPACE.search(text, at)
+    return at if space is None else space.end()
+
+
+def _num_lines(strings: Sequence[str]) -> int:
+    """Return the number of lines of a text, given strings that make it up."""
+    last = next(filter(None, reversed(strings)), "\n")
+    return sum(each.count("\n") for each in strings) + (not last.endswith("\n"))
+
+
+def _named(files: Sequence[Path]) -> str:
+    return files[0].name if len(files) == 1 else f"{len(files)} files"
+
+
+def _unknown_share(corpus: Corpus) -> float | None:
+    if corpus.unknown_id is None:
+        return None
+    return (corpus.test[1:] == corpus.unknown_id).double().mean().item()
 
 
 def _text_of(found: Iterable[str], where: object) -> str:

@@ -99,6 +99,14 @@ def lengths_by_id(spec: TokenizerSpec, tokenizer: Tokenizer) -> np.ndarray | Non
     return lengths_V
 
 
+def unknown_id(tokenizer: Tokenizer) -> int | None:
+    """Return the id of the token for what a tokenizer does not know; None without one."""
+    if isinstance(tokenizer.model, models.Unigram):  # it does not give its id but in this form
+        return json.loads(tokenizer.to_str())["model"]["unk_id"]
+    token = tokenizer.model.unk_token
+    return None if token is None else tokenizer.token_to_id(token)
+
+
 def make_tokenizer(spec: TokenizerSpec, data: Path, train: Callable[[], Iterable[str]], where: str) -> TextTokenizer:
     """Return the tokenizer of a model folder, GPT-2's, or one that is trained on the pieces of a training split.
     Training is reproducible.
@@ -120,7 +128,10 @@ def make_tokenizer(spec: TokenizerSpec, data: Path, train: Callable[[], Iterable
     found = tokenizer.get_vocab_size()
     if found != size:
         extreme = "at most" if found < size else "at least"
-        raise CorpusError(f"{where}: tokenizer: the training split gives {kind} {extreme} {found} entries, not {size}")
+        raise CorpusError(
+            f"{where}: tokenizer: the training split gives {kind} {extreme} {found} entries, not {size}; "
+            f"ask for {extreme} {found}, or give a text with more different words"
+        )
     return _of_ours(kind, tokenizer)
 
 

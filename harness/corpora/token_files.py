@@ -34,10 +34,11 @@ from harness.corpora.subwords import (
     lengths_by_id,
     make_tokenizer,
     tokenizer_identity,
+    unknown_id,
     vocab_size,
 )
-from harness.corpora.vocabulary import size_within, text_size
-from harness.errors import CorpusError, StorageError
+from harness.corpora.vocabulary import refuse_short, size_within, text_size
+from harness.errors import StorageError
 from harness.machine.files import atomically, cache_folder, read_bounded, remove_stale, write_atomically
 
 FORMAT = 1
@@ -142,14 +143,29 @@ def tokens_folder() -> Path:
     return cache_folder() / "tokens"
 
 
+def _folder_of(source: TextSource) -> Path:
+    identity = json.dumps(source.identity, sort_keys=True)
+    return tokens_folder() / hashlib.sha256(identity.encode()).hexdigest()[:16]
+
+
+def known_tokens(source: TextSource) -> dict[str, int] | None:
+    """Return the number of tokens of each split of a text that is tokenised already, as its index
+    says; else None. The token files are not read.
+    """
+    try:
+        index = _INDEX.validate_json(read_bounded(_folder_of(source) / "index.json", MAX_JSON_BYTES))
+    except (OSError, ValidationError):
+        return None
+    return {name: file.tokens for name, file in index.splits.items()}
+
+
 def tokenized(source: TextSource, data: Path) -> Corpus:
     """Return the corpus of a source with a tokenizer. Read its token files if they are complete, else make them.
 
     Raises: CorpusError when the tokenizer is not available or a split has fewer than 2 tokens; StorageError when the
     files cannot be written.
     """
-    identity = json.dumps(source.identity, sort_keys=True)
-    folder = tokens_folder() / hashlib.sha256(identity.encode()).hexdigest()[:16]
+    folder = _folder_of(source)
     found = _opened(folder, source)
     if found is not None:
         return found
@@ -186,8 +202,8 @@ def _make(source: TextSource, folder: Path, data: Path) -> None:
         encoded = encode(tokenizer, pieces, ends=name == "test", where=str(source))
         words = None if source.words_of_split is None else source.words_of_split[name]
         file, lengths_N = _write(encoded, folder / f"{name}.int32", words)
-        if file.tokens < 2 and not (file.tokens == 0 and name in source.may_be_empty):
-            raise CorpusError(f"{source}: the {name} split has {file.tokens} tokens; at least 2 are needed")
+        if file.tokens or name not in source.may_be_empty:
+            refuse_short(file.tokens, name, str(source))
         if name == "test" and folder_of(source.tokenizer) is not None:
             write_atomically(folder / TEST_BYTES, lengths_N.tobytes())
             test_bytes = _sha256(lengths_N.data)
@@ -263,6 +279,7 @@ def _opened(folder: Path, source: TextSource) -> Corpus | None:
     return Corpus(
         vocab_size=index.vocab_size or tokenizer.get_vocab_size(),
         codec=SubwordCodec(tokenizer),
+        unknown_id=unknown_id(tokenizer),
         test_size=splits["test"].size,
         **tensors,
     )

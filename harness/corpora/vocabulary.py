@@ -69,10 +69,22 @@ def encode_splits(
     """Return a Corpus, given the tokens of its three splits."""
     ids = {symbol: index for index, symbol in enumerate(symbols)}
     for name in SPLITS:
-        if len(splits[name]) < 2:
-            raise CorpusError(f"{where}: the {name} split has {len(splits[name])} tokens; at least 2 are needed")
+        refuse_short(len(splits[name]), name, where)
     tensors = {name: encode(splits[name], ids, f"{where}, {name} split") for name in SPLITS}
-    return Corpus(vocab_size=len(symbols), symbols=symbols, codec=codec, uncounted_id=ids.get(SOS), **tensors)
+    return Corpus(
+        vocab_size=len(symbols),
+        symbols=symbols,
+        codec=codec,
+        unknown_id=ids.get(UNK),
+        uncounted_id=ids.get(SOS),
+        **tensors,
+    )
+
+
+def refuse_short(tokens: int, split: str, where: str) -> None:
+    """Raise CorpusError for a split of fewer than two tokens, in which nothing can be predicted."""
+    if tokens < 2:
+        raise CorpusError(f"{where}: the {split} split has {tokens} tokens; at least 2 are needed: give a longer text")
 
 
 def line_end(corpus: Corpus) -> int | None:
@@ -180,8 +192,7 @@ def character_corpus(texts: Mapping[str, str], *, min_count: int = 1, where: str
     Raises: CorpusError when a text has fewer than 2 characters.
     """
     for name in SPLITS:
-        if len(texts[name]) < 2:
-            raise CorpusError(f"{where}: the {name} split has {len(texts[name])} tokens; at least 2 are needed")
+        refuse_short(len(texts[name]), name, where)
     counts = np.bincount(_codes(texts["train"]), minlength=_CODE_POINTS)
     seen = [chr(code) for code in np.flatnonzero(counts >= min_count)]
     symbols = (*sorted(seen, key=texts["train"].index), UNK)
@@ -191,6 +202,7 @@ def character_corpus(texts: Mapping[str, str], *, min_count: int = 1, where: str
         vocab_size=len(symbols),
         symbols=symbols,
         codec=CharacterCodec(symbols),
+        unknown_id=len(symbols) - 1,
         test_size=difference(text_size(texts["test"]), size_within(texts["test"], texts["test"][0].encode())),
         test_bytes=torch.from_numpy(utf8_lengths(texts["test"]).astype(np.int32)),
         **{name: torch.from_numpy(table[_codes(texts[name])]) for name in SPLITS},

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from harness.corpora.corpus import CorpusFacts
 from harness.machine.files import existing
 from harness.plan.identity import is_frozen
 from harness.plan.loaded_suite import Suite
@@ -131,11 +132,19 @@ class PlannedSuite:
     def as_json(self, *, memory: bool) -> dict[str, Any]:
         """The content of `harness plan --json`."""
         entries = [trial.as_json(memory=memory) for trial in self.trials]
-        made = {"suite": self.suite.name, "version": self.suite.version, "trials": entries}
+        names = self.suite.names["corpus"]
+        texts = {name: _text_as_json(self.suite.facts[key]) for key, name in names.items()}
+        made = {"suite": self.suite.name, "version": self.suite.version, "corpora": texts, "trials": entries}
         if self.suite.tuning is None:
             return made
         later = [asdict(each) for each in self.later]
         return {**made, "tuning": [trial.as_json() for trial in self.tuning], "after_tuning": later}
+
+
+def _text_as_json(facts: CorpusFacts) -> dict[str, Any]:
+    about = {} if facts.text is None else asdict(facts.text)
+    known = {"vocab_size": facts.vocab_size, "num_tokens": facts.num_tokens, "counting": facts.counting}
+    return {**known, **about, "num_tokens": about.get("num_tokens", facts.num_tokens)}
 
 
 def planned(
@@ -268,4 +277,4 @@ def trial_disk(suite: Suite, spec: TrialSpec, *, tuning: bool = False) -> TrialD
 
 
 def _tokens(suite: Suite, spec: TrialSpec, split: str) -> int | None:
-    return suite.num_tokens.get(str(spec.corpus), {}).get(split)
+    return (suite.facts[str(spec.corpus)].num_tokens or {}).get(split)

@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
+from harness.corpora.corpus import CorpusFacts
 from harness.plan.reader import Source
 from harness.plan.specs import ComponentSpec, Strict, TrialSpec
 from harness.plan.suite_file import CheckpointSpec, MatchSpec, MeasureSpec, Resources, TableSpec, TimeoutSpec
@@ -18,11 +19,9 @@ class Suite(Strict):
         trials: the trials of the table. Of a suite with `tune`, those of the rows for which a point is chosen.
         overrides: the changes by --set, as strings (key, value, value in the file or None). They are part of the title
             and the file name of the table.
-        counting: the counting rule of each corpus. The key is str(corpus).
+        facts: what is known of each corpus before it is loaded. The key is str(corpus).
         contents: the content hash of each corpus, with the key str(corpus), and the identity of the weights that each
             backbone starts from, with the key str(backbone).
-        num_tokens: split -> its number of tokens, of each corpus for which that is known before it is read. The key is
-            str(corpus).
         params: trial id -> numbers of parameters (total, head).
         settled: trial id -> the integers that the head's constructor chose for parameters that are None.
         names: kind of component -> str(spec) of what `compared` returns -> its name in views (harness/plan/names.py).
@@ -44,9 +43,8 @@ class Suite(Strict):
     table: TableSpec
     overrides: tuple[tuple[str, str, str | None], ...]
     source: Source
-    counting: dict[str, str]
+    facts: dict[str, CorpusFacts]
     contents: dict[str, str]
-    num_tokens: dict[str, dict[str, int]] = Field(default_factory=dict)
     params: dict[str, tuple[int, int]]
     names: dict[str, dict[str, str]]
     match: MatchSpec | None = None

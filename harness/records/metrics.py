@@ -114,6 +114,19 @@ _ALL = (
         **{"mlflow": "test/ppl", **EVERYWHERE},
     ),
     _perplexity(
+        *("test_ppl_known", "test ppl, known words"),
+        "exp of the mean loss of the scored test tokens that are not <unk>, or not the unknown token "
+        "of a tokenizer. No other token that test_ppl scores is left out, and <unk> stays in the "
+        "contexts. Only where some scored tokens are <unk>, whether training has seen it or not.",
+        mlflow="test/ppl_known",
+    ),
+    _score(
+        *("test_unknown_share", "unknown test tokens"),
+        "Share of <unk>, or of the unknown token of a tokenizer, in the scored test tokens. Only "
+        "where the vocabulary has such a token.",
+        **{"digits": 4, "high": 1, "of_text": True, "diff": False},
+    ),
+    _perplexity(
         *("test_ppl_from_the_right", "test ppl, from the right"),
         "Test perplexity of the second direction of a bidirectional model, which reads from right to left.",
         mlflow="test/ppl_from_the_right",

@@ -14,7 +14,7 @@ from harness.report.findings import Findings, certificate_mark, percent
 from harness.report.printed_numbers import PrintedCell
 from harness.report.statistics import WIDEST
 from harness.report.table_rows import Row, head_counts, ratio, time_marks, time_of
-from harness.report.verdicts import Compared
+from harness.report.verdicts import Compared, difference, shared_seeds
 
 PRINTED_TIMES = {  # the papers' times -> their name in a column
     "train_ms_per_batch": "ms/batch",
@@ -144,6 +144,7 @@ def _comparisons(findings: Findings) -> list[Quantity]:
     verdicts = of(lambda compared: Cell(text=compared.verdict))
     return [
         _quantity(f"vs {findings.baseline}", of(_against), "quality", key="change", rows=frozenset(findings.lines)),
+        _quantity(f"vs {findings.baseline}, known words", of(_against_known), "quality", key="change_known"),
         _quantity("verdict", verdicts, "quality", numeric=False, key="verdict"),
         _quantity("p (Holm)", of(lambda compared: _probability(compared.p_holm)), "quality"),
         _quantity("p (signs)", of(lambda compared: _probability(compared.p_sign_flip)), "quality"),
@@ -288,6 +289,16 @@ def _against(compared: Compared) -> Cell:
     if difference.low is None and blocks is not None:
         return change(difference.mean, blocks.low, blocks.high, BLOCKS_MARK)
     return change(difference.mean, difference.low, difference.high, compared.stars)
+
+
+def _against_known(compared: Compared) -> Cell:
+    """The same of the perplexity on known words, without a test; empty where a row does not have it."""
+    row, baseline, metric = compared.row, compared.baseline, "test_ppl_known"
+    seeds = shared_seeds(row, baseline, metric)
+    if not seeds:
+        return EMPTY
+    found = difference(row, baseline, seeds, compared.test, metric)
+    return change(found.mean, found.low, found.high)
 
 
 def _probability(value: float | None) -> Cell:

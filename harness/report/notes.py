@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from harness.corpora.corpus import MANY_UNKNOWN
 from harness.plan.identity import is_frozen
 from harness.plan.loaded_suite import Suite
 from harness.plan.names import shown
@@ -67,6 +68,7 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *_training(findings),
         *_backbones(suite, records),
         *_counting(suite, records),
+        *_unknown(findings.lines),
         *of_shape,
         *_matched(suite),
         *comparison_notes.of_tuning(findings),
@@ -236,13 +238,30 @@ def _counting(suite: Suite, records: list[TrialRecord]) -> list[str]:
     part = f", of the first {train.eval_batches} batches of a split" if train.eval_batches is not None else ""
     for key, corpus in {str(trial.corpus): trial.corpus for trial in suite.trials}.items():
         scored = f"every token except the first of a {first} is scored{part}"
-        note = f"Counting, {shown(corpus, CORPORA)}: {suite.counting[key]}; {scored}."
+        note = f"Counting, {shown(corpus, CORPORA)}: {suite.facts[key].counting}; {scored}."
         ok = [record.metrics for record in records if record.status == "ok" and str(record.spec.corpus) == key]
         for metric, model in _OF_TEXT.items():
             values = dict.fromkeys(f"{metrics[metric]:.2f}" for metrics in ok if metric in metrics)
             note += f" Test ppl of {model}: {', '.join(values)}." if values else ""
         notes.append(note)
     return notes
+
+
+def _unknown(lines: list[Row]) -> list[str]:
+    """A note on each corpus with many unknown test tokens: all of them are one token."""
+    shares: dict[str, float] = {}
+    for row in lines:
+        shares[row.corpus] = max([shares.get(row.corpus, 0.0), *row.values("test_unknown_share")])
+    return [
+        Note(
+            f"{100 * share:.1f} % of the test tokens of {corpus} are unknown (<unk>): one token for all that the "
+            "vocabulary does not have. test ppl and its comparisons include it; the wide table also has those on "
+            "known words.",
+            level="reading",
+        )
+        for corpus, share in shares.items()
+        if share > MANY_UNKNOWN
+    ]
 
 
 def _matched(suite: Suite) -> list[str]:

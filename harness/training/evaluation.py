@@ -193,6 +193,22 @@ def text_scores(score: Score, tokens: TokenNll, corpus: Corpus, spec: EvalSpec) 
     return {name: value for name, value in scores.items() if math.isfinite(value)}
 
 
+def known_scores(tokens: TokenNll, corpus: Corpus) -> dict[str, float]:
+    """The share of unknown tokens in the scored test tokens, and the perplexity of the others, as metrics (their
+    definitions: harness/records/metrics.py). {} for a corpus without such a token.
+    """
+    if corpus.unknown_id is None:
+        return {}
+    scored_N = tokens.offset_N.cpu() >= 0
+    known_N = scored_N & (corpus.test.cpu() != corpus.unknown_id)
+    scored, known = scored_N.sum().item(), known_N.sum().item()
+    scores = {"test_unknown_share": 1 - known / scored}
+    if 0 < known < scored:
+        nats = tokens.counted_N.cpu()[known_N].double().mean().item()
+        scores["test_ppl_known"] = perplexity(nats)
+    return scores
+
+
 def _per(nll_sum: float, count: int) -> float:
     return nll_sum / count if count else math.inf
 

@@ -325,6 +325,7 @@ def scores_of_test(
     """
     metrics = {"test_ppl": test.ppl, "test_ppl_standard": test.ppl_standard, "scored_test_tokens": test.num_scored}
     metrics |= evaluation.text_scores(test, tokens, built.corpus, spec)
+    metrics |= evaluation.known_scores(tokens, built.corpus)
     counted = {"test": tokens}
     if (right := evaluation.score_from_the_right(built.model, built.on_device, spec, beat=beat)) is not None:
         metrics["test_ppl_from_the_right"], counted["test" + FROM_THE_RIGHT] = right[0].ppl, right[1]

@@ -20,7 +20,10 @@ def test_plan_json_is_json_alone_of_the_documented_form(fresh, harness):
     done = harness("plan", "suites/tiny.yaml", "--json")
     assert (done.code, done.err) == (0, "")
     plan = json.loads(done.out)
-    assert list(plan) == ["suite", "version", "trials", "disk"]
+    assert list(plan) == ["suite", "version", "corpora", "trials", "disk"]
+    sizes = {"train": 400, "valid": 40, "test": 40}
+    counting = "symbols of a Markov chain"
+    assert plan["corpora"] == {"markov": {"vocab_size": 12, "num_tokens": sizes, "counting": counting}}
     assert (plan["suite"], plan["version"], len(plan["trials"])) == ("tiny", 1, 4)
     trial = plan["trials"][3]
     assert re.fullmatch("[0-9a-f]{12}", trial.pop("id"))
@@ -34,6 +37,26 @@ def test_plan_json_is_json_alone_of_the_documented_form(fresh, harness):
         "params_head": 144 + 16 + 108,
         "state": "missing",
     }
+
+
+def test_plan_shows_what_it_read_of_a_text(fresh, harness):
+    (fresh / "texts").mkdir()
+    for name, text in {"train": "a b c\n" * 20, "val": "a\n" * 9, "test": "a d\n" * 9}.items():
+        (fresh / "texts" / f"{name}.txt").write_text(text)
+    suite = fresh / "suites" / "tiny.yaml"
+    suite.write_text(suite.read_text().replace("corpora: [", "corpora: [{text: {path: ../texts}}, "))
+    # a, b, c, <eos> and <unk>; of the 26 scored test tokens 9 are d, which training does not have
+    shown = harness("plan", "suites/tiny.yaml").out
+    assert (
+        "text: 38 lines, 174 characters; train: train.txt; valid: val.txt; test: test.txt; "
+        "tokens: train 80, valid 18, test 27; V = 5; 34.6 % of the test tokens are <unk>: "
+        "one token for all unknown words; see test ppl, known words\n"
+    ) in shown
+    assert "markov: tokens: train 400, valid 40, test 40; V = 12\n" in shown
+    about = json.loads(harness("plan", "suites/tiny.yaml", "--json").out)["corpora"]["text"]
+    assert (about["part"], about["number"], about["characters"]) == ("line", 38, 174)
+    assert about["num_tokens"] == {"train": 80, "valid": 18, "test": 27}
+    assert about["unknown_share"] == 9 / 26
 
 
 def test_plan_writes_nothing(fresh, harness):

@@ -174,6 +174,11 @@ def _nulls(path: Path) -> None:
     parquet.write_table(pa.table({"text": pa.array([*DOCUMENTS, None], type=pa.string())}), path)
 
 
+def _latin1(path: Path) -> None:
+    buffers = pa.array([b"caf\xe9", *[b"ok"] * 39], type=pa.binary()).buffers()
+    parquet.write_table(pa.table({"text": pa.Array.from_buffers(pa.string(), 40, buffers)}), path)
+
+
 def _damaged(path: Path) -> None:
     write_rows(path, DOCUMENTS)
     content = bytearray(path.read_bytes())
@@ -182,22 +187,32 @@ def _damaged(path: Path) -> None:
 
 
 HOSTILE = [
-    ("x.jsonl", _rows(GOOD, b"secret"), r"x\.jsonl: line 2 is not JSON$"),
-    ("x.jsonl", _rows(GOOD, b"", b"[1]"), r"x\.jsonl: line 3 has no text in 'text'$"),
-    ("x.jsonl", _rows(b'{"texts": "secret"}'), r"x\.jsonl: line 1 has no text in 'text'$"),
-    ("x.jsonl", _rows(b'{"text": null}'), r"x\.jsonl: line 1 has no text in 'text'$"),
+    (
+        "x.jsonl",
+        _rows(GOOD, b"secret"),
+        r"x\.jsonl: line 2 is not JSON; each line must be an object as {\"text\": \"...\"}$",
+    ),
+    ("x.jsonl", _rows(GOOD, b"", b"[1]"), r"x\.jsonl: line 3 has no text in 'text'; `column` names another one$"),
+    ("x.jsonl", _rows(b'{"texts": "secret"}'), r"x\.jsonl: line 1 has no text in 'text'"),
+    ("x.jsonl", _rows(b'{"text": null}'), r"x\.jsonl: line 1 has no text in 'text'"),
     ("x.jsonl", _rows(b'{"text": "\\ud800"}'), r"line 1 has half a character \(a surrogate\) in 'text'$"),
-    ("x.jsonl", _rows(b"[" * 100_000), r"line 1 is not JSON$"),
-    ("x.jsonl", _rows(b'{"text": "caf\xe9"}'), r"line 1 is not JSON$"),
-    ("x.jsonl", _few(GOOD, GOOD, GOOD), r"x\.jsonl: 3 documents are too few to split them 80 / 10 / 10$"),
-    ("x.jsonl", _few(b""), r"x\.jsonl: 0 documents are too few to split them 80 / 10 / 10$"),
+    ("x.jsonl", _rows(b"[" * 100_000), r"line 1 is not JSON"),
+    # 18 bytes of the first line, then 13 before the one that is not UTF-8
+    (
+        "x.jsonl",
+        _rows(GOOD, b'{"text": "caf\xe9"}'),
+        r"as UTF-8 text \(byte offset 31, line 2\); unpack .* iconv -f ISO",
+    ),
+    ("x.parquet", _latin1, r"x\.parquet: row 1 is no UTF-8 text in 'text'; write the column again as UTF-8$"),
+    ("x.jsonl", _few(GOOD, GOOD, GOOD), r"x\.jsonl: 3 documents, too few to split them 80 / 10 / 10; give a "),
+    ("x.jsonl", _few(b""), r"x\.jsonl: is empty, expected a text$"),
     ("x.jsonl", os.mkfifo, r"x\.jsonl: cannot be read \(not a regular file\)$"),
     ("x.jsonl", lambda path: None, r"x\.jsonl: no such file or folder$"),
     ("x.parquet", _few(b"PAR1secretPAR1"), r"x\.parquet: is not a parquet file$"),
-    ("x.parquet", _few(b""), r"x\.parquet: is not a parquet file$"),
+    ("x.parquet", _few(b""), r"x\.parquet: is empty, expected a text$"),
     ("x.parquet", lambda path: write_rows(path, DOCUMENTS, "body"), r"no column 'text' \(has: number, body\)$"),
-    ("x.parquet", _numbers, r"x\.parquet: row 1 has no text in 'text'$"),
-    ("x.parquet", _nulls, r"x\.parquet: row 41 has no text in 'text'$"),
+    ("x.parquet", _numbers, r"x\.parquet: row 1 has no text in 'text'"),
+    ("x.parquet", _nulls, r"x\.parquet: row 41 has no text in 'text'"),
     ("x.parquet", _damaged, r"x\.parquet: is damaged after row 0$"),
 ]
 
@@ -220,21 +235,16 @@ def test_a_line_that_is_too_long_is_refused(tmp_path, monkeypatch):
         of(path)
 
 
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (["train.txt"], "1 documents are too few"),
-        (["train.txt", "valid.txt"], r"expected one file with 'test' in its name, found none$"),
-        (["a.train.txt", "b.train.txt", "valid.txt", "test.txt"], r"'train' in its name, found a\.train\.txt, b\."),
-        (
-            ["train.txt", "train.jsonl", "valid.jsonl", "test.jsonl"],
-            r"'train' in its name, found train\.jsonl, train\.",
-        ),
-        (["README.md"], r"expected one file with 'train' in its name, found none$"),
-    ],
-)
-def test_a_folder_whose_files_are_ambiguous_is_one_sentence(names, message, tmp_path):
-    for name in names:
-        (tmp_path / name).write_text("a b c\n" * 10)
-    with pytest.raises(CorpusError, match=message):
-        Text(path=tmp_path, tokenizer=SPEC).load(tmp_path)
+def test_marks_of_byte_order_and_crlf_are_no_text_of_documents(tmp_path):
+    """Of .jsonl they are between the rows; a .txt file is the same with the mark and without."""
+    plain, marked = tmp_path / "plain", tmp_path / "marked"
+    for folder, mark in ((plain, b""), (marked, b"\xef\xbb\xbf")):
+        folder.mkdir()
+        for number, text in enumerate(DOCUMENTS):
+            (folder / f"{number:02}.txt").write_bytes(mark + text.encode())
+    assert of(plain)[0] == of(marked)[0]
+    assert Text(path=plain).facts().content == Text(path=marked).facts().content
+    rows = write_rows(tmp_path / "rows.jsonl", DOCUMENTS)
+    expected = of(rows)[0]
+    rows.write_bytes(b"\xef\xbb\xbf" + rows.read_bytes().replace(b"\n", b"\r\n"))
+    assert of(rows)[0] == expected

@@ -2,13 +2,14 @@
 
 import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 import harness.corpora
-from harness.corpora.corpus import SPLITS
+from harness.corpora.corpus import SPLITS, TextFacts
 from harness.corpora.local_text import Embedded, Text
 from harness.errors import CorpusError
 
@@ -109,14 +110,32 @@ AMBIGUOUS = dict.fromkeys(("a.train.txt", "b.train.txt", "valid.txt", "test.txt"
     ("files", "read", "message"),
     [
         ({}, "no.txt", r"no\.txt: no such file or folder$"),
-        ({}, ".", "expected one file with 'train' in its name, found none"),
-        (AMBIGUOUS, ".", r"expected one file with 'train' in its name, found a\.train\.txt, b\.train\.txt$"),
-        ({"text.txt": LATIN}, "text.txt", r"text\.txt: cannot be read as UTF-8 text"),
-        ({"text.txt": b""}, "text.txt", "text.txt: the train split has 0 tokens; at least 2 are needed"),
-        # 3 lines: int(2.4) = 2 train, int(2.7) - 2 = 0 validate
-        ({"text.txt": b"a b c\n" * 3}, "text.txt", "text.txt: the valid split has 0 tokens; at least 2 are needed"),
+        ({}, ".", "'train' or 'training' in its name, found none, nor another text; folders in it are not read$"),
+        (AMBIGUOUS, ".", r"'training' in its name, found a\.train\.txt, b\.train\.txt; join them, or give \.jsonl"),
+        # 6 bytes a line with its end; the fourth of the third line is not UTF-8
+        (
+            {"text.txt": b"abcde\n" * 2 + LATIN},
+            "text.txt",
+            r"byte offset 15, line 3\); .* iconv -f ISO-8859-1 -t UTF-8 ",
+        ),
+        ({"text.txt": "a b\n".encode("utf-16")}, "text.txt", r"byte offset 0, line 1\); .* iconv -f UTF-16 -t UTF-8 "),
+        ({"text.txt": b""}, "text.txt", r"text\.txt: is empty, expected a text$"),
+        ({"a.txt": b"", "b.txt": b""}, ".", "all 2 files are empty, expected a text$"),
+        (
+            {"text.txt": b"\xef\xbb\xbf"},
+            "text.txt",
+            "train split has 0 tokens; at least 2 are needed: give a longer text$",
+        ),
+        (
+            {"text.txt": b"abcdefghij" * 9},
+            "text.txt",
+            "has no white space, so it is one word; set `level: char` or a tok",
+        ),
+        ({"text.json": b'[{"text": "a b c"}]'}, "text.json", "is no text; write its documents as .jsonl, an object in"),
+        # cut after the first white space from character int(0.8 * 6) = 4 on, which is the last one
+        ({"text.txt": b"a b c\n"}, "text.txt", "text.txt: the valid split has 0 tokens; at least 2 are needed"),
     ],
-    ids=range(6),
+    ids=range(11),
 )
 def test_what_is_no_corpus_is_a_sentence(tmp_path, files, read, message):
     os.mkfifo(tmp_path / "train")  # no file of a split
@@ -124,6 +143,74 @@ def test_what_is_no_corpus_is_a_sentence(tmp_path, files, read, message):
         (tmp_path / name).write_bytes(content)
     with pytest.raises(CorpusError, match=message):
         Text(path=tmp_path / read).facts()
+
+
+@pytest.mark.parametrize(
+    ("text", "train"),
+    [
+        ("a b c d e f g h i j", "a b c d e f g h <eos>"),
+        ("a b c d e\nf g h i j", "a b c d e <eos> f g h <eos>"),
+    ],
+)
+@pytest.mark.usefixtures("cache")
+def test_a_text_with_too_few_lines_is_split_at_white_space(text, train, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(text)  # 19 characters: int(15.2) and int(17.1) are the white space after h and i
+    corpus = Text(path=path).load(NOWHERE)
+    assert " ".join(words(corpus, "train")) == train
+    assert words(corpus, "valid") == words(corpus, "test") == ["<unk>", "<eos>"]
+    pieces = Text(path=path, tokenizer={"bpe": 257}).pieces(NOWHERE)
+    assert {name: "".join(each) for name, each in pieces} == {"train": text[:16], "valid": "i ", "test": "j"}
+
+
+@pytest.mark.parametrize("level", ["word", "char"])
+def test_a_mark_of_byte_order_is_no_text_and_crlf_is_a_line_end(level, lines):
+    source = Text(path=lines, level=level)
+    expected, content = source.load(NOWHERE), source.facts().content
+    lines.write_bytes(b"\xef\xbb\xbf" + lines.read_bytes().replace(b"\n", b"\r\n"))
+    source = Text(path=lines, level=level)
+    found = source.load(NOWHERE)
+    assert found.symbols == expected.symbols
+    assert all(torch.equal(getattr(found, name), getattr(expected, name)) for name in SPLITS)
+    assert source.facts().content == content
+
+
+SIZES = {"train": 16, "valid": 2, "test": 2}  # of ten lines of a character: words with <eos>, characters, bytes
+
+
+@pytest.mark.parametrize(
+    ("params", "by", "num_tokens", "unknown_share"),
+    [
+        ({}, "lines", SIZES, 0.0),  # z of the test split is not scored, <eos> is
+        ({"level": "char"}, "characters", SIZES, 0.0),
+        ({"tokenizer": {"bpe": 257}}, "lines", None, None),
+    ],
+)
+@pytest.mark.usefixtures("cache")
+def test_facts_say_what_was_read_of_the_text(params, by, num_tokens, unknown_share, lines):
+    expected = TextFacts(
+        part="line",
+        number=10,
+        characters=20,
+        splits=f"split 80 / 10 / 10 by {by}",
+        num_tokens=num_tokens,
+        unknown_share=unknown_share,
+    )
+    assert Text(path=lines, **params).facts().text == expected
+    Text(path=lines, **params).load(NOWHERE)
+    assert Text(path=lines, **params).facts().text == replace(expected, num_tokens=SIZES)
+
+
+def test_facts_have_the_share_of_unknown_words_in_the_scored_test_tokens(tmp_path):
+    for name, text in {"train": "a b\n", "dev": "a\n", "test": "c a c b\n"}.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    found = Text(path=tmp_path).facts().text
+    assert found.unknown_share == 1 / 4  # of a c b <eos>; the first token is not scored
+    assert (found.number, found.characters) == (3, 14)
+    assert found.splits == (
+        "train: train.csv; valid: dev.csv; test: test.csv "
+        "(.csv is read as plain text; rows are read of .jsonl and .parquet)"
+    )
 
 
 def test_content_is_the_hash_of_the_text_wherever_it_lies(lines, tmp_path):

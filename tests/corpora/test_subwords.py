@@ -13,7 +13,7 @@ from harness.corpora import pieces as cutting
 from harness.corpora.local_text import Embedded, Text
 from harness.corpora.pieces import END_OF_TEXT, TextTokenizer, encode, pieces
 from harness.corpora.published import PennTreebank
-from harness.corpora.subwords import SubwordCodec, make_tokenizer
+from harness.corpora.subwords import SubwordCodec, make_tokenizer, unknown_id
 from harness.errors import CorpusError
 
 SAMPLE = "openwebtext-sample/openwebtext_2017_18_small.txt"
@@ -173,6 +173,21 @@ def test_word_pieces_within_words_are_marked_and_unknown_characters_have_a_token
     assert set(tokenizer.get_vocab()) >= {"b", "##a", "##l", "[UNK]", END_OF_TEXT}
     codec = SubwordCodec(tokenizer)
     assert codec.decode(codec.encode("bal\n  dem \u4f60")) == "bal dem [UNK]"
+    assert unknown_id(tokenizer) == codec.encode("\u4f60")[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (models.BPE(), None),
+        (models.BPE({"a": 0, "<unk>": 1}, [], unk_token="<unk>"), 1),
+        (models.Unigram([("a", -1.0), ("<unk>", 0.0)], unk_id=1), 1),
+        (models.Unigram([("a", -1.0)]), None),
+        (models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"), 1),
+    ],
+)
+def test_the_unknown_token_of_a_tokenizer(model, expected):
+    assert unknown_id(Tokenizer(model)) == expected
 
 
 @pytest.mark.parametrize(

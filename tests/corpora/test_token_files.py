@@ -195,8 +195,8 @@ def test_a_process_killed_in_the_midst_leaves_nothing_that_is_used(texts, cache,
 
 
 def test_a_split_without_tokens_is_refused(texts):
-    (texts / "valid.txt").write_text("")
-    with pytest.raises(CorpusError, match=r"texts: the valid split has 0 tokens; at least 2 are needed$"):
+    (texts / "valid.txt").write_text("a")
+    with pytest.raises(CorpusError, match=r"texts: the valid split has 1 tokens; at least 2 are needed: give a longer"):
         load(texts)
 
 

@@ -69,7 +69,9 @@ def test_splits_are_encoded_with_the_training_vocabulary():
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
 def test_split_of_fewer_than_two_tokens_is_refused(split):
     splits = {"train": ["a", "a"], "valid": ["a", "a"], "test": ["a", "a"], split: ["a"]}
-    with pytest.raises(CorpusError, match=f"^here: the {split} split has 1 tokens; at least 2 are needed$"):
+    with pytest.raises(
+        CorpusError, match=f"^here: the {split} split has 1 tokens; at least 2 are needed: give a longer text$"
+    ):
         encode_splits(splits, ("a",), "here")
 
 
@@ -99,7 +101,7 @@ def test_ids_are_those_of_a_loop_over_characters(train, valid, test, min_count):
 
 
 def test_a_split_of_one_character_is_refused():
-    with pytest.raises(CorpusError, match=r"^here: the valid split has 1 tokens; at least 2 are needed$"):
+    with pytest.raises(CorpusError, match=r"^here: the valid split has 1 tokens; at least 2 are needed"):
         character_corpus({"train": "ab", "valid": "a", "test": "ab"}, where="here")
 
 

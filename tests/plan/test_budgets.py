@@ -155,4 +155,4 @@ def test_a_suite_of_ngrams_only(write):
     assert found == ["ptb 3", "ptb 5", "wikitext2 3", "wikitext2 5"]
     assert {trial.train for trial in suite.trials} == {COUNTED}
     assert set(suite.params.values()) == {(0, 0)}
-    assert set(suite.counting) == {"ptb", "wikitext2"} == set(suite.contents)
+    assert set(suite.facts) == {"ptb", "wikitext2"} == set(suite.contents)

@@ -56,6 +56,34 @@ def test_columns_are_there_only_where_some_row_has_the_metric(suite_of, record_o
     ]
 
 
+KNOWN = ["test ppl, known words", "unknown test tokens", "vs softmax, known words"]
+
+
+@pytest.mark.parametrize(("share", "noted"), [(0.0101, True), (0.01, False)])
+def test_unknown_words_have_columns_in_the_wide_table_and_a_note_above_one_percent(share, noted, suite_of, record_of):
+    suite = suite_of(f"{SUITE}table: {{baseline: softmax}}\n")
+    ppl = {"softmax": (20.0, 10.0), "mos": (19.0, 8.0)}
+    made = [
+        record_of(trial, test_ppl=all_words, test_ppl_known=known, test_unknown_share=share)
+        for trial in suite.trials
+        for all_words, known in [ppl[trial.head.name]]
+    ]
+    wide = render(suite, *made)
+    first, second = cells(wide)
+    assert [first[name] for name in KNOWN] == ["10.00 ± 0.00", f"{share:.4f} ± 0.0000", "-"]
+    assert second[KNOWN[2]].startswith("-20.0 %")  # 8 / 10 - 1; of all words 19 / 20 - 1
+    assert second["vs softmax"].startswith("-5.0 %")
+    assert [name for name in first if name.startswith("vs")] == ["vs softmax", KNOWN[2]]
+    table = select(suite_table.build(handmade.findings(suite, made)))
+    assert not {*KNOWN} & {column.name for column in table.columns}
+    begin = (
+        "1.0 % of the test tokens of markov are unknown (&lt;unk>): one token for all that the vocabulary does not have"
+    )
+    assert bool(notes(suite_table.text(table), begin)) == noted == bool(notes(wide, begin))
+    plain = render(suite, *(record_of(trial, test_ppl=20.0) for trial in suite.trials))
+    assert not {*KNOWN} & {*cells(plain)[0]}
+
+
 def test_printed_words_and_characters_are_set_beside_ours(suite_of, record_of):
     suite = suite_of(SUITE)
     made = [record_of(trial, **TEXT) for trial in suite.trials[:2]]

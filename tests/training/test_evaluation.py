@@ -18,6 +18,7 @@ from harness.training.evaluation import (
     TokenNll,
     calibration,
     evaluate,
+    known_scores,
     references,
     text_scores,
     unigram_ppl,
@@ -184,6 +185,27 @@ def test_the_summed_loss_is_divided_by_words_bytes_and_characters_of_a_text_that
         assert text_scores(score, tokens, corpus, eval_spec(**settings)) == pytest.approx(expected)
     for settings in ({"batching": "blocks"}, {"eval_batches": 1}):
         assert text_scores(score, tokens, corpus, eval_spec(**settings)) == {}
+
+
+@pytest.mark.parametrize(
+    ("unknown_id", "changes", "scored"),
+    [
+        (4, {}, range(1, 12)),
+        (4, {"batching": "blocks"}, [1, 2, 3, 5, 6, 7, 9, 10, 11]),
+        (9, {}, range(1, 12)),  # there is such a type and no such token: the perplexity is that of all
+        (None, {}, range(1, 12)),
+    ],
+)
+def test_perplexity_on_known_words_leaves_out_the_targets_that_are_unknown(unknown_id, changes, scored):
+    model, text = random_bigram(), TEXT[:12]
+    table = model.backbone.embedding.weight.double().log_softmax(-1)
+    known = [-table[text[at - 1], text[at]].item() for at in scored if text[at] != unknown_id]
+    expected = {"test_unknown_share": 1 - len(known) / len(scored)}
+    if len(known) < len(scored):
+        expected["test_ppl_known"] = math.exp(sum(known) / len(known))
+    tokens = evaluated(model, text, **changes)[1]
+    corpus = replace(corpus_of(torch.tensor(text)), unknown_id=unknown_id)
+    assert known_scores(tokens, corpus) == pytest.approx({} if unknown_id is None else expected)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,80 @@
+"""The files of a text in a folder: those of each split by the words in their names, or all as one text."""
+
+import os
+import re
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+
+from harness.corpora.corpus import SPLITS
+from harness.corpora.documents import SUFFIXES, has_rows
+from harness.errors import CorpusError
+
+MAX_NAMES = 5  # of files, in a message
+WHOLE = ""  # instead of a split's name: a text that is to be split
+NAMES = {  # of splits, as words in the names of files
+    "train": ("train", "training"),
+    "valid": ("valid", "validation", "val", "dev"),
+    "test": ("test",),
+}
+_WORD_OF_NAME = re.compile("[a-z]+")
+
+
+def files_in(folder: Path) -> dict[str, list[Path]]:
+    """Return the files of each split in a folder, {'train': [...], 'valid': [...], 'test': [...]}.
+
+    A file is of a split if a word of its name is one of NAMES. A folder without a file of the
+    validation or test split is one text, {WHOLE: all .txt, .jsonl and .parquet files}. The words may
+    be parts of others, as in trainset.txt, if all three splits have such a file.
+
+    Raises: CorpusError when the folder cannot be read, when a split has no file or several that
+    are no documents, or when a file is named after two splits.
+    """
+    try:
+        found = sorted(path for path in folder.iterdir() if os.path.isfile(path))
+    except OSError as cause:
+        raise CorpusError(f"{folder}: cannot be read ({cause.strerror})") from cause
+    found = [path for path in found if not path.name.startswith("._")]  # macOS writes one beside each file
+    named = {split: [path for path in found if _is_named(path, split)] for split in SPLITS}
+    texts = [path for path in found if path.suffix.lower() in SUFFIXES]
+    if not (named["valid"] or named["test"]):
+        parts = {split: [path for path in found if split in path.name] for split in SPLITS}
+        if all(parts.values()):  # trainset.txt, validset.txt, testset.txt
+            named = parts
+        elif texts:
+            return {WHOLE: texts}
+    for first, second in combinations(SPLITS, 2):
+        if both := [path for path in named[first] if path in named[second]]:
+            raise CorpusError(f"{both[0]}: its name is of two splits, {first} and {second}; rename it")
+    for split, files in named.items():
+        if len(files) != 1 and not (files and all(map(has_rows, files))):
+            raise CorpusError(_not_one(folder, split, named))
+    return named
+
+
+def refuse_empty(files: Sequence[Path]) -> None:
+    """Raise CorpusError if no file has any content. What cannot be read is found later."""
+    if all(path.is_file() and path.stat().st_size == 0 for path in files):
+        where = f"{files[0]}: is" if len(files) == 1 else f"{files[0].parent}: all {len(files)} files are"
+        raise CorpusError(f"{where} empty, expected a text")
+
+
+def _listed(files: Sequence[Path]) -> str:
+    more = [f"{len(files) - MAX_NAMES} more"] if len(files) > MAX_NAMES else []
+    return ", ".join([*(path.name for path in files[:MAX_NAMES]), *more])
+
+
+def _is_named(path: Path, split: str) -> bool:
+    return not set(NAMES[split]).isdisjoint(_WORD_OF_NAME.findall(path.name.lower()))
+
+
+def _not_one(folder: Path, split: str, named: dict[str, list[Path]]) -> str:
+    """What to do where a split has no file, or several that are no documents."""
+    words = " or ".join(f"'{word}'" for word in NAMES[split])
+    found = f"{folder}: expected one file with {words} in its name, found {_listed(named[split]) or 'none'}"
+    if named[split]:
+        return f"{found}; join them, or give .jsonl or .parquet files, of which a split may have several"
+    others = "; ".join(f"{name}: {_listed(files)}" for name, files in named.items() if files)
+    if not others:
+        return f"{found}, nor another text; folders in it are not read"
+    return f"{found} ({others}); a missing split is not cut from another one: add the file, or give all as one file"
