@@ -143,6 +143,7 @@ def report(
 
 def leaderboard(
     corpus: option(list[str], "Show only this corpus. Repeatable.", "--corpus", metavar="NAME") = [],  # noqa: B006
+    everything: option(bool, "Show the tables in which no row can be ranked, too.", "--all") = False,
     results: Results = RESULTS,
     as_json: Json = False,
     overwrite: Overwrite = False,
@@ -155,10 +156,10 @@ def leaderboard(
         print(json.dumps(found.as_json(corpus), indent=1))
         return
     if console.is_terminal:
-        for summary in found.summaries(corpus):
+        for summary in found.summaries(corpus, everything=everything):
             console.print(screen.short(summary, console.width), end="\n\n")
     else:
-        say(found.text(corpus))
+        say(found.text(corpus, everything=everything))
     say(f"leaderboard: {', '.join(map(str, found.write(overwrite=overwrite)))}")
 
 

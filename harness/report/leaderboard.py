@@ -95,15 +95,23 @@ def table(group: Group) -> Table:
     )
 
 
-def contents(groups: Sequence[Group]) -> Table:
-    """What the tables of some groups say first: the rows of rank 1, or the lowest row where none can be ranked."""
+def contents(groups: Sequence[Group], tables: Sequence[Group]) -> Table:
+    """What the tables of some groups say first: the rows of rank 1, or the lowest row where none can be ranked.
+    `tables`: the groups whose tables follow.
+    """
     names = ("corpus", "table", "rows", "lowest validation perplexity")
     lines = []
-    for number, group in enumerate(groups, start=1):
+    for group in groups:
+        link = f"#table-{tables.index(group) + 1}" if group in tables else ""
         texts = (group.corpus.name, _title(group), str(len(group.entries)), _first(group))
-        link = f"#table-{number}"
         lines.append(Line(cells=tuple(Cell(text=text, link=link if at == 1 else "") for at, text in enumerate(texts))))
     return Table(title="Contents", columns=tuple(Column(name=name) for name in names), lines=tuple(lines))
+
+
+def ranking(groups: Sequence[Group]) -> tuple[Group, ...]:
+    """The groups of which a row can be ranked; all, if there are none."""
+    ranked = tuple(group for group in groups if any(place.rank for place in places(group)))
+    return ranked or tuple(groups)
 
 
 def _first(group: Group) -> str:
@@ -359,9 +367,15 @@ class Leaderboard:
                 raise ExecutionError(f"--corpus {name}: no finished trial has that corpus{others}")
         return tuple(group for group in self.groups if not names or group.corpus.name in names)
 
-    def text(self, corpora: Sequence[str] = ()) -> str:
-        """The tables in markdown, of all corpora or of some. Raises as `of_corpora` does."""
+    def text(self, corpora: Sequence[str] = (), *, everything: bool = False) -> str:
+        """The tables in markdown, of all corpora or of some: those in which a row can be ranked, or all. Raises as
+        `of_corpora` does.
+        """
         groups, notes = self.of_corpora(corpora), [*MEANING]
+        tables = groups if everything else ranking(groups)
+        if len(tables) < len(groups):
+            hidden = counted(len(groups) - len(tables), "table")
+            notes.append(f"Not shown: {hidden} in which no row can be ranked; harness leaderboard --all shows them.")
         if self.unknown:
             notes.append(
                 f"Left out: {counted(self.unknown, 'trial')} whose text is not known: records of another plug-in or "
@@ -371,27 +385,34 @@ class Leaderboard:
             of = ", ".join(self.differing)
             notes.append(f"Left out: trials of which two suites have different results: {of}.")
         first = ["# Leaderboard\n", f"Trials: {trials(groups)}.\n"]
-        tables = [f"#{markdown(each)}" for each in (contents(groups), *(self.tables[group] for group in groups))]
+        shown = [contents(groups, tables), *(self.tables[group] for group in tables)]
         last = "\n".join(f"- {note}" for note in notes)
-        return "\n".join([*first, *tables, f"## What is compared\n\n{last}\n"])
+        return "\n".join([*first, *(f"#{markdown(each)}" for each in shown), f"## What is compared\n\n{last}\n"])
 
-    def summaries(self, corpora: Sequence[str] = ()) -> list[Table]:
-        """What a terminal shows: the contents, and a few columns of each table. Raises as `of_corpora` does."""
+    def summaries(self, corpora: Sequence[str] = (), *, everything: bool = False) -> list[Table]:
+        """What a terminal shows: the contents, and a few columns of each table that `text` shows. Raises as
+        `of_corpora` does.
+        """
         groups = self.of_corpora(corpora)
-        of_tables = [of_group(self.tables[group]) for group in groups]
-        return [contents(groups), *of_tables] if len(groups) > 1 else of_tables
+        tables = groups if everything else ranking(groups)
+        of_tables = [of_group(self.tables[group]) for group in tables]
+        return of_tables if len(groups) == len(tables) == 1 else [contents(groups, tables), *of_tables]
 
     def as_json(self, corpora: Sequence[str] = ()) -> dict[str, Any]:
         """The content of `harness leaderboard --json`. Raises as `of_corpora` does."""
         return {"groups": as_json(self.of_corpora(corpora)), "left_out": self.unknown}
 
     def page(self, links: Mapping[str, str] | None = None) -> str:
-        """All groups as a web page."""
+        """The groups in which a row can be ranked as a web page; all are in its contents."""
         from harness.report.page import document  # here: jinja2
 
-        known = document.Section(heading="What is known", tables=(contents(self.groups),))
+        ranked = ranking(self.groups)
+        known = document.Section(heading="What is known", tables=(contents(self.groups, ranked),))
         section = document.Section(
-            heading="Like with like", tables=tuple(self.tables.values()), notes=MEANING, anchor="table"
+            heading="Like with like",
+            tables=tuple(self.tables[group] for group in ranked),
+            notes=MEANING,
+            anchor="table",
         )
         about = {"Trials": str(trials(self.groups))}
         return document.of_tables("Leaderboard", [known, section], about, links)

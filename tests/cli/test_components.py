@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from harness.cli import write
+from harness.cli.commands import COMMANDS
 from harness.plan.parameters import REQUIRED, Parameter
 
 
@@ -58,7 +59,7 @@ def test_on_a_terminal_each_is_one_line_of_80_characters(harness, monkeypatch, w
     terminal = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=80)
     monkeypatch.setattr("harness.cli.write.console", terminal)
     entries = json.loads(harness("list", what, "--json").out)
-    harness("list", what)
+    harness("list", what, "--all")
     _, _, *lines = terminal.file.getvalue().splitlines()
     assert [line.split()[0] for line in lines] == [entry["name"] for entry in entries]
     assert max(map(len, lines)) <= 80
@@ -91,6 +92,16 @@ def test_what_has_no_room_is_said_in_brief(room, shown):
 )
 def test_parameters_are_written_as_a_suite_gives_them(annotation, default, written):
     assert write._written(Parameter("x", annotation, default)) == written
+
+
+def test_a_list_without_a_kind_shows_what_to_begin_with(fresh, harness):
+    few, everything = harness("list").out, harness("list", "--all").out
+    assert few.count("\nharness ") == 12
+    assert everything.count("\nharness ") == len(COMMANDS)
+    assert (few.index("\ntiny ") < few.index("\nquickstart "), "\nptb_small_heads " in few) == (True, False)
+    assert f"{len(COMMANDS) - 12} more commands: harness list --all" in few
+    assert re.search(r"\d+ more suites, longer ones: harness list suites --all", few)
+    assert "\nptb_small_heads " in everything
 
 
 def test_list_suites_names_the_files_of_the_folder(fresh, harness):

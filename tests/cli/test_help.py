@@ -40,7 +40,7 @@ def test_the_shell_is_offered_the_names_of_commands():
         capture_output=True,
         text=True,
     )
-    assert done.stdout.split() == ["reproduce", "report"]
+    assert done.stdout.split() == ["report", "reproduce"]
 
 
 def test_the_package_installs_the_command():

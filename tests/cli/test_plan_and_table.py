@@ -120,8 +120,8 @@ def test_plan_shows_a_column_for_what_differs_and_with_keys_the_components_in_fu
     assert [row[:2] for row in rows_shown(out)] == [[b, h] for b in ("lstm", "gru") for h in ("softmax", "MoS 2")]
     assert "d_model" not in out
     lines = harness("plan", "tiny", "--keys").out.splitlines()
-    assert "backbone: lstm(d_model=8, num_layers=1)" in lines
-    assert "backbone: gru(d_model=8, num_layers=1)" in lines
+    assert "backbone: lstm = lstm(d_model=8, num_layers=1)" in lines
+    assert "backbone: gru = gru(d_model=8, num_layers=1)" in lines
 
 
 @pytest.mark.system

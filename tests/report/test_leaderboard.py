@@ -177,9 +177,10 @@ def test_rows_that_cannot_be_distinguished_from_the_lowest_share_its_rank(ranks,
     second, fourth = ([mean - each for each in NOISE] for mean in (10.01, 12.01))
     alike = {"softmax": "1-2", "MoS 2": "1-2", "MoS 3": "3-4", "MoS 4": "3-4"}
     assert list(ranks(first, second, third, fourth).items()) == list(alike.items())
-    rows = leaderboard.as_json(found())[0]["rows"]
+    groups = found()
+    rows = leaderboard.as_json(groups)[0]["rows"]
     assert [(row["rank"], row["last_rank"]) for row in rows] == [(1, 2), (1, 2), (3, 4), (3, 4)]
-    contents = leaderboard.contents(found())
+    contents = leaderboard.contents(groups, groups)
     assert [cell.text for cell in contents.lines[0].cells][-1] == "softmax; MoS 2 (2 share rank 1)"
     assert contents.lines[0].cells[1].link == "#table-1"
 
@@ -188,7 +189,7 @@ def test_rows_within_the_margin_of_the_lowest_share_its_rank_however_sure_their_
     first, second, third, fourth = ([mean + each for each in NOISE] for mean in (10, 10.05, 10.1, 10.4))
     # of valid ppl, in %: 100 * (11.05 / 11 - 1) = 0.45, 0.91, and 3.6; intervals of some 0.01
     assert ranks(first, second, third, fourth) == {"softmax": "1-3", "MoS 2": "1-3", "MoS 3": "1-3", "MoS 4": "4"}
-    contents = leaderboard.contents(found())
+    contents = leaderboard.contents(found(), ())
     assert [cell.text for cell in contents.lines[0].cells][-1] == "softmax; MoS 2; MoS 3 (3 share rank 1)"
 
 
@@ -197,8 +198,17 @@ def test_no_row_ranks_behind_one_with_a_higher_perplexity(ranks, found):
     last = [10 + each for each in (-0.6, -0.5, -0.3, 0.0, 3.0, 4.4)]
     first, second, third = ([mean + each for each in NOISE] for mean in (10, 10.3, 10.6))
     assert ranks(first, second, third, last) == dict.fromkeys(("softmax", "MoS 2", "MoS 3", "MoS 4"), "1-4")
-    contents = leaderboard.contents(found())
+    contents = leaderboard.contents(found(), ())
     assert [cell.text for cell in contents.lines[0].cells][-1] == "softmax; MoS 2; MoS 3; ... (4 share rank 1)"
+
+
+def test_tables_that_rank_nothing_are_hidden_where_others_rank(ranks, found, finish, results, harness):
+    ranks(*([mean + each for each in NOISE] for mean in (10, 12, 14, 16)))
+    finish(("epochs: 2", "epochs: 1"), ppls=[10.0, 12.0, 9.0, 9.5], suite="few", more={"best_epoch": 1.0})
+    shown, everything = (harness("leaderboard", "--results", results, *more).out for more in ((), ("--all",)))
+    assert (shown.count("These rows compare"), everything.count("These rows compare")) == (1, 2)
+    assert "Not shown: 1 table in which no row can be ranked; harness leaderboard --all shows them." in shown
+    assert all("1 epoch, context 7" in text for text in (shown, everything))  # the contents name both
 
 
 def test_no_row_has_a_star_or_a_p_value_and_a_sentence_says_why(finish, found):
