@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import torch
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
@@ -33,7 +34,7 @@ from harness.corpora.download import DEFAULT_DATA
 from harness.execution.executors import RunOptions, repeated
 from harness.execution.planned import PlannedSuite, PlannedTrial, SuiteDisk, planned, suite_disk, with_memory
 from harness.execution.timed import RowTime, match_text, reference, suite_times
-from harness.machine.environment import resolve_device
+from harness.machine.environment import cpus_available, resolve_device
 from harness.plan.identity import is_frozen
 from harness.plan.loaded_suite import Suite, possible_trials
 from harness.plan.reader import introduction
@@ -52,6 +53,7 @@ HALF_A_LINE = 40
 BYTES_OF_TOKEN = 4  # of a text that is not tokenised yet
 SCREEN = 25  # lines of a terminal
 MAX_ROWS = 13  # of more rows, those with the same head share a line
+MANY_WORKERS = 8  # for which a plan says the time, beside those of this machine
 NAMED_KEYS = 4  # of --only, in a plan without --keys
 KINDS = ("corpus", "backbone", "head")
 
@@ -100,7 +102,8 @@ def plan(
         _print(_memory(found, str(resolve_device(device.value))))
     if times is not None:
         _print(_times(times, found.suite, str(resolve_device(device.value))))
-        _print([_minutes_to_run(times, tuned=read.tuning is not None), *_shorter_inline(times)])
+        at_once = _minutes_at_once(times, found.suite, resolve_device(device.value))
+        _print([_minutes_to_run(times, tuned=read.tuning is not None), *at_once, *_shorter_inline(times)])
         if not only and (text := match_text(found.suite, times, busy, resolve_device(device.value))) is not None:
             say(f"for the same training time for every head, in the suite file:\n{text}")
 
@@ -355,6 +358,23 @@ def _minutes_to_run(times: list[RowTime], *, tuned: bool) -> str:
     table = sum(row.minutes_to_run for row in times)
     stages = f" (stage 1, tuning: {screen.span(tuning)}; stage 2, the table: {screen.span(table)})" if tuned else ""
     return f"to run, one trial after the other: {screen.span(tuning + table)}{stages}"
+
+
+def _minutes_at_once(times: list[RowTime], suite: Suite, device: torch.device) -> Iterator[str]:
+    """The least time with as many trials at the same time as this machine runs, and with MANY_WORKERS: no trial is
+    shared between workers, and the table waits for the tuning.
+    """
+    gpu = device.type == "cuda"
+    here = torch.cuda.device_count() if gpu else cpus_available() // suite.resources.cpus
+    for number in sorted({here, MANY_WORKERS} - {0, 1}):
+        least = 0.0
+        for stage in ("to_tune", "to_run"):
+            minutes = [row.time.minutes(each) for row in times if row.time for each in getattr(row, stage)]
+            least += max(sum(minutes) / number, *minutes, 0.0)
+        where = "this machine" if number == here else "such GPUs" if gpu else "such cores"
+        with_cores = f", {counted(suite.resources.cpus, 'core')} each" if not gpu and number == here else ""
+        if least:
+            yield f"to run, {number} at the same time ({where}{with_cores}): at least {screen.span(least)}"
 
 
 def _shorter_inline(times: list[RowTime]) -> Iterable[str]:

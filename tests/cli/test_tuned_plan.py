@@ -103,10 +103,11 @@ def test_the_time_of_each_stage(suite, tmp_path, harness, known_times):
     assert [(row["minutes_to_tune"], row["minutes_to_run"]) for row in rows] == [
         pytest.approx((tuning[number] / 60, table[number] / 60)) for number in (0, 1)
     ]
-    # 636 and 1,120 seconds
-    assert (
-        "to run, one trial after the other: 29.3 min (stage 1, tuning: 10.6 min; stage 2, the table: 18.7 min)"
-    ) in harness("plan", *options).out.splitlines()
+    # 636 and 1,120 seconds; 8 at the same time: the longest trial of each stage, 126 and 370 seconds
+    lines = harness("plan", *options).out.splitlines()
+    stages = "(stage 1, tuning: 10.6 min; stage 2, the table: 18.7 min)"
+    assert f"to run, one trial after the other: 29.3 min {stages}" in lines
+    assert "to run, 8 at the same time (such cores): at least 8.3 min" in lines
 
 
 def test_a_set_changes_the_budget(suite, tmp_path, harness):
