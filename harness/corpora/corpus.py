@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from harness.corpora.kept_states import KeptStates
+from harness.corpora.pieces import TextTokenizer
 
 SPLITS = ("train", "valid", "test")
 
@@ -30,12 +31,14 @@ class CorpusFacts:
         num_tokens: the number of tokens of each split, with boundary tokens; None if it is known only after tokenising.
         content: the SHA-256 of the source of the tokens; part of the trial's id.
         counting: the counting rule in words, printed under tables.
+        tokenizer: of a model folder; None for other tokens.
     """
 
     vocab_size: int
     num_tokens: dict[str, int] | None
     content: str
     counting: str
+    tokenizer: TextTokenizer | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ class Suite(Strict):
         names: kind of component -> str(spec) of what `compared` returns -> its name in views (harness/plan/names.py).
         match: the comparison at equal numbers of parameters or training time, which chose the trials' widths or epochs;
             None without it.
+        notes: on the pretrained models (harness/plan/model_notes.py).
         core_minutes: how long all trials take on one core of a CPU; None: not known.
         tuning: of a suite with `tune`; None without it.
     """
@@ -50,6 +51,7 @@ class Suite(Strict):
     params: dict[str, tuple[int, int]]
     names: dict[str, dict[str, str]]
     match: MatchSpec | None = None
+    notes: tuple[str, ...] = ()
     core_minutes: float | None = None
     settled: dict[str, dict[str, int]] = Field(default_factory=dict)
     tuning: Tuning | None = None
