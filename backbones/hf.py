@@ -465,8 +465,8 @@ def _notes(causal: nn.Module, folder: Path) -> tuple[str, ...]:
     held = {short.get(name, name) for name in stored}
     ends = {_names_in_files(causal, layer, "weight")[0] for layer in (output, input_layer)} if _tied(causal) else set()
     if beside and own.keys() <= held | ends:  # else the files have other names, which transformers translates
-        are = "1 tensor that the model does not use" if len(beside) == 1 else f"{len(beside):,} tensors without use"
-        found.append(f"{folder.name}: the files hold {are}: {_listed(beside)}")
+        tensors = "1 tensor" if len(beside) == 1 else f"{len(beside):,} tensors"
+        found.append(f"{folder.name}: the files hold {tensors} that the model does not use: {_listed(beside)}")
     if _has_adapter(folder):
         found.append(f"{folder.name}: {ADAPTER} is not used; the weights are those of the model's own files")
     return tuple(found)
