@@ -53,7 +53,8 @@ class HuggingFaceModel(nn.Module):
             frozen decoder has bfloat16 weights and states.
     Raises: ValueError when both model and config are given, the folder is unfit or of another vocabulary
         than the corpus, a key of `config`, a layer or the first token is unknown, a segment is too long, `frozen` is
-        given for random weights, or the model's logits are not those of its output matrix.
+        given for random weights, a weight is missing or not finite, or the model's logits are not those of its output
+        matrix.
     Source: the transformers library; the model's own paper.
     Differs: no differences; it is the model of a library.
     """
@@ -457,7 +458,8 @@ def _notes(causal: nn.Module, folder: Path) -> tuple[str, ...]:
     if _tied(causal) and not (weight is None or embedding is None or torch.equal(weight, embedding)):
         found.append(
             f"{folder.name}: config.json ties the output matrix to the embedding, but the files hold another output "
-            "matrix. It is used, as transformers does"
+            "matrix. It is used, as transformers does; earlier releases took the embedding for frozen models: "
+            "`harness run SUITE --force` makes such records again"
         )
     own = causal.state_dict()
     short = {name.removeprefix(f"{causal.base_model_prefix}."): name for name in own}

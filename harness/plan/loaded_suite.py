@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
+from harness.plan.model_notes import ModelNote
 from harness.plan.reader import Source
 from harness.plan.specs import ComponentSpec, Strict, TrialSpec
 from harness.plan.suite_file import CheckpointSpec, MatchSpec, MeasureSpec, Resources, TableSpec, TimeoutSpec
@@ -51,7 +52,7 @@ class Suite(Strict):
     params: dict[str, tuple[int, int]]
     names: dict[str, dict[str, str]]
     match: MatchSpec | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[ModelNote, ...] = ()
     core_minutes: float | None = None
     settled: dict[str, dict[str, int]] = Field(default_factory=dict)
     tuning: Tuning | None = None

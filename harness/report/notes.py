@@ -64,7 +64,7 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *of_doubt(suite),
         *_training(findings),
         *_backbones(suite, records),
-        *(Note(f"{text[0].upper()}{text[1:]}.", level="warning") for text in suite.notes),
+        *(Note(f"{each.text}.", level="warning") for each in suite.notes if each.in_table),
         *_counting(suite, records),
         *of_shape,
         *_matched(suite),

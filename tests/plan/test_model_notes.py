@@ -35,7 +35,12 @@ def notes(tmp_path, *changes, size=321, template=None):
         assert old in text
         text = text.replace(old, new)
     (tmp_path / "notes.yaml").write_text(text)
-    return load(tmp_path / "notes.yaml").notes
+    return texts(tmp_path)
+
+
+def texts(tmp_path, *, in_table=None):
+    """Those of a suite; of which only those for the table."""
+    return tuple(each.text for each in load(tmp_path / "notes.yaml").notes if in_table in (None, each.in_table))
 
 
 def test_a_folder_that_fits_has_no_note(tmp_path):
@@ -48,6 +53,7 @@ def test_more_or_fewer_rows_than_ids(tmp_path):
         "model: the tokenizer has 321 ids, the model 324 rows: the last 3 stand for no token, and are part of the "
         "softmax as in the model"
     )
+    assert texts(tmp_path / "padded", in_table=True) == ()
     (beyond,) = notes(tmp_path / "beyond", size=320)
     assert beyond == (
         "model: the tokenizer has 321 ids, the model 320 rows: a text with the token '<end>' (id 320) or a later one "
@@ -89,6 +95,4 @@ def test_what_a_folder_holds_beside_the_model(tmp_path):
     place = tmp_path / "model" / "model.safetensors"
     tensors = load_file(place)
     save_file({**tensors, "score.weight": tensors["model.norm.weight"].clone()}, place, {"format": "pt"})
-    assert load(tmp_path / "notes.yaml").notes == (
-        "model: the files hold 1 tensor that the model does not use: score.weight",
-    )
+    assert texts(tmp_path) == ("model: the files hold 1 tensor that the model does not use: score.weight",)
