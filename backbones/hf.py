@@ -301,7 +301,7 @@ def _pretrained(folder: Path, dtype: torch.dtype) -> nn.Module:
             )
     except Exception as cause:  # the library's own, of safetensors or of torch
         raise ValueError(
-            f"model: {folder} cannot be read ({str(cause).strip().partition(chr(10))[0][:200]})"
+            f"model: {folder} cannot be read ({type(cause).__name__}: {str(cause).strip().partition(chr(10))[0][:200]})"
         ) from cause
     for name, stored, expected in sorted(info.get("mismatched_keys", ())):
         raise ValueError(

@@ -7,11 +7,12 @@ import handmade
 import pytest
 from handmade import cells, findings, notes, tabulated
 
+from harness.plan.model_notes import ModelNote
 from harness.plan.suite_file import DynamicSpec
 from harness.printable import counted
 from harness.report import suite_table
 from harness.report.content import Column, Table
-from harness.report.notes import conditions
+from harness.report.notes import conditions, notes_of
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
 
 SUITE = handmade.suite_text(
@@ -176,3 +177,12 @@ def test_a_mistake_of_the_file_that_the_command_line_mends_is_told_as_a_change(w
     suite = suite_of(SUITE.replace("epochs: 2", f"epochs: {wrong}"), "train.epochs=1")
     title = tabulated(suite).splitlines()[0]
     assert title.startswith("# suite, version 3; CHANGED: train.epochs = 1")
+
+
+def test_notes_on_pretrained_models_stand_under_the_table_where_it_would_mislead_without(suite_of, record_of):
+    suite = suite_of(handmade.suite_text())
+    told = (ModelNote("mine: the files hold another output matrix"), ModelNote("mine: 3 rows more", in_table=False))
+    suite = suite.model_copy(update={"notes": told})
+    made = [record_of(trial, test_ppl=100.0 + trial.seed) for trial in suite.trials]
+    found = [note for note in notes_of(handmade.findings(suite, made)) if "mine" in note]
+    assert [(str(note), note.level) for note in found] == [("mine: the files hold another output matrix.", "warning")]
