@@ -454,8 +454,8 @@ def _notes(causal: nn.Module, folder: Path) -> tuple[str, ...]:
     """
     stored, found = stored_tensors(folder, "model"), []
     input_layer, output = causal.get_input_embeddings(), causal.get_output_embeddings()
-    weight, embedding = (_stored(causal, layer, "weight", stored) for layer in (output, input_layer))
-    if _tied(causal) and not (weight is None or embedding is None or torch.equal(weight, embedding)):
+    weights = [_stored(causal, each, "weight", stored) for each in (output, input_layer)] if _tied(causal) else []
+    if weights and not (any(each is None for each in weights) or torch.equal(*weights)):
         found.append(
             f"{folder.name}: config.json ties the output matrix to the embedding, but the files hold another output "
             "matrix. It is used, as transformers does; earlier releases took the embedding for frozen models: "
