@@ -1,15 +1,16 @@
 """Any causal language model of the transformers library, with pretrained or random weights."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from harness.model_folder import mapping_in, sha256_of, weight_files
+from harness.model_folder import mapping_in, sha256_of, stored_tensors, tensor_in, weight_files
 from harness.protocols import Hidden, OutputLayer
 from harness.registry import BACKBONES
 
@@ -22,7 +23,8 @@ SMALL = {  # the configuration without `model` and `config`
     **{"model_type": "llama", "hidden_size": 128, "intermediate_size": 344},
     **{"num_hidden_layers": 4, "num_attention_heads": 4},
 }
-ADAPTER = "adapter_config.json"
+ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.*"
+SHOWN = 3  # names of tensors in a sentence
 NEEDS_CODE = ("quantization_config", "attn_implementation", "_attn_implementation")  # in config.json: of other packages
 NO_TEXT = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None, "use_cache": False}
 
@@ -51,7 +53,8 @@ class HuggingFaceModel(nn.Module):
             frozen decoder has bfloat16 weights and states.
     Raises: ValueError when both model and config are given, the folder is unfit or of another vocabulary
         than the corpus, a key of `config`, a layer or the first token is unknown, a segment is too long, `frozen` is
-        given for random weights, or the model's logits are not those of its output matrix.
+        given for random weights, a weight is missing or not finite, or the model's logits are not those of its output
+        matrix.
     Source: the transformers library; the model's own paper.
     Differs: no differences; it is the model of a library.
     """
@@ -98,6 +101,9 @@ class HuggingFaceModel(nn.Module):
             causal = _pretrained(self.folder, torch.float32) if pretrained and not on_meta else _random(self.config)
             self.body = causal.base_model
             self.output_layer = _output_layer(causal, self.config) if pretrained else None
+            if pretrained and not on_meta:
+                _compare_logits(causal, self.output_layer)
+        self.notes = _notes(causal, self.folder) if pretrained and on_meta else ()
         self.layer_dims = (causal.get_output_embeddings().weight.shape[1],) * len(layers)
         self._frozen_body: list[nn.Module] = []
 
@@ -173,6 +179,7 @@ class HuggingFaceModel(nn.Module):
             return self.body
         if not self._frozen_body:
             causal = _pretrained(self.folder, self.type)
+            _compare_logits(causal, self.output_layer)
             self._frozen_body.append(causal.base_model.requires_grad_(False).eval())
         return self._frozen_body[0].to(device)
 
@@ -230,9 +237,11 @@ def _configured(folder: Path | None, config: dict[str, Any] | None, vocab_size: 
     given = dict(config) if folder is None else mapping_in(folder / "config.json", key)
     if unfit := [name for name in NEEDS_CODE if given.get(name) is not None]:
         raise ValueError(f"{key}: {unfit[0]} needs code of another package; give a model without it")
-    if folder is not None and (folder / ADAPTER).exists():
+    # with peft, transformers opens the model that the adapter names, and not the folder's
+    if _has_adapter(folder) and (any(folder.glob(ADAPTER_WEIGHTS)) or find_spec("peft") is not None):
         raise ValueError(
-            f"{key}: {folder} holds {ADAPTER}, weights that are not its own; merge them into a model first"
+            f"{key}: {folder} holds {ADAPTER}, weights that are not its own; merge them into a model first, or if "
+            f"they are merged already, remove {ADAPTER} and {ADAPTER_WEIGHTS}"
         )
     kind = given.pop("model_type", None)
     try:
@@ -259,6 +268,10 @@ def _configured(folder: Path | None, config: dict[str, Any] | None, vocab_size: 
     return found
 
 
+def _has_adapter(folder: Path | None) -> bool:
+    return folder is not None and (folder / ADAPTER).exists()
+
+
 def _random(config: Any) -> nn.Module:
     """The causal model with random weights."""
     from transformers import AutoModelForCausalLM
@@ -271,10 +284,10 @@ def _random(config: Any) -> nn.Module:
 
 
 def _pretrained(folder: Path, dtype: torch.dtype) -> nn.Module:
-    """The causal model with the folder's weights; no code of the folder is executed.
+    """The causal model with the folder's weights; no code of the folder is executed. Tensors that the model does not
+    need are left out, with transformers' own warning.
 
-    Raises: ValueError when a tensor is missing, left over, of another shape, or damaged; or when the logits are not
-    those of the output layer.
+    Raises: ValueError when a tensor is missing, of another shape, damaged, or has a number that is not finite.
     """
     from transformers import AutoModelForCausalLM
 
@@ -282,33 +295,66 @@ def _pretrained(folder: Path, dtype: torch.dtype) -> nn.Module:
     how = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
     try:
         with _no_bars():
-            causal, info = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **how)
+            # other shapes are in `info`, and are refused below
+            causal, info = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=dtype, ignore_mismatched_sizes=True, **how
+            )
     except Exception as cause:  # the library's own, of safetensors or of torch
         raise ValueError(
-            f"model: {folder} cannot be read ({str(cause).strip().partition(chr(10))[0][:200]})"
+            f"model: {folder} cannot be read ({type(cause).__name__}: {str(cause).strip().partition(chr(10))[0][:200]})"
         ) from cause
-    for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        if names := sorted(map(str, info.get(what, ()))):
-            raise ValueError(f"model: the safetensors of {folder} do not fit its config.json: {what} {names[0][:80]}")
-    config = causal.config.get_text_config()
-    _compare_logits(causal.eval(), config)
-    return causal
+    for name, stored, expected in sorted(info.get("mismatched_keys", ())):
+        raise ValueError(
+            f"model: {name} is {tuple(stored)} in the safetensors of {folder}, and {tuple(expected)} by its "
+            "config.json; correct config.json, or save the model again with save_pretrained"
+        )
+    if names := sorted(map(str, info.get("missing_keys", ()))):
+        raise ValueError(
+            f"model: the safetensors of {folder} do not hold {_listed(names)}, which transformers would fill at "
+            "random; save the whole model with save_pretrained"
+        )
+    _refuse_not_finite(causal, folder)
+    return causal.eval()
+
+
+def _refuse_not_finite(causal: nn.Module, folder: Path) -> None:
+    """Raises ValueError with file and tensor when a weight has a number that is not finite."""
+    if all(_is_finite(each) for each in causal.parameters()):
+        return
+    for name, place in stored_tensors(folder, "model").items():
+        if count := tensor_in(place, name, "model").isfinite().logical_not().sum().item():
+            has = "1 number that is" if count == 1 else f"{count:,} numbers that are"
+            raise ValueError(
+                f"model: {place}: {name} has {has} not finite, so the model computes nothing; get the file again, or "
+                "merge or convert the model in float32"
+            )
+    raise ValueError(f"model: the weights of {folder} have numbers that are not finite in {causal.dtype}")
+
+
+def _is_finite(weight: Tensor) -> bool:
+    """Whether all numbers are finite: one pass over them where their sum is."""
+    return bool(weight.detach().sum(dtype=torch.float32).isfinite()) or bool(weight.isfinite().all())
 
 
 @contextmanager
 def _no_bars() -> Iterator[None]:
-    """Without transformers' progress bars and reports of loading."""
+    """Without transformers' progress bars. Its warnings stay."""
     from transformers.utils import logging
 
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
+    bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
+
+
+def _listed(names: Iterable[str]) -> str:
+    """'a, b, c and 4 more': names of tensors, which a stranger may have made long."""
+    names = list(names)
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return ", ".join(name[:80] for name in names[:SHOWN]) + more
 
 
 def _output_layer(causal: nn.Module, config: Any) -> OutputLayer:
@@ -329,20 +375,23 @@ def _scaled(weight: Tensor, bias: Tensor | None, config: Any) -> OutputLayer:
 
 
 @torch.no_grad()
-def _compare_logits(causal: nn.Module, config: Any) -> None:
-    """Raises ValueError unless the logits are phi(W h + b) of the state that heads read."""
-    tokens_1T = torch.arange(TRIED)[None] % config.vocab_size
+def _compare_logits(causal: nn.Module, layer: OutputLayer) -> None:
+    """Raises ValueError unless the model's logits are phi(W h + b) of its top state, with the W, b and phi that heads
+    get.
+    """
+    tokens_1T = torch.arange(TRIED)[None] % causal.get_input_embeddings().weight.shape[0]
     found = causal(input_ids=tokens_1T, use_cache=False).logits.double()
+    if not found.isfinite().all():
+        raise ValueError(f"model: the logits of the tokens 0 to {TRIED - 1} are not finite; get the model again")
     state = causal.base_model(input_ids=tokens_1T, use_cache=False).last_hidden_state.double()
-    layer = _output_layer(causal, config)
     logits = state @ layer.weight.double().T + (0.0 if layer.bias is None else layer.bias.double())
     if layer.softcap is not None:
         logits = layer.softcap * (logits / layer.softcap).tanh()
     bound = 1e-4 if causal.dtype == torch.float32 else 5e-2
-    if (logits - found).norm() > bound * found.norm():  # guard: logits-of-output-layer
+    if not (logits - found).norm() <= bound * found.norm():  # guard: logits-of-output-layer
         raise ValueError(
-            f"model: the logits of this {config.model_type} are not its output matrix times its top state, so heads "
-            "cannot stand in the place of its output layer"
+            f"model: the logits of this {causal.config.model_type} are not its output matrix times its top state, so "
+            "heads cannot stand in the place of its output layer"
         )
 
 
@@ -353,43 +402,76 @@ def _ends(causal: nn.Module, config: Any) -> tuple[OutputLayer, nn.Embedding]:
 
 def _read_ends(causal: nn.Module, config: Any, folder: Path) -> tuple[OutputLayer, nn.Embedding]:
     """The output layer and the input embedding from the files, without the rest of the model if they are found there by
-    their names.
+    their names. When the states are computed, they are compared with the logits of the whole model.
+
+    Of tied weights the files may hold one or both. An output matrix that they hold is the model's, whatever config.json
+    says: transformers ties no weights that differ.
 
     Args:
         causal: the model on the meta device, for names and shapes.
     """
-    embedding, output = causal.get_input_embeddings(), causal.get_output_embeddings()
-    names = {id(each): [] for each in (embedding.weight, output.weight, getattr(output, "bias", None))}
-    for name, each in causal.named_parameters(remove_duplicate=False):
-        if id(each) in names:
-            names[id(each)] += [name, name.removeprefix(f"{causal.base_model_prefix}.")]
-    tied = getattr(config, "tie_word_embeddings", False)
-    wanted = {"embedding": embedding.weight, "weight": embedding.weight if tied else output.weight}
-    if getattr(output, "bias", None) is not None:
-        wanted["bias"] = output.bias
-    found = {what: _stored(names[id(each)], each.shape, folder) for what, each in wanted.items()}
-    if any(each is None for each in found.values()):  # files of an older transformers have other names
+    stored = stored_tensors(folder, "model")
+    input_layer, output = causal.get_input_embeddings(), causal.get_output_embeddings()
+    weight = _stored(causal, output, "weight", stored)
+    embedding = _stored(causal, input_layer, "weight", stored)
+    if _tied(causal):
+        weight, embedding = (embedding if weight is None else weight), (weight if embedding is None else embedding)
+    has_bias = getattr(output, "bias", None) is not None
+    bias = _stored(causal, output, "bias", stored) if has_bias else None
+    if weight is None or embedding is None or (has_bias and bias is None):  # other names, or missing
         return _ends(_pretrained(folder, torch.float32), config)
-    return _scaled(found["weight"], found.get("bias"), config), _frozen(found["embedding"])
+    return _scaled(weight, bias, config), _frozen(embedding)
+
+
+def _tied(causal: nn.Module) -> bool:
+    return causal.get_output_embeddings().weight is causal.get_input_embeddings().weight
 
 
 def _frozen(weight: Tensor) -> nn.Embedding:
     return nn.Embedding.from_pretrained(weight, freeze=True)
 
 
-def _stored(names: list[str], shape: torch.Size, folder: Path) -> Tensor | None:
-    """The first of some tensors that the folder's files hold, in float32; None if they hold none of this shape."""
-    from safetensors import SafetensorError, safe_open
-
-    for place in weight_files(folder, "model"):
-        try:
-            with safe_open(place, framework="pt") as file:
-                for name in names:
-                    if name in file.keys() and tuple(file.get_slice(name).get_shape()) == tuple(shape):  # noqa: SIM118
-                        return file.get_tensor(name).float()
-        except (SafetensorError, OSError) as cause:
-            raise ValueError(f"model: {place} cannot be read as safetensors ({cause})") from cause
+def _stored(causal: nn.Module, module: nn.Module, what: str, stored: dict[str, Path]) -> Tensor | None:
+    """A parameter of a module from the files, in float32; None if they do not hold it by its name and shape."""
+    for name in _names_in_files(causal, module, what):
+        if name in stored:
+            found = tensor_in(stored[name], name, "model")
+            return found.float() if found.shape == getattr(module, what).shape else None
     return None
+
+
+def _names_in_files(causal: nn.Module, module: nn.Module, what: str) -> tuple[str, str]:
+    """The names of a parameter: in the causal model, and in its decoder."""
+    name = next(name for name, each in causal.named_modules() if each is module) + f".{what}"
+    return name, name.removeprefix(f"{causal.base_model_prefix}.")
+
+
+def _notes(causal: nn.Module, folder: Path) -> tuple[str, ...]:
+    """What a folder holds beside the model, or against its config.json, in sentences for plans and tables.
+
+    Args:
+        causal: the model on the meta device.
+    """
+    stored, found = stored_tensors(folder, "model"), []
+    input_layer, output = causal.get_input_embeddings(), causal.get_output_embeddings()
+    weights = [_stored(causal, each, "weight", stored) for each in (output, input_layer)] if _tied(causal) else []
+    if weights and not (any(each is None for each in weights) or torch.equal(*weights)):
+        found.append(
+            f"{folder.name}: config.json ties the output matrix to the embedding, but the files hold another output "
+            "matrix. It is used, as transformers does; earlier releases took the embedding for frozen models: "
+            "`harness run SUITE --force` makes such records again"
+        )
+    own = causal.state_dict()
+    short = {name.removeprefix(f"{causal.base_model_prefix}."): name for name in own}
+    beside = sorted(name for name in stored if name not in own and name not in short)
+    held = {short.get(name, name) for name in stored}
+    ends = {_names_in_files(causal, layer, "weight")[0] for layer in (output, input_layer)} if _tied(causal) else set()
+    if beside and own.keys() <= held | ends:  # else the files have other names, which transformers translates
+        tensors = "1 tensor" if len(beside) == 1 else f"{len(beside):,} tensors"
+        found.append(f"{folder.name}: the files hold {tensors} that the model does not use: {_listed(beside)}")
+    if _has_adapter(folder):
+        found.append(f"{folder.name}: {ADAPTER} is not used; the weights are those of the model's own files")
+    return tuple(found)
 
 
 def _size(body: nn.Module) -> int:

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,34 @@ def weight_files(folder: Path, key: str) -> list[Path]:
             "convert it where you trust it: AutoModelForCausalLM.from_pretrained(folder).save_pretrained(another)"
         )
     raise ValueError(f"{key}: {folder} holds no {WEIGHTS}")
+
+
+def stored_tensors(folder: Path, key: str) -> dict[str, Path]:
+    """Return the file of each tensor in a folder. Raises ValueError when a file is missing or damaged."""
+    found = {}
+    for place in weight_files(folder, key):
+        with _opened(place, key) as file:
+            found |= dict.fromkeys(file.keys(), place)
+    return found
+
+
+def tensor_in(place: Path, name: str, key: str) -> Any:
+    """Return a tensor of a safetensors file. Raises ValueError when it cannot be read."""
+    with _opened(place, key) as file:
+        return file.get_tensor(name)
+
+
+@contextmanager
+def _opened(place: Path, key: str) -> Iterator[Any]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(place, framework="pt") as file:
+            yield file
+    except (SafetensorError, OSError) as cause:
+        raise ValueError(
+            f"{key}: {place} cannot be read as safetensors ({cause}); it may be cut off: copy it again"
+        ) from cause
 
 
 def sha256_of(files: Sequence[Path]) -> str:

@@ -90,6 +90,7 @@ def plan(
         return
     match = found.suite.match
     below = [] if match is None else [f"{match.kind} matched: {match}"]
+    below += [f"note: {each.text}" for each in found.suite.notes]
     below += [*_corpora(found.suite), *_disk(disk, found.suite), *_states(found), *_cost(found)]
     below += _all_keys(found.suite) if keys else _keys(found.suite)
     room = SCREEN - sum(map(_lines, [str(found), *found.outdated, *below]))

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from harness.corpora.kept_states import KeptStates
+from harness.corpora.pieces import TextTokenizer
 
 SPLITS = ("train", "valid", "test")
 Part = Literal["line", "paragraph", "document"]  # of a text
@@ -56,6 +57,7 @@ class CorpusFacts:
         content: the SHA-256 of the source of the tokens; part of the trial's id.
         counting: the counting rule in words, printed under tables.
         text: what else was read of a local text; None of another corpus. No trial depends on it.
+        tokenizer: of a model folder; None for other tokens.
     """
 
     vocab_size: int
@@ -63,6 +65,7 @@ class CorpusFacts:
     content: str
     counting: str
     text: TextFacts | None = None
+    tokenizer: TextTokenizer | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -190,13 +190,14 @@ class Text(_LocalText):
         lowercase: convert the text to lower case first.
         min_count: symbols that are seen less often in the training split become <unk>.
         boundary: 'eos' or 'sos_eos'; word level only.
-        tokenizer: 'gpt2', {bpe: V}, {wordpiece: V} or {pretrained: FOLDER}, instead of words or characters. Those with
-            a V are trained on the training split. FOLDER is that of a model, as transformers writes it; its
-            tokenizer.json is read, and V is the larger one of the number of its tokens and of `vocab_size` in
-            config.json. No special token is put before or after a text. The text is tokenised once, into the cache.
-            `<|endoftext|>` in the text is the end of a document, one token: `<|endoftext|>`, or if a model's tokenizer
-            does not have it, `eos_token` in tokenizer_config.json, or else `eos_token_id` in generation_config.json or
-            config.json.
+        tokenizer: 'gpt2', {bpe: V}, {wordpiece: V} or {pretrained: FOLDER}, instead of words or
+            characters. Those with a V are trained on the training split. FOLDER is that of a model,
+            as transformers writes it; its tokenizer.json is read, and V is `vocab_size` in
+            config.json, or without it the number of the tokenizer's tokens; a text with an id that
+            is not below V is refused. No special token is put before or after a text. The text is
+            tokenised once, into the cache. `<|endoftext|>` in the text is the end of a document,
+            one token: `<|endoftext|>`, or if a model's tokenizer does not have it, `eos_token` in
+            tokenizer_config.json, or else `eos_token_id` in generation_config.json or config.json.
     Raises: CorpusError when a file is missing, ambiguous, not UTF-8, has rows without a text, a split is empty, the
         text is too small for the tokenizer's V, or the folder of a tokenizer has no readable one; ValueError when
         min_count < 1, when a boundary is set at character level, or when level, min_count or boundary is set together

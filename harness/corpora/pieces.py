@@ -37,12 +37,14 @@ class TextTokenizer:
         sha256: of the folder's tokenizer.json; '' for a tokenizer that is not of a folder.
         vocab_size: V, which may be larger than its number of ids.
         end_of_text: the id of the token between documents; None without any.
+        puts_first: the id of the token that transformers puts before each text with it; None for nothing.
     """
 
     where: str
     tokenizer: Tokenizer
     vocab_size: int
     end_of_text: int | None
+    puts_first: int | None = None
     sha256: str = ""
 
     @property
@@ -110,9 +112,20 @@ def encode(source: TextTokenizer, texts: Iterable[str], *, ends: bool = False, w
                 ids, found = np.array([source.end_of_text], dtype=np.int32), np.zeros(1, dtype=np.int32)
             else:
                 ids, found = np.array(encoding.ids, dtype=np.int32), None
+            _refuse_beyond(source, ids, where)
             if lengths_V is not None and found is None:
                 found = cut.skipped + ends_in_bytes(cut.text[cut.skipped :], ids, encoding.offsets, lengths_V)
             yield EncodedPiece(cut.text, ids, found if ends else None)
+
+
+def _refuse_beyond(source: TextTokenizer, ids: np.ndarray, where: str) -> None:
+    """Raises CorpusError for an id that is not below V: a model has no row for it."""
+    if len(ids) and (beyond := int(ids.max())) >= source.vocab_size:
+        raise CorpusError(
+            f"{where}: its text has the token {source.tokenizer.id_to_token(beyond)!r}, id {beyond:,}, and the model "
+            f"in {source.where} has only the ids 0 to {source.vocab_size - 1:,} (vocab_size in config.json); take it "
+            "out of the text, or resize the model with resize_token_embeddings and train it"
+        )
 
 
 class _Cut(NamedTuple):

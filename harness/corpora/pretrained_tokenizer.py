@@ -1,6 +1,7 @@
 """The tokenizer of a model folder as transformers writes it: `tokenizer.json`, read by the tokenizers library.
 
-No code of the folder is executed. Special tokens of a template (a first token, a last token) are not put into a text.
+No code of the folder is executed. Special tokens of a template (a first token, a last token) are not put into a text;
+`puts_first` of the tokenizer says which one would be.
 """
 
 import hashlib
@@ -24,9 +25,9 @@ MAX_VOCAB = 2**24
 def read_tokenizer(folder: Path) -> TextTokenizer:
     """Read the tokenizer of a model folder.
 
-    V is the larger one of the tokenizer's number of ids and `vocab_size` in config.json: a model may have more rows
-    than the tokenizer has ids. Between documents is `<|endoftext|>` if the tokenizer has it, else `eos_token` in
-    tokenizer_config.json, else `eos_token_id` in generation_config.json or config.json.
+    V is `vocab_size` in config.json, the model's number of rows, which may be more or less than the tokenizer
+    has ids; without it the tokenizer's number of ids. Between documents is `<|endoftext|>` if the tokenizer has
+    it, else `eos_token` in tokenizer_config.json, else `eos_token_id` in generation_config.json or config.json.
 
     Raises: CorpusError when tokenizer.json is missing, larger than 64 MiB or no tokenizer; when it has dropout; or when
     a file beside it is no JSON or gives an impossible V.
@@ -37,7 +38,7 @@ def read_tokenizer(folder: Path) -> TextTokenizer:
             f"{folder}: has no {FILE}; the tokenizer of a model is read from this file only, which transformers writes "
             "by save_pretrained of a fast tokenizer"
         )
-    tokenizer = _parsed(content, str(folder))
+    tokenizer, of_template = _parsed(content, str(folder))
     config, generation, about = (
         _json(folder, name) for name in ("config.json", "generation_config.json", "tokenizer_config.json")
     )
@@ -53,15 +54,18 @@ def read_tokenizer(folder: Path) -> TextTokenizer:
         where=folder.name,
         tokenizer=tokenizer,
         sha256=hashlib.sha256(content).hexdigest(),
-        vocab_size=max(size, ids),
+        vocab_size=size,
         end_of_text=_end_of_text(tokenizer, about, generation, config),
+        puts_first=_puts_first(tokenizer, of_template, about),
     )
 
 
 @lru_cache(maxsize=2)
-def _parsed(content: bytes, where: str) -> Tokenizer:
+def _parsed(content: bytes, where: str) -> tuple[Tokenizer, int | None]:
+    """Return the tokenizer without its template, and the id of the token that the template puts before a text."""
     try:
         tokenizer = Tokenizer.from_str(content.decode())
+        with_template = tokenizer.encode("a")
     except NOT_THE_LIBRARYS:
         raise
     except BaseException:  # the library raises no narrower type
@@ -71,14 +75,29 @@ def _parsed(content: bytes, where: str) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.post_processor = None  # it puts special tokens around a text, and may leave white space out of offsets
-    return tokenizer
+    first = with_template.ids[0] if with_template.special_tokens_mask[:1] == [1] else None
+    return tokenizer, first
+
+
+def _puts_first(tokenizer: Tokenizer, of_template: int | None, about: dict) -> int | None:
+    """The id of the token of the template, else of `bos_token` where tokenizer_config.json says `add_bos_token`,
+    which releases of transformers before the fifth heed.
+    """
+    name = _text(about.get("bos_token"))
+    if of_template is not None or name is None or about.get("add_bos_token") is not True:
+        return of_template
+    return tokenizer.token_to_id(name)
+
+
+def _text(token: Any) -> str | None:
+    """The text of a token in tokenizer_config.json, which is a string or a mapping; None if it is neither."""
+    token = token.get("content") if isinstance(token, dict) else token
+    return token if isinstance(token, str) else None
 
 
 def _end_of_text(tokenizer: Tokenizer, about: dict, generation: dict, config: dict) -> int | None:
-    named = about.get("eos_token")
-    named = named.get("content") if isinstance(named, dict) else named
-    for token in (END_OF_TEXT, named):
-        if isinstance(token, str) and (found := tokenizer.token_to_id(token)) is not None:
+    for token in (END_OF_TEXT, _text(about.get("eos_token"))):
+        if token is not None and (found := tokenizer.token_to_id(token)) is not None:
             return found
     for index in (generation.get("eos_token_id"), config.get("eos_token_id")):
         first = index[0] if isinstance(index, list) and index else index

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from harness.corpora.corpus import SPLITS, Corpus, CorpusFacts, TextSize
 from harness.corpora.pieces import END_OF_TEXT, EncodedPiece, encode
+from harness.corpora.pretrained_tokenizer import read_tokenizer
 from harness.corpora.subwords import (
     SubwordCodec,
     TokenizerSpec,
@@ -84,7 +85,14 @@ class TextSource(ABC):
         """Facts of the text. With a tokenizer the number of tokens is not known."""
         content = content_with(self.tokenizer, self.content())
         size, num_tokens = self.sizes() if self.tokenizer is None else (vocab_size(self.tokenizer), None)
-        return CorpusFacts(vocab_size=size, num_tokens=num_tokens, content=content, counting=self.counting)
+        folder = folder_of(self.tokenizer)
+        return CorpusFacts(
+            vocab_size=size,
+            num_tokens=num_tokens,
+            content=content,
+            counting=self.counting,
+            tokenizer=None if folder is None else read_tokenizer(folder),
+        )
 
     def fetch(self, data: Path) -> None:
         """Download the tokenizer's files and tokenise the text. Without a tokenizer there is nothing to do."""

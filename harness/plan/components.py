@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.overrides import TorchFunctionMode
 
 from harness.containment import contained, first_line
 from harness.errors import ComponentError, HarnessError, nearest
@@ -182,12 +183,16 @@ class Construction:
         models: (V, backbone, head) -> numbers of parameters (total, head), and the values that the head chose for
             parameters that are None: {'num_input_layers': 3}.
         positions: backbone -> the number of tokens that it can read at most, for those that have a limit.
+        bodies: backbone -> the last one that was built.
+        from_model: (backbone, head) of heads that start with weights of the backbone's files.
     """
 
     source: Source
     problems: list[str] = field(default_factory=list)
     models: dict[tuple[int, str, str], tuple[tuple[int, int], dict[str, int]]] = field(default_factory=dict)
     positions: dict[str, int] = field(default_factory=dict)
+    bodies: dict[str, nn.Module] = field(default_factory=dict)
+    from_model: set[tuple[str, str]] = field(default_factory=set)
 
     def check(self, vocab_sizes: list[int], backbones: list[Component], heads: list[Component]) -> None:
         """Build every head on every backbone for every vocabulary size. A head is not built on a backbone that cannot
@@ -196,14 +201,19 @@ class Construction:
         for vocab_size, backbone in itertools.product(dict.fromkeys(vocab_sizes), backbones):
             body, name = self._backbone(backbone, vocab_size), str(backbone.spec)
             for head in heads if body is not None else ():
-                found = self._built(head, name, partial(_measured, head, body, vocab_size))
+                with _Copies(body) as copies:
+                    found = self._built(head, name, partial(_measured, head, body, vocab_size))
                 if found is not None:
                     self.models[vocab_size, name, str(head.spec)] = found
+                if copies.made:
+                    self.from_model.add((name, str(head.spec)))
 
     def _backbone(self, backbone: Component, vocab_size: int) -> nn.Module | None:
         model = self._built(backbone, "", lambda: build_backbone(backbone.spec, vocab_size))
         if (positions := getattr(model, "num_positions", None)) is not None:
             self.positions[str(backbone.spec)] = positions
+        if model is not None:
+            self.bodies[str(backbone.spec)] = model
         return model
 
     def _built(self, component: Component, on: str, build: Callable[[], Built]) -> Built | None:
@@ -222,6 +232,22 @@ def _measured(head: Component, body: nn.Module, vocab_size: int) -> tuple[tuple[
     left = [name for name, value in resolved(head.cls, head.spec.params).items() if value is None]
     settled = {name: vars(built)[name] for name in left if type(vars(built).get(name)) is int}
     return count_parameters(LanguageModel(body, built)), settled
+
+
+class _Copies(TorchFunctionMode):
+    """Within it, whether a head that is built reads the output matrix or the embedding of a pretrained backbone."""
+
+    def __init__(self, body: nn.Module):
+        super().__init__()
+        layer = getattr(body, "output_layer", None)
+        self._of_model = [] if layer is None else [layer.weight, body.embedding.weight]
+        self.made = False
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        values = func.__name__ != "__get__"  # a shape or a device is none
+        if values and any(each is of for each in args for of in self._of_model):
+            self.made = True
+        return func(*args, **(kwargs or {}))
 
 
 def count(vocab_size: int, backbone: ComponentSpec, head: ComponentSpec) -> tuple[int, int]:

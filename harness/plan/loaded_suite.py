@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from harness.corpora.corpus import CorpusFacts
+from harness.plan.model_notes import ModelNote
 from harness.plan.reader import Source
 from harness.plan.specs import ComponentSpec, Strict, TrialSpec
 from harness.plan.suite_file import CheckpointSpec, MatchSpec, MeasureSpec, Resources, TableSpec, TimeoutSpec
@@ -27,6 +28,7 @@ class Suite(Strict):
         names: kind of component -> str(spec) of what `compared` returns -> its name in views (harness/plan/names.py).
         match: the comparison at equal numbers of parameters or training time, which chose the trials' widths or epochs;
             None without it.
+        notes: on the pretrained models (harness/plan/model_notes.py).
         core_minutes: how long all trials take on one core of a CPU; None: not known.
         tuning: of a suite with `tune`; None without it.
     """
@@ -48,6 +50,7 @@ class Suite(Strict):
     params: dict[str, tuple[int, int]]
     names: dict[str, dict[str, str]]
     match: MatchSpec | None = None
+    notes: tuple[ModelNote, ...] = ()
     core_minutes: float | None = None
     settled: dict[str, dict[str, int]] = Field(default_factory=dict)
     tuning: Tuning | None = None

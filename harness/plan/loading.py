@@ -26,6 +26,7 @@ from harness.plan.expansion import (
 )
 from harness.plan.identity import is_frozen, starting_content
 from harness.plan.loaded_suite import Suite
+from harness.plan.model_notes import model_notes
 from harness.plan.names import names_of, shown
 from harness.plan.parameters import resolved, sentence
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, namesake, read, suite_file, value_of
@@ -88,7 +89,8 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
         combined = matched(file.match, combined, source)
     elif file.match is not None:
         combined = in_equal_time(file.match, combined, source)
-    return _expanded(file, combined, texts, names, settings, source)
+    notes = model_notes(facts, backbones, heads, construction, names)
+    return _expanded(file, combined, texts, names, settings, source).model_copy(update={"notes": notes})
 
 
 def _settings(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> list[tuple[str, str, str | None]]:

@@ -67,6 +67,7 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *of_doubt(suite),
         *_training(findings),
         *_backbones(suite, records),
+        *(Note(f"{each.text}.", level="warning") for each in suite.notes if each.in_table),
         *_counting(suite, records),
         *_unknown(findings.lines),
         *of_shape,

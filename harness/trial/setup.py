@@ -17,7 +17,7 @@ from harness.errors import CorpusError, WeightsError
 from harness.kernels import products
 from harness.kernels.products import Products
 from harness.machine import environment
-from harness.model import LanguageModel, build
+from harness.model import LanguageModel, build, build_backbone
 from harness.plan.identity import is_frozen, starting_content
 from harness.plan.specs import ComponentSpec, TrialSpec
 from harness.protocols import CountsText, StartsFromFiles
@@ -38,7 +38,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def fetch_sources(specs: Iterable[TrialSpec], data: Path) -> None:
     """Download the files that are missing and verify the others, once for each corpus and each backbone's weights.
-    Compute the states of a frozen backbone.
+    Compute the states of a frozen backbone, and load the weights of another once: what is wrong with them is found
+    before a trial begins.
 
     Raises: CorpusError; WeightsError, a subclass of it; what `with_states` raises.
     """
@@ -47,9 +48,23 @@ def fetch_sources(specs: Iterable[TrialSpec], data: Path) -> None:
         CORPORA.get(corpus.name)(**corpus.params).fetch(data)
     for backbone in {str(spec.backbone): spec.backbone for spec in specs}.values():
         fetch_weights(backbone)
+    refuse_unfit_weights(specs)
     frozen = [spec for spec in specs if is_frozen(spec.backbone, BACKBONES.get(spec.backbone.name))]
     for spec in {f"{each.corpus} {each.backbone} {each.train.seq_len}": each for each in frozen}.values():
         with_states(spec, CORPORA.get(spec.corpus.name)(**spec.corpus.params).load(data), Shown(spec))
+
+
+def refuse_unfit_weights(specs: list[TrialSpec]) -> None:
+    """Build each backbone that is trained from files. Raises WeightsError when it cannot be built of them."""
+    for spec in {str(spec.backbone): spec for spec in specs}.values():
+        backbone, cls = spec.backbone, BACKBONES.get(spec.backbone.name)
+        if is_frozen(backbone, cls) or starting_content(backbone, cls) is None:
+            continue
+        size = CORPORA.get(spec.corpus.name)(**spec.corpus.params).facts().vocab_size
+        try:
+            build_backbone(backbone, size)
+        except ValueError as cause:
+            raise WeightsError(str(cause)) from cause
 
 
 def fetch_weights(backbone: ComponentSpec) -> None:

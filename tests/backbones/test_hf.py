@@ -1,5 +1,9 @@
 """Models of the transformers library as backbones: their own perplexity, what is read of a folder, what is refused."""
 
+import dataclasses
+import json
+import logging
+import math
 import shutil
 from pathlib import Path
 
@@ -7,7 +11,10 @@ import pytest
 import torch
 from causal_models import GROUPED, KINDS, SHAPE, V, saved
 from damaged_models import DAMAGES, change_config, change_tensors
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
+from harness.backbones import hf
 from harness.backbones.hf import HuggingFaceModel
 from harness.corpora.batching import Segment
 from harness.model import LanguageModel, build, build_head, count_parameters, on_meta
@@ -221,6 +228,7 @@ def test_parameters_that_make_no_model_are_one_sentence(params, sentence):
     assert "\n" not in str(found.value)
 
 
+LEFT_OVER = "left over tensor"  # of which transformers takes no notice
 SAID = {  # of a folder that was damaged; of others that it cannot be read
     "no folder": "is no folder, nor a repository of the hub like 'owner/name'",
     "no config": "config.json does not exist",
@@ -229,10 +237,18 @@ SAID = {  # of a folder that was damaged; of others that it cannot be read
     "pickle": "a pickle, which can run code when it is read",
     "code": "transformers knows no model_type 'evil', and no code of a folder is executed",
     "index": "names files that are not in its folder",
-    "left over tensor": "unexpected_keys evil",
 }
+
+
+def to_infinity(tensors):
+    """bfloat16, with an infinite number in the output matrix."""
+    for name, each in tensors.items():
+        tensors[name] = each.bfloat16()
+    tensors["lm_head.weight"][3, 5] = math.inf
+
+
 HOSTILE = {
-    **{name: (damage, SAID.get(name, "model: ")) for name, damage in DAMAGES.items()},
+    **{name: (damage, SAID.get(name, "model: ")) for name, damage in DAMAGES.items() if name != LEFT_OVER},
     "other vocabulary": (
         lambda folder: change_config(folder, vocab_size=99),
         "vocabulary has 99 entries, the corpus 12",
@@ -246,14 +262,28 @@ HOSTILE = {
         "_attn_implementation needs code of another package",
     ),
     "adapter": (
-        lambda folder: (folder / "adapter_config.json").write_text("{}"),
-        "adapter_config.json, weights that are not its own",
+        lambda folder: [(folder / f"adapter_{each}").write_text("{}") for each in ("config.json", "model.safetensors")],
+        "adapter_config.json, weights that are not its own; merge them into a model first, or if they are merged",
+    ),
+    "NaN": (
+        lambda folder: change_tensors(folder, lambda tensors: tensors["model.norm.weight"].fill_(math.nan)),
+        "model.safetensors: model.norm.weight has 16 numbers that are not finite, so the model computes nothing",
+    ),
+    "one infinite number in bfloat16": (
+        lambda folder: change_tensors(folder, to_infinity),
+        "model.safetensors: lm_head.weight has 1 number that is not finite, so the model computes nothing",
+    ),
+    "other rows than config.json": (
+        lambda folder: change_tensors(
+            folder, lambda tensors: tensors.update({"lm_head.weight": torch.zeros(V + 1, 16)})
+        ),
+        f"lm_head.weight is ({V + 1}, 16) in the safetensors of",
     ),
     "wrong shapes": (lambda folder: change_config(folder, hidden_size=32), "model: "),
     "huge shapes": (lambda folder: change_config(folder, intermediate_size=10**9), "model: "),
     "missing tensor": (
         lambda folder: change_tensors(folder, lambda tensors: tensors.pop("model.norm.weight")),
-        "missing_keys model.norm.weight",
+        "do not hold model.norm.weight, which transformers would fill at random",
     ),
 }
 
@@ -296,3 +326,110 @@ def test_a_folder_is_known_by_its_content(tmp_path):
     assert HuggingFaceModel.content(model=tmp_path / "two") != content
     assert HuggingFaceModel.content(config={"model_type": "llama"}) is None
     assert HuggingFaceModel.content(model=Path("owner/name"), revision=40 * "1") == f"owner/name@{40 * '1'}"
+
+
+def tied_llama(folder):
+    return saved(folder, tie_word_embeddings=True)[0]
+
+
+def other_output(tensors):
+    tensors["lm_head.weight"] = torch.randn(V, 16, generator=torch.Generator().manual_seed(9))
+
+
+def in_shards(folder):
+    tensors = load_file(folder / "model.safetensors")
+    names = sorted(tensors)
+    index = {name: f"model-{n % 2}.safetensors" for n, name in enumerate(names)}
+    for file in set(index.values()):
+        save_file({name: tensors[name] for name in names if index[name] == file}, folder / file, {"format": "pt"})
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+
+
+def tensors_with(change):
+    return lambda folder: change_tensors(folder, change)
+
+
+FOLDERS = {  # what a folder holds -> how it is made of one, and the note on it
+    "tied": (tied_llama, lambda folder: None, None),
+    "tied by config.json, another output matrix": (
+        tied_llama,
+        tensors_with(other_output),
+        "config.json ties the output matrix to the embedding, but the files hold another output matrix",
+    ),
+    "tied, and the same output matrix": (
+        tied_llama,
+        tensors_with(lambda each: each.update({"lm_head.weight": each["model.embed_tokens.weight"].clone()})),
+        None,
+    ),
+    "tied, and the output matrix alone": (
+        tied_llama,
+        tensors_with(lambda each: each.update({"lm_head.weight": each.pop("model.embed_tokens.weight")})),
+        None,
+    ),
+    "a value head": (
+        lambda folder: saved(folder)[0],
+        tensors_with(lambda each: each.update({"v_head.summary.weight": torch.full((1, 16), math.inf)})),
+        "the files hold 1 tensor that the model does not use: v_head.summary.weight",
+    ),
+    "several tensors of others": (
+        lambda folder: saved(folder)[0],
+        tensors_with(lambda each: each.update({f"lora_{n}": torch.zeros(2) for n in range(5)})),
+        "the files hold 5 tensors that the model does not use: lora_0, lora_1, lora_2 and 2 more",
+    ),
+    "adapter_config.json of a merged adapter": (
+        lambda folder: saved(folder)[0],
+        lambda folder: (folder / "adapter_config.json").write_text("{}"),
+        "adapter_config.json is not used",
+    ),
+    "shards in float16": (
+        lambda folder: saved(folder)[0],
+        lambda folder: [
+            change_tensors(folder, lambda each: each.update({name: of.half() for name, of in each.items()})),
+            in_shards(folder),
+        ],
+        None,
+    ),
+    "an output layer with a bias": (lambda folder: saved(folder, "phi")[0], lambda folder: None, None),
+    "another output matrix under a cap": (
+        lambda folder: saved(folder, "gemma2")[0],
+        tensors_with(other_output),
+        "config.json ties the output matrix to the embedding",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FOLDERS)
+@torch.no_grad()
+def test_a_folder_is_what_transformers_loads_from_it(what, tmp_path):
+    make, change, note = FOLDERS[what]
+    change(folder := make(tmp_path / "model"))
+    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    due = theirs(TOKENS, use_cache=False).logits.log_softmax(-1)
+    for frozen in (False, True):
+        found = own(folder, frozen=frozen)(Segment(TOKENS, TOKENS))[0].log_probs()
+        torch.testing.assert_close(found, due, rtol=0, atol=2e-5)
+        with on_meta():
+            notes = HuggingFaceModel(V, model=folder, frozen=frozen).notes
+        assert len(notes) == (note is not None)
+        assert note is None or note in notes[0]
+
+
+def test_an_output_matrix_that_is_not_the_loaded_ones_is_refused(tmp_path, monkeypatch):
+    folder, _ = saved(tmp_path)
+    read = hf._read_ends
+
+    def other(*args):
+        layer, embedding = read(*args)
+        return dataclasses.replace(layer, weight=layer.weight + 0.1), embedding
+
+    monkeypatch.setattr(hf, "_read_ends", other)
+    with pytest.raises(ValueError, match="are not its output matrix times its top state"):
+        HuggingFaceModel(V, model=folder, frozen=True)(TOKENS)
+
+
+def test_warnings_of_transformers_about_weights_are_shown(tmp_path, caplog):
+    change_tensors(folder := tied_llama(tmp_path), other_output)
+    with caplog.at_level(logging.WARNING, logger="transformers"):
+        HuggingFaceModel(V, model=folder)
+    assert "we will NOT tie them" in caplog.text

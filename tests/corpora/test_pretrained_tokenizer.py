@@ -13,7 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizer_folders import KINDS, TEXT
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
 
 from harness.corpora import pieces as cutting
 from harness.corpora.corpus import SPLITS
@@ -132,8 +133,7 @@ def test_truncation_and_padding_that_a_folder_asks_for_change_nothing(tmp_path):
     ("config", "size"),
     [
         ({"vocab_size": 512}, 512),
-        ({"vocab_size": 3}, 321),  # 320 and <end>
-        ({}, 321),
+        ({}, 321),  # 320 and <end>
         ({"text_config": {"vocab_size": 400}}, 400),
         ({"vocab_size": 500, "text_config": {"vocab_size": 400}}, 500),
     ],
@@ -143,6 +143,49 @@ def test_the_vocabulary_is_the_models_which_may_be_padded(config, size, tmp_path
     source = Text(path=texts, tokenizer={"pretrained": folder})
     assert source.facts().vocab_size == source.load(texts).vocab_size == size
     assert len(source.load(texts).token_counts) == size
+
+
+def test_an_id_beyond_the_models_rows_is_refused_where_a_text_has_it(tmp_path, texts):
+    """Gemma 3, or a PAD token that was added without a resize: config.json has a row less than the tokenizer ids."""
+    folder = tokenizer_folders.write(tmp_path / "model", config={"vocab_size": 320})  # <end> is id 320
+    source = Text(path=texts, tokenizer={"pretrained": folder})
+    assert source.facts().vocab_size == source.load(texts).vocab_size == 320
+    (texts / "train.txt").write_text(TEXT + "<end>")
+    with pytest.raises(CorpusError) as found:
+        Text(path=texts, tokenizer={"pretrained": folder}).load(texts)
+    assert str(found.value) == (
+        f"{texts}: its text has the token '<end>', id 320, and the model in model has only the ids 0 to 319 "
+        "(vocab_size in config.json); take it out of the text, or resize the model with resize_token_embeddings and "
+        "train it"
+    )
+
+
+TEMPLATE = processors.TemplateProcessing(single="<end> $A", special_tokens=[("<end>", 320)])
+FIRST = [  # the template of tokenizer.json, tokenizer_config.json, the token before a text
+    (None, {"bos_token": "<end>"}, None),
+    (TEMPLATE, {}, 320),
+    (TEMPLATE, {"bos_token": "<end>", "add_bos_token": False}, 320),  # as transformers 5 puts it
+    (processors.TemplateProcessing(single="$A <end>", special_tokens=[("<end>", 320)]), {}, None),
+    (None, {"bos_token": {"content": "<end>"}, "add_bos_token": True}, 320),  # as transformers 4 puts it
+    (None, {"bos_token": "absent", "add_bos_token": True}, None),
+    (None, {"bos_token": None, "add_bos_token": True}, None),
+]
+
+
+@pytest.mark.parametrize(("template", "about", "first"), FIRST)
+def test_the_token_that_a_tokenizer_puts_before_a_text(template, about, first, tmp_path):
+    folder = tokenizer_folders.write(tmp_path)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<end>", **about}))
+    if template is not None:
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        tokenizer.post_processor = template
+        tokenizer.save(str(folder / "tokenizer.json"))
+    found = read_tokenizer(folder)
+    assert found.puts_first == first
+    assert len(found.tokenizer.encode("a").ids) == 1  # nothing is put into a text here
+    if about.get("add_bos_token") is not True:
+        whole = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))("a")["input_ids"]
+        assert (whole[0] == 320) == (first is not None)
 
 
 def test_the_counting_rule_names_the_folder(tmp_path, texts):

@@ -7,6 +7,7 @@ import handmade
 import pytest
 from handmade import cells, findings, notes, tabulated
 
+from harness.plan.model_notes import ModelNote
 from harness.plan.suite_file import DynamicSpec
 from harness.printable import counted
 from harness.report import suite_table
@@ -202,3 +203,12 @@ def test_notes_say_how_the_replicates_of_trials_agree(suite_of, record_of):
     (apart,) = (note for note in notes if "further apart" in note)
     assert "1 time with the same bits, 1 time within 1.25 % of the test perplexity" in again
     assert (f"({one.id}): 80.00 on" in apart, "and 95.00 on" in apart, apart.level) == (True, True, "warning")
+
+
+def test_notes_on_pretrained_models_stand_under_the_table_where_it_would_mislead_without(suite_of, record_of):
+    suite = suite_of(handmade.suite_text())
+    told = (ModelNote("mine: the files hold another output matrix"), ModelNote("mine: 3 rows more", in_table=False))
+    suite = suite.model_copy(update={"notes": told})
+    made = [record_of(trial, test_ppl=100.0 + trial.seed) for trial in suite.trials]
+    found = [note for note in notes_of(handmade.findings(suite, made)) if "mine" in note]
+    assert [(str(note), note.level) for note in found] == [("mine: the files hold another output matrix.", "warning")]

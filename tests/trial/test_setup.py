@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from causal_models import saved
+from damaged_models import change_tensors
 from disturbed import suite_text
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -64,6 +66,20 @@ def test_weights_that_cannot_be_had_are_a_sentence(planned, tmp_path, monkeypatc
     ):
         with pytest.raises(WeightsError, match=str(fault)):
             use()
+
+
+def test_weights_with_a_number_that_is_not_finite_are_refused_before_a_trial_begins(tmp_path):
+    folder, _ = saved(tmp_path / "model")
+    change_tensors(folder, lambda tensors: tensors["model.norm.weight"].fill_(math.nan))
+    (tmp_path / "suites").mkdir()
+    suite = tmp_path / "suites" / "suite.yaml"
+    suite.write_text(
+        "{name: suite, version: 1, seeds: [1], heads: [softmax], backbones: [{hf: {model: ../model}}], "
+        "corpora: [{markov: {vocab_size: 12, num_tokens: 1000, branching: 3}}], "
+        "train: {optimizer: adamw, lr: 0.01, epochs: 1, batch_size: 4, seq_len: 16}}"
+    )
+    with pytest.raises(WeightsError, match=r"model.safetensors: model.norm.weight has 16 numbers that are not finite"):
+        fetch_sources(plan.load(suite).trials, tmp_path)
 
 
 def test_a_worker_refuses_weights_that_are_no_longer_what_was_planned(planned, tmp_path, monkeypatch):
