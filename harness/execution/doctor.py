@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import psutil
 import torch
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -33,7 +32,7 @@ from harness.kernels.forms import FORMS, Form, has_triton
 from harness.kernels.mixture import Tensors
 from harness.kernels.planted import CASES, batch
 from harness.kernels.products import Products
-from harness.machine import environment
+from harness.machine import environment, limits
 from harness.machine.files import existing, write_fault
 from harness.machine.processes import abandoned_scratch
 from harness.model import build
@@ -52,7 +51,6 @@ NEWEST_TESTED = {"torch": "2.15"}
 GIB = 2**30
 DISK_NEEDED, DISK_WANTED = 0.1 * GIB, 2 * GIB
 MEMORY_WANTED = 1 * GIB
-CGROUP = Path("/sys/fs/cgroup")
 LSTM = ComponentSpec(name="lstm", params={"d_model": 16, "num_layers": 1, "dropout": 0.3})
 MOS = ComponentSpec(name="mos", params={"num_mixtures": 2, "dropout": 0.3})
 
@@ -102,7 +100,7 @@ def facts(*, again: bool) -> dict[str, str]:
         "device": environment.device_name(environment.resolve_device("auto")),
         "GPU": gpu,
         "processor": found.cpu,
-        "threads": f"{torch.get_num_threads()} of torch, {environment.cpus_available()} cores for this process",
+        "threads": f"{torch.get_num_threads()} of torch, {limits.cpus_available()} cores for this process",
         "load": f"{environment.load_average():.2f} over the last minute",
         "matrix products": f"float32 on the CPU by {chosen}; {routes} (relative error {found.error:.1e})",
         "kept in": str(kept) if kept.exists() else f"{kept} cannot be written: not kept",
@@ -196,15 +194,10 @@ def _folders(found: Findings, results: Path, data: Path) -> None:
 
 
 def _memory(found: Findings) -> None:
-    free = psutil.virtual_memory().available
-    try:
-        limit, used = (int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
-        free = min(free, max(limit - used, 0))
-    except (OSError, ValueError):
-        pass  # there is no limit: the file is absent, or says 'max'
-    found.values["memory"] = f"{_gib(free)} free"
-    if free < MEMORY_WANTED:
-        found.notes.append(f"only {_gib(free)} of memory are free")
+    memory = limits.memory()
+    found.values["memory"] = f"{_gib(memory.free)} free of {_gib(memory.total)}"
+    if memory.free < MEMORY_WANTED:
+        found.notes.append(f"only {_gib(memory.free)} of memory are free")
 
 
 def _mlflow(found: Findings, results: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from harness.errors import ExecutionError
-from harness.execution.watcher import MAX_FITS, Watcher, run_all
+from harness.execution.watcher import MAX_FITS, EndedForMemory, Watcher, run_all
 from harness.records import store
 
 
@@ -36,7 +36,9 @@ class Executor:
                 raise RuntimeError("broken\nin two lines")
             self.watcher.started(task.id)
             if act == "crash":
-                raise RuntimeError("out of memory")
+                raise EndedForMemory("used up", share=0.51)
+            if act == "others":
+                raise EndedForMemory("used up by others", share=0.49)
             store.save(self.record_of(task.spec, act, f"in fit {len(self.fits)}"), task.runs)
             self.watcher.ended(task.id)
             if self.watcher.stopped:
@@ -61,7 +63,7 @@ def test_host_oom_only_the_culprit_fails(record_of, trials):
     executor = Executor({trials[1].id: ["crash", "crash"]}, record_of)
     ends = executor.run(trials)
     assert [ends[spec.id].status for spec in trials] == ["ok", "oom", "ok"]
-    assert ends[trials[1].id].message.startswith("Ray failed twice with this trial, the second time alone (Runtime")
+    assert ends[trials[1].id].message == "used up"
     assert store.load(trials[0].runs, trials[1].id) == ends[trials[1].id]
 
 
