@@ -67,6 +67,14 @@ def test_host_oom_only_the_culprit_fails(record_of, trials):
     assert store.load(trials[0].runs, trials[1].id) == ends[trials[1].id]
 
 
+@pytest.mark.guards("memory-of-others")
+def test_host_oom_by_other_programs_leaves_no_record(record_of, trials):
+    executor = Executor({trials[1].id: ["others", "others"]}, record_of)
+    ends = executor.run(trials)
+    assert [ends[spec.id] and ends[spec.id].status for spec in trials] == ["ok", None, "ok"]
+    assert executor.watcher.ends[trials[1].id].message == "used up by others"
+
+
 @pytest.mark.guards("fits-limit")
 def test_an_executor_that_breaks_down_with_nobody_to_blame_is_a_sentence(record_of, trials):
     executor = Executor({trials[0].id: ["break"] * 10}, record_of)

@@ -1,5 +1,6 @@
 """Fonts for letters that the font of plots does not have: of those that this machine has."""
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from matplotlib import font_manager
 from matplotlib.ft2font import FT2Font
 
 PLAIN = "DejaVu Sans"  # part of matplotlib: the same bytes on every machine
+BOLD = 700
 OTHER_STYLES = ("bold", "italic", "oblique", "light", "thin", "black", "serif", "mono")
 
 
@@ -48,8 +50,10 @@ def _chosen(letters: frozenset[str]) -> tuple[str, ...]:
 
 @lru_cache
 def _families(letters: frozenset[str]) -> tuple[str, ...]:
+    known = font_manager.fontManager  # its list is kept on disk, and may be older than a font
     for path in _chosen(letters):
-        font_manager.fontManager.addfont(path)  # matplotlib keeps a list of fonts, which may be older than this one
+        known.addfont(path)
+        known.ttflist.append(replace(known.ttflist[-1], weight=BOLD))  # where it is not bold: no message for each text
     return tuple(FT2Font(path).family_name for path in _chosen(letters))
 
 

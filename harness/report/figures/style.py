@@ -154,7 +154,7 @@ def finished(on: Axes, *, name: str, title: str, caption: str, of: str) -> Plot:
     texts, families = on.figure.findobj(Text), matplotlib.rcParams["font.family"]
     if len(families) > 1:  # a label needs other fonts: they are for all texts, also those that were made before it
         for text in texts:
-            text.set(fontfamily=families, fontweight="normal")  # few of these fonts are bold
+            text.set_fontfamily(families)
     svg = svg_of(on.figure, of)
     on.figure.set_layout_engine(None)  # keep the layout of the SVG
     png = partial(_saved, on.figure, "png", {"Software": None, "Description": of})
