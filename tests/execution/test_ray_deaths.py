@@ -23,11 +23,11 @@ ACTOR = "The actor died unexpectedly before finishing this task.\n\tclass_name: 
 def given_up(suite, tasks, tmp_path):
     """A function: Ray's text -> the status of the trial's record, None for no record, and the message."""
 
-    def ended(told):
+    def ended(said):
         (task,) = tasks(suite.trials[:1], "", "ray", runs=tmp_path)
         watcher = Watcher([task], lambda event: None)
         watcher.started(task.id)
-        deaths.give_up(watcher, task.id, told)
+        deaths.give_up(watcher, task.id, said)
         record, end = store.load(tmp_path, task.id), watcher.ends[task.id]
         assert end.record == record
         return (None, end.message) if record is None else (record.status, record.message)
@@ -37,7 +37,7 @@ def given_up(suite, tasks, tmp_path):
 
 @pytest.mark.guards("memory-of-others")
 @pytest.mark.parametrize(
-    ("told", "status", "message"),
+    ("said", "status", "message"),
     [
         (MEMORY.format(used=22.9, held=0.06), None, SAID.format("22.9", "0.06")),  # others have it
         (MEMORY.format(used=20, held="10.00"), None, SAID.format(20, 10)),  # as much as all others
@@ -47,8 +47,8 @@ def given_up(suite, tasks, tmp_path):
         ("", "error", "the worker died 11 times (no reason is known); Ray's logs say more (harness docs cluster)"),
     ],
 )
-def test_a_worker_that_was_ended_for_memory_of_others_leaves_no_record(given_up, told, status, message):
-    found = given_up(told)
+def test_a_worker_that_was_ended_for_memory_of_others_leaves_no_record(given_up, said, status, message):
+    found = given_up(said)
     assert found[0] == status
     assert found[1].startswith(message)
 

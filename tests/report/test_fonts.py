@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 from matplotlib.text import Text
@@ -11,6 +12,7 @@ from harness.report.figures import fonts, plots
 from harness.report.figures.drawn import LeftOut, Plot
 from harness.report.figures.style import Frame, axes, finished, settings
 
+NOT_INSTALLED = pytest.mark.skipif(find_spec("matplotlib_inline") is not None, reason="matplotlib_inline is installed")
 CHINESE, EMOJI = "\u6df7\u5408", "\U0001f642"
 
 
@@ -76,7 +78,7 @@ def test_every_text_of_a_plot_gets_the_fonts_also_those_made_before(monkeypatch)
 @pytest.mark.parametrize(
     ("named", "code", "left"),
     [
-        ("module://matplotlib_inline.nowhere", "", None),
+        pytest.param("module://matplotlib_inline.backend_inline", "", None, marks=NOT_INSTALLED),
         ("nonsense", "", None),
         ("svg", "", "svg"),
         ("svg", "import matplotlib; matplotlib.use('pdf'); ", "pdf"),  # the user's choice stays

@@ -1,5 +1,5 @@
-"""Why Ray's workers died, as Ray tells it. Its memory monitor ends workers when the memory of a machine is used up, by
-whatever program.
+"""Why Ray's workers died, in Ray's words. Its memory monitor ends workers when a machine has no memory left, whatever
+program uses it.
 """
 
 import re
@@ -12,12 +12,12 @@ NODE = re.compile(r"([\d.]+)GB used / ([\d.]+)GB limit")  # of the memory of a m
 WORKER = re.compile(r"actual memory used=([\d.]+)GB")  # by a worker that was ended
 
 
-def for_memory(told: str) -> EndedForMemory | None:
-    """What Ray tells of workers that its memory monitor ended; None when it tells of something else."""
-    if not (node := NODE.search(told)):
+def for_memory(said: str) -> EndedForMemory | None:
+    """Ray's words on workers that its memory monitor ended, read; None when they are about something else."""
+    if not (node := NODE.search(said)):
         return None
     used, limit = map(float, node.groups())
-    held = max(map(float, WORKER.findall(told)), default=0.0)
+    held = max(map(float, WORKER.findall(said)), default=0.0)
     return EndedForMemory(
         f"Ray ended its worker because the memory was used up: {used:g} of {limit:g} GB, of which the worker held "
         f"{held:g}; free memory or use fewer workers (--cpus-per-trial), and start the command again",
@@ -25,12 +25,12 @@ def for_memory(told: str) -> EndedForMemory | None:
     )
 
 
-def give_up(watcher: Watcher, trial: str, told: str) -> None:
-    """Report that the workers of a trial died too often, the last one as `told`."""
-    if fault := for_memory(told):
+def give_up(watcher: Watcher, trial: str, said: str) -> None:
+    """Report that the workers of a trial died too often, the last one as `said`."""
+    if fault := for_memory(said):
         watcher.ended_for_memory(trial, fault)
     else:
-        line = (told.splitlines() or ["no reason is known"])[0]
+        line = (said.splitlines() or ["no reason is known"])[0]
         logs = "Ray's logs say more (harness docs cluster)"
         watcher.died(trial, f"the worker died {MAX_FAILURES + 1} times ({line}); {logs}")
 

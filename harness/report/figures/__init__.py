@@ -4,7 +4,7 @@ import os
 import sys
 
 # A notebook passes the name of its backend on to all commands, and where that is not installed, matplotlib cannot be
-# imported. So it is imported without, and gets the name as it would by itself, or none.
+# imported. So it is imported without, and gets the name as matplotlib would take it, or none.
 if "matplotlib" not in sys.modules and (named := os.environ.pop("MPLBACKEND", "")):
     import matplotlib
 

@@ -52,8 +52,9 @@ def _chosen(letters: frozenset[str]) -> tuple[str, ...]:
 def _families(letters: frozenset[str]) -> tuple[str, ...]:
     known = font_manager.fontManager  # its list is kept on disk, and may be older than a font
     for path in _chosen(letters):
-        known.addfont(path)
-        known.ttflist.append(replace(known.ttflist[-1], weight=BOLD))  # where it is not bold: no message for each text
+        before = len(known.ttflist)
+        known.addfont(path)  # a file may have several
+        known.ttflist += [replace(each, weight=BOLD) for each in known.ttflist[before:]]  # no message for bold texts
     return tuple(FT2Font(path).family_name for path in _chosen(letters))
 
 
