@@ -47,6 +47,7 @@ class Watcher:
         self.fail_fast, self.stopped = fail_fast, False
         self.tasks = {task.id: task for task in tasks}
         self.running: set[str] = set()
+        self.crowded_out: set[str] = set()  # ended for memory that others used
         self.ends: dict[str, Event] = {}
         self._report, self._reasons = GuardedListener(on_event), {}
 
@@ -86,12 +87,14 @@ class Watcher:
         if fault.share > TO_BLAME:
             self.died(trial, str(fault), "oom")
         else:
+            self.crowded_out.add(trial)
             self.lost(trial, str(fault))
             self.ended(trial)
 
     def again(self, trial: str) -> None:
-        record = self.ends.pop(trial).record
-        self.tasks[trial] = replace(self.tasks[trial], replaces=store.digest(record))
+        self._reasons.pop(trial, None)
+        if (record := self.ends.pop(trial).record) is not None:
+            self.tasks[trial] = replace(self.tasks[trial], replaces=store.digest(record))
 
     def _new_record(self, trial: str) -> TrialRecord | None:
         """The trial's record; None when there is none, or when it is of an earlier run."""
@@ -121,6 +124,8 @@ def run_all(watcher: Watcher, fit: Fit, *, runner: str) -> None:
     suspects: set[str] = set()
     _until_ended(watcher, fit, suspects, runner)
     hungry = {trial for trial, end in watcher.ends.items() if end.record is not None and end.record.status == "oom"}
+    if hungry:  # a trial of ours used the memory, and not other programs
+        hungry |= watcher.crowded_out  # guard: crowded-out-again
     # guard: alone-only-once - suspects ->
     again = [trial for trial in watcher.tasks if trial in hungry - suspects and watcher.tasks[trial].shared]
     if not watcher.stopped:  # guard: oom-retried-alone

@@ -37,6 +37,9 @@ class Executor:
             self.watcher.started(task.id)
             if act == "crash":
                 raise EndedForMemory("used up", share=0.51)
+            if act == "crowded":  # Ray tries its worker again and again, and does not fail
+                self.watcher.ended_for_memory(task.id, EndedForMemory("used up", share=0.1))
+                continue
             if act == "others":
                 raise EndedForMemory("used up by others", share=0.49)
             store.save(self.record_of(task.spec, act, f"in fit {len(self.fits)}"), task.runs)
@@ -73,6 +76,20 @@ def test_host_oom_by_other_programs_leaves_no_record(record_of, trials):
     ends = executor.run(trials)
     assert [ends[spec.id] and ends[spec.id].status for spec in trials] == ["ok", None, "ok"]
     assert executor.watcher.ends[trials[1].id].message == "used up by others"
+
+
+@pytest.mark.guards("crowded-out-again")
+def test_host_oom_a_trial_that_another_one_left_no_memory_is_tried_once_more_alone(record_of, trials):
+    one, two, three = (spec.id for spec in trials)
+    executor = Executor({one: ["oom", "oom"], two: ["crowded", "ok"]}, record_of)
+    assert executor.statuses(trials) == ["oom", "ok", "ok"]
+    assert executor.fits == [([one, two, three], None, 0), ([one, two], 1, 1)]
+
+
+def test_host_oom_where_other_programs_use_the_memory_no_trial_is_tried_again(record_of, trials):
+    executor = Executor({trials[1].id: ["crowded", "ok"]}, record_of)
+    assert executor.run(trials)[trials[1].id] is None
+    assert len(executor.fits) == 1
 
 
 @pytest.mark.guards("fits-limit")
