@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from harness.benchmarks.settings import Setting, mixtures
 from harness.errors import ExecutionError
 from harness.kernels.products import Precision, Route
-from harness.machine import environment
+from harness.machine import environment, limits
 from harness.machine.files import write_atomically
 
 Kind = Literal["head", "step", "eval", "inference", "memory"]
@@ -170,7 +170,7 @@ def about(device: torch.device, threads: int = 1) -> dict[str, Any]:
 
     It is contended if other processes leave fewer cores free than we use. A load of 0.25 is ignored as noise.
     """
-    load, cores = environment.load_average(), environment.cpus_available()
+    load, cores = environment.load_average(), limits.cpus_available()
     busy = f"load {load:.2f} at the start on {cores} cores, of which this measurement uses {threads}"
     return {
         "device": environment.device_name(device),

@@ -11,6 +11,7 @@ print(study.table())
 """
 
 import importlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,11 @@ __all__ = ["RunOptions", "load_study", "register_head", "run_suite"]
 _FOLDER = Path(__file__).parent
 if not (_FOLDER / "heads").is_dir():  # a clone: heads, backbones and benchmarks lie beside this folder, not in it
     __path__.append(str(_FOLDER.parent))
+
+if not os.path.isabs(os.environ.get("HOME", "")):  # without a home many libraries fail; Docker's choice, too, is '/'
+    os.environ.pop("HOME", None)
+    _home = os.path.expanduser("~")  # of the user's entry, where the user has one
+    os.environ["HOME"] = _home if os.path.isabs(_home) else "/"
 
 
 def bundled(folder: str) -> Path:

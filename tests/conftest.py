@@ -21,7 +21,7 @@ import torch
 from onednn import sitecustomize as onednn
 
 from harness.kernels import products
-from harness.machine.environment import cpus_available
+from harness.machine.limits import cpus_available
 from harness.records import store
 
 # No example of a property fails because the machine is busy.

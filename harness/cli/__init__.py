@@ -5,6 +5,7 @@ import gc
 import importlib
 import io
 import logging
+import os
 import signal
 import sys
 from typing import Any
@@ -17,6 +18,7 @@ import harness
 from harness.cli.commands import COMMANDS, FIRST
 from harness.cli.options import Interrupted, errors, option, warn
 from harness.errors import HarnessError, SuiteError
+from harness.machine.limits import cpus_available
 from harness.printable import counted, sentence
 
 TERMINATED = 143  # exit code
@@ -108,6 +110,8 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # in a locale without UTF-8, ± and ≈ are shown as ?
     gc.set_threshold(10_000)  # default 700: importing torch makes 200,000 objects, and few of them can be collected
     atexit.register(_skip_the_last_collection)
+    if (cores := cpus_available()) < (os.cpu_count() or 1):  # a container's: torch counts the machine's cores
+        os.environ.setdefault("OMP_NUM_THREADS", str(cores))
     logging.getLogger("harness.registry").handlers = [_Warnings()]
 
     def on_sigterm(*_) -> None:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import psutil
 import torch
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -25,7 +24,8 @@ from packaging.specifiers import SpecifierSet
 import harness
 from harness.corpora.batching import training_segments
 from harness.errors import ExecutionError
-from harness.execution.ray import exposed_token, refuse_homeless_ray, refuse_open_ray
+from harness.execution.executors import check_folder
+from harness.execution.ray import exposed_token, refuse_homeless_ray, refuse_open_ray, temporary_folder
 from harness.kernels import choice, products
 from harness.kernels.agreement import ROUNDING, fault_of
 from harness.kernels.choice import Choice
@@ -33,7 +33,7 @@ from harness.kernels.forms import FORMS, Form, has_triton
 from harness.kernels.mixture import Tensors
 from harness.kernels.planted import CASES, batch
 from harness.kernels.products import Products
-from harness.machine import environment
+from harness.machine import environment, limits
 from harness.machine.files import existing, write_fault
 from harness.machine.processes import abandoned_scratch
 from harness.model import build
@@ -49,10 +49,19 @@ DISTRIBUTION = "output-head-harness"
 SHOWN_PACKAGES = ("torch", "ray", "mlflow", "pydantic", "scipy", "transformers")
 NOT_NEEDED_TO_RUN = ("mlflow",)  # without it a run prints a warning
 NEWEST_TESTED = {"torch": "2.15"}
+SCRIPTS = {  # a letter of each, which plots may not have a font for
+    "Chinese": "\u4e2d",
+    "Japanese": "\u3042",
+    "Korean": "\ud55c",
+    "Arabic": "\u0639",
+    "Hebrew": "\u05d0",
+    "Devanagari": "\u0939",
+    "Thai": "\u0e01",
+    "emoji": "\U0001f642",
+}
 GIB = 2**30
 DISK_NEEDED, DISK_WANTED = 0.1 * GIB, 2 * GIB
 MEMORY_WANTED = 1 * GIB
-CGROUP = Path("/sys/fs/cgroup")
 LSTM = ComponentSpec(name="lstm", params={"d_model": 16, "num_layers": 1, "dropout": 0.3})
 MOS = ComponentSpec(name="mos", params={"num_mixtures": 2, "dropout": 0.3})
 
@@ -74,6 +83,7 @@ def examine(results: Path, data: Path, *, again: bool = False, gpu: bool = False
         found.values["GPU code"] = f"{len(wrong)} parts are wrong" if wrong else "right, or there is no GPU"
         found.problems.extend(wrong)
     _packages(found)
+    _fonts(found)
     _folders(found, results, data)
     _memory(found)
     _mlflow(found, results)
@@ -102,7 +112,7 @@ def facts(*, again: bool) -> dict[str, str]:
         "device": environment.device_name(environment.resolve_device("auto")),
         "GPU": gpu,
         "processor": found.cpu,
-        "threads": f"{torch.get_num_threads()} of torch, {environment.cpus_available()} cores for this process",
+        "threads": f"{torch.get_num_threads()} of torch, {limits.cpus_available()} cores for this process",
         "load": f"{environment.load_average():.2f} over the last minute",
         "matrix products": f"float32 on the CPU by {chosen}; {routes} (relative error {found.error:.1e})",
         "kept in": str(kept) if kept.exists() else f"{kept} cannot be written: not kept",
@@ -165,6 +175,15 @@ def _packages(found: Findings) -> None:
             found.notes.append(f"{name} {version} is newer than the newest that is tested, {newest}")
 
 
+def _fonts(found: Findings) -> None:
+    from harness.report.figures import fonts  # here: matplotlib takes a second to import
+
+    without = [script for script, letter in SCRIPTS.items() if fonts.without(letter)]
+    found.values["fonts"] = (
+        f"none for {', '.join(without)}: boxes in PNG and PDF plots" if without else "for all scripts"
+    )
+
+
 def _folders(found: Findings, results: Path, data: Path) -> None:
     """Can the results folder be written, has its disk room, and does SQLite work there? Some network file systems have
     no locks. Corpora that the data folder already contains can be read in any case.
@@ -186,6 +205,10 @@ def _folders(found: Findings, results: Path, data: Path) -> None:
     elif free < DISK_WANTED:
         found.notes.append(f"only {_gib(free)} are left on the disk of {results}")
     try:
+        check_folder(existing(results), found.notes.append)
+    except ExecutionError as fault:
+        found.problems.append(str(fault))
+    try:
         with tempfile.TemporaryDirectory(dir=existing(results), prefix=".doctor-") as scratch:
             with closing(sqlite3.connect(Path(scratch) / "probe.db", timeout=1)) as probe:
                 probe.execute("CREATE TABLE probe (number)")
@@ -196,15 +219,10 @@ def _folders(found: Findings, results: Path, data: Path) -> None:
 
 
 def _memory(found: Findings) -> None:
-    free = psutil.virtual_memory().available
-    try:
-        limit, used = (int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
-        free = min(free, max(limit - used, 0))
-    except (OSError, ValueError):
-        pass  # there is no limit: the file is absent, or says 'max'
-    found.values["memory"] = f"{_gib(free)} free"
-    if free < MEMORY_WANTED:
-        found.notes.append(f"only {_gib(free)} of memory are free")
+    memory = limits.memory()
+    found.values["memory"] = f"{_gib(memory.free)} free of {_gib(memory.total)}"
+    if memory.free < MEMORY_WANTED:
+        found.notes.append(f"only {_gib(memory.free)} of memory are free")
 
 
 def _mlflow(found: Findings, results: Path) -> None:
@@ -223,9 +241,9 @@ def _mlflow(found: Findings, results: Path) -> None:
 
 def _ray(found: Findings) -> None:
     found.values["Ray"] = f"its token is on; home {Path.home()}"
-    for refuse in (refuse_open_ray, refuse_homeless_ray):
+    for usable in (refuse_open_ray, refuse_homeless_ray, temporary_folder):
         try:
-            refuse()
+            usable()
         except ExecutionError as fault:
             found.problems.append(str(fault))
             found.values["Ray"] = "cannot start"

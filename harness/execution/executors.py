@@ -7,7 +7,6 @@ times finished ones. Ray is not imported here.
 import contextlib
 import importlib
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, StorageError
 from harness.execution import EXECUTORS
 from harness.kernels import products
+from harness.machine import file_systems
 from harness.machine.environment import resolve_device
 from harness.plan.reader import results_option
 from harness.plan.specs import TrialSpec
@@ -287,9 +287,8 @@ def executor(execution: Execution) -> Executor:
 def run_trials(execution: Execution, show: OnEvent, tracking: Tracker) -> dict[str, TrialRecord]:
     """Run trials with their executor, and show each record in MLflow when it arrives. Returns the new records, by id.
 
-    Raises: ExecutionError when the folder of the records cannot be written; as Executor.execute.
+    Raises: as Executor.execute.
     """
-    _check_writable(execution.tasks[0].runs)  # guard: results-writable
     records: dict[str, TrialRecord] = {}
 
     def on_event(event: Event) -> None:
@@ -325,12 +324,21 @@ def without_weights(runs: Path, records: Mapping[str, TrialRecord]) -> list[str]
     return [folder.name for folder in sorted(ok) if (folder / LOG_NAME).exists() and not ends_with_seal(folder / BEST)]
 
 
-def _check_writable(runs: Path) -> None:
-    """A disk without room is no reason to stop here: trials that are finished are shown."""
+def check_folder(runs: Path, warn: Callable[[str], None]) -> None:
+    """Raises ExecutionError when trials cannot write to a folder, or its file system cannot hold records; `warn`
+    receives a sentence when they are less safe there. A disk without room is no reason to stop here: trials that are
+    finished are shown.
+    """
     try:
         runs.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=runs).close()
+        needed, wanted = file_systems.lacks(runs)
     except OSError as cause:
         raise ExecutionError(
             f"{runs} cannot be written ({cause.strerror}); name another folder with --results"
         ) from cause
+    if needed:
+        raise ExecutionError(
+            f"the file system of {runs} cannot hold records: {needed}; name a folder on a local disk with --results"
+        )
+    if wanted:
+        warn(f"{wanted} on the file system of {runs}: after a power failure the newest trials may have to run again")

@@ -9,7 +9,7 @@ import torch
 
 from harness.errors import CorpusError, ExecutionError, StorageError
 from harness.execution.executors import Event, Execution, GuardedListener, OnEvent, placed
-from harness.machine.environment import cpus_available
+from harness.machine.limits import cpus_available
 from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
 from harness.training.loop import Progress

@@ -20,6 +20,7 @@ from harness.execution.executors import (
     Execution,
     Resources,
     RunOptions,
+    check_folder,
     repeated,
     run_trials,
     tidy_finished,
@@ -182,6 +183,8 @@ def _train(run: _Run, records: Records, tracking: Tracker) -> tuple[Records, set
     records = choices.keep(records, rows)
     todo = due(records, options)
     tidy_finished(records.runs, records.found.keys() - {spec.id for spec in todo})
+    if todo:
+        check_folder(records.runs, reporter.warn)  # guard: results-writable
     while todo:
         if todo[0] in records.suite.tuning_trials:
             of_rows = counted(len(chosen_tuning(records.suite, options.only)), "trial")

@@ -19,7 +19,21 @@ from harness.trial.task import Task
 
 MAX_FITS = 3  # that may fail without a trial that is to blame
 
+TO_BLAME = 0.5  # of the memory that is used: a worker that holds more holds more than all other programs
+
 Fit = Callable[[list[Task], int | None], None]  # runs trials, so many at the same time
+
+
+class EndedForMemory(Exception):
+    """A worker was ended because the machine's memory was used up.
+
+    Args:
+        share: of the memory that was used, the part that this worker held.
+    """
+
+    def __init__(self, message: str, *, share: float):
+        super().__init__(message)
+        self.share = share
 
 
 class Watcher:
@@ -33,6 +47,7 @@ class Watcher:
         self.fail_fast, self.stopped = fail_fast, False
         self.tasks = {task.id: task for task in tasks}
         self.running: set[str] = set()
+        self.crowded_out: set[str] = set()  # ended for memory that others used
         self.ends: dict[str, Event] = {}
         self._report, self._reasons = GuardedListener(on_event), {}
 
@@ -66,9 +81,20 @@ class Watcher:
         else:
             self._finish(trial, record)
 
+    def ended_for_memory(self, trial: str, fault: EndedForMemory) -> None:
+        """No further worker is started for a trial. It has no record where other programs used most of the memory."""
+        # guard: memory-of-others always
+        if fault.share > TO_BLAME:
+            self.died(trial, str(fault), "oom")
+        else:
+            self.crowded_out.add(trial)
+            self.lost(trial, str(fault))
+            self.ended(trial)
+
     def again(self, trial: str) -> None:
-        record = self.ends.pop(trial).record
-        self.tasks[trial] = replace(self.tasks[trial], replaces=store.digest(record))
+        self._reasons.pop(trial, None)
+        if (record := self.ends.pop(trial).record) is not None:
+            self.tasks[trial] = replace(self.tasks[trial], replaces=store.digest(record))
 
     def _new_record(self, trial: str) -> TrialRecord | None:
         """The trial's record; None when there is none, or when it is of an earlier run."""
@@ -91,12 +117,15 @@ def run_all(watcher: Watcher, fit: Fit, *, runner: str) -> None:
     beside others.
 
     Args:
-        fit: an exception of it is the runner's, since trials that fail have records.
+        fit: an exception of it is the runner's, since trials that fail have records; EndedForMemory: it failed
+            because the memory was used up.
     Raises: ExecutionError when the runner fails repeatedly and no trial is to blame.
     """
     suspects: set[str] = set()
     _until_ended(watcher, fit, suspects, runner)
     hungry = {trial for trial, end in watcher.ends.items() if end.record is not None and end.record.status == "oom"}
+    if hungry:  # a trial of ours used the memory, and not other programs
+        hungry |= watcher.crowded_out  # guard: crowded-out-again
     # guard: alone-only-once - suspects ->
     again = [trial for trial in watcher.tasks if trial in hungry - suspects and watcher.tasks[trial].shared]
     if not watcher.stopped:  # guard: oom-retried-alone
@@ -107,7 +136,7 @@ def run_all(watcher: Watcher, fit: Fit, *, runner: str) -> None:
 
 def _until_ended(watcher: Watcher, fit: Fit, suspects: set[str], runner: str) -> None:
     """Fit until all trials have ended. Suspects run one at a time, before the others; those that are found are added.
-    A suspect with which the runner runs out of memory is given up.
+    A suspect whose worker is ended for memory once more is given up.
     """
     failed = 0
     while not watcher.stopped and (left := [task for task in watcher.tasks.values() if task.id not in watcher.ends]):
@@ -121,10 +150,9 @@ def _until_ended(watcher: Watcher, fit: Fit, suspects: set[str], runner: str) ->
         watcher.running.clear()
         reason = first_line(fault) if fault else "it ran no trial"
         # guard: ray-gone-no-fault -> fault and alone and running.update(suspects) is None
-        if fault and alone and "memory" in reason.lower():
+        if alone and isinstance(fault, EndedForMemory):
             for trial in running:
-                # guard: second-ray-failure
-                watcher.died(trial, f"{runner} failed twice with this trial, the second time alone ({reason})", "oom")
+                watcher.ended_for_memory(trial, fault)  # guard: second-ray-failure
         # guard: empty-fits-counted len(watcher.ends) == ended -> fault is not None
         failed += len(watcher.ends) == ended and running <= suspects
         if failed == MAX_FITS:  # guard: fits-limit -> failed == 2 * MAX_FITS

@@ -19,6 +19,8 @@ from filelock import FileLock
 from harness.errors import StorageError
 
 MAX_KEPT = 2**20  # bytes of what was computed once
+# What some file systems answer when a folder is synced, as FUSE, SMB or 9p: the files in it are written all the same
+NOT_SUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF}
 MAX_WAIT = 300  # seconds, for another process that computes the same; it may be stopped
 
 
@@ -43,7 +45,11 @@ def atomically(place: Path) -> Iterator[BinaryIO]:
             temporary.replace(place)
         finally:
             temporary.unlink(missing_ok=True)  # guard: failed-write-removed
-        _sync_folder(place.parent)  # guard: fsync-folder
+        try:
+            sync(place.parent)  # guard: fsync-folder
+        except OSError as fault:
+            if fault.errno not in NOT_SUPPORTED:  # guard: folder-not-synced always
+                raise
     except OSError as cause:
         # guard: disk-full-sentence -> raise
         raise StorageError(f"{place} cannot be written ({cause.strerror or cause})") from cause
@@ -106,7 +112,8 @@ def remove_stale(folder: Path) -> None:
         left.unlink(missing_ok=True)  # guard: stale-write-removed
 
 
-def _sync_folder(folder: Path) -> None:
+def sync(folder: Path) -> None:
+    """Have the names of a folder's files written to the disk. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

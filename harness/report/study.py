@@ -170,6 +170,8 @@ class Study:
         for plot in drawn:
             if isinstance(plot, plots.LeftOut):
                 self.evidence.warn(f"no plot '{plot.title}': {plot.reason}")
+        if boxes := plots.boxes_in([*drawn, *of_diagnostics]):
+            self.evidence.warn(boxes)
         return list(content)
 
     def write_figure(self, kind: str, only: Sequence[str] = (), *, width: float, overwrite: bool = False) -> list[Path]:
@@ -182,7 +184,11 @@ class Study:
         Raises: RecordError where there is no such plot, or it would show nothing; FewerTrialsError, StorageError;
             SuiteError where a condition is not valid.
         """
+        from harness.report.figures import plots
+
         made = self._plots(kind, only, titled=False, width=width)
+        if boxes := plots.boxes_in(made):
+            self.evidence.warn(boxes)
         folder = self.results / "plots" / self._stem(only) / "paper"
         files = {folder / f"{plot.name}.{round(width, 2):g}in.pdf": plot.pdf() for plot in made}
         outputs.write(files, self.evidence.trials, overwrite=overwrite)

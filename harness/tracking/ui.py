@@ -5,14 +5,14 @@ that end when `harness ui` ends, even by SIGKILL. This module then ends the serv
 """
 
 import contextlib
+import http.client
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,14 +39,13 @@ def serve(results: Path, port: int, suite: str | None, announce: Callable[[str],
     Raises: ExecutionError: there is no database, the suite is unknown, the port is taken, or the UI does not start.
     """
     experiment, base = _experiment(results, suite), f"http://{HERE}:{port}"
-    if _answers(base):
-        raise ExecutionError(f"port {port} is taken; choose another with --port")
+    _refuse_taken(port)
     log = results / "runs" / LOG_NAME
     with log.open("wb") as output:
         server = start(_command(results, port), stdout=output, stderr=output, env=_environment())
     try:
         deadline = time.monotonic() + START_SECONDS
-        while not _answers(base):
+        while not _answers(port):
             if server.poll() is not None or time.monotonic() > deadline:
                 raise ExecutionError(f"the MLflow UI did not start on {base}; its log is {log}")
             time.sleep(0.3)
@@ -126,12 +125,26 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in UNSAFE_VARIABLES}
 
 
-def _answers(base: str) -> bool:
+def _refuse_taken(port: int) -> None:
+    """Raises ExecutionError when no server can listen on a port: another one does, or this user may not."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HERE, port))
+        except OSError as fault:
+            raise ExecutionError(f"port {port} is taken ({fault.strerror}); choose another with --port") from fault
+
+
+def _answers(port: int) -> bool:
+    """Whether the server answers. No proxy of the environment is asked, as urllib would."""
+    line = http.client.HTTPConnection(HERE, port, timeout=2)
     try:
-        with urllib.request.urlopen(f"{base}/health", timeout=2):
-            return True
-    except (urllib.error.URLError, OSError):
+        line.request("GET", "/health")
+        return line.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
         return False
+    finally:
+        line.close()
 
 
 def _end_with_parent(group: int) -> None:

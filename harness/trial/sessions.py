@@ -29,6 +29,7 @@ from harness.trial.task import Task
 SWITCHED_OFF, LOSS_FORM, NOTHING = "switched off", "loss form", "nothing"
 FILE_NAME = "attempt.json"
 STUCK = "stuck.log"  # where the watchdog writes what a silent trial was doing
+NOWHERE = (-1, -1)  # no attempt begins there
 MAX_DEATHS = 2  # of workers at one position; after so many the cause is the trial and not the machine
 
 
@@ -88,6 +89,12 @@ def trying(folder: Path, part: str) -> Iterator[None]:
     finally:
         if attempt is not None:
             _write(folder, attempt)
+
+
+def forgive(folder: Path) -> None:
+    """The last attempt ended without a fault of the trial: its death does not count."""
+    if (attempt := last(folder)) is not None:
+        _write(folder, replace(attempt, position=NOWHERE))  # guard: death-forgiven
 
 
 def follows(folder: Path, driver: str) -> bool:

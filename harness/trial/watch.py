@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from harness.machine import limits
 from harness.plan.suite_file import TimeoutSpec
 from harness.trial import sessions
 from harness.trial.task import Task
@@ -92,8 +93,9 @@ class Watch:
         held, limit = self._process.memory_info().rss, self.task.memory_gib
         if limit is not None and held > limit * GIB:  # guard: memory-limit
             raise MemoryError(f"the trial's process holds {held / GIB:.2f} GiB, its limit is {limit:g} GiB")
-        machine = psutil.virtual_memory()
-        if machine.percent > 100 * SHORT and held > self.task.memory_share * machine.total:  # guard: memory-share
+        machine = limits.memory()
+        used = 1 - machine.free / machine.total
+        if used > SHORT and held > self.task.memory_share * machine.total:  # guard: memory-share
             share = self.task.memory_share * machine.total / GIB
             raise MemoryError(
                 f"the machine is short of memory and the trial's process holds {held / GIB:.2f} GiB, its share is "

@@ -13,7 +13,7 @@ from harness.containment import first_line
 from harness.errors import ExecutionError, HarnessError
 from harness.execution import inline
 from harness.execution.executors import Event, Execution, Resources
-from harness.machine.environment import cpus_available
+from harness.machine.limits import cpus_available
 from harness.machine.processes import scratch_prefix
 from harness.model import count_parameters
 from harness.plan.suite_file import DynamicSpec, MeasureSpec

@@ -69,7 +69,7 @@ def test_a_product_rate_that_varies_by_more_than_15_percent_is_reported():
 
 
 def test_load_that_leaves_too_few_cores_is_reported(monkeypatch):
-    monkeypatch.setattr(record.environment, "cpus_available", lambda: 4)
+    monkeypatch.setattr(record.limits, "cpus_available", lambda: 4)
     monkeypatch.setattr(record.environment, "load_average", lambda: 3.2)
     sentence = "load 3.20 at the start on 4 cores, of which this measurement uses 2"
     assert [about(torch.device("cpu"), threads)["contended"] for threads in (1, 2)] == [(), (sentence,)]

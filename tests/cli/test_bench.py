@@ -19,7 +19,7 @@ TINY = ("--setting", "tiny", "--rounds", "1", "--route", "default", "--precision
 
 @pytest.fixture(autouse=True)
 def _quiet_machine(monkeypatch):
-    monkeypatch.setattr(record.environment, "cpus_available", lambda: 1000)
+    monkeypatch.setattr(record.limits, "cpus_available", lambda: 1000)
 
 
 @pytest.mark.parametrize("kind", ["head", "step", "eval"])
@@ -91,7 +91,7 @@ def test_a_mistake_is_one_sentence_and_code_2(fresh, harness, monkeypatch, argum
 
 
 def test_a_loaded_machine_is_flagged_and_refused_when_strict(fresh, harness, monkeypatch):
-    monkeypatch.setattr(record.environment, "cpus_available", lambda: 0)
+    monkeypatch.setattr(record.limits, "cpus_available", lambda: 0)
     done = harness("bench", "eval", *TINY)
     assert done.code == 0
     assert "CONTENDED" in done.out

@@ -5,15 +5,18 @@ import sqlite3
 import sys
 from collections import namedtuple
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from harness.errors import ExecutionError
 from harness.execution import doctor
 from harness.kernels import products, rows
 from harness.kernels.forms import LEAN, by_rows
+from harness.machine import limits
 from harness.machine.processes import scratch_prefix
 from harness.tracking import database
 
@@ -64,6 +67,14 @@ def version(package, found):
         patch.setattr(doctor, "_version", lambda name: found if name == package else actual(name))
 
     return plant
+
+
+def lacking(what):
+    return lambda patch, place: patch.setattr(doctor, "check_folder", partial(refuse, what))
+
+
+def refuse(what, folder, warn):
+    raise ExecutionError(what)
 
 
 def environment(**values):
@@ -126,6 +137,8 @@ PROBLEMS = {
         "--results",
     ),
     "home": (environment(HOME="/proc/nowhere"), "the home folder /proc/nowhere cannot be written (", OUT),
+    "sockets": (environment(RAY_TMPDIR=f"/{'long' * 20}"), "RAY_TMPDIR=/longlong", "; name another folder"),
+    "locks": (lacking("it has no locks"), "it has no locks", ""),
     "token": (environment(RAY_AUTH_MODE="disabled"), "RAY_AUTH_MODE=disabled: ", OUT),
     "GPU": (returns("harness.execution.doctor.gpu_faults", ("It is wrong",)), "It is wrong", ""),
     "database": (garbage, "", "; `harness sync` writes it again from the records"),
@@ -158,12 +171,9 @@ def test_folders_that_cannot_be_written_are_no_problem_if_they_are_not_needed(pl
     assert found.notes[0].startswith("the data folder /proc/nowhere cannot be written (")
 
 
-def test_memory_is_what_the_control_group_leaves(monkeypatch, place):
-    (place / "memory.current").write_text(f"{2**29}\n")
-    monkeypatch.setattr(doctor, "CGROUP", place)
-    monkeypatch.setattr(doctor.psutil, "virtual_memory", lambda: SimpleNamespace(available=8 * 2**30))
-    for limit, notes in ((f"{2**30}\n", ["only 0.5 GiB of memory are free"]), ("max", [])):
-        (place / "memory.max").write_text(limit)
+def test_little_memory_is_a_note(monkeypatch, place):
+    for free, notes in ((2**29, ["only 0.5 GiB of memory are free"]), (2**31, [])):
+        monkeypatch.setattr(doctor.limits, "memory", lambda free=free: limits.Memory(2**33, free))
         assert examined().notes == notes
 
 

@@ -1,5 +1,6 @@
 """Executors: trials in this process, the route of products that all trials get, and the options of a run."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,3 +111,19 @@ def test_how_and_where_trials_run_is_repeated_and_which_ones_is_not():
 def test_an_executor_that_does_not_exist_is_refused():
     with pytest.raises(ExecutionError, match="there is no executor 'slurm'; there are: ray, inline"):
         RunOptions(executor="slurm")
+
+
+@pytest.mark.parametrize(
+    ("lacks", "refused", "warned"),
+    [
+        (("it has no locks", ""), "cannot hold records: it has no locks; name a folder on a local disk with --res", []),
+        (("", "a folder cannot be synced"), "", ["a folder cannot be synced on the file system of "]),
+        (("", ""), "", []),
+    ],
+)
+def test_a_folder_is_refused_where_records_could_be_lost(lacks, refused, warned, tmp_path, monkeypatch):
+    monkeypatch.setattr(executors.file_systems, "lacks", lambda folder: lacks)
+    said = []
+    with pytest.raises(ExecutionError, match=refused) if refused else nullcontext():
+        executors.check_folder(tmp_path / "runs", said.append)
+    assert [text[: len(begin)] for text, begin in zip(said, warned, strict=True)] == warned

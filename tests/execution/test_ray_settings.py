@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 from ray._common.usage import usage_lib
+from ray._private import ray_constants, worker
+from ray._private.runtime_env import uv_runtime_env_hook
 from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 from ray.train.v2.api.data_parallel_trainer import RAY_CHDIR_TO_TRIAL_DIR
 from ray.tune.experimental.output import AirVerbosity, TuneTerminalReporter, get_air_verbosity
@@ -60,3 +62,12 @@ def test_tune_writes_files_of_progress(is_set):
     made = {type(each).__name__ for each in _create_default_callbacks([])}
     files = {"CSVLoggerCallback", "JsonLoggerCallback", "TBXLoggerCallback"}
     assert made & files == (set() if is_set else files)
+
+
+def test_under_uv_run_the_working_folder_is_uploaded(is_set, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(uv_runtime_env_hook, "_get_uv_run_cmdline", lambda: ["uv", "run", "harness", "run"])
+    asked = ray_constants.env_bool("RAY_ENABLE_UV_RUN_RUNTIME_ENV", True)  # as Ray does when it is imported
+    monkeypatch.setattr(ray_constants, "RAY_ENABLE_UV_RUN_RUNTIME_ENV", asked)
+    given = worker._maybe_modify_runtime_env(None, False)
+    assert given is None if is_set else given["working_dir"] == str(tmp_path)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from harness.errors import ExecutionError
-from harness.execution.watcher import MAX_FITS, Watcher, run_all
+from harness.execution.watcher import MAX_FITS, EndedForMemory, Watcher, run_all
 from harness.records import store
 
 
@@ -36,7 +36,12 @@ class Executor:
                 raise RuntimeError("broken\nin two lines")
             self.watcher.started(task.id)
             if act == "crash":
-                raise RuntimeError("out of memory")
+                raise EndedForMemory("used up", share=0.51)
+            if act == "crowded":  # Ray tries its worker again and again, and does not fail
+                self.watcher.ended_for_memory(task.id, EndedForMemory("used up", share=0.1))
+                continue
+            if act == "others":
+                raise EndedForMemory("used up by others", share=0.49)
             store.save(self.record_of(task.spec, act, f"in fit {len(self.fits)}"), task.runs)
             self.watcher.ended(task.id)
             if self.watcher.stopped:
@@ -61,8 +66,30 @@ def test_host_oom_only_the_culprit_fails(record_of, trials):
     executor = Executor({trials[1].id: ["crash", "crash"]}, record_of)
     ends = executor.run(trials)
     assert [ends[spec.id].status for spec in trials] == ["ok", "oom", "ok"]
-    assert ends[trials[1].id].message.startswith("Ray failed twice with this trial, the second time alone (Runtime")
+    assert ends[trials[1].id].message == "used up"
     assert store.load(trials[0].runs, trials[1].id) == ends[trials[1].id]
+
+
+@pytest.mark.guards("memory-of-others")
+def test_host_oom_by_other_programs_leaves_no_record(record_of, trials):
+    executor = Executor({trials[1].id: ["others", "others"]}, record_of)
+    ends = executor.run(trials)
+    assert [ends[spec.id] and ends[spec.id].status for spec in trials] == ["ok", None, "ok"]
+    assert executor.watcher.ends[trials[1].id].message == "used up by others"
+
+
+@pytest.mark.guards("crowded-out-again")
+def test_host_oom_a_trial_that_another_one_left_no_memory_is_tried_once_more_alone(record_of, trials):
+    one, two, three = (spec.id for spec in trials)
+    executor = Executor({one: ["oom", "oom"], two: ["crowded", "ok"]}, record_of)
+    assert executor.statuses(trials) == ["oom", "ok", "ok"]
+    assert executor.fits == [([one, two, three], None, 0), ([one, two], 1, 1)]
+
+
+def test_host_oom_where_other_programs_use_the_memory_no_trial_is_tried_again(record_of, trials):
+    executor = Executor({trials[1].id: ["crowded", "ok"]}, record_of)
+    assert executor.run(trials)[trials[1].id] is None
+    assert len(executor.fits) == 1
 
 
 @pytest.mark.guards("fits-limit")

@@ -12,6 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from harness.errors import ExecutionError
+from harness.execution import ray as settings
 from harness.execution.ray import session as ours
 from harness.machine import processes
 
@@ -113,3 +115,40 @@ def test_the_folders_that_dead_drivers_left_to_tune_are_removed(gone, tmp_path, 
     with ours.scratch_folder(tmp_path, "local") as scratch:
         assert [left.exists(), alive.exists()] == [False, True]
     assert not scratch.exists()
+
+
+def at_limit(more: int) -> str:
+    """A path with which Ray's longest path of a socket, the folder's, a slash and 67 bytes, has 107 bytes and more."""
+    return "/" + "x" * (107 - 1 - 67 - 1 + more)
+
+
+@pytest.mark.guards("socket-path-short")
+@pytest.mark.parametrize(
+    ("named", "temporary", "expected"),
+    [
+        (None, at_limit(0), at_limit(0)),
+        (None, at_limit(1), "/tmp"),
+        (at_limit(0), "/tmp", at_limit(0)),
+        (at_limit(1), "/tmp", "its path is 1 bytes too long; name another folder"),
+        ("/proc/nowhere", "/tmp", r"cannot be written \(.*\); name another folder"),
+        (None, "/proc/nowhere", "/tmp"),
+    ],
+)
+def test_ray_gets_a_folder_whose_sockets_have_short_paths(named, temporary, expected, monkeypatch):
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    if named:
+        monkeypatch.setenv("RAY_TMPDIR", named)
+    monkeypatch.setattr(tempfile, "tempdir", temporary)
+    monkeypatch.setattr(settings, "write_fault", lambda folder: "denied" if str(folder).startswith("/proc") else "")
+    if expected.startswith("/"):
+        assert str(settings.temporary_folder()) == expected
+    else:
+        with pytest.raises(ExecutionError, match=expected):
+            settings.temporary_folder()
+
+
+def test_without_any_folder_the_variable_is_named(monkeypatch):
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setattr(settings, "write_fault", lambda folder: "No space left on device")
+    with pytest.raises(ExecutionError, match="set RAY_TMPDIR to a folder on a local disk with a short path"):
+        settings.temporary_folder()

@@ -8,7 +8,7 @@ import time
 import pytest
 from disturbed import Place, all_gone, descendants, suite_text, wait_for, workers
 
-from harness.machine.environment import cpus_available
+from harness.machine.limits import cpus_available
 from harness.training.checkpoint import Checkpoints
 
 AT = 20  # the step during which the signal comes, the fifth of the second epoch

@@ -1,5 +1,9 @@
 """The links of `harness ui`. The server itself is tested in tests/system/test_tracking_ui.py."""
 
+import http.server
+import socket
+import threading
+
 import pytest
 
 from harness.errors import ExecutionError
@@ -27,3 +31,31 @@ def test_the_ui_refuses_an_unknown_suite_and_names_the_known(suite, results, rec
     Mirror(results, pytest.fail).show(record_of(suite.trials[0]))
     with pytest.raises(ExecutionError, match=r"no suite 'tyni' in .*mlflow\.db \(known: tiny\)"):
         ui.serve(results, 5000, "tyni", print)
+
+
+def test_a_port_that_any_program_has_is_taken(suite, results, record_of, monkeypatch):
+    Mirror(results, pytest.fail).show(record_of(suite.trials[0]))
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nobody
+    with socket.create_server((ui.HERE, 0)) as other:  # it answers nothing
+        port = other.getsockname()[1]
+        with pytest.raises(ExecutionError, match=rf"port {port} is taken \(Address already in use\); choose another"):
+            ui.serve(results, port, None, print)
+    assert not ui._answers(port)
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy"])
+def test_the_server_is_not_asked_through_a_proxy(variable, monkeypatch):
+    monkeypatch.setenv(variable, "http://127.0.0.1:9")
+
+    class Healthy(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200 if self.path == "/health" else 404)
+            self.end_headers()
+
+        def log_message(self, *parts):
+            pass
+
+    with http.server.HTTPServer((ui.HERE, 0), Healthy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert ui._answers(server.server_port)
+        server.shutdown()

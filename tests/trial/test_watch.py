@@ -17,6 +17,7 @@ from commands import PATIENCE
 from disturbed import suite_text
 from trained import before_steps, loaded
 
+from harness.machine import limits
 from harness.plan.suite_file import TimeoutSpec
 from harness.records import store
 from harness.training.checkpoint import Checkpoints
@@ -67,8 +68,8 @@ def test_host_oom_a_process_over_its_own_limit_is_ended(watched):
 def test_host_oom_whoever_holds_more_than_its_share_ends_once_memory_is_short(
     percent, share, ended, watched, monkeypatch
 ):
-    machine = SimpleNamespace(percent=percent, total=psutil.virtual_memory().total)
-    monkeypatch.setattr(watch.psutil, "virtual_memory", lambda: machine)
+    total = psutil.virtual_memory().total
+    monkeypatch.setattr(watch.limits, "memory", lambda: limits.Memory(total, round(total * (1 - percent / 100))))
     ending = pytest.raises(MemoryError, match="the machine is short of memory") if ended else contextlib.nullcontext()
     with ending, watched(memory_share=share):
         pass

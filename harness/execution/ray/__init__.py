@@ -6,6 +6,7 @@ module of this package imports it.
 """
 
 import os
+import tempfile
 from pathlib import Path
 
 from harness.errors import ExecutionError
@@ -14,6 +15,11 @@ from harness.machine.files import write_fault
 AUTH_MODE = "RAY_AUTH_MODE"
 TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")  # a token that the user set; otherwise Ray keeps one in the home
 TOKEN_FILE = ".ray/auth_token"
+FOLDER = "RAY_TMPDIR"  # Ray's variable for the folder of its sessions
+OTHER_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
+# guard: socket-path-short 107 -> 1000
+MOST_BYTES = 107  # of the path of a socket
+LONGEST_PATH = "ray/session_2026-11-22_01-02-03_000004_1234567/sockets/plasma_store"  # of a socket, within the folder
 # That a data-parallel group has to save its trial when the run ends; SLURM's default leaves a run 30. Tune kills its
 # own workers after 10, whatever is set (Ray 2.60, TuneController._cleanup_stopping_actors).
 STOP_SECONDS = 20
@@ -22,6 +28,7 @@ MAX_FAILURES = 10  # of the workers of one trial in one run; a trial that fails 
 SETTINGS = {  # what Ray does with each, and without it: tests/execution/test_ray_settings.py
     AUTH_MODE: "token",  # otherwise no token is sent to a cluster that is joined by its address
     "RAY_AIR_NEW_OUTPUT": "0",  # otherwise Tune prints tables of its own, also with verbose=0
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # otherwise, under `uv run`, Ray uploads the working folder to each worker
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # otherwise workers change to a folder of Tune; a suite's relative paths are of ours
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",  # 60 by default, too few for workers that start on a busy machine
     "RAY_USAGE_STATS_ENABLED": "0",  # otherwise a nightly build of Ray sends statistics; a release sends none from here
@@ -56,6 +63,31 @@ def refuse_homeless_ray() -> None:
             f"the home folder {home} cannot be written ({fault}) and Ray keeps its token there; set HOME to another "
             "folder, or use --executor inline"
         )
+
+
+def temporary_folder() -> Path:
+    """Return the folder of Ray's sessions: RAY_TMPDIR, else TMPDIR where its path is short enough for sockets, else
+    another one. Raises ExecutionError when it cannot be used.
+    """
+    if named := os.environ.get(FOLDER):
+        if fault := _folder_fault(Path(named)):
+            raise ExecutionError(f"{FOLDER}={named} cannot be used for Ray's sockets: {fault}; name another folder")
+        return Path(named).absolute()
+    for folder in (tempfile.gettempdir(), *OTHER_FOLDERS):
+        if not (fault := _folder_fault(Path(folder))):
+            return Path(folder)
+    raise ExecutionError(
+        f"Ray finds no folder for its sockets: {folder} {fault}; set {FOLDER} to a folder on a local disk "
+        "with a short path, or use --executor inline"
+    )
+
+
+def _folder_fault(folder: Path) -> str:
+    """Why Ray cannot have its sockets in a folder; '' if it can."""
+    if fault := write_fault(folder / "ray"):  # another user's, it may be
+        return f"cannot be written ({fault})"
+    long = len(os.fsencode(folder.absolute() / LONGEST_PATH)) - MOST_BYTES
+    return f"its path is {long} bytes too long" if long > 0 else ""
 
 
 def exposed_token() -> str:

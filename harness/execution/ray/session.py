@@ -1,10 +1,9 @@
 """A Ray session: started on this machine or joined on a cluster, and ended together with the run; its folders, and what
 its workers are given.
 
-Ray never removes the folders that it creates for local runs, <RAY_TMPDIR, TMPDIR or /tmp>/ray/session_*. A folder of
-this program has a file that names its driver process, and only such folders are removed: when the driver ends, or later
-when it no longer runs. When a trial failed, the driver keeps its folder until the next run, because Ray's logs are in
-it.
+Ray never removes the folders that it creates for local runs, ray/session_* in a temporary folder. A folder of this
+program has a file that names its driver process, and only such folders are removed: when the driver ends, or later when
+it no longer runs. When a trial failed, the driver keeps its folder until the next run, because Ray's logs are in it.
 """
 
 import contextlib
@@ -28,10 +27,10 @@ import ray
 from harness import bundled
 from harness.errors import ExecutionError
 from harness.execution.executors import LOCAL
-from harness.execution.ray import refuse_homeless_ray, refuse_open_ray
+from harness.execution.ray import refuse_homeless_ray, refuse_open_ray, temporary_folder
 from harness.machine import processes
-from harness.machine.environment import cpus_available
 from harness.machine.files import read_bounded
+from harness.machine.limits import cpus_available
 from harness.registry import home, use_home
 from harness.trial.task import Task
 
@@ -39,6 +38,7 @@ AUTO = "auto"  # the address that lets Ray find a cluster on this machine
 ADDRESS_FILE = "ray/ray_current_cluster"
 JOIN_SECONDS = 5.0
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # of a gRPC client; a gRPC server answers it
+OBJECT_STORE = 80_000_000  # bytes, about the least that Ray takes; tasks and progress are all that is in it
 QUIET = {"log_to_driver": False, "logging_level": logging.CRITICAL}
 SESSIONS = "session_*"
 LATEST = "session_latest"  # Ray's link to the newest folder
@@ -81,13 +81,22 @@ def ray_session(address: str) -> Iterator[list[Any]]:
 
 def _start() -> Path:
     """Start Ray on this machine; returns the folder it created. Folders that dead drivers left are removed."""
+    place = temporary_folder() / "ray"
     # Ray 2.60 gives the path of its workers' Python to a shell as it is: with a space in it no worker would start.
     quoted = shlex.quote(sys.executable)
     workers = {} if quoted == sys.executable else {"runtime_env": {"py_executable": quoted}}
     try:
         # guard: ray-on-this-machine LOCAL -> "auto"
         # guard: ray-dashboard-off =False -> =True
-        started = ray.init(LOCAL, num_cpus=cpus_available(), include_dashboard=False, **workers, **QUIET)
+        started = ray.init(
+            LOCAL,
+            num_cpus=cpus_available(),
+            include_dashboard=False,
+            object_store_memory=OBJECT_STORE,
+            _temp_dir=str(place),
+            **workers,
+            **QUIET,
+        )
     except FAULTS as cause:
         raise ExecutionError(f"Ray does not start: {_short(cause)}") from cause
     folder = Path(started.address_info["session_dir"])

@@ -3,7 +3,7 @@
 Ray only schedules. A trial is finished when its record verifies, not when Tune says TERMINATED. There is no early
 stopping of any kind: a benchmark that stops slow starters measures nothing.
 
-Tune itself can fail: when Ray's memory monitor kills one worker, all trials end (harness/execution/watcher.py).
+Tune itself can fail: when Ray's memory monitor ends one worker, all trials may end (harness/execution/watcher.py).
 """
 
 import threading
@@ -17,17 +17,17 @@ import ray
 from ray import tune
 from ray.tune.trainable.function_trainable import wrap_function
 
-from harness.containment import first_line
 from harness.errors import CorpusError, StorageError
 from harness.execution.executors import LOCAL, Execution, OnEvent, placed, refuse_classes_of_session
 from harness.execution.ray import MAX_FAILURES, STOP_SECONDS
+from harness.execution.ray.deaths import for_memory, give_up, last
 from harness.execution.ray.session import packed, ray_session, scratch_folder, unpacked
 from harness.execution.watcher import Watcher, run_all
 from harness.machine.stop_request import StopRequest
 from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
 from harness.training.loop import Progress
-from harness.trial import certifier
+from harness.trial import certifier, sessions
 from harness.trial.run import run
 from harness.trial.task import Task
 from harness.trial.turns import timed
@@ -86,7 +86,10 @@ def _fit(tasks: list[Task], at_once: int | None, watcher: Watcher, scratch: Path
     alone = [task for task in tasks if task.spec.train.data_parallel == 1]
     together = [task for task in tasks if task.spec.train.data_parallel > 1]
     if alone:
-        _tuner(alone, at_once, watcher, scratch, stop).fit()
+        try:
+            _tuner(alone, at_once, watcher, scratch, stop).fit()
+        except Exception as crash:
+            raise for_memory(str(crash)) or crash from crash.__cause__
     if together and not (watcher.stopped or stop.asked):
         from harness.execution.ray.worker_group import train_together  # takes half a second to import
 
@@ -149,12 +152,14 @@ class Listener(tune.Callback, tune.Stopper):
         """The function returned, or was ended by `stop_all`."""
         self._watcher.ended(trial_id(trial))
 
+    def on_trial_recover(self, iteration: int, trials: list, trial, **info) -> None:
+        """A worker died, and Tune starts another one for its trial."""
+        if for_memory(last(trial.get_error() or "")):
+            sessions.forgive(self._watcher.tasks[trial_id(trial)].folder)
+
     def on_trial_error(self, iteration: int, trials: list, trial, **info) -> None:
         """Tune starts no further worker for the trial: its workers died too often."""
-        error = trial.get_error()
-        cause = getattr(error, "cause", None) or error
-        reason = first_line(cause) if cause else "no reason given"
-        self._watcher.died(trial_id(trial), f"the worker died {MAX_FAILURES + 1} times ({reason})")
+        give_up(self._watcher, trial_id(trial), last(trial.get_error() or ""))
 
 
 class Saved(Exception):

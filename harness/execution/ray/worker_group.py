@@ -19,6 +19,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 from harness.errors import CorpusError, StorageError
 from harness.execution.ray import MAX_FAILURES, STOP_SECONDS
+from harness.execution.ray.deaths import give_up
 from harness.execution.ray.session import packed, unpacked
 from harness.execution.watcher import Watcher
 from harness.machine.stop_request import StopRequest
@@ -50,7 +51,7 @@ def train_together(tasks: list[Task], at_once: int, watcher: Watcher, scratch: P
                 except LostWorker as fault:
                     lost[group.task.id] += 1
                     if lost[group.task.id] > MAX_FAILURES:
-                        watcher.died(group.task.id, f"its workers died {MAX_FAILURES + 1} times ({fault})")
+                        give_up(watcher, group.task.id, str(fault))
                     else:
                         waiting.insert(0, group.task)
     finally:

@@ -14,6 +14,7 @@ class Plot:
         svg: a whole document, white behind.
         png, pdf: draw the same, when they are called.
         narrow: SVG for a narrow screen; '' if that of `svg` is readable there.
+        boxes: the letters that no font of this machine has: png and pdf show boxes in their place.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Plot:
     png: Callable[[], bytes]
     pdf: Callable[[], bytes]
     narrow: str = ""
+    boxes: str = ""
 
     def __repr__(self) -> str:
         """'<Plot forest: Change against the baseline>'."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from harness.errors import RecordError
+from harness.printable import printable
 from harness.report import tokens
 from harness.report.evidence import Evidence
 from harness.report.figures import comparison, forest, learning
@@ -21,6 +22,7 @@ from harness.report.grouping import grouped
 from harness.report.table_rows import Row, time_of
 
 ENDINGS = ("svg", "png", "pdf")
+MAX_LETTERS = 20  # that are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,17 @@ def files_of(plots: Sequence[Plot | LeftOut], place: Path, *, pdf: bool = True) 
             files |= {place / f"{plot.name}.svg": plot.svg.encode(), place / f"{plot.name}.png": plot.png()}
             files |= {place / f"{plot.name}.pdf": plot.pdf()} if pdf else {}
     return files, [old for old in present(place) if old not in files]
+
+
+def boxes_in(plots: Sequence[Plot | LeftOut]) -> str:
+    """A sentence on the letters that PNG and PDF files of plots lack; '' where they lack none."""
+    if not (letters := "".join(sorted({letter for plot in plots for letter in getattr(plot, "boxes", "")}))):
+        return ""
+    more = " ..." if len(letters) > MAX_LETTERS else ""
+    return (
+        f"no font of this machine has {printable(letters[:MAX_LETTERS])}{more}: PNG and PDF files show boxes in their "
+        "place, SVG files and the page do not; install a font that has them, such as Noto"
+    )
 
 
 def present(place: Path) -> list[Path]:

@@ -19,9 +19,11 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
 from harness.printable import printable
+from harness.report.figures import fonts
 from harness.report.figures.drawn import Plot
 from harness.report.figures.looks import FAINT, INK, PAPER, Look
 
@@ -37,7 +39,7 @@ SETTINGS = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],  # part of matplotlib: the same bytes on every machine
+    "font.sans-serif": [fonts.PLAIN],
     "font.size": 8.5,
     "grid.alpha": 0.3,
     "grid.color": FAINT,
@@ -69,7 +71,7 @@ class Frame:
 def settings() -> Iterator[None]:
     """A context in which figures have our style, independent of a user's matplotlibrc."""
     with matplotlib.rc_context(matplotlib.rcParamsDefault | SETTINGS), warnings.catch_warnings():
-        # Letters that the font does not have are right in the SVG and boxes in the PNG: no warning is needed.
+        # Letters that no font has are right in the SVG and boxes in PNG and PDF: a plot names them, all at once.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 
@@ -112,6 +114,7 @@ def belongs(look: Look, part: str, *artists: Artist) -> None:
 def shown(label: str, most: int = MAX_LABEL) -> str:
     """A label for a plot: one line, not too long, and not beginning with '_', which legends leave out."""
     line = printable(label)
+    fonts.use_for(line)
     line = f"{line[: most - 3]}..." if len(line) > most else line
     return f" {line}" if line.startswith("_") else line
 
@@ -148,11 +151,16 @@ def finished(on: Axes, *, name: str, title: str, caption: str, of: str) -> Plot:
     Args:
         of: the trials that it is made of, '32 ok of 32': the description in its files.
     """
+    texts, families = on.figure.findobj(Text), matplotlib.rcParams["font.family"]
+    if len(families) > 1:  # a label needs other fonts: they are for all texts, also those that were made before it
+        for text in texts:
+            text.set_fontfamily(families)
     svg = svg_of(on.figure, of)
     on.figure.set_layout_engine(None)  # keep the layout of the SVG
     png = partial(_saved, on.figure, "png", {"Software": None, "Description": of})
     pdf = partial(_saved, on.figure, "pdf", {"Creator": None, "Producer": None, "CreationDate": None, "Subject": of})
-    return Plot(name=name, title=title, caption=caption, svg=svg, png=png, pdf=pdf)
+    boxes = fonts.without("".join(text.get_text() for text in texts))
+    return Plot(name=name, title=title, caption=caption, svg=svg, png=png, pdf=pdf, boxes=boxes)
 
 
 def svg_of(figure: Figure, of: str) -> str:
