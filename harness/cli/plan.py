@@ -34,7 +34,8 @@ from harness.corpora.download import DEFAULT_DATA
 from harness.execution.executors import RunOptions, repeated
 from harness.execution.planned import PlannedSuite, PlannedTrial, SuiteDisk, planned, suite_disk, with_memory
 from harness.execution.timed import RowTime, match_text, reference, suite_times
-from harness.machine.environment import cpus_available, resolve_device
+from harness.machine.environment import resolve_device
+from harness.machine.limits import cpus_available
 from harness.plan.identity import is_frozen
 from harness.plan.loaded_suite import Suite, possible_trials
 from harness.plan.reader import introduction
