@@ -344,8 +344,16 @@ class Text(_LocalText):
                 raise CorpusError(f"{self}: has no white space, so it is one word; set `level: char` or a tokenizer")
             if self.path.suffix.lower() == ".json":
                 raise CorpusError(f"{self}: is no text; write its documents as .jsonl, an object in each line")
-            valid_from, test_from = (_after_word(text, int(share * len(text))) for share in (VALID_FROM, TEST_FROM))
+            places = [int(share * len(text)) for share in (VALID_FROM, TEST_FROM)]
+            if len(text.split()) > 1:  # not within a word; a language may be written without white space
+                places = [_after_word(text, place) for place in places]
+            valid_from, test_from = places
             parts = text[:valid_from], text[valid_from:test_from], text[test_from:]
+            if not all(map(str.strip, parts)):
+                raise CorpusError(
+                    f"{self}: too few words to split them 80 / 10 / 10; give a longer text, or a folder with a file "
+                    "for each split"
+                )
             splits = dict(zip(SPLITS, map(self._units, parts), strict=True))
         return splits
 
@@ -385,9 +393,9 @@ def _by_position(units: Sequence[str]) -> dict[str, Sequence[str]]:
 
 
 def _after_word(text: str, at: int) -> int:
-    """Return the place after the next white space; the same place if there is none."""
+    """Return the place after the next white space, or the end."""
     space = _SPACE.search(text, at)
-    return at if space is None else space.end()
+    return len(text) if space is None else space.end()
 
 
 def _num_lines(strings: Sequence[str]) -> int:

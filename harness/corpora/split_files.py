@@ -52,9 +52,20 @@ def files_in(folder: Path) -> dict[str, list[Path]]:
     return named
 
 
+def _is_empty(path: Path) -> bool:
+    """Whether a file has no content. What cannot be read is found later."""
+    try:
+        if not os.path.isfile(path) or path.stat().st_size:
+            return False
+        with path.open("rb") as file:  # the files of /proc have content and the size 0
+            return not file.read(1)
+    except OSError:
+        return False
+
+
 def refuse_empty(files: Sequence[Path]) -> None:
-    """Raise CorpusError if no file has any content. What cannot be read is found later."""
-    if all(path.is_file() and path.stat().st_size == 0 for path in files):
+    """Raise CorpusError if no file has any content."""
+    if all(map(_is_empty, files)):
         where = f"{files[0]}: is" if len(files) == 1 else f"{files[0].parent}: all {len(files)} files are"
         raise CorpusError(f"{where} empty, expected a text")
 

@@ -124,7 +124,7 @@ AMBIGUOUS = dict.fromkeys(("a.train.txt", "b.train.txt", "valid.txt", "test.txt"
         (
             {"text.txt": b"\xef\xbb\xbf"},
             "text.txt",
-            "train split has 0 tokens; at least 2 are needed: give a longer text$",
+            "too few words to split them 80 / 10 / 10; give a longer text",
         ),
         (
             {"text.txt": b"abcdefghij" * 9},
@@ -133,7 +133,7 @@ AMBIGUOUS = dict.fromkeys(("a.train.txt", "b.train.txt", "valid.txt", "test.txt"
         ),
         ({"text.json": b'[{"text": "a b c"}]'}, "text.json", "is no text; write its documents as .jsonl, an object in"),
         # cut after the first white space from character int(0.8 * 6) = 4 on, which is the last one
-        ({"text.txt": b"a b c\n"}, "text.txt", "text.txt: the valid split has 0 tokens; at least 2 are needed"),
+        ({"text.txt": b"a b c\n"}, "text.txt", "too few words to split them"),
     ],
     ids=range(11),
 )

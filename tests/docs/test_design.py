@@ -114,12 +114,12 @@ def test_the_executor_of_the_walk_runs_trials_as_jobs(tmp_path, monkeypatch):
 
 
 def test_the_command_of_the_walk_prints_the_seeds(capsys, tmp_path):
-    from harness.cli import COMMANDS
+    from harness.cli.commands import COMMANDS
 
     names = (
         "from pathlib import Path as SuitePath",
         "from harness import plan as planning",
-        "from harness.cli import Command",
+        "from harness.cli.commands import Command",
     )
     walk = module_of(tmp_path, *names, snippet("A new command"), f"added = {{{snippet('A new command', 1)}}}")
     walk.seeds(ROOT / "suites" / "quickstart.yaml")

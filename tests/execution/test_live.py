@@ -46,7 +46,7 @@ def test_a_log_has_a_line_for_start_epochs_and_end(suite, record_of):
         Event(kind="progress", spec=trial, progress=progress(2, 15, valid_ppl=9.75)),
         Event(kind="finished", spec=trial, record=record_of(trial)),
     ]
-    who = f"{trial.id}  mos(num_mixtures=2, dropout=0.1) lstm markov seed=1"
+    who = f"{trial.id}  MoS 2 lstm markov seed=1"
     assert shown(suite.trials, events, width=40).splitlines() == [
         f"start   {who}",
         f"epoch   {who}  1/2 (100 %)  2.5 ms/batch",

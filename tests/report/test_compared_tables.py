@@ -164,7 +164,7 @@ def test_a_table_from_records_on_disk_is_the_table_from_records_in_memory(suite_
         "switched, components [3, 1]",
         "switched, components {top: 2, second: 1}",
     ]
-    assert notes(markdown, "switched(components=[3, 1]) lstm markov seed=1")
+    assert notes(markdown, "switched, components [3, 1] lstm markov seed=1")
 
 
 def test_a_printed_cell_finds_its_row_by_a_list(suite_of):

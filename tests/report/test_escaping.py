@@ -93,11 +93,9 @@ def test_table_escape_keeps_the_shape_of_the_table_and_the_text_of_cells(text, s
 
 
 def test_table_escape_in_the_title_of_a_suite_that_was_changed(suite_of):
-    suite = suite_of(
-        SUITE + "table: {baseline: softmax}\n", "seeds=[1, 2] # <script>|`x`\x0b[a](b)".replace("\x0b", "")
-    )
+    suite = suite_of(SUITE + "table: {baseline: softmax}\n", "train.lr=2 # <script>|`x`\x0b[a](b)".replace("\x0b", ""))
     title = tabulated(suite).splitlines()[0]
-    assert title.startswith("# suite, version 3; CHANGED: seeds = [1, 2] \\# &lt;script>\\|\\`x\\`[a]\\(b) instead of ")
+    assert title.startswith("# suite, version 3; CHANGED: train.lr = 2 \\# &lt;script>\\|\\`x\\`[a]\\(b) instead of ")
 
 
 @pytest.mark.parametrize("wrong", ["''", "two", "[1]", "'" + "9" * 5_000 + "'", "~", "'['"])

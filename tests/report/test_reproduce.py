@@ -100,6 +100,6 @@ def test_the_command_names_no_folder_of_this_machine(suite_of, tmp_path):
 
 
 def test_what_a_shell_would_obey_is_quoted(suite_of):
-    suite = suite_of(handmade.SMALL, "seeds=[1] # $(reboot); `reboot`")
+    suite = suite_of(handmade.SMALL, "train.lr=2 # $(reboot); `reboot`")
     command = retraining.of_rows(suite, rows(suite, {}))[0]
-    assert "seeds=[1] # $(reboot); `reboot`" in shlex.split(command)
+    assert "train.lr=2 # $(reboot); `reboot`" in shlex.split(command)
