@@ -76,7 +76,8 @@ def record_files(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def files(folder: Path) -> dict[str, int]:
-    return {str(path): path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))}
+    """What is below a folder, with the times of the files. What is tried out in a folder changes the folder's own."""
+    return {str(path): path.stat().st_mtime_ns if path.is_file() else 0 for path in sorted(folder.rglob("*"))}
 
 
 def table_rows(markdown: str) -> dict[str, str]:

@@ -34,6 +34,13 @@ def test_deaths_in_one_place_are_counted_within_a_run_and_getting_on_forgives_th
     assert (other.deaths, other.retries) == (0, 0)
 
 
+@pytest.mark.guards("death-forgiven")
+def test_a_death_that_is_forgiven_does_not_count(tmp_path):
+    assert [sessions.begin(tmp_path, "a", (1, 0)).deaths for _ in range(2)] == [0, 1]
+    sessions.forgive(tmp_path)
+    assert sessions.begin(tmp_path, "a", (1, 0)).deaths == 1  # it would be 2
+
+
 @pytest.mark.guards("curve-of-failed-trial", "two-deaths")
 def test_worker_sigkill_a_trial_that_died_twice_in_one_place_is_an_error_with_the_curve_so_far(task):
     for steps in (STEPS + 3, 2):
