@@ -1,4 +1,4 @@
-"""Running the trials of a suite: `run_suite`, with Ray Tune, in this process one after the other, or as jobs of SLURM."""
+"""Running the trials of a suite: `run_suite`, with Ray Tune, one after the other in this process, or as SLURM jobs."""
 
 EXECUTORS = {  # imported when they run
     "ray": "harness.execution.ray.tuner",

@@ -42,6 +42,7 @@ TAIL = 4096  # bytes of a log that are read
 GONE = "FORGOTTEN"  # by SLURM, some minutes after its end (MinJobAge)
 CANCELLED = {"CANCELLED", "DEADLINE"}
 ENDED = CANCELLED | {"BOOT_FAIL", "COMPLETED", "FAILED", GONE, "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"}
+CHANGE = "no job was submitted; change --account, --partition, --slurm, or what a trial needs (resources)"
 MORE_MEMORY = "give the jobs more, by resources.memory_gib in the suite or --slurm '--mem=8G'"
 HIDDEN = (
     "job {job.id} ended as {job.state}, and its log {job.log} is not here: the results folder must be one that all "
@@ -294,14 +295,13 @@ def _sbatch(folder: Path, number: int, options: list[str]) -> str:
         shown = _called(
             "sbatch", *options, *ours, "--parsable", "--requeue", "--open-mode=append", f"--wrap=exec {command}"
         )
-        array = shown.strip().partition(";")[0]  # the id, and the name of the cluster where there are several
-        if not array.isdecimal():
-            raise ExecutionError(
-                f"sbatch prints {shown.strip()!r} instead of the id of a job; what does --slurm ask for?"
-            )
-    except ExecutionError:
+    except ExecutionError as refusal:
         shutil.rmtree(folder)
-        raise
+        raise ExecutionError(f"{refusal}; {CHANGE}") from None
+    array = shown.strip().partition(";")[0]  # the id, and the name of the cluster where there are several
+    if not array.isdecimal():
+        shutil.rmtree(folder)
+        raise ExecutionError(f"sbatch prints '{shown.strip()}' instead of the id of a job; {CHANGE}")
     return array
 
 
