@@ -39,8 +39,8 @@ from harness.trial.setup import fetch_sources
 from harness.trial.task import Task
 
 LOCAL = "local"  # the address that stands for this machine alone, without a cluster
-NOT_TIMED = (
-    "other jobs may share its nodes; `srun --exclusive harness run SUITE --executor inline` times the rows alone"
+NOT_TIMED = (  # under SLURM
+    "other jobs may run on the same nodes; `srun --exclusive harness run SUITE --executor inline` times them alone"
 )
 Node = dict[str, float]  # resource ('CPU', 'GPU') -> how much of it a node has
 

@@ -195,6 +195,8 @@ class Jobs:
         if watcher.stopped or watcher.new_record(trial) is not None:
             pass
         elif job.state == "OUT_OF_MEMORY":
+            task = watcher.tasks[trial]  # its record is made here, where its device is not known
+            watcher.tasks[trial] = replace(task, device="cuda" if task.gpus else "cpu")
             watcher.died(trial, f"{about}: it needed more memory than it had; {MORE_MEMORY}", "oom")
         elif job.state in ("COMPLETED", "FAILED") and not job.log.exists():
             self._cancel()
