@@ -39,9 +39,12 @@ from harness.execution.executors import RunOptions
 
 def run_options(  # one parameter for each option
     executor: option(
-        Executor, "ray: several trials at the same time; inline: one after the other, without Ray."
+        Executor, "ray: several trials at the same time; inline: one after the other; slurm: each is a job."
     ) = Executor.ray,
     address: option(str, "The address of a Ray cluster.") = "local",
+    account: option(str | None, "SLURM: the account of the jobs.") = None,
+    partition: option(str | None, "SLURM: the partition of the jobs.") = None,
+    slurm: option(str, "SLURM: more options of sbatch: '--time=4:00:00 --gres=gpu:1'.", metavar="OPTIONS") = "",
     device: RunDevice = Device.auto,
     gpus_per_trial: option(float | None, "GPUs for a trial, or a share of one.", min=0) = None,
     cpus_per_trial: option(int | None, "Number of CPU cores, and of torch threads, of each trial.", min=1) = None,
@@ -53,9 +56,15 @@ def run_options(  # one parameter for each option
     overwrite: Overwrite = False,
 ) -> RunOptions:
     """The options that both commands have, as the functions of other packages take them."""
+    named = {"account": account, "partition": partition}
+    try:
+        jobs = [f"--{name}={value}" for name, value in named.items() if value is not None] + shlex.split(slurm)
+    except ValueError as cause:
+        raise ExecutionError(f"--slurm {slurm}: {cause}; expected options of sbatch, as in a shell") from cause
     return RunOptions(
         executor=executor.value,
         address=address,
+        slurm=tuple(jobs),
         device=device.value,
         cpus_per_trial=cpus_per_trial,
         gpus_per_trial=gpus_per_trial,

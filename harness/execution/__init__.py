@@ -1,3 +1,7 @@
-"""Running the trials of a suite: `run_suite`, with Ray Tune or one after the other in this process."""
+"""Running the trials of a suite: `run_suite`, with Ray Tune, one after the other in this process, or as SLURM jobs."""
 
-EXECUTORS = {"ray": "harness.execution.ray.tuner", "inline": "harness.execution.inline"}  # imported when they run
+EXECUTORS = {  # imported when they run
+    "ray": "harness.execution.ray.tuner",
+    "inline": "harness.execution.inline",
+    "slurm": "harness.execution.slurm",
+}

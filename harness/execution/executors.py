@@ -1,11 +1,12 @@
 """Executors run trials: what they are given, what they report, on which nodes trials fit; and the options of a run.
 
 An executor is a module with two functions. `execute` runs trials, whose records are saved where they run. `time_rows`
-times finished ones. Ray is not imported here.
+times finished ones, where they can be alone on a machine. Ray is not imported here.
 """
 
 import contextlib
 import importlib
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -38,6 +39,9 @@ from harness.trial.setup import fetch_sources
 from harness.trial.task import Task
 
 LOCAL = "local"  # the address that stands for this machine alone, without a cluster
+NOT_TIMED = (  # under SLURM
+    "other jobs may run on the same nodes; `srun --exclusive harness run SUITE --executor inline` times them alone"
+)
 Node = dict[str, float]  # resource ('CPU', 'GPU') -> how much of it a node has
 
 
@@ -48,8 +52,10 @@ class RunOptions:
     Args:
         overrides: changes of the suite as of --set, for example ('train.epochs=2',).
         only: conditions as of --only, for example ('head=mos,seed=1',); () runs all trials.
-        executor: 'ray' runs several trials at the same time, 'inline' one after the other in this process.
+        executor: 'ray' runs several trials at the same time, 'inline' one after the other in this process, 'slurm'
+            each as a job.
         address: 'local', or the address of a Ray cluster.
+        slurm: options of sbatch, for example ('--account=me', '--time=4:00:00').
         device: 'auto' uses a GPU if there is one.
         cpus_per_trial: CPU cores and torch threads of a trial; None: as the suite says.
         gpus_per_trial: GPUs of a trial, or a share of one; None: as the suite says.
@@ -67,6 +73,7 @@ class RunOptions:
     only: tuple[str, ...] = ()
     executor: str = "ray"
     address: str = LOCAL
+    slurm: tuple[str, ...] = ()
     device: Literal["auto", "cpu", "cuda"] = "auto"
     cpus_per_trial: int | None = None
     gpus_per_trial: float | None = None
@@ -82,6 +89,10 @@ class RunOptions:
     def __post_init__(self) -> None:
         if self.executor not in EXECUTORS:
             raise ExecutionError(f"there is no executor '{self.executor}'; there are: {', '.join(EXECUTORS)}")
+        if self.slurm and self.executor != "slurm":
+            raise ExecutionError("--account, --partition and --slurm are for the jobs of --executor slurm: add it")
+        if self.timing and self.executor == "slurm":
+            raise ExecutionError(f"--timing cannot be used with --executor slurm: {NOT_TIMED}")
         if self.force and self.keep:
             raise ExecutionError("--force trains finished trials again and --keep keeps them: use only one of the two")
 
@@ -96,6 +107,7 @@ def repeated(options: RunOptions, results: Path, data: Path) -> list[str]:
     for name in ("executor", "address", "device", "cpus_per_trial", "gpus_per_trial"):
         if (value := getattr(options, name)) != getattr(usual, name):
             given += [f"--{name.replace('_', '-')}", str(value)]
+    given += ["--slurm", shlex.join(options.slurm)] if options.slurm else []
     given += [] if options.tracking else ["--no-tracking"]
     given += ["--shared"] if options.shared else []
     return [*given, *results_option(results), *([] if data == DEFAULT_DATA else ["--data", str(data)])]
@@ -220,6 +232,7 @@ class Execution:
     tasks: list[Task]
     resources: Resources
     address: str = LOCAL
+    slurm: tuple[str, ...] = ()
     fail_fast: bool = False
 
     @property
@@ -277,7 +290,9 @@ class Executor(Protocol):
 
     @staticmethod
     def time_rows(execution: Execution, records: Mapping[str, TrialRecord]) -> tuple[list[Timing], list[str]]:
-        """Time finished trials, one at a time (see harness.trial.turns.timed). `records`: that of each trial, by id."""
+        """Time finished trials, one at a time (see harness.trial.turns.timed). `records`: that of each trial, by id.
+        SLURM's executor has none.
+        """
 
 
 def executor(execution: Execution) -> Executor:

@@ -231,6 +231,7 @@ def _execution(run: _Run, records: Records, trials: Sequence[TrialSpec], *, fres
         tasks=[Task(spec=spec, replaces=replaced.get(spec.id), **common) for spec in trials],
         resources=Resources(cpus=options.cpus_per_trial or suite.resources.cpus, gpus=gpus),
         address=options.address,
+        slurm=options.slurm,
         fail_fast=options.fail_fast,
     )
 

@@ -15,7 +15,7 @@ import torch
 from harness.containment import first_line
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError, HarnessError
-from harness.execution.executors import LOCAL, Execution, RunOptions, executor
+from harness.execution.executors import LOCAL, NOT_TIMED, Execution, RunOptions, executor
 from harness.execution.live import Reporter
 from harness.execution.planned import PlannedSuite
 from harness.kernels import products
@@ -342,6 +342,9 @@ def time_rows(execution: Execution, records: Mapping[str, TrialRecord], reporter
         for note in notes:
             reporter.say(note)
         if not to_time:
+            return False
+        if execution.tasks[0].executor == "slurm":
+            reporter.say(f"the rows are not timed: {NOT_TIMED}")
             return False
         runs = execution.tasks[0].runs
         with store.writing(runs, LOCK):

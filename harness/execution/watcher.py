@@ -5,8 +5,11 @@ Trials that were under way when it failed are tried once more, one at a time; on
 cause, and its record says so. So is a trial that ran out of memory beside others.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
 
 from harness.containment import first_line
 from harness.errors import ExecutionError
@@ -68,7 +71,7 @@ class Watcher:
         if trial in self.ends:  # guard: after-the-end
             return
         otherwise = "ended by --fail-fast" if self.stopped else "the worker ended without a record"
-        self._finish(trial, self._new_record(trial), self._reasons.get(trial, otherwise))
+        self._finish(trial, self.new_record(trial), self._reasons.get(trial, otherwise))
 
     def died(self, trial: str, message: str, status: Status = "error") -> None:
         """No worker is left that could write the trial's record, so it is written here."""
@@ -96,7 +99,7 @@ class Watcher:
         if (record := self.ends.pop(trial).record) is not None:
             self.tasks[trial] = replace(self.tasks[trial], replaces=store.digest(record))
 
-    def _new_record(self, trial: str) -> TrialRecord | None:
+    def new_record(self, trial: str) -> TrialRecord | None:
         """The trial's record; None when there is none, or when it is of an earlier run."""
         task = self.tasks[trial]
         found, _ = store.load_all(task.runs, [trial])
@@ -110,6 +113,27 @@ class Watcher:
         self.ends[trial] = end
         self.stopped = self.stopped or (self.fail_fast and not end.ok)  # guard: fail-fast-ray
         self._report(end)
+
+
+class ProgressFile:
+    """The progress of one trial: a line for each report, which the trial's process writes and the command reads."""
+
+    def __init__(self, place: Path):
+        self._place, self._read = place, 0
+
+    def write(self, progress: Progress) -> None:
+        with suppress(OSError), self._place.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(asdict(progress)) + "\n")
+
+    def new(self) -> Iterator[Progress]:
+        """The reports since it was read last. A line that is not yet complete is read the next time."""
+        if not self._place.exists():
+            return
+        with self._place.open("rb") as lines:
+            lines.seek(self._read)
+            while (line := lines.readline()).endswith(b"\n"):
+                self._read = lines.tell()
+                yield Progress(**json.loads(line))
 
 
 def run_all(watcher: Watcher, fit: Fit, *, runner: str) -> None:

@@ -45,7 +45,7 @@ def words(command: str) -> list[str]:
 
 def unknown(command: str) -> str | None:
     """What in a command there is not, or None."""
-    given = words(command)[1:]
+    given = words(re.sub(r'--slurm "[^"]*"', "--slurm OPTIONS", command))[1:]  # those are sbatch's
     level = top = get_command(app)
     while hasattr(level, "commands") and given and not given[0].startswith("-"):
         first, *given = given

@@ -2,16 +2,11 @@
 
 import ast
 import importlib.util
-import os
 import re
 from pathlib import Path
 
-import handmade
-import pytest
 import torch
-from disturbed import suite_text
 from torch import nn
-from trained import loaded, outcome, ran
 
 ROOT = Path(__file__).parent.parent.parent
 DESIGN = ROOT / "docs" / "design"
@@ -91,26 +86,6 @@ def test_the_averaging_of_the_walk_averages(tmp_path):
     other.load_state_dict(state)
     torch.testing.assert_close(other.average[0], first + 1)
     assert issubclass(namespace["ExponentialAverage"], averaging.Averaging)
-
-
-@pytest.mark.system
-def test_the_executor_of_the_walk_runs_trials_as_jobs(tmp_path, monkeypatch):
-    from harness.execution.executors import Execution, Resources
-
-    sbatch = tmp_path / "sbatch"
-    sbatch.write_text('#!/bin/bash\necho "$1 $2 $3" >> "$0.log"\nlast="${@: -1}"\nexec sh -c "${last#--wrap=}"\n')
-    sbatch.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}", prepend=os.pathsep)
-    walk = module_of(tmp_path, snippet("An executor"))
-    (spec,) = loaded(tmp_path, suite_text("softmax")).trials
-    events = []
-    tasks = [handmade.task(spec, tmp_path / "jobs", executor="slurm")]
-    walk.execute(Execution(tasks=tasks, resources=Resources(cpus=1, gpus=0.0)), events.append)
-    assert [event.kind for event in events] == ["started", "finished"]
-    assert outcome(events[-1].record) == outcome(ran(spec, tmp_path / "here"))
-    log = (tmp_path / "sbatch.log").read_text()
-    assert log == f"--wait --job-name={spec.id} --cpus-per-task=1\n"
 
 
 def test_the_command_of_the_walk_prints_the_seeds(capsys, tmp_path):

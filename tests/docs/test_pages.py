@@ -24,7 +24,7 @@ SUITES, REFERENCE, HEADS_PAGE, TABLES, PYTHON = (
     (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     for name in ("suites", "suite_keys", "heads", "tables", "python")
 )
-EXAMPLES = {"heads/cosine.py", "harness/execution/slurm.py"}  # what a reader is to write
+EXAMPLES = {"heads/cosine.py"}  # what a reader is to write
 TREE = ("harness", "heads", "backbones", "suites", "tests", "benchmarks", "results/published", "docs")
 
 

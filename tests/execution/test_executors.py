@@ -105,12 +105,16 @@ def test_how_and_where_trials_run_is_repeated_and_which_ones_is_not():
         *("--no-tracking", "--shared", "--results", "there", "--data", "texts"),
     ]
     assert repeated(RunOptions(address="ray://host:1"), RESULTS, DEFAULT_DATA) == ["--address", "ray://host:1"]
+    jobs = RunOptions(executor="slurm", slurm=("--account=me", "--comment=two words"))
+    assert repeated(jobs, RESULTS, DEFAULT_DATA) == [
+        *("--executor", "slurm", "--slurm", "--account=me '--comment=two words'")
+    ]
     assert repeated(RunOptions(), RESULTS, DEFAULT_DATA) == []  # the usual options and folders
 
 
 def test_an_executor_that_does_not_exist_is_refused():
-    with pytest.raises(ExecutionError, match="there is no executor 'slurm'; there are: ray, inline"):
-        RunOptions(executor="slurm")
+    with pytest.raises(ExecutionError, match="there is no executor 'dask'; there are: ray, inline, slurm"):
+        RunOptions(executor="dask")
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,9 @@ workers when one fails. The first worker makes the trial's record. It writes its
 of a group would have to make a report to Ray Train; and it looks for a file that asks it to stop.
 """
 
-import json
 import threading
 from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +18,7 @@ from harness.errors import CorpusError, StorageError
 from harness.execution.ray import MAX_FAILURES, STOP_SECONDS
 from harness.execution.ray.deaths import give_up
 from harness.execution.ray.session import packed, unpacked
-from harness.execution.watcher import Watcher
+from harness.execution.watcher import ProgressFile, Watcher
 from harness.machine.stop_request import StopRequest
 from harness.training.data_parallel import PATIENCE_SECONDS, LostWorker, Workers
 from harness.training.loop import PROGRESS_SECONDS, Progress
@@ -68,20 +65,18 @@ class _Group:
     def __init__(self, task: Task, watcher: Watcher, scratch: Path):
         self.task, self._watcher = task, watcher
         self.stop_file = scratch / f"{task.id}.stop"
-        self._progress_file, self._read = scratch / f"{task.id}.jsonl", 0
-        self._progress_file.write_bytes(b"")
+        place = scratch / f"{task.id}.jsonl"
+        place.write_bytes(b"")
+        self._progress_file = ProgressFile(place)
         watcher.started(task.id)
         self.fitting: Future = Future()
-        trainer = _trainer(task, scratch, self._progress_file, self.stop_file)
+        trainer = _trainer(task, scratch, place, self.stop_file)
         threading.Thread(target=_fit, args=(trainer, self.fitting), daemon=True).start()
 
     def report(self) -> None:
-        """Pass on the new lines of progress. A line that is not yet complete is read the next time."""
-        with self._progress_file.open("rb") as lines:
-            lines.seek(self._read)
-            while (line := lines.readline()).endswith(b"\n"):
-                self._read = lines.tell()
-                self._watcher.progress(self.task.id, Progress(**json.loads(line)))
+        """Pass on the new lines of progress."""
+        for progress in self._progress_file.new():
+            self._watcher.progress(self.task.id, progress)
 
     def settle(self) -> None:
         """The group has ended: so has its trial, unless it has lost a worker. Raises LostWorker then."""
@@ -126,11 +121,10 @@ def _worker(config: dict[str, Any]) -> None:
     if workers.rank:
         follow(task, workers)
         return
-    progress_file, stop_file, stop = Path(config["progress"]), Path(config["stop"]), StopRequest()
+    progress_file, stop_file, stop = ProgressFile(Path(config["progress"])), Path(config["stop"]), StopRequest()
 
     def report(progress: Progress) -> None:
-        with suppress(OSError), progress_file.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(asdict(progress)) + "\n")
+        progress_file.write(progress)
         if stop_file.exists():
             stop.ask()
 
