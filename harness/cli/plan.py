@@ -55,6 +55,7 @@ BYTES_OF_TOKEN = 4  # of a text that is not tokenised yet
 SCREEN = 25  # lines of a terminal
 MAX_ROWS = 13  # of more rows, those with the same head share a line
 MANY_WORKERS = 8  # for which a plan says the time, beside those of this machine
+FEWER_UNKNOWN = "a tokenizer, as {bpe: 2000}, has none; the wide table compares heads on known words, too"
 NAMED_KEYS = 4  # of --only, in a plan without --keys
 KINDS = ("corpus", "backbone", "head")
 
@@ -92,7 +93,7 @@ def plan(
     match = found.suite.match
     below = [] if match is None else [f"{match.kind} matched: {match}"]
     below += [f"note: {each.text}" for each in found.suite.notes]
-    below += [*_corpora(found.suite), *_disk(disk, found.suite), *_states(found), *_cost(found)]
+    below += [*_corpora(found.suite), *_disk(disk, found.suite), *_states(found), *([] if time else _cost(found))]
     below += _all_keys(found.suite) if keys else _keys(found.suite)
     room = SCREEN - sum(map(_lines, [str(found), *found.outdated, *below]))
     _print(_trials(found) if trials else _rows(found, None if keys or memory or time else room))
@@ -223,7 +224,7 @@ def _corpora(suite: Suite) -> Iterator[str]:
         if text is not None and text.unknown_share is not None:
             share = f"{100 * text.unknown_share:.1f} % of the test tokens are <unk>"
             many = text.unknown_share > MANY_UNKNOWN
-            said.append(f"{share}: one token for all unknown words; see test ppl, known words" if many else share)
+            said.append(f"{share}, one token for all unknown words: {FEWER_UNKNOWN}" if many else share)
         yield f"{name}: {'; '.join(said)}"
 
 

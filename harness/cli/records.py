@@ -136,8 +136,12 @@ def import_records(
 
     imported = copying.import_records(file, results, replacing=replace)
     new, known = counted(imported.new, "new record"), f"{imported.known} known already"
-    more = f", {counted(imported.replicate, 'replicate')} of trials that are here" if imported.replicate else ""
-    say(f"{new}, {imported.replaced} replaced, {known}{more}: {results / 'runs'}")
+    say(f"{new}, {imported.replaced} replaced, {known}: {results / 'runs'}")
+    if imported.replicate:
+        trained = counted(imported.replicate, "other training")
+        say(
+            f"{trained} of trials that are here, kept as replicates: the records that are here count; harness table --wide"
+        )
     for sentence in imported.warnings:
         warn(sentence)
 

@@ -212,7 +212,7 @@ def _check_end(file: BinaryIO) -> None:
     tail = file.read(_LOCATOR + _END.size)
     signature, *_, index_bytes, _, comment = _END.unpack(tail[-_END.size :])
     if signature != b"PK\5\6" or comment or tail[: -_END.size].startswith(b"PK\6\7"):  # guard: bundle-64-bit last
-        raise ValueError("it does not end as a zip archive without a comment and below 2 GiB does")
+        raise ValueError("it does not end as an exported file does")
     if index_bytes > MAX_INDEX:  # guard: bundle-index-size
         raise ValueError(f"its index has more than {MAX_INDEX:,} bytes")
 

@@ -314,12 +314,14 @@ MOST_SEEDS = 10_000
 
 
 def listed_seeds(given: Any) -> Any:
-    """The seeds of a number of seeds: 6 -> [1, 2, 3, 4, 5, 6]; anything else as it is.
+    """The seeds of a number of seeds: 6 -> [1, 2, 3, 4, 5, 6]; a list as it is.
 
-    Raises: ValueError for a number below 1 or above MOST_SEEDS.
+    Raises: ValueError for anything else, and for a number below 1 or above MOST_SEEDS.
     """
-    if not isinstance(given, int) or isinstance(given, bool):
+    if isinstance(given, list):
         return given
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise ValueError(f"expected a number of seeds, as 6 for the seeds 1 to 6, or a list of seeds, got {given!r}")
     if not 1 <= given <= MOST_SEEDS:
         raise ValueError(f"expected the number of seeds, 1 to {MOST_SEEDS:,}, or a list of seeds, got {given}")
     return list(range(1, given + 1))

@@ -255,7 +255,7 @@ def _unknown(lines: list[Row]) -> list[str]:
         shares[row.corpus] = max([shares.get(row.corpus, 0.0), *row.values("test_unknown_share")])
     return [
         Note(
-            f"{100 * share:.1f} % of the test tokens of {corpus} are unknown (<unk>): one token for all that the "
+            f"{100 * share:.1f} % of the test tokens of {corpus} are unknown: one token for all that the "
             "vocabulary does not have. test ppl and its comparisons include it; the wide table also has those on "
             "known words.",
             level="reading",
@@ -312,7 +312,8 @@ def _replicates(evidence: Evidence) -> list[str]:
                 different.append(f"{name} ({trial}): {_trained_on(record)}, and {_trained_on(other)}")
     said = [f"{counted(equal, 'time')} with the same bits"] if equal else []
     if rounded:
-        within = f"within {100 * max(rounded):.2f} % of the test perplexity"
+        most = f"{100 * max(rounded):.2f} %" if max(rounded) >= 1e-4 else "0.01 %"
+        within = f"within {most} of the test perplexity"
         said.append(f"{counted(len(rounded), 'time')} {within}, which rounding can cause (harness docs certificates)")
     notes = [f"Trained again elsewhere: {', '.join(said)}."] if said else []
     if different:

@@ -34,7 +34,9 @@ def of_rows(suite: Suite, lines: list[Row]) -> list[str]:
 def of_trials(suite: Suite, trials: Iterable[TrialSpec], only: list[str] | None = None, *options: str) -> str:
     """The command for some trials, by `only` or else by their ids. An empty condition selects all trials."""
     conditions = [f"id={trial.id}" for trial in trials] if only is None else only
-    changes = [part for key, value, _ in suite.overrides for part in ("--set", f"{key}={value}")]
+    given = [f"{key}={value}" for key, value, _ in suite.overrides]
+    changed = {each.partition("=")[0] for each in options}  # by options, which replace what was given
+    changes = [part for each in given if each.partition("=")[0] not in changed for part in ("--set", each)]
     picked = [part for condition in conditions if condition for part in ("--only", condition)]
     return shlex.join(["harness", "run", _place(suite), *changes, *picked, *options])
 

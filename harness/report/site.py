@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import harness
-from harness import plan
+from harness import bundled, plan
 from harness.errors import ExecutionError, SuiteError
 from harness.machine.files import write_atomically
 from harness.plan.names import without_sections
@@ -64,16 +64,17 @@ def studies(results: Path, suites: Path, warn: Callable[[str], None]) -> list[St
     """The studies of the suites of a results folder, by name.
 
     Args:
-        suites: the folder of suite files: that of the suite 'x' is x.yaml.
+        suites: the folder of suite files: that of the suite 'x' is x.yaml. Those of the package are found, too.
         warn: called with a sentence for each suite without a file, with a file that is not valid, or without a record
             that it plans, and for each damaged record.
     Raises: ExecutionError when no suite is left.
     """
     found = []
     for name in sorted({place.parent.parent.name for place in (results / "runs").glob(f"*/*/{store.FILE_NAME}")}):
-        path = suites / f"{name}.yaml"
-        if not path.is_file():
-            warn(f"{path} is not there: the trials of suite {name} are on the leaderboard only")
+        places = suites / f"{name}.yaml", bundled("suites") / f"{name}.yaml"
+        path = next((place for place in places if place.is_file()), None)
+        if path is None:
+            warn(f"{suites / name}.yaml is not there: the trials of suite {name} are on the leaderboard only")
             continue
         try:
             read = study.load(plan.load(path), results, warn=warn)

@@ -234,7 +234,7 @@ def test_another_training_of_a_trial_becomes_a_replicate(tmp_path, here, harness
         done = harness("import", tmp_path / "sent.zip", "--results", here)
         assert (done.code, done.err.count("\n")) == (0, 1 if said else 0)
         assert said in done.err
-        assert (f"{1 - new} known already" in done.out, ", 1 replicate of" in done.out) == (True, new == 1)
+        assert (f"{1 - new} known already" in done.out, "1 other training of" in done.out) == (True, new == 1)
         assert store.load(here / "runs" / "small", spec.id) == ours
         found = sidecars.REPLICATES.load(here / "runs" / "small", ours)
         assert found == ((theirs,) if replicates else None)
