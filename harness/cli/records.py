@@ -139,9 +139,8 @@ def import_records(
     say(f"{new}, {imported.replaced} replaced, {known}: {results / 'runs'}")
     if imported.replicate:
         trained = counted(imported.replicate, "other training")
-        say(
-            f"{trained} of trials that are here, kept as replicates: the records that are here count; harness table --wide"
-        )
+        say(f"{trained} of trials that are here, kept as replicates; the records that are here count")
+        say("harness table SUITE --wide says how far apart the results are")
     for sentence in imported.warnings:
         warn(sentence)
 

@@ -185,7 +185,9 @@ class Jobs:
             if job.state in ENDED:
                 del self.running[trial]
                 again += [self.watcher.tasks[trial]] if self._ended(trial, job) else []
-        self.submit(again)
+        if again:
+            with store.writing(again[0].runs, LOCK):  # another command removes folders whose jobs it does not find
+                self.submit(again)
         return changed
 
     def _ended(self, trial: str, job: Job) -> bool:

@@ -49,8 +49,8 @@ def test_plan_shows_what_it_read_of_a_text(fresh, harness):
     shown = harness("plan", "suites/tiny.yaml").out
     assert (
         "text: 38 lines, 174 characters; train: train.txt; valid: val.txt; test: test.txt; "
-        "tokens: train 80, valid 18, test 27; V = 5; 34.6 % of the test tokens are <unk>: "
-        "one token for all unknown words; see test ppl, known words\n"
+        "tokens: train 80, valid 18, test 27; V = 5; 34.6 % of the test tokens are <unk>, one token for all unknown "
+        "words: a tokenizer, as {bpe: 2000}, has none; the wide table compares heads on known words, too\n"
     ) in shown
     assert "markov: tokens: train 400, valid 40, test 40; V = 12\n" in shown
     about = json.loads(harness("plan", "suites/tiny.yaml", "--json").out)["corpora"]["text"]

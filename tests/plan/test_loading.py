@@ -163,7 +163,7 @@ def test_a_number_of_seeds_means_the_seeds_from_one_on(tmp_path, given, seeds):
     {
         "0": "expected the number of seeds, 1 to 10,000, or a list of seeds, got 0",
         "10001": "expected the number of seeds, 1 to 10,000, or a list of seeds, got 10001",
-        "true": "expected a list, got true",
+        "true": "expected a number of seeds, as 6 for the seeds 1 to 6, or a list of seeds, got True",
         "[]": "must not be empty",
     }.items(),
 )

@@ -76,9 +76,7 @@ def test_unknown_words_have_columns_in_the_wide_table_and_a_note_above_one_perce
     assert [name for name in first if name.startswith("vs")] == ["vs softmax", KNOWN[2]]
     table = select(suite_table.build(handmade.findings(suite, made)))
     assert not {*KNOWN} & {column.name for column in table.columns}
-    begin = (
-        "1.0 % of the test tokens of markov are unknown (&lt;unk>): one token for all that the vocabulary does not have"
-    )
+    begin = "1.0 % of the test tokens of markov are unknown: one token for all that the vocabulary does not have"
     assert bool(notes(suite_table.text(table), begin)) == noted == bool(notes(wide, begin))
     plain = render(suite, *(record_of(trial, test_ppl=20.0) for trial in suite.trials))
     assert not {*KNOWN} & {*cells(plain)[0]}
