@@ -24,8 +24,10 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from harness.corpora.corpus import SPLITS, Corpus, CorpusFacts, TextSize
+from harness.corpora.limited import Send, limited
 from harness.corpora.pieces import END_OF_TEXT, EncodedPiece, encode
 from harness.corpora.pretrained_tokenizer import read_tokenizer
+from harness.corpora.progress import report, send_all
 from harness.corpora.subwords import (
     SubwordCodec,
     TokenizerSpec,
@@ -183,7 +185,7 @@ def tokenized(source: TextSource, data: Path) -> Corpus:
             found = _opened(folder, source)
             if found is None:
                 remove_stale(folder)
-                _make(source, folder, data)
+                _make_in_copy(source, folder, data)
                 found = _opened(folder, source)
     except OSError as cause:
         raise StorageError(
@@ -196,6 +198,15 @@ def tokenized(source: TextSource, data: Path) -> Corpus:
             "name another folder by the environment variable HARNESS_CACHE"
         )
     return found
+
+
+def _make_in_copy(source: TextSource, folder: Path, data: Path) -> None:
+    def work(send: Send) -> None:
+        send_all(send)
+        _make(source, folder, data)
+
+    for read in limited(work, f"{source}, with its tokenizer"):
+        report(*read)
 
 
 def _make(source: TextSource, folder: Path, data: Path) -> None:

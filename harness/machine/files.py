@@ -37,7 +37,8 @@ def atomically(place: Path) -> Iterator[BinaryIO]:
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with temporary.open("wb") as file:
+            temporary.unlink(missing_ok=True)
+            with temporary.open("xb") as file:  # never through a link that a stranger left under this name
                 yield file
                 file.flush()
                 os.fsync(file.fileno())  # guard: fsync-file
