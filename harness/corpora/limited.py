@@ -51,8 +51,8 @@ def limited(work: Callable[[Send], None], what: str, most: int | None = None) ->
                 raise MemoryError
         except MemoryError:
             raise CorpusError(
-                f"{what}: to read it takes more memory than a file of its size needs, or than is free here; use another "
-                "file, or free some memory"
+                f"{what}: to read it takes more memory than a file of its size needs, or than is free here; "
+                "use another file, or free some memory"
             ) from None
         finally:
             copy.kill()

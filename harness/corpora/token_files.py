@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from filelock import FileLock
 from pydantic import TypeAdapter, ValidationError
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -43,6 +42,7 @@ from harness.corpora.subwords import (
 from harness.corpora.vocabulary import refuse_short, size_within, text_size
 from harness.errors import StorageError
 from harness.machine.files import atomically, cache_folder, read_bounded, remove_stale, write_atomically
+from harness.machine.locks import held
 
 FORMAT = 1
 TEST_BYTES = "test_bytes.int32"
@@ -181,11 +181,11 @@ def tokenized(source: TextSource, data: Path) -> Corpus:
         return found
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".lock"):
+        with held(folder / ".lock"):
             found = _opened(folder, source)
             if found is None:
                 remove_stale(folder)
-                _make_in_copy(source, folder, data)
+                _make(source, folder, data)
                 found = _opened(folder, source)
     except OSError as cause:
         raise StorageError(
@@ -200,16 +200,16 @@ def tokenized(source: TextSource, data: Path) -> Corpus:
     return found
 
 
-def _make_in_copy(source: TextSource, folder: Path, data: Path) -> None:
+def _make(source: TextSource, folder: Path, data: Path) -> None:
     def work(send: Send) -> None:
         send_all(send)
-        _make(source, folder, data)
+        _write_all(source, folder, data)
 
     for read in limited(work, f"{source}, with its tokenizer"):
         report(*read)
 
 
-def _make(source: TextSource, folder: Path, data: Path) -> None:
+def _write_all(source: TextSource, folder: Path, data: Path) -> None:
     def train() -> Iterable[str]:
         return next(pieces for name, pieces in source.pieces(data) if name == "train")
 
