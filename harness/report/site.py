@@ -390,7 +390,11 @@ def _listed(mark: Path) -> set[str]:
     """The files of the site that is in a folder. The list may be of a stranger: only names as a site has them count."""
     if mark.is_symlink() or not mark.is_file():
         return set()
-    content = read_bounded(mark, MAX_LIST).decode(errors="replace")
+    try:
+        content = read_bounded(mark, MAX_LIST).decode(errors="replace")
+    except OSError as cause:
+        reason = f"{mark} cannot be read ({cause.strerror})"
+        raise ExecutionError(f"{reason}; name an empty or a new folder by --out") from cause
     return {name for name in content.splitlines() if _OF_SITE.fullmatch(name)}
 
 
