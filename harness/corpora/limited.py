@@ -1,7 +1,8 @@
 """Read what other people made in a process of its own, which may take so much memory and no more, and can be ended.
 
 Libraries in Rust and C++ end their process where memory is short, and answer no signal before they return. In a copy of
-this process they do so without harm: the caller waits in Python, and ends the copy when it is interrupted.
+this process they do so without harm: the caller waits in Python, and ends the copy when it is interrupted. A copy has
+none of the other threads of this process, so nothing may run in it that needs them, such as products of torch.
 """
 
 import multiprocessing

@@ -244,7 +244,7 @@ def _same(rows: int, text: str) -> Callable[[Path], None]:
     ("make", "message"),
     [
         (_same(64, "a cat sat\n" * 5_000_000), r"x\.parquet: to read it takes more memory than a file of its size"),
-        (_same(200_000, "a cat sat\n" * 10), r"first .* rows have .* characters, more than 1,000 times its size: one"),
+        (_same(400_000, "a cat sat\n" * 10), r"first .* rows have .* characters, more than 1,000 times its size: one"),
     ],
     ids=["memory", "text"],
 )
