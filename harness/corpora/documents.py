@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from harness.corpora.limited import GIB, Send, limited
 from harness.errors import CorpusError
 from harness.machine.files import opened_bounded, read_bounded
 
@@ -22,6 +23,8 @@ MAX_TABLE_BYTES = 64 * 1024**3  # of a .jsonl or .parquet file
 MAX_LINE = 256 * 1024**2
 BLOCK = 2**20
 FEW_ROWS = 64
+MOST_UNPACKED, LEAST_UNPACKED = 1000, 2**24  # characters of a .parquet file: for each byte, and in any case
+MEMORY_OF_BYTE = 100  # that reading a .parquet file may take
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -124,6 +127,25 @@ def _lines(path: Path, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _of_parquet(path: Path, file: BinaryIO, column: str) -> Iterator[str]:
+    """Yield the texts of a column, which are read in a copy of this process: a row may unpack to any size."""
+    size, characters, number = path.stat().st_size, 0, 0
+
+    def work(send: Send) -> None:
+        for texts in _batches_of_parquet(path, file, column):
+            send(texts)
+
+    for texts in limited(work, str(path), GIB + MEMORY_OF_BYTE * size):
+        for text in texts:
+            number, characters = number + 1, characters + len(text)
+            if characters > LEAST_UNPACKED + MOST_UNPACKED * size:
+                raise CorpusError(
+                    f"{path}: its first {number:,} rows have {characters:,} characters, more than {MOST_UNPACKED:,} "
+                    "times its size: one text over and over; give its documents once, or as .jsonl"
+                )
+            yield text
+
+
+def _batches_of_parquet(path: Path, file: BinaryIO, column: str) -> Iterator[list[str]]:
     table, number = _table(path, file), 0
     known = table.schema_arrow.names
     if column not in known:
@@ -136,6 +158,7 @@ def _of_parquet(path: Path, file: BinaryIO, column: str) -> Iterator[str]:
             raise CorpusError(f"{path}: is damaged after row {number}") from None
         if batch is None:
             return
+        texts = []
         for value in batch.column(0):
             number += 1
             try:
@@ -144,7 +167,8 @@ def _of_parquet(path: Path, file: BinaryIO, column: str) -> Iterator[str]:
                 raise CorpusError(
                     f"{path}: row {number} is no UTF-8 text in '{column}'; write the column again as UTF-8"
                 ) from None
-            yield _text(text, f"{path}: row {number}", column)
+            texts.append(_text(text, f"{path}: row {number}", column))
+        yield texts
 
 
 def _table(path: Path, file: BinaryIO) -> Any:

@@ -6,7 +6,6 @@ across any cut, so each cut is tried on the characters around it: first as it is
 are joined again.
 """
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,12 +16,16 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from harness.containment import first_line
+from harness.corpora.limited import GIB, allow
 from harness.corpora.token_bytes import ends_in_bytes, known_lengths
 from harness.errors import CorpusError
+from harness.machine.limits import memory
 
+MAX_VOCAB = 2**24  # V: a model has a row for each token
 END_OF_TEXT = "<|endoftext|>"  # the mark between documents
 PIECE_CHARACTERS, BATCH_CHARACTERS = 2**15, 2**20
 MAX_PIECE = 2**22  # characters that are tokenised at once; a megabyte of text takes some hundred megabytes
+MOST_MEMORY, MEMORY_OF_CHARACTER = GIB, 2**10  # bytes that tokenising a batch may take
 CONTEXT = 128  # characters before and after a cut
 NOT_THE_LIBRARYS = (KeyboardInterrupt, SystemExit, MemoryError)
 _CUT = re.compile(rf"[ \n](?!{re.escape(END_OF_TEXT)})(?=[\w!-~])")
@@ -98,11 +101,12 @@ def encode(source: TextTokenizer, texts: Iterable[str], *, ends: bool = False, w
     Raises: CorpusError for a document's end if the tokenizer has no token for it, for a text that has to be tokenised
         in pieces of more than 4 million characters, and when the tokenizer fails.
     """
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     tokenizer = source.tokenizer
     lengths_V = known_lengths(tokenizer) if ends else None
     encode_batch = tokenizer.encode_batch if ends else tokenizer.encode_batch_fast  # the fast one has no offsets
+    allow(MOST_MEMORY)
     for batch in _batches(_cuts(source, texts, where)):
+        allow(MOST_MEMORY + MEMORY_OF_CHARACTER * sum(len(cut.text) for cut in batch))
         with _faults(source.where, where):
             encodings = encode_batch([cut.text[cut.skipped :] for cut in batch], add_special_tokens=False)
         for cut, encoding in zip(batch, encodings, strict=True):
@@ -116,6 +120,7 @@ def encode(source: TextTokenizer, texts: Iterable[str], *, ends: bool = False, w
             if lengths_V is not None and found is None:
                 found = cut.skipped + ends_in_bytes(cut.text[cut.skipped :], ids, encoding.offsets, lengths_V)
             yield EncodedPiece(cut.text, ids, found if ends else None)
+    allow(memory().free // 2)
 
 
 def _refuse_beyond(source: TextTokenizer, ids: np.ndarray, where: str) -> None:

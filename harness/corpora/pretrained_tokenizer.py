@@ -6,20 +6,23 @@ No code of the folder is executed. Special tokens of a template (a first token, 
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
-from harness.corpora.pieces import END_OF_TEXT, NOT_THE_LIBRARYS, TextTokenizer
+from harness.corpora.limited import GIB, limited
+from harness.corpora.pieces import END_OF_TEXT, MAX_VOCAB, NOT_THE_LIBRARYS, TextTokenizer
 from harness.errors import CorpusError
 from harness.machine.files import read_bounded
 
 FILE = "tokenizer.json"
 MAX_BYTES = 64 * 1024**2  # Gemma's has 33 MB
 MAX_CONFIG_BYTES = 4 * 1024**2
-MAX_VOCAB = 2**24
+MOST_MEMORY, MEMORY_OF_BYTE = GIB, 64  # that reading the file may take
 
 
 def read_tokenizer(folder: Path) -> TextTokenizer:
@@ -63,20 +66,40 @@ def read_tokenizer(folder: Path) -> TextTokenizer:
 @lru_cache(maxsize=2)
 def _parsed(content: bytes, where: str) -> tuple[Tokenizer, int | None]:
     """Return the tokenizer without its template, and the id of the token that the template puts before a text."""
-    try:
+    most = MOST_MEMORY + MEMORY_OF_BYTE * len(content)
+    (first,) = limited(lambda send: send(_first(_bare(content, where), where)), f"{where}: {FILE}", most)
+    tokenizer = _bare(content, where)
+    tokenizer.post_processor = None  # it puts special tokens around a text, and may leave white space out of offsets
+    return tokenizer, first
+
+
+def _bare(content: bytes, where: str) -> Tokenizer:
+    with _only_tokenizers(where):
         tokenizer = Tokenizer.from_str(content.decode())
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+    if getattr(tokenizer.model, "dropout", None):
+        raise CorpusError(f"{where}: {FILE} has dropout, with which a text has other tokens each time")
+    return tokenizer
+
+
+def _first(tokenizer: Tokenizer, where: str) -> int | None:
+    with _only_tokenizers(where):
         with_template = tokenizer.encode("a")
+    return with_template.ids[0] if with_template.special_tokens_mask[:1] == [1] else None
+
+
+@contextmanager
+def _only_tokenizers(where: str) -> Iterator[None]:
+    try:
+        yield
     except NOT_THE_LIBRARYS:
         raise
     except BaseException:  # the library raises no narrower type
-        raise CorpusError(f"{where}: {FILE} is not a tokenizer of the tokenizers library") from None
-    if getattr(tokenizer.model, "dropout", None):
-        raise CorpusError(f"{where}: {FILE} has dropout, with which a text has other tokens each time")
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    tokenizer.post_processor = None  # it puts special tokens around a text, and may leave white space out of offsets
-    first = with_template.ids[0] if with_template.special_tokens_mask[:1] == [1] else None
-    return tokenizer, first
+        raise CorpusError(
+            f"{where}: {FILE} is not a tokenizer of the tokenizers library; write it by save_pretrained of a fast "
+            "tokenizer"
+        ) from None
 
 
 def _puts_first(tokenizer: Tokenizer, of_template: int | None, about: dict) -> int | None:

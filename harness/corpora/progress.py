@@ -8,13 +8,24 @@ _reports: list[Report] = []  # not a ContextVar, because the tokenizers library 
 
 
 @contextmanager
-def reported_to(report: Report) -> Iterator[None]:
+def reported_to(listener: Report) -> Iterator[None]:
     """Report to a function, within the block, what is read in this process."""
-    _reports.append(report)
+    _reports.append(listener)
     try:
         yield
     finally:
-        _reports.remove(report)
+        _reports.remove(listener)
+
+
+def send_all(send: Callable[[tuple[str, int, int]], None]) -> None:
+    """In a copy of this process: send the caller what is read, instead of reporting it here."""
+    _reports[:] = [lambda *read: send(read)]
+
+
+def report(what: str, done: int, total: int) -> None:
+    """Report that so much of a text is read."""
+    for each in _reports:
+        each(what, done, total)
 
 
 def followed(parts: Iterable[str], what: str, total: int, size: Callable[[str], int], done: int = 0) -> Iterator[str]:
@@ -26,6 +37,5 @@ def followed(parts: Iterable[str], what: str, total: int, size: Callable[[str], 
     """
     for part in parts:
         done += size(part)
-        for report in _reports:
-            report(what, done, total)
+        report(what, done, total)
         yield part

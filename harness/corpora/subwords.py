@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from harness.corpora import download
 from harness.corpora.download import PinnedFile
-from harness.corpora.pieces import END_OF_TEXT, TextTokenizer
+from harness.corpora.pieces import END_OF_TEXT, MAX_VOCAB, TextTokenizer
 from harness.corpora.pretrained_tokenizer import read_tokenizer
 from harness.corpora.token_bytes import known_lengths
 from harness.errors import CorpusError
@@ -44,8 +44,10 @@ def check_tokenizer(spec: TokenizerSpec) -> None:
     if len(spec) != 1:
         raise ValueError(f"tokenizer: expected 'gpt2', or one of bpe and wordpiece with a size, got {spec}")
     ((kind, size),) = spec.items()
-    if kind != "pretrained" and size < _LEAST[kind]:
-        raise ValueError(f"tokenizer: the vocabulary of {kind} must have at least {_LEAST[kind]} entries, got {size}")
+    if kind != "pretrained" and not _LEAST[kind] <= size <= MAX_VOCAB:
+        raise ValueError(
+            f"tokenizer: the vocabulary of {kind} must have {_LEAST[kind]} to {MAX_VOCAB:,} entries, got {size:,}"
+        )
 
 
 def folder_of(spec: TokenizerSpec | None) -> Path | None:

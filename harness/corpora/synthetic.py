@@ -9,12 +9,17 @@ import torch
 from torch import Tensor
 
 from harness.corpora.corpus import Corpus, CorpusFacts
+from harness.corpora.pieces import MAX_VOCAB
+from harness.errors import CorpusError
+from harness.machine.limits import memory
 from harness.random_streams import stream_seed
 from harness.registry import CORPORA
 
 # Parts of the identities: change one when the same parameters give other tokens.
 _MARKOV_VERSION = "markov-1"
 _SPAMLANG_VERSION = "spamlang-1"
+BYTES_OF_SUCCESSOR, BYTES_OF_TOKEN = 100, 20  # of memory, while a text is made
+AT_ONCE = 2**16  # tokens in one call, in which no signal is answered
 HELDOUT = 10  # the training split has so many times the sequences of each other split
 
 
@@ -37,6 +42,8 @@ class Markov:
     def __init__(self, *, vocab_size: int, num_tokens: int, seed: int = 0, branching: int = 8):
         if vocab_size < 2:
             raise ValueError(f"vocab_size must be at least 2, got {vocab_size}")
+        if vocab_size > MAX_VOCAB:
+            raise ValueError(f"vocab_size must be at most {MAX_VOCAB:,}, got {vocab_size:,}")
         if num_tokens < 20:
             raise ValueError(f"num_tokens must be at least 20, got {num_tokens}")
         if not 1 <= branching <= vocab_size:
@@ -60,6 +67,8 @@ class Markov:
     def load(self, data: Path) -> Corpus:
         """Generate one walk of the chain and cut it into the three splits."""
         heldout = self.num_tokens // 10
+        numbers = BYTES_OF_SUCCESSOR * self.vocab_size * self.branching
+        refuse_beyond_memory("markov", numbers + BYTES_OF_TOKEN * self.num_tokens)
         tokens = self._walk(self.num_tokens + 2 * heldout)
         train, valid, test = tokens.split([self.num_tokens, heldout, heldout])
         return Corpus(
@@ -96,22 +105,30 @@ class Markov:
     def mean_nll(self, tokens_N: Tensor) -> float:
         """Return the mean nll, in nats, of all tokens except the first under the chain's own probabilities."""
         successors, probabilities = self.transitions()
-        previous, following = tokens_N[:-1], tokens_N[1:]
-        taken = successors[previous] == following[:, None]
-        return float(-(probabilities[previous] * taken).sum(1).log().mean())
+        logs = []
+        for previous, following in zip(tokens_N[:-1].split(AT_ONCE), tokens_N[1:].split(AT_ONCE), strict=True):
+            taken = successors[previous] == following[:, None]
+            logs.append((probabilities[previous] * taken).sum(1).log())
+        return float(-torch.cat(logs).mean())
 
     def _walk(self, length: int) -> Tensor:
         successors, probabilities = self.transitions()
         rows = successors.tolist()
         cumulated = probabilities.cumsum(1).tolist()
         generator = torch.Generator().manual_seed(stream_seed(self.seed, "markov", "walk"))
-        draws = torch.rand(length + 1, generator=generator, dtype=torch.float64).tolist()
-        symbol, walk = math.floor(draws[0] * self.vocab_size), []
-        for draw in draws[1:]:
-            walk.append(symbol)
-            choice = min(bisect_right(cumulated[symbol], draw), self.branching - 1)
-            symbol = rows[symbol][choice]
-        return torch.tensor(walk, dtype=torch.int64)
+
+        def draws(number: int) -> list[float]:
+            return torch.rand(number, generator=generator, dtype=torch.float64).tolist()
+
+        symbol, parts = math.floor(draws(1)[0] * self.vocab_size), []
+        for begin in range(0, length, AT_ONCE):
+            walk = []
+            for draw in draws(min(AT_ONCE, length - begin)):
+                walk.append(symbol)
+                choice = min(bisect_right(cumulated[symbol], draw), self.branching - 1)
+                symbol = rows[symbol][choice]
+            parts.append(torch.tensor(walk, dtype=torch.int64))
+        return torch.cat(parts)
 
 
 @CORPORA.register("spamlang")
@@ -135,6 +152,8 @@ class SpamLang:
 
     def __init__(self, *, vocab_size: int, num_sequences: int, repeats: int = 16, seed: int = 0):
         least = {"vocab_size": (vocab_size, 2), "num_sequences": (num_sequences, HELDOUT), "repeats": (repeats, 2)}
+        if vocab_size > MAX_VOCAB:
+            raise ValueError(f"vocab_size must be at most {MAX_VOCAB:,}, got {vocab_size:,}")
         for name, (given, needed) in least.items():
             if given < needed:
                 raise ValueError(f"{name} must be at least {needed}, got {given}")
@@ -155,6 +174,7 @@ class SpamLang:
 
     def load(self, data: Path) -> Corpus:
         """Draw the symbols of all sequences."""
+        refuse_beyond_memory("spamlang", BYTES_OF_TOKEN * self.num_sequences * self.repeats)
         return Corpus(vocab_size=self.vocab_size, **{name: self._split(name) for name in self._sequences()})
 
     def _sequences(self) -> dict[str, int]:
@@ -165,3 +185,13 @@ class SpamLang:
         generator = torch.Generator().manual_seed(stream_seed(self.seed, "spamlang", name))
         symbols = torch.randint(self.vocab_size, (self._sequences()[name],), generator=generator)
         return symbols.repeat_interleave(self.repeats)
+
+
+def refuse_beyond_memory(corpus: str, needed: int) -> None:
+    """Raise CorpusError if a text needs more bytes of memory than are free."""
+    free = memory().free
+    if needed > free:
+        raise CorpusError(
+            f"{corpus}: to make it takes {needed / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free; "
+            "ask for a shorter text, or for fewer symbols"
+        )

@@ -18,14 +18,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from filelock import FileLock
 from pydantic import TypeAdapter, ValidationError
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from harness.corpora.corpus import SPLITS, Corpus, CorpusFacts, TextSize
+from harness.corpora.limited import Send, limited
 from harness.corpora.pieces import END_OF_TEXT, EncodedPiece, encode
 from harness.corpora.pretrained_tokenizer import read_tokenizer
+from harness.corpora.progress import report, send_all
 from harness.corpora.subwords import (
     SubwordCodec,
     TokenizerSpec,
@@ -41,6 +42,7 @@ from harness.corpora.subwords import (
 from harness.corpora.vocabulary import refuse_short, size_within, text_size
 from harness.errors import StorageError
 from harness.machine.files import atomically, cache_folder, read_bounded, remove_stale, write_atomically
+from harness.machine.locks import held
 
 FORMAT = 1
 TEST_BYTES = "test_bytes.int32"
@@ -179,7 +181,7 @@ def tokenized(source: TextSource, data: Path) -> Corpus:
         return found
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".lock"):
+        with held(folder / ".lock"):
             found = _opened(folder, source)
             if found is None:
                 remove_stale(folder)
@@ -199,6 +201,15 @@ def tokenized(source: TextSource, data: Path) -> Corpus:
 
 
 def _make(source: TextSource, folder: Path, data: Path) -> None:
+    def work(send: Send) -> None:
+        send_all(send)
+        _write_all(source, folder, data)
+
+    for read in limited(work, f"{source}, with its tokenizer"):
+        report(*read)
+
+
+def _write_all(source: TextSource, folder: Path, data: Path) -> None:
     def train() -> Iterable[str]:
         return next(pieces for name, pieces in source.pieces(data) if name == "train")
 

@@ -41,6 +41,7 @@ MAX_MANIFEST = 32 * 1024**2
 # A larger archive, or one with more members, needs the 64-bit form of zip, which is neither written nor read.
 MAX_BYTES = 2**31 - 1
 MAX_MEMBERS = 2**16 - 1
+MOST_UNPACKED, LEAST_UNPACKED = 100, 2**20  # bytes: for each of the archive, and in any case; exports have up to 5
 MAX_INDEX = 200 * MAX_MEMBERS  # bytes: for each member its name and 46 more
 FILES = {store.FILE_NAME: store.MAX_BYTES, **{each.file: each.max_bytes for each in SIDECARS.values()}}
 _END = struct.Struct("<4s4H2LH")  # the last bytes of a zip archive without a comment
@@ -183,8 +184,11 @@ def opened(place: Path) -> Iterator[Bundle]:
     with ExitStack() as stack:
         with _refused(place):
             file = stack.enter_context(opened_bounded(place, MAX_BYTES))
-            _check_end(file)
+            size = _check_end(file)
             archive = stack.enter_context(zipfile.ZipFile(file))
+            unpacked = sum(info.file_size for info in archive.infolist())
+            if unpacked > LEAST_UNPACKED + MOST_UNPACKED * size:
+                raise ValueError(f"its files unpack to {unpacked:,} bytes, more than {MOST_UNPACKED} times its size")
             manifest = _manifest(archive, place)
         yield Bundle(place, manifest, archive)
 
@@ -200,11 +204,12 @@ def _refused(place: Path) -> Iterator[None]:
         where = ".".join(map(str, cause.errors()[0]["loc"]))
         raise RecordError(f"{place}: its manifest is not valid: {where}: {cause.errors()[0]['msg']}") from cause
     except _DAMAGE as cause:
-        raise RecordError(f"{place} is damaged, or was not made by `harness export` ({cause})") from cause
+        reason = f"{place} is damaged, or was not made by `harness export` ({cause})"
+        raise RecordError(f"{reason}; export the records again where they were made") from cause
 
 
-def _check_end(file: BinaryIO) -> None:
-    """Check the size of the index before it is read. zipfile itself reads an index of any size."""
+def _check_end(file: BinaryIO) -> int:
+    """Check the size of the index before it is read. zipfile itself reads an index of any size. Return the file's."""
     size = file.seek(0, 2)
     if size < _END.size:
         raise ValueError("it is too short")
@@ -215,6 +220,7 @@ def _check_end(file: BinaryIO) -> None:
         raise ValueError("it does not end as an exported file does")
     if index_bytes > MAX_INDEX:  # guard: bundle-index-size
         raise ValueError(f"its index has more than {MAX_INDEX:,} bytes")
+    return size
 
 
 def _manifest(archive: zipfile.ZipFile, place: Path) -> Manifest:

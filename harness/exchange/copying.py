@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 import harness
 from harness.errors import RecordError, StorageError, nearest
 from harness.exchange.bundle import MANIFEST, Bundle, Files, Manifest, Trial, add, choices_path, opened
-from harness.machine.files import atomically, write_atomically
+from harness.machine.files import atomically, lacks_room, write_atomically
 from harness.plan.specs import SUITE_NAME, TRIAL_ID
 from harness.plan.tuning import Choice
 from harness.printable import counted
@@ -23,6 +23,7 @@ from harness.records.replicates import NO_RESULT, Seeds, result
 from harness.records.sidecars import REPLICATES, SIDECARS, TOKEN_NLL, add_replicates
 from harness.trial.behaviour import is_outdated
 
+BLOCK = 4096  # bytes of a disk that a file may take beyond its size
 MAX_NAMED = 5  # trials that a message names
 TOO_LARGE = (
     "an exported file holds at most 2 GiB in 65,535 files, and these are more: export one suite at a time (--suite), "
@@ -151,8 +152,9 @@ def import_records(place: Path, results: Path, *, replacing: bool = False) -> Im
     Args:
         replacing: rename and replace a record with another result of the same trial, and take the choices of tuning
             from the file where they differ.
-    Raises: RecordError when the file is damaged or a record is not of its trial: nothing was written then; StorageError
-        when a trial is running, or its folder cannot be written: the same command writes the others.
+    Raises: RecordError when the file is damaged or a record is not of its trial, and StorageError when the disk has no
+        room for them: nothing was written then; StorageError when a trial is running, or its folder cannot be written:
+        the same command writes the others.
     """
     with opened(place) as bundle:
         warnings, made, seeds = _checked(bundle, results, replacing=replacing)
@@ -171,7 +173,7 @@ def _checked(bundle: Bundle, results: Path, *, replacing: bool) -> tuple[list[st
     Returns: sentences; the choices of each suite with `tune` that are to be written; the perplexities of the seeds of
         each row, in the file and here.
     """
-    number, warnings, tuned, made, seeds = Counter(), [], {}, {}, Seeds()
+    number, warnings, tuned, made, seeds, needed = Counter(), [], {}, {}, Seeds(), 0
     for trial in bundle.manifest.trials:
         files = bundle.files(trial)
         record = files.record
@@ -184,7 +186,10 @@ def _checked(bundle: Bundle, results: Path, *, replacing: bool) -> tuple[list[st
         number["outdated"] += is_outdated(record)
         if record.message.startswith(store.CONTRADICTED):
             warnings.append(f"trial {record.id}: {record.message}; it counts as invalid")
-        for each in (_here(results, trial.suite, trial.id), record):
+        here = _here(results, trial.suite, trial.id)
+        if here is None or without_folders(here) != without_folders(record):
+            needed += sum(member.size + BLOCK for member in trial.files.values())
+        for each in (here, record):
             if each is not None:
                 seeds.add(each)
         if record.tuning:
@@ -204,6 +209,11 @@ def _checked(bundle: Bundle, results: Path, *, replacing: bool) -> tuple[list[st
                     f"{suite}, {choice.row}: tuning chose another point there; the choice that is here is kept "
                     "(--replace takes that of the file)"
                 )
+    if lack := lacks_room(results / "runs", needed):
+        raise StorageError(
+            f"the records of {bundle.place} {lack}; nothing was written: free some room, or name another folder by "
+            "--results"
+        )
     warnings += [NOTED[what].format(counted(number[what], "record")) for what in NOTED if number[what]]
     return warnings, made, seeds
 

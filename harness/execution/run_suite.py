@@ -28,6 +28,7 @@ from harness.execution.executors import (
 )
 from harness.execution.live import LiveView, Reporter
 from harness.execution.timed import time_rows
+from harness.machine import locks
 from harness.plan.loaded_suite import Suite, possible_trials
 from harness.plan.reader import RESULTS
 from harness.plan.selection import chosen_rows, chosen_trials, chosen_tuning, select
@@ -189,6 +190,8 @@ def _train(run: _Run, records: Records, tracking: Tracker) -> tuple[Records, set
         if todo[0] in records.suite.tuning_trials:
             of_rows = counted(len(chosen_tuning(records.suite, options.only)), "trial")
             reporter.say(f"tuning: {len(todo)} of {of_rows} to run, then the trials of the table")
+        for waiting in _held_elsewhere(records.runs, todo):
+            reporter.say(waiting)
         with LiveView(todo, reporter.output, records.suite.name_of) as view:
             made = run_trials(_execution(run, records, todo, fresh=options.force), view, tracking)
         now = {spec.id for spec in todo}
@@ -199,6 +202,13 @@ def _train(run: _Run, records: Records, tracking: Tracker) -> tuple[Records, set
         todo = [] if stopped else due(records, options, tried)
     _report(run, records, tried, outdated=outdated)
     return records, tried
+
+
+def _held_elsewhere(runs: Path, trials: Sequence[TrialSpec]) -> list[str]:
+    """A sentence for each of some trials that another process is working on, which this command waits for."""
+    places = {trial.id: store.lock_of(runs, trial.id) for trial in trials}
+    held = [(trial, place) for trial, place in places.items() if locks.is_held(place)][:SHOWN]
+    return [f"trial {trial} is waited for: its folder is {locks.held_by(place)}" for trial, place in held]
 
 
 def _execution(run: _Run, records: Records, trials: Sequence[TrialSpec], *, fresh: bool) -> Execution:

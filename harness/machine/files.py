@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import stat
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from filelock import FileLock
 
 from harness.errors import StorageError
 
+MB, ROOM = 10**6, 2**27  # bytes; those of a disk that stay free
 MAX_KEPT = 2**20  # bytes of what was computed once
 # What some file systems answer when a folder is synced, as FUSE, SMB or 9p: the files in it are written all the same
 NOT_SUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF}
@@ -37,7 +39,8 @@ def atomically(place: Path) -> Iterator[BinaryIO]:
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with temporary.open("wb") as file:
+            temporary.unlink(missing_ok=True)
+            with temporary.open("xb") as file:  # never through a link that a stranger left under this name
                 yield file
                 file.flush()
                 os.fsync(file.fileno())  # guard: fsync-file
@@ -124,6 +127,12 @@ def sync(folder: Path) -> None:
 def existing(folder: Path) -> Path:
     """Return the folder, or the nearest parent folder that exists."""
     return next(each for each in (folder.resolve(), *folder.resolve().parents) if each.exists())
+
+
+def lacks_room(folder: Path, needed: int) -> str:
+    """Return why a folder cannot take so many bytes more and leave ROOM free, in words; '' if it can."""
+    free = shutil.disk_usage(existing(folder)).free
+    return "" if needed + ROOM <= free else f"take {needed / MB:,.1f} MB, and {folder} has {free / MB:,.1f} MB left"
 
 
 def write_fault(folder: Path) -> str:

@@ -17,6 +17,7 @@ MOST_LIKELIHOOD = math.log(1e6)  # of a text under a model, relative to the proc
 ROUNDING = 1e-4  # nats by which rounding can put the mean of equal float32 numbers below the lowest of them
 CLOCKS = timedelta(days=1)  # by which the clocks of two machines may differ
 DIGEST = re.compile("[0-9a-f]{64}")
+MAX_REST = 2**18  # characters of a record without its curve; a suite has at most as many
 MAX_CONTENT = 500  # characters of the identifier of a text or of weights
 
 
@@ -111,6 +112,8 @@ def _about_epochs(record: TrialRecord, *, ok: bool) -> Iterator[str]:
 
 def _about_settings(record: TrialRecord) -> Iterator[str]:
     where = record.environment
+    if (length := len(record.model_dump_json(exclude={"curve"}))) > MAX_REST:
+        yield f"it has {length:,} characters without its curve, expected at most {MAX_REST:,}"
     yield from filter(None, (fault_of_date(name, getattr(where, name)) for name in ("started", "finished")))
     if moment(where.finished) + CLOCKS < moment(where.started):
         yield f"finished, {where.finished}, is before started, {where.started}"

@@ -36,6 +36,7 @@ from harness.records.store import folder, writing
 SCHEMA = 1
 ARRAYS = {"nll": np.float32, "count": np.int32, "offset": np.int32}
 MOST_REPLICATES = 20  # of a trial
+MOST_UNPACKED, LEAST_UNPACKED = 100, 2**26  # bytes of arrays: for each byte of their file, and in any case
 LEAST_NATS = -1e-5  # of a token: 0 with room for rounding, because no probability is above 1
 Kept = TypeVar("Kept")
 
@@ -261,8 +262,11 @@ def _arrays(content: bytes) -> dict[str, np.ndarray]:
     expected = [*ARRAYS, "weights_sha256"]
     if sorted(member.filename for member in members) != sorted(f"{name}.npy" for name in expected):
         raise ValueError(f"expected the arrays {', '.join(expected)}")
-    if sum(member.file_size for member in members) > TOKEN_NLL.max_bytes:
+    unpacked = sum(member.file_size for member in members)
+    if unpacked > TOKEN_NLL.max_bytes:
         raise ValueError(f"more than {TOKEN_NLL.max_bytes:,} bytes")
+    if unpacked > LEAST_UNPACKED + MOST_UNPACKED * len(content):
+        raise ValueError(f"it unpacks to more than {MOST_UNPACKED} times its size")
     with np.load(io.BytesIO(content), allow_pickle=False) as read:
         arrays = {name: read[name] for name in expected}
     shapes = {arrays[name].shape for name in ARRAYS}

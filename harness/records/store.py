@@ -5,12 +5,11 @@ everything else in it. A record that does not verify is not used.
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from filelock import FileLock
-
 from harness.errors import RecordError, StorageError
+from harness.machine import locks
 from harness.machine.files import remove_stale
 from harness.records import sealed
 from harness.records.plausible import fault
@@ -125,15 +124,16 @@ def writing(runs: Path, trial_id: str, *, wait: float = -1) -> Iterator[None]:
         wait: seconds to wait for the lock; negative: without limit.
     Raises: StorageError when the lock file cannot be created or locked.
     """
-    place = runs / LOCKS / f"{trial_id}.lock"
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(place)
-        lock.acquire(timeout=wait)  # guard: one-writer-per-trial
-    except OSError as cause:
-        raise StorageError(f"{place} cannot be locked ({cause.strerror or cause})") from cause
-    try:
+    place = lock_of(runs, trial_id)
+    with ExitStack() as held:
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locks.held(place, wait=wait))  # guard: one-writer-per-trial
+        except OSError as cause:
+            raise StorageError(f"{place} cannot be locked ({cause.strerror or cause})") from cause
         remove_stale(folder(runs, trial_id))
         yield
-    finally:
-        lock.release()
+
+
+def lock_of(runs: Path, trial_id: str) -> Path:
+    return runs / LOCKS / f"{trial_id}.lock"

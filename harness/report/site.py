@@ -12,6 +12,7 @@ data/results.json       all rows, for programs; docs/tables.md has its keys
 
 import inspect
 import json
+import re
 import statistics
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 import harness
 from harness import bundled, plan
 from harness.errors import ExecutionError, SuiteError
-from harness.machine.files import write_atomically
+from harness.machine.files import read_bounded, write_atomically
 from harness.plan.names import without_sections
 from harness.plan.reader import introduction
 from harness.plan.specs import GROUND_TRUTH, LEADERBOARD
@@ -53,6 +54,12 @@ if TYPE_CHECKING:
 
 RESULTS_FORMAT = 1
 MARK = ".harness-site"  # the file that says that a folder is a site, and lists its files
+MAX_LIST = 4 * 1024**2  # bytes
+_NAME = r"\w[\w.+-]*"
+_OF_SITE = re.compile(  # the files of a site
+    rf"(index|leaderboard|(suites|heads)/{_NAME})\.html|tables/{_NAME}\.(csv|tex)|plots/{_NAME}/{_NAME}\.svg"
+    r"|data/((trials|curves|leaderboard)\.csv|results\.json)"
+)
 _ABOUT = "This folder is written by `harness site`: the files below may be replaced or removed.\n"
 SHOWN = ("test ppl", "vs baseline", "verdict", "n", "params", "train ms/batch", "reproduced")
 TEXTS = ("verdict", "n", "reproduced")
@@ -343,7 +350,8 @@ def write(files: Mapping[str, bytes], out: Path) -> None:
     Files that the site did not write are kept: `.git` and `CNAME` of a host of static files.
     Args:
         out: a folder that is empty, does not exist, or is a site.
-    Raises: ExecutionError when the folder holds something else; StorageError.
+    Raises: ExecutionError when the folder holds something else, or a link where the site has a file or folder;
+        StorageError.
     """
     mark = out / MARK
     if out.exists() and not out.is_dir():
@@ -353,6 +361,8 @@ def write(files: Mapping[str, bytes], out: Path) -> None:
             f"--out {out} holds files that are no site of ours, and might be replaced; name an empty or a new folder"
         )
     before = _listed(mark)
+    for name in (MARK, *before, *files):
+        _refuse_link(out, name)
     _list(mark, {*before, *files})  # an interrupted write leaves no file that is not listed
     for name, content in files.items():
         place = out / name
@@ -360,13 +370,33 @@ def write(files: Mapping[str, bytes], out: Path) -> None:
             write_atomically(place, content)
     for name in before - files.keys():
         place = out / name
-        if place.is_file() and place.resolve().is_relative_to(out.resolve()):  # a list may be of a third party
+        if place.is_file():
             place.unlink()
     _list(mark, files)
 
 
+def _refuse_link(out: Path, name: str) -> None:
+    """Raise ExecutionError for a file whose folder in the site, or which itself, is a link to another place."""
+    for place in (out / name, *(out / name).parents):
+        if place == out:
+            return
+        if place.is_symlink():
+            raise ExecutionError(
+                f"--out {out}: {place} is a link, and what is written there would be somewhere else; remove the link, "
+                "or name another folder"
+            )
+
+
 def _listed(mark: Path) -> set[str]:
-    return set(mark.read_text(encoding="utf-8").splitlines()[1:]) if mark.is_file() else set()
+    """The files of the site that is in a folder. The list may be of a stranger: only names as a site has them count."""
+    if mark.is_symlink() or not mark.is_file():
+        return set()
+    try:
+        content = read_bounded(mark, MAX_LIST).decode(errors="replace")
+    except OSError as cause:
+        reason = f"{mark} cannot be read ({cause.strerror})"
+        raise ExecutionError(f"{reason}; name an empty or a new folder by --out") from cause
+    return {name for name in content.splitlines() if _OF_SITE.fullmatch(name)}
 
 
 def _list(mark: Path, names: Iterable[str]) -> None:

@@ -13,10 +13,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from filelock import FileLock, Timeout
-
 from harness.errors import ExecutionError
 from harness.machine.files import write_atomically
+from harness.machine.locks import held
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -139,7 +138,7 @@ def _one_writer(results: Path) -> Iterator[None]:
     lock = results / "runs" / LOCK
     lock.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(lock, timeout=LOCK_SECONDS):  # guard: mlflow-one-writer
+        with held(lock, wait=LOCK_SECONDS):  # guard: mlflow-one-writer
             yield
-    except Timeout as cause:
-        raise ExecutionError(f"{lock} has been held by another process for {LOCK_SECONDS} s") from cause
+    except TimeoutError as cause:
+        raise ExecutionError(f"{lock} has not been free for {LOCK_SECONDS} s: {cause.strerror}") from cause

@@ -14,6 +14,7 @@ import hashlib
 import io
 import os
 import shutil
+import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ PATTERN, BEST_PATTERN = "checkpoint-*.pt", "best-*.pt"
 KEPT = 2  # guard: two-checkpoints 2 -> 1
 SEAL = b"sha256:"  # before the 32 bytes of the digest, at the end of a file
 SEALED = len(SEAL) + 32
+MOST_TIED = 10  # weights that share one storage, which a file has once: an embedding and an output matrix are two
+TRAIN_AGAIN = "train the trial again (--force)"
 NO_BEST = "none"  # in a file's name, before the first epoch has ended
 
 
@@ -105,6 +108,9 @@ def load(place: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
         del whole  # as large as the content
         if seal != SEAL + hashlib.sha256(content).digest():  # guard: checkpoint-checksum
             raise Damaged(f"{place}: its SHA-256 does not fit its content")
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if any(each.compress_type != zipfile.ZIP_STORED for each in archive.infolist()):
+                raise Damaged(f"{place}: it is compressed, which this harness does not do; {TRAIN_AGAIN}")
         # guard: no-pickle weights_only=True -> weights_only=False
         return torch.load(io.BytesIO(content), map_location=device, weights_only=True)
     except Damaged:
@@ -124,8 +130,21 @@ def ends_with_seal(place: Path) -> bool:
 
 
 def load_weights(place: Path, device: torch.device | str) -> dict[str, Tensor]:
-    """A state dict that was saved as {'weights': ...}. Raises Damaged."""
-    return load(place, device)["weights"]
+    """A state dict that was saved as {'weights': ...}.
+
+    Raises: Damaged, also for another content, or tensors that name the numbers of the file over and over.
+    """
+    content = load(place, device)
+    weights = content.get("weights") if isinstance(content, dict) else None
+    if not isinstance(weights, dict) or not all(map(_is_plain, weights.values())):
+        raise Damaged(f"{place}: it holds no weights of a model; {TRAIN_AGAIN}")
+    if sum(each.nbytes for each in weights.values()) > MOST_TIED * place.stat().st_size:
+        raise Damaged(f"{place}: its tensors have more than {MOST_TIED} times as many bytes as the file; {TRAIN_AGAIN}")
+    return weights
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, Tensor) and value.layout is torch.strided and not value.is_meta
 
 
 def weights_sha256(weights: dict[str, Tensor]) -> str:

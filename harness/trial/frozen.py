@@ -6,7 +6,6 @@ model, text and length of blocks computes nothing.
 
 import hashlib
 import random
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 import torch
-from filelock import FileLock
 from torch import Tensor, nn
 
 from harness.corpora.corpus import SPLITS, Corpus
@@ -22,7 +20,8 @@ from harness.corpora.kept_states import KeptStates, Shards
 from harness.errors import ExecutionError, StorageError, WeightsError
 from harness.kernels.products import Products, chosen_route
 from harness.machine.environment import resolve_device
-from harness.machine.files import cache_folder, existing, remove_stale
+from harness.machine.files import cache_folder, lacks_room, remove_stale
+from harness.machine.locks import held
 from harness.model import build_backbone
 from harness.plan.identity import described, is_frozen, starting_content
 from harness.plan.specs import TrialSpec, canonical
@@ -30,7 +29,6 @@ from harness.registry import BACKBONES
 
 FORMAT = 1
 TOKENS_AT_ONCE = 2**12  # in one call of the backbone
-MB, ROOM = 10**6, 2**27  # bytes; those of a disk that stay free
 Listener = Callable[[str, int, int], None]  # the split, tokens that are done, tokens in all
 
 
@@ -57,11 +55,11 @@ def _make(spec: TrialSpec, corpus: Corpus, found: list[Shards], listener: Listen
     """Compute the shards that are missing, unless another process has."""
     folder = found[0].folder
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / ".lock"):
+    with held(folder / ".lock"):
         remove_stale(folder)
         if not (missing := [(each, rows) for each in found for rows in each.missing()]):
             return
-        _refuse_without_room(found, missing)
+        _refuse_without_room(missing)
         try:
             _Making(spec, corpus, build_backbone(spec.backbone, corpus.vocab_size), listener).make(missing)
         except ValueError as cause:  # of the folder's weights, or a block longer than the model's positions
@@ -99,13 +97,12 @@ def _digest(content: bytes | object) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _refuse_without_room(found: list[Shards], missing: list[tuple[Shards, range]]) -> None:
+def _refuse_without_room(missing: list[tuple[Shards, range]]) -> None:
     needed = sum(len(rows) * each.width * each.dtype.itemsize for each, rows in missing)
-    free = shutil.disk_usage(existing(found[0].folder)).free
-    if needed + ROOM > free:  # guard: no-room-for-states
+    if lack := lacks_room(cache_folder(), needed):  # guard: no-room-for-states
         raise StorageError(
-            f"the hidden states of the text take {needed / MB:,.1f} MB, and {cache_folder()} has {free / MB:,.1f} MB "
-            "left; name another folder by the environment variable HARNESS_CACHE, or take a shorter text"
+            f"the hidden states of the text {lack}; name another folder by the environment variable HARNESS_CACHE, or "
+            "take a shorter text"
         )
 
 

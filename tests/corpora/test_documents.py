@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -225,6 +226,33 @@ def test_what_has_no_documents_is_one_sentence(name, make, message, tokenizer, t
         Text(path=tmp_path / name, tokenizer=tokenizer).load(tmp_path)
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def _same(rows: int, text: str) -> Callable[[Path], None]:
+    """A .parquet file with one text in each of some rows, which it stores once."""
+
+    def make(place: Path) -> None:
+        once = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([text]))
+        parquet.write_table(pa.table({"text": once}), place, compression="zstd", write_statistics=False)
+
+    return make
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("tokenizer", [None, SPEC])
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (_same(64, "a cat sat\n" * 5_000_000), r"x\.parquet: to read it takes more memory than a file of its size"),
+        (_same(400_000, "a cat sat\n" * 10), r"first .* rows have .* characters, more than 1,000 times its size: one"),
+    ],
+    ids=["memory", "text"],
+)
+def test_a_small_file_of_a_large_text_is_refused(make, message, tokenizer, tmp_path):
+    make(tmp_path / "x.parquet")
+    assert (tmp_path / "x.parquet").stat().st_size < 10_000
+    with pytest.raises(CorpusError, match=message):
+        Text(path=tmp_path / "x.parquet", tokenizer=tokenizer).load(tmp_path)
 
 
 @pytest.mark.guards("line-size")

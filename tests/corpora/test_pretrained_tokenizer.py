@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -399,6 +400,20 @@ def _panics(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(described))
 
 
+def _with(**parts: object) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        described = json.loads((folder / "tokenizer.json").read_text())
+        (folder / "tokenizer.json").write_text(json.dumps({**described, **parts}))
+
+    return make
+
+
+def _longer(letter: str) -> dict:
+    """A normalizer that writes a letter 200 ** 4 times for each."""
+    rule = {"type": "Replace", "pattern": {"String": letter}, "content": letter * 200}
+    return {"type": "Sequence", "normalizers": [rule] * 4}
+
+
 NOT_ONE = "tokenizer.json is not a tokenizer of the tokenizers library"
 HOSTILE = [
     (lambda folder: (folder / "tokenizer.json").unlink(), "model: has no tokenizer.json; the tokenizer of a model is "),
@@ -411,6 +426,7 @@ HOSTILE = [
     (_pickled, NOT_ONE),
     (_panics, NOT_ONE),
     (_huge_id, "tokenizer.json: has 4,294,967,296 ids; a vocabulary has 1 to 16,777,216"),
+    (_with(normalizer=_longer("a")), "tokenizer.json: to read it takes more memory than a file of its size needs"),
     (_dropout, "tokenizer.json has dropout, with which a text has other tokens each time"),
     (_beside("config.json", "secret"), "config.json: is not JSON"),
     (_beside("config.json", "[" * 100_000), "config.json: is not JSON"),
@@ -432,6 +448,23 @@ def test_a_folder_that_has_no_readable_tokenizer_is_one_sentence(make, reason, t
     assert reason in problem
     assert "secret" not in problem
     assert not (folder / "executed").exists()
+
+
+@pytest.mark.system
+def test_a_tokenizer_that_makes_a_text_long_is_one_sentence(tmp_path):
+    folder = tokenizer_folders.write(tmp_path / "model")
+    _with(normalizer=_longer("t"))(folder)  # reading it shows nothing
+    (tmp_path / "text.txt").write_text("the cat\n" * 100)
+    with pytest.raises(CorpusError, match=r"text\.txt, with its tokenizer: to read it takes more memory"):
+        Text(path=tmp_path / "text.txt", tokenizer={"pretrained": folder}).load(tmp_path)
+
+
+def test_padding_of_a_tokenizer_is_not_done(tmp_path):
+    folder = tokenizer_folders.write(tmp_path / "model")
+    expected = read_tokenizer(folder).tokenizer.encode("the cat").ids
+    padding = {"strategy": {"Fixed": 2 * 10**9}, "direction": "Right", "pad_to_multiple_of": None}
+    _with(padding={**padding, "pad_id": 0, "pad_type_id": 0, "pad_token": "a"})(folder)
+    assert read_tokenizer(folder).tokenizer.encode("the cat").ids == expected
 
 
 def test_a_folder_that_is_not_there_and_code_beside_the_tokenizer(tmp_path, suite_with):

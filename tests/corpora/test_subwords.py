@@ -213,7 +213,7 @@ def test_gpt2s_files_that_are_absent_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"tokenizer": {"bpe": 256}}, "tokenizer: the vocabulary of bpe must have at least 257 entries, got 256"),
+        ({"tokenizer": {"bpe": 256}}, "tokenizer: the vocabulary of bpe must have 257 to 16,777,216 entries, got 256"),
         ({"tokenizer": {"bpe": 300, "wordpiece": 300}}, "tokenizer: expected 'gpt2', or one of bpe and wordpiece"),
         ({"tokenizer": {}}, "tokenizer: expected 'gpt2', or one of bpe and wordpiece"),
         ({"tokenizer": "gpt2", "level": "char"}, "^level: has no meaning with a tokenizer"),

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from harness.corpora import synthetic
 from harness.corpora.batching import evaluation_blocks, training_segments
 from harness.corpora.corpus import SPLITS
 from harness.corpora.synthetic import Markov, SpamLang
 from harness.distributions import Mixture
+from harness.errors import CorpusError
 
 
 def dense(chain: Markov) -> torch.Tensor:
@@ -105,6 +107,7 @@ def test_content_changes_with_every_parameter():
     ("params", "message"),
     [
         ({"vocab_size": 1}, "vocab_size must be at least 2, got 1"),
+        ({"vocab_size": 10**9}, "vocab_size must be at most 16,777,216, got 1,000,000,000"),
         ({"num_tokens": 19}, "num_tokens must be at least 20, got 19"),
         ({"branching": 0}, "branching .* must be from 1 to vocab_size = 12, got 0"),
         ({"branching": 13}, "branching .* must be from 1 to vocab_size = 12, got 13"),
@@ -169,3 +172,26 @@ def test_sizes_that_make_no_text(params, message):
         SpamLang(**params)
     made = SpamLang(vocab_size=2, num_sequences=10, repeats=2).load(NOWHERE)  # the smallest sizes
     assert (len(made.train), len(made.valid), len(made.test)) == (20, 2, 2)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        Markov(vocab_size=12, num_tokens=10**13, branching=3),
+        Markov(vocab_size=10**7, num_tokens=20, branching=10**7),
+        SpamLang(vocab_size=5, num_sequences=10, repeats=10**13),
+    ],
+    ids=["tokens", "successors", "repeats"],
+)
+def test_a_text_beyond_the_memory_is_refused_before_it_is_made(source):
+    with pytest.raises(CorpusError, match=r"to make it takes .* GB of memory, and .* are free; ask for a shorter text"):
+        source.load(NOWHERE)
+
+
+def test_a_text_made_in_parts_is_that_made_at_once(monkeypatch):
+    chain = Markov(vocab_size=12, num_tokens=2_000, branching=3)
+    whole = chain.load(NOWHERE)
+    monkeypatch.setattr(synthetic, "AT_ONCE", 7)
+    parts = chain.load(NOWHERE)
+    assert all(torch.equal(getattr(whole, split), getattr(parts, split)) for split in ("train", "valid", "test"))
+    assert parts.source_test_nll == whole.source_test_nll

@@ -11,6 +11,7 @@ import handmade
 import pytest
 
 from harness import plan
+from harness.errors import ExecutionError
 from harness.exchange import copying
 from harness.records import store
 from harness.records.record import Contents
@@ -199,10 +200,36 @@ def test_a_list_from_elsewhere_removes_nothing_outside_the_folder(files, tmp_pat
     (tmp_path / "mine.txt").write_text("kept")
     site_module.write(files, tmp_path / "site")
     with (tmp_path / "site" / site_module.MARK).open("a") as mark:
-        mark.write(f"../mine.txt\n{tmp_path / 'mine.txt'}\nsuites\n\n")
+        mark.write(f"../mine.txt\n{tmp_path / 'mine.txt'}\nsuites\n\n.git/config\nREADME.md\nsuites/../README.md\n")
+    (tmp_path / "site" / ".git").mkdir()
+    for name in (".git/config", "README.md"):
+        (tmp_path / "site" / name).write_text("kept")
     site_module.write(files, tmp_path / "site")
     assert (tmp_path / "mine.txt").read_text() == "kept"
+    assert all((tmp_path / "site" / name).read_text() == "kept" for name in (".git/config", "README.md"))
     assert (tmp_path / "site" / "suites" / "small.html").is_file()
+
+
+@pytest.mark.parametrize("name", ["data", "plots", "plots/small", "index.html", "tables/gone.csv", ".harness-site"])
+def test_nothing_is_written_or_removed_through_a_link(name, files, tmp_path):
+    site, outside = tmp_path / "site", tmp_path / "outside"
+    outside.mkdir()
+    for each in ("trials.csv", "gone.csv"):
+        (outside / each).write_text("kept")
+    site.mkdir()
+    (site / ".harness-site").write_text("a site\ntables/gone.csv\n")
+    (site / name).unlink(missing_ok=True)
+    (site / name).parent.mkdir(exist_ok=True)
+    (site / name).symlink_to(outside / "trials.csv" if "." in name else outside)
+    with pytest.raises(ExecutionError, match=r"is a link, .*; remove the link, or name another folder"):
+        site_module.write(files, site)
+    assert {each.name: each.read_text() for each in outside.iterdir()} == {"trials.csv": "kept", "gone.csv": "kept"}
+
+
+def test_a_list_without_end_is_not_read(files, tmp_path):
+    (tmp_path / ".harness-site").write_bytes(bytes(5 * 2**20))
+    with pytest.raises(ExecutionError, match=r"\.harness-site cannot be read .*; name an empty or a new folder by"):
+        site_module.write(files, tmp_path)
 
 
 def test_a_suite_file_that_is_not_valid_is_left_out_with_its_problem(tmp_path, files):

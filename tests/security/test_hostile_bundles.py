@@ -15,10 +15,11 @@ import pytest
 import tokenizer_folders
 from bundles import files, keep, members, packed, planned, record_of, timing_of, with_manifest
 
-from harness.errors import RecordError
+from harness.errors import RecordError, StorageError
 from harness.exchange.copying import Imported, export_records, import_records
+from harness.machine import files as machine_files
 from harness.plan.specs import ComponentSpec, checksum
-from harness.records import sealed
+from harness.records import sealed, store
 from harness.records.contents import facts_of
 from harness.registry import CORPORA
 
@@ -191,10 +192,19 @@ def test_a_member_that_is_there_twice_is_refused(made, content, trial, sentence,
 
 @pytest.mark.guards("bundle-member-size")
 def test_a_bomb_is_not_unpacked(content, trial, sentence):
-    bomb = with_manifest({**content, f"{trial}/record.json": bytes(64 * 2**20)})  # of honest size: 64 kB packed
+    large = random.Random(1).randbytes(34 * 2**20)
+    bomb = with_manifest({**content, f"{trial}/record.json": large})
     assert "record.json' has more than 16,777,216 bytes" in sentence(packed(bomb))
-    said = sentence(packed({**content, "manifest.json": b" " * 64 * 2**20}))
+    said = sentence(packed({**content, "manifest.json": large}))
     assert "'manifest.json' has more than 33,554,432 bytes" in said
+
+
+@pytest.mark.parametrize("name", ["record.json", "manifest.json"])
+def test_what_unpacks_out_of_proportion_is_not_unpacked(name, content, trial, sentence):
+    place = name if name == "manifest.json" else f"{trial}/{name}"
+    zeros = {**content, place: bytes(16 * 2**20)}  # of honest size: 16 kB packed
+    said = sentence(packed(zeros if name == "manifest.json" else with_manifest(zeros)))
+    assert "bytes, more than 100 times its size); export the records again where they were made" in said
 
 
 def test_a_member_that_is_larger_than_it_says_is_not_unpacked_further(content, trial, sentence):
@@ -310,3 +320,32 @@ def test_no_file_is_opened_on_the_word_of_a_record(corpus, tmp_path):
     params = {"path": str(private)} if corpus == "text" else {"tokenizer": {"pretrained": str(private)}}
     assert CORPORA.get(corpus)(**params).facts().content  # it could be read
     assert facts_of(ComponentSpec(name=corpus, params=params)) is None
+
+
+def test_without_room_for_all_records_none_is_written(made, tmp_path, monkeypatch):
+    needed = sum(len(each) for name, each in members(made / "sound.zip").items() if name != "manifest.json")
+    usage = shutil.disk_usage(tmp_path)._replace(free=machine_files.ROOM + needed)  # and nothing for blocks
+    monkeypatch.setattr(machine_files.shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(StorageError, match=r"take 0\.0 MB, and .* has .* MB left; nothing was written: free some room"):
+        import_records(made / "sound.zip", tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+    monkeypatch.undo()
+    assert import_records(made / "sound.zip", tmp_path / "results").new == 1
+    monkeypatch.setattr(machine_files.shutil, "disk_usage", lambda _: usage)
+    assert import_records(made / "sound.zip", tmp_path / "results").known == 1  # which needs no room
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"message": "x" * 300_000}, {"not_certified": "x" * 300_000}, {"environment": ("x" * 1000,) * 300}],
+    ids=["message", "not-certified", "environment"],
+)
+def test_a_record_of_long_texts_does_not_count(change, made, tmp_path):
+    (spec, *_) = planned(tmp_path / "suite")
+    record = record_of(spec, contents=bundles.contents_of(tmp_path / "suite"))
+    if "environment" in change:
+        change = {"environment": record.environment.model_copy(update={"switched_off": change["environment"]})}
+    place = keep(tmp_path / "there", record.model_copy(update=change), timed=False, scored=False)
+    found, (said,) = store.load_all(place.parent, [record.id])
+    assert found == {}
+    assert "characters without its curve, expected at most 262,144; the record does not count" in said

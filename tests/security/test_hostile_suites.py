@@ -174,7 +174,7 @@ def test_suite_errors_of_hostile_overrides(override, refused, changed, tmp_path)
 
 
 def test_a_planned_giant_costs_nothing(project, command, changed):
-    text = changed(("vocab_size: 12", "vocab_size: 1000000000"), ("num_tokens: 400", "num_tokens: 1000000000000"))
+    text = changed(("vocab_size: 12", "vocab_size: 16777216"), ("num_tokens: 400", "num_tokens: 1000000000000"))
     (project / "suites" / "suite.yaml").write_text(text.replace("num_mixtures: 2", "num_mixtures: 1000000000"))
     planned = command("plan", "suites/suite.yaml")
     assert planned.code == 0

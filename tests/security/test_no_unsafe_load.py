@@ -2,14 +2,16 @@
 
 import ast
 import hashlib
+import io
 import pickle
 import pickletools
+import zipfile
 from pathlib import Path
 
 import pytest
 import torch
 
-from harness.errors import HarnessError
+from harness.errors import Damaged, HarnessError
 from harness.training.checkpoint import SEAL, load_weights, save
 
 ROOT = Path(__file__).parents[2]
@@ -118,3 +120,46 @@ def test_no_unsafe_load_of_a_plain_pickle_runs_its_payload(tmp_path):
 def test_weights_that_are_weights_are_loaded(tmp_path):
     save({"weights": {"weight": torch.ones(2)}}, tmp_path / "best.pt")
     assert torch.equal(load_weights(tmp_path / "best.pt", torch.device("cpu"))["weight"], torch.ones(2))
+
+
+def packed(content: bytes) -> bytes:
+    """The same archive with compressed members."""
+    written = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+    return written.getvalue()
+
+
+ONE, MANY = torch.zeros(1), torch.zeros(1000)
+
+
+@pytest.mark.parametrize(
+    ("content", "change", "reason"),
+    [
+        ({"weights": {"w": torch.zeros(10**6)}}, packed, "it is compressed, which this harness does not do"),
+        ({"weights": {"w": ONE.expand(10**9)}}, bytes, "its tensors have more than 10 times as many bytes as the file"),
+        ({"weights": {f"{each}": MANY for each in range(100)}}, bytes, "its tensors have more than 10 times as many"),
+        ({"weights": {"w": MANY.as_strided((900, 100), (1, 1))}}, bytes, "its tensors have more than 10 times"),
+        ({"weights": {"w": torch.zeros(10**9, device="meta")}}, bytes, "it holds no weights of a model"),
+        ({"weights": {"w": ONE.to_sparse()}}, bytes, "it holds no weights of a model"),
+        ({"weights": {"w": bytearray(3)}}, bytes, "it holds no weights of a model"),
+        ({"weights": [ONE]}, bytes, "it holds no weights of a model"),
+        ([ONE], bytes, "it holds no weights of a model"),
+    ],
+)
+def test_weights_that_unpack_out_of_proportion_are_refused(content, change, reason, tmp_path):
+    written = io.BytesIO()
+    torch.save(content, written)
+    changed = change(written.getvalue())
+    (tmp_path / "best.pt").write_bytes(changed + SEAL + hashlib.sha256(changed).digest())
+    with pytest.raises(Damaged) as caught:
+        load_weights(tmp_path / "best.pt", "cpu")
+    said = str(caught.value)
+    assert said.startswith(f"{tmp_path / 'best.pt'}: {reason}")
+    assert said.endswith("train the trial again (--force)")
+
+
+def test_weights_that_share_a_storage_are_read(tmp_path):
+    save({"weights": {"embedding": MANY, "output": MANY}}, tmp_path / "best.pt")
+    assert load_weights(tmp_path / "best.pt", "cpu").keys() == {"embedding", "output"}

@@ -13,12 +13,12 @@ from trained import before_steps, loaded, outcome, ran
 
 from harness.backbones import hf
 from harness.errors import HarnessError, StorageError, SuiteError
+from harness.machine import files
 from harness.model import build, count_parameters
 from harness.plan.specs import ComponentSpec
 from harness.plan.suite_file import CheckpointSpec
 from harness.registry import CORPORA
 from harness.training.step_memory import plan_step
-from harness.trial import frozen
 from harness.trial.frozen import with_states
 
 pytestmark = pytest.mark.system
@@ -185,8 +185,8 @@ def test_killed_while_it_trains_it_goes_on_with_the_same_bits(tmp_path, specs, m
 @pytest.mark.guards("no-room-for-states")
 def test_without_room_nothing_is_computed(tmp_path, specs, monkeypatch):
     refuse_to_load(monkeypatch)
-    usage = shutil.disk_usage(tmp_path)._replace(free=frozen.ROOM + 76_800 - 1)
-    monkeypatch.setattr(frozen.shutil, "disk_usage", lambda _: usage)
+    usage = shutil.disk_usage(tmp_path)._replace(free=files.ROOM + 76_800 - 1)
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(StorageError, match=r"the hidden states of the text take 0\.1 MB, and .* has 134\.3 MB left"):
         with_states(specs[0], corpus_of(specs[0]))
     assert shards(tmp_path) == []
