@@ -78,10 +78,10 @@ MOVED = {
     ),
     # markov.py and spamlang.py became synthetic.py
     "74d9aa0d46e9ef326fdd5941bf8b4387b65d7e5f413d4e10f29c5e6bf76445c4": (
-        "910067091ade5b485457427c6e8d8b1c3a1d7b70b0686ca295a6464203395892"
+        "3ec4d1b01ea3921736709419d38c5a436be378cf85e405efcd7bf6d3750a13b2"
     ),
     "18dee1fbdebbb0cfa2d417b1c1e44fe151c78ea0809c8492686d5539d5d9aad9": (
-        "910067091ade5b485457427c6e8d8b1c3a1d7b70b0686ca295a6464203395892"
+        "3ec4d1b01ea3921736709419d38c5a436be378cf85e405efcd7bf6d3750a13b2"
     ),
     # published.py, local_text.py and hub.py, since TextSource tokenises for all of them
     "217e01ef3009dd226e668cbec04b86242d67b45e8c6324e6fa84693feb4ff15c": (

@@ -168,7 +168,10 @@ OTHERS = {
     *("__init__.py", "errors.py", "printable.py", "registry.py"),
     *(f"code/{name}.py" for name in ("__init__", "fingerprints", "source_code")),
     "containment.py",
-    *(f"machine/{name}.py" for name in ("__init__", "environment", "files", "limits", "stop_request")),
+    *(
+        f"machine/{name}.py"
+        for name in ("__init__", "environment", "files", "limits", "locks", "processes", "stop_request")
+    ),
     *(f"records/{name}.py" for name in ("__init__", "contents", "metrics", "plausible", "record")),
     *(f"records/{name}.py" for name in ("replicates", "sealed", "sidecars", "store")),
     *(f"training/{name}.py" for name in ("__init__", "checkpoint", "clocks")),
