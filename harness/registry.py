@@ -55,6 +55,7 @@ class Registry:
         self._plugins: dict[str, EntryPoint] = {}
         self._twice: dict[str, tuple[str, str]] = {}  # name -> the second module that registered it, a sentence
         self._faults: list[str] = []
+        self._unread: dict[str, str] = {}  # name of a file of the user -> why it is not imported
         self._discovered = False
 
     def register(self, name: str, *, listed: bool = True) -> Callable[[type], type]:
@@ -100,7 +101,7 @@ class Registry:
             return found
         known = self.names()
         others = f"{nearest(name, known)} (known: {', '.join(known)})"
-        raise UnknownComponent("; ".join([f"unknown {self.kind} '{name}'{others}", *self._faults]))
+        raise UnknownComponent("; ".join([f"unknown {self.kind} '{name}'{others}", *self.faults(name)]))
 
     def listed(self, name: str) -> type:
         """Return the class called `name`, if a suite may name it. Raises as `get` does."""
@@ -114,10 +115,12 @@ class Registry:
         self._discover()
         return sorted({*self._classes, *self._plugins} - self._unlisted)
 
-    def faults(self) -> tuple[str, ...]:
-        """Return a sentence for each file of the package that cannot be used, or that registers nothing."""
+    def faults(self, name: str = "") -> tuple[str, ...]:
+        """Return a sentence for each file of the package that cannot be used, or that registers nothing; and for the
+        user's file called `name` if it is not read.
+        """
         self._discover()
-        return tuple(self._faults)
+        return (*([self._unread[name]] if name in self._unread else []), *self._faults)
 
     def origin(self, name: str) -> str:
         """Return where an entry comes from: 'heads/mos.py', or the distribution and entry point of a plug-in."""
@@ -188,6 +191,8 @@ class Registry:
                 self._twice[file.stem] = f"{self.package}.{file.stem}", message
             elif not ours.is_file() and b"harness" in source:
                 self._import(f"{self.package}.{file.stem}")
+            elif not ours.is_file():
+                self._unread[file.stem] = f"{file} does not import harness, so it is not read as a {self.kind}"
 
     def _import(self, module: str) -> None:
         """Import a module of the package. If it fails, nothing of it stays registered."""

@@ -250,6 +250,8 @@ def test_a_file_of_the_users_folder_that_has_nothing_to_do_with_the_harness_is_n
     (home / "photos.py").write_text("raise SystemExit('another program')\n")
     assert harness.registry.ZOO.names() == []
     assert harness.registry.ZOO.faults() == ()
+    with pytest.raises(UnknownComponent, match=r"photos\.py does not import harness, so it is not read as a"):
+        harness.registry.ZOO.get("photos")
 
 
 def test_what_an_editor_leaves_in_the_users_folder_hides_no_component(package, home):

@@ -113,7 +113,7 @@ def _kind_of(name: str) -> str:
             return kind
     known = [*HEADS.names(), *BACKBONES.names()]
     what = f"unknown head or backbone '{name}'{nearest(name, known)} (known: {', '.join(known)})"
-    raise UnknownComponent("; ".join((what, *HEADS.faults(), *BACKBONES.faults())))
+    raise UnknownComponent("; ".join((what, *HEADS.faults(name), *BACKBONES.faults(name))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,10 @@ def find(results: Path, prefix: str) -> tuple[TrialRecord, Path]:
     for record, folder in found:  # several suites may contain the same trial
         if (folder / BEST).is_file():
             return record, folder / BEST
-    raise ExecutionError(f"trial {found[0][0].id} has no weights: {found[0][1] / BEST} does not exist")
+    raise ExecutionError(
+        f"trial {found[0][0].id} has no weights: {found[0][1] / BEST} does not exist; train it again: "
+        f"harness run {found[0][0].suite} --force --only id={found[0][0].id}"
+    )
 
 
 def finished(results: Path, prefix: str) -> tuple[TrialRecord, Path]:
@@ -90,7 +93,9 @@ def folders_of(results: Path, prefix: str) -> list[Path]:
     folders = [place.parent for place in sorted((results.resolve() / "runs").glob(f"*/{prefix}*/{store.FILE_NAME}"))]
     ids = sorted({folder.name for folder in folders})
     if not ids:
-        raise ExecutionError(f"there is no finished trial {prefix} below {results / 'runs'}")
+        raise ExecutionError(
+            f"there is no finished trial {prefix} below {results / 'runs'}; `harness runs SUITE` lists those of a suite"
+        )
     if len(ids) > 1:
         more = f" and {len(ids) - MAX_NAMED} more" if len(ids) > MAX_NAMED else ""
         raise ExecutionError(f"{prefix} is the beginning of {', '.join(ids[:MAX_NAMED])}{more}; give more digits")

@@ -150,7 +150,8 @@ def _override(data: dict[str, Any], source: Source, text: str) -> tuple[str, str
         inside = isinstance(part, int) and isinstance(target, list) and part < len(target)
         if not (inside or (isinstance(target, dict) and isinstance(part, str))):
             where = ".".join(map(str, place)) or "the suite"
-            raise SuiteError([f"--set {text}: {where} has no key '{part}'"])
+            known = f", but entries 0 to {len(target) - 1}" if isinstance(target, list) and target else ""
+            raise SuiteError([f"--set {text}: {where} has no key '{part}'{known}"])
         place = (*place, part)
         if parts:
             target = target[part] if isinstance(target, list) else target.setdefault(part, {})
@@ -267,6 +268,10 @@ def _checked_file(data: dict[str, Any], source: Source) -> tuple[SuiteFile | Non
                 problems.append(source.problem(place, message, at_key=True))
             elif error["type"] == "missing":
                 problems.append(source.problem(place[:-1], f"the key '{place[-1]}' is missing"))
+            elif error["type"] == "string_pattern_mismatch" and place == ("name",):
+                shown = json.dumps(error["input"][:64], ensure_ascii=False)
+                rule = "expected up to 64 small letters, digits, '_' and '-', with a letter or digit first"
+                problems.append(source.problem(place, f"{rule}, got {shown}"))
             else:
                 problems.append(source.problem(source.nearest_place(place), sentence(error)))
         return None, list(dict.fromkeys(problems))

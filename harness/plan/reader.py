@@ -49,7 +49,9 @@ class Source:
             position = position or self.values.get(place[:end])
         line, column = position or (1, 1)
         name = ".".join(map(str, place))
-        return f"{self.path}:{line}:{column}: {name + ': ' if name else ''}{message}"
+        below = [text for set_, text in self.overridden.items() if place and set_[: len(place)] == place]
+        cause = f" (with --set {below[0]})" if below else ""
+        return f"{self.path}:{line}:{column}: {name + ': ' if name else ''}{message}{cause}"
 
     def nearest_place(self, place: Place) -> Place:
         """Return the longest beginning of a place that exists in the file or a --set.
@@ -82,6 +84,7 @@ def read(path: Path) -> tuple[dict[str, Any], Source]:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = (error.problem or error.context or "cannot be parsed").splitlines()[0]
+        problem += "; indent with spaces" if r"'\t'" in problem else ""
         raise SuiteError([f"{path}:{mark.line + 1}:{mark.column + 1}: {problem}"]) from None
     except Exception as error:  # the parser may fail in any way on an arbitrary file
         raise SuiteError([f"{path}:1:1: not valid YAML: {str(error).partition(chr(10))[0]}"]) from None
@@ -352,4 +355,5 @@ def _name_in(path: Path) -> str:
 
 def _similar(name: str) -> str:
     hint = "`harness list suites` shows those that there are, `harness new suite NAME` writes a new one"
-    return f"{nearest(name, names())}; {hint}"
+    similar = nearest(name, names())
+    return f"{similar} {hint}" if similar else f"; {hint}"

@@ -87,7 +87,8 @@ def find_records(target: str, results: Path, only: tuple[str, ...] = ()) -> Iter
             yield from _in_folder(folder / store.FILE_NAME, only)
     else:
         raise ExecutionError(
-            f"{target} does not exist and is not the id of a trial: expected a file, or digits of 0-9 and a-f"
+            f"{target} does not exist and is not the id of a trial: expected a record.json or its folder, a file of "
+            "`harness export`, or the first digits of an id, as `harness runs SUITE` shows them"
         )
 
 

@@ -77,7 +77,10 @@ def test_a_trial_without_weights_is_a_sentence(finish, tmp_path):
     finish()
     weights = store.folder(store.runs_folder(tmp_path / "results", "letters"), spec.id) / checkpoint.BEST
     weights.unlink()
-    with pytest.raises(ExecutionError, match=r"best\.pt does not exist"):
+    with pytest.raises(
+        ExecutionError,
+        match=f"train it again: harness run letters --force --only id={spec.id}",
+    ):
         find(tmp_path / "results", spec.id)
 
 

@@ -44,6 +44,9 @@ def test_problem_is_located_at_key_or_value_or_the_nearest_place_that_the_file_h
     assert source.problem(("bb", "c"), "wrong", at_key=True) == f"{path}:3:3: bb.c: wrong"
     assert source.problem(("bb", "c", "unknown"), "wrong") == f"{path}:3:8: bb.c.unknown: wrong"
     assert source.problem((), "wrong") == f"{path}:1:1: wrong"
+    source.overridden["bb", "c"] = "bb.c=5"
+    assert source.problem(("bb",), "wrong").endswith("bb: wrong (with --set bb.c=5)")
+    del source.overridden["bb", "c"]
     source.overridden["match", "vary", "x"] = "match.vary.x=1"
     assert source.nearest_place(("bb", "c", "str")) == ("bb", "c")
     assert source.nearest_place(("match", "vary", "x", "int")) == ("match", "vary", "x")
@@ -70,7 +73,7 @@ def test_alias_stands_for_the_whole_value(write):
     ("text", "problem"),
     [
         ("a: 1\nb: 2\na: 3\n", '3:1: found duplicate key "a" with value "3" (original value: "1")'),
-        ("a: 1\nb:\n\tc: 2\n", "3:1: found character '\\t' that cannot start any token"),
+        ("a: 1\nb:\n\tc: 2\n", "3:1: found character '\\t' that cannot start any token; indent with spaces"),
         ("a: 1\nb: [1, 2\nc: 3\n", "3:2: expected ',' or ']', but got ':'"),
         ("a: b: c\n", "1:5: mapping values are not allowed here"),
         ("a: 1\nb: *nope\n", "2:4: found undefined alias 'nope'"),
