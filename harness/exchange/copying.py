@@ -3,7 +3,7 @@
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,12 +19,13 @@ from harness.printable import counted
 from harness.records import choices, sealed, store
 from harness.records.contents import confirmed, without_folders
 from harness.records.record import TrialRecord
-from harness.records.replicates import NO_RESULT, Seeds, result
-from harness.records.sidecars import REPLICATES, SIDECARS, TOKEN_NLL, add_replicates
+from harness.records.replicates import NO_RESULT, Replicates, Seeds, result
+from harness.records.sidecars import REPLICATES, SIDECARS, TOKEN_NLL
 from harness.trial.behaviour import is_outdated
 
 BLOCK = 4096  # bytes of a disk that a file may take beyond its size
 MAX_NAMED = 5  # trials that a message names
+MOST_REPLICATES = 20  # of a trial
 TOO_LARGE = (
     "an exported file holds at most 2 GiB in 65,535 files, and these are more: export one suite at a time (--suite), "
     "or leave out the scores of tokens (--no-token-nll)"
@@ -287,8 +288,27 @@ def _write(bundle: Bundle, trial: Trial, results: Path, seeds: Seeds, replacing:
         others = [record] if action == "replicate" else []
         if (content := files.beside(REPLICATES.file)) is not None:
             others += REPLICATES.parsed(content, record, folder)
-        if not add_replicates(runs, kept, others) and action == "replicate":
+        if not _add_replicates(runs, kept, others) and action == "replicate":
             action = "known"
         if replaces:
             write_atomically(folder / store.FILE_NAME, files.content(store.FILE_NAME))
     return action
+
+
+def _add_replicates(runs: Path, record: TrialRecord, more: Iterable[TrialRecord]) -> int:
+    """Add records of other trainings of a trial to the replicates beside its record: each once, and MOST_REPLICATES at
+    most. A file that is damaged is replaced. Returns: how many were added. Raises: StorageError.
+    """
+    try:
+        before = REPLICATES.load(runs, record) or ()
+    except RecordError:
+        before = ()
+    kept = list(before)
+    for each in more:
+        known = [without_folders(one) for one in (record, *kept)]
+        if without_folders(each) not in known and len(kept) < MOST_REPLICATES:
+            kept.append(each)
+    added = len(kept) - len(before)
+    if added:
+        sealed.save(Replicates(trial=record.id, records=tuple(kept)), store.folder(runs, record.id) / REPLICATES.file)
+    return added

@@ -43,9 +43,11 @@ def held(place: Path, *, wait: float = -1) -> Iterator[None]:
             holder.write_text(current_process(), encoding="utf-8")
         yield
     finally:
-        with suppress(OSError):
-            holder.unlink()
-        lock.release()
+        try:
+            with suppress(OSError):
+                holder.unlink()
+        finally:
+            lock.release()
 
 
 def is_held(place: Path) -> bool:

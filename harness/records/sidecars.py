@@ -14,7 +14,7 @@ of the trial, and is not used.
 import io
 import math
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Generic, TypeVar
@@ -26,7 +26,6 @@ from harness.errors import RecordError
 from harness.machine.files import write_atomically
 from harness.printable import printable
 from harness.records import sealed
-from harness.records.contents import without_folders
 from harness.records.metrics import METRICS, MOST
 from harness.records.plausible import fault, fault_of_date
 from harness.records.record import Hash, TrialRecord
@@ -35,7 +34,6 @@ from harness.records.store import folder, writing
 
 SCHEMA = 1
 ARRAYS = {"nll": np.float32, "count": np.int32, "offset": np.int32}
-MOST_REPLICATES = 20  # of a trial
 MOST_UNPACKED, LEAST_UNPACKED = 100, 2**26  # bytes of arrays: for each byte of their file, and in any case
 LEAST_NATS = -1e-5  # of a token: 0 with room for rounding, because no probability is above 1
 Kept = TypeVar("Kept")
@@ -191,25 +189,6 @@ def add_diagnosis(runs: Path, record: TrialRecord, made: Diagnosis) -> None:
         kept = [each for each in before if not each.answers(made.diagnostic, made.settings)]
         content = Diagnoses(trial=record.id, weights_sha256=record.weights_sha256, found=(*kept, made))
         sealed.save(content, folder(runs, record.id) / DIAGNOSES.file)
-
-
-def add_replicates(runs: Path, record: TrialRecord, more: Iterable[TrialRecord]) -> int:
-    """Add records of other trainings of a trial to the replicates beside its record: each once, and MOST_REPLICATES at
-    most. A file that is damaged is replaced. Returns: how many were added. Raises: StorageError.
-    """
-    try:
-        before = REPLICATES.load(runs, record) or ()
-    except RecordError:
-        before = ()
-    kept = list(before)
-    for each in more:
-        known = [without_folders(one) for one in (record, *kept)]
-        if without_folders(each) not in known and len(kept) < MOST_REPLICATES:
-            kept.append(each)
-    added = len(kept) - len(before)
-    if added:
-        sealed.save(Replicates(trial=record.id, records=tuple(kept)), folder(runs, record.id) / REPLICATES.file)
-    return added
 
 
 def _timing(content: bytes, record: TrialRecord, place: Path) -> Timing | None:

@@ -1,5 +1,7 @@
 """The disk that a plan predicts, against the files of trials that were run."""
 
+from dataclasses import replace
+
 import pytest
 
 from harness import plan, run_suite
@@ -67,13 +69,14 @@ def test_the_suite_is_the_sum_of_what_has_no_record(write, tmp_path):
 
 def test_token_losses_are_counted_where_they_are_kept_and_a_corpus_of_unknown_length_is_named(write, tmp_path):
     suite = write(SUITE)
-    tokens = suite.num_tokens[str(suite.trials[0].corpus)]["test"]
+    tokens = suite.facts[str(suite.trials[0].corpus)].num_tokens["test"]
     without = write(SUITE.replace("exclusive: false", "exclusive: false, token_nll: false"))
     spec = suite.trials[0]
     assert trial_disk(suite, spec).finished - trial_disk(without, spec).finished == 4 * tokens
     assert trial_disk(suite, spec, tuning=True).finished == trial_disk(without, spec).finished
     embedded = write(SUITE.replace("markov: {vocab_size: 2000, num_tokens: 20000, branching: 3}", "embedded"))
-    unknown = planned(embedded.model_copy(update={"num_tokens": {}}), tmp_path, (), print)
+    facts = {key: replace(each, num_tokens=None) for key, each in embedded.facts.items()}
+    unknown = planned(embedded.model_copy(update={"facts": facts}), tmp_path, (), print)
     assert suite_disk(unknown, tmp_path).without_losses == ("embedded",)
 
 
@@ -81,5 +84,5 @@ def test_an_untrained_model_has_one_checkpoint_without_an_optimizer(write):
     suite = write(SUITE.replace("epochs: 4", "epochs: 0").replace("sgd", "adam"))
     spec = suite.trials[0]
     weights = 4 * suite.params[spec.id][0]
-    losses = 4 * suite.num_tokens[str(spec.corpus)]["test"]
+    losses = 4 * suite.facts[str(spec.corpus)].num_tokens["test"]
     assert trial_disk(suite, spec) == TrialDisk(finished=weights + losses + REST, running=2 * weights + 2 * REST)
