@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -176,16 +175,14 @@ def test_a_process_killed_in_the_midst_leaves_nothing_that_is_used(texts, cache,
         "def killed(*given, **more):\n"
         "    for number, each in enumerate(written(*given, **more)):\n"
         "        yield each\n"
-        "        if killed.split == 2:\n"  # in a copy of the process, which sends what it has read
-        "            __import__('time').sleep(2)\n"
-        "            os.kill(os.getppid(), signal.SIGKILL)\n"
+        "        if killed.split == 2: os.kill(os.getpid(), signal.SIGKILL)\n"  # the copy, which writes the files
         "    killed.split += 1\n"
         "killed.split = 1\n"
         "token_files.encode = killed"
     )
     process = child(texts, code)
     process.communicate(timeout=PATIENCE)
-    assert process.returncode == -signal.SIGKILL
+    assert process.returncode == 1  # a CorpusError: the copy may have been killed for its memory
     left = sorted(file.name for file in only_folder(cache).iterdir())
     assert "train.int32" in left
     assert any(name.endswith(".tmp") for name in left)
