@@ -69,9 +69,8 @@ def loaded(name: str) -> Any:
 app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=False, help=SUMMARY)
 for _name, _command in COMMANDS.items():
     _panel = "To begin with" if _name in FIRST else "More"
-    app.command(_name, help=_command.summary, rich_help_panel=_panel)(
-        lambda: None
-    )  # `resolve_command` puts the command itself in its place
+    # `resolve_command` puts the command itself in the place of this function.
+    app.command(_name, help=_command.summary, rich_help_panel=_panel)(lambda: None)
 
 
 def _show_version(wanted: bool) -> None:

@@ -93,7 +93,8 @@ def list_components(
     begin with, which are yours and the shortest ones.
     """
     if what is None:
-        _list_commands(everything)
+        if not as_json:
+            _list_commands(everything)
         what = "suites"
     if what not in (*KINDS, "suites"):
         raise ExecutionError(f"harness list {what}: expected heads, backbones, corpora or suites")

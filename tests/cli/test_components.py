@@ -102,6 +102,7 @@ def test_a_list_without_a_kind_shows_what_to_begin_with(fresh, harness):
     assert f"{len(COMMANDS) - 12} more commands: harness list --all" in few
     assert re.search(r"\d+ more suites, longer ones: harness list suites --all", few)
     assert "\nptb_small_heads " in everything
+    assert "ptb_small_heads" in {each["name"] for each in json.loads(harness("list", "--json").out)}
 
 
 def test_list_suites_names_the_files_of_the_folder(fresh, harness):
