@@ -118,10 +118,8 @@ def difference(there: TrialRecord, here: TrialRecord, allowed: float, *, exact: 
     same_settings = DynamicSpec.of_metrics(there.metrics) == DynamicSpec.of_metrics(here.metrics)
     for metric in metrics_of("count", "setting", "score"):
         was, now = (record.metrics.get(metric.name) for record in (there, here))
-        # Two trainings that drift apart have other best epochs, entropies and calibration errors.
-        other_score = metric.kind == "score" and metric.unit != "perplexity" and not metric.of_text
-        if not same_weights and (metric.name == "best_epoch" or other_score):
-            continue
+        if metric.name == "best_epoch" and not same_weights:
+            continue  # two trainings that drift apart may have different best epochs
         if metric.name.startswith("dynamic_") and not same_settings:
             continue
         if was is None or now is None or was == now:
