@@ -27,6 +27,7 @@ class Row:
 
     Args:
         corpus, backbone, head: their names in views (harness/plan/names.py).
+        is_control: whether it computes a plain softmax of the state (harness/plan/controls.py).
         written_head: the head as the suite gives it, without what is matched or tuned: 'softmax(projection=True)'.
         interrupted: seeds of trials that have a checkpoint and no record.
         left_out: seeds whose records are ok, but of another version of the code than the numbers of the row.
@@ -42,6 +43,7 @@ class Row:
     records: dict[int, TrialRecord]
     params_total: int
     params_head: int
+    is_control: bool = False
     written_head: str = ""
     interrupted: frozenset[int] = frozenset()
     left_out: frozenset[int] = frozenset()
@@ -185,6 +187,7 @@ def rows(
             corpus=suite.name_of("corpus", trials[0]),
             backbone=suite.name_of("backbone", trials[0]),
             head=suite.name_of("head", trials[0]),
+            is_control=suite.is_control(trials[0]),
             written_head=head,
             trials=tuple(trials),
             records={trial.seed: records[trial.id] for trial in trials if trial.id in records},
