@@ -93,12 +93,14 @@ def _control(judged: Sequence[Compared]) -> str:
 
 
 def _not_shown(judged: Sequence[Compared]) -> str:
-    """'no head is shown to beat softmax; MoC 5 has the lowest mean, -1.0 % [-1.9, -0.0]: more seeds are needed'."""
+    """'no head is shown to beat softmax; the lowest of them, MoC 5, is at -1.0 % [-1.9, -0.0]: more
+    seeds are needed'.
+    """
     lowest = min(judged, key=lambda each: each.difference.mean)
     found = f"{_change(lowest.difference)}: more seeds are needed"
     if len(judged) == 1:
         return f"{_named(lowest.row.head)} is not shown to beat {_control(judged)}, {found}"
-    return f"no head is shown to beat {_control(judged)}; {_named(lowest.row.head)} has the lowest mean, {found}"
+    return f"no head is shown to beat {_control(judged)}; the lowest of them, {lowest.row.head}, is at {found}"
 
 
 def _beats(better: Sequence[Compared]) -> str:

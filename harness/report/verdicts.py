@@ -91,6 +91,33 @@ def obstacle(row: Row) -> Obstacle:
     return "not converged" if mostly_unconverged(row) else ""
 
 
+def limit_of(row: Obstacle, control: Obstacle) -> str:
+    """What limits a comparison to the budget of the suite: 'not converged', 'control collapsed', 'both collapsed'."""
+    if row == control != "":
+        return BOTH[row]
+    return row or (f"control {control}" if control else "")
+
+
+def verdict(found: MeanDifference, beyond: Corrected, at_settings: Corrected, limit: str) -> Verdict:
+    """How a row compares with its control.
+
+    Equivalent: the difference is within the margin (two one-sided tests), even if it is not 0. Otherwise better or
+    worse if there is a difference, limited to the chosen settings ('coarse tuning') if it is only shown there.
+    Otherwise undecided: because of coarse tuning, if equivalence is shown at the chosen settings. Rows that have
+    collapsed or not converged are compared at the budget that they had.
+    Args:
+        beyond: the tests beyond what tuning leaves open.
+    """
+    if beyond.equivalent < SIGNIFICANT:
+        return Verdict("equivalent", limit)
+    if at_settings.equivalent < SIGNIFICANT <= beyond.different:
+        return Verdict("undecided", COARSE)
+    if at_settings.different < SIGNIFICANT:
+        limits = [COARSE, limit] if beyond.different >= SIGNIFICANT else [limit]
+        return Verdict("better" if found.mean < 0 else "worse", ", ".join(filter(None, limits)))
+    return Verdict("undecided", limit)
+
+
 def nats(margin: float) -> float:
     """A relative difference of perplexity in nats: log(1 + margin)."""
     return math.log1p(margin)
@@ -183,27 +210,8 @@ class Compared:
         for each in (of_row, self.missing, *others):
             if each and each not in LIMITS:
                 return Verdict("undecided", each)
-        if of_row == of_control != "":
-            limit = BOTH[of_row]
-        else:
-            limit = of_row or (f"control {of_control}" if of_control else "")
-        return self._of_tests(limit)
-
-    def _of_tests(self, limit: str) -> Verdict:
-        """Equivalent: the difference from the strongest control is within the margin (two one-sided tests), even if it
-        is not 0. Otherwise better or worse if there is a difference, limited to the chosen settings ('coarse tuning')
-        if it is only shown there. Otherwise undecided: because of coarse tuning, if equivalence is shown at the chosen
-        settings. Rows that have collapsed or not converged are compared at the budget that they had.
-        """
-        if self.beyond.equivalent < SIGNIFICANT:
-            return Verdict("equivalent", limit)
-        if self.at_settings.equivalent < SIGNIFICANT <= self.beyond.different:
-            return Verdict("undecided", COARSE)
-        if self.at_settings.different < SIGNIFICANT:
-            limits = [COARSE, limit] if self.beyond.different >= SIGNIFICANT else [limit]
-            word = "better" if self.difference.mean < 0 else "worse"
-            return Verdict(word, ", ".join(filter(None, limits)))
-        return Verdict("undecided", limit)
+        limit = limit_of(of_row, of_control)
+        return verdict(self.difference, self.beyond, self.at_settings, limit)
 
     @property
     def verdict(self) -> str:
@@ -254,7 +262,6 @@ def compare(lines: list[Row], table: TableSpec, evidence: Evidence) -> dict[Row,
     comparisons are missing.
     """
     of_group = controls(lines, table.baseline)
-    untuned = _untuned_controls(evidence)
     against, planned = {}, 0
     for row in lines:
         known = of_group.get(row.group, ())
@@ -280,12 +287,14 @@ def compare(lines: list[Row], table: TableSpec, evidence: Evidence) -> dict[Row,
     for row, found in against.items():
         known = of_group[row.group]
         is_control = row in known
-        absent = not is_control and len(found) < len(known)
+        missing = "seeds missing" if not is_control and len(found) < len(known) else ""
+        if row.group in evidence.untuned_controls:
+            missing = missing or "a control is not tuned"
         compared[row] = Compared(
             row=row,
             is_control=is_control,
             against=found,
-            missing="seeds missing" if absent else "a control is not tuned" if row.group in untuned else "",
+            missing=missing,
             test=table.test,
             beyond=beyond.get(row),
             at_settings=at_settings.get(row),
@@ -344,16 +353,6 @@ def controls(lines: list[Row], baseline: str | None) -> dict[Group, tuple[Row, .
 def _mean(row: Row) -> float:
     seeds = tuple(scored_seeds(row))
     return fmean(logarithms(row, seeds)) if seeds else math.inf
-
-
-def _untuned_controls(evidence: Evidence) -> set[Group]:
-    """The groups with a control for which no point is chosen, so that it has no row."""
-    suite, found = evidence.suite, set()
-    for index, row in enumerate(() if suite.tuning is None else suite.tuning.rows):
-        trial = row.candidates[0].trial
-        if not suite.tuning.of_table(index) and suite.is_control(trial):
-            found.add((suite.name_of("corpus", trial), suite.name_of("backbone", trial)))
-    return found
 
 
 def baselines(lines: list[Row], baseline: str | None) -> dict[Group, Row]:

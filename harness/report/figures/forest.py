@@ -1,5 +1,5 @@
-"""Draw a forest plot: which rows differ from the strongest control, by how much, how sure, at what cost. A line for each row, in
-the order of the suite.
+"""Draw a forest plot: which rows differ from the strongest control, by how much, how sure, at what
+cost. A line for each row, in the order of the suite.
 """
 
 import math
