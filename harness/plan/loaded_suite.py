@@ -30,7 +30,7 @@ class Suite(Strict):
         roles: str(spec) of what `compared` returns for a head -> whether it is a control (harness/plan/controls.py).
         match: the comparison at equal numbers of parameters or training time, which chose the trials' widths or epochs;
             None without it.
-        notes: on the pretrained models (harness/plan/model_notes.py).
+        notes: on the pretrained models and the controls (model_notes.py and controls.py of harness/plan).
         core_minutes: how long all trials take on one core of a CPU; None: not known.
         tuning: of a suite with `tune`; None without it.
     """

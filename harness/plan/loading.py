@@ -14,7 +14,7 @@ from harness.corpora.corpus import CorpusFacts
 from harness.errors import ComponentError, CorpusError, SuiteError, nearest
 from harness.plan import tuned_rows
 from harness.plan.components import LABEL, MAX_TRIALS, Component, Construction, components
-from harness.plan.controls import roles
+from harness.plan.controls import control_notes, roles
 from harness.plan.expansion import (
     Combination,
     Texts,
@@ -27,7 +27,7 @@ from harness.plan.expansion import (
 )
 from harness.plan.identity import is_frozen, starting_content
 from harness.plan.loaded_suite import Suite
-from harness.plan.model_notes import model_notes
+from harness.plan.model_notes import ModelNote, model_notes
 from harness.plan.names import names_of, shown
 from harness.plan.parameters import resolved, sentence
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, namesake, read, suite_file, value_of
@@ -92,7 +92,11 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
         combined = in_equal_time(file.match, combined, source)
     notes = model_notes(facts, backbones, heads, construction, names)
     suite = _expanded(file, combined, texts, names, settings, source)
-    return suite.model_copy(update={"notes": notes, "roles": roles(heads, _chosen(file, "head"))})
+    known, texts_of = roles(heads), [str(each.spec.without(_chosen(file, "head"))) for each in heads]
+    if suite.table.baseline is not None:
+        called = [names["head"][text] for text in texts_of]
+        notes += tuple(map(ModelNote, control_notes(heads, known, called, construction.bodies.values())))
+    return suite.model_copy(update={"notes": notes, "roles": dict(zip(texts_of, known, strict=True))})
 
 
 def _settings(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> list[tuple[str, str, str | None]]:
