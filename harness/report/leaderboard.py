@@ -175,8 +175,8 @@ def _entry(entry: Entry, group: Group) -> dict[str, Any]:
     row, time = entry.row, time_of(entry.row, "train_ms_per_batch", group.timings)
     ppl = row.values("test_ppl")
     return {
-        "head": shown(row.trials[0].head, HEADS).model_dump(),
-        "backbone": shown(row.trials[0].backbone, BACKBONES).model_dump(),
+        "head": {**shown(row.trials[0].head, HEADS).model_dump(), "label": row.head},
+        "backbone": {**shown(row.trials[0].backbone, BACKBONES).model_dump(), "label": row.backbone},
         "training": entry.training,
         **{metric.name: _value(metric, row, group) for metric in METRICS.values() if metric.leaderboard},
         "sd": statistics.stdev(ppl) if len(ppl) > 1 else None,
