@@ -36,14 +36,18 @@ def confirmed(record: TrialRecord) -> Contents | None:
     Raises: RecordError when the record has no contents, or its id does not agree with its settings and contents.
     """
     if record.contents is None:
-        raise RecordError(f"the record of trial {record.id} does not say what it read, so its id cannot be confirmed")
+        raise RecordError(
+            f"the record of trial {record.id} does not say what it read, so its id cannot be confirmed; train it again "
+            "(--force)"
+        )
     try:
         found = recomputed(record.spec, record.contents)
     except (HarnessError, KeyError):
         return None
     if found != record.id:  # guard: record-id
         raise RecordError(
-            f"the record of trial {record.id} is not of that trial: its content ({record.spec}) has id {found}"
+            f"the record of trial {record.id} is not of that trial: its content ({record.spec}) has id {found}; it was "
+            "edited: train it again (--force), or import it again from where it was made"
         )
     return record.contents
 
@@ -89,7 +93,10 @@ def of_suite(
         if record.spec == trial or _has_id(record.spec, trial, suite):  # guard: record-settings always
             fitting[trial.id] = record
         else:
-            sentences.append(f"the record of trial {trial.id} does not count: it is of {record.spec}, not of {trial}")
+            sentences.append(
+                f"the record of trial {trial.id} does not count: it is of {record.spec}, not of {trial}; `harness run` "
+                "trains it again"
+            )
     return fitting, sentences
 
 
