@@ -65,6 +65,8 @@ def export_records(
     folders = _folders(results, suites, trials)
     if place.exists():
         raise StorageError(f"{place} exists already; name another file, or remove it")
+    if not place.absolute().parent.is_dir():
+        raise StorageError(f"there is no folder {place.parent} for {place.name}; make it, or name another one")
     beside = [name for name in SIDECARS if token_nll or name != TOKEN_NLL.file]
     try:
         with atomically(place) as file, zipfile.ZipFile(file, "w", allowZip64=False) as archive:

@@ -4,14 +4,17 @@ The id of a trial is a hash of its settings and its contents. A record holds bot
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from harness.corpora.corpus import CorpusFacts
 from harness.errors import HarnessError, RecordError
 from harness.plan.identity import Identified, trial_id
-from harness.plan.loaded_suite import Suite
+from harness.plan.loaded_suite import Suite, possible_trials
 from harness.plan.parameters import checked, parameters, paths, with_paths
 from harness.plan.specs import ComponentSpec, TrialSpec
+from harness.printable import counted
+from harness.records import store
 from harness.records.record import Contents, TrialRecord
 from harness.registry import BACKBONES, CORPORA, HEADS
 
@@ -98,6 +101,32 @@ def of_suite(
                 "trains it again"
             )
     return fitting, sentences
+
+
+def of_others(suite: Suite, runs: Path) -> str:
+    """A sentence about the records in a suite's folder that are of none of its trials; '' if there are none.
+
+    They are read to tell whether they have the settings of a trial: then the text has changed, or the weights that the
+    backbone starts from.
+    """
+    trials = {trial.id: trial for trial in (*suite.tuning_trials, *possible_trials(suite))}
+    others = sorted({place.parent.name for place in runs.glob(f"*/{store.FILE_NAME}")} - trials.keys())
+    if not others:
+        return ""
+    settings, found = {_settings(trial) for trial in trials.values()}, 0
+    for other in others:
+        with suppress(RecordError):
+            found += _settings(store.load(runs, other).spec) in settings
+    of = f" ({found} of the same settings: their text or weights have changed since)" if found else ""
+    are = "is" if len(others) == 1 else "are"
+    return (
+        f"{counted(len(others), 'record')} here {are} of other settings or texts than the suite has now{of}; "
+        f"`harness runs {suite.name}` lists all"
+    )
+
+
+def _settings(spec: TrialSpec) -> str:
+    return spec.model_dump_json(exclude={"id"})
 
 
 def _has_id(spec: TrialSpec, trial: TrialSpec, suite: Suite) -> bool:

@@ -17,6 +17,7 @@ from harness.plan.reader import shown
 from harness.plan.specs import TrialSpec, plain, value_text
 from harness.printable import counted
 from harness.records import sidecars
+from harness.records.contents import of_others
 from harness.records.metrics import METRICS, metrics_of
 from harness.records.record import TrialRecord
 from harness.records.sidecars import TokenScores
@@ -98,7 +99,11 @@ def of_heads(lines: Iterable[Row], evidence: Evidence, a: str, b: str) -> list[t
             raise ExecutionError(
                 f"nothing to compare: there are invalid trials of {', '.join(invalid)} (harness docs certificates)"
             )
-        raise ExecutionError(f"no seed of {a} and {b} is finished for both: harness run {shown(evidence.suite.path)}")
+        others = of_others(evidence.suite, evidence.runs)
+        raise ExecutionError(
+            f"no seed of {a} and {b} is finished for both: harness run {shown(evidence.suite.path)}"
+            + (f" ({others})" if others else "")
+        )
     return found
 
 

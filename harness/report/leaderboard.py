@@ -52,7 +52,8 @@ MEANING = (
     "The rows of a table have the same text (by its hash), counting rule, evaluation and budget (epochs, and whether "
     "training began at pretrained weights, or was in both directions of reading). Batch sizes and learning rates are "
     "those that each suite chose; the table of the suite says whether they were tuned for each head.",
-    f"Times are of an exclusive pass if there was one; {SHARED_MARK} marks times measured while other work ran.",
+    "Times are of the newest exclusive pass that no other work disturbed, or else of the trials while they trained; "
+    f"{SHARED_MARK} marks times measured while other work ran.",
 )
 
 

@@ -13,7 +13,7 @@ from harness.plan.tuning import epochs_text, with_setting
 from harness.printable import counted
 from harness.protocols import Bidirectional
 from harness.records.metrics import METRICS
-from harness.records.record import TrialRecord
+from harness.records.record import UNKNOWN, TrialRecord
 from harness.records.replicates import Seeds, result
 from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, CORPORA
@@ -113,9 +113,10 @@ def conditions(findings: Findings) -> str:
     elif sum(not row.is_ngram for row in findings.lines) > 1:
         said.append("not tuned")
     where = [record.environment for record in records]
-    commits = dict.fromkeys(each.commit for each in where)
+    commits = dict.fromkeys(each.commit for each in where if each.commit != UNKNOWN)
     ours = dict.fromkeys(each.harness for each in where)
-    of = " or ".join(ours) + f" at {' or '.join(commits)}" if len(commits) < MANY else f"{len(commits)} commits"
+    at = f" at {' or '.join(commits)}" if commits else ""
+    of = " or ".join(ours) + at if len(commits) < MANY else f"{len(commits)} commits"
     said.append(" or ".join(dict.fromkeys(f"{each.device}, {counted(each.threads, 'thread')}" for each in where)))
     said += [" or ".join(dict.fromkeys(f"torch {each.torch}" for each in where)), f"harness {of}"]
     certified = [ALL_EARLIER.rstrip(".")] if all_certified_earlier(findings.lines) else []
@@ -337,7 +338,7 @@ def _machine(record: TrialRecord) -> str:
     form = ", all logits of a batch stored at once" if "stored" in (e.loss_form or "") else ""
     return (
         f"Measured on {e.device}, {counted(e.threads, 'thread')} a trial, torch {e.torch}{products}{graph}{form}, "
-        f"Python {e.python}, harness {e.harness} at {e.commit}, executor {e.executor}."
+        f"Python {e.python}, harness {e.harness}{_at(e.commit)}, executor {e.executor}."
     )
 
 
@@ -452,8 +453,13 @@ def _pass(name: str, rows: list[Row], timings: dict[str, Timing]) -> str:
     return (
         f"median ± interquartile range, one model at a time after training, {spanned(rounds)} rounds, "
         f"{spanned(batches)} training batches a model, on {one.device}, {counted(one.threads, 'thread')}, "
-        f"torch {one.torch}, harness at {one.commit}, {min(each.taken for each in taken)}{other_work}."
+        f"torch {one.torch}, harness{_at(one.commit)}, {min(each.taken for each in taken)}{other_work}."
     )
+
+
+def _at(commit: str) -> str:
+    """' at 0123abc'; '' for a harness that is no checkout."""
+    return "" if commit == UNKNOWN else f" at {commit}"
 
 
 def _while_training(rows: list[Row], timings: dict[str, Timing], by_threads: dict[int, list[str]]) -> str:

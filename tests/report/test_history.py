@@ -5,7 +5,7 @@ import pytest
 
 from harness import plan
 from harness.plan.specs import ComponentSpec
-from harness.records import store
+from harness.records import contents, store
 from harness.report import history
 
 
@@ -106,6 +106,21 @@ def test_names_are_those_of_tables_with_the_labels_of_the_suite_and_unknown_comp
     found = history.records_of(tmp_path, "small", pytest.fail)
     rows = history.of_trials(tmp_path, "small", found)
     assert [row.head for row in rows] == ["affine softmax", "gone(k=3)", "two"]
+
+
+def test_records_of_other_settings_and_of_another_text_are_counted(tmp_path):
+    (tmp_path / "small.yaml").write_text(handmade.SMALL)
+    suite = plan.load(tmp_path / "small.yaml")
+    first, second, *_ = suite.trials
+    runs = store.runs_folder(tmp_path, "small")
+    saved(tmp_path, first)
+    assert contents.of_others(suite, runs) == ""
+    saved(tmp_path, second.model_copy(update={"id": "0" * 12}))  # the id of another text
+    saved(tmp_path, second.model_copy(update={"id": "1" * 12, "seed": 99}))
+    assert contents.of_others(suite, runs) == (
+        "2 records here are of other settings or texts than the suite has now (1 of the same settings: their text or "
+        "weights have changed since); `harness runs small` lists all"
+    )
 
 
 def test_folders_without_trials_are_no_suites(trials, tmp_path):
