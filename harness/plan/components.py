@@ -158,7 +158,8 @@ def _resolved(source: Source, named: bool, value: Path | str) -> str:
     A relative path must stay in the folder that contains the suite's folder: a project may have its texts beside
     suites/. An absolute path may be anywhere.
 
-    Raises: ValueError for a relative path that leaves this folder, by its text or by symbolic links.
+    Raises: ValueError for a relative path that leaves this folder, by its text or by symbolic links, and for one that
+    exists only below the working folder.
     """
     folder = Path(os.path.realpath(source.path)).parent
     if named and NAME.fullmatch(str(value)) and not os.path.exists(folder / value):
@@ -170,6 +171,12 @@ def _resolved(source: Source, named: bool, value: Path | str) -> str:
         raise ValueError(
             f"'{value}' is outside of {folder.parent}, the folder that contains the suite's folder; "
             "write an absolute path if that is intended"
+        )
+    here = os.path.realpath(value)
+    if not os.path.exists(place) and os.path.exists(here):
+        raise ValueError(
+            f"'{value}' does not exist: paths begin at the suite's folder, {folder}; "
+            f"did you mean '{os.path.relpath(here, folder)}'?"
         )
     return str(place)
 
