@@ -6,15 +6,17 @@ from collections.abc import Iterable, Iterator
 
 from harness.plan.loaded_suite import Suite, row_labels
 from harness.plan.specs import as_number, value_text
+from harness.plan.suite_file import Test
 from harness.plan.tuning import Axis, Choice, TunedRow, Tuning
 from harness.printable import counted
 from harness.report import convergence, tuning_doubts, versions
+from harness.report.columns import change
 from harness.report.content import Level, Note
 from harness.report.evidence import Evidence
 from harness.report.findings import Findings, percent
 from harness.report.statistics import RANK_SEEDS, more_seeds
 from harness.report.table_rows import Row, row_name
-from harness.report.verdicts import nats
+from harness.report.verdicts import difference, nats, shared_seeds
 
 COLUMNS = ("vs ", "verdict", "p (", "reduction")  # that the notes on tests are about
 MEAN = (
@@ -33,7 +35,36 @@ Named = tuple[str, TunedRow, Choice | None]  # a row as notes name it, and its c
 
 def of_comparisons(findings: Findings) -> list[str]:
     """How rows are compared, and what limits the comparisons."""
-    return [*_tests(findings), *_more_seeds(findings), *_too_few(findings.lines), *of_convergence(findings.lines)]
+    lines, compared = findings.lines, findings.compared.values()
+    return [
+        *_tests(findings),
+        *_more_seeds(findings),
+        *_too_few(lines),
+        *of_convergence(lines),
+        *(
+            note
+            for each in compared
+            for note in of_splits(row_name(each.row, lines), each.row, each.control, each.test)
+        ),
+    ]
+
+
+def of_splits(name: str, row: Row, other: Row, test: Test = "paired") -> list[str]:
+    """A note on a row that is lower than another one on one split and higher on the other, where the 95 % interval of
+    neither difference includes 0.
+    """
+    found = {}
+    for metric in ("test_ppl", "valid_ppl"):
+        seeds = shared_seeds(row, other, metric)
+        found[metric] = difference(row, other, seeds, test, metric) if seeds else None
+    if any(each is None or each.low is None for each in found.values()):
+        return []
+    below, above = sorted(found.values(), key=lambda each: each.mean)
+    if not below.high < 0 < above.low:
+        return []
+    on_test, on_valid = (change(each.mean, each.low, each.high).text for each in found.values())
+    text = f"{name} against {other.head}: {on_test} of test perplexity, but {on_valid} of validation perplexity"
+    return [Note(f"The two splits disagree beyond the spread of seeds. {text}.", level="warning")]
 
 
 def of_convergence(lines: list[Row]) -> list[str]:
