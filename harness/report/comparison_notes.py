@@ -204,7 +204,13 @@ def _edges(tuning: Tuning, rows: list[Named]) -> list[str]:
     found = [f"{name}: {text}" for name, text in ends if text]
     if len(rows) > 1 and len({text for _, text in ends}) == 1 and found:
         found = [f"all rows: {ends[0][1]}"]
-    return _listing("Chosen at the end of what was tried, so a wider range may be better", found, "reading")
+    about = "Chosen at the end of what was tried"
+    if not tuning.spec.ends:
+        return _listing(f"{about}, so a wider range may be better", found, "reading")
+    return [
+        Note(f"{note} Why it ends there: {tuning.spec.ends.removesuffix('.')}.", level="reading")
+        for note in _listing(about, found)
+    ]
 
 
 def _edge(tuning: Tuning, row: TunedRow, choice: Choice) -> Iterator[str]:
