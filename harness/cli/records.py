@@ -169,8 +169,9 @@ def verify(
     options = VerificationOptions(data=data, device=device.value, named_files=named_files)
     verdicts, weightless = [], []
     for given in find_records(record, results, tuple(only)):
-        if given.record is not None and given.record.status == "ok" and given.best is None:
-            weightless.append(given.record.id)
+        made = given.record
+        if made is not None and made.status == "ok" and not made.tuning and given.best is None:
+            weightless.append(made.id)
         verdicts.append(_verify_one(given, options, retrain))
         if not as_json:
             say(str(verdicts[-1]))

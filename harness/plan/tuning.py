@@ -133,7 +133,8 @@ class TuneSpec(Strict):
         method: how the points are tried. 'once': each once, and the one with the lowest validation perplexity is used.
         space: 'train.<setting>', 'head.<parameter>' or 'backbone.<parameter>' -> its values. A setting may lie within
             another one: 'train.groups.head.lr', 'train.schedule.warmup.steps'.
-        ends: why the values of the space end where they do. A row that is best at an end is then no reason to try more.
+        ends: why the values of the space end where they do. A row that is best at an end is then no
+            reason to try more.
     """
 
     trials: Annotated[int, Field(ge=1, le=1024)] | None = None

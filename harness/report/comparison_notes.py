@@ -50,8 +50,8 @@ def of_comparisons(findings: Findings) -> list[str]:
 
 
 def of_splits(name: str, row: Row, other: Row, test: Test = "paired") -> list[str]:
-    """A note on a row that is lower than another one on one split and higher on the other, where the 95 % interval of
-    neither difference includes 0.
+    """A note on a row that is lower than another one on one split and higher on the other, where
+    the 95 % interval of neither difference includes 0.
     """
     found = {}
     for metric in ("test_ppl", "valid_ppl"):
@@ -63,8 +63,9 @@ def of_splits(name: str, row: Row, other: Row, test: Test = "paired") -> list[st
     if not below.high < 0 < above.low:
         return []
     on_test, on_valid = (change(each.mean, each.low, each.high).text for each in found.values())
-    text = f"{name} against {other.head}: {on_test} of test perplexity, but {on_valid} of validation perplexity"
-    return [Note(f"The two splits disagree beyond the spread of seeds. {text}.", level="warning")]
+    changes = f"{on_test} of test perplexity, but {on_valid} of validation perplexity"
+    text = f"The two splits disagree beyond the spread of seeds. {name} against {other.head}: {changes}."
+    return [Note(text, level="warning")]
 
 
 def of_convergence(lines: list[Row]) -> list[str]:

@@ -13,7 +13,7 @@ from harness.plan.tuning import Axis, Tuning, rounded
 from harness.printable import counted
 from harness.records.record import Status
 from harness.report import convergence
-from harness.report.comparison_notes import NOT_TUNED
+from harness.report.comparison_notes import NOT_TUNED, tuned_settings
 from harness.report.content import COARSE
 from harness.report.findings import Findings
 from harness.report.retraining import of_trials
@@ -23,7 +23,7 @@ from harness.report.verdicts import Compared, nats
 
 LONGER = 3  # times the epochs: of the command that comes next
 FACTORS = (0.25, 0.5, 1, 2, 4)  # of a learning rate that was not tuned
-DIVERGED: Status = "diverged"  # a trial that would end so again: it needs another rate, and not another try
+DIVERGED: Status = "diverged"  # such a trial would end so again: it needs another rate
 
 
 def next_step(findings: Findings, lines: Sequence[Row]) -> tuple[str, str] | None:
@@ -46,22 +46,25 @@ def next_step(findings: Findings, lines: Sequence[Row]) -> tuple[str, str] | Non
 
 
 def _steps(findings: Findings, trained: Sequence[Row]) -> Iterator[tuple[str, list[str]]]:
-    """What would decide more, in the order in which it helps: each with the changes of the suite that do it, which are
-    none where they do not apply. What changes the choice of a point or the length of training is before more seeds,
-    which would have to be trained again after it.
+    """What would decide more, in the order in which it helps: each with the changes of the suite that
+    do it, which are none where they do not apply. What changes the choice of a point or the length of
+    training is before more seeds, which would have to be trained again after it.
     """
     suite, compared = findings.evidence.suite, findings.compared_of(trained)
     seeds = list(dict.fromkeys(trial.seed for row in trained for trial in row.trials))
     more = [_with_seeds(seeds, RANK_SEEDS)] if len(seeds) < RANK_SEEDS else []
-    longer = [f"train.epochs={LONGER * max(row.trials[0].train.epochs for row in trained):g}"]
+    epochs = LONGER * max(row.trials[0].train.epochs for row in trained)
+    longer = [] if "epochs" in tuned_settings(suite) else [f"train.epochs={epochs:g}"]
     rates = _rates(trained, seeds) if suite.tuning is None else []
     if lost := [row for row in trained if convergence.collapsed(row) or _diverged(row)]:
         names = "; ".join(row_name(row, findings.lines) for row in lost)
         text = f"Collapsed (∅) or diverged: {names}."
         falling = any(convergence.mostly_unconverged(row) for row in lost)
-        yield f"{text} At other learning rates{' and for longer' * falling}:", rates and rates + longer * falling
+        too = " and for longer" if falling else ""
+        yield f"{text} At other learning rates{too}:", rates and rates + longer * falling
         yield f"{text} With a wider range:", _wider(suite.tuning, lost)
-        yield f"{text} Trained {LONGER} times as long:", longer * any(map(convergence.collapsed, lost))
+        collapsed = any(map(convergence.collapsed, lost))
+        yield f"{text} Trained {LONGER} times as long:", longer * collapsed
     if not findings.evidence.printed.cells:  # they are of the settings that a paper used
         seeds_too = f" and {RANK_SEEDS} seeds" if more else ""
         yield f"{NOT_TUNED} With the rate tuned for each row{seeds_too}:", rates and rates + more
@@ -76,8 +79,8 @@ def _steps(findings: Findings, trained: Sequence[Row]) -> Iterator[tuple[str, li
         yield f"{text} With more values:", _finer(suite.tuning)
     margin, needed = suite.table.margin, {}
     for each in compared:
-        further = more_seeds(each.difference, nats(margin)) if each.judged == ("undecided", "") else None
-        if further is not None and further[1] > 0:
+        further = more_seeds(each.difference, nats(margin))
+        if each.judged == ("undecided", "") and further is not None and further[1] > 0:
             needed[further[1]] = each.row.head
     if needed:
         number = min(needed)
@@ -90,13 +93,15 @@ def _diverged(row: Row) -> bool:
 
 
 def _coarse(each: Compared) -> bool:
-    """Whether more values between those that were tried would settle a comparison; none would beyond a range's end."""
+    """Whether values between those that were tried may settle a comparison: not where a row is best
+    at an end.
+    """
     rows = [each.row, *(one.control for one in each.against)]
     return COARSE in each.judged.why and all(math.isfinite(row.tuning.gap) for row in rows)
 
 
 def _rates(trained: Sequence[Row], seeds: Sequence[int]) -> list[str]:
-    """The change of the suite that tunes the learning rate: around its value, under a seed that no trial has."""
+    """The change of the suite that tunes the learning rate, around its value, under a new seed."""
     rate = trained[0].trials[0].train.lr
     grid = ", ".join(f"{rounded(rate * factor, 2):g}" for factor in FACTORS)
     seed = next(each for each in itertools.count() if each not in seeds)

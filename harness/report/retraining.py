@@ -1,4 +1,4 @@
-"""Commands that train something again: a row, a trial, a record that is to be verified, or what earlier code made."""
+"""Commands that train something again: a row, a trial, one that is to be verified, or what was made by earlier code."""
 
 import hashlib
 import shlex
@@ -43,7 +43,9 @@ def of_trials(suite: Suite, trials: Iterable[TrialSpec], only: list[str] | None 
 
 
 def verifying(line: Row) -> str:
-    """The command that trains one ok trial of a row again and compares it with its record; '' without such a trial."""
+    """The command that trains one ok trial of a row again, and compares it with its record; '' without
+    such a trial.
+    """
     records = [line.records[seed] for seed in line.ok_seeds]
     if not records:
         return ""
@@ -52,7 +54,7 @@ def verifying(line: Row) -> str:
 
 
 def by_lot(trials: Sequence[str], digest: bytes) -> str:
-    """Draw one of some trials by the digest of their results: nobody chooses it, and everybody draws the same one."""
+    """Draw one of some trials by the digest of their results: everybody draws the same one."""
     return trials[int.from_bytes(digest, "big") % len(trials)]
 
 

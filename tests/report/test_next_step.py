@@ -161,6 +161,13 @@ def test_a_best_value_at_an_end_asks_for_a_wider_range_except_where_the_suite_sa
     assert changes(step(plant(few, softmax=100, mos=98.5, best=2))[1]) == ["seeds=6"]
 
 
+def test_epochs_that_are_tuned_are_not_set_beside_their_range(plant):
+    of_epochs = TUNED.replace("[0.5, 1, 2]", "[0.5, 1, 2], train.epochs: [2, 4]")
+    found = plant(of_epochs, softmax=100, mos=95, curve=FALLING)
+    assert "not converged" in verdict(found) or "neither converged" in verdict(found)
+    assert outcome.summary(found, found.lines)["What comes next"] == []
+
+
 def test_with_six_seeds_there_is_a_verdict(plant):
     few = TUNED.replace("[1, 2, 3, 4, 5, 6]", "[1, 2, 3]")
     before = plant(few, softmax=100, mos=95)

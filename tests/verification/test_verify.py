@@ -244,6 +244,18 @@ def test_records_of_a_zip_are_trained_again_where_they_are_picked(place, harness
     assert not (tmp_path / "results").exists()
 
 
+def test_of_a_file_with_tuning_trials_one_of_the_table_is_drawn(place, forge, harness, tmp_path):
+    *tuning, one, other = place.ids.values()
+    for trial in tuning:
+        forge(trial, tuning=True)
+    sent = tmp_path / "sent.zip"
+    assert harness("export", sent).code == 0
+    *_, total, lot = harness("verify", sent).out.splitlines()
+    digest = int(hashlib.sha256(sent.read_bytes()).hexdigest(), 16)
+    assert total == "6 records: 6 not checked"
+    assert f"--only id={sorted([one, other])[digest % 2]}`" in lot
+
+
 def test_as_json(place, verify):
     shown = json.loads(verify(place.one, "--json").out)
     assert shown["totals"] == {"identical": 1}
