@@ -1,4 +1,4 @@
-"""The details of a row of the page: its settings, measurements, environment, and the commands that train and verify it."""
+"""The details of a row of the page: its settings, measurements, environment, and how it is trained and verified."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
