@@ -12,7 +12,7 @@ import pytest
 import torch
 from commands import PATIENCE, WITHOUT_GPU
 
-from harness import plan, starters
+from harness import plan
 from harness.model import build
 from harness.plan.reader import read
 from harness.plan.specs import ComponentSpec
