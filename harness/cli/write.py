@@ -56,19 +56,19 @@ def new(
     first part is written to ./texts.
     """
     if kind is not Kind.suite:
-        from harness.starters import components
+        from harness.starters import templates
 
         if text or model:
             raise ExecutionError(f"harness new {kind}: --text and --model are of a suite")
-        say(f"{kind.value} {name}: {components.write(kind.value, name)}")
+        say(f"{kind.value} {name}: {templates.write(kind.value, name)}")
         say(f"next: harness check {name}, then name it in a suite: - {name}")
         return
     from harness.machine.environment import resolve_device
-    from harness.starters import suite
+    from harness.starters import new_suite
 
     wanted = tuple(filter(None, map(str.strip, heads.split(","))))
-    wish = suite.Wish(name=name, text=text, model=model, heads=wanted, minutes=minutes)
-    place, command = suite.write(wish, data=data, device=resolve_device("auto"), warn=warn)
+    wish = new_suite.Wish(name=name, text=text, model=model, heads=wanted, minutes=minutes)
+    place, command = new_suite.write(wish, data=data, device=resolve_device("auto"), warn=warn)
     say(f"suite {name}: {place}")
     say(f"next: {command}")
     if not (FOLDER / "schema.json").exists():

@@ -1,1 +1,1 @@
-"""Files to start from (`harness new`): a head or a backbone (`components`), a suite that fits a time (`suite`)."""
+"""Files to start from (`harness new`): a head or a backbone, or a suite that fits a time."""

@@ -1,7 +1,6 @@
 """A text and its first part, and how long the rows of a suite take on this machine."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -9,11 +8,9 @@ import torch
 from harness.corpora.token_files import TextSource
 from harness.errors import ExecutionError
 from harness.execution.timed import model_times, rows_of, task_alone
-from harness.machine import environment
 from harness.plan.loading import load
-from harness.starters.choice import Measured
+from harness.starters.budget import Measured
 from harness.trial.setup import fetch_sources, load_planned
-from harness.trial.turns import BUSY_CORES
 
 MOST = 2**24  # characters of a split that are read
 
@@ -46,11 +43,9 @@ def first_part(splits: dict[str, str], share: float) -> dict[str, str]:
     return parts
 
 
-def measured(suite: Path, *, size: int, data: Path, device: torch.device, warn: Callable[[str], None]) -> Measured:
+def measured(suite: Path, *, size: int, data: Path, device: torch.device) -> Measured:
     """Time the rows of a suite on a text of `size` bytes; nothing is written to a results folder.
 
-    Args:
-        warn: gets a sentence when other programs made the times longer.
     Raises: SuiteError; CorpusError; ExecutionError when a row cannot be trained.
     """
     read = load(suite)
@@ -60,10 +55,7 @@ def measured(suite: Path, *, size: int, data: Path, device: torch.device, warn: 
     load_planned(specs[0], data, read.contents)
     once = (time.perf_counter() - began) / 60
     faults: list[str] = []
-    other_work = environment.OtherWork()
     found = model_times([task_alone(read, spec, data, device) for spec in specs], faults.append)
     if faults:
         raise ExecutionError(faults[0])
-    if (busy := other_work.cores()) >= BUSY_CORES:
-        warn(f"other programs used {busy:.1f} cores: the suite is smaller than on a quiet machine")
     return Measured(bytes=size, once=once, rows=[found[spec.id] for spec in specs])

@@ -1,7 +1,7 @@
 """A new suite that ends in a verdict: of a text, or a text and a pretrained model, in the minutes that are asked for.
 
 Its file is one of starter_files/, filled in. It is measured with the first part of the text (`measuring`), as it would
-be written, and then written with the part and the epochs that fit (`choice`).
+be written, and then written with the part and the epochs that fit (`budget`).
 """
 
 import json
@@ -19,8 +19,9 @@ import torch
 
 from harness.corpora.local_text import Embedded, Text
 from harness.corpora.token_files import TextSource
-from harness.errors import ExecutionError
+from harness.errors import ExecutionError, SuiteError
 from harness.execution.timed import WORKER_SECONDS
+from harness.machine import environment
 from harness.machine.limits import cpus_available
 from harness.plan.loading import PLAIN
 from harness.plan.parameters import parameters
@@ -28,9 +29,10 @@ from harness.plan.reader import FOLDER
 from harness.plan.specs import GROUND_TRUTH, LEADERBOARD, SUITE_NAME
 from harness.printable import counted
 from harness.registry import HEADS
-from harness.starters import choice, measuring
-from harness.starters.choice import Choice, Machine, Size
-from harness.starters.components import FILES, saved
+from harness.starters import budget, measuring
+from harness.starters.budget import Choice, Machine, Size
+from harness.starters.templates import FILES, saved
+from harness.trial.turns import BUSY_CORES
 
 TEXTS = Path("texts")  # of parts, beside the folder of suites
 INLINE_SECONDS = 1  # of a trial in the command's own process, beside training and evaluation
@@ -87,7 +89,10 @@ def write(wish: Wish, *, data: Path, device: torch.device, warn: Callable[[str],
     heads = _heads(wish)
     splits = measuring.splits_of(wish.source, data)
     machine = _machine(device)
-    size, found = _chosen(wish, splits, heads, machine, data=data, device=device, warn=warn)
+    other_work = environment.OtherWork()
+    size, found = _chosen(wish, splits, heads, machine, data=data, device=device)
+    if (busy := other_work.cores()) >= BUSY_CORES:
+        warn(f"other programs used {busy:.1f} cores of this machine: the suite is smaller than on a quiet one")
     whole = measuring.size_of(splits)
     part = measuring.first_part(splits, found.bytes / whole) if found.bytes < whole else {}
     for split, text in part.items():
@@ -111,10 +116,10 @@ def _chosen(wish: Wish, splits: Mapping[str, str], heads: str, machine: Machine,
     """The largest size of which enough of the text fits into the minutes, and what fits. Raises ExecutionError."""
     whole = measuring.size_of(splits)
     different = len(set().union(*splits.values()))
-    sizes = choice.sizes(size=whole, characters=different, pretrained=wish.model is not None)
+    sizes = budget.sizes(size=whole, characters=different, pretrained=wish.model is not None)
     if not sizes:
         raise ExecutionError(
-            f"{wish.title}: its text has {whole:,} bytes; at least {choice.LEAST:,} are needed, or the tenth of it on "
+            f"{wish.title}: its text has {whole:,} bytes; at least {budget.LEAST:,} are needed, or the tenth of it on "
             "which heads are compared says nothing; give a longer text"
         )
     for size in sizes:
@@ -126,12 +131,16 @@ def _chosen(wish: Wish, splits: Mapping[str, str], heads: str, machine: Machine,
             tried = Choice(bytes=size.least, epochs=size.epochs, minutes=wish.minutes)
             filled = _filled(wish, size, tried, machine, text=place / "text", heads=heads, folder=place)
             suite = saved(place / f"{wish.name}.yaml", filled)
-            found = measuring.measured(suite, size=measuring.size_of(sample), **run)
-        if (fits := choice.fitting(size, found, most=whole, minutes=wish.minutes, machine=machine)) is not None:
+            try:
+                found = measuring.measured(suite, size=measuring.size_of(sample), **run)
+            except SuiteError as fault:  # its places are those of a file that is gone
+                problems = "\n".join(problem.partition(": ")[2] for problem in fault.problems)
+                raise ExecutionError(f"the suite cannot be made: {problems}") from fault
+        if (fits := budget.fitting(size, found, most=whole, minutes=wish.minutes, machine=machine)) is not None:
             return size, fits
-    least = choice.with_part(size, found, size.least, machine)
+    least = budget.with_part(size, found, size.least, machine)
     raise ExecutionError(
-        f"{wish.minutes:g} minutes are too few: {counted(len(found.rows), 'row')} with {choice.SEEDS} seeds on "
+        f"{wish.minutes:g} minutes are too few: {counted(len(found.rows), 'row')} with {budget.SEEDS} seeds on "
         f"{size.least:,} bytes of the text take {least.minutes:.1f} minutes here; give --minutes "
         f"{math.ceil(least.minutes)} or more"
     )
@@ -212,7 +221,7 @@ def _filled(
         minutes=f"{found.minutes:.0f}",
         core_minutes=max(1, round(found.minutes * machine.workers)),
         machine=counted(machine.workers, "trial"),
-        trials=(heads.count("\n") + 1) * (choice.RATES + choice.SEEDS),
+        trials=(heads.count("\n") + 1) * (budget.RATES + budget.SEEDS),
         corpus=_corpus(wish, size, text, folder),
         corpus_reason=reason,
         model="" if wish.model is None else _path(wish.model, folder),
