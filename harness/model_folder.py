@@ -21,13 +21,13 @@ def mapping_in(place: Path, key: str) -> dict[str, Any]:
     Raises: ValueError if there is none.
     """
     if not place.is_file():
-        raise ValueError(f"{key}: {place} does not exist")
+        raise ValueError(f"{key}: {place} does not exist; name the folder that transformers' save_pretrained wrote")
     try:
         content = json.loads(place.read_bytes()) if place.stat().st_size <= MAX_JSON_BYTES else None
     except (OSError, ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise ValueError(f"{key}: {place} cannot be read as a mapping in JSON")
+        raise ValueError(f"{key}: {place} cannot be read as a mapping in JSON; copy the file again")
     return content
 
 
@@ -40,7 +40,7 @@ def weight_files(folder: Path, key: str) -> list[Path]:
         files = [folder / name for name in sorted(set(map(str, named.values())))] if isinstance(named, dict) else []
         # guard: weights-index-in-folder last
         if not files or not all(file.is_file() and file.parent == folder for file in files):
-            raise ValueError(f"{key}: {folder / INDEX} names files that are not in its folder")
+            raise ValueError(f"{key}: {folder / INDEX} names files that are not in its folder; copy them, too")
         return files
     pickles = sorted(each.name for each in folder.iterdir() if each.suffix in PICKLES) if folder.is_dir() else []
     if pickles:
@@ -48,7 +48,7 @@ def weight_files(folder: Path, key: str) -> list[Path]:
             f"{key}: {folder} holds {pickles[0]}, a pickle, which can run code when it is read, and no {WEIGHTS}; "
             "convert it where you trust it: AutoModelForCausalLM.from_pretrained(folder).save_pretrained(another)"
         )
-    raise ValueError(f"{key}: {folder} holds no {WEIGHTS}")
+    raise ValueError(f"{key}: {folder} holds no {WEIGHTS}; name the folder that transformers' save_pretrained wrote")
 
 
 def stored_tensors(folder: Path, key: str) -> dict[str, Path]:

@@ -164,6 +164,22 @@ class Head(Protocol):
 
 
 @runtime_checkable
+class MayBeControl(Protocol):
+    """An optional class method of a head that computes a plain softmax of the state for some parameters.
+
+    A suite's rows of such heads are its controls: a head is called better only if it is better than each of them
+    (harness docs statistics). A head without the method is no control, unless the suite says so.
+    """
+
+    @classmethod
+    def is_control(cls, **params: Any) -> bool:
+        """Return whether the head with these parameters, defaults included, is a plain softmax of the state. Tied
+        weights do not count here: whether tying is the claim depends on the other rows.
+        """
+        ...
+
+
+@runtime_checkable
 class CountsText(Protocol):
     """An optional method of a head that counts the training text instead of learning by gradient steps."""
 

@@ -120,7 +120,13 @@ class Registry:
         user's file called `name` if it is not read.
         """
         self._discover()
-        return (*([self._unread[name]] if name in self._unread else []), *self._faults)
+        file, found = f"{self.package}.{name}", []
+        if name in self._unread:
+            found.append(self._unread[name])
+        found += [message for module, message in self._twice.values() if module == file]
+        if others := [f"'{other}'" for other, module in self._modules.items() if module == file]:
+            found.append(f"{self.package}/{name}.py registers {', '.join(others)}: use that name")
+        return (*found, *self._faults)
 
     def origin(self, name: str) -> str:
         """Return where an entry comes from: 'heads/mos.py', or the distribution and entry point of a plug-in."""

@@ -1,6 +1,6 @@
 """Mixture of Contexts (Yang et al., 2018): a control for MoS that mixes facets and not distributions."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -96,6 +96,11 @@ class MixtureOfContexts(nn.Module):
         if start != "xavier":
             start_as_(start, dims, embedding, self.latent, self.output, init_range)
         uniform_output_(self.output, init_range, init_bias)
+
+    @classmethod
+    def is_control(cls, **params: Any) -> bool:
+        """Whether one component is left: a softmax of the facet."""
+        return params["num_mixtures"] == 1 and params["softcap"] is None
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map (B, T, D) top states to a Mixture of one component, whose facet is a mixture of K facets."""

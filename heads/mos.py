@@ -1,6 +1,6 @@
 """Mixture of Softmaxes (Yang et al., 2018), with the sigsoftmax variant and other gates as controls."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -125,6 +125,13 @@ class MixtureOfSoftmaxes(nn.Module):
         if start != "xavier":
             start_as_(start, dims, embedding, self.latent, self.output, init_range)
         uniform_output_(self.output, init_range, init_bias)
+
+    @classmethod
+    def is_control(cls, **params: Any) -> bool:
+        """Whether one component is left: a softmax of the facet."""
+        plain = params["softcap"] is None and params["compat"] is None
+        same_map = params["logit_map"] == "identity" and params["loss"] == "nll"
+        return params["num_mixtures"] == 1 and plain and same_map
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map (B, T, D) top states to a Mixture of K components."""

@@ -1,6 +1,6 @@
 """Softmax: the plain output layer, also with a matrix of low rank, capped logits, or a centred matrix."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -115,6 +115,12 @@ class Softmax(nn.Module):
         uniform_output_(self.output, init_range, init_bias)
         if input_gradient_scale != 1:
             _scale_input_gradient_(embedding, input_gradient_scale, tie_weights)
+
+    @classmethod
+    def is_control(cls, **params: Any) -> bool:
+        """Whether nothing but an affine map, a bias or a width is added to a plain softmax."""
+        changed = (params["softcap"], params["mu_centering"], params["mu_loss"], params["z_loss"], params["compat"])
+        return not any(changed) and params["loss"] == "nll" and params["input_gradient_scale"] == 1
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map (B, T, D) top states to a Mixture of one component."""

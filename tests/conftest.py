@@ -7,6 +7,7 @@ on a machine with another oneDNN: tests/support/onednn/sitecustomize.py.
 import codecs
 import gc
 import locale
+import math
 import os
 import signal
 import sys
@@ -23,6 +24,7 @@ from onednn import sitecustomize as onednn
 from harness.kernels import products
 from harness.machine.limits import cpus_available
 from harness.records import store
+from harness.trial import stages
 
 # No example of a property fails because the machine is busy.
 hypothesis.settings.register_profile(
@@ -157,6 +159,14 @@ def _no_seeds_for_missing_devices():
         if not torch.cuda.is_available():
             for module in (torch.cuda, torch.xpu, torch.mtia):
                 patch.setattr(module, "manual_seed_all", lambda seed: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quiet_machine():
+    """Trials in this process find no other work beside them, at any load of the machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stages, "BUSY_CORES", math.inf)
         yield
 
 

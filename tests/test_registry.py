@@ -99,6 +99,18 @@ BROKEN = {  # content of a file -> why it cannot be imported
 }
 
 
+def test_an_unknown_name_of_a_file_is_explained_by_what_the_file_registers(package):
+    (package / "cat.py").write_text(animal("cat"))
+    (package / "dog.py").write_text(animal("cat"))  # after cat.py
+    (package / "eel.py").write_text(animal("snake"))
+    with pytest.raises(UnknownComponent, match=r"unknown animal 'dog'.*; animal 'cat' is registered twice: in zoo/cat"):
+        harness.registry.ZOO.get("dog")
+    with pytest.raises(
+        UnknownComponent, match=r"unknown animal 'eel'.*; zoo/eel\.py registers 'snake': use that name$"
+    ):
+        harness.registry.ZOO.get("eel")
+
+
 @pytest.mark.parametrize("content", BROKEN)
 def test_a_module_that_cannot_be_imported_is_one_warning_and_is_named_where_a_name_is_unknown(package, caplog, content):
     (package / "cat.py").write_text(animal("cat"))

@@ -169,7 +169,10 @@ def diagnose(
     _say_problems(outcome, found)
     of_each = diagnosed.gathered(found.evidence, request.diagnostics, settings.of)
     if not any(of.stored for of in of_each):
-        raise ExecutionError(f"there is no result of {found.suite.name} to show")
+        raise ExecutionError(
+            f"there is no result of {found.suite.name} to show: mend what is said above, or take "
+            "other diagnostics by --diagnostic"
+        )
     files = diagnosed.write(found.evidence, of_each, results, overwrite=overwrite)
     if as_json:
         print(json.dumps(_as_json(found, of_each, wanted), indent=1))

@@ -43,6 +43,8 @@ from harness.plan.selection import choices, facts_of, key_texts
 from harness.plan.specs import ComponentSpec, TrialSpec
 from harness.plan.tuning import point_text
 from harness.printable import counted
+from harness.records import store
+from harness.records.contents import of_others
 from harness.registry import BACKBONES
 from harness.report import screen
 from harness.training.step_memory import StepMemory
@@ -79,11 +81,12 @@ def plan(
 
     Nothing is downloaded or trained, but by --time.
     """
+    where = resolve_device(device.value)
     read = planning.load(suite, changes(overrides, seeds))
     found = planned(read, results, tuple(only), warn, *repeated(RunOptions(), results, data))
-    times, busy = suite_times(found, data, resolve_device(device.value), warn) if time else (None, 0.0)
+    times, busy = suite_times(found, data, where, warn) if time else (None, 0.0)
     if memory:
-        found = with_memory(found, resolve_device(device.value), warn)
+        found = with_memory(found, where, warn)
     disk = suite_disk(found, results)
     if as_json:
         of_rows = {} if times is None else {"times": [row.as_json() for row in times]}
@@ -92,6 +95,8 @@ def plan(
     match = found.suite.match
     below = [] if match is None else [f"{match.kind} matched: {match}"]
     below += [f"note: {each.text}" for each in found.suite.notes]
+    if any(True for _ in found.to_run()) and (others := of_others(read, store.runs_folder(results, read.name))):
+        below.append(f"note: {others}")
     below += [*_corpora(found.suite), *_disk(disk, found.suite), *_states(found), *([] if time else _cost(found))]
     below += _all_keys(found.suite) if keys else _keys(found.suite)
     room = SCREEN - sum(map(_lines, [str(found), *found.outdated, *below]))
@@ -101,12 +106,12 @@ def plan(
         say(sentence)  # its commands are in one line, to be copied
     _print(below)
     if memory:
-        _print(_memory(found, str(resolve_device(device.value))))
+        _print(_memory(found, str(where)))
     if times is not None:
-        _print(_times(times, found.suite, str(resolve_device(device.value))))
-        at_once = _minutes_at_once(times, found.suite, resolve_device(device.value))
+        _print(_times(times, found.suite, str(where)))
+        at_once = _minutes_at_once(times, found.suite, where)
         _print([_minutes_to_run(times, tuned=read.tuning is not None), *at_once, *_shorter_inline(times)])
-        if not only and (text := match_text(found.suite, times, busy, resolve_device(device.value))) is not None:
+        if not only and (text := match_text(found.suite, times, busy, where)) is not None:
             say(f"for the same training time for every head, in the suite file:\n{text}")
 
 

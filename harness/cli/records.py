@@ -34,7 +34,8 @@ def runs(
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
-    """List the suites in the results folder, the time they took and their size. Only records are read, no suite files.
+    """List the suites in the results folder, the time they took and their size. Only records are read, and of a suite's
+    file the labels.
 
     Nothing is removed here: a person removes folders that are not needed any more.
     """

@@ -35,7 +35,8 @@ from harness.cli.options import (
     warn,
 )
 from harness.corpora.download import DEFAULT_DATA
-from harness.errors import ExecutionError
+from harness.errors import ExecutionError, SuiteError
+from harness.plan.reader import suite_name
 from harness.plan.suite_file import Form, Shape
 from harness.printable import printable
 from harness.records.metrics import METRICS
@@ -53,9 +54,20 @@ UNITS = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4}  # in inches
 
 
 def _study(suite: Path, overrides: Iterable[str], results: Path) -> "Study":
-    from harness.report import study
+    from harness.records import contents
+    from harness.report import history, study
 
-    return study.load(planning.load(suite, tuple(overrides)), results, warn=warn)
+    try:
+        read = planning.load(suite, tuple(overrides))
+    except SuiteError as error:
+        name = suite_name(suite)
+        if any("corpora." in problem for problem in error.problems) and name in history.suites(results):
+            warn(f"without its text, `harness runs {name}` and `harness leaderboard` show the records of {name}")
+        raise
+    found = study.load(read, results, warn=warn)
+    if len(found.records) < len(read.trials) and (others := contents.of_others(read, found.evidence.runs)):
+        warn(others)
+    return found
 
 
 def table(

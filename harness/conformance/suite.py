@@ -13,11 +13,12 @@ from harness.errors import ExecutionError, HarnessError, UnknownComponent, neare
 from harness.machine.environment import torch_threads
 from harness.model import on_meta
 from harness.plan.parameters import REQUIRED, Parameter, checked, parameters
+from harness.plan.specs import value_text
 from harness.printable import sentence
 from harness.registry import BACKBONES, HEADS
 
 MAX_PARAMETERS = 200_000_000  # of a variant: with gradients in float64 they take 3 GB
-DEFAULTS = "defaults"  # the first variant
+DEFAULTS = "defaults"  # the first variant, without values from the user
 CONSTRUCTION = "construction"
 KINDS = {"head": (HEADS, HeadCase, HEAD_CHECKS), "backbone": (BACKBONES, BackboneCase, BACKBONE_CHECKS)}
 EXPLAINS = (CONSTRUCTION, "shapes")  # without these, the failures of other checks say nothing new
@@ -63,20 +64,23 @@ def conformance(name: str, given: dict[str, Any] | None = None) -> tuple[str, li
     registry, of_case, checks = KINDS[kind]
     known = parameters(cls := registry.get(name))
     variants = list(_variants(known, _base(name, known, given or {})))
+    first, _ = variants[0]
     outcomes: list[Outcome] = []
     with torch_threads(1):
         for variant, params in variants:
-            found = _outcomes(f"{kind} '{name}'", variant, of_case(cls, params), checks)
-            ends = variant == DEFAULTS and found[-1].not_run > 0 and len(variants) > 1
+            found = _outcomes(f"{kind} '{name}'", variant, of_case(cls, params), checks, chosen=variant == first)
+            ends = variant == first and found[-1].not_run > 0 and len(variants) > 1
             outcomes += [*found[:-1], replace(found[-1], ends=ends)]
             if ends:
                 break
     return kind, outcomes
 
 
-def _outcomes(who: str, variant: str, case: Any, checks: dict[str, Callable[[Any], Any]]) -> list[Outcome]:
-    """Construct a component, in messages "head 'mos'", then run its checks."""
-    if (refusal := _construction(who, variant, case, len(checks))) is not None:
+def _outcomes(
+    who: str, variant: str, case: Any, checks: dict[str, Callable[[Any], Any]], *, chosen: bool
+) -> list[Outcome]:
+    """Construct a component, in messages "head 'mos'", then run its checks. `chosen`: it is the first variant."""
+    if (refusal := _construction(who, variant, case, len(checks), chosen=chosen)) is not None:
         return [refusal]
     outcomes = []
     for number, (title, check) in enumerate(checks.items(), start=1):
@@ -86,20 +90,20 @@ def _outcomes(who: str, variant: str, case: Any, checks: dict[str, Callable[[Any
     return outcomes
 
 
-def _construction(who: str, variant: str, case: Any, checks: int) -> Outcome | None:
+def _construction(who: str, variant: str, case: Any, checks: int, *, chosen: bool) -> Outcome | None:
     """The outcome of a variant that cannot be built, or that is left out; None for others.
 
-    Raises: ExecutionError when the constructor refuses the defaults.
+    Raises: ExecutionError when the constructor refuses the first variant.
     """
     try:
         with contained(who), guarded(who, "its constructor"):
             size = _num_parameters(case) if isinstance(case, BackboneCase) else 0
-            if size > MAX_PARAMETERS and variant != DEFAULTS:
+            if size > MAX_PARAMETERS and not chosen:
                 detail = f"left out: {size:,} parameters; check this variant alone with --set"
                 return Outcome(CONSTRUCTION, variant, True, detail)
             case.build()
     except ValueError as refusal:
-        if variant == DEFAULTS:
+        if chosen:
             raise ExecutionError(f"{who} cannot be built: {refusal}") from refusal
         return Outcome(CONSTRUCTION, variant, True, f"refused: {refusal}")
     except Exception as error:  # any exception of a constructor is a failed check
@@ -168,7 +172,7 @@ def _base(name: str, known: dict[str, Parameter], given: dict[str, Any]) -> dict
 
 
 def _variants(known: dict[str, Parameter], base: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    yield DEFAULTS, base
+    yield ", ".join(f"{name}={value_text(value)}" for name, value in base.items()) or DEFAULTS, base
     for name, parameter in known.items():
         options: tuple[Any, ...] = ()
         if parameter.annotation is bool:

@@ -122,7 +122,7 @@ def _lines(path: Path, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     while line := file.readline(MAX_LINE + 1):
         number += 1
         if len(line) > MAX_LINE:  # guard: line-size
-            raise CorpusError(f"{path}: line {number} has more than {MAX_LINE:,} bytes")
+            raise CorpusError(f"{path}: line {number} has more than {MAX_LINE:,} bytes; cut it into several")
         yield number, line
 
 
@@ -149,13 +149,13 @@ def _batches_of_parquet(path: Path, file: BinaryIO, column: str) -> Iterator[lis
     table, number = _table(path, file), 0
     known = table.schema_arrow.names
     if column not in known:
-        raise CorpusError(f"{path}: has no column '{column}' (has: {', '.join(known[:20])})")
+        raise CorpusError(f"{path}: has no column '{column}' (has: {', '.join(known[:20])}); name one by `column:`")
     batches = table.iter_batches(batch_size=FEW_ROWS, columns=[column])
     while True:
         try:
             batch = next(batches, None)
         except (ValueError, OSError):  # ArrowInvalid is a ValueError
-            raise CorpusError(f"{path}: is damaged after row {number}") from None
+            raise CorpusError(f"{path}: is damaged after row {number}; copy or write it again") from None
         if batch is None:
             return
         texts = []
@@ -177,7 +177,7 @@ def _table(path: Path, file: BinaryIO) -> Any:
     try:
         return parquet.ParquetFile(file, buffer_size=BLOCK)
     except (ValueError, OSError):
-        raise CorpusError(f"{path}: is not a parquet file") from None
+        raise CorpusError(f"{path}: is not a parquet file; write it again, or give its documents as .jsonl") from None
 
 
 def _text(value: Any, where: str, column: str) -> str:
@@ -200,5 +200,6 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def _unreadable(path: Path, cause: OSError) -> CorpusError:
-    reason = "no such file or folder" if isinstance(cause, FileNotFoundError) else f"cannot be read ({cause.strerror})"
-    return CorpusError(f"{path}: {reason}")
+    if isinstance(cause, FileNotFoundError):
+        return CorpusError(f"{path}: no such file or folder; a path in a suite begins at the suite's folder")
+    return CorpusError(f"{path}: cannot be read ({cause.strerror})")

@@ -71,10 +71,13 @@ def verified(file: PinnedFile, data: Path) -> Path:
     """Return the path of a file that must exist. Raises CorpusError when it is missing or has another content."""
     place = data / file.path
     if not place.is_file():
-        raise CorpusError(f"{place.name} is not in {place.parent}")
+        raise CorpusError(f"{place.name} is not in {place.parent}: name the folder that has it by --data")
     found = pooch.file_hash(str(place), alg="sha256")
     if found != file.sha256:  # guard: present-file-hash
-        raise CorpusError(f"{place} has another content: expected sha256 {file.sha256}, found {found}")
+        raise CorpusError(
+            f"{place} has another content: expected sha256 {file.sha256}, found {found}; remove it, and get it from "
+            f"{file.source}"
+        )
     return place
 
 

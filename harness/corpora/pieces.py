@@ -112,7 +112,10 @@ def encode(source: TextTokenizer, texts: Iterable[str], *, ends: bool = False, w
         for cut, encoding in zip(batch, encodings, strict=True):
             if cut.text == END_OF_TEXT:
                 if source.end_of_text is None:
-                    raise CorpusError(f"{where}: it has several documents, and {source.where} has no end-of-text token")
+                    raise CorpusError(
+                        f"{where}: it has several documents, and {source.where} has no end-of-text token; give it an "
+                        "eos_token, or the text as one document"
+                    )
                 ids, found = np.array([source.end_of_text], dtype=np.int32), np.zeros(1, dtype=np.int32)
             else:
                 ids, found = np.array(encoding.ids, dtype=np.int32), None

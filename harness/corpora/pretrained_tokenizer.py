@@ -50,7 +50,9 @@ def read_tokenizer(folder: Path) -> TextTokenizer:
     ids = max(tokenizer.get_vocab().values(), default=-1) + 1
     size = config.get("vocab_size", ids)
     if not 0 < ids <= MAX_VOCAB:
-        raise CorpusError(f"{folder / FILE}: has {ids:,} ids; a vocabulary has 1 to {MAX_VOCAB:,}")
+        raise CorpusError(
+            f"{folder / FILE}: has {ids:,} ids; a vocabulary has 1 to {MAX_VOCAB:,}; take another tokenizer"
+        )
     if not (isinstance(size, int) and 0 < size <= MAX_VOCAB):
         raise CorpusError(f"{folder / 'config.json'}: vocab_size must be an integer from 1 to {MAX_VOCAB:,}")
     return TextTokenizer(
@@ -79,7 +81,9 @@ def _bare(content: bytes, where: str) -> Tokenizer:
         tokenizer.no_truncation()
         tokenizer.no_padding()
     if getattr(tokenizer.model, "dropout", None):
-        raise CorpusError(f"{where}: {FILE} has dropout, with which a text has other tokens each time")
+        raise CorpusError(
+            f"{where}: {FILE} has dropout, with which a text has other tokens each time; set it to null there"
+        )
     return tokenizer
 
 
@@ -137,16 +141,16 @@ def _json(folder: Path, name: str) -> dict[str, Any]:
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):
-        raise CorpusError(f"{folder / name}: is not JSON") from None
+        raise CorpusError(f"{folder / name}: is not JSON; copy the file again") from None
     if not isinstance(found, dict):
-        raise CorpusError(f"{folder / name}: is not a JSON object")
+        raise CorpusError(f"{folder / name}: is not a JSON object; copy the file again")
     return found
 
 
 def _content(folder: Path, name: str, max_bytes: int) -> bytes | None:
     """Return the content of a file in a model folder; None if there is none."""
     if not folder.is_dir():
-        raise CorpusError(f"{folder}: no such folder")
+        raise CorpusError(f"{folder}: no such folder; a path in a suite begins at the suite's folder")
     try:
         return read_bounded(folder / name, max_bytes)
     except FileNotFoundError:

@@ -19,7 +19,7 @@ from harness.records.contents import recomputed
 from harness.records.record import Contents, TrialRecord
 from harness.records.replicates import Seeds
 from harness.registry import BACKBONES, CORPORA
-from harness.training.checkpoint import BEST, load_weights, weights_sha256
+from harness.training.checkpoint import BEST, TRAIN_AGAIN, load_weights, weights_sha256
 
 MAX_NAMED = 5  # trials that a message names
 PREFIX = re.compile("[0-9a-f]{1,12}")  # the id of a trial, or its first digits
@@ -114,7 +114,10 @@ def _ok(results: Path, prefix: str, lacking: str) -> list[tuple[TrialRecord, Pat
         raise ExecutionError(f"trial {trial} has different results in {first} and {second}: remove one of them")
     if not ok:
         status = next((record.status for record, _ in found), "missing")
-        raise ExecutionError(f"trial {trial} ended as '{status}': it has no {lacking}")
+        raise ExecutionError(
+            f"trial {trial} ended as '{status}': it has no {lacking}; `harness run SUITE --retry-failed` trains it "
+            "again"
+        )
     return ok
 
 
@@ -138,7 +141,7 @@ def rebuilt(record: TrialRecord, place: Path, corpus: Corpus, device: torch.devi
         raise ExecutionError(f"trial {spec.id} cannot be built again: {error}") from error
     weights = load_weights(place, "cpu")
     if weights_sha256(weights) != record.weights_sha256:
-        raise Damaged(f"{place}: these are not the weights that the record names")
+        raise Damaged(f"{place}: these are not the weights that the record names; {TRAIN_AGAIN}")
     model.load_state_dict(weights)
     return Trained(record=record, model=model.eval().to(device), corpus=corpus, device=device)
 
@@ -147,7 +150,7 @@ def corpus_of(spec: TrialSpec, data: Path) -> Corpus:
     """Load the text that a trial was trained on. Raises as `tokens_of`, and where its tokens do not stand for text."""
     corpus = tokens_of(spec, data)
     if corpus.codec is None:
-        raise ExecutionError(f"the tokens of {spec.corpus} do not stand for text")
+        raise ExecutionError(f"the tokens of {spec.corpus} do not stand for text; take a trial on a text")
     return corpus
 
 
@@ -160,7 +163,8 @@ def tokens_of(spec: TrialSpec, data: Path) -> Corpus:
         start = starting_content(spec.backbone, BACKBONES.get(spec.backbone.name))
         if recomputed(spec, Contents(corpus=source.facts().content, backbone=start)) != spec.id:
             raise ExecutionError(
-                f"{spec.corpus} or the weights that the backbone starts from have changed since {spec.id}"
+                f"{spec.corpus} or the weights that the backbone starts from have changed since {spec.id}: put "
+                "back what it read, or train it again (harness run SUITE)"
             )
         return source.load(data)
     except ValueError as error:

@@ -37,6 +37,7 @@ from harness.records.sidecars import SIDECARS, TOKEN_NLL
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
+AGAIN = "export the records again where they were made"  # what to do where a file does not verify
 MAX_MANIFEST = 32 * 1024**2
 # A larger archive, or one with more members, needs the 64-bit form of zip, which is neither written nor read.
 MAX_BYTES = 2**31 - 1
@@ -106,24 +107,28 @@ class Files:
     Args:
         place: <suite>/<trial id>; in an archive it is for messages only.
         content: the content of a file by its name; None if there is none. Raises RecordError.
+        again: what to do where a file does not verify.
     """
 
     place: Path
     content: Callable[[str], bytes | None]
+    again: str = AGAIN
 
     @classmethod
     def in_folder(cls, folder: Path) -> "Files":
-        return cls(folder, lambda name: sealed.read(folder / name, FILES[name]))
+        again = f"`harness run {folder.parent.name} --force` trains the trial again"
+        return cls(folder, lambda name: sealed.read(folder / name, FILES[name]), again)
 
     @cached_property
     def record(self) -> TrialRecord:
         """The record. Raises RecordError when there is none, or none that verifies and is of this suite and trial."""
         place = self.place / store.FILE_NAME
         if (content := self.content(store.FILE_NAME)) is None:
-            raise RecordError(f"{self.place} has no {store.FILE_NAME}")
-        record = store.parsed(content, self.place.name, place)
+            raise RecordError(f"{self.place} has no {store.FILE_NAME}; {self.again}")
+        with sealed.remedied(self.again):
+            record = store.parsed(content, self.place.name, place)
         if record.suite != self.place.parent.name:
-            raise RecordError(f"{place}: holds a record of the suite '{record.suite}'")
+            raise RecordError(f"{place}: holds a record of the suite '{record.suite}'; {self.again}")
         return store.counted(record)
 
     def beside(self, name: str) -> bytes | None:
@@ -131,9 +136,11 @@ class Files:
         verify or does not belong to the record.
         """
         content, place = self.content(name), self.place / name
-        # guard: bundle-sidecars
-        if content is not None and SIDECARS[name].parsed(content, self.record, place) is None:
-            raise RecordError(f"{place}: belongs to another training of trial {self.record.id} than the record does")
+        with sealed.remedied(self.again):
+            # guard: bundle-sidecars
+            if content is not None and SIDECARS[name].parsed(content, self.record, place) is None:
+                of = f"another training of trial {self.record.id} than the record does"
+                raise RecordError(f"{place}: belongs to {of}")
         return content
 
 
@@ -151,7 +158,7 @@ class Bundle:
         with _refused(self.place):
             content = _read(self.archive, path, member.size)
         if hashlib.sha256(content).hexdigest() != member.sha256:  # guard: bundle-member-hash
-            raise RecordError(f"{self.place}: {path} does not have the checksum of the manifest; the file is damaged")
+            raise RecordError(f"{self.place}: {path} does not have the checksum of the manifest; {AGAIN}")
         return content
 
     def files(self, trial: Trial) -> Files:
@@ -202,10 +209,12 @@ def _refused(place: Path) -> Iterator[None]:
         raise RecordError(f"{place} cannot be read ({cause.strerror or cause})") from cause
     except ValidationError as cause:
         where = ".".join(map(str, cause.errors()[0]["loc"]))
-        raise RecordError(f"{place}: its manifest is not valid: {where}: {cause.errors()[0]['msg']}") from cause
+        raise RecordError(
+            f"{place}: its manifest is not valid: {where}: {cause.errors()[0]['msg']}; {AGAIN}"
+        ) from cause
     except _DAMAGE as cause:
         reason = f"{place} is damaged, or was not made by `harness export` ({cause})"
-        raise RecordError(f"{reason}; export the records again where they were made") from cause
+        raise RecordError(f"{reason}; {AGAIN}") from cause
 
 
 def _check_end(file: BinaryIO) -> int:
@@ -234,7 +243,9 @@ def _manifest(archive: zipfile.ZipFile, place: Path) -> Manifest:
     content = json.loads(_read(archive, MANIFEST, infos[MANIFEST].file_size))
     found = content.get("schema_version") if isinstance(content, dict) else None
     if found != SCHEMA:  # guard: bundle-schema
-        raise RecordError(f"{place}: schema {found}, expected {SCHEMA}; it was made by another version of the harness")
+        raise RecordError(
+            f"{place}: schema {found}, expected {SCHEMA}: another version of the harness made it; {AGAIN} by this one"
+        )
     manifest = Manifest.model_validate(content)
     odd = sorted(infos.keys() ^ {*manifest.members, MANIFEST})
     if odd:  # guard: bundle-odd-members

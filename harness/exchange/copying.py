@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 import harness
 from harness.errors import RecordError, StorageError, nearest
 from harness.exchange.bundle import MANIFEST, Bundle, Files, Manifest, Trial, add, choices_path, opened
-from harness.machine.files import atomically, lacks_room, write_atomically
+from harness.machine.files import atomically, lacks_room, write_atomically, write_fault
 from harness.plan.specs import SUITE_NAME, TRIAL_ID
 from harness.plan.tuning import Choice
 from harness.printable import counted
@@ -65,6 +65,8 @@ def export_records(
     folders = _folders(results, suites, trials)
     if place.exists():
         raise StorageError(f"{place} exists already; name another file, or remove it")
+    if not place.absolute().parent.is_dir():
+        raise StorageError(f"there is no folder {place.parent} for {place.name}; make it, or name another one")
     beside = [name for name in SIDECARS if token_nll or name != TOKEN_NLL.file]
     try:
         with atomically(place) as file, zipfile.ZipFile(file, "w", allowZip64=False) as archive:
@@ -210,6 +212,10 @@ def _checked(bundle: Bundle, results: Path, *, replacing: bool) -> tuple[list[st
                     f"{suite}, {choice.row}: tuning chose another point there; the choice that is here is kept "
                     "(--replace takes that of the file)"
                 )
+    if reason := write_fault(results / "runs"):
+        raise StorageError(
+            f"{results / 'runs'} cannot be written ({reason}); nothing was written: name another folder by --results"
+        )
     if lack := lacks_room(results / "runs", needed):
         raise StorageError(
             f"the records of {bundle.place} {lack}; nothing was written: free some room, or name another folder by "

@@ -130,7 +130,7 @@ def _one_step(spec: TrialSpec, model: LanguageModel, corpus: Corpus) -> str:
     if not segments:
         raise ExecutionError(
             f"train: batch_size {train.batch_size} and seq_len {train.seq_len} (batching: {train.batching}) make no "
-            f"batch of a training split of {len(corpus.train)} tokens"
+            f"batch of a training split of {len(corpus.train)} tokens; make them smaller, or give a longer text"
         )
     optimizer, segment = make_optimizer(model, train), segments[0]
     step = graphed(EagerStep(model, optimizer, train), segment, log=lambda reason: None)

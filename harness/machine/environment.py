@@ -88,9 +88,10 @@ def busy_cores(seconds: float = 1.0) -> float:
 
 
 class OtherWork:
-    """How many of the cores that this process may use do work of other processes, since it was made.
+    """How many of the cores that this process may use do work of others, since it was made.
 
-    Busy seconds of these cores, less the seconds of this process, divided by the time that has passed.
+    Busy seconds of these cores, less the seconds of this process and of those that it started, divided by the time
+    that has passed.
     """
 
     def __init__(self):
@@ -108,8 +109,17 @@ class OtherWork:
         known = [every[core] for core in ours if core < len(every)] or every
         idle = sum(core.idle + getattr(core, "iowait", 0.0) for core in known)
         guests = sum(getattr(core, "guest", 0.0) + getattr(core, "guest_nice", 0.0) for core in known)  # in user, too
-        mine = psutil.Process().cpu_times()
-        return sum(map(sum, known)) - idle - guests - mine.user - mine.system
+        return sum(map(sum, known)) - idle - guests - _own_seconds()
+
+
+def _own_seconds() -> float:
+    """Processor seconds of this process and of those that it started, those that have ended included."""
+    process, seconds = psutil.Process(), 0.0
+    for each in (process, *process.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):  # it has ended: its seconds are among those of its parent
+            used = each.cpu_times()
+            seconds += used.user + used.system + used.children_user + used.children_system
+    return seconds
 
 
 def _git(root: Path, *arguments: str) -> str:

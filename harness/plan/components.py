@@ -29,6 +29,7 @@ from harness.registry import Registry
 
 MAX_TRIALS = 10_000
 LABEL = "label"  # the key of a component's own name; a parameter of this name comes first
+CONTROL = "control"  # the key of a head that is, or is not, a control; a parameter of this name comes first
 NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # owner/name of a repository, in place of a path
 MAX_TENSORS = 10_000  # of one component; GPT-2's largest has 580
 Built = TypeVar("Built")
@@ -40,10 +41,12 @@ class Component(Identified):
 
     Args:
         label: the name that the suite gives it; '' for none.
+        control: whether the suite says that it is a control, or none; None where it says nothing.
     """
 
     place: Place = ()
     label: str = ""
+    control: bool | None = None
 
     def problem(self, source: Source, message: str) -> str:
         """Return a message at the parameter that it begins with, or else at the entry."""
@@ -74,6 +77,10 @@ def components(entries: Any, registry: Registry, section: str, source: Source) -
             problems.append(source.problem(place, f"{registry.kind} '{entry}' has no readable signature: {error}"))
             continue
         label = params.pop(LABEL, "") if LABEL not in known else ""
+        control = params.pop(CONTROL, None) if section == "heads" and CONTROL not in known else None
+        if not isinstance(control, bool | None):
+            at = source.nearest_place((*place, name, CONTROL))
+            problems.append(source.problem(at, f"expected true or false, got {control!r}"))
         axes, wrong = _axes(known, params, (*place, name), f"{registry.kind} '{name}'", source)
         problems += wrong
         if math.prod(map(len, axes.values())) > MAX_TRIALS:
@@ -82,7 +89,7 @@ def components(entries: Any, registry: Registry, section: str, source: Source) -
             # also for an entry with problems: its valid parameters may have a mistake that only the constructor finds
             for values in itertools.product(*axes.values()):
                 spec = ComponentSpec(name=name, params=dict(zip(axes, values, strict=True)))
-                found.append(Component(spec, cls, place=place))
+                found.append(Component(spec, cls, place=place, control=control))
         if label != "":
             found[first:], wrong = _labelled(label, found[first:], registry, source)
             problems += wrong
@@ -151,7 +158,8 @@ def _resolved(source: Source, named: bool, value: Path | str) -> str:
     A relative path must stay in the folder that contains the suite's folder: a project may have its texts beside
     suites/. An absolute path may be anywhere.
 
-    Raises: ValueError for a relative path that leaves this folder, by its text or by symbolic links.
+    Raises: ValueError for a relative path that leaves this folder, by its text or by symbolic links, and for one that
+    exists only below the working folder.
     """
     folder = Path(os.path.realpath(source.path)).parent
     if named and NAME.fullmatch(str(value)) and not os.path.exists(folder / value):
@@ -163,6 +171,12 @@ def _resolved(source: Source, named: bool, value: Path | str) -> str:
         raise ValueError(
             f"'{value}' is outside of {folder.parent}, the folder that contains the suite's folder; "
             "write an absolute path if that is intended"
+        )
+    here = os.path.realpath(value)
+    if not os.path.exists(place) and os.path.exists(here):
+        raise ValueError(
+            f"'{value}' does not exist: paths begin at the suite's folder, {folder}; "
+            f"did you mean '{os.path.relpath(here, folder)}'?"
         )
     return str(place)
 

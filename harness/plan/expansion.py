@@ -128,7 +128,9 @@ def epochs_of(tokens: int, train: TrainSpec, num_tokens: int) -> float:
         of_epoch = train.batch_size * (num_tokens // train.batch_size - 1)
     if of_epoch < 1:
         sizes = f"batch_size {train.batch_size} and seq_len {train.seq_len}"
-        raise ValueError(f"{sizes} make no batch of its {num_tokens} training tokens")
+        raise ValueError(
+            f"{sizes} make no batch of its {num_tokens} training tokens; make them smaller, or give a longer text"
+        )
     return round(tokens / of_epoch, DIGITS)
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from harness.corpora.corpus import CorpusFacts
+from harness.plan.controls import Role
 from harness.plan.model_notes import ModelNote
 from harness.plan.reader import Source
 from harness.plan.specs import ComponentSpec, Strict, TrialSpec
@@ -26,9 +27,10 @@ class Suite(Strict):
         params: trial id -> numbers of parameters (total, head).
         settled: trial id -> the integers that the head's constructor chose for parameters that are None.
         names: kind of component -> str(spec) of what `compared` returns -> its name in views (harness/plan/names.py).
+        roles: str(spec) of what `compared` returns for a head -> whether it is a control (harness/plan/controls.py).
         match: the comparison at equal numbers of parameters or training time, which chose the trials' widths or epochs;
             None without it.
-        notes: on the pretrained models (harness/plan/model_notes.py).
+        notes: on the pretrained models and the controls (model_notes.py and controls.py of harness/plan).
         core_minutes: how long all trials take on one core of a CPU; None: not known.
         tuning: of a suite with `tune`; None without it.
     """
@@ -49,6 +51,7 @@ class Suite(Strict):
     contents: dict[str, str]
     params: dict[str, tuple[int, int]]
     names: dict[str, dict[str, str]]
+    roles: dict[str, Role] = Field(default_factory=dict)
     match: MatchSpec | None = None
     notes: tuple[ModelNote, ...] = ()
     core_minutes: float | None = None
@@ -67,6 +70,11 @@ class Suite(Strict):
         """Return what views call a trial's corpus, backbone or head."""
         spec = trial.corpus if kind == "corpus" else self.compared(kind, trial)
         return self.names[kind][str(spec)]
+
+    def is_control(self, trial: TrialSpec) -> bool:
+        """Whether a trial's head is one with which claims are compared."""
+        role = self.roles.get(str(self.compared("head", trial)))
+        return role is not None and role.is_control
 
     def trial_name(self, trial: TrialSpec) -> str:
         """Return what messages call a trial: 'affine softmax lstm ptb seed=1'."""

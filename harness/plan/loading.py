@@ -14,6 +14,7 @@ from harness.corpora.corpus import CorpusFacts
 from harness.errors import ComponentError, CorpusError, SuiteError, nearest
 from harness.plan import tuned_rows
 from harness.plan.components import LABEL, MAX_TRIALS, Component, Construction, components
+from harness.plan.controls import control_notes, roles
 from harness.plan.expansion import (
     Combination,
     Texts,
@@ -26,7 +27,7 @@ from harness.plan.expansion import (
 )
 from harness.plan.identity import is_frozen, starting_content
 from harness.plan.loaded_suite import Suite
-from harness.plan.model_notes import model_notes
+from harness.plan.model_notes import ModelNote, model_notes
 from harness.plan.names import names_of, shown
 from harness.plan.parameters import resolved, sentence
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, namesake, read, suite_file, value_of
@@ -90,7 +91,12 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
     elif file.match is not None:
         combined = in_equal_time(file.match, combined, source)
     notes = model_notes(facts, backbones, heads, construction, names)
-    return _expanded(file, combined, texts, names, settings, source).model_copy(update={"notes": notes})
+    suite = _expanded(file, combined, texts, names, settings, source)
+    known, texts_of = roles(heads), [str(each.spec.without(_chosen(file, "head"))) for each in heads]
+    if suite.table.baseline is not None:
+        called = [names["head"][text] for text in texts_of]
+        notes += tuple(map(ModelNote, control_notes(heads, known, called, construction.bodies.values())))
+    return suite.model_copy(update={"notes": notes, "roles": dict(zip(texts_of, known, strict=True))})
 
 
 def _settings(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> list[tuple[str, str, str | None]]:
@@ -190,16 +196,21 @@ def give_name(data: dict[str, Any], path: Path) -> list[str]:
     ]
 
 
+def _chosen(file: SuiteFile, kind: str) -> set[str]:
+    """Return the parameters of a kind of component that matching and tuning choose."""
+    vary = set() if file.match is None else {file.match.vary}
+    tuned = [] if file.tune is None else file.tune.space
+    return {key.removeprefix(f"{kind}.") for key in tuned if key.startswith(f"{kind}.")} | vary
+
+
 def _names(
     file: SuiteFile, corpora: list[Component], backbones: list[Component], heads: list[Component], source: Source
 ) -> tuple[dict[str, dict[str, str]], list[str]]:
     """Return `Suite.names`, and the labels that two components have."""
     sections = {"corpus": (corpora, CORPORA), "backbone": (backbones, BACKBONES), "head": (heads, HEADS)}
-    vary = set() if file.match is None else {file.match.vary}
     names, problems = {}, []
     for kind, (listed, registry) in sections.items():
-        tuned = [] if file.tune is None else file.tune.space
-        chosen = {key.removeprefix(f"{kind}.") for key in tuned if key.startswith(f"{kind}.")} | vary
+        chosen = _chosen(file, kind)
         specs = [each.spec.without(chosen) for each in listed]
         if kind == "head":
             specs += [ComponentSpec(name=NGRAM_HEAD, params=ngram.head_params) for ngram in file.ngrams]

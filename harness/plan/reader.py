@@ -83,9 +83,7 @@ def read(path: Path) -> tuple[dict[str, Any], Source]:
         tree = _parser().load(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        problem = (error.problem or error.context or "cannot be parsed").splitlines()[0]
-        problem += "; indent with spaces" if r"'\t'" in problem else ""
-        raise SuiteError([f"{path}:{mark.line + 1}:{mark.column + 1}: {problem}"]) from None
+        raise SuiteError([f"{path}:{mark.line + 1}:{mark.column + 1}: {_problem(error)}"]) from None
     except Exception as error:  # the parser may fail in any way on an arbitrary file
         raise SuiteError([f"{path}:1:1: not valid YAML: {str(error).partition(chr(10))[0]}"]) from None
     source = Source(path)
@@ -102,8 +100,21 @@ def value_of(text: str) -> Any:
     """
     try:
         return _plain(_parser().load(text), (), Source(Path("value")))
+    except MarkedYAMLError as error:
+        raise ValueError(f"'{text}' cannot be read: {_problem(error)}") from None
     except Exception as error:  # as in read()
         raise ValueError(f"'{text}' cannot be read: {str(error).partition(chr(10))[0]}") from None
+
+
+def _problem(error: MarkedYAMLError) -> str:
+    """What is wrong with a YAML text, and where the bracket or quote was opened that is not closed."""
+    problem = (error.problem or error.context or "cannot be parsed").splitlines()[0]
+    problem += "; indent with spaces" if r"'\t'" in problem else ""
+    context, opened = error.context or "", error.context_mark
+    kind = "bracket" if "flow" in context else "quote" if "quoted" in context else ""
+    if not kind or opened is None:
+        return problem
+    return f"{problem}; the {kind} that opens in line {opened.line + 1}, column {opened.column + 1} is not closed"
 
 
 def assignment(text: str) -> tuple[str, Any]:
@@ -123,7 +134,7 @@ def _text(path: Path) -> str:
     except FileNotFoundError:
         raise SuiteError([f"{path}: no such file"]) from None
     except UnicodeDecodeError as cause:
-        raise SuiteError([f"{path}: cannot be read as UTF-8 text (byte {cause.start + 1})"]) from None
+        raise SuiteError([f"{path}: cannot be read as UTF-8 text (byte {cause.start + 1}); save it as UTF-8"]) from None
     except OSError as cause:
         if cause.errno == errno.EFBIG:
             raise SuiteError([f"{path}:1:1: larger than {MAX_BYTES // 1024} KiB, the limit for a suite file"]) from None

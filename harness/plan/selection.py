@@ -50,8 +50,10 @@ def matching(facts: Facts, condition: str) -> set[str]:
         if not equals:
             raise SuiteError([f"--only {condition}: expected key=value[,key=value ...]"])
         if key not in keys:
-            listed = "; ".join(key_texts(choices(facts)))
-            raise SuiteError([f"--only {condition}: no trial has '{key}'{nearest(key, keys)} (keys: {listed})"])
+            telling = {known: values for known, values in choices(facts).items() if len(values) > 1}
+            listed = "; ".join([*key_texts(telling), "id"])
+            known = f"(keys: {listed}; `harness plan SUITE --keys` shows all)"
+            raise SuiteError([f"--only {condition}: no trial has '{key}'{nearest(key, keys)} {known}"])
     wanted = [(key, text, _read(text)) for key, _, text in pairs]
     found = {trial for trial, fact in facts.items() if all(_equal(fact.get(key), *value) for key, *value in wanted)}
     if not found:

@@ -41,8 +41,9 @@ def load(runs: Path) -> tuple[Choice, ...]:
 
     Raises: RecordError when the file is damaged or edited, is of another suite or schema, or contradicts itself.
     """
-    content = sealed.read(runs / FILE_NAME, MAX_BYTES)
-    return () if content is None else parsed(content, runs.name, runs / FILE_NAME)
+    with sealed.remedied(f"`harness run {runs.name}` chooses again from the records of the tuning trials"):
+        content = sealed.read(runs / FILE_NAME, MAX_BYTES)
+        return () if content is None else parsed(content, runs.name, runs / FILE_NAME)
 
 
 def readable(runs: Path, warn: Callable[[str], None]) -> tuple[Choice, ...]:
@@ -91,7 +92,10 @@ def stored(found: Iterable[Choice], row: TunedRow, warn: Callable[[str], None]) 
     if (kept.trial, canonical(kept.point)) == (made.trial, canonical(made.point)):  # guard: choice-of-plan always
         return made
     stored_one, expected = (f"{each.trial} with {point_text(each.point) or 'no point'}" for each in (kept, made))
-    warn(f"{FILE_NAME}, {made.row}: the stored choice does not count: it is trial {stored_one}, expected {expected}")
+    warn(
+        f"{FILE_NAME}, {made.row}: the stored choice does not count: it is trial {stored_one}, expected {expected}; "
+        "`harness run` chooses again from the records of the tuning trials"
+    )
     return None
 
 

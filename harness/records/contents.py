@@ -4,14 +4,17 @@ The id of a trial is a hash of its settings and its contents. A record holds bot
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from harness.corpora.corpus import CorpusFacts
 from harness.errors import HarnessError, RecordError
 from harness.plan.identity import Identified, trial_id
-from harness.plan.loaded_suite import Suite
+from harness.plan.loaded_suite import Suite, possible_trials
 from harness.plan.parameters import checked, parameters, paths, with_paths
 from harness.plan.specs import ComponentSpec, TrialSpec
+from harness.printable import counted
+from harness.records import store
 from harness.records.record import Contents, TrialRecord
 from harness.registry import BACKBONES, CORPORA, HEADS
 
@@ -36,14 +39,18 @@ def confirmed(record: TrialRecord) -> Contents | None:
     Raises: RecordError when the record has no contents, or its id does not agree with its settings and contents.
     """
     if record.contents is None:
-        raise RecordError(f"the record of trial {record.id} does not say what it read, so its id cannot be confirmed")
+        raise RecordError(
+            f"the record of trial {record.id} does not say what it read, so its id cannot be confirmed; train it again "
+            "(--force)"
+        )
     try:
         found = recomputed(record.spec, record.contents)
     except (HarnessError, KeyError):
         return None
     if found != record.id:  # guard: record-id
         raise RecordError(
-            f"the record of trial {record.id} is not of that trial: its content ({record.spec}) has id {found}"
+            f"the record of trial {record.id} is not of that trial: its content ({record.spec}) has id {found}; it was "
+            "edited: train it again (--force), or import it again from where it was made"
         )
     return record.contents
 
@@ -89,8 +96,37 @@ def of_suite(
         if record.spec == trial or _has_id(record.spec, trial, suite):  # guard: record-settings always
             fitting[trial.id] = record
         else:
-            sentences.append(f"the record of trial {trial.id} does not count: it is of {record.spec}, not of {trial}")
+            sentences.append(
+                f"the record of trial {trial.id} does not count: it is of {record.spec}, not of {trial}; `harness run` "
+                "trains it again"
+            )
     return fitting, sentences
+
+
+def of_others(suite: Suite, runs: Path) -> str:
+    """A sentence about the records in a suite's folder that are of none of its trials; '' if there are none.
+
+    They are read to tell whether they have the settings of a trial: then the text has changed, or the weights that the
+    backbone starts from.
+    """
+    trials = {trial.id: trial for trial in (*suite.tuning_trials, *possible_trials(suite))}
+    others = sorted({place.parent.name for place in runs.glob(f"*/{store.FILE_NAME}")} - trials.keys())
+    if not others:
+        return ""
+    settings, found = {_settings(trial) for trial in trials.values()}, 0
+    for other in others:
+        with suppress(RecordError):
+            found += _settings(store.load(runs, other).spec) in settings
+    of = f" ({found} of the same settings: their text or weights have changed since)" if found else ""
+    are = "is" if len(others) == 1 else "are"
+    return (
+        f"{counted(len(others), 'record')} here {are} of other settings or texts than the suite has now{of}; "
+        f"`harness runs {suite.name}` lists all"
+    )
+
+
+def _settings(spec: TrialSpec) -> str:
+    return spec.model_dump_json(exclude={"id"})
 
 
 def _has_id(spec: TrialSpec, trial: TrialSpec, suite: Suite) -> bool:

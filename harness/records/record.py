@@ -111,7 +111,7 @@ class Environment(_Frozen):
     device: str
     threads: int
     load_average: float
-    shared: bool  # other trials could run at the same time, so times are not exclusive
+    shared: bool  # other work was known or observed to run, so times are not exclusive
     python: str
     torch: str
     harness: str

@@ -4,7 +4,8 @@
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -41,6 +42,15 @@ def read(place: Path, max_bytes: int) -> bytes | None:
         raise RecordError(f"{place} cannot be read ({cause.strerror})") from cause
 
 
+@contextmanager
+def remedied(remedy: str) -> Iterator[None]:
+    """A RecordError within it also says what to do next."""
+    try:
+        yield
+    except RecordError as fault:
+        raise RecordError(f"{fault}; {remedy}") from fault
+
+
 def each(load: Callable[[str], Kept | None], names: Iterable[str]) -> tuple[dict[str, Kept], list[str]]:
     """What `load` finds under each name, and a sentence for each file that does not verify."""
     found, faults = {}, []
@@ -63,9 +73,14 @@ def parsed(text: bytes, kind: type[Model], place: Path, *, schema: int) -> Model
         content = json.loads(text)
         stored = content.pop("sha256")
         if stored != checksum(content):  # guard: record-checksum
-            raise RecordError(f"{place}: the checksum does not fit the content; the {what} does not count")
+            raise RecordError(
+                f"{place}: the checksum does not fit the content, which was damaged or edited; the {what} does not "
+                "count"
+            )
         if content["schema_version"] != schema:  # guard: record-schema
-            raise RecordError(f"{place}: schema {content['schema_version']}, expected {schema}")
+            raise RecordError(
+                f"{place}: schema {content['schema_version']}, expected {schema}: another version wrote it"
+            )
         return kind.model_validate_json(json.dumps(content))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as cause:
         reason = str(cause).partition("\n")[0]

@@ -45,19 +45,22 @@ class Sidecar(Generic[Kept]):
 
     Args:
         max_bytes: of a file; of token scores, of the arrays.
+        again: what to do where it does not verify; `{}` is the name of the suite.
         parsed: what a file holds, given its content, the record and its place, for messages; None if it is of other
             weights. Raises RecordError when it is damaged, edited or of another schema, or does not fit the record.
     """
 
     file: str
     max_bytes: int
+    again: str
     parsed: Callable[[bytes, TrialRecord, Path], Kept | None]
 
     def load(self, runs: Path, record: TrialRecord) -> Kept | None:
         """What lies beside a record; None if there is nothing, or only of other weights. Raises as `parsed`."""
         place = folder(runs, record.id) / self.file
-        content = sealed.read(place, self.max_bytes)
-        return None if content is None else self.parsed(content, record, place)
+        with sealed.remedied(self.again.format(runs.name)):
+            content = sealed.read(place, self.max_bytes)
+            return None if content is None else self.parsed(content, record, place)
 
     def load_all(self, runs: Path, found: dict[str, TrialRecord]) -> tuple[dict[str, Kept], list[str]]:
         """Trial id -> what lies beside its record, and a sentence for each file that does not verify."""
@@ -272,8 +275,25 @@ def _replicates(content: bytes, record: TrialRecord, place: Path) -> tuple[Trial
     return kept.records
 
 
-TIMING = Sidecar(file="timing.json", max_bytes=2**20, parsed=_timing)
-TOKEN_NLL = Sidecar(file="test_nll.npz", max_bytes=2 * 1024**3, parsed=_token_scores)  # 170 million tokens
-DIAGNOSES = Sidecar(file="diagnostics.json", max_bytes=64 * 1024**2, parsed=_diagnoses)
-REPLICATES = Sidecar(file="replicates.json", max_bytes=64 * 1024**2, parsed=_replicates)
+TIMING = Sidecar(
+    file="timing.json", max_bytes=2**20, again="`harness run {} --timing` times the rows again", parsed=_timing
+)
+TOKEN_NLL = Sidecar(
+    file="test_nll.npz",
+    max_bytes=2 * 1024**3,  # 170 million tokens
+    again="`harness run {} --force` trains again and writes them",
+    parsed=_token_scores,
+)
+DIAGNOSES = Sidecar(
+    file="diagnostics.json",
+    max_bytes=64 * 1024**2,
+    again="`harness diagnose {}` computes them again",
+    parsed=_diagnoses,
+)
+REPLICATES = Sidecar(
+    file="replicates.json",
+    max_bytes=64 * 1024**2,
+    again="remove the file, and import the records of other machines again",
+    parsed=_replicates,
+)
 SIDECARS = {each.file: each for each in (TIMING, TOKEN_NLL, DIAGNOSES, REPLICATES)}

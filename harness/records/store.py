@@ -49,8 +49,9 @@ def load(runs: Path, trial_id: str) -> TrialRecord | None:
     Raises: RecordError when it is damaged, edited, of another schema or of another trial, or not plausible.
     """
     place = folder(runs, trial_id) / FILE_NAME
-    content = sealed.read(place, MAX_BYTES)
-    return None if content is None else counted(parsed(content, trial_id, place))
+    with sealed.remedied(f"`harness run {runs.name}` trains the trial again, and keeps this file as {DAMAGED}"):
+        content = sealed.read(place, MAX_BYTES)
+        return None if content is None else counted(parsed(content, trial_id, place))
 
 
 def counted(record: TrialRecord) -> TrialRecord:
@@ -130,7 +131,9 @@ def writing(runs: Path, trial_id: str, *, wait: float = -1) -> Iterator[None]:
             place.parent.mkdir(parents=True, exist_ok=True)
             held.enter_context(locks.held(place, wait=wait))  # guard: one-writer-per-trial
         except OSError as cause:
-            raise StorageError(f"{place} cannot be locked ({cause.strerror or cause})") from cause
+            raise StorageError(
+                f"{place} cannot be locked ({cause.strerror or cause}); name another results folder by --results"
+            ) from cause
         remove_stale(folder(runs, trial_id))
         yield
 

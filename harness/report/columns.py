@@ -14,7 +14,7 @@ from harness.report.findings import Findings, certificate_mark, percent
 from harness.report.printed_numbers import PrintedCell
 from harness.report.statistics import WIDEST
 from harness.report.table_rows import Row, head_counts, ratio, time_marks, time_of
-from harness.report.verdicts import Compared, difference, shared_seeds
+from harness.report.verdicts import STRONGEST, Compared, difference, shared_seeds
 
 PRINTED_TIMES = {  # the papers' times -> their name in a column
     "train_ms_per_batch": "ms/batch",
@@ -134,7 +134,7 @@ def _scores(findings: Findings) -> list[Quantity]:
 
 
 def _comparisons(findings: Findings) -> list[Quantity]:
-    if findings.baseline is None:
+    if findings.reference is None:
         return []
 
     def of(cell_of: Callable[[Compared], Cell]) -> dict[Row, Cell]:
@@ -142,9 +142,12 @@ def _comparisons(findings: Findings) -> list[Quantity]:
         return {line: cell_of(known[line]) if line in known else EMPTY for line in findings.lines}
 
     verdicts = of(lambda compared: Cell(text=compared.verdict))
+    verdicts |= {line: Cell(text=STRONGEST) for line in findings.lines if findings.role(line) == STRONGEST}
+    versus = f"vs {findings.reference}"
     return [
-        _quantity(f"vs {findings.baseline}", of(_against), "quality", key="change", rows=frozenset(findings.lines)),
-        _quantity(f"vs {findings.baseline}, known words", of(_against_known), "quality", key="change_known"),
+        _quantity(versus, of(_against), "quality", key="change", rows=frozenset(findings.lines)),
+        *_against_baseline(findings),
+        _quantity(f"{versus}, known words", of(_against_known), "quality", key="change_known"),
         _quantity("verdict", verdicts, "quality", numeric=False, key="verdict"),
         _quantity("p (Holm)", of(lambda compared: _probability(compared.p_holm)), "quality"),
         _quantity("p (signs)", of(lambda compared: _probability(compared.p_sign_flip)), "quality"),
@@ -284,20 +287,32 @@ def change(nats: float, low: float | None, high: float | None, mark: str = "") -
 
 
 def _against(compared: Compared) -> Cell:
-    """The change of test perplexity against the baseline, with its interval if there is one."""
+    """The change of test perplexity against the strongest control, with its interval if there is one."""
     difference, blocks = compared.difference, compared.interval
     if difference.low is None and blocks is not None:
         return change(difference.mean, blocks.low, blocks.high, BLOCKS_MARK)
     return change(difference.mean, difference.low, difference.high, compared.stars)
 
 
+def _against_baseline(findings: Findings) -> list[Quantity]:
+    """The same against the baseline, without stars, where that is not the strongest control."""
+    cells = dict.fromkeys(findings.lines, EMPTY)
+    for row, compared in findings.compared.items():
+        baseline = findings.baselines[row.group]
+        seeds = shared_seeds(row, baseline)
+        if baseline not in (row, compared.control) and seeds:
+            found = difference(row, baseline, seeds, compared.test)
+            cells[row] = change(found.mean, found.low, found.high)
+    return [_quantity(f"vs {findings.baseline}", cells, "quality", key="change_baseline")]
+
+
 def _against_known(compared: Compared) -> Cell:
     """The same of the perplexity on known words, without a test; empty where a row does not have it."""
-    row, baseline, metric = compared.row, compared.baseline, "test_ppl_known"
-    seeds = shared_seeds(row, baseline, metric)
+    row, control, metric = compared.row, compared.control, "test_ppl_known"
+    seeds = shared_seeds(row, control, metric)
     if not seeds:
         return EMPTY
-    found = difference(row, baseline, seeds, compared.test, metric)
+    found = difference(row, control, seeds, compared.test, metric)
     return change(found.mean, found.low, found.high)
 
 

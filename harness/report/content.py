@@ -114,14 +114,15 @@ class Line:
 
     Args:
         cells: one for each column.
-        is_baseline: whether the other lines of its corpus and backbone are compared with it.
+        reference: 'baseline' or 'strongest control', if the other lines of its corpus and backbone are compared with
+            it; '' for another line.
         section: a heading that it shares with its neighbours in a summary: its corpus and backbone; '' for none.
     """
 
     cells: tuple[Cell, ...]
     trials: tuple[str, ...] = ()
     is_main: bool = True
-    is_baseline: bool = False
+    reference: str = ""
     section: str = ""
 
 

@@ -17,6 +17,7 @@ from harness.plan.reader import shown
 from harness.plan.specs import TrialSpec, plain, value_text
 from harness.printable import counted
 from harness.records import sidecars
+from harness.records.contents import of_others
 from harness.records.metrics import METRICS, metrics_of
 from harness.records.record import TrialRecord
 from harness.records.sidecars import TokenScores
@@ -71,7 +72,7 @@ def of_trials(results: Path, a: str, b: str) -> tuple[Selection, Selection]:
             raise ExecutionError(f"trial '{name}': {expected}")
     ours, theirs = (finished(results, prefix) for prefix in (a, b))
     if ours[0].id == theirs[0].id:
-        raise ExecutionError(f"{a} and {b} are the same trial, {ours[0].id}: nothing differs")
+        raise ExecutionError(f"{a} and {b} are the same trial, {ours[0].id}: nothing differs; name two trials")
     one, other = (Selection(label=record.id, runs=runs, records=(record,)) for record, runs in (ours, theirs))
     return one, other
 
@@ -85,7 +86,7 @@ def of_heads(lines: Iterable[Row], evidence: Evidence, a: str, b: str) -> list[t
     for group, rows in groups.items():
         one, other = (_row(rows, head) for head in (a, b))
         if one is other:
-            raise ExecutionError(f"'{a}' and '{b}' are the same head, {one.head}: nothing differs")
+            raise ExecutionError(f"'{a}' and '{b}' are the same head, {one.head}: nothing differs; name two heads")
         if seeds := shared_seeds(one, other):
             selections = (
                 Selection(label=row.head, runs=evidence.runs, records=tuple(row.records[seed] for seed in seeds))
@@ -95,8 +96,14 @@ def of_heads(lines: Iterable[Row], evidence: Evidence, a: str, b: str) -> list[t
     if not found:
         invalid = dict.fromkeys(row.head for rows in groups.values() for row in rows if row.invalid)
         if invalid:
-            raise ExecutionError(f"nothing to compare: there are invalid trials of {', '.join(invalid)}")
-        raise ExecutionError(f"no seed of {a} and {b} is finished for both: harness run {shown(evidence.suite.path)}")
+            raise ExecutionError(
+                f"nothing to compare: there are invalid trials of {', '.join(invalid)} (harness docs certificates)"
+            )
+        others = of_others(evidence.suite, evidence.runs)
+        raise ExecutionError(
+            f"no seed of {a} and {b} is finished for both: harness run {shown(evidence.suite.path)}"
+            + (f" ({others})" if others else "")
+        )
     return found
 
 

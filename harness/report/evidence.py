@@ -59,6 +59,16 @@ class Evidence:
         return 0 if tuning is None else sum(not tuning.of_table(index) for index in range(len(tuning.rows)))
 
     @property
+    def untuned_controls(self) -> set[tuple[str, str]]:
+        """Corpus and backbone of controls that are not in the table because no point is chosen for them."""
+        suite, found = self.suite, set()
+        for index, row in enumerate(() if suite.tuning is None else suite.tuning.rows):
+            trial = row.candidates[0].trial
+            if suite.is_control(trial) and not suite.tuning.of_table(index):
+                found.add((suite.name_of("corpus", trial), suite.name_of("backbone", trial)))
+        return found
+
+    @property
     def trials(self) -> Trials:
         """The numbers of ok, planned and invalid trials."""
         statuses = Counter(record.status for record in self.finished)

@@ -9,7 +9,7 @@ from harness.report.evidence import Evidence
 from harness.report.printed_numbers import Reproduction, of_row
 from harness.report.ranks import ranks
 from harness.report.table_rows import Row, of_head
-from harness.report.verdicts import Compared, baselines, compare
+from harness.report.verdicts import STRONGEST, Compared, Group, baselines, compare, controls
 
 LARGEST_NATS = 700  # of a difference shown in percent; e^710 is too large for a float
 
@@ -19,9 +19,10 @@ class Findings:
     """The rows of a suite and their comparisons.
 
     Args:
-        compared: the comparison of a row with the baseline; empty if the suite names no baseline.
+        compared: the comparison of a row with the controls; empty if the suite names no baseline.
         ranks: the rank of a row, of its corpus, backbone and device.
-        baselines: corpus and backbone -> the row with which the others are compared.
+        baselines: corpus and backbone -> the row of the baseline, to which times are related.
+        controls: corpus and backbone -> the rows with which heads are compared, the strongest first.
     """
 
     evidence: Evidence
@@ -29,7 +30,8 @@ class Findings:
     compared: dict[Row, Compared]
     ranks: dict[Row, Rank]
     reproduced: dict[Row, list[Reproduction]]
-    baselines: dict[tuple[str, str], Row]
+    baselines: dict[Group, Row]
+    controls: dict[Group, tuple[Row, ...]]
 
     @property
     def baseline(self) -> str | None:
@@ -37,6 +39,23 @@ class Findings:
         given = self.evidence.suite.table.baseline
         names = {row.head for row in of_head(self.lines, given)}
         return names.pop() if len(names) == 1 else given
+
+    @property
+    def reference(self) -> str | None:
+        """What heads are compared with, in headers: the name of the strongest control, if it is one in all groups; None
+        without a baseline.
+        """
+        if self.baseline is None:
+            return None
+        names = {known[0].head for known in self.controls.values()}
+        return names.pop() if len(names) == 1 else STRONGEST if names else self.baseline
+
+    def role(self, row: Row) -> str:
+        """'baseline' or 'strongest control', if the other rows of its group are compared with it; else ''."""
+        known = self.controls.get(row.group, ())
+        if not known or row is not known[0]:
+            return ""
+        return "baseline" if len(known) == 1 else STRONGEST
 
     def compared_of(self, lines: Sequence[Row]) -> list[Compared]:
         """The comparisons of some rows."""
@@ -53,6 +72,7 @@ def find(evidence: Evidence) -> Findings:
         ranks=ranks(lines, table.test, evidence.rows_without_point),
         reproduced={line: of_row(line, evidence.printed, changed=bool(evidence.suite.overrides)) for line in lines},
         baselines=baselines(lines, table.baseline),
+        controls=controls(lines, table.baseline),
     )
 
 

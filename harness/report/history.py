@@ -6,9 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.errors import HarnessError
+from harness.plan.loading import labels
+from harness.plan.names import names_of, shown
+from harness.plan.reader import ENDING, FOLDER
 from harness.records import sidecars, store
 from harness.records.plausible import moment
 from harness.records.record import TrialRecord
+from harness.registry import BACKBONES, CORPORA, HEADS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +92,11 @@ def of_suite(results: Path, suite: str, warn: Callable[[str], None]) -> SuiteHis
 
 def of_trials(results: Path, suite: str, records: Mapping[str, TrialRecord]) -> list[TrialHistory]:
     """The finished trials of a suite, in the order in which they finished; `records`: all of them, by id."""
-    runs = store.runs_folder(results, suite)
+    runs, names = store.runs_folder(results, suite), _names(suite, records)
     rows = [
         TrialHistory(
             id=record.id,
-            head=str(record.spec.head),
-            backbone=str(record.spec.backbone),
-            corpus=str(record.spec.corpus),
+            **{kind: of_kind[str(getattr(record.spec, kind))] for kind, of_kind in names.items()},
             seed=record.spec.seed,
             status=record.status,
             test_ppl=record.metrics.get("test_ppl"),
@@ -109,6 +112,25 @@ def of_trials(results: Path, suite: str, records: Mapping[str, TrialRecord]) -> 
         for record in records.values()
     ]
     return sorted(rows, key=lambda row: (row.finished, row.id))
+
+
+def _names(suite: str, records: Mapping[str, TrialRecord]) -> dict[str, dict[str, str]]:
+    """Kind -> str(component) -> its name as in tables, with the labels of the suite's file. A component that is not
+    known here is written in full.
+    """
+    given, names = labels(FOLDER / f"{suite}{ENDING}"), {}
+    for kind, registry in {"head": HEADS, "backbone": BACKBONES, "corpus": CORPORA}.items():
+        specs = {str(spec): spec for spec in (getattr(record.spec, kind) for record in records.values())}
+        known, of_suite = {}, {}
+        for text, spec in specs.items():
+            try:
+                label = given.get(kind, {}).get(str(shown(spec, registry)))
+            except HarnessError:
+                continue
+            known[text] = spec
+            of_suite |= {text: label} if label else {}
+        names[kind] = {**dict(zip(specs, specs, strict=True)), **names_of(known.values(), registry, labels=of_suite)}
+    return names
 
 
 def other_source(records: Mapping[str, TrialRecord]) -> dict[str, int]:

@@ -36,14 +36,14 @@ ORDER = (
     *("label", "test_ppl", "change", "verdict", "n", "printed", "reproduced", "tuned", "train_ms_per_batch"),
     *("params_total", "test_bits_per_byte", "quantity"),
 )
-MOST_NOTES = 5  # of the default form
+MOST_NOTES = 6  # of the default form
 LINK = "What columns, marks and tests mean: harness docs tables, harness docs statistics."
 STARS = "p below 0.05 (*), 0.01 (**), 0.001 (***), corrected"
 
 FEW = "too few seeds"
 UNTESTED = ("lower", "higher")  # what a change is called that was not tested
 BY_VALIDATION = "order, rank and vs best are of validation perplexity"
-SHARED_SEEDS = "vs baseline: over the seeds that both rows have, so not the ratio of the means shown"
+SHARED_SEEDS = "vs control: over the seeds that both rows have, so not the ratio of the means shown"
 ROUNDED = 0.05  # percent, of a change as it is shown
 NAMES = {"train_ms_per_batch": "ms/batch", "n": "seeds"}  # the key of a column -> its header in a summary
 OF_SUITE = ("test_ppl", "change", "reproduced", "train_ms_per_batch", "n")  # keys of columns, after that of the head
@@ -77,7 +77,7 @@ def _mixtures(findings: Findings, said: list[Quantity]) -> Layout:
         Line(
             cells=(*(_label([row], column.name) for column in labels), *(each.cells[row] for each in kept)),
             trials=tuple(trial.id for trial in row.trials),
-            is_baseline=row is findings.baselines.get(row.group),
+            reference=findings.role(row),
         )
         for row in lines
     ]
@@ -314,7 +314,7 @@ def of_suite(table: Table, *, compact: bool = False) -> Table:
     lines = [replace(_in_words(line, table), section=name) for name, group in groups.items() for line in group]
     made = _summary(replace(table, lines=tuple(lines)), [head, *_places(table, OF_SUITE)])
     columns = [
-        replace(each, name="vs baseline", numeric=False) if each.key == "change" else each for each in made.columns
+        replace(each, name="vs control", numeric=False) if each.key == "change" else each for each in made.columns
     ]
     notes = [*made.notes]
     if any(_differs(line, group, table) for group in groups.values() for line in group):
@@ -372,7 +372,7 @@ def _in_words(line: Line, table: Table) -> Line:
     value, verdict = cells["change"].value, cells["verdict"].text if "verdict" in cells else NOTHING
     word, *limits = verdict.split(", ")
     if value is None:
-        said = Cell(text="baseline" if line.is_baseline else NOTHING)
+        said = Cell(text=line.reference or NOTHING)
     else:
         word = UNTESTED[value > 0] if word == FEW else word
         short = f"{abs(value):.1f} % {word}" if word in ("better", "worse", *UNTESTED) else f"{word} {value:+.1f} %"
@@ -386,7 +386,7 @@ def _in_words(line: Line, table: Table) -> Line:
 def _differs(line: Line, group: Sequence[Line], table: Table) -> bool:
     """Whether the change that a line shows is not that of the means shown, as far as its digits say."""
     cells = _by_key(line, table)
-    base = next((_by_key(each, table)["test_ppl"].value for each in group if each.is_baseline), None)
+    base = next((_by_key(each, table)["test_ppl"].value for each in group if each.reference), None)
     if base is None or cells["change"].value is None or cells["test_ppl"].value is None:
         return False
     return abs(100 * (cells["test_ppl"].value / base - 1) - cells["change"].value) > ROUNDED

@@ -52,7 +52,8 @@ MEANING = (
     "The rows of a table have the same text (by its hash), counting rule, evaluation and budget (epochs, and whether "
     "training began at pretrained weights, or was in both directions of reading). Batch sizes and learning rates are "
     "those that each suite chose; the table of the suite says whether they were tuned for each head.",
-    f"Times are of an exclusive pass if there was one; {SHARED_MARK} marks times measured while other work ran.",
+    "Times are of the newest exclusive pass that no other work disturbed, or else of the trials while they trained; "
+    f"{SHARED_MARK} marks times measured while other work ran.",
 )
 
 
@@ -175,8 +176,8 @@ def _entry(entry: Entry, group: Group) -> dict[str, Any]:
     row, time = entry.row, time_of(entry.row, "train_ms_per_batch", group.timings)
     ppl = row.values("test_ppl")
     return {
-        "head": shown(row.trials[0].head, HEADS).model_dump(),
-        "backbone": shown(row.trials[0].backbone, BACKBONES).model_dump(),
+        "head": {**shown(row.trials[0].head, HEADS).model_dump(), "label": row.head},
+        "backbone": {**shown(row.trials[0].backbone, BACKBONES).model_dump(), "label": row.backbone},
         "training": entry.training,
         **{metric.name: _value(metric, row, group) for metric in METRICS.values() if metric.leaderboard},
         "sd": statistics.stdev(ppl) if len(ppl) > 1 else None,

@@ -13,7 +13,7 @@ from harness.plan.tuning import epochs_text, with_setting
 from harness.printable import counted
 from harness.protocols import Bidirectional
 from harness.records.metrics import METRICS
-from harness.records.record import TrialRecord
+from harness.records.record import UNKNOWN, TrialRecord
 from harness.records.replicates import Seeds, result
 from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, CORPORA
@@ -113,9 +113,10 @@ def conditions(findings: Findings) -> str:
     elif sum(not row.is_ngram for row in findings.lines) > 1:
         said.append("not tuned")
     where = [record.environment for record in records]
-    commits = dict.fromkeys(each.commit for each in where)
+    commits = dict.fromkeys(each.commit for each in where if each.commit != UNKNOWN)
     ours = dict.fromkeys(each.harness for each in where)
-    of = " or ".join(ours) + f" at {' or '.join(commits)}" if len(commits) < MANY else f"{len(commits)} commits"
+    at = f" at {' or '.join(commits)}" if commits else ""
+    of = " or ".join(ours) + at if len(commits) < MANY else f"{len(commits)} commits"
     said.append(" or ".join(dict.fromkeys(f"{each.device}, {counted(each.threads, 'thread')}" for each in where)))
     said += [" or ".join(dict.fromkeys(f"torch {each.torch}" for each in where)), f"harness {of}"]
     certified = [ALL_EARLIER.rstrip(".")] if all_certified_earlier(findings.lines) else []
@@ -337,7 +338,7 @@ def _machine(record: TrialRecord) -> str:
     form = ", all logits of a batch stored at once" if "stored" in (e.loss_form or "") else ""
     return (
         f"Measured on {e.device}, {counted(e.threads, 'thread')} a trial, torch {e.torch}{products}{graph}{form}, "
-        f"Python {e.python}, harness {e.harness} at {e.commit}, executor {e.executor}."
+        f"Python {e.python}, harness {e.harness}{_at(e.commit)}, executor {e.executor}."
     )
 
 
@@ -413,19 +414,31 @@ def of_times(findings: Findings) -> list[str]:
     """Under which conditions ms/batch was taken: in each exclusive pass, or while trials trained."""
     timings, lines = findings.evidence.timings, findings.lines
     rows_of: dict[str | None, list[Row]] = {}  # the pass that a row's times are of; None: taken while it trained
+    by_threads: dict[int, list[str]] = {}  # of those taken while it trained
+    left_out: dict[str, int] = {}
     shared = False
     for row in lines:
         timed = [metric.name for metric in METRICS.values() if metric.timed]
         times = [time for name in timed if (time := time_of(row, name, timings)) is not None]
         for pass_id in dict.fromkeys(time.pass_id for time in times):
             rows_of.setdefault(pass_id, []).append(row)
+        for threads in dict.fromkeys(time.threads for time in times if time.pass_id is None):
+            by_threads.setdefault(threads, []).append(row_name(row, lines))
+        if others := max((time.left_out for time in times), default=0):
+            left_out[row_name(row, lines)] = others
         shared = shared or not all(time.exclusive for time in times)
     found = []
     for pass_id, rows in rows_of.items():
         names = "; ".join(row_name(row, lines) for row in rows)
         whose = f"ms/batch of {names}" if len(rows_of) > 1 else "ms/batch"
-        how = _while_training(rows, timings) if pass_id is None else _pass(pass_id, rows, timings)
+        how = _while_training(rows, timings, by_threads) if pass_id is None else _pass(pass_id, rows, timings)
         found.append(f"{whose}: {how}")
+    if left_out:
+        trials = ", ".join(f"{name} {number}" for name, number in left_out.items())
+        found.append(
+            "ms/batch leaves out trials of a row that were timed on another device, or with another number of threads, "
+            f"than most of it: {trials}."
+        )
     backbones = [row.trials[0].backbone for row in lines if not row.is_ngram]
     frozen = any(is_frozen(each, BACKBONES.get(each.name)) for each in backbones)  # heads trained on kept states
     of_states = [Note(OF_STATES, COLUMNS, level="reading")] if frozen else []
@@ -440,15 +453,24 @@ def _pass(name: str, rows: list[Row], timings: dict[str, Timing]) -> str:
     return (
         f"median ± interquartile range, one model at a time after training, {spanned(rounds)} rounds, "
         f"{spanned(batches)} training batches a model, on {one.device}, {counted(one.threads, 'thread')}, "
-        f"torch {one.torch}, harness at {one.commit}, {min(each.taken for each in taken)}{other_work}."
+        f"torch {one.torch}, harness{_at(one.commit)}, {min(each.taken for each in taken)}{other_work}."
     )
 
 
-def _while_training(rows: list[Row], timings: dict[str, Timing]) -> str:
-    """How trials' own times were taken, and whether other work prevented an exclusive pass."""
+def _at(commit: str) -> str:
+    """' at 0123abc'; '' for a harness that is no checkout."""
+    return "" if commit == UNKNOWN else f" at {commit}"
+
+
+def _while_training(rows: list[Row], timings: dict[str, Timing], by_threads: dict[int, list[str]]) -> str:
+    """How trials' own times were taken, with how many threads where these differ, and whether other work prevented an
+    exclusive pass.
+    """
     disturbed = [each.busy for each in _timings(rows, timings) if each.shared and each.busy is not None]
     why = f" In the exclusive pass, other work used {max(disturbed):.1f} cores." if disturbed else ""
-    return f"of each trial while it trained, the mean over seeds.{why}"
+    threads = [f" With {counted(number, 'thread')}: {'; '.join(names)}." for number, names in by_threads.items()]
+    apart = "".join(threads) if len(threads) > 1 else ""
+    return f"of each trial while it trained, the mean over seeds.{apart}{why}"
 
 
 def _timings(rows: list[Row], timings: dict[str, Timing]) -> list[Timing]:

@@ -7,17 +7,19 @@ from collections.abc import Sequence
 
 from harness.printable import counted
 from harness.report import comparison_notes, convergence, notes, printed_numbers
+from harness.report.columns import change
 from harness.report.content import COARSE, Cell
 from harness.report.findings import Findings, percent
 from harness.report.grouping import grouped
 from harness.report.next_step import next_step
 from harness.report.ranks import rankable
-from harness.report.statistics import RANK_SEEDS
+from harness.report.statistics import RANK_SEEDS, MeanDifference
 from harness.report.table_rows import Row, ratio, row_name, time_of
-from harness.report.verdicts import Compared
+from harness.report.verdicts import STRONGEST, Compared, difference, shared_seeds
 
 DECIDED = ("better", "worse", "equivalent")
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+BEGIN = ("nothing", "batches", "the", "only")  # further first words of sentences, which are no names of heads
 NAMED, LISTED = 2, 6  # heads that a sentence names; that it lists in brackets after their number; more are counted
 MOST = 4  # corpora and backbones in a text
 
@@ -52,34 +54,75 @@ def in_a_line(findings: Findings) -> str:
 
 
 def _of_group(compared: Sequence[Compared], findings: Findings) -> list[str]:
-    words = grouped((each.judged.word, each) for each in compared)
-    baseline, found = _named(compared[0].baseline.head), []
+    judged = [each for each in compared if not each.is_control]
+    if not judged:
+        return [f"only controls of {_named(compared[0].control.head)} have a result."]
+    words = grouped((each.judged.word, each) for each in judged)
+    control, found = _control(judged), []
     if better := words.get("better", []):
         found.append("; ".join([_beats(better), *_best_of(better, findings), *_costs_of(better, findings)]))
-    elif len(compared) > 1:
-        found.append(f"no head is shown to beat {baseline}")
+    elif len(judged) > 1:
+        found.append(f"no head is shown to beat {control}")
     if worse := words.get("worse", []):
-        found.append(f"{_who(worse)} {_be(len(worse))} worse than {baseline} by {_range(worse)}{_limits(worse)}")
+        found.append(f"{_who(worse)} {_be(len(worse))} worse than {control} by {_range(worse)}{_limits(worse)}")
     if equal := words.get("equivalent", []):
         within = f"within {100 * findings.evidence.suite.table.margin:g} %{_limits(equal)}"
-        found.append(f"{_who(equal, listed=True)} {_be(len(equal))} equivalent to {baseline}, {within}")
+        found.append(f"{_who(equal, listed=True)} {_be(len(equal))} equivalent to {control}, {within}")
     open_, few = words.get("undecided", []), words.get("too few seeds", [])
-    if len(open_) + len(few) == len(compared):
+    unclear = [each for each in open_ if not each.judged.why]  # nothing but the seeds prevents a verdict
+    if len(unclear) == len(judged):
+        return [f"{each}." for each in (_not_shown(judged), *_weak_baseline(compared, findings))]
+    if len(open_) + len(few) == len(judged):
         reasons = dict.fromkeys(why or "more seeds are needed" for why in _reasons(open_))
         if few:
             reasons[f"{counted(max(each.difference.n for each in few), 'seed')}, {RANK_SEEDS} are needed"] = None
         return [f"nothing is decided: {'; '.join(reasons)}."]
     if rest := open_ + few:
         found.append(f"{_who(rest)} {_be(len(rest))} undecided")
-    if not better and (ratios := [time for time, _ in _times(compared, findings)]):
+    if not better and (ratios := [time for time, _ in _times(judged, findings)]):
         low, high = (f"{choose(ratios):.1f}" for choose in (min, max))
         found.append(f"batches take {low if low == high else f'{low} to {high}'} times the baseline's time")
+    found += _weak_baseline(compared, findings)
     return [f"{each}." for each in found]
+
+
+def _control(judged: Sequence[Compared]) -> str:
+    """What heads are compared with: 'softmax', or of several controls 'softmax (the strongest control)'."""
+    control = judged[0].control.head
+    return f"{control} (the {STRONGEST})" if len(judged[0].against) > 1 else _named(control)
+
+
+def _not_shown(judged: Sequence[Compared]) -> str:
+    """'no head is shown to beat softmax; the lowest of them, MoC 5, is at -1.0 % [-1.9, -0.0]: more
+    seeds are needed'.
+    """
+    lowest = min(judged, key=lambda each: each.difference.mean)
+    found = f"{_change(lowest.difference)}: more seeds are needed"
+    if len(judged) == 1:
+        return f"{_named(lowest.row.head)} is not shown to beat {_control(judged)}, {found}"
+    return f"no head is shown to beat {_control(judged)}; the lowest of them, {lowest.row.head}, is at {found}"
 
 
 def _beats(better: Sequence[Compared]) -> str:
     beat = "beats" if len(better) == 1 else "beat"
-    return f"{_who(better, listed=True)} {beat} {_named(better[0].baseline.head)} by {_range(better)}{_limits(better)}"
+    return f"{_who(better, listed=True)} {beat} {_control(better)} by {_range(better)}{_limits(better)}"
+
+
+def _weak_baseline(compared: Sequence[Compared], findings: Findings) -> list[str]:
+    """That the baseline is behind another control, and that the lowest head seems better than it is."""
+    baseline, control = findings.baselines[compared[0].row.group], compared[0].control
+    behind = next((each for each in compared if each.row is baseline), None)
+    if behind is None or behind.difference.n < RANK_SEEDS or behind.difference.low <= 0:
+        return []
+    found = f"the baseline, {baseline.head}, is weak: {_range([behind])} behind {_named(control.head)}"
+    lower = [each for each in compared if not each.is_control and each.judged.word != "better"]
+    lowest = min(lower, key=lambda each: each.difference.mean, default=None)
+    if lowest is not None and (seeds := shared_seeds(lowest.row, baseline)):
+        against = difference(lowest.row, baseline, seeds, lowest.test)
+        if against.high is not None and against.high < 0:
+            lower_by = f"{_named(lowest.row.head)} is {_size(against)} lower than the baseline"
+            found += f"; {lower_by}, and not shown to beat {_named(control.head)}"
+    return [found.rstrip(",")]
 
 
 def decided(findings: Findings) -> dict[tuple[str, str], str]:
@@ -99,7 +142,7 @@ def decided(findings: Findings) -> dict[tuple[str, str], str]:
 def _capital(sentence: str) -> str:
     """A sentence as it begins a line; the name of a head stays as it is."""
     first = sentence.split()[0]
-    return f"{first.capitalize()}{sentence[len(first) :]}" if first in (*NUMBERS, "nothing", "batches") else sentence
+    return f"{first.capitalize()}{sentence[len(first) :]}" if first in (*NUMBERS, *BEGIN) else sentence
 
 
 def _who(some: Sequence[Compared], *, listed: bool = False) -> str:
@@ -126,13 +169,25 @@ def _number(number: int) -> str:
 
 def _range(some: Sequence[Compared]) -> str:
     """'1.6 to 3.0 %': the sizes of the changes of perplexity; of a single one with its interval, '1.6 % [0.9, 2.3]'."""
+    if len(some) == 1:
+        return _size(some[0].difference)
     sizes = [f"{abs(percent(each.difference.mean)):.1f}" for each in some]
     low, high = min(sizes, key=float), max(sizes, key=float)
-    found = some[0].difference
-    if len(some) == 1 and found.low is not None:
-        ends = sorted(percent(end) * math.copysign(1, found.mean) for end in (found.low, found.high))
-        return f"{low} % [{', '.join(f'{round(end, 1) + 0.0:.1f}' for end in ends)}]"
     return f"{low} %" if low == high else f"{low} to {high} %"
+
+
+def _change(found: MeanDifference) -> str:
+    """'-1.0 % [-1.9, 0.0]'."""
+    return change(found.mean, found.low, found.high).text
+
+
+def _size(found: MeanDifference) -> str:
+    """'1.6 % [0.9, 2.3]': the size of a change of perplexity with its interval, if there is one."""
+    size = f"{abs(percent(found.mean)):.1f} %"
+    if found.low is None:
+        return size
+    ends = sorted(percent(end) * math.copysign(1, found.mean) for end in (found.low, found.high))
+    return f"{size} [{', '.join(f'{round(end, 1) + 0.0:.1f}' for end in ends)}]"
 
 
 def _limits(some: Sequence[Compared]) -> str:
@@ -179,7 +234,7 @@ def _best_of(better: Sequence[Compared], findings: Findings) -> list[str]:
 
 def _left_out(compared: Sequence[Compared], lines: Sequence[Row]) -> list[str]:
     """The rows that are compared with nothing, because they, or the seeds of the baseline, have failed or not run."""
-    known = {row for each in compared for row in (each.row, each.baseline)}
+    known = {row for each in compared for row in (each.row, each.control)}
     group = compared[0].row.group
     heads = [row for row in lines if row.group == group and row.compat is None and not row.is_ngram]
     number = sum(row not in known for row in heads)
@@ -189,7 +244,7 @@ def _left_out(compared: Sequence[Compared], lines: Sequence[Row]) -> list[str]:
 def _times(some: Sequence[Compared], findings: Findings) -> list[tuple[float, Row]]:
     """What a batch of each row costs as a ratio to that of the baseline; [] where one is not known."""
     timings = findings.evidence.timings
-    reference = time_of(some[0].baseline, "train_ms_per_batch", timings)
+    reference = time_of(findings.baselines[some[0].row.group], "train_ms_per_batch", timings)
     times = [(ratio(time_of(each.row, "train_ms_per_batch", timings), reference), each.row) for each in some]
     return [] if any(time is None for time, _ in times) else times
 

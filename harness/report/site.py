@@ -61,7 +61,7 @@ _OF_SITE = re.compile(  # the files of a site
     r"|data/((trials|curves|leaderboard)\.csv|results\.json)"
 )
 _ABOUT = "This folder is written by `harness site`: the files below may be replaced or removed.\n"
-SHOWN = ("test ppl", "vs baseline", "verdict", "n", "params", "train ms/batch", "reproduced")
+SHOWN = ("test ppl", "vs control", "verdict", "n", "params", "train ms/batch", "reproduced")
 TEXTS = ("verdict", "n", "reproduced")
 FOR_TABLES = ("Label", "Cost", "Family")  # sections of a head's docstring that its page leaves out
 OF_ALL = {"all suites": "index.html", "leaderboard": f"{LEADERBOARD}.html"}  # links of every page
@@ -168,7 +168,7 @@ def index_page(found: Sequence[Study], links: Mapping[str, str]) -> str:
     ]
     if truths:
         sections.append(Section(heading="Printed numbers trained again", tables=(ground_truth.table(truths),)))
-    lead = "Only rows of one suite compare: each suite has its own budget and, for 'vs baseline', its own baseline."
+    lead = "Only rows of one suite compare: each suite has its own budget and, for 'vs control', its own controls."
     lead += " The leaderboard compares rows of several suites." if "leaderboard" in links else ""
     rows = _rows("Rows of all suites", lead, ((each, each.rows) for each in found))
     sections.append(Section(heading="All rows", tables=(rows,), searched=True))
@@ -181,7 +181,7 @@ def index_page(found: Sequence[Study], links: Mapping[str, str]) -> str:
 def head_page(name: str, found: Sequence[Study], links: Mapping[str, str]) -> str:
     """The page of a head: what it is, as its docstring says, and its rows in all suites."""
     of_head = ((each, [row for row in each.rows if row.trials[0].head.name == name]) for each in found)
-    lead = "Only rows of one suite compare. A suite has its own budget and, for 'vs baseline', its own baseline."
+    lead = "Only rows of one suite compare. A suite has its own budget and, for 'vs control', its own controls."
     rows = _rows("In all suites", lead, of_head, up="../")
     sections = [
         Section(heading="What it is", text=without_sections(HEADS.get(name), FOR_TABLES)),
@@ -243,7 +243,7 @@ def _rows(title: str, lead: str, found: Iterable[tuple[Study, Sequence[Row]]], u
     lines = []
     for each, rows in found:
         known = quantities(each.findings) if rows else ()
-        names = {f"vs {each.findings.baseline}": "vs baseline"}  # it is another one in each suite
+        names = {f"vs {each.findings.reference}": "vs control"}  # it is another one in each suite
         cells = {names.get(one.column.name, one.column.name): one.cells for one in known}
         for row in rows:
             head = row.trials[0].head.name
@@ -303,6 +303,10 @@ def results_json(found: Sequence[Study], groups: Sequence[Mapping[str, object]])
                 "version": each.suite.version,
                 "found": f"{each.found()}.",
                 "baseline": each.findings.baseline,
+                "controls": [
+                    {"corpus": corpus, "backbone": backbone, "heads": [row.head for row in known]}
+                    for (corpus, backbone), known in each.findings.controls.items()
+                ],
                 "rows": [_row_json(each, row) for row in each.rows],
             }
             for each in found
@@ -328,7 +332,7 @@ def _row_json(found: Study, row: Row) -> dict[str, object]:
         "sd": statistics.stdev(ppl) if len(ppl) > 1 else None,
         "seeds": row.ok_seeds,
         "state": row.state,
-        "vs_baseline": against
+        "vs_control": against
         and {"nats": against.mean, "low": against.low, "high": against.high, "pairs": against.n, "p": compared.p_holm},
         "verdict": None if compared is None else compared.verdict,
         "rank": found.findings.ranks.get(row),

@@ -114,19 +114,29 @@ def welch(ours: Sequence[float], theirs: Sequence[float]) -> MeanDifference:
     return _tested(n, mean, math.sqrt(one + other), df)
 
 
+def not_worse(found: MeanDifference, margin: float) -> float:
+    """p of the one-sided t test that the head is not worse by a margin, for two seeds or more.
+
+    p = P(T < (mean + above - margin) / error), T of the t distribution with df degrees of freedom. If all differences
+    are equal, p is 0 for a difference below the margin, else 1.
+    Args:
+        margin: in nats, above 0.
+    """
+    beyond = found.mean + found.above - margin
+    if not found.error:
+        return float(beyond >= 0)
+    return float(special.stdtr(found.df, beyond / found.error))
+
+
 def equivalence(found: MeanDifference, margin: float) -> float:
     """p of the two one-sided t tests of |difference| < margin, for two seeds or more: the larger of both.
 
-    p = max(P(T > (mean - below + margin) / error), P(T < (mean + above - margin) / error)), T of the t distribution
-    with df degrees of freedom. If all differences are equal, p is 0 for a difference within the margin, else 1.
+    p = max(P(T > (mean - below + margin) / error), P(T < (mean + above - margin) / error)), see `not_worse`.
     Args:
         margin: in nats, above 0.
     Source: Schuirmann (1987), A comparison of the two one-sided tests procedure ..., J. Pharmacokin. Biopharm. 15.
     """
-    beyond = max(found.mean + found.above, found.below - found.mean) - margin  # of the end that is nearer to its bound
-    if not found.error:
-        return float(beyond >= 0)
-    return float(special.stdtr(found.df, beyond / found.error))
+    return max(not_worse(found, margin), not_worse(found.reverse, margin))
 
 
 def sign_flip(differences: Sequence[float]) -> tuple[float, int]:

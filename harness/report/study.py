@@ -167,9 +167,6 @@ class Study:
         files, gone = plots.files_of(for_files, folder, pdf=False)
         content = {page: document.render(self.findings, table, [*drawn, *of_diagnostics], sections).encode(), **files}
         outputs.write(content, self.evidence.trials, gone=gone, overwrite=overwrite)
-        for plot in drawn:
-            if isinstance(plot, plots.LeftOut):
-                self.evidence.warn(f"no plot '{plot.title}': {plot.reason}")
         if boxes := plots.boxes_in([*drawn, *of_diagnostics]):
             self.evidence.warn(boxes)
         return list(content)

@@ -27,6 +27,7 @@ class Row:
 
     Args:
         corpus, backbone, head: their names in views (harness/plan/names.py).
+        is_control: whether it computes a plain softmax of the state (harness/plan/controls.py).
         written_head: the head as the suite gives it, without what is matched or tuned: 'softmax(projection=True)'.
         interrupted: seeds of trials that have a checkpoint and no record.
         left_out: seeds whose records are ok, but of another version of the code than the numbers of the row.
@@ -42,6 +43,7 @@ class Row:
     records: dict[int, TrialRecord]
     params_total: int
     params_head: int
+    is_control: bool = False
     written_head: str = ""
     interrupted: frozenset[int] = frozenset()
     left_out: frozenset[int] = frozenset()
@@ -185,6 +187,7 @@ def rows(
             corpus=suite.name_of("corpus", trials[0]),
             backbone=suite.name_of("backbone", trials[0]),
             head=suite.name_of("head", trials[0]),
+            is_control=suite.is_control(trials[0]),
             written_head=head,
             trials=tuple(trials),
             records={trial.seed: records[trial.id] for trial in trials if trial.id in records},
@@ -236,15 +239,18 @@ class Time:
         spread: of an exclusive pass, the interquartile range over batches; else the standard deviation over seeds, None
             for one seed.
         exclusive: no other work was known or observed on the machine; otherwise tables mark it.
-        device: on which it was measured; 'A; B' for several.
+        device, threads: with which it was measured.
         pass_id: of the exclusive pass; times of one pass can be compared. None: the mean of what the trials measured.
+        left_out: trials of the row that were measured on another device or with other threads.
     """
 
     value: float
     spread: float | None
     exclusive: bool
     device: str
+    threads: int
     pass_id: str | None
+    left_out: int = 0
 
 
 def ratio(time: Time | None, reference: Time | None) -> float | None:
@@ -265,7 +271,8 @@ def time_of(row: Row, metric: str, timings: dict[str, Timing]) -> Time | None:
     """A time of a row; None where it was not measured.
 
     It is that of the row's newest exclusive timing that was not disturbed by other work. If there is none, it is the
-    mean over the ok records, and not exclusive if an exclusive pass was disturbed.
+    mean over the ok records of one device and number of threads, those of most records, or of equally many the one with
+    fewer threads; and not exclusive if an exclusive pass was disturbed.
 
     Args:
         metric: 'train_ms_per_batch', 'eval_ms_per_batch' or 'inference_ms_per_batch'.
@@ -280,18 +287,23 @@ def time_of(row: Row, metric: str, timings: dict[str, Timing]) -> Time | None:
             spread=timing.metrics.get(f"{metric}_iqr"),
             exclusive=True,
             device=timing.device,
+            threads=timing.threads,
             pass_id=timing.pass_id,
         )
     found = [row.records[seed] for seed in row.ok_seeds if metric in row.records[seed].metrics]
     if not found:
         return None
-    values = [record.metrics[metric] for record in found]
+    places = grouped(((record.environment.device, record.environment.threads), record) for record in found)
+    (device, threads), alike = max(places.items(), key=lambda each: (len(each[1]), -each[0][1]))
+    values = [record.metrics[metric] for record in alike]
     return Time(
         value=statistics.fmean(values),
         spread=statistics.stdev(values) if len(values) > 1 else None,
-        exclusive=not any(record.environment.shared for record in found) and not any(each.shared for each in taken),
-        device="; ".join(dict.fromkeys(record.environment.device for record in found)),
+        exclusive=not any(record.environment.shared for record in alike) and not any(each.shared for each in taken),
+        device=device,
+        threads=threads,
         pass_id=None,
+        left_out=len(found) - len(alike),
     )
 
 

@@ -1,4 +1,9 @@
-"""Rows compared with the baseline: which rows can be judged, the tests over shared seeds, and the words for them."""
+"""Heads compared with the controls of their group: which rows can be judged, the tests over shared seeds, and the words
+for them.
+
+The controls are the rows that compute a plain softmax of the state (harness/plan/controls.py), and the baseline. A head
+is better only if it is better than every control, so that the choice of the baseline decides nothing.
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -19,8 +24,8 @@ from harness.report.statistics import (
     MeanDifference,
     block_interval,
     correlation,
-    equivalence,
     holm,
+    not_worse,
     sign_flip,
     stars,
 )
@@ -31,8 +36,9 @@ Obstacle = Literal[
     "", "seeds failed", "seeds missing", "equal seeds", "not certified", "unequal tuning", "collapsed", "not converged"
 ]
 LIMITS = ("collapsed", "not converged")  # obstacles that limit a comparison to its budget, and do not prevent it
-BOTH = {"collapsed": "both collapsed", "not converged": "neither converged"}  # of a row and its baseline
-Word = Literal["better", "worse", "equivalent", "undecided", "too few seeds"]
+BOTH = {"collapsed": "both collapsed", "not converged": "neither converged"}  # of a row and its control
+STRONGEST = "strongest control"  # what that of several controls is called
+Word = Literal["better", "worse", "equivalent", "undecided", "too few seeds", "control"]
 Group = tuple[str, str]  # corpus and backbone
 
 
@@ -44,10 +50,10 @@ class Corrected(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """How a row compares with the baseline.
+    """How a head compares with the controls.
 
     Args:
-        word: what the tests say.
+        word: what the tests say; 'control' of a row that is one itself.
         why: the reason why they say nothing, 'seeds missing'; or what limits the word to the chosen settings and to
             the budget of the suite: 'coarse tuning', 'neither converged', or both. '' for nothing.
     """
@@ -85,24 +91,23 @@ def obstacle(row: Row) -> Obstacle:
     return "not converged" if mostly_unconverged(row) else ""
 
 
-def verdict(
-    found: MeanDifference, beyond: Corrected | None, at_settings: Corrected | None, row: Obstacle, baseline: Obstacle
-) -> Verdict:
-    """How a row compares with the baseline.
+def limit_of(row: Obstacle, control: Obstacle) -> str:
+    """What limits a comparison to the budget of the suite: 'not converged', 'control collapsed', 'both collapsed'."""
+    if row == control != "":
+        return BOTH[row]
+    return row or (f"control {control}" if control else "")
+
+
+def verdict(found: MeanDifference, beyond: Corrected, at_settings: Corrected, limit: str) -> Verdict:
+    """How a row compares with its control.
 
     Equivalent: the difference is within the margin (two one-sided tests), even if it is not 0. Otherwise better or
     worse if there is a difference, limited to the chosen settings ('coarse tuning') if it is only shown there.
     Otherwise undecided: because of coarse tuning, if equivalence is shown at the chosen settings. Rows that have
     collapsed or not converged are compared at the budget that they had.
     Args:
-        beyond: the tests beyond what tuning leaves open; None for one seed.
+        beyond: the tests beyond what tuning leaves open.
     """
-    if found.n < RANK_SEEDS:
-        return Verdict("too few seeds")
-    for each in (row, baseline):
-        if each and each not in LIMITS:
-            return Verdict("undecided", each)
-    limit = BOTH[row] if row == baseline != "" else row or (f"baseline {baseline}" if baseline else "")
     if beyond.equivalent < SIGNIFICANT:
         return Verdict("equivalent", limit)
     if at_settings.equivalent < SIGNIFICANT <= beyond.different:
@@ -147,32 +152,66 @@ def difference(row: Row, other: Row, seeds: tuple[int, ...], test: Test, metric:
     return replace(found, below=min(row.tuning.gap, fmean(ours)), above=min(other.tuning.gap, fmean(theirs)))
 
 
+class Against(NamedTuple):
+    """A row compared with one control: the difference of log perplexity over shared seeds, row less control."""
+
+    control: Row
+    seeds: tuple[int, ...]
+    difference: MeanDifference
+
+
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """A row compared with the baseline of its group, by test perplexity.
+    """A row compared with the controls of its group, by test perplexity.
 
     Args:
-        seeds: those for which both have a finished trial, in the order of the suite.
-        difference: of log perplexity over these seeds, row less baseline, with its test.
-        beyond: p of the t test (MeanDifference.p_settled), and of the two one-sided tests against the margin, beyond
-            what tuning leaves open, each corrected by Holm's method over all comparisons; None for one seed.
-        interval: of the mean difference in nats, row less baseline, over blocks of the test split; only for a single
-            shared seed, if both trials stored their token scores.
+        is_control: whether it is one of the controls. Then it is compared with the strongest only, and not judged.
+        against: each control that shares a seed with the row, the strongest first.
+        missing: why the row cannot be judged, of a control that is not in `against`; '' for nothing.
+        beyond: p of a difference from the strongest control (`_p_values`), and of equivalence, beyond what tuning
+            leaves open, each corrected by Holm's method over all heads; None for one seed and for a control.
+        interval: of the mean difference in nats, row less the strongest control, over blocks of the test split; only
+            for a single shared seed, if both trials stored their token scores.
     """
 
     row: Row
-    baseline: Row
-    seeds: tuple[int, ...]
+    is_control: bool
+    against: tuple[Against, ...]
+    missing: str
     test: Test
-    difference: MeanDifference
     beyond: Corrected | None
     at_settings: Corrected | None
     interval: Interval | None
 
+    @property
+    def control(self) -> Row:
+        """The strongest control, the one with the lowest mean."""
+        return self.against[0].control
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds for which the row and the strongest control have a finished trial."""
+        return self.against[0].seeds
+
+    @property
+    def difference(self) -> MeanDifference:
+        """Of log perplexity over these seeds, row less the strongest control."""
+        return self.against[0].difference
+
     @cached_property
     def judged(self) -> Verdict:
-        """How the row compares with the baseline."""
-        return verdict(self.difference, self.beyond, self.at_settings, obstacle(self.row), obstacle(self.baseline))
+        """How the row compares with the controls."""
+        if self.is_control:
+            return Verdict("control")
+        if min(each.difference.n for each in self.against) < RANK_SEEDS:
+            return Verdict("too few seeds")
+        of_row, of_control = obstacle(self.row), obstacle(self.control)
+        others = (obstacle(each.control) for each in self.against)
+        for each in (of_row, self.missing, *others):
+            if each and each not in LIMITS:
+                return Verdict("undecided", each)
+        limit = limit_of(of_row, of_control)
+        return verdict(self.difference, self.beyond, self.at_settings, limit)
 
     @property
     def verdict(self) -> str:
@@ -181,14 +220,16 @@ class Compared:
 
     @property
     def p_holm(self) -> float | None:
-        """The corrected p of the t test, beyond what tuning leaves open; None for one seed."""
+        """The corrected p of a difference, beyond what tuning leaves open; None for one seed and for a control."""
         return None if self.beyond is None else self.beyond.different
 
     @property
     def stars(self) -> str:
-        """The stars of p_holm; '' where the row or the baseline has an obstacle."""
-        hindered = obstacle(self.row) or obstacle(self.baseline)
-        return "" if self.p_holm is None or hindered else stars(self.p_holm, self.difference.n)
+        """The stars of p_holm; '' where the row or a control cannot be judged."""
+        judged = self.judged.word in ("better", "worse", "equivalent", "undecided")
+        hindered = obstacle(self.row) or obstacle(self.control) or self.missing
+        hindered = hindered or any(obstacle(each.control) not in ("", *LIMITS) for each in self.against)
+        return stars(self.p_holm, self.difference.n) if judged and not hindered else ""
 
     @property
     def p_sign_flip(self) -> float | None:
@@ -205,50 +246,113 @@ class Compared:
 
     @property
     def _logarithms(self) -> tuple[list[float], list[float]]:
-        return logarithms(self.row, self.seeds), logarithms(self.baseline, self.seeds)
+        return logarithms(self.row, self.seeds), logarithms(self.control, self.seeds)
 
 
 def compare(lines: list[Row], table: TableSpec, evidence: Evidence) -> dict[Row, Compared]:
-    """The comparison of each row with the baseline; none if the suite names no baseline.
+    """The comparison of each row with the controls of its group; none if the suite names no baseline, or the group has
+    no row of it.
 
-    The baseline of a group is its first row of that head. It is not compared, nor is a row that shares no seed with it,
-    nor a row with a compatibility switch.
+    The strongest control is not compared, nor is a row that shares no seed with it, nor a row with a compatibility
+    switch. Where all rows of a group are controls, they are compared with the baseline as if they were none.
 
     Holm's correction and the stars are of the t test: a sign-flip test of 8 seeds has no p below 2 / 256, which times
-    ten comparisons is never below 0.05. The correction is over all planned comparisons: one that is not there, because
-    its row is not tuned, has not run or failed, counts with p = 1. So no star of an incomplete table is there only
-    because comparisons are missing.
+    ten comparisons is never below 0.05. The correction is over all planned heads: one that is not there, because it is
+    not tuned, has not run or failed, counts with p = 1. So no star of an incomplete table is there only because
+    comparisons are missing.
     """
-    of_group = baselines(lines, table.baseline)
-    pairs = _pairs(lines, of_group)
-    found = {row: difference(row, other, seeds, table.test) for row, other, seeds in pairs}
-    tested = {row: each for row, each in found.items() if each.n > 1}
-    planned = [row for row in lines if row.compat is None and not row.is_ngram and row.group in of_group]
-    others = sum(row is not of_group[row.group] for row in planned)
-    untested = others + evidence.rows_without_point - len(tested)
+    of_group = controls(lines, table.baseline)
+    against, planned = {}, 0
+    for row in lines:
+        known = of_group.get(row.group, ())
+        if row.compat is not None or row.is_ngram or not known or row is known[0]:
+            continue
+        planned += row not in known
+        of_row = known if row not in known else known[:1]
+        found = [
+            Against(control, seeds, difference(row, control, seeds, table.test))
+            for control in of_row
+            if (seeds := shared_seeds(row, control))
+        ]
+        if found and found[0].control is known[0]:
+            against[row] = tuple(found)
+    tested = {}
+    for row, each in against.items():
+        if row not in of_group[row.group] and min(one.difference.n for one in each) > 1:
+            tested[row] = each
+    untested = planned + evidence.rows_without_point - len(tested)
     beyond = _corrected(tested, untested, nats(table.margin))
-    without_gaps = {row: replace(each, below=0.0, above=0.0) for row, each in tested.items()}
-    at_settings = _corrected(without_gaps, untested, nats(table.margin))
-    return {
-        row: Compared(
+    at_settings = _corrected(_without_gaps(tested), untested, nats(table.margin))
+    compared = {}
+    for row, found in against.items():
+        known = of_group[row.group]
+        is_control = row in known
+        missing = "seeds missing" if not is_control and len(found) < len(known) else ""
+        if row.group in evidence.untuned_controls:
+            missing = missing or "a control is not tuned"
+        compared[row] = Compared(
             row=row,
-            baseline=other,
-            seeds=seeds,
+            is_control=is_control,
+            against=found,
+            missing=missing,
             test=table.test,
-            difference=found[row],
             beyond=beyond.get(row),
             at_settings=at_settings.get(row),
-            interval=_interval(row, other, seeds, evidence),
+            interval=_interval(row, found[0].control, found[0].seeds, evidence),
         )
-        for row, other, seeds in pairs
-    }
+    return compared
 
 
-def _corrected(tested: dict[Row, MeanDifference], untested: int, margin: float) -> dict[Row, Corrected]:
-    """Both tests of each comparison, each corrected over all of them and some that cannot be tested yet."""
-    different = holm([each.p_settled for each in tested.values()], untested)
-    equivalent = holm([equivalence(each, margin) for each in tested.values()], untested)
+def _corrected(tested: dict[Row, tuple[Against, ...]], untested: int, margin: float) -> dict[Row, Corrected]:
+    """Both tests of each head, each corrected over all of them and some that cannot be tested yet."""
+    p_values = [_p_values([one.difference for one in each], margin) for each in tested.values()]
+    different = holm([each.different for each in p_values], untested)
+    equivalent = holm([each.equivalent for each in p_values], untested)
     return dict(zip(tested, map(Corrected, different, equivalent), strict=True))
+
+
+def _p_values(found: list[MeanDifference], margin: float) -> Corrected:
+    """p of a head against all controls, before the correction for other heads.
+
+    Better than every control, or not worse than any of them by the margin: the largest p counts, without a correction
+    (an intersection-union test). Worse than the strongest control, or not better than it by the margin: p times the
+    number of controls, because the results themselves show which is the strongest.
+    Source: Berger (1982), Multiparameter hypothesis testing and acceptance sampling, Technometrics 24.
+    """
+    strongest = max(found, key=lambda each: each.mean)
+    if strongest.mean < 0:
+        different = max(each.p_settled for each in found)
+    else:
+        different = min(1.0, len(found) * strongest.p_settled)
+    not_below = max(not_worse(each, margin) for each in found)
+    not_above = min(1.0, len(found) * not_worse(strongest.reverse, margin))
+    return Corrected(different, max(not_below, not_above))
+
+
+def _without_gaps(tested: dict[Row, tuple[Against, ...]]) -> dict[Row, tuple[Against, ...]]:
+    found = {}
+    for row, each in tested.items():
+        found[row] = tuple(one._replace(difference=replace(one.difference, below=0.0, above=0.0)) for one in each)
+    return found
+
+
+def controls(lines: list[Row], baseline: str | None) -> dict[Group, tuple[Row, ...]]:
+    """Corpus and backbone -> the rows with which the others are compared, the strongest first: the controls and the
+    baseline, or the baseline alone where all other rows are controls. The strongest has the lowest mean log perplexity
+    over its own seeds.
+    """
+    found = {}
+    for group, first in baselines(lines, baseline).items():
+        rows = [row for row in lines if row.group == group and row.compat is None and not row.is_ngram]
+        known = [row for row in rows if row.is_control or row is first]
+        known = [first] if len(known) == len(rows) else known
+        found[group] = tuple(sorted(known, key=lambda row: (not scored_seeds(row), _mean(row))))
+    return found
+
+
+def _mean(row: Row) -> float:
+    seeds = tuple(scored_seeds(row))
+    return fmean(logarithms(row, seeds)) if seeds else math.inf
 
 
 def baselines(lines: list[Row], baseline: str | None) -> dict[Group, Row]:
@@ -257,18 +361,6 @@ def baselines(lines: list[Row], baseline: str | None) -> dict[Group, Row]:
     for row in of_head((row for row in lines if row.compat is None), baseline):
         found.setdefault(row.group, row)
     return found
-
-
-def _pairs(lines: list[Row], baselines: dict[Group, Row]) -> list[tuple[Row, Row, tuple[int, ...]]]:
-    """Each row that is compared, the baseline of its group, and their shared seeds."""
-    return [
-        (row, other, shared)
-        for row in lines
-        if row.compat is None
-        and row is not (other := baselines.get(row.group))
-        and other
-        and (shared := shared_seeds(row, other))
-    ]
 
 
 def _interval(row: Row, other: Row, seeds: tuple[int, ...], evidence: Evidence) -> Interval | None:

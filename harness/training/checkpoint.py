@@ -55,6 +55,7 @@ class SessionInfo:
         route: of float32 products on the CPU in the last one.
         facts: what bits may depend on beside the trial's spec, as texts by name, in the last one.
         changed: sentences about facts that changed between sessions.
+        shared: other work was known or observed to run in one of them.
     """
 
     number: int
@@ -64,6 +65,7 @@ class SessionInfo:
     route: Route
     facts: dict[str, str]
     changed: tuple[str, ...] = ()
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

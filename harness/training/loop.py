@@ -186,7 +186,8 @@ class Training:
         if self.train.epochs and not self.segments:
             raise ExecutionError(
                 f"train: batch_size {self.train.batch_size} and seq_len {self.train.seq_len} (batching: "
-                f"{self.train.batching}) make no batch of a training split of {len(self.corpus.train)} tokens"
+                f"{self.train.batching}) make no batch of a training split of {len(self.corpus.train)} tokens; "
+                "make them smaller, or give a longer text"
             )
         step = self._resumed(checkpoint) if checkpoint is not None else self._step()
         self.fitted.graphed = isinstance(step, GraphStep)

@@ -47,7 +47,10 @@ def with_states(spec: TrialSpec, corpus: Corpus, listener: Listener = lambda spl
         _make(spec, corpus, found, listener)
         kept = [KeptStates.of(each) for each in found]
         if None in kept:
-            raise StorageError(f"the files in {found[0].folder} differ from what was just written to them")
+            raise StorageError(
+                f"the files in {found[0].folder} differ from what was just written to them; name another folder by the "
+                "environment variable HARNESS_CACHE"
+            )
     return replace(corpus, states={each.split: states for each, states in zip(found, kept, strict=True)})
 
 

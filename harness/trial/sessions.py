@@ -136,6 +136,8 @@ class History:
         attempt: which attempt this is; None where none is kept.
         stuck: where the attempt before was silent, as the watchdog wrote it; '' when it was not ended for silence.
         choice: the forms that this session takes. What an earlier session left out stays left out.
+
+    `shared`: whether other work was known or observed to run, in this session or an earlier one.
     """
 
     def __init__(
@@ -153,6 +155,7 @@ class History:
         self.code = fingerprints.of_trial(task.spec)
         self._fixed = _facts(task, self.code)
         self.number, self.changed, self.started = 1, (), environment.now()
+        self.shared = task.shared
         self.elapsed = self.peak_memory_mib = 0.0
         if resumed is None:
             return
@@ -166,6 +169,7 @@ class History:
         self.elapsed, self.peak_memory_mib = before.elapsed, before.peak_memory_mib
         # guard: changes-between-sessions + self._changes(resumed) ->
         self.changed = before.changed + self._changes(resumed)
+        self.shared = task.shared or before.shared  # times are of all sessions
 
     @classmethod
     def begun(cls, task: Task, resumed: Checkpoint | None, warn: Callable[[str], None]) -> Self:
@@ -199,6 +203,7 @@ class History:
             route=self.task.route if self.task.device == "cpu" else "default",
             facts=self.facts,
             changed=self.changed,
+            shared=self.shared,
         )
 
     def environment(self, *, graphed: bool) -> Environment:
@@ -208,7 +213,7 @@ class History:
             device=self.facts["device"],
             threads=task.threads,
             load_average=round(self.load, 2),
-            shared=task.shared,
+            shared=self.shared,
             python=platform.python_version(),
             torch=torch.__version__,
             harness=harness.__version__,

@@ -14,6 +14,7 @@ from torch import Tensor
 from harness.containment import from_outside
 from harness.corpora.batching import Segment
 from harness.corpora.corpus import SPLITS, Corpus
+from harness.machine.environment import OtherWork
 from harness.machine.stop_request import StopRequest
 from harness.model import LanguageModel, count_parameters
 from harness.plan.specs import EvalSpec
@@ -38,7 +39,7 @@ from harness.trial.certify import FROM_THE_RIGHT
 from harness.trial.sessions import History
 from harness.trial.setup import built_model, count_text, load_planned
 from harness.trial.task import Task
-from harness.trial.turns import inference_times
+from harness.trial.turns import BUSY_CORES, inference_times
 from harness.trial.watch import Watch
 
 DIGESTED = 2**24  # tokens of a split
@@ -106,6 +107,7 @@ class Trial(Host):
     stop: StopRequest = field(default_factory=StopRequest)
     outcome: Outcome = field(default_factory=Outcome)
     clocks: Clocks = field(init=False)
+    other_work: OtherWork = field(default_factory=OtherWork)
     valid_tokens: TokenNll | None = None
 
     def __post_init__(self) -> None:
@@ -145,9 +147,17 @@ class Trial(Host):
     def agree(self, score: Score) -> Score:
         return self.workers.agreed(score)
 
+    def notice_other_work(self) -> None:
+        """The times are not exclusive where other programs used BUSY_CORES or more since the trial began. Further
+        workers of the trial are other processes, too: with them it is not known.
+        """
+        if self.workers.number == 1 and self.other_work.cores() >= BUSY_CORES:  # guard: other-work-in-trial
+            self.history.shared = True
+
     def save(self, position: Position, parts: Parts) -> None:
         if self.workers.rank:
             return
+        self.notice_other_work()
         checkpoint = Checkpoint(
             trial=self.task.id,
             position=position,
@@ -267,6 +277,7 @@ def time(trial: Trial, built: Built) -> None:
     if (batch := trial.task.measure.inference_batch) is not None:
         spec = trial.task.spec.train.evaluation
         trial.outcome.metrics |= inference_times(built.model, built.on_device, spec, batch=batch, beat=trial.watch.beat)
+    trial.notice_other_work()
 
 
 def check(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:

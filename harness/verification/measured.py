@@ -103,7 +103,9 @@ def train_again(
     Raises: ExecutionError when the trial cannot be trained on this machine; CorpusError when its corpus cannot be read.
     """
     if (workers := record.spec.train.data_parallel) > 1:
-        raise ExecutionError(f"it was trained by {workers} workers, and is verified in one process")
+        raise ExecutionError(
+            f"it was trained by {workers} workers, and is verified in one process: leave --retrain out"
+        )
     ends: list[Event] = []
 
     def listen(event: Event) -> None:

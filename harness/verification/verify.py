@@ -194,7 +194,10 @@ def verify_record(
     about["notes"] = tuple(note for note, value in unknown.items() if value is None)
     try:
         if record.status != "ok":
-            raise ExecutionError(f"its status is '{record.status}', so there is nothing to compare")
+            raise ExecutionError(
+                f"its status is '{record.status}', so there is nothing to compare; `harness run {record.suite} "
+                "--retry-failed` trains it again"
+            )
         if retrain:
             found = train_again(record, given.contents, options, on_event)
         elif given.best is None:

@@ -22,6 +22,7 @@ IN_A_FRESH_FOLDER = [
     (("experiment", "expressiveness", "--head", "softmx"), "unknown head 'softmx'; did you mean 'softmax'?"),
     (("experiment", "degeneracy", "--head", "mos"), "--head is an option of `harness experiment expressiveness`"),
     (("reproduce", "--all", "--no-run"), "--all runs every suite and --no-run runs none: use only one of the two"),
+    (("plan", TINY, "--device", "cuda"), "a GPU was requested, but torch finds none"),
     (("list", "haeds"), "expected heads, backbones, corpora or suites"),
     (("list", "heads", "sofmax"), "there is no 'sofmax' in heads; did you mean 'softmax'?"),
     (("check", "sofmax"), "'sofmax'; did you mean 'softmax'?"),
@@ -37,6 +38,7 @@ IN_A_FINISHED_FOLDER = [
         "a trial needs 10000 CPUs and 0 GPUs, and no node has that much; ",
     ),
     ((*INLINE, "--force", "--keep"), "use only one of the two"),
+    (("export", "none/records.zip"), "there is no folder none for records.zip; make it, or name another one"),
     (("diagnose", TINY, "--diagnostic", "spectra"), "there is no diagnostic 'spectra'"),
     (("runs", "tinny"), "holds no suite 'tinny'; did you mean 'tiny'? (there are: tiny)"),
 ]

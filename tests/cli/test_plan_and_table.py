@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 
+import handmade
 import pytest
 from commands import files, planned, table_rows
 from rich.console import Console
@@ -289,3 +290,16 @@ def test_table_in_another_shape_has_files_of_its_own(finished, harness):
     assert sorted(path.name for path in after.keys() - before.keys()) == [
         *("tiny.corpora.csv", "tiny.corpora.json", "tiny.corpora.md", "tiny.corpora.tex")
     ]
+
+
+def test_a_table_without_its_text_names_the_commands_that_need_none(tmp_path, monkeypatch, harness):
+    monkeypatch.chdir(tmp_path)
+    suite = handmade.suite_text(name="mine", corpora="[{text: {path: gone.txt}}]")
+    (tmp_path / "mine.yaml").write_text(suite)
+    assert "harness runs" not in harness("table", "mine.yaml").err
+    (tmp_path / "results" / "runs" / "mine" / ("0" * 12)).mkdir(parents=True)
+    done = harness("table", "mine.yaml")
+    assert (done.code, done.out) == (2, "")
+    first, second, _ = done.err.splitlines()
+    assert first == "warning: without its text, `harness runs mine` and `harness leaderboard` show the records of mine"
+    assert second.endswith("gone.txt: no such file or folder; a path in a suite begins at the suite's folder")

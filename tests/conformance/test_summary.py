@@ -56,6 +56,12 @@ def test_an_outcome_keeps_its_errors_by_name_and_shows_them(named):
     assert str(outcome) == f"{AGREE} [defaults]: {outcome.detail}"
 
 
+def test_the_first_variant_is_named_by_the_values_that_were_given():
+    outcomes = conformance("softmax", {"projection": True, "bias": False})[1]
+    assert outcomes[0].variant == "projection=True, bias=False"
+    assert "defaults" not in {outcome.variant for outcome in outcomes}
+
+
 def test_every_other_choice_of_a_parameter_is_a_variant():
     assert list(dict.fromkeys(outcome.variant for outcome in conformance("mos")[1])) == [
         "defaults",

@@ -208,13 +208,25 @@ HOSTILE = [
     ("x.jsonl", _few(GOOD, GOOD, GOOD), r"x\.jsonl: 3 documents, too few to split them 80 / 10 / 10; give a "),
     ("x.jsonl", _few(b""), r"x\.jsonl: is empty, expected a text$"),
     ("x.jsonl", os.mkfifo, r"x\.jsonl: cannot be read \(not a regular file\)$"),
-    ("x.jsonl", lambda path: None, r"x\.jsonl: no such file or folder$"),
-    ("x.parquet", _few(b"PAR1secretPAR1"), r"x\.parquet: is not a parquet file$"),
+    (
+        "x.jsonl",
+        lambda path: None,
+        r"x\.jsonl: no such file or folder; a path in a suite begins at the suite's folder$",
+    ),
+    (
+        "x.parquet",
+        _few(b"PAR1secretPAR1"),
+        r"x\.parquet: is not a parquet file; write it again, or give its documents as \.jsonl$",
+    ),
     ("x.parquet", _few(b""), r"x\.parquet: is empty, expected a text$"),
-    ("x.parquet", lambda path: write_rows(path, DOCUMENTS, "body"), r"no column 'text' \(has: number, body\)$"),
+    (
+        "x.parquet",
+        lambda path: write_rows(path, DOCUMENTS, "body"),
+        r"no column 'text' \(has: number, body\); name one by `column:`$",
+    ),
     ("x.parquet", _numbers, r"x\.parquet: row 1 has no text in 'text'"),
     ("x.parquet", _nulls, r"x\.parquet: row 41 has no text in 'text'"),
-    ("x.parquet", _damaged, r"x\.parquet: is damaged after row 0$"),
+    ("x.parquet", _damaged, r"x\.parquet: is damaged after row 0; copy or write it again$"),
 ]
 
 
@@ -259,7 +271,7 @@ def test_a_small_file_of_a_large_text_is_refused(make, message, tokenizer, tmp_p
 def test_a_line_that_is_too_long_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "MAX_LINE", 100)
     path = write_rows(tmp_path / "all.jsonl", [*DOCUMENTS, "a" * 100])
-    with pytest.raises(CorpusError, match=r"all\.jsonl: line 41 has more than 100 bytes$"):
+    with pytest.raises(CorpusError, match=r"all\.jsonl: line 41 has more than 100 bytes; cut it into several$"):
         of(path)
 
 

@@ -109,7 +109,7 @@ AMBIGUOUS = dict.fromkeys(("a.train.txt", "b.train.txt", "valid.txt", "test.txt"
 @pytest.mark.parametrize(
     ("files", "read", "message"),
     [
-        ({}, "no.txt", r"no\.txt: no such file or folder$"),
+        ({}, "no.txt", r"no\.txt: no such file or folder; a path in a suite begins at the suite's folder$"),
         ({}, ".", "'train' or 'training' in its name, found none, nor another text; folders in it are not read$"),
         (AMBIGUOUS, ".", r"'training' in its name, found a\.train\.txt, b\.train\.txt; join them, or give \.jsonl"),
         # 6 bytes a line with its end; the fourth of the third line is not UTF-8

@@ -216,7 +216,10 @@ def test_the_token_between_documents(specials, files, expected, tmp_path):
     found = read_tokenizer(folder)
     assert (None if found.end_of_text is None else tokenizer.id_to_token(found.end_of_text)) == expected
     if expected is None:
-        with pytest.raises(CorpusError, match=r"^here: it has several documents, and model has no end-of-text token$"):
+        with pytest.raises(
+            CorpusError,
+            match=r"^here: it has several documents, and model has no end-of-text token; give it an eos_token",
+        ):
             encoded(folder, f"a{END_OF_TEXT}b")
     else:
         ids = [piece.ids.tolist() for piece in encoded(folder, f"a{END_OF_TEXT}b")]
@@ -468,7 +471,7 @@ def test_padding_of_a_tokenizer_is_not_done(tmp_path):
 
 
 def test_a_folder_that_is_not_there_and_code_beside_the_tokenizer(tmp_path, suite_with):
-    with pytest.raises(SuiteError, match=r"model: no such folder$"):
+    with pytest.raises(SuiteError, match=r"model: no such folder; a path in a suite begins at the suite's folder$"):
         load(suite_with(f"{{pretrained: {tmp_path / 'model'}}}"))
     folder = tokenizer_folders.write(tmp_path / "model")
     (folder / "tokenization_own.py").write_text(f"import os\nos.mkdir({str(folder / 'executed')!r})\n")
@@ -480,7 +483,9 @@ def test_a_folder_that_is_not_there_and_code_beside_the_tokenizer(tmp_path, suit
 def test_a_mistake_exits_with_code_2(tmp_path, suite_with, harness):
     done = harness("plan", str(suite_with(f"{{pretrained: {tmp_path / 'model'}}}")))
     assert done.code == 2
-    assert done.err.endswith(": no such folder\n1 problem; nothing was run\n")
+    assert done.err.endswith(
+        ": no such folder; a path in a suite begins at the suite's folder\n1 problem; nothing was run\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,15 @@ def test_what_is_exported_and_imported_is_the_same_files(there, sent, here, harn
     assert len(files(here)) == 7
 
 
+def test_a_folder_that_cannot_be_made_is_a_sentence_and_nothing_is_written(sent, tmp_path, harness):
+    (tmp_path / "file").write_text("x")
+    for results in (tmp_path / "file", tmp_path / "file" / "below", "/proc/none"):
+        done = harness("import", sent, "--results", results)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith(f"{results}/runs cannot be written (")
+        assert done.err.endswith("); nothing was written: name another folder by --results\n")
+
+
 def of_a_plug_in(planned):
     head = planned[0].head.model_copy(update={"name": "of_a_plug_in"})
     return (record_of(planned[0].model_copy(update={"id": "0" * 12, "head": head})), record_of(planned[1]))

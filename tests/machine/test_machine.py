@@ -17,11 +17,13 @@ from harness.machine.files import kept, read_bounded, write_atomically
 @pytest.mark.parametrize(("ours", "busy"), [({0, 2}, 10), ({5, 17}, 114)])  # a container counts its cores from 0
 def test_other_work_is_that_of_our_cores_without_our_own(ours, busy, monkeypatch):
     times = namedtuple("times", "user nice system idle iowait guest guest_nice")
+    own = namedtuple("own", "user system children_user children_system")
     # seconds before and after, of core 0, which is ours, core 1, which is not, and core 2, which is ours
     before = [times(10, 1, 2, 100, 5, 3, 0)] * 3
     after = [times(16, 2, 3, 101, 6, 4, 0), times(99, 9, 9, 100, 5, 3, 0), times(12, 1, 2, 107, 6, 3, 0)]
-    # core 0: 6 + 1 + 1 busy, the 1 of a guest is in user, too; core 1: 104; core 2: 2. Of all this 3 + 0.5 are ours
-    mine = SimpleNamespace(user=20.0, system=4.0), SimpleNamespace(user=23.0, system=4.5)
+    # core 0: 6 + 1 + 1 busy, the 1 of a guest is in user, too; core 1: 104; core 2: 2. Of all this 3 + 0.5 are ours:
+    # 1.5 + 0.25 of this process, 0.25 of a process that it started and that has ended, 1 + 0.5 of one that still runs
+    mine = [own(20.0, 4.0, 1.0, 0.0), own(7.0, 1.0, 0.0, 0.0)], [own(21.5, 4.25, 1.25, 0.0), own(8.0, 1.5, 0.0, 0.0)]
     looks, clock = iter(zip((before, after), mine, strict=True)), iter((50.0, 54.0))
     now = {}
 
@@ -29,9 +31,14 @@ def test_other_work_is_that_of_our_cores_without_our_own(ours, busy, monkeypatch
         now["cores"], now["mine"] = next(looks)
         return now["cores"]
 
+    def process():
+        each = [SimpleNamespace(cpu_times=lambda used=used: used) for used in now["mine"]]
+        each[0].children = lambda recursive: each[1:] if recursive else []
+        return each[0]
+
     monkeypatch.setattr(environment.os, "sched_getaffinity", lambda pid: ours, raising=False)
     monkeypatch.setattr(environment.psutil, "cpu_times", cores)
-    monkeypatch.setattr(environment.psutil, "Process", lambda: SimpleNamespace(cpu_times=lambda: now["mine"]))
+    monkeypatch.setattr(environment.psutil, "Process", process)
     monkeypatch.setattr(environment.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(environment.time, "sleep", lambda seconds: None)
     assert environment.busy_cores() == pytest.approx((busy - 3.5) / 4, abs=1e-9)

@@ -1,8 +1,7 @@
 """The rule for the suites of this repository: what a table with mixtures needs to answer 'is it the mixing?'.
 
-A suite with mixtures has the controls of docs/heads.md, and its baseline is the softmax with an affine map; a
-training has a decay with a fixed horizon; all heads start alike. Suites that do otherwise are named here with the
-reason, and say it in the comment at their top.
+A suite with mixtures has the controls of docs/heads.md; a training has a decay with a fixed horizon; all heads start
+alike. Suites that do otherwise are named here with the reason, and say it in the comment at their top.
 """
 
 import re
@@ -18,9 +17,9 @@ from harness.plan.specs import TrialSpec
 from harness.registry import HEADS
 
 SUITES = sorted((Path(__file__).parents[2] / "suites").glob("*.yaml"))
-PLAIN, BASELINE, ONE, MOC, LOW, MATCHED = CONTROLS = (
+PLAIN, AFFINE, ONE, MOC, LOW, MATCHED = CONTROLS = (
     "plain softmax",
-    "softmax with an affine map as baseline",
+    "softmax with an affine map",
     "mos with K = 1",
     "moc at the K of a mos",
     "low-rank softmax",
@@ -31,27 +30,27 @@ LEFT_OUT = {  # name of a suite -> the controls that it leaves out; the reason
     # the top layer of its AWD-LSTM is wider than the embedding, so that a softmax has a map
     **{name: {PLAIN, LOW, MATCHED} for name in ("awd_ptb_mixtures", "awd_wt2_mixtures", "mos_ptb", "mos_wt2")},
     **{name: {PLAIN, LOW, MATCHED} for name in ("doc_ptb", "doc_wt2", "sigsoftmax_ptb")},
-    "awd_ptb_quick": {BASELINE, ONE, MOC, LOW, MATCHED},  # one seed, five epochs: a description
+    "awd_ptb_quick": {AFFINE, ONE, MOC, LOW, MATCHED},  # one seed, five epochs: a description
     "bilm_heads": {LOW, MATCHED},  # moc has as many parameters; the text is that of embedded_mixtures
-    "bilm_ptb": {BASELINE, ONE, MOC, LOW, MATCHED},  # one seed: a description
+    "bilm_ptb": {AFFINE, ONE, MOC, LOW, MATCHED},  # one seed: a description
     "char_controls": {LOW, MATCHED},  # V < d: no bottleneck; moc has as many parameters
     "gpt2_heads": {PLAIN, *OF_THE_POSTER},  # rows of the poster; the others cannot start as the public model
     "gpt2_medium_heads": {PLAIN, *OF_THE_POSTER},  # the same
     "gpt2_sizes": OF_THE_POSTER,  # sizes only, nothing is trained
     "gpt2_tiny_heads": {PLAIN, *OF_THE_POSTER},  # do the rows of the poster train? One seed
-    "ground_truth_transformer_mos": {BASELINE, ONE, MOC, LOW, MATCHED},  # each row against its printed numbers
+    "ground_truth_transformer_mos": {AFFINE, ONE, MOC, LOW, MATCHED},  # each row against its printed numbers
     "ptb_matched": {LOW},  # at an equal total its backbone would be wider
-    "ptb_mixtures_300_bf16": {PLAIN, BASELINE, ONE, MOC, LOW, MATCHED},  # in ptb_mixtures_300
-    "ptb_spectrum": {BASELINE, ONE, MOC, LOW, MATCHED},  # for `harness diagnose`; one seed
-    "quickstart": {BASELINE, ONE, MOC, LOW, MATCHED},  # a first run in two minutes; both softmaxes are controls
-    "claims_2026": {BASELINE, ONE, MATCHED},  # decoders of today have no affine map
-    "claims_2026_time": {BASELINE, ONE, LOW},  # the same; a softmax of low rank costs no more time
+    "ptb_mixtures_300_bf16": {PLAIN, AFFINE, ONE, MOC, LOW, MATCHED},  # in ptb_mixtures_300
+    "ptb_spectrum": {AFFINE, ONE, MOC, LOW, MATCHED},  # for `harness diagnose`; one seed
+    "quickstart": {ONE, MOC, LOW, MATCHED},  # a first run in two minutes
+    "claims_2026": {ONE, MATCHED},  # decoders of today have no mixtures
+    "claims_2026_time": {AFFINE, ONE, LOW},  # the same; a softmax of low rank costs no more time
     "smollm2_heads": {PLAIN, *OF_THE_POSTER},  # rows of the poster, whose moc has the K of its mixtures
     "spamlang": {MATCHED},  # moc has as many parameters; all rows reach the lowest perplexity
     "spamlang_large": {PLAIN, ONE, MOC, MATCHED},  # one seed; spamlang has them
     # the paper's reductions are against the plain softmax; the others are in ptb_mixtures, wt2_mixtures and their _300
-    "transformer_mos": {BASELINE, LOW, MATCHED},
-    "transformer_mos_300": {BASELINE, LOW, MATCHED},
+    "transformer_mos": {LOW, MATCHED},
+    "transformer_mos_300": {LOW, MATCHED},
 }
 TIED_AND_UNTIED = ("ground_truth_pytorch", "claims_2026")
 LONG = 40  # epochs from which on a plateau is the schedule of a paper, and not noise
@@ -98,8 +97,7 @@ def left_out(suite: Suite) -> set[str]:
     ks = {components(trial) for trial in mixtures if trial.head.name == "mos"}
     has = {
         PLAIN: len(affine) < len(softmaxes),
-        BASELINE: any(suite.table.baseline in (str(trial.head), trial.head.name) for trial in affine)
-        and not any(suite.table.baseline == str(trial.head) for trial in softmaxes if trial not in affine),
+        AFFINE: bool(affine),
         ONE: any(trial.head.name == "mos" and components(trial) == 1 for trial in trials),
         MOC: any(trial.head.name == "moc" and params(trial)["num_mixtures"] in ks for trial in trials),
         LOW: any(params(trial)["d_embed"] < width(trial) for trial in of_width),

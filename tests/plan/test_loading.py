@@ -94,7 +94,16 @@ def test_text_path_is_relative_to_the_suite_file(write, problems, tmp_path, monk
     (trial, *_) = load(write(text)).trials
     assert Path(trial.corpus.params["path"]) == (tmp_path / "texts" / "own.txt").resolve()
     missing = (tmp_path / "texts" / "other.txt").resolve()
-    assert problems(text.replace("own", "other")) == [f"4:5: corpora.0: {missing}: no such file or folder"]
+    assert problems(text.replace("own", "other")) == [
+        f"4:5: corpora.0: {missing}: no such file or folder; a path in a suite begins at the suite's folder"
+    ]
+    # the text is there, for a path that begins at the working folder
+    monkeypatch.chdir(tmp_path / "texts")
+    folder = tmp_path.resolve()
+    assert problems(text.replace("texts/own", "own")) == [
+        f"4:18: corpora.0.text.path: 'own.txt' does not exist: paths begin at the suite's folder, {folder}; "
+        "did you mean 'texts/own.txt'?"
+    ]
 
 
 def test_what_is_missing_is_named_and_not_every_head_that_needs_it(problems):

@@ -74,7 +74,14 @@ def test_alias_stands_for_the_whole_value(write):
     [
         ("a: 1\nb: 2\na: 3\n", '3:1: found duplicate key "a" with value "3" (original value: "1")'),
         ("a: 1\nb:\n\tc: 2\n", "3:1: found character '\\t' that cannot start any token; indent with spaces"),
-        ("a: 1\nb: [1, 2\nc: 3\n", "3:2: expected ',' or ']', but got ':'"),
+        (
+            "a: 1\nb: [1, 2\nc: 3\n",
+            "3:2: expected ',' or ']', but got ':'; the bracket that opens in line 2, column 4 is not closed",
+        ),
+        (
+            'a: 1\nb: "x\n',
+            "3:1: found unexpected end of stream; the quote that opens in line 2, column 4 is not closed",
+        ),
         ("a: b: c\n", "1:5: mapping values are not allowed here"),
         ("a: 1\nb: *nope\n", "2:4: found undefined alias 'nope'"),
         ("a: 1\n---\nb: 2\n", "2:1: but found another document"),
@@ -145,7 +152,7 @@ def test_what_is_no_text_file_is_a_sentence(write, tmp_path):
     for path, sentence in (
         (tmp_path / "none.yaml", r"none\.yaml: no such file$"),
         (tmp_path, "cannot be read as UTF-8 text"),
-        (latin, r"suite\.yaml: cannot be read as UTF-8 text \(byte 7\)$"),
+        (latin, r"suite\.yaml: cannot be read as UTF-8 text \(byte 7\); save it as UTF-8$"),
     ):
         with pytest.raises(SuiteError, match=sentence):
             read(path)

@@ -15,7 +15,7 @@ from harness.report import verdicts
 from harness.report.content import COARSE
 from harness.report.statistics import block_interval, paired, sign_flip
 from harness.report.table_rows import rows
-from harness.report.verdicts import BOTH, LIMITS, Corrected, verdict
+from harness.report.verdicts import BOTH, LIMITS, Corrected, limit_of, verdict
 
 SUITE = handmade.suite_text(
     heads="[softmax, {softmax: {projection: true}}, {mos: {num_mixtures: [2, 5]}}]", seeds="[1, 2]"
@@ -44,7 +44,9 @@ def evidence():
     """Token scores by trial id; none to begin with."""
     kept = {}
     told = []
-    return SimpleNamespace(kept=kept, token_scores=kept.get, told=told, warn=told.append, rows_without_point=0)
+    return SimpleNamespace(
+        kept=kept, token_scores=kept.get, told=told, warn=told.append, rows_without_point=0, untuned_controls=()
+    )
 
 
 def scores(nll) -> TokenScores:
@@ -56,7 +58,7 @@ def test_a_head_is_compared_over_shared_seeds_by_logarithms(table, evidence):
     lines = table([100, 200, 300, None], [90, None, 330, 50])
     assert lines[0].head == "softmax"
     found = compare(lines, evidence)[1]
-    assert (found.row, found.baseline, found.seeds) == (lines[1], lines[0], (1, 3))
+    assert (found.row, found.control, found.seeds) == (lines[1], lines[0], (1, 3))
     assert found.difference.mean == pytest.approx((math.log(0.9) + math.log(1.1)) / 2)
     assert found.p_holm == found.difference.p_t
     assert found.interval is None
@@ -140,8 +142,7 @@ table: {{baseline: softmax(projection=True)}}
 """
     suite = suite_of(text)
     lines = rows(suite, {trial.id: record_of(trial, test_ppl=90.0 + trial.seed) for trial in suite.trials})
-    found = compare(lines, evidence, baseline=suite.table.baseline)
-    assert {index: each.baseline.head for index, each in found.items()} == dict.fromkeys((0, 2), lines[1].head)
+    assert verdicts.baselines(lines, suite.table.baseline) == {lines[0].group: lines[1]}
 
 
 def test_the_first_of_several_rows_of_its_head_is_the_baseline(suite_of, record_of, evidence):
@@ -150,7 +151,7 @@ def test_the_first_of_several_rows_of_its_head_is_the_baseline(suite_of, record_
     lines = rows(suite, found)
     compared = compare(lines, evidence)
     assert sorted(compared) == [1, 2, 3]
-    assert all(each.baseline is lines[0] for each in compared.values())
+    assert all(each.control is lines[0] for each in compared.values())
 
 
 def test_the_head_that_the_plan_prints_so_comes_before_others_of_its_name(suite_of, record_of, evidence):
@@ -160,8 +161,7 @@ def test_the_head_that_the_plan_prints_so_comes_before_others_of_its_name(suite_
     lines = rows(suite, {trial.id: record_of(trial, test_ppl=90.0 + trial.seed) for trial in suite.trials})
     assert [row.head for row in lines[:2]] == ["affine softmax", "softmax"]
     assert suite.table.baseline == "softmax"
-    found = compare(lines, evidence, baseline=suite.table.baseline)
-    assert {index: each.baseline.head for index, each in found.items()} == dict.fromkeys((0, 2, 3), "softmax")
+    assert verdicts.baselines(lines, suite.table.baseline) == {lines[0].group: lines[1]}
 
 
 def test_forged_perplexities_without_a_logarithm_are_left_out(table, evidence):
@@ -255,7 +255,7 @@ def test_a_verdict_on_rows_that_are_not_converged_says_so_and_has_no_star(table_
     falling = [200.0, 100.0]
     first, second = with_curve(base, falling), with_curve(better, falling, trials=4)
     cases = {
-        "better, baseline not converged": [first, better],
+        "better, control not converged": [first, better],
         "better, not converged": [base, second],
         "better, neither converged": [first, second],
     }
@@ -307,16 +307,16 @@ def test_a_trial_that_could_not_be_certified_leaves_its_row_without_a_verdict(ta
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.parametrize("whose", ["row", "baseline", "both"])
+@pytest.mark.parametrize("whose", ["row", "control", "both"])
 def test_what_limits_a_comparison_changes_no_word_so_words_err_as_often_as_without_it(limit, whose):
     """The rates of simulated tables (tests/report/test_simulated_tables.py) hold for rows that have not converged."""
-    row, baseline = (limit if whose in (each, "both") else "" for each in ("row", "baseline"))
+    row, control = (limit if whose in (each, "both") else "" for each in ("row", "control"))
     found = paired([-0.02, -0.03, -0.01, -0.02, -0.025, -0.015])
-    said = {"row": limit, "baseline": f"baseline {limit}", "both": BOTH[limit]}[whose]
+    said = {"row": limit, "control": f"control {limit}", "both": BOTH[limit]}[whose]
     values = (0.001, 0.049, 0.051, 1.0)
     for beyond, settings in itertools.product(itertools.product(values, values), repeat=2):
         tests = found, Corrected(*beyond), Corrected(*settings)
-        plain, limited = verdict(*tests, "", ""), verdict(*tests, row, baseline)
+        plain, limited = verdict(*tests, ""), verdict(*tests, limit_of(row, control))
         assert limited.word == plain.word
         limits_both = plain.why == COARSE and plain.word != "undecided"
         assert limited.why == (f"{COARSE}, {said}" if limits_both else plain.why or said)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import handmade
@@ -14,7 +15,7 @@ from harness.report.figures.style import Frame, settings
 from harness.report.findings import find
 from harness.report.statistics import MeanDifference
 from harness.report.study import Study
-from harness.report.verdicts import Verdict, compare
+from harness.report.verdicts import Verdict
 
 COLOURS = tuple(VERDICTS)
 SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5]}"))
@@ -35,9 +36,11 @@ def evidence(suite_of, record_of):
 
 def drawn(evidence, compared=None, width=forest.WIDE):
     rows = evidence.rows
-    found = {rows[place]: each for place, each in (compared or {}).items()}
+    given = {rows[place]: each for place, each in (compared or {}).items()}
+    found = find(evidence)
+    found = replace(found, compared=given) if given else found
     with settings():
-        return forest.draw(found or compare(rows, evidence.suite.table, evidence), rows, evidence, Frame(width=width))
+        return forest.draw(found, rows, evidence, Frame(width=width))
 
 
 def compared(baseline, mean, verdict, width=0.01):
@@ -45,7 +48,7 @@ def compared(baseline, mean, verdict, width=0.01):
     found = MeanDifference(n=6, mean=mean, sd=0.01, df=5, low=mean - width, high=mean + width, p_t=0.5)
     judged = Verdict(*verdict.split(", ", 1))
     return SimpleNamespace(
-        difference=found, interval=None, test="welch", seeds=(), judged=judged, row=baseline, baseline=baseline
+        difference=found, interval=None, test="welch", seeds=(), judged=judged, row=baseline, control=baseline
     )
 
 
@@ -92,7 +95,7 @@ def test_means_seeds_and_texts_are_those_of_the_records(evidence):
         ("better, not converged", ("o", COLOURS[0]), "better ↓"),
         ("worse, neither converged", ("s", COLOURS[1]), "worse ↓"),
         ("worse, both collapsed", ("s", COLOURS[1]), "worse ∅"),
-        ("undecided, baseline collapsed", ("o", INK), "undecided ∅"),
+        ("undecided, control collapsed", ("o", INK), "undecided ∅"),
         ("worse, coarse tuning", ("s", COLOURS[1]), "worse ◊"),
         ("better, coarse tuning, neither converged", ("o", COLOURS[0]), "better ◊ ↓"),
     ],
@@ -160,7 +163,7 @@ def test_a_row_without_a_trial_says_so_and_without_comparisons_there_is_no_plot(
     made = [record_of(trial, test_ppl=50.0) for trial in suite.trials[:4]]
     on, _ = drawn(handmade.evidence(suite, made))
     assert texts(on)[2] == ["2 not run", "-", "-"]
-    assert drawn(handmade.evidence(suite, made[:2])) == "no row is compared with the baseline"
+    assert drawn(handmade.evidence(suite, made[:2])) == "no row is compared with a control"
 
 
 def test_a_figure_for_a_paper_is_a_pdf_of_the_width_without_title_and_with_its_fonts(evidence, tmp_path):

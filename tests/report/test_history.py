@@ -4,7 +4,8 @@ import handmade
 import pytest
 
 from harness import plan
-from harness.records import store
+from harness.plan.specs import ComponentSpec
+from harness.records import contents, store
 from harness.report import history
 
 
@@ -87,8 +88,39 @@ def test_trials_come_in_the_order_in_which_they_finished(trials, tmp_path):
     saved(tmp_path, trials[0], finished="2026-01-02T03:05:05+00:00", metrics={"test_ppl": 9.0, "train_minutes": 0.5})
     saved(tmp_path, trials[2], "diverged", finished="2026-01-02T03:04:05+00:00")
     late, first = reversed(history.of_trials(tmp_path, "small", history.records_of(tmp_path, "small", pytest.fail)))
-    assert (first.status, first.head, first.test_ppl, first.minutes) == ("diverged", "mos(num_mixtures=2)", None, None)
+    assert (first.status, first.head, first.test_ppl, first.minutes) == ("diverged", "MoS 2", None, None)
     assert (late.id, late.seed, late.test_ppl, late.minutes, late.device) == (trials[0].id, 1, 9.0, 0.5, "a processor")
+
+
+def test_names_are_those_of_tables_with_the_labels_of_the_suite_and_unknown_components_in_full(
+    trials, tmp_path, monkeypatch
+):
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "small.yaml").write_text("heads: [{mos: {num_mixtures: 2, label: two}}]")
+    monkeypatch.chdir(tmp_path)
+    affine = ComponentSpec(name="softmax", params={"projection": True})
+    gone = ComponentSpec(name="gone", params={"k": 3})
+    for seed, head in enumerate((affine, gone, trials[2].head), start=1):
+        made_up = trials[0].model_copy(update={"id": f"{seed:012}", "head": head, "seed": seed})
+        saved(tmp_path, made_up, finished=f"2026-01-02T03:04:0{seed}+00:00")
+    found = history.records_of(tmp_path, "small", pytest.fail)
+    rows = history.of_trials(tmp_path, "small", found)
+    assert [row.head for row in rows] == ["affine softmax", "gone(k=3)", "two"]
+
+
+def test_records_of_other_settings_and_of_another_text_are_counted(tmp_path):
+    (tmp_path / "small.yaml").write_text(handmade.SMALL)
+    suite = plan.load(tmp_path / "small.yaml")
+    first, second, *_ = suite.trials
+    runs = store.runs_folder(tmp_path, "small")
+    saved(tmp_path, first)
+    assert contents.of_others(suite, runs) == ""
+    saved(tmp_path, second.model_copy(update={"id": "0" * 12}))  # the id of another text
+    saved(tmp_path, second.model_copy(update={"id": "1" * 12, "seed": 99}))
+    assert contents.of_others(suite, runs) == (
+        "2 records here are of other settings or texts than the suite has now (1 of the same settings: their text or "
+        "weights have changed since); `harness runs small` lists all"
+    )
 
 
 def test_folders_without_trials_are_no_suites(trials, tmp_path):

@@ -131,7 +131,8 @@ def test_a_row_has_its_difference_to_the_first_over_shared_seeds_with_its_interv
     assert other["rank"] == "-"
     assert other["vs best"] == f"+14.0 % [{low:+.1f}, {high:+.1f}]"
     assert other["pairs"] == "2"
-    row = leaderboard.as_json(found())[0]["rows"][1]
+    best, row = leaderboard.as_json(found())[0]["rows"]
+    assert best["head"] == {"name": "mos", "params": {"num_mixtures": 2}, "label": "MoS 2"}
     assert row["rank"] is None
     assert row["vs_best"]["nats"] == pytest.approx(0.13082, abs=1e-5)
     assert set(row["vs_best"]) == {"nats", "low", "high", "pairs"}

@@ -138,3 +138,19 @@ def test_times_of_two_passes_are_told_apart(suite_of, record_of):
         "ms/batch of softmax; MoS 3",
         "ms/batch of MoS 2",
     ]
+
+
+def test_times_with_other_threads_are_left_out_and_rows_of_other_threads_are_named(suite_of, record_of):
+    suite, made = suite_with(suite_of, 3), []
+    # softmax, MoS 2, MoS 3: seeds 1 to 3
+    for trial, threads in zip(suite.trials, (1, 1, 2, 2, 2, 2, 1, 1, 1), strict=True):
+        made.append(record_of(trial, environment={"threads": threads}, train_ms_per_batch=10.0 * threads))
+    lines, notes = built(suite, made)
+    assert [line["train ms/batch"].value for line in lines] == [10.0, 20.0, 10.0]
+    said = [each for each in notes if each.startswith("ms/batch")]
+    assert said == [
+        "ms/batch: of each trial while it trained, the mean over seeds. With 1 thread: softmax; MoS 3. "
+        "With 2 threads: MoS 2.",
+        "ms/batch leaves out trials of a row that were timed on another device, or with another number of threads, "
+        "than most of it: softmax 1.",
+    ]

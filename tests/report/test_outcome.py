@@ -12,13 +12,13 @@ from harness.report import layouts, outcome, suite_table
 
 SUITE = handmade.suite_text(
     backbones="[BACKBONES]",
-    heads="[softmax, {mos: {num_mixtures: [1, 2, 5]}}, {moc: {num_mixtures: 5}}]",
+    heads="[softmax, {mos: {num_mixtures: [3, 2, 5]}}, {moc: {num_mixtures: 5}}]",
     seeds="[SEEDS]",
 )
 LSTM, ENCODER = "{lstm: {d_model: 8, num_layers: 1}}", "{transformer_encoder: {d_model: 8, num_heads: 2, d_ff: 8}}"
 IN_EQUAL_TIME = """match:
   time: softmax
-  ratios: {softmax: 1, "mos(num_mixtures=1)": 1, "mos(num_mixtures=2)": 1,
+  ratios: {softmax: 1, "mos(num_mixtures=3)": 1, "mos(num_mixtures=2)": 1,
            "mos(num_mixtures=5)": 2, "moc(num_mixtures=5)": 1.25}
 """
 NOISE = (0.0, 0.001, -0.001, 0.0015, -0.0015, 0.0005, -0.0005, 0.002)  # of a seed, as a part of its perplexity
@@ -71,7 +71,7 @@ def timing(trial, ms):
     return timing_of(handmade.record(suite="suite", spec=trial), metrics=metrics, device="a device")
 
 
-BEAT = "Four heads (MoS 1, MoS 2, MoS 5, MoC 5) beat softmax by 2.9 to 3.1 %; which of them is the best is not decided"
+BEAT = "Four heads (MoS 3, MoS 2, MoS 5, MoC 5) beat softmax by 2.9 to 3.1 %; which of them is the best is not decided"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ BEAT = "Four heads (MoS 1, MoS 2, MoS 5, MoC 5) beat softmax by 2.9 to 3.1 %; wh
         pytest.param(
             {"changes": (-3.0, -2.9, -2.9, -3.1), "costs": (10.0, 10.0, 20.0, 30.0, 11.0)},
             [
-                f"{BEAT}; MoS 1 is the cheapest of them with 1.0 times the baseline's time a batch, MoS 5 the dearest "
+                f"{BEAT}; MoS 3 is the cheapest of them with 1.0 times the baseline's time a batch, MoS 5 the dearest "
                 "with 3.0 times; MoC 5, which has the lowest mean, takes 1.1 times."
             ],
             id="lowest",
@@ -97,7 +97,7 @@ BEAT = "Four heads (MoS 1, MoS 2, MoS 5, MoC 5) beat softmax by 2.9 to 3.1 %; wh
         pytest.param(
             {"changes": (-3.0, -6.0, 2.0, 3.0)},
             [
-                "MoS 1 and MoS 2 beat softmax by 3.0 to 6.0 %; MoS 2 is the best of them.",
+                "MoS 3 and MoS 2 beat softmax by 3.0 to 6.0 %; MoS 2 is the best of them.",
                 "MoS 5 and MoC 5 are worse than softmax by 2.0 to 3.0 %.",
             ],
             id="best",
@@ -106,7 +106,7 @@ BEAT = "Four heads (MoS 1, MoS 2, MoS 5, MoC 5) beat softmax by 2.9 to 3.1 %; wh
             {"changes": (0.0, 0.0, -4.0, 0.0), "costs": (10.0, 14.0, 20.0, 46.0, 11.0)},
             [
                 f"MoS 5 beats softmax by 4.0 % {interval(-4.0, 3)}; it takes 4.6 times the baseline's time a batch.",
-                EQUAL.format("MoS 1, MoS 2, MoC 5"),
+                EQUAL.format("MoS 3, MoS 2, MoC 5"),
             ],
             id="one",
         ),
@@ -124,7 +124,7 @@ BEAT = "Four heads (MoS 1, MoS 2, MoS 5, MoC 5) beat softmax by 2.9 to 3.1 %; wh
             [
                 "No head is shown to beat softmax.",
                 f"MoS 5 is worse than softmax by 4.0 % {interval(4.0, 3)}.",
-                EQUAL.format("MoS 1, MoS 2, MoC 5"),
+                EQUAL.format("MoS 3, MoS 2, MoC 5"),
                 "Batches take 1.0 to 4.6 times the baseline's time.",
             ],
             id="worse, with costs",
@@ -134,7 +134,7 @@ BEAT = "Four heads (MoS 1, MoS 2, MoS 5, MoC 5) beat softmax by 2.9 to 3.1 %; wh
             [
                 "No head is shown to beat softmax.",
                 "MoS 5 and MoC 5 are worse than softmax by 945.0 to 1000.0 % at 2 epochs (13 of 16 seeds collapsed).",
-                "MoS 1 and MoS 2 are equivalent to softmax, within 1 %.",
+                "MoS 3 and MoS 2 are equivalent to softmax, within 1 %.",
             ],
             id="collapsed",
         ),
@@ -144,7 +144,7 @@ BEAT = "Four heads (MoS 1, MoS 2, MoS 5, MoC 5) beat softmax by 2.9 to 3.1 %; wh
                 "No head is shown to beat softmax.",
                 "MoS 5 and MoC 5 are worse than softmax by 945.0 to 1000.0 % at 1 to 1.6 epochs (13 of 16 seeds "
                 "collapsed).",
-                "MoS 1 and MoS 2 are equivalent to softmax, within 1 %.",
+                "MoS 3 and MoS 2 are equivalent to softmax, within 1 %.",
             ],
             id="collapsed, in equal time",
         ),
@@ -152,27 +152,31 @@ BEAT = "Four heads (MoS 1, MoS 2, MoS 5, MoC 5) beat softmax by 2.9 to 3.1 %; wh
             {"changes": (0.0, 0.0, -4.0, -4.0), "moc": "moc: {num_mixtures: 5, label: 'MoC, five'}"},
             [
                 "MoS 5 and MoC, five, beat softmax by 4.0 %; which of them is the best is not decided.",
-                "MoS 1 and MoS 2 are equivalent to softmax, within 1 %.",
+                "MoS 3 and MoS 2 are equivalent to softmax, within 1 %.",
             ],
             id="a name with a comma",
         ),
         pytest.param(
             {"changes": (0.5, 0.5, 0.5, 0.5), "noise": 8.0},
-            ["Nothing is decided: more seeds are needed.", f"{LOWEST}: softmax, 100.20 ± 0.98 (8 seeds), {WHERE}."],
+            [
+                "No head is shown to beat softmax; the lowest of them, MoS 3, is at +0.5 % [-1.0, +2.0]: more seeds "
+                "are needed.",
+                f"{LOWEST}: softmax, 100.20 ± 0.98 (8 seeds), {WHERE}.",
+            ],
             id="undecided",
         ),
         pytest.param(
             {"changes": (-9.0, 0.0, 0.0, 0.0), "seeds": 2},
             [
                 "Nothing is decided: 2 seeds, 6 are needed.",
-                f"{LOWEST}, none of which can be ranked: MoS 1, 91.05 ± 0.06 (2 seeds), {WHERE}.",
+                f"{LOWEST}, none of which can be ranked: MoS 3, 91.05 ± 0.06 (2 seeds), {WHERE}.",
             ],
             id="few seeds",
         ),
         pytest.param(
             {"changes": (-3.0, -3.0, -3.0, None)},
             [
-                "Three heads (MoS 1, MoS 2, MoS 5) beat softmax by 3.0 %; which of them is the best is not decided.",
+                "Three heads (MoS 3, MoS 2, MoS 5) beat softmax by 3.0 %; which of them is the best is not decided.",
                 "One head is not compared.",
             ],
             id="failed",
@@ -188,11 +192,11 @@ BEAT = "Four heads (MoS 1, MoS 2, MoS 5, MoC 5) beat softmax by 2.9 to 3.1 %; wh
         pytest.param(
             {"changes": (-3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 4.0), "backbones": f"{LSTM}, {ENCODER}"},
             [
-                f"On markov with lstm: MoS 1 beats softmax by 3.0 % {interval(-3.0, 1)}. "
+                f"On markov with lstm: MoS 3 beats softmax by 3.0 % {interval(-3.0, 1)}. "
                 f"{EQUAL.format('MoS 2, MoS 5, MoC 5')}",
                 "On markov with transformer_encoder: no head is shown to beat softmax. "
                 f"MoC 5 is worse than softmax by 4.0 % {interval(4.0, 9, 5)}. "
-                f"{EQUAL.format('MoS 1, MoS 2, MoS 5')}",
+                f"{EQUAL.format('MoS 3, MoS 2, MoS 5')}",
             ],
             id="backbones",
         ),
@@ -225,7 +229,7 @@ def test_of_some_rows_only_these_are_said(suite_of, record_of):
     ]
     findings = handmade.findings(suite, made)
     lines = findings.lines
-    assert outcome.sentences(findings, lines[1:2]) == ["MoS 1 beats softmax by 3.0 % [3.0, 3.0]."]
+    assert outcome.sentences(findings, lines[1:2]) == ["MoS 3 beats softmax by 3.0 % [3.0, 3.0]."]
     assert outcome.sentences(findings, lines[:1]) == [f"Test perplexity: softmax, 100.00 ± 0.12 (6 seeds), {WHERE}."]
 
 

@@ -25,7 +25,7 @@ from harness.report.printed_numbers import PrintedNumbers
 
 SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5]}"))
 KINDS = {
-    "forest": "Change against the baseline",
+    "forest": "Change against the strongest control",
     "perplexity_by_time": "Test perplexity by training time",
     "perplexity_by_parameters": "Test perplexity by parameters",
     "perplexity_by_mixtures": "Test perplexity by number of mixtures",
@@ -45,7 +45,7 @@ class Kept:
     def __new__(cls, suite, made, **more):
         found = handmade.evidence(suite, made, **more)
         names = ["suite", "records", "timings", "interrupted", "outdated", "printed", "runs", "rows"]
-        names += ["rows_without_point", "trials", "warn"]
+        names += ["rows_without_point", "untuned_controls", "trials", "warn"]
         return SimpleNamespace(**{name: getattr(found, name) for name in names}, token_scores=cls.scores(found.records))
 
     @staticmethod

@@ -1,6 +1,7 @@
 """How often tables of planted heads err: rows with drawn log perplexities, judged as the rows of any suite are."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import handmade
@@ -19,20 +20,22 @@ BETTER, DECIDED = {"better"}, {"better", "worse"}
 @pytest.fixture
 def judged(table_of):
     """A function: how far each head is above the first in nats, seeds, sd of a pair's difference, number of tables,
-    random seed -> verdicts, stars and ranks of each table.
+    random seed, how many of the first heads are controls -> verdicts, stars and ranks of each table.
 
     Log perplexities are a level of each seed, which all heads share, and noise of each head and seed, so that the heads
     of a table are compared with the same noise of the baseline.
     """
 
-    def simulate(above, *, seeds: int, sd: float, tables: int, draw: int, test: str = "paired"):
+    def simulate(above, *, seeds: int, sd: float, tables: int, draw: int, test: str = "paired", controls: int = 1):
         rng, heads, table = np.random.default_rng(draw), len(above), table_of(len(above), seeds)
         level = 4.6 + rng.normal(0, 0.02, (tables, 1, seeds))
         noise = rng.normal(0, sd / math.sqrt(2), (tables, heads, seeds))
         spec = TableSpec(baseline="softmax", test=test)
         for ppl in np.exp(level + noise + np.asarray(above)[:, None]).tolist():
-            lines = table(*ppl)
-            compared = compare(lines, spec, SimpleNamespace(token_scores=lambda trial: None, rows_without_point=0))
+            lines = [replace(line, is_control=at < controls) for at, line in enumerate(table(*ppl))]
+            compared = compare(
+                lines, spec, SimpleNamespace(token_scores=lambda trial: None, rows_without_point=0, untuned_controls=())
+            )
             yield tuple(handmade.by_place(lines, each) for each in (compared, ranks(lines, test)))
 
     return simulate
@@ -95,3 +98,18 @@ def test_intervals_and_p_values_have_their_levels(judged):
     assert 0.03 <= share(of[2].p_sign_flip < 0.05 for of in found[:500]) <= 0.07
     assert share(of[1].stars != "" for of in found) > 0.95  # one per cent is twice the sd
     assert share(of[1].difference.sd ** 2 for of in found) == pytest.approx(0.005**2, rel=0.05)
+
+
+@pytest.mark.parametrize("controls", [2, 3, 4])
+def test_with_several_controls_a_head_is_seldom_falsely_better_and_a_better_one_is_found(judged, controls):
+    """Eight heads, 6 seeds; all controls are equal to the heads, or one is and the others are weak. The spread is wide,
+    so that heads are not equivalent.
+    """
+    for weak in (0.0, 0.1):
+        above = [0.0, *[weak] * (controls - 1), *[0.0] * 8]
+        found = [compared for compared, _ in judged(above, seeds=6, sd=0.03, tables=1_000, draw=1, controls=controls)]
+        assert share(any(each.verdict == "better" for each in of.values()) for of in found) <= 0.05
+        assert share(any(each.verdict in DECIDED for each in of.values()) for of in found) <= 0.07
+    better = [0.0] * controls + [math.log(0.98)] + [0.0] * 7
+    found = [compared for compared, _ in judged(better, seeds=6, sd=0.005, tables=200, draw=2, controls=controls)]
+    assert share(of[controls].verdict == "better" for of in found) >= 0.9

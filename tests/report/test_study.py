@@ -74,15 +74,14 @@ def test_conditions_choose_rows_of_the_table(made):
         made.table(only=["haed=mos"])
 
 
-def test_a_report_is_the_page_and_the_plots_and_warns_of_plots_that_show_nothing(suite, tmp_path):
-    warnings = []
+def test_a_report_is_the_page_and_the_plots_and_the_page_names_plots_that_show_nothing(suite, tmp_path):
     records = [handmade.record(spec=trial, suite="suite") for trial in suite.trials]
-    evidence = handmade.evidence(suite, records, runs=tmp_path / "runs", warn=warnings.append)
+    evidence = handmade.evidence(suite, records, runs=tmp_path / "runs")
     page, *plots = Study(evidence=evidence, results=tmp_path).write_report()
     assert page == tmp_path / "reports" / "suite.html"
     assert {plot.parent for plot in plots} == {tmp_path / "plots" / "suite"}
     assert {plot.suffix for plot in plots} == {".svg", ".png"}
-    assert any(warning.startswith("no plot 'Where the gain is") for warning in warnings)
+    assert "Where the gain is" in page.read_text(encoding="utf-8")
 
 
 def test_a_report_of_trials_without_a_record_is_refused(made):

@@ -39,7 +39,7 @@ def table(*lines: dict, baseline: str = "softmax", **more) -> Table:
         lines=tuple(
             Line(
                 cells=tuple(line.get(name, empty) for name in names),
-                is_baseline=line["head"].text.split()[0] == baseline,
+                reference="baseline" if line["head"].text.split()[0] == baseline else "",
             )
             for line in lines
         ),
@@ -69,7 +69,7 @@ def test_a_comparison_is_in_words(change, verdict, words):
 def test_the_baseline_is_named_and_a_row_that_is_not_compared_has_no_words():
     rows = [{"head": Cell(text="softmax ¶", mark="¶")}, {"head": Cell(text="mos †", mark="†")}]
     lines = of_suite(table(*rows)).lines
-    column = [column.name for column in of_suite(table(*rows)).columns].index("vs baseline")
+    column = [column.name for column in of_suite(table(*rows)).columns].index("vs control")
     assert [line.cells[column].text for line in lines] == ["baseline", "-"]
 
 
@@ -129,14 +129,14 @@ def test_nothing_of_the_widest_table_is_cut_at_80_characters(widest):
     # column by column: a cell goes on in the same columns of the lines below it
     shown = drawn(widest).splitlines()
     header = next(line for line in shown if line.startswith("head"))
-    starts = [header.index(name) for name in ("head", "vs baseline", "seeds")]
+    starts = [header.index(name) for name in ("head", "vs control", "seeds")]
     perplexities = [line.cells[1].text for line in widest.lines]
     ends = [min(line.index(text) for line in shown if text in line) for text in (max(perplexities, key=len), "1,234.5")]
-    for column, start, end in zip(("head", "vs baseline", "seeds"), starts, [*ends, None], strict=True):
+    for column, start, end in zip(("head", "vs control", "seeds"), starts, [*ends, None], strict=True):
         found = "".join("".join(line[start:end].split()) for line in shown)
         index = [each.name for each in widest.columns].index(column)
         cells = [line.cells[index] for line in widest.lines]
-        texts = [cell.short or cell.text if column == "vs baseline" else cell.text for cell in cells]
+        texts = [cell.short or cell.text if column == "vs control" else cell.text for cell in cells]
         assert all("".join(text.split()) in found for text in texts)
     assert all(any(ppl in line for line in shown) for ppl in perplexities)
 

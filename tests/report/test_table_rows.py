@@ -132,7 +132,7 @@ def test_there_is_no_reduction_without_shared_seeds_or_against_itself(suite_of, 
     assert reduction(mos, None) is None
 
 
-ONE_HEAD = handmade.suite_text(seeds="[1, 2, 3]")
+ONE_HEAD = handmade.suite_text(seeds="[1, 2, 3, 4]")
 TRAIN = "train_ms_per_batch"
 
 
@@ -160,7 +160,7 @@ def row_of(suite_of, record_of):
 def test_an_exclusive_timing_stands_before_what_the_trials_noted(row_of):
     row = row_of(shared=True)
     found = time_of(row, TRAIN, {row.trials[0].id: timing(row.trials[0])})
-    assert found == Time(value=5.0, spread=0.5, exclusive=True, device="a processor", pass_id="first")
+    assert found == Time(value=5.0, spread=0.5, exclusive=True, device="a processor", threads=1, pass_id="first")
 
 
 def test_without_a_timing_a_time_is_the_mean_over_seeds_marked_where_trials_shared_the_machine(row_of):
@@ -170,6 +170,23 @@ def test_without_a_timing_a_time_is_the_mean_over_seeds_marked_where_trials_shar
         assert (found.value, found.exclusive, found.pass_id) == (15.0, not shared, None)
         assert found.spread == pytest.approx(7.0711, abs=1e-4)
         assert found.device == "a processor"
+
+
+@pytest.mark.parametrize(
+    ("threads", "milliseconds", "taken", "left_out"),
+    [
+        ((1, 2, 2), 25.0, 2, 1),  # seeds 2 and 3, which took 20 and 30 ms
+        ((2, 1, 2, 1), 30.0, 1, 2),  # as many of each: those of fewer threads, seeds 2 and 4
+        ((4, 4, 4), 20.0, 4, 0),
+    ],
+)
+def test_times_of_different_numbers_of_threads_are_never_averaged(row_of, threads, milliseconds, taken, left_out):
+    row = row_of(("ok",) * len(threads))
+    for seed, number in enumerate(threads, start=1):
+        environment = row.records[seed].environment.model_copy(update={"threads": number, "shared": number != taken})
+        row.records[seed] = row.records[seed].model_copy(update={"environment": environment})
+    found = time_of(row, TRAIN, {})
+    assert (found.value, found.threads, found.left_out, found.exclusive) == (milliseconds, taken, left_out, True)
 
 
 def test_one_seed_has_no_spread(row_of):
@@ -185,7 +202,7 @@ def test_a_timing_beside_other_work_does_not_stand_for_the_row(row_of):
 
 def test_the_newest_timing_counts_and_none_of_a_trial_that_is_not_ok(row_of):
     row = row_of(("ok", "ok", "diverged"))
-    first, second, third = row.trials
+    first, second, third = row.trials[:3]
     late = timing(second, passed="second", taken="2026-01-03T00:00:00+00:00", metrics={TRAIN: 6.0})
     bad = timing(third, passed="third", taken="2026-01-04T00:00:00+00:00", metrics={TRAIN: 7.0})
     found = time_of(row, TRAIN, {each.trial: each for each in (timing(first), late, bad)})

@@ -25,7 +25,7 @@ SUITE = handmade.suite_text(
 E_TO = [math.exp(power) for power in range(5)]
 GRID = f"{{train.lr: {E_TO}}}"  # the logarithms are 0, 1, 2, 3, 4
 
-ALL_TUNED = SimpleNamespace(rows_without_point=0)  # evidence without token scores
+ALL_TUNED = SimpleNamespace(rows_without_point=0, untuned_controls=())  # evidence without token scores
 
 
 @pytest.mark.parametrize(

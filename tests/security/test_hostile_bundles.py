@@ -251,7 +251,7 @@ def test_an_encrypted_member_is_refused(content, sentence):
         (b"", "was not made by `harness export`"),
         (b"[" * 100_000, "was not made by `harness export`"),
         (b"[]", "schema None, expected 1"),
-        (b'{"schema_version": 2}', "schema 2, expected 1; it was made by another version of the harness"),
+        (b'{"schema_version": 2}', "schema 2, expected 1: another version of the harness made it; export"),
         (b'{"schema_version": "\x1b[2J"}', "was not made by `harness export`"),
         (b'{"schema_version": 1}', "its manifest is not valid: harness: Field required"),
         (b'{"schema_version": 1, "harness": "1", "trials": []}', "its manifest is not valid: trials"),

@@ -76,8 +76,8 @@ def test_suite_errors_what_is_no_file_is_refused_without_waiting_for_it(project,
     ("content", "problem"),
     [
         (b"name: a\x00b\n", "1:1: not valid YAML: unacceptable character #x0000: special characters are not allowed"),
-        (b"name: caf\xe9\n", " cannot be read as UTF-8 text (byte 10)"),
-        (b"\xff\xfen\x00a\x00", " cannot be read as UTF-8 text (byte 1)"),
+        (b"name: caf\xe9\n", " cannot be read as UTF-8 text (byte 10); save it as UTF-8"),
+        (b"\xff\xfen\x00a\x00", " cannot be read as UTF-8 text (byte 1); save it as UTF-8"),
         (b"name: \x1b[2J\n", "1:1: not valid YAML: unacceptable character #x001b: special characters are not allowed"),
     ],
 )

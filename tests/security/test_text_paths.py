@@ -85,7 +85,7 @@ def test_an_absolute_path_is_the_users_word(project, suite):
         ("socket", "cannot be read (No such device or address)"),
         ("circle", "cannot be read (Too many levels of symbolic links)"),
         ("large", "cannot be read (larger than 2,147,483,648 bytes)"),
-        ("absent", "no such file or folder"),
+        ("absent", "no such file or folder; a path in a suite begins at the suite's folder"),
         ("x" * 5_000, "cannot be read (File name too long)"),
     ],
 )

@@ -166,7 +166,10 @@ def test_the_best_epoch_is_kept_and_the_schedule_follows_also_after_a_part(losse
 
 
 def test_a_split_too_small_for_a_batch_is_a_sentence_and_without_epochs_none_is_needed(tmp_path):
-    with pytest.raises(ExecutionError, match=r"^train: batch_size 4 and seq_len 5 .* of a training split of 7 tokens$"):
+    with pytest.raises(
+        ExecutionError,
+        match=r"^train: batch_size 4 and seq_len 5 .* of a training split of 7 tokens; make them smaller",
+    ):
         trained(spec(), tmp_path, text=TOKENS[:7])
     done, reports = trained(spec(epochs=0), tmp_path, text=TOKENS[:0])
     assert math.isfinite(done.fitted.last.ppl)

@@ -14,8 +14,9 @@ from harness import plan
 from harness.kernels import fastest, rows
 from harness.kernels.choice import Choice
 from harness.kernels.forms import FORMS, LEAN, STORED, by_rows
-from harness.trial import sessions
+from harness.trial import sessions, stages
 from harness.trial.run import run
+from harness.trial.turns import BUSY_CORES
 
 STEPS = 15
 
@@ -59,6 +60,20 @@ def test_hang_whose_process_the_watchdog_ended_is_a_timeout(task):
     assert run(task).status == "timeout"
     assert "where it was" in (task.folder / "trial.log").read_text()
     assert not (task.folder / sessions.STUCK).exists()
+
+
+@pytest.mark.guards("other-work-in-trial")
+@pytest.mark.parametrize(
+    ("first", "second", "shared"), [(0.49, 0.49, False), (0.49, 0.5, True), (0.5, 0.49, True), (None, 0.5, True)]
+)
+def test_times_are_shared_where_others_used_half_a_core_in_any_session(task, monkeypatch, first, second, shared):
+    used = iter([] if first is None else [first])
+    monkeypatch.setattr(stages, "BUSY_CORES", BUSY_CORES)
+    monkeypatch.setattr(stages.OtherWork, "cores", lambda self: next(used, second))
+    if first is not None:
+        with interrupted_before(STEPS + 3):
+            run(task)
+    assert run(task).environment.shared == shared
 
 
 @pytest.mark.guards("fresh-only-once")

@@ -1,10 +1,9 @@
-"""Draw a forest plot: which rows differ from the baseline, by how much, how sure, at what cost. A line for each row, in
-the order of the suite.
+"""Draw a forest plot: which rows differ from the strongest control, by how much, how sure, at what
+cost. A line for each row, in the order of the suite.
 """
 
 import math
 import statistics
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from matplotlib.artist import Artist
@@ -23,7 +22,7 @@ from harness.report.content import (
 from harness.report.evidence import Evidence
 from harness.report.figures.looks import FAINT, INK, VERDICTS, Look, looks_of
 from harness.report.figures.style import Frame, axes, belongs, shown
-from harness.report.findings import percent
+from harness.report.findings import Findings, percent
 from harness.report.statistics import CONFIDENCE
 from harness.report.table_rows import Row, Time, ratio, time_marks, time_of
 from harness.report.verdicts import LIMITS, Compared, Verdict, logarithms
@@ -40,13 +39,14 @@ LOOKS = {  # word of a verdict -> colour, marker and fill: apart in grey print, 
     word: (colour, marker, "full")
     for word, colour, marker in zip(("better", "worse", "equivalent"), VERDICTS, "osD", strict=True)
 }
+LOOKS["control"] = (INK, "x", "full")
 OTHER = (INK, "o", "none")
 LETTER, NAME_LETTER, GAP = 0.6, 0.55, 1.3  # of the size of a text: a letter, one of a name, between columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """The change of a row's perplexity against the baseline, in percent.
+    """The change of a row's perplexity against the strongest control, in percent.
 
     Args:
         low, high: the ends of its interval; both are the mean if there is none.
@@ -62,12 +62,13 @@ class Effect:
 
 
 def draw(
-    compared: Mapping[Row, Compared], lines: list[Row], evidence: Evidence, frame: Frame | None = None
+    findings: Findings, lines: list[Row], evidence: Evidence, frame: Frame | None = None
 ) -> tuple[Axes, str] | str:
-    """The plot of some rows of one corpus and backbone."""
+    """The plot of some rows of one corpus and backbone. The line at 0 is the strongest control."""
+    compared = findings.compared
     effects = {line: effect(compared[line]) for line in lines if line in compared}
     if not effects:
-        return "no row is compared with the baseline"
+        return "no row is compared with a control"
     width = (frame or Frame()).width or WIDE
     table, stacked, looks = evidence.suite.table, width < NARROW, looks_of(evidence)
     size = 6.5 if stacked else 7.5  # points
@@ -91,7 +92,7 @@ def draw(
             belongs(looks[line], "effect", *drawn)
     words = [str(compared[line].judged) for line in lines if line in compared]
     short = stacked or max(map(len, words)) > MOST_WORD[False]
-    texts = [_texts(line, compared, evidence, short=short) for line in lines]
+    texts = [_texts(line, findings, short=short) for line in lines]
     names = [f"{line.head} {COMPAT_MARK}" if line.compat is not None else line.head for line in lines]
     write = _above if stacked else _beside
     write(on, names, texts, size, [looks[line] for line in lines])
@@ -110,7 +111,7 @@ def effect(found: Compared) -> Effect:
     mean, low, high = found.difference.mean, found.difference.low, found.difference.high
     if found.interval is not None:  # over blocks of text, for a single seed
         low, high = found.interval.low, found.interval.high
-    pairs = zip(logarithms(found.row, found.seeds), logarithms(found.baseline, found.seeds), strict=True)
+    pairs = zip(logarithms(found.row, found.seeds), logarithms(found.control, found.seeds), strict=True)
     return Effect(
         mean=percent(mean),
         low=percent(mean if low is None else low),
@@ -201,19 +202,17 @@ def _elided(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most // 3]}…{text[len(text) - most + most // 3 + 1 :]}"
 
 
-def _texts(line: Row, compared: Mapping[Row, Compared], evidence: Evidence, *, short: bool) -> tuple[str, str, str]:
-    if line in compared:
-        judged = compared[line].judged
+def _texts(line: Row, findings: Findings, *, short: bool) -> tuple[str, str, str]:
+    if line in findings.compared:
+        judged = findings.compared[line].judged
         word = _in_short(judged) if short else str(judged)
-    elif any(line is each.baseline for each in compared.values()):
-        word = "baseline"
     else:
-        word = "not compared" if line.ok_seeds else line.undone
-    values, time = line.values("test_ppl"), time_of(line, "train_ms_per_batch", evidence.timings)
+        word = findings.role(line) or ("not compared" if line.ok_seeds else line.undone)
+    values, time = line.values("test_ppl"), time_of(line, "train_ms_per_batch", findings.evidence.timings)
     word = shown(word, MOST_WORD[short]) if word else word
     mean = statistics.fmean(values) if values else None
     ppl = "-" if mean is None else f"{mean:.2f}" if mean < LARGE else f"{mean:.1e}"
-    return word, ppl, "-" if time is None else _cost(line, time, compared, evidence)
+    return word, ppl, "-" if time is None else _cost(line, time, findings)
 
 
 def _in_short(judged: Verdict) -> str:
@@ -222,10 +221,10 @@ def _in_short(judged: Verdict) -> str:
     return " ".join([judged.word, *(mark for limit, mark in marks if limit.removeprefix("not ") in judged.why)])
 
 
-def _cost(line: Row, time: Time, compared: Mapping[Row, Compared], evidence: Evidence) -> str:
+def _cost(line: Row, time: Time, findings: Findings) -> str:
     """'63.2 (4.6x)': milliseconds a batch, and how many times that of the baseline they are."""
-    reference = compared[line].baseline if line in compared else None
-    base = None if reference is None else time_of(reference, "train_ms_per_batch", evidence.timings)
+    reference = findings.baselines.get(line.group)
+    base = None if reference in (None, line) else time_of(reference, "train_ms_per_batch", findings.evidence.timings)
     times, said = ratio(time, base), f"{time.value:.1f}"
     return " ".join(filter(None, [said, "" if times is None else f"({times:.1f}x)", time_marks(time, base)]))
 

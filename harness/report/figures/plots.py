@@ -107,8 +107,8 @@ def _kinds(lines: list[Row], findings: Findings) -> list[Kind]:
     """The kinds of a suite's plots, in the order in which a page shows them."""
     found, evidence = [*KINDS], findings.evidence
     if findings.baseline is not None:
-        draw_forest = partial(forest.draw, findings.compared)
-        found.insert(0, Kind(FOREST, "Change against the baseline", _group, draw_forest, forest.PHONE))
+        draw_forest = partial(forest.draw, findings)
+        found.insert(0, Kind(FOREST, "Change against the strongest control", _group, draw_forest, forest.PHONE))
     if any(line.params_of("head").get("d_embed") is not None for line in lines):  # as in low-rank softmax
         by_width = partial(comparison.by_parameter, "d_embed", "width of the output matrix, d_embed")
         found.append(Kind("perplexity_by_width", "Test perplexity by width of the output matrix", _group, by_width))

@@ -1,4 +1,4 @@
-"""The details of a row of the page: its settings, measurements, environment, and the command that runs it again."""
+"""The details of a row of the page: its settings, measurements, environment, and the command that trains it."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
