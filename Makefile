@@ -11,7 +11,7 @@ PARALLEL := --numprocesses auto --dist loadfile
 .PHONY: quickstart test newest test-system test-all wheel site mutants fuzz guards golden showcase reference lint clean
 
 quickstart: .venv/installed
-	$(BIN)/harness run suites/quickstart.yaml
+	$(BIN)/harness run suites/quickstart.yaml --executor inline
 
 # The fast tests, in as many processes as there are cores, at most four. One file runs in one process.
 test: .venv/installed

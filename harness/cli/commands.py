@@ -31,7 +31,7 @@ COMMANDS = {
     "new": Command(
         "write:new",
         "Write a commented suite, head or backbone to start from.",
-        "new head cosine, or harness new suite mine",
+        "new head cosine, or harness new suite mine --text book.txt --minutes 20",
     ),
     "list": Command(
         "write:list_components", "List heads, backbones, corpora or suites.", "list, or harness list heads mos"

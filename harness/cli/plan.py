@@ -33,7 +33,7 @@ from harness.corpora.corpus import MANY_UNKNOWN
 from harness.corpora.download import DEFAULT_DATA
 from harness.execution.executors import RunOptions, repeated
 from harness.execution.planned import PlannedSuite, PlannedTrial, SuiteDisk, planned, suite_disk, with_memory
-from harness.execution.timed import RowTime, match_text, reference, suite_times
+from harness.execution.timed import WORKER_SECONDS, RowTime, match_text, reference, suite_times
 from harness.machine.environment import resolve_device
 from harness.machine.limits import cpus_available
 from harness.plan.identity import is_frozen
@@ -49,7 +49,6 @@ from harness.registry import BACKBONES
 from harness.report import screen
 from harness.training.step_memory import StepMemory
 
-WORKER_SECONDS = 5  # of a CPU, to start one under Ray (docs/cluster.md)
 MIB = 2**20
 NO_BREAK = "\u00a0"  # a space at which textwrap breaks no line
 HALF_A_LINE = 40

@@ -16,7 +16,8 @@ from rich.text import Text
 
 from harness import bundled
 from harness.cli.commands import COMMANDS, FIRST
-from harness.cli.options import Json, argument, console, option, say
+from harness.cli.options import Data, Json, argument, console, option, say, warn
+from harness.corpora.download import DEFAULT_DATA
 from harness.errors import BrokenComponent, DuplicateComponent, ExecutionError, nearest
 from harness.plan.reader import ENDING, FOLDER, folders, introduction, name_of
 from harness.printable import counted
@@ -42,21 +43,36 @@ class Kind(StrEnum):
 def new(
     kind: argument(Kind, "What to begin."),
     name: argument(str, "Its name, which is also that of the file.", metavar="NAME"),
+    text: option(Path | None, "The text of a suite, a file or folder; without it, the novel in the package.") = None,
+    model: option(Path | None, "The folder of a pretrained model for a suite; it stays frozen.") = None,
+    heads: option(str, "The heads of a suite, beside its controls.", metavar="NAME[,...]") = "mos",
+    minutes: option(float, "How long the suite may take on this machine.", min=1) = 20,
+    data: Data = DEFAULT_DATA,
 ) -> None:
-    """Write a commented file to start from: a suite that runs, or a head or backbone that passes its checks.
+    """Write a file to start from: a head or backbone that passes its checks, or a suite that ends in a verdict.
 
     A suite is written to ./suites, a head or backbone to heads/ or backbones/ of this project. No file is replaced.
+    For a suite, training steps are timed for some seconds. Where the minutes are too few for all of the text, its
+    first part is written to ./texts.
     """
-    from harness import starters
+    if kind is not Kind.suite:
+        from harness.starters import templates
 
-    place = starters.write(kind.value, name)
-    say(f"{kind.value} {name}: {place}")
-    if kind is Kind.suite:
-        say(f"next: harness plan {name}, harness run {name} --dry-run, harness run {name}")
-        if not (FOLDER / "schema.json").exists():
-            say(f"editors complete its keys with the schema: harness schema > {FOLDER}/schema.json")
-    else:
+        if text or model:
+            raise ExecutionError(f"harness new {kind}: --text and --model are of a suite")
+        say(f"{kind.value} {name}: {templates.write(kind.value, name)}")
         say(f"next: harness check {name}, then name it in a suite: - {name}")
+        return
+    from harness.machine.environment import resolve_device
+    from harness.starters import new_suite
+
+    wanted = tuple(filter(None, map(str.strip, heads.split(","))))
+    wish = new_suite.Wish(name=name, text=text, model=model, heads=wanted, minutes=minutes)
+    place, command = new_suite.write(wish, data=data, device=resolve_device("auto"), warn=warn)
+    say(f"suite {name}: {place}")
+    say(f"next: {command}")
+    if not (FOLDER / "schema.json").exists():
+        say(f"editors complete its keys with the schema: harness schema > {FOLDER}/schema.json")
 
 
 def schema() -> None:

@@ -96,7 +96,7 @@ MOVED = {
     # local_text.py, since it splits texts of few lines, and split_files.py finds the files of splits. Texts that have
     # other tokens now, with a mark of byte order or other splits, have another content, so other trials.
     "8ea9c07186f7d5b95aa42e7d3a9ada44fea025f523a436b26cd0e3d1be1a248c": (
-        "06400f87b57c6182b7651f2901d3f14330e852c0036138a8774245cb1c1f6989"
+        "949c435acff847d1f8a46228e3bc3422e99572d50cfb53b00eb10dadfccbb366"
     ),
     # backbones/hf.py, since it takes an output matrix from the files even where config.json ties it. Of such folders
     # it computes something else than before, and plan and table say so (harness/plan/model_notes.py)

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -141,15 +141,24 @@ class Embedded(_LocalText):
         level: 'word', or 'char': every character of the printed text is a token, with line ends; V = 76.
         tokenizer: 'gpt2', {bpe: V}, {wordpiece: V} or {pretrained: FOLDER} (as of the corpus `text`). The tokens are
             those of the printed text. Those with a V are trained on the training split.
+        characters: read only the paragraphs that begin within so many characters of the printed text, and split these.
     Raises: CorpusError when the text is too small for the tokenizer's V, or the folder has no readable tokenizer;
-        ValueError when a tokenizer is asked for at character level.
+        ValueError when a tokenizer is asked for at character level, or characters < 1.
     """
 
     options: ClassVar = {"corpus": "embedded"}
 
-    def __init__(self, *, level: Literal["word", "char"] = "word", tokenizer: TokenizerSpec | None = None):
+    def __init__(
+        self,
+        *,
+        level: Literal["word", "char"] = "word",
+        tokenizer: TokenizerSpec | None = None,
+        characters: int | None = None,
+    ):
+        if characters is not None and characters < 1:
+            raise ValueError(f"characters must be at least 1, got {characters}")
         _check(tokenizer, level=(level, "word"))
-        self.level, self.tokenizer = level, tokenizer
+        self.level, self.tokenizer, self.characters = level, tokenizer, characters
         self.min_count = 3 if level == "word" else 1
         self.words = _words_and_marks
         self.counting = _counting(level, tokenizer, f"{COUNTING['eos']} (a paragraph is a line)")
@@ -161,6 +170,10 @@ class Embedded(_LocalText):
         text = _NOVEL.read_text(encoding="utf-8")
         parts = re.split(r"(\n\s*\n)", text)
         paragraphs = ["".join(parts[start : start + 2]) for start in range(0, len(parts), 2)]
+        if self.characters is not None:
+            begins = accumulate(map(len, paragraphs), initial=0)
+            paragraphs = [each for each, begin in zip(paragraphs, begins, strict=False) if begin < self.characters]
+            text = "".join(paragraphs)
         return hashlib.sha256(text.encode()).hexdigest(), _by_position(paragraphs)
 
     def _shape(self) -> tuple[str, Part, int]:

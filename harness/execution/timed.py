@@ -45,6 +45,7 @@ COUNTED_TOKENS = 200_000  # of the text, from its start, for an n-gram model tha
 NOT_OF_A_STEP = {"lr", "epochs", "schedule"}  # settings of training in which rows may differ that are tried once
 LOCK = "timing"  # the name of the lock of a timing pass: two passes at the same time would slow each other down
 LOCK_SECONDS = 10.0  # how long to wait for the lock of one trial
+WORKER_SECONDS = 5  # of a CPU, to start one under Ray (docs/cluster.md)
 RATIO_DIGITS = 3  # significant ones
 
 Row = tuple[str, str, str]  # corpus, backbone, head; of a plan without what is tuned

@@ -98,7 +98,7 @@ def test_the_command_of_the_walk_prints_the_seeds(capsys, tmp_path):
     )
     walk = module_of(tmp_path, *names, snippet("A new command"), f"added = {{{snippet('A new command', 1)}}}")
     walk.seeds(ROOT / "suites" / "quickstart.yaml")
-    assert capsys.readouterr().out == "1\n2\n"
+    assert capsys.readouterr().out == "1\n2\n3\n4\n5\n6\n"
     added = walk.added
     (name,) = added
     command = added[name]

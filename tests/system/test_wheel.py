@@ -73,7 +73,7 @@ def test_in_an_empty_folder_a_bundled_suite_runs_by_its_name(call, site):
     assert {each["kind"] for each in listed} == {"bundled"}
     quickstart = {each["name"]: Path(each["from"]) for each in listed}["quickstart"]
     assert quickstart.is_relative_to(site)
-    short = ("--set", "train.epochs=0.02", "--only", "backbone=lstm,seed=1", "--executor", "inline", "--no-timing")
+    short = ("--set", "train.epochs=0.02", "--only", "head=softmax,seed=1", "--executor", "inline", "--no-timing")
     done = call.harness("run", "quickstart", *short, "--no-tracking")
     assert (done.returncode, done.stderr) == (0, "")
     table = call.home / "results" / "tables" / "quickstart.epochs=0.02.md"

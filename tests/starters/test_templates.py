@@ -1,4 +1,4 @@
-"""`harness new` and `schema`: the files that they write work as they are."""
+"""`harness new head` and `new backbone`, and `harness schema`: what they write works as it is."""
 
 import ast
 import importlib
@@ -7,21 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jsonschema
 import pytest
 import torch
 from commands import PATIENCE, WITHOUT_GPU
 
-from harness import plan, starters
 from harness.model import build
-from harness.plan.reader import read
 from harness.plan.specs import ComponentSpec
-from harness.plan.suite_file import schema_text, suite_schema
+from harness.plan.suite_file import schema_text
 from harness.registry import HEADS
+from harness.starters import templates
 
 pytestmark = pytest.mark.system
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -81,7 +79,7 @@ def test_a_new_component_passes_its_checks_and_the_linter(there, kind, folder, n
     ],
 )
 def test_the_class_has_a_name_that_the_file_does_not_import(empty, monkeypatch, kind, name, expected):
-    tree = ast.parse(starters.write(kind, name).read_text())
+    tree = ast.parse(templates.write(kind, name).read_text())
     (made,) = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     assert made == expected
@@ -91,7 +89,7 @@ def test_the_class_has_a_name_that_the_file_does_not_import(empty, monkeypatch, 
 def test_a_new_head_starts_with_the_output_layer_of_the_other_heads(empty, monkeypatch):
     HEADS.names()
     monkeypatch.setattr(HEADS, "_classes", dict(HEADS._classes))
-    made = starters.write("head", "fresh")
+    made = templates.write("head", "fresh")
     monkeypatch.syspath_prepend(str(made.parent))
     importlib.import_module("fresh")
     sizes = {"vocab_size": 23, "seed": 1, "token_counts": torch.ones(23, dtype=torch.long)}
@@ -100,53 +98,6 @@ def test_a_new_head_starts_with_the_output_layer_of_the_other_heads(empty, monke
     softmax, ours = (build(backbone, head, **sizes).head.output for head in heads)
     assert torch.equal(ours.weight, softmax.weight)
     assert torch.equal(ours.bias, softmax.bias)
-
-
-def test_a_new_suite_is_planned_and_fits_the_schema(empty, harness):
-    done = harness("new", "suite", "mine")
-    assert (done.code, done.err) == (0, "")
-    assert done.out.splitlines() == [
-        "suite mine: suites/mine.yaml",
-        "next: harness plan mine, harness run mine --dry-run, harness run mine",
-        "editors complete its keys with the schema: harness schema > suites/schema.json",
-    ]
-    suite = plan.load("mine")
-    assert (suite.name, len(suite.trials), suite.table.baseline) == ("mine", 15, "softmax(projection=True)")
-    assert harness("plan", "mine").code == 0
-    data, _ = read(Path("suites/mine.yaml"))
-    jsonschema.Draft202012Validator(suite_schema()).validate(data)
-
-
-def test_the_tuning_that_the_new_suite_has_in_a_comment_works_too(empty, harness):
-    harness("new", "suite", "mine")
-    path = Path("suites/mine.yaml")
-    text = path.read_text()
-    assert "\n# tune:" in text
-    path.write_text(text.replace("\n# tune:", "\ntune:"))
-    assert harness("plan", "mine").code == 0
-
-
-def test_a_new_suite_can_be_tried(empty, harness):
-    harness("new", "suite", "mine")
-    done = harness("run", "mine", "--dry-run", "--device", "cpu")
-    assert (done.code, done.out.count("ok    ")) == (0, 5), done.err
-
-
-def test_no_suite_is_replaced(empty, harness):
-    harness("new", "suite", "mine")
-    Path("suites/mine.yaml").write_text("mine")
-    done = harness("new", "suite", "mine")
-    assert (done.code, done.out) == (2, "")
-    assert done.err == "suites/mine.yaml exists already; choose another name, or remove the file\n"
-    assert Path("suites/mine.yaml").read_text() == "mine"
-
-
-@pytest.mark.parametrize("name", ["../mine", "My Suite", "", "-x", "a/b", "leaderboard", "x" * 65, "mine.yaml"])
-def test_a_bad_name_of_a_suite_is_a_sentence(empty, name, harness):
-    done = harness("new", "suite", "--", name)
-    assert (done.code, done.out) == (2, "")
-    assert "cannot be the name of a suite: expected lower-case letters" in done.err
-    assert list(empty.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", ["head", "backbone"])
@@ -172,9 +123,16 @@ def test_a_name_that_is_taken_is_said(empty, monkeypatch, harness, kind, name, p
 
 
 def test_a_folder_that_cannot_be_written_is_a_sentence(empty, harness):
-    Path("suites").write_text("a file")
-    done = harness("new", "suite", "mine")
-    assert (done.code, done.err) == (2, "suites/mine.yaml cannot be written: File exists\n")
+    Path("heads").write_text("a file")
+    done = harness("new", "head", "mine")
+    assert (done.code, done.err) == (2, "heads/mine.py cannot be written: File exists\n")
+
+
+@pytest.mark.parametrize("given", [("--text", "a.txt"), ("--model", "models/mine")])
+def test_a_component_has_no_text_and_no_model(empty, harness, given):
+    done = harness("new", "head", "mine", *given)
+    assert (done.code, done.err) == (2, "harness new head: --text and --model are of a suite\n")
+    assert list(empty.iterdir()) == []
 
 
 def test_the_schema_is_printed(harness):

@@ -1,4 +1,4 @@
-"""New suites, heads and backbones to start from: copies of the commented files in starter_files/ (`harness new`)."""
+"""A new head or backbone to start from: a copy of the commented file in starter_files/."""
 
 import keyword
 import re
@@ -7,37 +7,37 @@ from string import Template
 from typing import Literal
 
 from harness.errors import ExecutionError, StorageError, UnknownComponent
-from harness.plan.reader import FOLDER
-from harness.plan.specs import GROUND_TRUTH, LEADERBOARD, SUITE_NAME
 from harness.registry import BACKBONES, HEADS
 
-Kind = Literal["suite", "head", "backbone"]
+Kind = Literal["head", "backbone"]
 COMPONENT_NAME = "[a-z][a-z0-9_]{0,39}"
 NO_NAMES = {"true", "false", "null"}  # YAML reads no texts
-
-FILES = Path(__file__).parent / "starter_files"
+FILES = Path(__file__).parent.parent / "starter_files"
 
 
 def write(kind: Kind, name: str) -> Path:
-    """Write a file to start from into the current folder: suites/<name>.yaml, heads/<name>.py or backbones/<name>.py.
+    """Write a file to start from into the current folder: heads/<name>.py or backbones/<name>.py.
 
     Returns: its path.
     Raises: ExecutionError when the name cannot be used, or is used already; StorageError.
     """
-    if kind == "suite":
-        _refuse_suite_name(name)
-        place, template = FOLDER / f"{name}.yaml", FILES / "suite.yaml"
-    else:
-        _refuse_component_name(kind, name)
-        place, template = Path(f"{kind}s") / f"{name}.py", FILES / f"{kind}.py.txt"
-    if place.exists():
-        raise ExecutionError(f"{place} exists already; choose another name, or remove the file")
+    _refuse_name(kind, name)
     title = "".join(part.capitalize() for part in name.split("_"))
-    words = {"name": name, "title": title, "cls": _class_name(kind, title)}
-    text = Template(template.read_text(encoding="utf-8")).substitute(words)
+    template = Template((FILES / f"{kind}.py.txt").read_text(encoding="utf-8"))
+    text = template.substitute(name=name, title=title, cls=_class_name(kind, title))
+    return saved(Path(f"{kind}s") / f"{name}.py", text)
+
+
+def saved(place: Path, text: str) -> Path:
+    """Write a new file, and its folder if that is missing. Returns its path.
+
+    Raises: ExecutionError if it exists already; StorageError.
+    """
+    if place.exists():
+        raise ExecutionError(f"{place} exists already; choose another name, or remove it")
     try:
-        place.parent.mkdir(exist_ok=True)
-        with place.open("x", encoding="utf-8") as file:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("x", encoding="utf-8", newline="") as file:
             file.write(text)
     except OSError as fault:
         raise StorageError(f"{place} cannot be written: {fault.strerror}") from fault
@@ -49,15 +49,7 @@ def _class_name(kind: Kind, title: str) -> str:
     return title.removesuffix(kind.capitalize()) + kind.capitalize()
 
 
-def _refuse_suite_name(name: str) -> None:
-    if not re.fullmatch(SUITE_NAME, name) or name in (LEADERBOARD, GROUND_TRUTH):
-        raise ExecutionError(
-            f"'{name}' cannot be the name of a suite: expected lower-case letters, digits, _ and -, at most 64, and "
-            f"not {LEADERBOARD} or {GROUND_TRUTH}"
-        )
-
-
-def _refuse_component_name(kind: Literal["head", "backbone"], name: str) -> None:
+def _refuse_name(kind: Kind, name: str) -> None:
     registry = {"head": HEADS, "backbone": BACKBONES}[kind]
     if not re.fullmatch(COMPONENT_NAME, name) or keyword.iskeyword(name) or name in NO_NAMES:
         raise ExecutionError(

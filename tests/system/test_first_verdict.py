@@ -1,0 +1,32 @@
+"""A suite that `harness new suite` makes, and quickstart, trained: rows converge, and the first sentence decides."""
+
+from pathlib import Path
+
+import pytest
+
+from harness import bundled
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(3600)]
+
+
+def test_the_rows_of_a_new_suite_converge(tmp_path, monkeypatch, harness):
+    monkeypatch.chdir(tmp_path)
+    novel = (bundled("harness") / "corpora" / "pride_and_prejudice.txt").read_text(encoding="utf-8")
+    Path("book.txt").write_text(novel[:24_000], encoding="utf-8")
+    assert harness("new", "suite", "mine", "--text", "book.txt", "--minutes", "600").code == 0
+    shorter = ("--set", "tune=null", "--set", "seeds=1", "--executor", "inline", "--no-timing", "--no-tracking")
+    done = harness("run", "mine", *shorter, "--results", tmp_path / "results")
+    assert done.code == 0, done.err
+    (table,) = (tmp_path / "results" / "tables").glob("*.md")
+    text = table.read_text(encoding="utf-8")
+    assert ("↓" in text, "∅" in text) == (False, False), text
+
+
+def test_quickstart_ends_in_a_verdict(tmp_path, harness):
+    options = ("--executor", "inline", "--no-timing", "--no-tracking", "--results", tmp_path)
+    done = harness("run", bundled("suites") / "quickstart.yaml", *options)
+    assert done.code == 0, done.err
+    text = (tmp_path / "tables" / "quickstart.md").read_text(encoding="utf-8")
+    assert ("↓" in text, "∅" in text) == (False, False), text
+    first = text.splitlines()[2]
+    assert any(word in first for word in ("is worse than", "is better than", "is equivalent to", "beats")), first
