@@ -19,11 +19,11 @@ TYING = "tie_weights"  # the parameter that ties the output matrix to the input 
 MAP = "projection"  # the parameter that puts an affine map before the output matrix
 OF_MIXTURES = ("num_mixtures", "components")  # parameters of heads that map the state before they mix
 NO_PLAIN = (
-    "no row is a plain softmax, which may beat what beats a weaker control: add a `softmax` without `projection` to "
+    "No row is a plain softmax, which may beat what beats a weaker control: add a `softmax` without `projection` to "
     "`heads`"
 )
 NO_AFFINE = (
-    "mixtures have an affine map before the output matrix, and no control has one: add `softmax: {projection: true}` "
+    "Mixtures have an affine map before the output matrix, and no control has one: add `softmax: {projection: true}` "
     "to `heads`"
 )
 
@@ -72,7 +72,8 @@ def control_notes(
 
 
 def _computes_softmax(head: Component) -> bool:
-    if not isinstance(head.cls, MayBeControl):
+    # a class that inherits the method computes something of its own, and has to say so itself
+    if not isinstance(head.cls, MayBeControl) or "is_control" not in vars(head.cls):
         return False
     with guarded(f"head {head.spec.name}", "is_control"):
         return bool(head.cls.is_control(**resolved(head.cls, head.spec.params)))

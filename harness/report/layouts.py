@@ -36,7 +36,7 @@ ORDER = (
     *("label", "test_ppl", "change", "verdict", "n", "printed", "reproduced", "tuned", "train_ms_per_batch"),
     *("params_total", "test_bits_per_byte", "quantity"),
 )
-MOST_NOTES = 5  # of the default form
+MOST_NOTES = 6  # of the default form
 LINK = "What columns, marks and tests mean: harness docs tables, harness docs statistics."
 STARS = "p below 0.05 (*), 0.01 (**), 0.001 (***), corrected"
 

@@ -32,7 +32,7 @@ def test_its_cells_show_table_forest_plot_frame_and_verdicts(cells, capsys):
     assert "<table" in study._repr_html_()
     assert "<svg" in plot._repr_svg_()
     assert frame["count"].sum() == len(study.suite.trials) == 80
-    assert (verdicts["MoC 5"], verdicts["affine softmax, rank 16"]) == ("better", "worse")
+    assert (verdicts["MoC 5"], verdicts["affine softmax, rank 16"]) == ("undecided", "control")
     assert r"\toprule" in capsys.readouterr().out
 
 

@@ -1,7 +1,7 @@
 """The rule for the suites of this repository: what a table with mixtures needs to answer 'is it the mixing?'.
 
-A suite with mixtures has the controls of docs/heads.md; a training has a decay with a fixed horizon; all heads start alike. Suites that do otherwise are named here with the
-reason, and say it in the comment at their top.
+A suite with mixtures has the controls of docs/heads.md; a training has a decay with a fixed horizon; all heads start
+alike. Suites that do otherwise are named here with the reason, and say it in the comment at their top.
 """
 
 import re

@@ -159,7 +159,8 @@ BEAT = "Four heads (MoS 3, MoS 2, MoS 5, MoC 5) beat softmax by 2.9 to 3.1 %; wh
         pytest.param(
             {"changes": (0.5, 0.5, 0.5, 0.5), "noise": 8.0},
             [
-                "No head is shown to beat softmax; the lowest of them, MoS 3, is at +0.5 % [-1.0, +2.0]: more seeds are needed.",
+                "No head is shown to beat softmax; the lowest of them, MoS 3, is at +0.5 % [-1.0, +2.0]: more seeds "
+                "are needed.",
                 f"{LOWEST}: softmax, 100.20 ± 0.98 (8 seeds), {WHERE}.",
             ],
             id="undecided",
