@@ -1,6 +1,8 @@
 """The commands on records as files: `harness runs`, `export`, `import` and `verify`."""
 
+import hashlib
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -161,12 +163,16 @@ def verify(
     identical: the same bits. plausible: within the spread of the row's other seeds. Any other verdict, and a record
     that cannot be checked, gives exit code 1.
     """
+    from harness.report.retraining import by_lot
     from harness.verification.measured import VerificationOptions
     from harness.verification.verify import find_records
 
     options = VerificationOptions(data=data, device=device.value, named_files=named_files)
-    verdicts = []
+    verdicts, weightless = [], []
     for given in find_records(record, results, tuple(only)):
+        made = given.record
+        if made is not None and made.status == "ok" and not made.tuning and given.best is None:
+            weightless.append(made.id)
         verdicts.append(_verify_one(given, options, retrain))
         if not as_json:
             say(str(verdicts[-1]))
@@ -176,6 +182,11 @@ def verify(
     else:
         by_outcome = ", ".join(f"{number} {outcome}" for outcome, number in totals.items())
         say(f"{counted(len(verdicts), 'record')}: {by_outcome}")
+        if len(weightless) > 1 and not retrain:  # they are of one file
+            with Path(record).open("rb") as file:
+                one = by_lot(weightless, hashlib.file_digest(file, "sha256").digest())
+            command = shlex.join(["harness", "verify", record, "--retrain", "--only", f"id={one}"])
+            say(f"`{command}` trains one of those without weights again, drawn by lot")
     raise typer.Exit(0 if all(verdict.good for verdict in verdicts) else 1)
 
 

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from harness.plan.specs import COUNTED, GROUND_TRUTH, LEADERBOARD, MAX_EPOCHS, SUITE_NAME, Optimizer, Strict, TrainSpec
-from harness.plan.tuning import Tune
+from harness.plan.tuning import OneLine, Tune
 
 MAX_ORDER = 20
 
@@ -158,12 +158,6 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _one_line(text: str) -> str:
-    if not (text.strip() and text.isprintable()):
-        raise ValueError(f"expected one line of printable text, got {json.dumps(text)}")
-    return text
-
-
 class TableSpec(Strict):
     """The content of the suite's table.
 
@@ -195,9 +189,9 @@ class TableSpec(Strict):
     baseline: str | None = "softmax"
     test: Test = "paired"
     margin: Annotated[float, Field(gt=0, le=0.1)] = 0.01
-    notes: list[Annotated[str, AfterValidator(_one_line)]] = Field(default_factory=list)
-    caption: Annotated[str, AfterValidator(_one_line)] = ""
-    doubt: Annotated[str, AfterValidator(_one_line)] = ""
+    notes: list[OneLine] = Field(default_factory=list)
+    caption: OneLine = ""
+    doubt: OneLine = ""
 
 
 TOLERANCE = 0.005  # the largest relative difference between the parameter count of a matched trial and the target
@@ -237,7 +231,7 @@ class MatchSpec(Strict):
     vary: str | None = None
     time: str | None = None
     ratios: dict[str, Annotated[float, Field(gt=0)]] | None = None
-    measured: Annotated[str, AfterValidator(_one_line)] | None = None
+    measured: OneLine | None = None
 
     @model_validator(mode="after")
     def _one_kind(self) -> "MatchSpec":

@@ -5,6 +5,7 @@ and no row had more attempts than another one, but for parameters that only some
 """
 
 import itertools
+import json
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,13 @@ def _known_method(name: str) -> str:
     return name
 
 
+def _one_line(text: str) -> str:
+    if not (text.strip() and text.isprintable()):
+        raise ValueError(f"expected one line of printable text, got {json.dumps(text)}")
+    return text
+
+
+OneLine = Annotated[str, AfterValidator(_one_line)]  # which a suite's file has for its readers
 MethodName = Annotated[str, AfterValidator(_known_method)]
 
 
@@ -125,6 +133,8 @@ class TuneSpec(Strict):
         method: how the points are tried. 'once': each once, and the one with the lowest validation perplexity is used.
         space: 'train.<setting>', 'head.<parameter>' or 'backbone.<parameter>' -> its values. A setting may lie within
             another one: 'train.groups.head.lr', 'train.schedule.warmup.steps'.
+        ends: why the values of the space end where they do. A row that is best at an end is then no
+            reason to try more.
     """
 
     trials: Annotated[int, Field(ge=1, le=1024)] | None = None
@@ -132,6 +142,7 @@ class TuneSpec(Strict):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     method: MethodName = "once"
     space: Annotated[dict[str, Axis], Field(min_length=1)]
+    ends: OneLine = ""
     rule: ClassVar[str]  # which point is used, for the note under a table
 
     @abstractmethod

@@ -6,15 +6,17 @@ from collections.abc import Iterable, Iterator
 
 from harness.plan.loaded_suite import Suite, row_labels
 from harness.plan.specs import as_number, value_text
+from harness.plan.suite_file import Test
 from harness.plan.tuning import Axis, Choice, TunedRow, Tuning
 from harness.printable import counted
 from harness.report import convergence, tuning_doubts, versions
+from harness.report.columns import change
 from harness.report.content import Level, Note
 from harness.report.evidence import Evidence
 from harness.report.findings import Findings, percent
 from harness.report.statistics import RANK_SEEDS, more_seeds
 from harness.report.table_rows import Row, row_name
-from harness.report.verdicts import nats
+from harness.report.verdicts import difference, nats, shared_seeds
 
 COLUMNS = ("vs ", "verdict", "p (", "reduction")  # that the notes on tests are about
 MEAN = (
@@ -33,7 +35,37 @@ Named = tuple[str, TunedRow, Choice | None]  # a row as notes name it, and its c
 
 def of_comparisons(findings: Findings) -> list[str]:
     """How rows are compared, and what limits the comparisons."""
-    return [*_tests(findings), *_more_seeds(findings), *_too_few(findings.lines), *of_convergence(findings.lines)]
+    lines, compared = findings.lines, findings.compared.values()
+    return [
+        *_tests(findings),
+        *_more_seeds(findings),
+        *_too_few(lines),
+        *of_convergence(lines),
+        *(
+            note
+            for each in compared
+            for note in of_splits(row_name(each.row, lines), each.row, each.control, each.test)
+        ),
+    ]
+
+
+def of_splits(name: str, row: Row, other: Row, test: Test = "paired") -> list[str]:
+    """A note on a row that is lower than another one on one split and higher on the other, where
+    the 95 % interval of neither difference includes 0.
+    """
+    found = {}
+    for metric in ("test_ppl", "valid_ppl"):
+        seeds = shared_seeds(row, other, metric)
+        found[metric] = difference(row, other, seeds, test, metric) if seeds else None
+    if any(each is None or each.low is None for each in found.values()):
+        return []
+    below, above = sorted(found.values(), key=lambda each: each.mean)
+    if not below.high < 0 < above.low:
+        return []
+    on_test, on_valid = (change(each.mean, each.low, each.high).text for each in found.values())
+    changes = f"{on_test} of test perplexity, but {on_valid} of validation perplexity"
+    text = f"The two splits disagree beyond the spread of seeds. {name} against {other.head}: {changes}."
+    return [Note(text, level="warning")]
 
 
 def of_convergence(lines: list[Row]) -> list[str]:
@@ -173,7 +205,13 @@ def _edges(tuning: Tuning, rows: list[Named]) -> list[str]:
     found = [f"{name}: {text}" for name, text in ends if text]
     if len(rows) > 1 and len({text for _, text in ends}) == 1 and found:
         found = [f"all rows: {ends[0][1]}"]
-    return _listing("Chosen at the end of what was tried, so a wider range may be better", found, "reading")
+    about = "Chosen at the end of what was tried"
+    if not tuning.spec.ends:
+        return _listing(f"{about}, so a wider range may be better", found, "reading")
+    return [
+        Note(f"{note} Why it ends there: {tuning.spec.ends.removesuffix('.')}.", level="reading")
+        for note in _listing(about, found)
+    ]
 
 
 def _edge(tuning: Tuning, row: TunedRow, choice: Choice) -> Iterator[str]:

@@ -73,8 +73,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Group:
-    """Rows that compare, by their mean validation perplexity: those that can be ranked, then the others, then collapsed
-    rows, then n-grams, then those without an ok trial.
+    """Rows that compare, by their mean test perplexity: those that can be ranked, then the others, then collapsed rows,
+    then n-grams, then those without an ok trial.
 
     Args:
         invalid: rows that are left out, since the certificate of a trial failed.
@@ -275,10 +275,10 @@ def _entry_of(line: list[Finished], names: Mapping[str, Mapping[str, str]], diff
 
 
 def _order(entry: Entry) -> tuple[bool, bool, bool, bool, float, str]:
-    """Lowest mean validation perplexity first, of rows with a rank, then of rows without; then collapsed rows, n-grams,
-    and rows without a finished trial.
+    """Lowest mean test perplexity first, of rows with a rank, then of rows without; then collapsed rows, n-grams, and
+    rows without a finished trial.
     """
-    row, values = entry.row, entry.row.values("valid_ppl")
+    row, values = entry.row, entry.row.values("test_ppl")
     return (
         not values,
         row.is_ngram,

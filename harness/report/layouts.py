@@ -42,12 +42,11 @@ STARS = "p below 0.05 (*), 0.01 (**), 0.001 (***), corrected"
 
 FEW = "too few seeds"
 UNTESTED = ("lower", "higher")  # what a change is called that was not tested
-BY_VALIDATION = "order, rank and vs best are of validation perplexity"
 SHARED_SEEDS = "vs control: over the seeds that both rows have, so not the ratio of the means shown"
 ROUNDED = 0.05  # percent, of a change as it is shown
 NAMES = {"train_ms_per_batch": "ms/batch", "n": "seeds"}  # the key of a column -> its header in a summary
 OF_SUITE = ("test_ppl", "change", "reproduced", "train_ms_per_batch", "n")  # keys of columns, after that of the head
-OF_GROUP = ("rank", "label", "order_ppl", "test_ppl", "vs_best", "train_ms_per_batch", "n")
+OF_GROUP = ("rank", "label", "test_ppl", "vs_best", "train_ms_per_batch", "n")
 OF_TRUTHS = ("label", "printed", "test_ppl", "difference", "reproduced")
 
 
@@ -332,7 +331,7 @@ def of_group(table: Table) -> Table:
     }
     shared = {at: found[0] for at, found in texts.items() if len(found) == 1}
     made = _summary(table, [at for at in _places(table, OF_GROUP) if at not in shared])
-    return replace(made, title=", ".join([table.title, *shared.values()]), notes=(*made.notes, BY_VALIDATION))
+    return replace(made, title=", ".join([table.title, *shared.values()]))
 
 
 def of_truths(table: Table) -> Table:

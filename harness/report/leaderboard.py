@@ -36,16 +36,15 @@ from harness.report.verdicts import difference, nats, shared_seeds
 FILE_NAME = f"{LEADERBOARD}.md"
 MARGIN = TableSpec().margin  # of suites that declare none: smaller differences are of no interest
 NAMED = 3  # rows of rank 1 that the contents name
-ORDER_KEY = {"valid_ppl": "order_ppl"}  # of the metric by which rows are ordered; the key of others is their name
 MEANING = (
-    f"rank: by validation perplexity, of rows with {RANK_SEEDS} seeds or more that can be judged "
+    f"rank: by test perplexity, as in the tables of suites, of rows with {RANK_SEEDS} seeds or more that can be judged "
     "(harness docs statistics). Rows share a rank, as 1-6, from the lowest of them to the last one that cannot be "
     f"distinguished from it: the 95 % interval of their difference includes 0, or is within {100 * MARGIN:g} %. The "
     "rows after that share the next rank in the same way. The other rows have none and follow, in the same order, "
-    "n-grams last. Test perplexity chooses nothing. Both are of the best epoch by validation; ± is the standard "
-    "deviation over seeds; seeds is the number of ok trials, followed by the trials that are not ok. A trial of "
-    "several suites counts once.",
-    "vs best: change of validation perplexity against the first row, over the seeds that both have (pairs), with its "
+    "n-grams last. Validation chooses the epoch, and the point of a tuned row; test perplexity chooses nothing, and "
+    "orders the rows. ± is the standard deviation over seeds; seeds is the number of ok trials, followed by the trials "
+    "that are not ok. A trial of several suites counts once.",
+    "vs best: change of test perplexity against the first row, over the seeds that both have (pairs), with its "
     "95 % interval over seeds, at the settings that were used. It has no p and no star: records know neither the test "
     "that a suite declares nor what its tuning leaves open, and rows of several suites were not tuned alike. The "
     "tables of the suites have the tests.",
@@ -62,10 +61,10 @@ class Place:
     """The place of a row in its group.
 
     Args:
-        rank: the first and the last of the ranks that the row shares, from 1, by mean validation perplexity; None for a
-            row that cannot be ranked.
-        difference: of log validation perplexity over the seeds shared with the first row, row less that one; None for
-            that row itself, where no seed is shared, and for n-grams and rows that are computed with `compat`.
+        rank: the first and the last of the ranks that the row shares, from 1, by mean test perplexity; None for a row
+            that cannot be ranked.
+        difference: of log test perplexity over the seeds shared with the first row, row less that one; None for that
+            row itself, where no seed is shared, and for n-grams and rows that are computed with `compat`.
     """
 
     rank: tuple[int, int] | None
@@ -73,7 +72,7 @@ class Place:
 
 
 def table(group: Group) -> Table:
-    """A group as a table, lowest validation perplexity first."""
+    """A group as a table, lowest test perplexity first."""
     columns = [Column(name="rank", key="rank"), *(Column(name=name, key="label") for name in ("head", "backbone"))]
     if any(entry.training for entry in group.entries):
         columns.append(Column(name="training"))
@@ -100,7 +99,7 @@ def contents(groups: Sequence[Group], tables: Sequence[Group]) -> Table:
     """What the tables of some groups say first: the rows of rank 1, or the lowest row where none can be ranked.
     `tables`: the groups whose tables follow.
     """
-    names = ("corpus", "table", "rows", "lowest validation perplexity")
+    names = ("corpus", "table", "rows", "lowest test perplexity")
     lines = []
     for group in groups:
         link = f"#table-{tables.index(group) + 1}" if group in tables else ""
@@ -153,7 +152,7 @@ def as_json(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
 
 def _columns(*kinds: str) -> list[Column]:
     shown = [metric for metric in metrics_of(*kinds) if metric.leaderboard]
-    return [Column(name=each.label, numeric=True, key=ORDER_KEY.get(each.name, each.name)) for each in shown]
+    return [Column(name=each.label, numeric=True, key=each.name) for each in shown]
 
 
 def _value(metric: Metric, row: Row, group: Group) -> float | None:
@@ -284,16 +283,23 @@ def _notes(group: Group) -> tuple[str, ...]:
         notes.append(f'compat {group.compat}: computed as in a published code; its "probabilities" need not sum to 1.')
     notes += on_certificates([entry.row for entry in group.entries])
     if group.invalid:
-        names = "; ".join(f"{each.row.head} on {each.row.backbone}" for each in group.invalid)
+        names = "; ".join(map(_name, group.invalid))
         notes.append(
             f"Left out: {counted(len(group.invalid), 'row')} with invalid trials, whose perplexity is not computed "
             f"from probabilities (harness docs certificates): {names}."
         )
     notes += comparison_notes.of_convergence([entry.row for entry in group.entries])
+    for entry, place in zip(group.entries, places(group), strict=True):
+        if place.difference is not None:
+            notes += comparison_notes.of_splits(_name(entry), entry.row, group.entries[0].row)
     found = [record for entry in group.entries for record in entry.row.records.values()]
     rows = [(f"{each.row.head}, {each.row.backbone}", each.row) for each in group.entries]
     notes += versions.of_rows(rows, versions.changed(found))
     return tuple(notes)
+
+
+def _name(entry: Entry) -> str:
+    return f"{entry.row.head} on {entry.row.backbone}"
 
 
 def places(group: Group) -> list[Place]:
@@ -303,7 +309,7 @@ def places(group: Group) -> list[Place]:
     values), and rows of several suites were not tuned alike. The table of a suite has the tests of its rows.
     """
     rows = [entry.row for entry in group.entries]
-    scored = [index for index, row in enumerate(rows) if row.values("valid_ppl") and not collapsed(row)]
+    scored = [index for index, row in enumerate(rows) if row.values("test_ppl") and not collapsed(row)]
     ranks = _shared_ranks([index for index in scored if rankable(rows[index])], rows, group)
     return [
         Place(rank=ranks.get(index), difference=_difference(row, rows[scored[0]], group) if index in scored else None)
@@ -334,8 +340,8 @@ def _is_behind(found: MeanDifference | None) -> bool:
 
 def _difference(row: Row, first: Row, group: Group) -> MeanDifference | None:
     compares = row is not first and group.compat is None and not row.is_ngram and not first.is_ngram
-    seeds = shared_seeds(row, first, "valid_ppl") if compares else ()
-    return difference(row, first, seeds, "paired", "valid_ppl") if seeds else None
+    seeds = shared_seeds(row, first) if compares else ()
+    return difference(row, first, seeds, "paired") if seeds else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import partial
 
 from harness.errors import SuiteError
@@ -11,15 +11,19 @@ from harness.plan.loading import load
 from harness.plan.specs import TrialSpec, as_number
 from harness.plan.tuning import Axis, Tuning, rounded
 from harness.printable import counted
+from harness.records.record import Status
 from harness.report import convergence
+from harness.report.comparison_notes import NOT_TUNED, tuned_settings
 from harness.report.content import COARSE
 from harness.report.findings import Findings
 from harness.report.retraining import of_trials
 from harness.report.statistics import RANK_SEEDS, more_seeds
-from harness.report.table_rows import Row
-from harness.report.verdicts import nats
+from harness.report.table_rows import Row, row_name
+from harness.report.verdicts import Compared, nats
 
 LONGER = 3  # times the epochs: of the command that comes next
+FACTORS = (0.25, 0.5, 1, 2, 4)  # of a learning rate that was not tuned
+DIVERGED: Status = "diverged"  # such a trial would end so again: it needs another rate
 
 
 def next_step(findings: Findings, lines: Sequence[Row]) -> tuple[str, str] | None:
@@ -27,43 +31,81 @@ def next_step(findings: Findings, lines: Sequence[Row]) -> tuple[str, str] | Non
     evidence = findings.evidence
     trials = [trial for row in lines for trial in row.trials]
     missing = [trial for trial in trials if trial.id not in evidence.records]
-    failed = [trial for trial in trials if trial.id in evidence.records and evidence.records[trial.id].status != "ok"]
+    records = [evidence.records[trial.id] for trial in trials if trial.id in evidence.records]
+    failed = [record.spec for record in records if record.status not in ("ok", DIVERGED)]
     run = partial(of_trials, evidence.suite, (), [""])
     if missing:
         return f"{_have(missing)} not been run:", run()
     if failed:
         return f"{_have(failed)} failed, for the reasons below:", run("--retry-failed")
-    trained = [row for row in lines if not row.is_ngram]
-    text, changes = _of_statistics(findings, trained) if len(trained) > 1 else ("", [])
-    return (text, run(*(part for change in changes for part in ("--set", change)))) if changes else None
+    trained = [row for row in lines if not row.is_ngram and row.trials[0].train.epochs]
+    for text, changes in _steps(findings, trained) if len(trained) > 1 else ():
+        if _accepted(evidence.suite, changes):
+            return text, run(*(part for change in changes for part in ("--set", change)))
+    return None
 
 
-def _of_statistics(findings: Findings, trained: Sequence[Row]) -> tuple[str, list[str]]:
-    """What would decide more, and the changes of the suite that do it; none where nothing would."""
+def _steps(findings: Findings, trained: Sequence[Row]) -> Iterator[tuple[str, list[str]]]:
+    """What would decide more, in the order in which it helps: each with the changes of the suite that
+    do it, which are none where they do not apply. What changes the choice of a point or the length of
+    training is before more seeds, which would have to be trained again after it.
+    """
     suite, compared = findings.evidence.suite, findings.compared_of(trained)
     seeds = list(dict.fromkeys(trial.seed for row in trained for trial in row.trials))
-    if any(len(row.ok_seeds) < RANK_SEEDS for row in trained):
-        judged = "ranked" if suite.table.baseline is None else "ranked and have a verdict"
-        return f"With {RANK_SEEDS} seeds or more, rows are {judged}:", [_with_seeds(seeds, RANK_SEEDS)]
+    more = [_with_seeds(seeds, RANK_SEEDS)] if len(seeds) < RANK_SEEDS else []
+    epochs = LONGER * max(row.trials[0].train.epochs for row in trained)
+    longer = [] if "epochs" in tuned_settings(suite) else [f"train.epochs={epochs:g}"]
+    rates = _rates(trained, seeds) if suite.tuning is None else []
+    if lost := [row for row in trained if convergence.collapsed(row) or _diverged(row)]:
+        names = "; ".join(row_name(row, findings.lines) for row in lost)
+        text = f"Collapsed (∅) or diverged: {names}."
+        falling = any(convergence.mostly_unconverged(row) for row in lost)
+        too = " and for longer" if falling else ""
+        yield f"{text} At other learning rates{too}:", rates and rates + longer * falling
+        yield f"{text} With a wider range:", _wider(suite.tuning, lost)
+        collapsed = any(map(convergence.collapsed, lost))
+        yield f"{text} Trained {LONGER} times as long:", longer * collapsed
+    if not findings.evidence.printed.cells:  # they are of the settings that a paper used
+        seeds_too = f" and {RANK_SEEDS} seeds" if more else ""
+        yield f"{NOT_TUNED} With the rate tuned for each row{seeds_too}:", rates and rates + more
     if any(convergence.mostly_unconverged(row) for row in trained):
-        epochs = max(row.trials[0].train.epochs for row in trained)
-        return f"Rows have not converged. Train {LONGER} times as long:", [f"train.epochs={LONGER * epochs:g}"]
-    if wider := _accepted(suite, _wider(suite.tuning, trained)):
-        text = "The best value tried is the last of its range, so that a better one may lie beyond it."
-        return f"{text} With a wider range:", wider
-    if any(COARSE in each.judged.why for each in compared) and (finer := _accepted(suite, _finer(suite.tuning))):
-        text = "Rows may be lower between the values that were tried, by more than they differ. With more values:"
-        return text, finer
+        yield f"Rows have not converged. Train {LONGER} times as long:", longer
+    text = "The best value tried is the last of its range, so that a better one may lie beyond it."
+    yield f"{text} With a wider range:", _wider(suite.tuning, trained)
+    judged = "ranked" if suite.table.baseline is None else "ranked and have a verdict"
+    yield f"With {RANK_SEEDS} seeds or more, rows are {judged}:", more
+    if any(map(_coarse, compared)):
+        text = "Rows may be lower between the values that were tried, by more than they differ."
+        yield f"{text} With more values:", _finer(suite.tuning)
     margin, needed = suite.table.margin, {}
     for each in compared:
-        more = more_seeds(each.difference, nats(margin)) if each.judged == ("undecided", "") else None
-        if more is not None and more[1] > 0:
-            needed[more[1]] = each.row.head
-    if not needed:
-        return "", []
-    number = min(needed)
-    text = f"{needed[number]} needs {counted(number, 'more seed')} at most to detect {100 * margin:g} %:"
-    return text, [_with_seeds(seeds, len(seeds) + number)]
+        further = more_seeds(each.difference, nats(margin))
+        if each.judged == ("undecided", "") and further is not None and further[1] > 0:
+            needed[further[1]] = each.row.head
+    if needed:
+        number = min(needed)
+        text = f"{needed[number]} needs {counted(number, 'more seed')} at most to detect {100 * margin:g} %:"
+        yield text, [_with_seeds(seeds, len(seeds) + number)]
+
+
+def _diverged(row: Row) -> bool:
+    return any(record.status == DIVERGED for record in row.records.values())
+
+
+def _coarse(each: Compared) -> bool:
+    """Whether values between those that were tried may settle a comparison: not where a row is best
+    at an end.
+    """
+    rows = [each.row, *(one.control for one in each.against)]
+    return COARSE in each.judged.why and all(math.isfinite(row.tuning.gap) for row in rows)
+
+
+def _rates(trained: Sequence[Row], seeds: Sequence[int]) -> list[str]:
+    """The change of the suite that tunes the learning rate, around its value, under a new seed."""
+    rate = trained[0].trials[0].train.lr
+    grid = ", ".join(f"{rounded(rate * factor, 2):g}" for factor in FACTORS)
+    seed = next(each for each in itertools.count() if each not in seeds)
+    return [f"tune={{seed: {seed}, space: {{train.lr: [{grid}]}}}}"]
 
 
 def _accepted(suite: Suite, changes: list[str]) -> list[str]:
@@ -79,10 +121,11 @@ def _accepted(suite: Suite, changes: list[str]) -> list[str]:
 
 def _wider(tuning: Tuning | None, lines: Sequence[Row]) -> list[str]:
     """The changes of the suite that add a value beyond each end of a grid at which a row's best value is, or that make
-    a range wider on the side of its lowest or highest point if that is a row's best one.
+    a range wider on the side of its lowest or highest point if that is a row's best one; none if the suite says why
+    its values end there.
     """
     found = []
-    for key, axis in {} if tuning is None else tuning.spec.space.items():
+    for key, axis in {} if tuning is None or tuning.spec.ends else tuning.spec.space.items():
         chosen = {as_number(row.tuned.get(key)) for row in lines}
         if axis.range is not None:
             found += _wider_range(key, axis, tuning, chosen)

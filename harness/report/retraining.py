@@ -1,7 +1,8 @@
-"""Commands that train something again: a row, a trial, or what was made by earlier code."""
+"""Commands that train something again: a row, a trial, one that is to be verified, or what was made by earlier code."""
 
+import hashlib
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from harness.code import fingerprints
@@ -39,6 +40,22 @@ def of_trials(suite: Suite, trials: Iterable[TrialSpec], only: list[str] | None 
     changes = [part for each in given if each.partition("=")[0] not in changed for part in ("--set", each)]
     picked = [part for condition in conditions if condition for part in ("--only", condition)]
     return shlex.join(["harness", "run", _place(suite), *changes, *picked, *options])
+
+
+def verifying(line: Row) -> str:
+    """The command that trains one ok trial of a row again, and compares it with its record; '' without
+    such a trial.
+    """
+    records = [line.records[seed] for seed in line.ok_seeds]
+    if not records:
+        return ""
+    results = hashlib.sha256("".join(each.model_dump_json() for each in records).encode())
+    return shlex.join(["harness", "verify", by_lot([record.id for record in records], results.digest()), "--retrain"])
+
+
+def by_lot(trials: Sequence[str], digest: bytes) -> str:
+    """Draw one of some trials by the digest of their results: everybody draws the same one."""
+    return trials[int.from_bytes(digest, "big") % len(trials)]
 
 
 def _place(suite: Suite) -> str:

@@ -15,8 +15,8 @@ from harness.report import content
 GAP = 2  # characters between columns
 NOTHING = "-"  # a cell without a value; where all cells of a column are so, nothing is said of it
 LONG = 24  # characters: cells that are longer may go on in a further line
-PERPLEXITIES = ("order_ppl", "test_ppl")  # keys of columns
-WHOLE = (*PERPLEXITIES, "vs_best", "train_ms_per_batch", "rank", "difference")  # keys of those that do not
+PERPLEXITY = ("test_ppl",)  # keys of columns
+WHOLE = (*PERPLEXITY, "vs_best", "train_ms_per_batch", "rank", "difference")  # keys of those that do not
 
 Shown = Iterator[Text | Table]
 
@@ -82,8 +82,8 @@ def short(of: content.Table, width: int) -> Table:
     perplexities have no spread, then numbers of seeds that all rows have are left out, or else changes have no
     interval (on the leaderboard they keep it); then names, verdicts and states go on in further lines.
     """
-    last = PERPLEXITIES if "vs_best" in (column.key for column in of.columns) else ("change",)
-    ways = [(of, ()), (of, PERPLEXITIES), (_without_shared_seeds(of), PERPLEXITIES)]
+    last = PERPLEXITY if "vs_best" in (column.key for column in of.columns) else ("change",)
+    ways = [(of, ()), (of, PERPLEXITY), (_without_shared_seeds(of), PERPLEXITY)]
     of, left_out = next((way for way in ways if _width(*way) <= width), (of, last))
     names = [column.name for column in of.columns]
     sections = [(heading, list(lines)) for heading, lines in groupby(of.lines, lambda line: line.section)]

@@ -19,7 +19,7 @@ MAX_CHARACTERS = 20_000  # of the description of an experiment: MLflow refuses m
 MAX_NAMED = 8  # files of one kind that are named
 KINDS = {"page": ("reports", "html"), "table": ("tables", "md"), "plots": ("plots", "png")}
 GUIDE = """\
-A run is one trial and shows its record. The menu *Views* has the trials by validation perplexity, and charts of
+A run is one trial and shows its record. The menu *Views* has the trials by test perplexity, and charts of
 means over seeds. Filter by tags, `tags.head = 'softmax'` or `tags.status != 'ok'`, or by any setting,
 `params.train.lr = '7.0'`. `tags.stage = 'table'` leaves out tuning trials, as both views do. Metrics are of the
 best epoch by validation, `..._last` of the last one, `curves/...` are learning curves. `time/...` was measured

@@ -180,19 +180,19 @@ def metric_name(diagnostic: str, column: str) -> str:
 
 
 def views(records: Iterable[TrialRecord]) -> dict[str, str]:
-    """Tag of an experiment -> a saved view: the runs by validation perplexity, and charts of means over seeds.
+    """Tag of an experiment -> a saved view: the runs by test perplexity, and charts of means over seeds.
 
     Both leave out tuning trials, which have another budget and settings that were not chosen. The first charts are
     parallel coordinates and, for heads with mixtures, perplexity by their number.
     """
     columns = {"selectedColumns": list(COLUMNS)[1:], "columnOrder": list(COLUMNS), "columnWidths": COLUMNS}
-    best_first = {"orderByKey": "metrics.`valid/ppl`", "orderByAsc": True, "runsHiddenMode": "FIRST_20_RUNS"}
+    best_first = {"orderByKey": "metrics.`test/ppl`", "orderByAsc": True, "runsHiddenMode": "FIRST_20_RUNS"}
     best_first["searchFilter"] = f"tags.{STAGE_TAG} = '{TABLE_STAGE}'"
     by_row = [{"mode": "tag", "groupByData": ROW_TAG}]
     means = {"groupBy": {"aggregateFunction": "average", "groupByKeys": by_row}, "useGroupedValuesInCharts": True}
     charts = _charts(any(MIXTURES in record.spec.head.params for record in records))
     states = {
-        RUNS_VIEW: ("trials, best validation perplexity first", {**best_first, **columns}),
+        RUNS_VIEW: ("trials, lowest test perplexity first", {**best_first, **columns}),
         CHARTS_VIEW: ("charts, means over seeds", {**best_first, **columns, **means, **charts}),
     }
     return {

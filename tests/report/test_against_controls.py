@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.plan.suite_file import TableSpec
-from harness.report import outcome, verdicts
+from harness.report import comparison_notes, outcome, verdicts
 from harness.report.statistics import holm, not_worse, paired
 
 SEEDS = 6
@@ -138,3 +138,27 @@ def test_a_weak_baseline_is_named_as_what_it_is(suite_of, record_of):
     assert first.startswith("MoS 3 is not shown to beat softmax (the strongest control), -0.1 % [")
     assert second.startswith("The baseline, affine softmax, is weak: 3.0 % [")
     assert second.endswith("lower than the baseline, and not shown to beat softmax.")
+
+
+@pytest.mark.parametrize(("valid", "noted"), [(0.01, True), (-0.01, False), (0.001, False)])
+def test_a_row_whose_validation_and_test_disagree_has_a_note_with_both_changes(lines_of, valid, noted):
+    control, mixture = lines_of([shifted(0.0)], [turned(-0.02)])
+    levels = {control.head: LEVEL, mixture.head: LEVEL + turned(valid)}
+    rows = []
+    for row in (control, mixture):
+        ppl = dict(zip(row.records, np.exp(levels[row.head]), strict=True))
+        records = {
+            seed: each.model_copy(update={"metrics": {**each.metrics, "valid_ppl": ppl[seed]}})
+            for seed, each in row.records.items()
+        }
+        rows.append(replace(row, records=records))
+    notes = comparison_notes.of_splits(mixture.head, rows[1], rows[0])
+    assert [note.level for note in notes] == ["warning"] * noted
+    if noted:  # exp(-0.02) = 0.9802 and exp(0.01) = 1.0101
+        assert f"{mixture.head} against softmax: -2.0 % [" in notes[0]
+        assert notes[0].endswith("of validation perplexity.")
+        assert "] of test perplexity, but +1.0 % [" in notes[0]
+    (compared,) = compare(rows).values()
+    suite = SimpleNamespace(table=TableSpec(), tuning=None)
+    findings = SimpleNamespace(lines=rows, compared={rows[1]: compared}, evidence=SimpleNamespace(suite=suite))
+    assert [note for note in comparison_notes.of_comparisons(findings) if "disagree" in note] == notes

@@ -14,7 +14,7 @@ from stand_ins import planned_as_recorded
 
 from harness import plan
 from harness.exchange.copying import import_records
-from harness.report import study
+from harness.report import study, verdicts
 from harness.report.figures import plots, style
 
 ROOT = Path(__file__).parent.parent.parent
@@ -65,6 +65,22 @@ def test_every_committed_record_is_ok_and_of_a_trial_that_its_suite_plans(name, 
     tuning = {trial.id for trial in suite.tuning_trials}  # these may fail
     assert {path.parent.name for path in runs.glob("*/record.json")} == set(studies[name].records) | tuning
     assert {record.status for record in studies[name].records.values()} == {"ok"}
+
+
+def test_the_better_heads_are_the_same_whichever_control_is_the_baseline(studies):
+    several = 0
+    for name, found in studies.items():
+        evidence, lines = found.evidence, found.findings.lines
+        if found.suite.table.baseline is None:
+            continue
+        better = []
+        for baseline in dict.fromkeys(line.written_head for line in lines if line.is_control):
+            table = found.suite.table.model_copy(update={"baseline": baseline})
+            compared = verdicts.compare(lines, table, evidence)
+            better.append({row.head for row, each in compared.items() if each.judged.word == "better"})
+        several += len(better) > 1
+        assert all(each == better[0] for each in better), name
+    assert several >= 5
 
 
 @pytest.mark.parametrize("name", UNFINISHED)

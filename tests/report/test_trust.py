@@ -63,16 +63,10 @@ def test_the_page_counts_the_comparisons_that_are_undecided(six_seeds, record_of
     assert said == f"! 1 of 2 comparisons with the baseline is undecided, {reason}"
 
 
-def test_without_a_baseline_the_page_promises_ranks_and_no_verdict(six_seeds):
+def test_without_a_baseline_the_page_says_that_rows_are_compared_with_none(six_seeds):
     no_baseline = ("table: {baseline: softmax}", "table: {baseline: null}")
     suite, made = six_seeds(no_baseline, fewer=6)
     assert "! The rows are compared with no baseline." in trust(suite, made)
-    for changes, judged in (((no_baseline,), "ranked"), ((), "ranked and have a verdict")):
-        suite, made = six_seeds(("seeds: [1, 2, 3, 4, 5, 6]", "seeds: [1]"), *changes, fewer=1)
-        findings = handmade.findings(suite, made)
-        assert outcome.summary(findings, findings.lines)["What comes next"] == [
-            (f"With 6 seeds or more, rows are {judged}:", "harness run suites/suite.yaml --set seeds=6")
-        ]
 
 
 def test_one_trial_and_one_row_are_singular(suite_of, record_of):

@@ -65,6 +65,13 @@ def test_a_value_at_either_end_of_a_range_is_named(tuned, suite_of):
     assert note.endswith(f": softmax: lr {low:g}, the lowest; MoS 3: lr {high:g}, the highest.")
 
 
+def test_why_the_values_end_stands_in_the_note(tuned, suite_of):
+    suite = tuned(f"{LR}, ends: all rows diverge at 30.", *[best_at(suite_of, 3)] * 3)
+    (note,) = notes(tabulated(suite), "Chosen at the end")
+    assert note.startswith("- Chosen at the end of what was tried: all rows: lr ")
+    assert note.endswith(", the highest. Why it ends there: all rows diverge at 30.")
+
+
 def test_an_end_that_all_rows_have_is_said_once(tuned, suite_of):
     suite = tuned(LR, *[best_at(suite_of, 0)] * 3)
     (note,) = notes(tabulated(suite), "Chosen at the end")

@@ -102,7 +102,7 @@ def test_views_have_the_form_that_mlflows_ui_reads_and_name_what_runs_have(recor
         state = json.loads(view["state"])
         assert isinstance(view["name"], str)
         assert set(state["selectedColumns"]) <= known
-        assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`valid/ppl`", True)  # test chooses nothing
+        assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`test/ppl`", True)  # as tables
         assert state["searchFilter"] == "tags.stage = 'table'"
     assert state["groupBy"]["groupByKeys"] == [{"mode": "tag", "groupByData": "row"}]
 

@@ -1,5 +1,6 @@
 """`harness verify`: true records are identical, forged ones are not, and what cannot be checked is said."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -229,11 +230,30 @@ def test_records_of_a_zip_are_trained_again_where_they_are_picked(place, harness
     assert harness("export", sent).code == 0
     monkeypatch.chdir(tmp_path)
     done = verify(sent)
-    assert (done.code, done.out.splitlines()[-1]) == (1, "6 records: 6 not checked")  # it has no weights
+    *_, total, lot = done.out.splitlines()
+    assert (done.code, total) == (1, "6 records: 6 not checked")  # it has no weights
+    named = [each["name"].rpartition("/")[2] for each in json.loads(verify(sent, "--json").out)["records"]]
+    drawn = named[int(hashlib.sha256(sent.read_bytes()).hexdigest(), 16) % 6]
+    command = f"harness verify {sent} --retrain --only id={drawn}"
+    assert lot == f"`{command}` trains one of those without weights again, drawn by lot"
+    done = harness(*command.split()[1:])
+    assert (done.code, done.out.splitlines()[-1]) == (0, "1 record: 1 identical")
     done = verify(sent, "--retrain", "--only", "seed=1")
     assert done.code == 0, done.out + done.err
     assert done.out.splitlines()[-1] == "2 records: 2 identical"
     assert not (tmp_path / "results").exists()
+
+
+def test_of_a_file_with_tuning_trials_one_of_the_table_is_drawn(place, forge, harness, tmp_path):
+    *tuning, one, other = place.ids.values()
+    for trial in tuning:
+        forge(trial, tuning=True)
+    sent = tmp_path / "sent.zip"
+    assert harness("export", sent).code == 0
+    *_, total, lot = harness("verify", sent).out.splitlines()
+    digest = int(hashlib.sha256(sent.read_bytes()).hexdigest(), 16)
+    assert total == "6 records: 6 not checked"
+    assert f"--only id={sorted([one, other])[digest % 2]}`" in lot
 
 
 def test_as_json(place, verify):

@@ -1,4 +1,4 @@
-"""The details of a row of the page: its settings, measurements, environment, and the command that trains it."""
+"""The details of a row of the page: its settings, measurements, environment, and how it is trained and verified."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +32,7 @@ class RowDetails:
     """All that is known of a row.
 
     Args:
+        command, verifying: the commands that run the row again, and that verify one of its trials; '' for none.
         parts: its settings without the seed: kind and name of a part, and name, text and whether it is the default of
             each of its settings.
         records: of its trials, in the order of the seeds.
@@ -43,6 +44,7 @@ class RowDetails:
 
     row: Row
     command: str
+    verifying: str
     parts: list[tuple[str, str, list[tuple[str, str, bool]]]]
     records: list[TrialRecord]
     metrics: list[Values]
@@ -83,6 +85,7 @@ def _details_of(line: Row, command: str, evidence: Evidence) -> RowDetails:
     return RowDetails(
         row=line,
         command=command,
+        verifying=retraining.verifying(line),
         parts=_parts(line.trials[0]),
         records=found,
         metrics=_values([record.metrics for record in found], METRICS),

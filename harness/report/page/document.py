@@ -27,14 +27,14 @@ from harness.report.outcome import summary
 from harness.report.page.details import HEIGHT, WIDTH, RowDetails, failures, row_details
 
 LABELS = ("head", "quantity", "backbone", "corpus", "training")  # what a row is: the first names it
-IN_SIGHT = ("rank", "order_ppl", "vs_best", *ORDER)  # keys of columns; a box above the table shows the others
+IN_SIGHT = ("rank", "test_ppl", "vs_best", *ORDER)  # keys of columns; a box above the table shows the others
 _VARIABLES = {INK: "var(--ink)", FAINT: "var(--faint)", PAPER: "none"} | {
     light: f"light-dark({light}, {dark})" for light, dark in DARK.items()
 }
 _MEANINGS = {metric.label: metric.description for metric in METRICS.values()} | {
     "seeds": "Trials that are finished and ok, each of another seed.",
     "n": "Trials that are finished and ok, of those that are planned.",
-    "rank": "By mean validation perplexity, so that the test split chooses nothing.",
+    "rank": "By mean test perplexity; validation has chosen the epoch and what was tuned.",
 }
 
 
