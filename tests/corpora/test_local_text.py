@@ -41,6 +41,24 @@ def test_novel_begins_and_ends_where_the_book_does(novel):
     assert words(novel, "test")[-8:] == ["been", "the", "means", "of", "<unk>", "them", ".", "<eos>"]
 
 
+@pytest.mark.parametrize("characters", [500, 24_000, 10**9])
+def test_the_first_characters_of_the_novel_end_with_their_paragraph(characters):
+    source = Embedded(level="char", characters=characters)
+    read, whole = "".join("".join(text for text in pieces) for _, pieces in source.pieces(NOWHERE)), NOVEL.read_text()
+    assert whole.startswith(read)
+    assert len(read) >= min(characters, len(whole))
+    # the last paragraph begins before the limit; what is read ends where the next one begins
+    assert read.rstrip().rfind("\n\n") < characters
+    assert read == whole or read.endswith("\n\n")
+    loaded = source.load(NOWHERE)
+    assert sum(len(getattr(loaded, split)) for split in SPLITS) == len(read)
+
+
+def test_less_than_one_character_is_refused():
+    with pytest.raises(ValueError, match="characters must be at least 1, got 0"):
+        Embedded(characters=0)
+
+
 def test_novel_is_the_same_every_time(novel):
     again = Embedded()
     assert all(torch.equal(getattr(novel, name), getattr(again.load(NOWHERE), name)) for name in SPLITS)
