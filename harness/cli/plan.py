@@ -94,7 +94,7 @@ def plan(
         return
     match = found.suite.match
     below = [] if match is None else [f"{match.kind} matched: {match}"]
-    below += [f"note: {each.text}" for each in found.suite.notes]
+    below += [f"note: {text}" for text in (*(each.text for each in found.suite.notes), *found.suite.control_notes)]
     if any(True for _ in found.to_run()) and (others := of_others(read, store.runs_folder(results, read.name))):
         below.append(f"note: {others}")
     below += [*_corpora(found.suite), *_disk(disk, found.suite), *_states(found), *([] if time else _cost(found))]

@@ -62,9 +62,10 @@ def control_notes(
             word = "a control" if role.is_control else "no control"
             found.append(f"{name} is {word} because the suite's file says so")
     mapped = [each for each in controls if _value(each, MAP) or _is_mixture(each)]
+    has_plain = any(_computes_softmax(each) and not (_value(each, MAP) or _is_mixture(each)) for each in heads)
     # a plain softmax fits only where the state is as wide as the embedding
     fits = all(body.layer_dims[-1] == body.embedding.embedding_dim for body in bodies)
-    if claims and len(mapped) == len(controls) and fits:
+    if claims and not has_plain and fits:
         found.append(NO_PLAIN)
     if not mapped and any(_is_mixture(each) for each in claims):
         found.append(NO_AFFINE)

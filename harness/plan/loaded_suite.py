@@ -30,7 +30,8 @@ class Suite(Strict):
         roles: str(spec) of what `compared` returns for a head -> whether it is a control (harness/plan/controls.py).
         match: the comparison at equal numbers of parameters or training time, which chose the trials' widths or epochs;
             None without it.
-        notes: on the pretrained models and the controls (model_notes.py and controls.py of harness/plan).
+        notes: on the pretrained models (harness/plan/model_notes.py).
+        control_notes: on controls that the file declares or lacks (harness/plan/controls.py).
         core_minutes: how long all trials take on one core of a CPU; None: not known.
         tuning: of a suite with `tune`; None without it.
     """
@@ -54,6 +55,7 @@ class Suite(Strict):
     roles: dict[str, Role] = Field(default_factory=dict)
     match: MatchSpec | None = None
     notes: tuple[ModelNote, ...] = ()
+    control_notes: tuple[str, ...] = ()
     core_minutes: float | None = None
     settled: dict[str, dict[str, int]] = Field(default_factory=dict)
     tuning: Tuning | None = None

@@ -27,7 +27,7 @@ from harness.plan.expansion import (
 )
 from harness.plan.identity import is_frozen, starting_content
 from harness.plan.loaded_suite import Suite
-from harness.plan.model_notes import ModelNote, model_notes
+from harness.plan.model_notes import model_notes
 from harness.plan.names import names_of, shown
 from harness.plan.parameters import resolved, sentence
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, namesake, read, suite_file, value_of
@@ -92,11 +92,14 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
         combined = in_equal_time(file.match, combined, source)
     notes = model_notes(facts, backbones, heads, construction, names)
     suite = _expanded(file, combined, texts, names, settings, source)
+    declares_none = "baseline" in data.get("table", {}) and data["table"]["baseline"] is None
     known, texts_of = roles(heads), [str(each.spec.without(_chosen(file, "head"))) for each in heads]
-    if suite.table.baseline is not None:
+    said: list[str] = []
+    if suite.table.baseline is not None or not declares_none:
         called = [names["head"][text] for text in texts_of]
-        notes += tuple(map(ModelNote, control_notes(heads, known, called, construction.bodies.values())))
-    return suite.model_copy(update={"notes": notes, "roles": dict(zip(texts_of, known, strict=True))})
+        said = control_notes(heads, known, called, construction.bodies.values())
+    found = {"notes": notes, "control_notes": tuple(said), "roles": dict(zip(texts_of, known, strict=True))}
+    return suite.model_copy(update=found)
 
 
 def _settings(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> list[tuple[str, str, str | None]]:

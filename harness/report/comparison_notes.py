@@ -16,7 +16,7 @@ from harness.report.evidence import Evidence
 from harness.report.findings import Findings, percent
 from harness.report.statistics import RANK_SEEDS, more_seeds
 from harness.report.table_rows import Row, row_name
-from harness.report.verdicts import difference, nats, shared_seeds
+from harness.report.verdicts import nats, splits_disagree
 
 COLUMNS = ("vs ", "verdict", "p (", "reduction")  # that the notes on tests are about
 MEAN = (
@@ -50,19 +50,11 @@ def of_comparisons(findings: Findings) -> list[str]:
 
 
 def of_splits(name: str, row: Row, other: Row, test: Test = "paired") -> list[str]:
-    """A note on a row that is lower than another one on one split and higher on the other, where
-    the 95 % interval of neither difference includes 0.
-    """
-    found = {}
-    for metric in ("test_ppl", "valid_ppl"):
-        seeds = shared_seeds(row, other, metric)
-        found[metric] = difference(row, other, seeds, test, metric) if seeds else None
-    if any(each is None or each.low is None for each in found.values()):
+    """A note on a row whose two splits disagree about another row, beyond the spread of seeds."""
+    found = splits_disagree(row, other, test)
+    if found is None:
         return []
-    below, above = sorted(found.values(), key=lambda each: each.mean)
-    if not below.high < 0 < above.low:
-        return []
-    on_test, on_valid = (change(each.mean, each.low, each.high).text for each in found.values())
+    on_test, on_valid = (change(each.mean, each.low, each.high).text for each in found)
     changes = f"{on_test} of test perplexity, but {on_valid} of validation perplexity"
     text = f"The two splits disagree beyond the spread of seeds. {name} against {other.head}: {changes}."
     return [Note(text, level="warning")]

@@ -68,6 +68,7 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *_training(findings),
         *_backbones(suite, records),
         *(Note(f"{each.text}.", level="warning") for each in suite.notes if each.in_table),
+        *(Note(f"{text}.", level="warning") for text in suite.control_notes),
         *_counting(suite, records),
         *_unknown(findings.lines),
         *of_shape,

@@ -61,6 +61,7 @@ def _of_group(compared: Sequence[Compared], findings: Findings) -> list[str]:
     control, found = _control(judged), []
     if better := words.get("better", []):
         found.append("; ".join([_beats(better), *_best_of(better, findings), *_costs_of(better, findings)]))
+        found += findings.evidence.suite.control_notes
     elif len(judged) > 1:
         found.append(f"no head is shown to beat {control}")
     if worse := words.get("worse", []):

@@ -37,6 +37,7 @@ Obstacle = Literal[
 ]
 LIMITS = ("collapsed", "not converged")  # obstacles that limit a comparison to its budget, and do not prevent it
 BOTH = {"collapsed": "both collapsed", "not converged": "neither converged"}  # of a row and its control
+DISAGREES = "validation disagrees"  # beyond the spread of seeds: no claim rests on the test split alone
 STRONGEST = "strongest control"  # what that of several controls is called
 Word = Literal["better", "worse", "equivalent", "undecided", "too few seeds", "control"]
 Group = tuple[str, str]  # corpus and backbone
@@ -160,6 +161,20 @@ class Against(NamedTuple):
     difference: MeanDifference
 
 
+def splits_disagree(row: Row, other: Row, test: Test) -> tuple[MeanDifference, MeanDifference] | None:
+    """The differences of test and of validation, row less other, if they are on opposite sides of 0 and the 95 %
+    interval of neither includes 0; else None.
+    """
+    found = []
+    for metric in ("test_ppl", "valid_ppl"):
+        seeds = shared_seeds(row, other, metric)
+        if len(seeds) < 2:
+            return None
+        found.append(difference(row, other, seeds, test, metric))
+    below, above = sorted(found, key=lambda each: each.mean)
+    return tuple(found) if below.high < 0 < above.low else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Compared:
     """A row compared with the controls of its group, by test perplexity.
@@ -210,8 +225,10 @@ class Compared:
         for each in (of_row, self.missing, *others):
             if each and each not in LIMITS:
                 return Verdict("undecided", each)
-        limit = limit_of(of_row, of_control)
-        return verdict(self.difference, self.beyond, self.at_settings, limit)
+        found = verdict(self.difference, self.beyond, self.at_settings, limit_of(of_row, of_control))
+        if found.word in ("better", "worse") and splits_disagree(self.row, self.control, self.test):
+            return Verdict("undecided", DISAGREES)
+        return found
 
     @property
     def verdict(self) -> str:
@@ -226,7 +243,7 @@ class Compared:
     @property
     def stars(self) -> str:
         """The stars of p_holm; '' where the row or a control cannot be judged."""
-        judged = self.judged.word in ("better", "worse", "equivalent", "undecided")
+        judged = self.judged.word not in ("control", "too few seeds") and self.judged.why != DISAGREES
         hindered = obstacle(self.row) or obstacle(self.control) or self.missing
         hindered = hindered or any(obstacle(each.control) not in ("", *LIMITS) for each in self.against)
         return stars(self.p_holm, self.difference.n) if judged and not hindered else ""

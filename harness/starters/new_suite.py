@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from harness import bundled
 from harness.corpora.local_text import Embedded, Text
 from harness.corpora.token_files import TextSource
 from harness.errors import ExecutionError, SuiteError
@@ -35,6 +36,7 @@ from harness.starters.templates import FILES, saved
 from harness.trial.turns import BUSY_CORES
 
 TEXTS = Path("texts")  # of parts, beside the folder of suites
+SLOWER = 1.25  # times the minutes, if other programs use more of the machine when it is measured again
 INLINE_SECONDS = 1  # of a trial in the command's own process, beside training and evaluation
 MIXTURES, MANY_MIXTURES = 2, 3  # components of a head that has more than these by default: each costs a softmax
 
@@ -142,7 +144,7 @@ def _chosen(wish: Wish, splits: Mapping[str, str], heads: str, machine: Machine,
     raise ExecutionError(
         f"{wish.minutes:g} minutes are too few: {counted(len(found.rows), 'row')} with {budget.SEEDS} seeds on "
         f"{size.least:,} bytes of the text take {least.minutes:.1f} minutes here; give --minutes "
-        f"{math.ceil(least.minutes)} or more"
+        f"{math.ceil(SLOWER * least.minutes)} or more, or fewer heads; a machine without other work needs fewer"
     )
 
 
@@ -241,3 +243,11 @@ def _refuse_name(wish: Wish) -> None:
     for place in (wish.place, wish.part):
         if place.exists():
             raise ExecutionError(f"{place} exists already; choose another name, or remove it")
+    if (bundled("suites") / wish.place.name).is_file():
+        raise ExecutionError(
+            f"'{wish.name}' is a suite of the package, which the new one would hide; choose another name"
+        )
+    if wish.text is not None and not wish.text.exists():
+        raise ExecutionError(
+            f"--text {wish.text}: no such file or folder in {Path.cwd().name or '/'}, the current folder"
+        )

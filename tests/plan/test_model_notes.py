@@ -16,7 +16,6 @@ heads:
   - softmax: {start: pretrained}
   - doc_poster: {num_mixtures: 1}
 seeds: [1]
-table: {baseline: null}
 train: {optimizer: adamw, lr: 0.001, epochs: 0, batch_size: 2, seq_len: 8, batching: blocks}
 """
 

@@ -63,20 +63,25 @@ def test_a_suite_may_say_otherwise_which_changes_no_id_and_is_said(suite):
     assert [trial.id for trial in said.trials] == [trial.id for trial in plain.trials]
     assert controls(plain) == ["softmax", "affine softmax"]
     assert controls(said) == ["softmax", "MoS 2"]
-    assert [each.text for each in plain.notes] == []
-    assert [each.text for each in said.notes] == [
+    assert list(plain.control_notes) == []
+    assert list(said.control_notes) == [
         "affine softmax is no control because the suite's file says so",
         "MoS 2 is a control because the suite's file says so",
     ]
 
 
 def test_a_control_that_is_missing_is_named(suite):
-    assert [each.text for each in suite("[softmax, {mos: {num_mixtures: 2}}]").notes] == [NO_AFFINE]
+    assert suite("[softmax, {mos: {num_mixtures: 2}}]").control_notes == (NO_AFFINE,)
     affine = "[{softmax: {projection: true}}, {mos: {num_mixtures: 2}}]"
     table = "{baseline: affine softmax}"
-    assert [each.text for each in suite(affine, table=table).notes] == [NO_PLAIN]
-    assert suite("[softmax, sigsoftmax]").notes == ()
-    assert suite("[softmax, {mos: {num_mixtures: 2}}]", table="{baseline: null}").notes == ()
+    assert suite(affine, table=table).control_notes == (NO_PLAIN,)
+    affine_only = "[{softmax: {projection: true}}, {moc: {num_mixtures: 2}}]"
+    assert suite(affine_only, table="{test: paired}").control_notes == (NO_PLAIN,)  # no baseline: also then
+    hidden = "[{softmax: {control: false}}, {softmax: {projection: true}}, {mos: {num_mixtures: 2}}]"
+    (declared,) = suite(hidden, table=table).control_notes
+    assert declared == "softmax is no control because the suite's file says so"
+    assert suite("[softmax, sigsoftmax]").control_notes == ()
+    assert suite("[softmax, {mos: {num_mixtures: 2}}]", table="{baseline: null}").control_notes == ()
 
 
 def test_control_is_true_or_false(suite):

@@ -99,6 +99,19 @@ def test_a_control_that_is_not_tuned_yet_leaves_all_heads_undecided(lines_of):
     assert (found.verdict, found.stars) == ("undecided: a control is not tuned", "")
 
 
+def test_a_head_that_validation_finds_worse_is_not_better(lines_of):
+    base, head = lines_of([shifted(0.0)], [turned(-0.05)])
+    for record in base.records.values():
+        record.metrics["valid_ppl"] = 100.0
+    records = {}
+    for seed, record in head.records.items():
+        worse = {**record.metrics, "valid_ppl": 100 * math.exp(0.05 + 0.001 * seed)}
+        records[seed] = record.model_copy(update={"metrics": worse})
+    assert compare([base, head])[1].verdict == "better"
+    found = compare([base, replace(head, records=records)])[1]
+    assert (found.verdict, found.stars) == ("undecided: validation disagrees", "")
+
+
 def test_where_all_rows_are_controls_they_are_compared_with_the_baseline(lines_of):
     found = compare(lines_of([shifted(0.0), turned(-0.05), turned(0.05)], []))
     assert {place: each.verdict for place, each in found.items()} == {1: "better", 2: "worse"}

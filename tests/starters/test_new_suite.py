@@ -7,9 +7,11 @@ import causal_models
 import jsonschema
 import pytest
 import tokenizer_folders
+import torch
 from tokenizers import Tokenizer
 
 from harness import plan
+from harness.errors import ExecutionError
 from harness.execution.timed import ModelTime
 from harness.plan.loaded_suite import possible_trials
 from harness.plan.reader import read
@@ -197,3 +199,20 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(given, harness):
     Path("book.txt").write_text(text_of(60_000))
     done = harness("new", "suite", "mine", "--text", "book.txt")
     assert (done.code, done.err) == (2, "suites/mine.yaml cannot be written: File exists\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("quickstart", None, "'quickstart' is a suite of the package, which the new one would hide"),
+        ("mine", "missing.txt", "--text missing.txt: no such file or folder; a relative path"),
+    ],
+)
+def test_a_name_of_the_package_and_a_text_that_is_not_there_are_refused(name, text, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    wish = new_suite.Wish(
+        name=name, text=None if text is None else Path(text), model=None, heads=("mos",), minutes=20.0
+    )
+    with pytest.raises(ExecutionError, match=sentence):
+        new_suite.write(wish, data=tmp_path, device=torch.device("cpu"), warn=pytest.fail)
+    assert list(tmp_path.iterdir()) == []
