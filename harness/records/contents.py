@@ -106,7 +106,7 @@ def of_suite(
 def of_others(suite: Suite, runs: Path) -> str:
     """A sentence about the records in a suite's folder that are of none of its trials; '' if there are none.
 
-    They are read to tell whether they have the settings of a trial: then the text has changed, or the weights that the
+    They are read to see whether they have the settings of a trial: then the text has changed, or the weights that the
     backbone starts from.
     """
     trials = {trial.id: trial for trial in (*suite.tuning_trials, *possible_trials(suite))}

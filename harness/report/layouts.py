@@ -306,7 +306,7 @@ def _shortened(cell: Cell, key: str) -> Cell:
 
 def of_suite(table: Table, *, compact: bool = False) -> Table:
     """The summary of a suite's table in the shape 'mixtures': a section for each corpus and backbone, and in words
-    how a row compares with the baseline; if `compact` with short cells.
+    how a row compares with the strongest control; if `compact` with short cells.
     """
     *grouping, head = (at for at, column in enumerate(table.columns) if column.key == "label")
     groups = grouped((", ".join(line.cells[at].text for at in grouping), line) for line in table.lines)
@@ -344,12 +344,13 @@ def _places(table: Table, keys: Sequence[str]) -> list[int]:
 
 
 def _summary(table: Table, kept: Sequence[int]) -> Table:
-    """Some columns of a table, times without their spread; its notes say what marks and words mean."""
+    """Some columns of a table, times without their spread; its notes are warnings, and what marks and words mean."""
     made = with_columns(table, kept)
     made = _each_cell(made, lambda cell, key: cell.without_spread(1) if key == "train_ms_per_batch" else cell)
     columns = tuple(replace(each, name=NAMES.get(each.key, each.name), group="") for each in made.columns)
     cells = [cell for line in made.lines for cell in line.cells]
-    notes = [*filter(None, [table.conditions]), *meanings(cells)]
+    warnings = [note for note in table.notes if isinstance(note, Note) and note.level == "warning"]
+    notes = [*filter(None, [table.conditions]), *warnings, *meanings(cells)]
     if any(cell.text.endswith(UNTESTED) for cell in cells):
         notes.append(f"{' and '.join(UNTESTED)}: without a verdict, which needs {RANK_SEEDS} seeds or more")
     return replace(made, columns=columns, notes=tuple(notes))

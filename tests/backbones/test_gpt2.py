@@ -152,7 +152,7 @@ def test_a_tiny_one_conforms():
     kind, outcomes = conformance("gpt2", TINY)
     assert kind == "backbone"
     assert {outcome.variant for outcome in outcomes} == {
-        "defaults",
+        "num_layers=2, d_model=16, num_heads=2",
         *(f"size={size}" for size in ("tiny", "medium", "large", "xl")),
         "weights=pretrained",
         "gradient_checkpointing=True",

@@ -32,8 +32,8 @@ def test_runs_shows_each_suite_also_when_its_file_is_gone(finished, harness):
 def test_runs_of_a_suite_shows_its_trials(finished, harness):
     trials = json.loads(harness("runs", "tiny", "--json").out)["trials"]
     assert sorted(f"{trial['head']} {trial['seed']}" for trial in trials) == [
-        "mos(num_mixtures=2) 1",
-        "mos(num_mixtures=2) 2",
+        "MoS 2 1",
+        "MoS 2 2",
         "softmax 1",
         "softmax 2",
     ]

@@ -203,7 +203,7 @@ def test_bad_hash_of_a_present_file_is_named_and_the_file_left_as_it_is_and_what
     server, tmp_path
 ):
     file, place = pinned(server, "right"), tmp_path / "corpus" / "right"
-    with pytest.raises(CorpusError, match=r"^right is not in .*corpus$"):
+    with pytest.raises(CorpusError, match=r"^right is not in .*corpus: name the folder that has it by --data$"):
         verified(file, tmp_path)
     place.parent.mkdir()
     place.write_bytes(b"mine")

@@ -89,7 +89,7 @@ def test_content_is_the_same_for_both_boundaries_and_differs_between_corpora():
 
 
 def test_load_without_the_files_says_which_is_absent(tmp_path):
-    with pytest.raises(CorpusError, match=r"^ptb\.train\.txt is not in .*ptb$"):
+    with pytest.raises(CorpusError, match=r"^ptb\.train\.txt is not in .*ptb: name the folder"):
         PennTreebank().load(tmp_path)
 
 
@@ -195,7 +195,7 @@ def test_counts_that_are_not_the_known_ones_are_an_error(tmp_path, monkeypatch):
 
 
 def test_an_absent_file_is_named(tmp_path):
-    with pytest.raises(CorpusError, match=r"^enwik8 is not in .*enwik8$"):
+    with pytest.raises(CorpusError, match=r"^enwik8 is not in .*enwik8: name the folder"):
         Enwik8().load(tmp_path)
 
 

@@ -70,14 +70,14 @@ def test_the_default_form_has_eight_kinds_of_columns_and_leaves_out_the_least_im
     assert [column.name for column in made.columns][:2] == ["head", "backbone"]
 
 
-def test_the_default_form_has_five_notes_those_that_warn_first():
+def test_the_default_form_has_six_notes_those_that_warn_first():
     levels = ("detail", "reading", "reading", "warning", "reading", "warning")
     notes = tuple(Note(f"{level} {place}", level=level) for place, level in enumerate(levels))
     made = layouts.select(replace(table(), notes=notes, conditions="one seed", suite="small"))
-    assert made.notes[:3] == ("one seed", "warning 3", "warning 5")
-    assert made.notes[3].startswith("‡ timed while other work ran")
-    assert made.notes[4].startswith("2 more columns and 4 more notes: ")
-    assert len(made.notes) == 5
+    assert made.notes[:4] == ("one seed", "warning 3", "warning 5", "reading 1")
+    assert made.notes[4].startswith("‡ timed while other work ran")
+    assert made.notes[5].startswith("2 more columns and 3 more notes: ")
+    assert len(made.notes) == 6
 
 
 def test_marks_are_explained_where_they_are():
