@@ -49,7 +49,7 @@ SUBWORDS = (
     Size(least=200_000, bpe=1000, d_model=64, epochs=32, steps=1000),
     Size(least=50_000, bpe=500, d_model=48, epochs=32, steps=1000),
 )
-PRETRAINED = Size(least=LEAST, epochs=5, steps=40)
+PRETRAINED = Size(least=LEAST, epochs=8, steps=80)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
