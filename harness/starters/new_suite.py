@@ -249,5 +249,5 @@ def _refuse_name(wish: Wish) -> None:
         )
     if wish.text is not None and not wish.text.exists():
         raise ExecutionError(
-            f"--text {wish.text}: no such file or folder in {Path.cwd().name or '/'}, the current folder"
+            f"--text {wish.text}: no such file or folder; a relative path begins at the current folder"
         )
