@@ -15,7 +15,7 @@ from harness.report.next_step import next_step
 from harness.report.ranks import rankable
 from harness.report.statistics import RANK_SEEDS, MeanDifference
 from harness.report.table_rows import Row, ratio, row_name, time_of
-from harness.report.verdicts import STRONGEST, Compared, difference, shared_seeds
+from harness.report.verdicts import STRONGEST, Compared, difference, nats, shared_seeds
 
 DECIDED = ("better", "worse", "equivalent")
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -115,6 +115,8 @@ def _weak_baseline(compared: Sequence[Compared], findings: Findings) -> list[str
     behind = next((each for each in compared if each.row is baseline), None)
     if behind is None or behind.difference.n < RANK_SEEDS or behind.difference.low <= 0:
         return []
+    if behind.difference.mean < nats(findings.evidence.suite.table.margin):
+        return []  # no difference of interest
     found = f"the baseline, {baseline.head}, is weak: {_range([behind])} behind {_named(control.head)}"
     lower = [each for each in compared if not each.is_control and each.judged.word != "better"]
     lowest = min(lower, key=lambda each: each.difference.mean, default=None)
