@@ -162,7 +162,7 @@ class Against(NamedTuple):
 
 
 def splits_disagree(row: Row, other: Row, test: Test) -> tuple[MeanDifference, MeanDifference] | None:
-    """The differences of test and of validation, row less other, if they are on opposite sides of 0 and the 95 %
+    """The differences of test and of validation, row less other, if one is above 0 and the other below, and the 95 %
     interval of neither includes 0; else None.
     """
     found = []

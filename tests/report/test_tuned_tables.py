@@ -6,6 +6,7 @@ import handmade
 import pytest
 from handmade import evidence, tabulated
 
+from harness.plan.controls import NO_AFFINE
 from harness.report import outcome
 from harness.report.figures import comparison, learning
 from harness.report.figures.plots import LeftOut, draw
@@ -297,7 +298,11 @@ def test_whole_numbers_stay_whole_in_a_wider_grid(suite_of, record_of):
         (
             (98.8, 99.5),  # 1.2 % better, so beyond the margin of 1 %
             ["better, coarse tuning", "undecided: coarse tuning"],
-            ["MoS 2 beats softmax by 1.2 % [1.2, 1.2] at the chosen settings (coarse tuning).", "MoS 3 is undecided."],
+            [
+                "MoS 2 beats softmax by 1.2 % [1.2, 1.2] at the chosen settings (coarse tuning).",
+                f"{NO_AFFINE}.",
+                "MoS 3 is undecided.",
+            ],
         ),
         (
             (98.8, 98.7),
