@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import HarnessError
-from harness.plan.loading import labels
-from harness.plan.names import names_of, shown
 from harness.plan.reader import ENDING, FOLDER
 from harness.records import sidecars, store
 from harness.records.plausible import moment
 from harness.records.record import TrialRecord
-from harness.registry import BACKBONES, CORPORA, HEADS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +115,10 @@ def _names(suite: str, records: Mapping[str, TrialRecord]) -> dict[str, dict[str
     """Kind -> str(component) -> its name as in tables, with the labels of the suite's file. A component that is not
     known here is written in full.
     """
+    from harness.plan.loading import labels  # here: with torch, which the list of suites need not wait for
+    from harness.plan.names import names_of, shown
+    from harness.registry import BACKBONES, CORPORA, HEADS
+
     given, names = labels(FOLDER / f"{suite}{ENDING}"), {}
     for kind, registry in {"head": HEADS, "backbone": BACKBONES, "corpus": CORPORA}.items():
         specs = {str(spec): spec for spec in (getattr(record.spec, kind) for record in records.values())}

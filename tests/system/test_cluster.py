@@ -20,9 +20,9 @@ from commands import PATIENCE
 from disturbed import PLUGIN, all_gone, wait_for, workers
 from filelock import FileLock
 
-from harness import starters
 from harness.errors import ExecutionError
 from harness.execution.ray import session as joining
+from harness.starters import templates
 
 SLOW = "faulty: {kind: slow, ms: 12}"  # 180 steps: three seconds
 LONG = "train: {optimizer: adam, lr: 0.01, epochs: 12, batch_size: 4, seq_len: 7}"
@@ -200,7 +200,7 @@ def test_infeasible_resources_are_refused_although_all_nodes_together_have_them(
 def test_a_head_of_the_users_folder_trains_on_both_nodes(cluster, place, monkeypatch):
     there = place("latent", seeds="[1, 2]")
     monkeypatch.chdir(there.folder)
-    starters.write("head", "latent")
+    templates.write("head", "latent")
     done = cluster.run(there)
     assert done.returncode == 0, done.stderr
     records = [json.loads(found.read_text()) for found in there.runs.glob("*/record.json")]
