@@ -52,7 +52,7 @@ from harness.report.table_rows import Row, time_of
 if TYPE_CHECKING:
     import pandas as pd
 
-RESULTS_FORMAT = 1
+RESULTS_FORMAT = 2
 MARK = ".harness-site"  # the file that says that a folder is a site, and lists its files
 MAX_LIST = 4 * 1024**2  # bytes
 _NAME = r"\w[\w.+-]*"

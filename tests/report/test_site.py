@@ -139,7 +139,7 @@ def test_the_first_page_says_what_is_known_of_each_corpus_in_one_sentence(files,
 
 def test_results_are_there_for_programs(files):
     found = json.loads(files["data/results.json"])
-    assert found["format"] == 1
+    assert found["format"] == 2
     (small,) = [each for each in found["suites"] if each["name"] == "small"]
     row = next(row for row in small["rows"] if row["head"] == "MoS 2")
     assert (row["settings"]["head"], row["seeds"], row["state"]) == ("mos(num_mixtures=2)", [1, 2], "2/2")
