@@ -5,8 +5,14 @@ A message may quote names, paths and texts of files. They are made printable her
 """
 
 import difflib
+import errno
+from pathlib import Path
 
 from harness.printable import sentence
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+NO_FOLDER = {errno.EEXIST, errno.ENOTDIR}
 
 
 def nearest(name: str, known: list[str]) -> str:
@@ -81,6 +87,19 @@ class ExecutionError(HarnessError):
 
 class StorageError(HarnessError, OSError):
     """A file or folder that cannot be written: the disk is full, the folder is missing or read-only."""
+
+    @classmethod
+    def of(cls, place: Path, cause: OSError) -> "StorageError":
+        """The sentence for a file or folder that the operating system refused to write."""
+        if cause.errno in FULL:
+            remedy = "free some space on its disk, or name another folder; then run the command again"
+        elif cause.errno in FORBIDDEN:
+            remedy = "allow yourself to write there, or name another folder"
+        elif cause.errno in NO_FOLDER:
+            remedy = "move away the file that stands where its folder should be"
+        else:
+            remedy = "name another folder, on a local disk"
+        return cls(f"{place} cannot be written ({cause.strerror or cause}); {remedy}")
 
 
 class FewerTrialsError(HarnessError):

@@ -55,7 +55,7 @@ def atomically(place: Path) -> Iterator[BinaryIO]:
                 raise
     except OSError as cause:
         # guard: disk-full-sentence -> raise
-        raise StorageError(f"{place} cannot be written ({cause.strerror or cause})") from cause
+        raise StorageError.of(place, cause) from cause
 
 
 def read_bounded(place: Path, max_bytes: int) -> bytes:

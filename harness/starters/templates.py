@@ -40,7 +40,7 @@ def saved(place: Path, text: str) -> Path:
         with place.open("x", encoding="utf-8", newline="") as file:
             file.write(text)
     except OSError as fault:
-        raise StorageError(f"{place} cannot be written: {fault.strerror}") from fault
+        raise StorageError.of(place, fault) from fault
     return place
 
 

@@ -22,7 +22,7 @@ def trial_log(folder: Path) -> Iterator[logging.Logger]:
         folder.mkdir(parents=True, exist_ok=True)
         handler = _Handler(folder / LOG_NAME, encoding="utf-8")
     except OSError as cause:
-        raise StorageError(f"{folder / LOG_NAME} cannot be written ({cause.strerror or cause})") from cause
+        raise StorageError.of(folder / LOG_NAME, cause) from cause
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     log.addHandler(handler)
     try:

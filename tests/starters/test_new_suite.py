@@ -198,7 +198,10 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(given, harness):
     Path("suites").write_text("a file")
     Path("book.txt").write_text(text_of(60_000))
     done = harness("new", "suite", "mine", "--text", "book.txt")
-    assert (done.code, done.err) == (2, "suites/mine.yaml cannot be written: File exists\n")
+    assert (done.code, done.err) == (
+        2,
+        "suites/mine.yaml cannot be written (File exists); move away the file that stands where its folder should be\n",
+    )
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,10 @@ def test_a_name_that_is_taken_is_said(empty, monkeypatch, harness, kind, name, p
 def test_a_folder_that_cannot_be_written_is_a_sentence(empty, harness):
     Path("heads").write_text("a file")
     done = harness("new", "head", "mine")
-    assert (done.code, done.err) == (2, "heads/mine.py cannot be written: File exists\n")
+    assert (done.code, done.err) == (
+        2,
+        "heads/mine.py cannot be written (File exists); move away the file that stands where its folder should be\n",
+    )
 
 
 @pytest.mark.parametrize("given", [("--text", "a.txt"), ("--model", "models/mine")])
