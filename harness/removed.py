@@ -1,0 +1,17 @@
+"""What users may still type and what is no longer there, each with what to use instead."""
+
+from harness.errors import ExecutionError
+
+# As it is typed: a command, an option of all commands or of one, a value, or a key of suites.
+INSTEAD = {
+    "harness bench": "the scripts of the repository's folder benchmarks/ measure speed and memory: "
+    "python benchmarks/head.py",
+    "harness plan --memory": "'harness run SUITE --dry-run' prints the memory that a step needs, as measured",
+}
+
+
+def refuse(*typed: str) -> None:
+    """Raises ExecutionError if one of these was removed, with what to use instead."""
+    for each in typed:
+        if each in INSTEAD:
+            raise ExecutionError(f"'{each}' was removed: {INSTEAD[each]}")
