@@ -35,7 +35,7 @@ test-all: test test-system
 
 # The package as one file, dist/*.whl, for `pip install` anywhere. Built from a copy: a build leaves files beside its sources.
 wheel: .venv/installed
-	rm -rf build/source && mkdir -p build/source && tar cf - --exclude=__pycache__ harness heads backbones benchmarks suites \
+	rm -rf build/source && mkdir -p build/source && tar cf - --exclude=__pycache__ harness heads backbones suites \
 		docs results/published pyproject.toml README.md LICENSE | tar xf - -C build/source
 	$(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist build/source
 

@@ -1,10 +1,11 @@
-"""The settings of measurements: sizes of published experiments, short names of heads, and inputs.
+"""Sizes of published experiments, heads by short names, and inputs.
 
-Letters: N tokens, d width of hidden states and output embedding, V vocabulary, K mixtures, P partitions.
+Letters: N tokens, d width of hidden states and output embedding, V vocabulary, K mixtures.
 """
 
+import argparse
 import re
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,84 +15,62 @@ from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
 NUM_LAYERS = 3  # layers of hidden states for a head, as many as the complete MFS reads
+NAMED = {
+    "softmax": ("softmax", {}),
+    "sigsoftmax": ("sigsoftmax", {}),
+    # only the partitions of MFS; then the complete head of the poster
+    "mfs": ("mfs", {"num_mixtures": 3, "num_partitions": 4, "num_input_layers": 1, "window": 0}),
+    "mfs-inputs": ("mfs", {"num_mixtures": 3, "num_partitions": 4, "num_input_layers": 3, "window": 2}),
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """The sizes of a measurement. `bias`: whether output layers have one; `num_layers`, `num_heads`: of the GPT-2 whose
-    inference is measured; `backbone`: of whole steps, one of BACKBONE_SIZES.
-    """
+class Setting(NamedTuple):
+    """The sizes of a measurement. `bias`: whether output layers have one."""
 
-    name: str
     tokens: int
     width: int
     vocab: int
-    heads: tuple[str, ...]
+    heads: str
     bias: bool = True
-    gpu_tokens: int | None = None
-    num_layers: int | None = None
-    num_heads: int | None = None
-    backbone: str = "transformer_encoder"
 
 
-BACKBONE_SIZES = {  # as in suites/: of Benka et al. (2021), and of the language models that the LSTM suites reproduce
-    "transformer_encoder": {"num_layers": 4, "num_heads": 4, "d_ff": 200, "dropout": 0.2},
-    "lstm": {"num_layers": 2, "dropout": 0.2},
-}
-ALL_HEADS = ("softmax", "mos2", "mos3", "mos5", "mos10", "mos15", "mfs", "sigsoftmax")
-TINY_HEADS, GPT2_HEADS = ("softmax", "mos2", "mfs", "sigsoftmax"), ("softmax", "mos3", "mfs")
-LARGE = {"heads": ("softmax", "mos5"), "bias": False, "gpu_tokens": 4096}  # output layers of today's models
-GPT2_SMALL = {"tokens": 1024, "gpu_tokens": 4096, "width": 768, "vocab": 50_257, "num_layers": 12, "num_heads": 12}
 SETTINGS = {
-    "ptb": Setting(name="ptb", tokens=700, width=200, vocab=10_000, heads=ALL_HEADS),
-    "wt2": Setting(name="wt2", tokens=700, width=200, vocab=33_278, heads=("softmax", "mos5", "mos15")),
-    "gpt2-small": Setting(name="gpt2-small", heads=GPT2_HEADS, **GPT2_SMALL),
-    "smollm2": Setting(name="smollm2", tokens=256, width=576, vocab=49_152, **LARGE),
-    "llama-1b": Setting(name="llama-1b", tokens=64, width=2048, vocab=128_256, **LARGE),
-    "llama-8b": Setting(name="llama-8b", tokens=256, width=4096, vocab=128_256, **LARGE),
-    "tiny": Setting(name="tiny", tokens=70, width=16, vocab=97, heads=TINY_HEADS, num_layers=3, num_heads=2),
-}
-NAMED_HEADS = {
-    "softmax": ("softmax", {}),
-    "sigsoftmax": ("sigsoftmax", {}),
-    # mfs has only the partitions, to measure the evaluation; mfs-inputs is the complete head of the poster
-    "mfs": ("mfs", {"num_mixtures": 3, "num_partitions": 4, "num_input_layers": 1, "window": 0}),
-    "mfs-inputs": ("mfs", {"num_mixtures": 3, "num_partitions": 4, "num_input_layers": 3, "window": 2}),
-    "poster-softmax": ("mfs", {"num_mixtures": 1, "num_partitions": 1, "num_input_layers": 1, "window": 0}),
-    "poster-mos3": ("mfs", {"num_mixtures": 3, "num_partitions": 1, "num_input_layers": 1, "window": 0}),
+    "ptb": Setting(700, 200, 10_000, "softmax,mos2,mos3,mos5,mos10,mos15,mfs,sigsoftmax"),
+    "wt2": Setting(700, 200, 33_278, "softmax,mos5,mos15"),
+    "gpt2-small": Setting(1024, 768, 50_257, "softmax,mos3,mfs"),
+    "smollm2": Setting(256, 576, 49_152, "softmax,mos5", bias=False),
+    "llama-1b": Setting(64, 2048, 128_256, "softmax,mos5", bias=False),
+    "llama-8b": Setting(256, 4096, 128_256, "softmax,mos5", bias=False),
+    "tiny": Setting(70, 16, 97, "softmax,mos2,mfs,sigsoftmax"),
 }
 
 
-def setting_of(
-    name: str, device: torch.device, tokens: int | None = None, backbone: str = "transformer_encoder"
-) -> Setting:
-    """Return a setting by its name, with another number of tokens if it is given. Raises ExecutionError."""
-    if backbone not in BACKBONE_SIZES:
-        raise ExecutionError(f"--backbone {backbone}: expected {', '.join(BACKBONE_SIZES)}")
-    if name not in SETTINGS:
-        raise ExecutionError(f"--setting {name}: expected {', '.join(SETTINGS)}")
-    found = SETTINGS[name]
-    on_gpu = found.gpu_tokens if device.type == "cuda" else None
-    return replace(found, tokens=tokens or on_gpu or found.tokens, backbone=backbone)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that describe sizes and heads."""
+    parser.add_argument("--setting", choices=SETTINGS, default="ptb")
+    parser.add_argument("--tokens", type=int, help="instead of the setting's; multiples of 35 for steps")
+    parser.add_argument("--heads", help="softmax, mosK, mfs, mfs-inputs, sigsoftmax; separated by commas")
+
+
+def chosen(options: argparse.Namespace) -> tuple[Setting, list[str]]:
+    """The setting and the heads that the options name."""
+    setting = SETTINGS[options.setting]
+    setting = setting._replace(tokens=options.tokens or setting.tokens)
+    return setting, [name for name in (options.heads or setting.heads).split(",") if name]
 
 
 def component(name: str) -> tuple[str, dict]:
-    """Return a head's registry name and parameters: ('mos', {'num_mixtures': 5}) for 'mos5'. Raises ExecutionError."""
-    if name in NAMED_HEADS:
-        return NAMED_HEADS[name]
+    """A head's registry name and parameters: ('mos', {'num_mixtures': 5}) for 'mos5'. Raises ExecutionError."""
+    if name in NAMED:
+        return NAMED[name]
     mixture = re.fullmatch(r"mos([1-9]\d{0,2})", name)
     if mixture is None:
-        raise ExecutionError(f"--heads {name}: expected {', '.join(NAMED_HEADS)}, or mos with its K, as in mos5")
+        raise ExecutionError(f"--heads {name}: expected {', '.join(NAMED)}, or mos with its K, as in mos5")
     return "mos", {"num_mixtures": int(mixture[1])}
 
 
-def mixtures(name: str) -> int:
-    """Return K, the number of mixtures of a head."""
-    return component(name)[1].get("num_mixtures", 1)
-
-
 def head(name: str, setting: Setting, device: torch.device) -> nn.Module:
-    """Build a head with the sizes of the setting, always with the same weights."""
+    """A head with the sizes of the setting, always with the same weights."""
     registered, params = component(name)
     if not setting.bias:
         params = {**params, "bias": False}

@@ -23,7 +23,7 @@ __version__ = "0.1.0"
 __all__ = ["RunOptions", "load_study", "register_head", "run_suite"]
 
 _FOLDER = Path(__file__).parent
-if not (_FOLDER / "heads").is_dir():  # a clone: heads, backbones and benchmarks lie beside this folder, not in it
+if not (_FOLDER / "heads").is_dir():  # a clone: heads and backbones lie beside this folder, not in it
     __path__.append(str(_FOLDER.parent))
 
 if not os.path.isabs(os.environ.get("HOME", "")):  # without a home many libraries fail; Docker's choice, too, is '/'

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SOURCES = sorted(p for folder in ("harness", "heads", "backbones", "benchmarks") for p in (ROOT / folder).rglob("*.py"))
+SOURCES = sorted(p for folder in ("harness", "heads", "backbones") for p in (ROOT / folder).rglob("*.py"))
 ROOMS: tuple[tuple[str, ...], ...] = (
     ("printable",),
     ("errors",),
@@ -67,7 +67,7 @@ COMPONENTS_MAY_IMPORT = {
     *("harness.protocols", "harness.registry", "harness.distributions", "harness.dropout", "harness.model_folder")
 }
 COMPONENTS_OF_COMPONENTS = {("backbones/bilstm.py", "harness.backbones.lstm")}  # its stack from the left is that LSTM
-BESIDE = {"heads", "backbones", "benchmarks"}  # packages of harness/ in folders beside it
+BESIDE = {"heads", "backbones"}  # packages of harness/ in folders beside it
 NAMELESS = {"utils", "util", "helpers", "common", "core", "base", "misc"}  # names that say nothing
 
 
@@ -204,13 +204,6 @@ def test_the_harness_imports_no_head_and_no_backbone():
         if each.module.startswith(("harness.heads", "harness.backbones"))
     ]
     assert not problems, listed(problems)
-
-
-def test_benchmarks_are_imported_by_their_commands_only():
-    importing = {
-        name(path) for path in OURS if any(each.module.startswith("harness.benchmarks") for each in imports(path))
-    }
-    assert importing <= {"harness/cli/bench.py"}
 
 
 def sentence(path: Path) -> str:

@@ -25,7 +25,7 @@ COMMANDS = {
         "Train the trials of a suite that have no record yet, and write its table.",
         "run quickstart --set train.epochs=1 --only head=mos,seed=1",
     ),
-    "plan": Command("plan:plan", "Show what would run, and what it costs.", "plan ptb_mixtures --memory"),
+    "plan": Command("plan:plan", "Show what would run, and what it costs.", "plan ptb_mixtures --time"),
     "table": Command("views:table", "Write the table of a suite again.", "table quickstart"),
     "report": Command("views:report", "Write the plots and the web page of a suite.", "report quickstart"),
     "new": Command(
@@ -89,8 +89,5 @@ COMMANDS = {
         "models:experiment", "Repeat an experiment on untrained layers.", "experiment degeneracy --seeds 5"
     ),
     "sync": Command("machine:sync", "Write all records to MLflow.", "sync --results results"),
-    "bench": Command(
-        "bench:app", "Measure the speed and memory of heads.", "bench head --setting ptb --heads softmax,mos10"
-    ),
 }
 FIRST = tuple(COMMANDS)[:12]

@@ -32,7 +32,7 @@ from harness.cli.options import (
 from harness.corpora.corpus import MANY_UNKNOWN
 from harness.corpora.download import DEFAULT_DATA
 from harness.execution.executors import RunOptions, repeated
-from harness.execution.planned import PlannedSuite, PlannedTrial, SuiteDisk, planned, suite_disk, with_memory
+from harness.execution.planned import PlannedSuite, PlannedTrial, SuiteDisk, planned, suite_disk
 from harness.execution.timed import WORKER_SECONDS, RowTime, match_text, reference, suite_times
 from harness.machine.environment import resolve_device
 from harness.machine.limits import cpus_available
@@ -47,9 +47,7 @@ from harness.records import store
 from harness.records.contents import of_others
 from harness.registry import BACKBONES
 from harness.report import screen
-from harness.training.step_memory import StepMemory
 
-MIB = 2**20
 NO_BREAK = "\u00a0"  # a space at which textwrap breaks no line
 HALF_A_LINE = 40
 BYTES_OF_TOKEN = 4  # of a text that is not tokenised yet
@@ -70,11 +68,8 @@ def plan(
     data: Data = DEFAULT_DATA,
     trials: option(bool, "Show every trial with its id, point and state.", "--trials") = False,
     keys: option(bool, "Show the components in full, and the keys that --only takes.", "--keys") = False,
-    memory: option(
-        bool, "Compute the peak memory of a training step; some seconds for each model.", "--memory"
-    ) = False,
     time: option(bool, "Time some training steps of each row: the minutes of a trial here.", "--time") = False,
-    device: option(Device, "The device of --memory and --time; auto: a GPU if there is one.") = Device.auto,
+    device: option(Device, "The device of --time; auto: a GPU if there is one.") = Device.auto,
     as_json: Json = False,
 ) -> None:
     """Show what would run: rows with their parameters and seeds, what is finished, and what it costs.
@@ -85,12 +80,10 @@ def plan(
     read = planning.load(suite, changes(overrides, seeds))
     found = planned(read, results, tuple(only), warn, *repeated(RunOptions(), results, data))
     times, busy = suite_times(found, data, where, warn) if time else (None, 0.0)
-    if memory:
-        found = with_memory(found, where, warn)
     disk = suite_disk(found, results)
     if as_json:
         of_rows = {} if times is None else {"times": [row.as_json() for row in times]}
-        print(json.dumps({**found.as_json(memory=memory), "disk": asdict(disk), **of_rows}, indent=1))
+        print(json.dumps({**found.as_json(), "disk": asdict(disk), **of_rows}, indent=1))
         return
     match = found.suite.match
     below = [] if match is None else [f"{match.kind} matched: {match}"]
@@ -100,13 +93,11 @@ def plan(
     below += [*_corpora(found.suite), *_disk(disk, found.suite), *_states(found), *([] if time else _cost(found))]
     below += _all_keys(found.suite) if keys else _keys(found.suite)
     room = SCREEN - sum(map(_lines, [str(found), *found.outdated, *below]))
-    _print(_trials(found) if trials else _rows(found, None if keys or memory or time else room))
+    _print(_trials(found) if trials else _rows(found, None if keys or time else room))
     _print([str(found)])
     for sentence in found.outdated:
         say(sentence)  # its commands are in one line, to be copied
     _print(below)
-    if memory:
-        _print(_memory(found, str(where)))
     if times is not None:
         _print(_times(times, found.suite, str(where)))
         at_once = _minutes_at_once(times, found.suite, where)
@@ -306,36 +297,6 @@ def _wrapped(key: str) -> str:
         return f"  {key}"
     whole, indents = key.replace(": ", f":{NO_BREAK}"), {"initial_indent": "  ", "subsequent_indent": "    "}
     return textwrap.fill(whole, width, break_on_hyphens=False, **indents).replace(NO_BREAK, " ")
-
-
-def _memory(found: PlannedSuite, device: str) -> Iterator[Text | Table | str]:
-    """A line for each model: MiB at the peak of a training step, by part; '-' where they could not be computed. Then
-    what a trial needs beside it. Those numbers were measured on Linux with torch 2.13 for CPUs.
-    """
-    parts = list(next((_parts(trial.memory) for trial in found.models if trial.memory), {}))
-    rows = {}
-    for trial in found.models:
-        names = tuple(found.suite.name_of(kind, trial.spec) for kind in KINDS)
-        sizes = _parts(trial.memory) if trial.memory else {}
-        rows[names] = [*names, *(f"{sizes[part] / MIB:,.1f}" if sizes else screen.NOTHING for part in parts)]
-    sizes = [f"in {part}" if part in ("backbone", "head") else part for part in parts]
-    title = f"memory of a training step at its peak, MiB, {device}"
-    yield from screen.table((*KINDS, *sizes), rows.values(), keep=("head", *sizes), right=sizes, title=title)
-    on_gpu = device.startswith("cuda")
-    where = "in main memory" if on_gpu else "on top"
-    yield (
-        f"{where}: about 400 MiB for the process of each trial (Python, torch, Ray), more with a CUDA build of torch; "
-        "under Ray once some 750 MiB for the command itself and Ray's own processes"
-    )
-    if on_gpu:
-        yield "on the GPU: some hundred MiB for the CUDA context of each trial that runs at the same time"
-    else:
-        kept = "glibc's malloc keeps freed blocks, about another quarter of the step"
-        yield f"{kept}, unless MALLOC_MMAP_THRESHOLD_=65536 is set"
-
-
-def _parts(memory: StepMemory) -> dict[str, int]:
-    return {**asdict(memory), "total": memory.total}
 
 
 def _times(rows: list[RowTime], suite: Suite, device: str) -> screen.Shown:

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -27,7 +26,7 @@ from harness.errors import ExecutionError
 from harness.execution.executors import check_folder
 from harness.execution.ray import exposed_token, refuse_homeless_ray, refuse_open_ray, temporary_folder
 from harness.kernels import choice, products
-from harness.kernels.agreement import ROUNDING, fault_of
+from harness.kernels.agreement import ROUNDING
 from harness.kernels.choice import Choice
 from harness.kernels.forms import FORMS, Form, has_triton
 from harness.kernels.mixture import Tensors
@@ -150,8 +149,10 @@ def _try(found: Choice, mixture: Tensors, targets_N: torch.Tensor) -> None:
     for gradients in (True, False):
         with torch.set_grad_enabled(gradients):
             for form in found.forms:
-                if form.checked and form.name not in found.left_out and form.fits(mixture, gradients):
-                    found.tried(form.name, partial(fault_of, form, mixture, targets_N), mixture.facets_NFE.device)
+                if not form.checked or form.name in found.left_out or not form.fits(mixture, gradients):
+                    continue
+                if fault := found.fault(form, mixture, targets_N):
+                    found.leave_out(form.name, fault)
 
 
 def _packages(found: Findings) -> None:

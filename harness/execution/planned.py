@@ -13,11 +13,9 @@ While a trial runs it has several checkpoints, and the weights of the best epoch
 import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from harness.corpora.corpus import CorpusFacts
 from harness.machine.files import existing
@@ -33,7 +31,6 @@ from harness.registry import BACKBONES
 from harness.report import printed_numbers, retraining
 from harness.training import averaging, optimizers
 from harness.training.checkpoint import KEPT
-from harness.training.step_memory import StepMemory, plan_trials
 from harness.trial.behaviour import is_outdated
 
 OUTDATED = "outdated"  # the state of a trial that is 'ok' and whose code has changed since
@@ -47,7 +44,6 @@ class PlannedTrial:
 
     Args:
         state: the status of its record, or 'outdated', 'interrupted' (a checkpoint but no record) or 'missing'.
-        memory: of a training step at its peak; None when it was not asked for or cannot be computed.
     """
 
     spec: TrialSpec
@@ -55,18 +51,16 @@ class PlannedTrial:
     finished: bool
     params_total: int
     params_head: int
-    memory: StepMemory | None = None
     point: Point = field(default_factory=dict)
     minutes: float | None = None
 
-    def as_json(self, *, memory: bool = False) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """The trial's entry in `harness plan --json`."""
         spec = self.spec
         entry = {"id": spec.id, **{kind: getattr(spec, kind).model_dump() for kind in ("corpus", "backbone", "head")}}
         entry |= {"seed": spec.seed, "params_total": self.params_total, "params_head": self.params_head}
         entry |= {"state": self.state, **({"point": self.point} if self.point else {})}
-        peak = None if self.memory is None else {**asdict(self.memory), "total": self.memory.total}
-        return {**entry, "memory": peak} if memory else entry
+        return entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +123,9 @@ class PlannedSuite:
         yield from ((each.spec, True) for each in self.tuning if not each.finished)
         yield from ((tuning[row.first], False) for row in self.later if not row.lost for _ in row.seeds)
 
-    def as_json(self, *, memory: bool) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """The content of `harness plan --json`."""
-        entries = [trial.as_json(memory=memory) for trial in self.trials]
+        entries = [trial.as_json() for trial in self.trials]
         names = self.suite.names["corpus"]
         texts = {name: _text_as_json(self.suite.facts[key]) for key, name in names.items()}
         made = {"suite": self.suite.name, "version": self.suite.version, "corpora": texts, "trials": entries}
@@ -201,18 +195,6 @@ def _counts(trials: list[PlannedTrial]) -> str:
     missing = sum(not trial.finished for trial in trials)
     outdated = sum(trial.state == OUTDATED for trial in trials)
     return f"{counted(len(trials), 'trial')}, {missing} to run" + (f", {outdated} outdated" if outdated else "")
-
-
-def with_memory(planned: PlannedSuite, device: torch.device, warn: Callable[[str], None]) -> PlannedSuite:
-    """The same plan with the memory of each trial's training step, as it would be on a device."""
-    found, unknown = plan_trials(tuple(trial.spec for trial in planned.models if not trial.spec.is_ngram), device)
-    for sentence in unknown:
-        warn(f"the memory of a training step cannot be computed: {sentence}")
-
-    def measured(trials: list[PlannedTrial]) -> list[PlannedTrial]:
-        return [replace(each, memory=found.get(each.spec.id)) for each in trials]
-
-    return replace(planned, trials=measured(planned.trials), tuning=measured(planned.tuning))
 
 
 def _state(record: TrialRecord | None, *, interrupted: bool) -> str:

@@ -4,10 +4,9 @@ import torch
 from torch import Tensor
 
 from harness.kernels import choice, forms, reference, token_statistics
-from harness.kernels.choice import check_again
 from harness.kernels.chunked import tokens_per_chunk
 from harness.kernels.forms import reference_only
-from harness.kernels.mixture import LOGIT_MAPS, Bend, HarmonicMap, SigmoidCap, SoftCap, Tensors, sizes_only
+from harness.kernels.mixture import LOGIT_MAPS, Bend, HarmonicMap, SigmoidCap, SoftCap, Tensors
 from harness.kernels.products import linear
 from harness.kernels.reference import log_probs, refuse_weightless, weighted_mean
 from harness.kernels.token_statistics import Statistics
@@ -21,14 +20,12 @@ __all__ = [
     "SoftCap",
     "Statistics",
     "Tensors",
-    "check_again",
     "linear",
     "log_normaliser",
     "log_probs",
     "mean_nll",
     "nll",
     "reference_only",
-    "sizes_only",
     "statistics",
     "statistics_of",
     "weighted_mean",

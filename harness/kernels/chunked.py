@@ -41,7 +41,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
-from harness.kernels.mixture import LOG2_E, Slice, Tensors, identity, in_sizes_only
+from harness.kernels.mixture import LOG2_E, Slice, Tensors, identity
 from harness.kernels.products import Products
 from harness.kernels.rows import Rows, combine_rows_, nll_of, normalisers, spread, tokens_at_once
 
@@ -269,8 +269,7 @@ class Lean(Tensors):
         return self.facets_NFE.new_empty(len(self.targets_N), dtype=self.wide)
 
     def _chunks(self, size: int) -> Iterator[slice]:
-        num_tokens = size if in_sizes_only() else len(self.targets_N)
-        return (slice(i, i + size) for i in range(0, num_tokens, size))
+        return (slice(i, i + size) for i in range(0, len(self.targets_N), size))
 
     def _exponentials(self, tokens: slice, buffers: Buffers, *, sloped: bool) -> _Chunk:
         """Compute the logits of a chunk, 2 N K V E operations, and from them everything except the gradients.

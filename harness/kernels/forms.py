@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from harness.kernels import products, reference
 from harness.kernels.chunked import Lean, TokenNLL, WeightedNLL, fused_nll, tokens_per_chunk
-from harness.kernels.mixture import LOG2_E, LeanMap, Tensors, identity, in_sizes_only
+from harness.kernels.mixture import LeanMap, Tensors, identity
 from harness.kernels.products import Precision
 from harness.kernels.rows import Rows, combine_rows_
 
@@ -51,11 +51,8 @@ class Form:
             gradients are wanted.
         mean_nll: for given weights; None: the weighted mean of `nll` is taken.
         nll: (N,) from mixture and targets, with gradients where the mixture's tensors require them.
-        pieces: 'chunked' or 'stored', as `train.loss_form` has it: such forms take part in the choice of the fastest
-            one. '' for the others.
+        pieces: 'chunked' or 'stored', as `train.loss_form` has it; '' for the others.
         checked: whether it has to agree with the equations; the equations themselves have not.
-        scale: what it multiplies facets by before a product of lower precision; harness/kernels/agreement.py makes
-            facets that have few bits afterwards.
     """
 
     name: str
@@ -65,7 +62,6 @@ class Form:
     nll: Callable[[Tensors, Tensor], Tensor]
     checked: bool = True
     pieces: str = ""
-    scale: Callable[[Tensors], float] = lambda mixture: 1.0
 
 
 def differentiates(mixture: Tensors) -> bool:
@@ -112,12 +108,7 @@ def by_rows(
         make = lean(mixture, combine=combine, at_once=at_once(mixture))
         return TokenNLL.apply(make, targets_N, *mixture.given)
 
-    about = {"name": name, "what": what, "fits": fits, "pieces": pieces, "scale": _scale_of_logits}
-    return Form(mean_nll=mean_nll, nll=nll, **about)
-
-
-def _scale_of_logits(mixture: Tensors) -> float:
-    return LOG2_E if mixture.logit_map is identity else mixture.logit_map.scale
+    return Form(name=name, what=what, fits=fits, mean_nll=mean_nll, nll=nll, pieces=pieces)
 
 
 def by_log_sums(
@@ -166,7 +157,7 @@ def _knows(mixture: Tensors) -> bool:
 
 
 def _on_triton(mixture: Tensors) -> bool:
-    there = mixture.facets_NFE.device.type == "cuda" and has_triton() and not in_sizes_only()
+    there = mixture.facets_NFE.device.type == "cuda" and has_triton()
     return there and mixture.wide == torch.float32 and _knows(mixture)
 
 
@@ -176,7 +167,7 @@ def _in_one_piece(mixture: Tensors, gradients: bool) -> bool:
     On a CPU chunks are as fast or faster, unless the process happens to hold a free block of memory of that size.
     """
     N, K, device = len(mixture.facets_NFE), len(mixture.partitions), mixture.facets_NFE.device
-    if not gradients or device.type != "cuda" or in_sizes_only():
+    if not gradients or device.type != "cuda":
         return False
     if tokens_per_chunk(mixture.weight_VE, mixture.partitions) >= N:
         return False
@@ -246,4 +237,6 @@ EQUATIONS = Form(
     nll=lambda mixture, targets_N: reference.nll(mixture, targets_N),  # not the function: its mutants replace it
     checked=False,
 )
-FORMS = (LOG_SUMS, ROWS, LEAN, STORED_ROWS, STORED, CHUNKS_OF_EQUATIONS, EQUATIONS)
+# In the order in which they are asked: on a GPU all logits are stored where they take a small part of its memory, else
+# chunks; Triton's row pass where Triton is installed, torch's operations otherwise.
+FORMS = (LOG_SUMS, STORED_ROWS, ROWS, STORED, LEAN, CHUNKS_OF_EQUATIONS, EQUATIONS)

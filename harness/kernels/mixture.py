@@ -9,9 +9,7 @@ the classes below. They have in addition:
 """
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -19,27 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-
-_sizes_only: ContextVar[bool] = ContextVar("sizes_only", default=False)
-
-
-@contextmanager
-def sizes_only() -> Iterator[None]:
-    """For planning memory: tensors have sizes but no content within the block.
-
-    Torch's operations run on every device. Only one chunk of tokens is evaluated, since all chunks share their buffers.
-    """
-    token = _sizes_only.set(True)
-    try:
-        yield
-    finally:
-        _sizes_only.reset(token)
-
-
-def in_sizes_only() -> bool:
-    """Return whether the code runs within `sizes_only()`."""
-    return _sizes_only.get()
-
 
 LINEAR_FROM = 40.0  # for larger x softplus(x) = x, also in float64: e^-40 < 2^-53
 LOG2_E = math.log2(math.e)
@@ -289,9 +266,7 @@ class Layout:
 
     def owners(self, targets_n: Tensor) -> Tensor:
         """(n, K): the facet of each component that scores the target."""
-        # tensors without content must not stay in the cache
-        numbers = _facet_numbers.__wrapped__ if in_sizes_only() else _facet_numbers
-        first_K, count_K = numbers(self.partitions, targets_n.device)
+        first_K, count_K = _facet_numbers(self.partitions, targets_n.device)
         return first_K + targets_n[:, None] % count_K
 
 

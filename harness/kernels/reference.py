@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from harness.kernels.mixture import Tensors, in_sizes_only
+from harness.kernels.mixture import Tensors
 from harness.kernels.products import linear
 from harness.kernels.rows import plus_epsilon
 
@@ -60,10 +60,10 @@ def weighted_mean(values: Tensor, weight: Tensor | None) -> Tensor:
 
 def refuse_weightless(weight: Tensor) -> None:
     """Raises ValueError when all weights are 0: there is no mean. On a GPU this waits for the weights, so it is not
-    asked while a CUDA graph is recorded, nor where tensors have no content.
+    asked while a CUDA graph is recorded, nor where tensors are on the meta device.
     """
     recorded = weight.is_cuda and torch.cuda.is_current_stream_capturing()
-    empty = weight.is_meta or in_sizes_only() or not weight.numel()
+    empty = weight.is_meta or not weight.numel()
     if not empty and not recorded and not weight.any():
         raise ValueError("the weights of all tokens are 0: a mean needs a token of another weight")
 

@@ -235,9 +235,8 @@ class TrainSpec(Strict):
             'on': the trial fails if it is not possible; 'off'. The result is the same, so it is not part of a trial's
             id.
         loss_form: how the loss of a mixture is computed, exactly each time. 'chunked': with the logits of some tokens
-            at a time; 'stored': with those of all tokens of a batch, on a GPU; 'auto': by the fastest, which is
-            measured at the first batch and kept for the machine. Results differ only by rounding, so it is not part of
-            a trial's id.
+            at a time; 'stored': with those of all tokens of a batch, on a GPU; 'auto': stored on a GPU where they take
+            a sixteenth of its memory or less. Results differ only by rounding, so it is not part of a trial's id.
         deterministic: torch's deterministic algorithms, for a GPU. 'true': an operation that has none raises an error;
             'warn': it warns; 'false': the fastest algorithms. Results on the CPU are reproducible in any case. Results
             differ only by rounding, so it is not part of a trial's id.

@@ -71,11 +71,9 @@ def graphed(
     reason = forms.left_out.get(PART)
     if reason is None:  # guard: graph-left-out always
         try:
-            with forms.trying(PART):
-                graph = GraphStep(step, segment, record, parts)
-                reason = fault_of_graph(graph, step, segment, parts)
+            graph = GraphStep(step, segment, record, parts)
+            reason = fault_of_graph(graph, step, segment, parts)
         except Exception as error:  # of any kind: one that is not due to the capture is raised by the eager step, too
-            choice.end_if_lost(step.loss_sum.device)
             if step.train.cuda_graph == "on":
                 raise
             log(f"training steps are eager: they cannot be captured as a CUDA graph ({first_line(_first(error))})")

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness import kernels
 from harness.corpora.batching import Segment, evaluation_blocks, evaluation_segments, strided_segments, with_states
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError
@@ -105,15 +104,12 @@ def evaluate(
     A model that reads from the right (LanguageModel.from_the_right) scores every token but the last of the split, each
     from the tokens after it in its segment.
 
-    On a GPU the form of the loss is checked again on the first of the batches (harness/kernels/choice.py).
-
     Args:
         check: called after each batch; what it raises ends the evaluation.
     Returns: the score, and what each token costs.
     Raises: ExecutionError for windows by `eval_stride` with a backbone that carries state.
     """
     model.eval()
-    kernels.check_again()
     tokens, uncounted_id = TokenNll(len(getattr(corpus, split)), clock.device), corpus.uncounted_id
     totals = torch.zeros(3, dtype=torch.float64, device=clock.device)  # nats, scored tokens, those that do not count
     state: Any = None

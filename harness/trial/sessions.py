@@ -7,10 +7,8 @@ record reports what differs between a trial's sessions.
 
 import json
 import platform
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -42,53 +40,25 @@ class Attempt:
         position: (epoch, step) of the checkpoint it began from.
         deaths: of workers of this run at that position, before this attempt.
         retries: earlier attempts of this run.
-        trying: the part for GPUs that was tried when this was written, '' for none: an attempt that ended meanwhile
-            ended with it.
-        ended_with: the parts that earlier attempts ended with. They are left out.
     """
 
     driver: str
     position: tuple[int, int]
     deaths: int = 0
     retries: int = 0
-    trying: str = ""
-    ended_with: tuple[str, ...] = ()
 
 
 def begin(folder: Path, driver: str, position: tuple[int, int]) -> Attempt:
     """Write down that an attempt begins."""
-    before, parts = last(folder), ()
-    if before is not None:
-        # guard: ended-with-part -> parts = before.ended_with
-        parts = (*before.ended_with, *((before.trying,) if before.trying else ()))
-    attempt = Attempt(driver=driver, position=position, ended_with=parts)
+    before, attempt = last(folder), Attempt(driver=driver, position=position)
     if before is not None and before.driver == driver:
         same = before.position == position
         # guard: deaths-counted -> deaths = 0
         # guard: deaths-forgiven always
-        deaths = (before.deaths if same else 0) + (0 if before.trying else 1)
+        deaths = (before.deaths if same else 0) + 1
         attempt = replace(attempt, deaths=deaths, retries=before.retries + 1)
     _write(folder, attempt)
     return attempt
-
-
-def left_out(attempt: Attempt | None) -> dict[str, str]:
-    """The parts for GPUs that do not run in an attempt, each with the reason."""
-    parts = () if attempt is None else attempt.ended_with
-    return dict.fromkeys(parts, "an attempt ended, or gave no sign of life, while it was tried")
-
-
-@contextmanager
-def trying(folder: Path, part: str) -> Iterator[None]:
-    """Within it, the trial's folder says that a part for GPUs is tried."""
-    attempt = last(folder)
-    if attempt is not None:
-        _write(folder, replace(attempt, trying=part))
-    try:
-        yield
-    finally:
-        if attempt is not None:
-            _write(folder, attempt)
 
 
 def forgive(folder: Path) -> None:
@@ -122,8 +92,7 @@ def last(folder: Path) -> Attempt | None:
     """The last attempt; None when there is none that can be read."""
     try:
         content = json.loads((folder / FILE_NAME).read_bytes())
-        pairs = {name: tuple(content[name]) for name in ("position", "ended_with") if name in content}
-        return Attempt(**{**content, **pairs})
+        return Attempt(**{**content, "position": tuple(content["position"])})
     except (FileNotFoundError, ValueError, TypeError, KeyError):  # there is none, or another version wrote it
         return None
 
@@ -150,7 +119,7 @@ class History:
     ):
         self.task, self.resumed, self.attempt, self.stuck = task, resumed, attempt, stuck
         self.retries = task.retries + (attempt.retries if attempt is not None else 0)
-        self.choice = choice or Choice(left_out(attempt), pieces=task.spec.train.loss_form)
+        self.choice = choice or Choice(task.spec.train.loss_form)
         self.load = environment.load_average()
         self.code = fingerprints.of_trial(task.spec)
         self._fixed = _facts(task, self.code)
@@ -162,9 +131,6 @@ class History:
         before = resumed.session
         for name in _left_out(before.facts):
             self.choice.leave_out(name, "it was left out before the trial was resumed")
-        self.choice.trained_by = before.facts.get(LOSS_FORM, "")
-        if LOSS_FORM not in before.facts:
-            self.choice.pieces = ""  # an older checkpoint, whose trial had the first form
         self.number, self.started = before.number + 1, before.started
         self.elapsed, self.peak_memory_mib = before.elapsed, before.peak_memory_mib
         # guard: changes-between-sessions + self._changes(resumed) ->
@@ -176,12 +142,10 @@ class History:
         """An attempt that begins now, noted in its folder. `warn` receives a sentence for each form left out."""
         folder, before = task.folder, last(task.folder)
         log, same_run = folder / STUCK, before is not None and before.driver == task.driver
-        silent = same_run and not before.trying and log.exists()  # what was tried is left out now
+        silent = same_run and log.exists()
         stuck = log.read_text(encoding="utf-8", errors="replace") if silent else ""
         attempt = begin(folder, task.driver, place_of(resumed))
-        pieces = task.spec.train.loss_form
-        choice = Choice(left_out(attempt), trying=partial(trying, folder), log=warn, pieces=pieces)
-        return cls(task, resumed, attempt, stuck, choice)
+        return cls(task, resumed, attempt, stuck, Choice(task.spec.train.loss_form, log=warn))
 
     @property
     def position(self) -> Position:

@@ -10,8 +10,7 @@ import pytest
 
 from harness import cli
 
-BENCHES = ["head", "step", "eval", "memory", "plan-memory", "sample", "extras", "backbone", "table"]
-CALLS = [*((name,) for name in cli.COMMANDS), *(("bench", name) for name in BENCHES)]
+CALLS = [(name,) for name in cli.COMMANDS]
 
 
 @pytest.mark.parametrize("call", CALLS, ids=" ".join)

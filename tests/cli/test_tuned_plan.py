@@ -86,13 +86,6 @@ def test_a_condition_selects_rows_in_both_stages(suite, tmp_path, harness):
 
 
 @pytest.mark.system
-def test_the_memory_of_a_row_without_a_point_is_that_of_a_tuning_trial(suite, tmp_path, harness):
-    done = harness("plan", suite, "--results", tmp_path, "--memory", "--device", "cpu")
-    (_, table) = done.out.split("memory of a training step")
-    assert "softmax" in table
-    assert "MoS 2" in table
-
-
 def test_the_time_of_each_stage(suite, tmp_path, harness, known_times):
     known_times({"softmax": 4000.0, "mos": 8000.0}, 2000.0)
     options = (suite, "--results", tmp_path, "--data", tmp_path, "--time", "--device", "cpu")

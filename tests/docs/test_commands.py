@@ -105,6 +105,5 @@ def test_the_page_of_commands_lists_every_command():
 
 def test_what_is_not_there_is_noticed():
     assert unknown("harness run SUITE --set a=1 --no-timing") is None
-    assert unknown("harness bench head --save") is None
     assert unknown("harness walk SUITE") == "no command 'walk'"
     assert unknown("harness run SUITE --sett a=1") == "no option --sett"

@@ -1,12 +1,10 @@
-"""Which form of the loss runs: right forms agree with the equations, planted faults are refused, and what is left out
-stays so.
+"""Which form of the loss runs: right forms agree with the equations, planted faults are refused and left out.
 
 Without a GPU, forms are checked on the CPU here, with stand-ins for Triton's kernels. The kernels themselves:
 tests/system/triton_interpreted.py.
 """
 
 import contextlib
-import os
 from dataclasses import replace
 
 import pytest
@@ -14,14 +12,13 @@ import torch
 
 from harness import kernels
 from harness.distributions import Mixture
-from harness.kernels import agreement, choice, forms, planted, reference, rows
+from harness.kernels import choice, forms, planted, reference, rows
 from harness.kernels.agreement import fault_of
 from harness.kernels.choice import Choice, using
 from harness.kernels.forms import EQUATIONS, LEAN, by_log_sums, by_rows
 from harness.kernels.mixture import Tensors
 from harness.kernels.products import Products
 from harness.kernels.products import using as using_products
-from harness.records import record
 
 CPU = torch.device("cpu")
 CASES = {case.name: case for case in planted.CASES}
@@ -82,12 +79,8 @@ def scaled(field, factor, when=lambda blocks: True):
 
 
 def of_the_second_half(result, blocks):
-    result.nll[len(result.nll) // 2 :] *= 1.0001
+    result.nll[len(result.nll) // 2 :] *= 1.001
     return result
-
-
-def nearly_certain_is_below_0(result, blocks):
-    return result._replace(nll=torch.where(result.nll < 1e-4, result.nll - 2e-5, result.nll))
 
 
 def of_bfloat16(blocks):
@@ -153,39 +146,38 @@ def test_the_kernel_for_evaluation_gets_rows_and_words_of_one_type_and_its_sums_
 
 
 FAULTS = {
-    "the nll by a factor": (faulty(after=scaled("nll", 1.0001)), "one component", "a token's nll is wrong"),
-    "a nll that is no number": (faulty(after=scaled("nll", torch.nan)), "one component", "nll is wrong by nan"),
-    "a nll below 0": (faulty(after=nearly_certain_is_below_0), "one component", "nearly certain word"),
-    "the last odd column": (faulty(before=forget_the_last_odd_column), "many words", "nll is wrong"),
-    "the rest after whole steps": (faulty(before=forget_what_follows_whole_steps), "many words", "nll is wrong"),
+    "the nll by a factor": (faulty(after=scaled("nll", 1.001)), "one component", "the loss is wrong"),
+    "a nll that is no number": (faulty(after=scaled("nll", torch.nan)), "one component", "the loss is wrong by nan"),
+    "the last odd column": (faulty(before=forget_the_last_odd_column), "many words", "the loss is wrong"),
+    "the rest after whole steps": (faulty(before=forget_what_follows_whole_steps), "many words", "the loss is wrong"),
     "the last column is not written": (faulty(after=leave_the_last_column), "three components", "the gradient of"),
     "a gradient only": (faulty(after=scaled("scale", 1.01)), "three components", "the gradient of"),
     "the target's gradient only": (faulty(after=scaled("rest", 1.01)), "three components", "the gradient of"),
-    "the prior's gradient only": (faulty(after=scaled("share", 1.0001)), "three components", "gradient of the prior"),
-    "partitions only": (faulty(after=scaled("nll", 1.0001, in_parts)), "partitions 4, 1, 1", "nll is wrong"),
-    "few of many tokens": (faulty(after=of_the_second_half), "more tokens than are compared", "nll is wrong"),
+    "the prior's gradient only": (faulty(after=scaled("share", 1.01)), "three components", "gradient of the prior"),
+    "partitions only": (faulty(after=scaled("nll", 1.001, in_parts)), "partitions 4, 1, 1", "the loss is wrong"),
+    "few of many tokens": (faulty(after=of_the_second_half), "more tokens than are compared", "the loss is wrong"),
 }
 
 
-@pytest.mark.guards("form-on-certain-words", "form-not-a-number")
+@pytest.mark.guards("form-not-a-number")
 @pytest.mark.parametrize(("form", "name", "told"), FAULTS.values(), ids=FAULTS)
 def test_a_wrong_kernel_for_training_is_refused(form, name, told):
     assert told in tried(form, name)
 
 
 def test_a_fault_of_bfloat16_only_is_refused_there():
-    form = faulty(after=scaled("scale", 1.01, of_bfloat16))
+    form = faulty(after=scaled("scale", 1.1, of_bfloat16))
     assert tried(form, "many words") == ""
     assert "the gradient of" in tried(form, "many words", "bf16")
 
 
 def off_in(wrong):
     """A factor in one precision only."""
-    return lambda *rows, precision: log_sum_exp(*rows, precision="fp32") * (1.0001 if precision == wrong else 1)
+    return lambda *rows, precision: log_sum_exp(*rows, precision="fp32") * (1.1 if precision == wrong else 1)
 
 
 WRONG_SUMS = {
-    "factor": (lambda h, W, b, **kw: 1.0001 * log_sum_exp(h, W, b, **kw), "one component", "fp32"),
+    "factor": (lambda h, W, b, **kw: 1.001 * log_sum_exp(h, W, b, **kw), "one component", "fp32"),
     "last words": (lambda h, W, b, **kw: log_sum_exp(h, W[:8192], b, **kw), "many words", "fp32"),
     "last word": (lambda h, W, b, **kw: log_sum_exp(h, W[:-1], b, **kw), "three components", "fp32"),
     "bias": (lambda h, W, b, **kw: log_sum_exp(h, W, None, **kw), "three components with bias", "fp32"),
@@ -229,17 +221,6 @@ def test_products_in_tf32_agree(name, nearest, monkeypatch):
     assert tried(LEAN, name, "tf32") == ""
 
 
-@pytest.mark.system
-@pytest.mark.parametrize("E", [5, 70, 576, 4096])
-def test_logits_of_few_bits_are_held_by_bfloat16_exactly(E):
-    # multiples of 1/4 below 64 have 8 bits; the sizes of a language model's output matrix must not leave that range
-    mixture, targets_N = planted.batch(CASES["one component"]._replace(N=256, V=20_000, E=E), CPU)
-    made, _ = agreement._of_few_bits(forms.LOG_SUMS, mixture, targets_N)
-    logits = made.facets_NFE[:, 0] @ made.weight_VE.t()
-    assert torch.equal(logits.bfloat16().float(), logits)
-    assert logits.std() > 0.5
-
-
 def test_a_log_normaliser_below_the_targets_logit_is_rounding():
     # one word has all the probability, and its logit is 96: a float32 near 96 has steps of 7.6e-6
     facets, weight = torch.tensor([[[[96.0, 0.0]]]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
@@ -265,10 +246,6 @@ def test_the_logit_of_a_bfloat16_target_is_not_rounded(by_log_sums):
     assert nll.item() == 65.00390625
 
 
-def test_the_lowest_nll_is_that_of_certificates():
-    assert agreement.LOWEST_NLL == record.LOWEST_NLL
-
-
 # What runs
 
 
@@ -284,15 +261,9 @@ def on_gpu(mixture):
 
 @pytest.fixture
 def counted(monkeypatch):
-    """The names of the forms that were checked, and on how many tokens."""
+    """The names of the forms that were checked."""
     calls, real = [], choice.fault_of
-
-    def fault(form, mixture, targets_N, z_loss, *, tokens, whole):
-        calls.append((form.name, tokens))
-        assert whole == (tokens == choice.TOKENS)
-        return real(form, mixture, targets_N, z_loss, tokens=tokens, whole=whole)
-
-    monkeypatch.setattr(choice, "fault_of", fault)
+    monkeypatch.setattr(choice, "fault_of", lambda form, *given: calls.append(form.name) or real(form, *given))
     return calls
 
 
@@ -316,8 +287,6 @@ def test_a_gpu_with_triton_is_asked_for_its_kernels_first(monkeypatch, installed
     fitting = [form.name for form in forms.FORMS if form.fits(seen, False)]
     assert fitting == [*first, "lean", "equations in chunks", "equations"]
     assert [form.name for form in forms.FORMS if form.fits(seen, True)][: len(first[1:])] == first[1:]
-    with kernels.sizes_only():  # planning needs no kernel
-        assert next(form.name for form in forms.FORMS if form.fits(seen, False)) == "lean"
 
 
 @pytest.mark.parametrize("case", [CASES["one component"], CASES["a bend"], CASES["a tight soft cap"]], ids=str)
@@ -331,32 +300,17 @@ def test_what_tritons_kernels_are_not_made_for_is_left_to_torch(monkeypatch, cas
     assert not forms.LOG_SUMS.fits(mixture, True)
 
 
-def test_each_shape_is_checked_once_in_each_use_before_it_counts_and_on_the_cpu_none(counted):
+def test_the_form_that_trains_is_checked_at_the_first_batch_and_on_the_cpu_none(counted):
     with using(Choice()):
         asked()
     assert counted == []
-    with using(on_cpu(for_training())):
-        for _ in range(2):
-            asked()
+    with using(on_cpu(for_training())) as _:
         with torch.no_grad():
-            mixture, targets_N = planted.batch(CASES["three components with bias"], CPU)
-            kernels.nll(mixture, targets_N)
-        asked("one component")
-    assert counted == [("rows", choice.TOKENS)] * 3
-
-
-def test_each_evaluation_checks_the_nll_again_with_fewer_tokens(counted):
-    mixture, targets_N = planted.batch(CASES["more tokens than are compared"], CPU)
-    with using(on_cpu(for_training())):
-        asked("more tokens than are compared")
-        with torch.no_grad():
-            for _ in range(3):
-                kernels.check_again()
-                for _ in range(2):
-                    kernels.nll(mixture, targets_N)
-            kernels.check_again()
-        asked("more tokens than are compared")
-    assert counted == [("rows", choice.TOKENS)] * 2 + [("rows", choice.FEWER_TOKENS)] * 2
+            kernels.nll(*planted.batch(CASES["three components with bias"], CPU))
+        for name in ("three components with bias", "three components with bias", "one component"):
+            asked(name)
+        assert choice.current().trained_by == "rows"
+    assert counted == ["rows"]
 
 
 def test_the_equations_are_not_checked(counted):
@@ -369,30 +323,6 @@ def test_forms_are_checked_on_gpus():
     assert Choice().devices == ("cuda",)
 
 
-BATCH = planted.batch(CASES["three components with bias"], CPU)[0]
-
-
-def test_what_decides_which_code_runs_is_checked_on_its_own():
-    facets_NFE, prior_NK, _, bias_V = BATCH.given
-    bend = planted.batch(CASES["a bend"], CPU)[0].logit_map
-    shapes = [
-        choice._shape(BATCH, 0.0),
-        choice._shape(BATCH, 0.1),
-        choice._shape(BATCH.changed(facets_NFE=facets_NFE[:5], log_prior_NK=prior_NK[:5]), 0.0),
-        choice._shape(BATCH.changed(bias_V=bias_V.double().detach().requires_grad_()), 0.0),
-        choice._shape(BATCH.changed(bias_V=bias_V.detach()), 0.0),
-        choice._shape(BATCH.changed(bias_V=bias_V.to("meta").detach().requires_grad_()), 0.0),
-        choice._shape(BATCH.changed(partitions=(1, 2)), 0.0),
-        choice._shape(BATCH.changed(log_epsilon=0.1), 0.0),
-        choice._shape(BATCH.changed(logit_map=bend), 0.0),
-    ]
-    with using_products(Products(precision="bf16")):
-        shapes.append(choice._shape(BATCH, 0.0))
-    assert len(set(shapes)) == len(shapes)
-    assert choice._shape(BATCH, 0.2) == shapes[1]
-
-
-@pytest.mark.guards("form-left-out", "form-agreed")
 def test_what_is_wrong_is_left_out_with_a_sentence_and_the_next_form_runs(counted):
     told, form = [], faulty(after=scaled("scale", 1.01))
     with using(Choice()):
@@ -401,7 +331,8 @@ def test_what_is_wrong_is_left_out_with_a_sentence_and_the_next_form_runs(counte
         current = choice.current()
         found = asked(), asked("one component")
     assert all(torch.equal(a, b) for a, b in zip(found[0], expected, strict=True))
-    assert [name for name, _ in counted] == ["rows", "lean", "lean"]
+    assert counted == ["rows", "lean"]
+    assert current.trained_by == "lean"
     assert list(current.left_out) == ["rows"]
     (sentence,) = told
     assert sentence.startswith("Left out on this device: a kernel, since the gradient of the facets is wrong by")
@@ -413,7 +344,7 @@ def test_what_is_wrong_is_left_out_with_a_sentence_and_the_next_form_runs(counte
 def test_where_the_lean_evaluation_is_left_out_the_equations_run(monkeypatch):
     mixture = Mixture(torch.ones(1, 1, 1, 2, requires_grad=True), None, torch.zeros(4, 2))
     monkeypatch.setattr(forms, "lean", lambda *arguments: pytest.fail("the lean evaluation ran"))
-    with using(Choice({"lean": "it was wrong"}, log=lambda sentence: None)):
+    with using(Choice(left_out={"lean": "it was wrong"}, log=lambda sentence: None)):
         for loss in (mixture.mean_nll(torch.tensor([[1]])), mixture.nll(torch.tensor([[1]]))):
             torch.testing.assert_close(loss.sum().detach(), torch.tensor(4.0).log())
         assert mixture.statistics().entropy.item() == pytest.approx(torch.tensor(4.0).log().item())
@@ -426,7 +357,6 @@ def raising(error):
     return for_training(combine)
 
 
-@pytest.mark.guards("form-out-of-memory")
 def test_what_raises_is_left_out_with_its_first_line_but_want_of_memory_says_nothing_of_a_form():
     form = raising(RuntimeError("CUDA error: misaligned address\nCompile with TORCH_USE_CUDA_DSA"))
     with using(on_cpu(form, log=lambda sentence: None)):
@@ -439,25 +369,8 @@ def test_what_raises_is_left_out_with_its_first_line_but_want_of_memory_says_not
     assert current.left_out == {}
 
 
-def test_what_a_gpu_reports_late_is_a_fault_of_the_part_that_was_tried(monkeypatch):
-    asked_for, ended = [], []
-
-    def synchronize(device):
-        asked_for.append(device.type)
-        raise RuntimeError("an illegal memory access")
-
-    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
-    monkeypatch.setattr(choice, "end_if_lost", ended.append)
-    gpu, current = torch.device("cuda"), Choice(log=lambda sentence: None)
-    assert current.tried("rows", lambda: "wrong by 1", gpu) == "wrong by 1"
-    assert current.tried("lean", lambda: "", CPU) == ""
-    assert (asked_for, ended) == ([], [])
-    assert current.tried("graph", lambda: "", gpu) == "it raised RuntimeError: an illegal memory access"
-    assert (asked_for, ended, list(current.left_out)) == (["cuda"], [gpu], ["rows", "graph"])
-
-
 def test_parts_that_are_no_forms_have_sentences_too():
-    graph, gone = Choice({"graph": "it differs", "an old form": "it was wrong"}).sentences()
+    graph, gone = Choice(left_out={"graph": "it differs", "an old form": "it was wrong"}).sentences()
     assert "the CUDA graph of the training step, since it differs; steps run operation by operation" in graph
     assert "an old form, since it was wrong; other code runs" in gone
 
@@ -467,70 +380,41 @@ def test_a_form_that_is_wrong_with_a_z_loss_only_is_refused_there():
         return LEAN.mean_nll(mixture, targets_N, weight_N, 1.1 * z_loss)
 
     mixture, targets_N = planted.batch(CASES["one component"], CPU)
-    current = on_cpu(replace(LEAN, name="wrong", mean_nll=mean_nll), log=lambda sentence: None)
-    assert current.form(mixture, targets_N, 0.0).name == "wrong"
-    assert current.form(mixture, targets_N, 0.5).name == "lean"
+    for z_loss, taken in ((0.0, "wrong"), (0.5, "lean")):
+        current = on_cpu(replace(LEAN, name="wrong", mean_nll=mean_nll), log=lambda sentence: None)
+        assert current.form(mixture, targets_N, z_loss).name == taken
 
 
-def test_a_form_is_written_down_while_it_is_tried(counted):
-    events = []
+def stored(when=True):
+    return replace(forms.STORED, fits=lambda mixture, gradients: gradients and when)
 
-    @contextlib.contextmanager
-    def trying(name):
-        events.append(name)
-        yield
-        events.append("done")
 
-    with using(on_cpu(for_training(), trying=trying)):
+@pytest.mark.parametrize(("pieces", "taken"), [("auto", "stored"), ("stored", "stored"), ("chunked", "lean")])
+def test_a_suite_may_say_which_form_trains(pieces, taken):
+    with using(Choice(pieces, forms=[stored(), *forms.FORMS])):
         asked()
+        assert choice.current().trained_by == taken
+
+
+def test_a_stored_form_that_cannot_be_had_is_refused():
+    current = Choice("stored", forms=[stored(when=False), *forms.FORMS])
+    with using(current), pytest.raises(ValueError, match="loss_form is stored, which this head, batch or device"):
         asked()
-    assert events == ["rows", "done"]
+    with using(current), torch.no_grad():
+        kernels.nll(*planted.batch(CASES["one component"], CPU))  # evaluation stores nothing
 
 
-@pytest.mark.guards("gpu-lost")
-def test_a_process_whose_gpu_is_lost_ends(monkeypatch, capfd):
-    ended = []
-    monkeypatch.setattr(os, "_exit", ended.append)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
-    choice.end_if_lost(torch.device("cuda"))
-    assert ended == []
+def test_a_stored_form_without_room_gives_way_to_chunks():
+    def no_room(*given):
+        raise torch.OutOfMemoryError("CUDA out of memory")
 
-    def lost(device):
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
-    monkeypatch.setattr(torch.cuda, "synchronize", lost)
-    choice.end_if_lost(torch.device("cuda"))
-    assert ended == [1]
-    told = capfd.readouterr().err
-    assert "illegal memory access" in told
-    assert "cannot be used" in told
-
-
-def test_no_form_is_checked_while_a_graph_is_captured(monkeypatch):
-    mixture, targets_N = planted.batch(CASES["one component"], CPU)
-    current = on_cpu()
-    monkeypatch.setattr(choice, "_captures", lambda mixture: True)
-    with pytest.raises(RuntimeError, match="for the first time while a graph is captured"):
-        current.form(mixture, targets_N, 0.0)
-    monkeypatch.setattr(choice, "_captures", lambda mixture: False)
-    assert current.form(mixture, targets_N, 0.0) is LEAN
-    with torch.no_grad():
-        assert current.form(mixture, targets_N, 0.0) is LEAN
-    current.check_again()
-    monkeypatch.setattr(choice, "_captures", lambda mixture: True)
-    assert current.form(mixture, targets_N, 0.0) is LEAN
-    with torch.no_grad():
-        assert current.form(mixture, targets_N, 0.0) is LEAN
-    unchecked = Choice(forms=[LEAN, replace(LEAN, name="other")], pieces="auto")
-    with pytest.raises(RuntimeError, match="for the first time while a graph is captured"):
-        unchecked.form(mixture, targets_N, 0.0)
-
-
-@pytest.mark.parametrize("captures", [False, True])
-def test_a_gpu_is_asked_whether_a_graph_is_captured(monkeypatch, captures):
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: captures)
-    assert choice._captures(on_gpu(BATCH)) == captures
-    assert not choice._captures(BATCH)
+    current = on_cpu(replace(stored(), mean_nll=no_room), log=lambda sentence: None)
+    with using(current):
+        asked()
+    assert (current.trained_by, current.left_out) == (
+        "lean",
+        {"stored": "all logits at once do not fit into its memory"},
+    )
 
 
 def test_a_check_changes_neither_gradients_nor_random_streams():
@@ -546,10 +430,3 @@ def test_a_check_changes_neither_gradients_nor_random_streams():
 @pytest.mark.parametrize("N", [1, 2])
 def test_a_batch_of_a_token_or_two_is_enough(N):
     assert fault_of(LEAN, *planted.batch(CASES["three components"]._replace(N=N), CPU)) == ""
-
-
-def test_facets_of_zero_have_no_certain_word():
-    mixture, targets_N = planted.batch(CASES["one component"], CPU)
-    zero = mixture.changed(facets_NFE=torch.zeros_like(mixture.facets_NFE).requires_grad_())
-    assert fault_of(LEAN, zero, targets_N) == ""
-    assert fault_of(replace(LEAN, nll=lambda *given: EQUATIONS.nll(*given) + 1e-3), zero, targets_N) != ""

@@ -56,7 +56,6 @@ EQUIVALENT = [
     Equivalent("HarmonicSoftmax.forward", "torch.cat([w_VE, -w_VE.square().sum(1, keepdim=True)], dim=1)", SAME_AXIS),
     Equivalent("start_as_", "weight.shape[1]", SAME_AXIS),
     Equivalent("_rounded", "0 if offset_V is None else NUM_ONES", "further columns are zeros"),
-    Equivalent("Layout.owners", "in_sizes_only()", "the cached and the other function return the same"),
     Equivalent("tokens_at_once", "blocks[0]", "all blocks have as many tokens, and are on one device"),
     Equivalent("Bend.map_", "self.c != 0", "adding 0 changes nothing"),
     Equivalent("HarmonicMap.map_", "beside is not None", "a new tensor is made, and nobody reads it"),
@@ -67,7 +66,6 @@ EQUIVALENT = [
     Equivalent("Lean.gradients", "self.z_loss", NO_PENALTY),
     Equivalent("Lean._differentiate", "self.z_loss", NO_PENALTY),
     Equivalent("Lean.gradients", "chunk.rows.normaliser.square().mean(1)", SAME_AXIS),
-    Equivalent("Lean._chunks", "in_sizes_only()", "only where tensors have no numbers: second_device.py"),
     Equivalent("Lean._combined", "self.bends", SPEED),
     Equivalent("Lean._combined", "range(0, len(target_nK), size)", "a part without tokens adds nothing"),
     Equivalent("Lean._combined", "found[0]", "there is one"),
@@ -207,7 +205,6 @@ EQUIVALENT = [
     Equivalent("in_chunks", "range(0, len(mixture.facets_NFE), size)", "a part without tokens adds nothing"),
     Equivalent("has_triton", "importlib.util.find_spec('triton') is not None", "it is asked for tensors on a GPU"),
     Equivalent("", "64", "how many tokens of a batch are checked again"),
-    Equivalent("Choice._agrees", "not fault", "a form with a fault is left out, whatever is noted of it"),
     Equivalent("", "40 * 2 ** 20", SPEED),
     Equivalent(
         "Buffers.__init__",

@@ -3,7 +3,7 @@
     make guards                                all of them; some 30 minutes on 2 cores
     python tests/meta/guards.py --only lock    those whose name or file holds the word
 
-`# guard: name` stands behind a statement of harness/, heads/, backbones/ or benchmarks/ that protects from something,
+`# guard: name` stands behind a statement of harness/, heads/ or backbones/ that protects from something,
 or on a line of its own above it. It is taken away as its kind of statement allows: a condition of `if` or `while` is
 False, `except` catches nothing, what `with` enters is not entered, any other statement is not there. Where that is not
 the fault to fear, the marker says which is. A word: `always` and `never` (of the condition of an `if`, also within an
@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("harness", "heads", "backbones", "benchmarks")  # of the checkout, in which markers are looked for
+FOLDERS = ("harness", "heads", "backbones")  # of the checkout, in which markers are looked for
 MARK = re.compile(r"# guard: (?P<name>[a-z0-9-]+)(?P<fault> .+)?$")
 PAGE_MARK = re.compile(r"\{# guard: (?P<name>[a-z0-9-]+) (?P<fault>.+?) #\}")
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "runs", "mlflow.db*")

@@ -31,7 +31,7 @@ from mutations import Mutant, mutants_of
 ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ["-p", "no:cacheprovider", "-p", "no:unraisableexception"]
 PYTEST = ["-x", "-q", "-s", "--tb=line", "--assert=plain", *PLUGINS, "-o", "timeout=0"]
-LEAN = ("mixture", "chunked", "rows", "products", "token_statistics", "forms", "fastest", "choice")
+LEAN = ("mixture", "chunked", "rows", "products", "token_statistics", "forms", "choice")
 MORE = {"products": ["tests/kernels/test_probe.py"]}
 AWD = [  # the parts of AWD-LSTM: file, module, tests
     ("backbones/awd_lstm.py", "backbones.awd_lstm", "tests/backbones/test_awd_lstm.py"),
@@ -77,7 +77,7 @@ def targets() -> list[Target]:
         chosen = [*(test for test in tests if test == own[head]), *shared]
         found.append(Target(head, f"heads/{head}.py", f"harness.heads.{head}", chosen, head, frozenset(heads) - {head}))
     lean = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/kernels").glob("test_lean_*.py"))
-    lean += [f"tests/kernels/test_{name}.py" for name in ("products", "choice", "fastest", "forms")]
+    lean += [f"tests/kernels/test_{name}.py" for name in ("products", "choice", "forms")]
     loops = ["tests/kernels/test_reference.py", "tests/heads/test_heads_equal_oracles.py"]
     every = ["tests/test_distributions.py", loops[0], "tests/heads/test_output_start.py", *tests]
     every = list(dict.fromkeys(every))

@@ -216,7 +216,7 @@ def modules() -> str:
 
 def sources() -> dict[str, Path]:
     """Dotted name -> file of every module, a package before its modules."""
-    paths = [path for top in ("harness", "heads", "backbones", "benchmarks") for path in (ROOT / top).rglob("*.py")]
+    paths = [path for top in ("harness", "heads", "backbones") for path in (ROOT / top).rglob("*.py")]
     found = {}
     for path in sorted(paths, key=lambda path: (path.parent.as_posix(), path.name != "__init__.py", path.name)):
         dotted = path.relative_to(ROOT).as_posix().removesuffix(".py").removesuffix("/__init__").replace("/", ".")

@@ -1,8 +1,8 @@
 """Write the committed tables, pages and plots of suites in results/showcase again, from its records: `make showcase`.
 
 Files that are there are written, and those that the records no longer give are named. `make showcase NEW=ptb_awd` also
-adds the table, page and forest plots of a suite. `harness reproduce --no-run`, `harness diagnose` and
-`harness bench --save` write their own files again.
+adds the table, page and forest plots of a suite. `harness reproduce --no-run` and `harness diagnose` write their own
+files again.
 """
 
 import shutil

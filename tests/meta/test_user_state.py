@@ -16,7 +16,7 @@ from commands import PATIENCE
 pytestmark = pytest.mark.system
 
 ROOT = Path(__file__).parents[2]
-NEEDED = ("harness", "heads", "backbones", "benchmarks", "suites", "tests")  # by the tests in a copy
+NEEDED = ("harness", "heads", "backbones", "suites", "tests")  # by the tests in a copy
 
 # Of a shell, a terminal, a cluster, a hook of git. /dev/null/... is a folder that nobody can make.
 SET = {
@@ -52,7 +52,7 @@ TOUCHED = (
     "tests/test_printable.py",
 )
 ELSEWHERE = (
-    "tests/cli/test_bench.py::test_the_doctor_tells_machine_and_probe",
+    "tests/cli/test_products_probe.py::test_the_doctor_tells_machine_and_probe",
     "tests/cli/test_help.py::test_the_shell_is_offered_the_names_of_commands",
     "tests/code/test_fingerprints.py::test_without_git_no_commit_is_known",
 )

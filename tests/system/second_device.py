@@ -14,15 +14,14 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils import backend_registration
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from harness import kernels
 from harness.corpora.batching import Segment
 from harness.distributions import Logits
-from harness.kernels import forms
+from harness.kernels import forms, mixture
 from harness.model import build, on_meta
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.registry import BACKBONES, HEADS
-from harness.training import step_memory
 from harness.training.optimizers import make_optimizer
 from harness.training.step import EagerStep
 
@@ -57,6 +56,34 @@ class OnItsDevice(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+class WithoutNumbers(TorchDispatchMode):
+    """Answers what is asked of fake tensors, which have no numbers: `.item()` is 0, bool() is true, and all entries
+    differ from 0.
+    """
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten._local_scalar_dense.default:
+            return args[0].dtype == torch.bool
+        if func is torch.ops.aten.nonzero.default:
+            return args[0].new_empty(args[0].numel(), args[0].dim(), dtype=torch.int64)
+        if func.name().startswith("aten::_fused_") and not func._schema.returns:
+            return None  # in place; torch has no rule for its sizes
+        return func(*args, **(kwargs or {}))
+
+
+def give_device(model: nn.Module) -> None:
+    """Replace the meta device's tensors by the device's, in place; one that several modules share stays shared."""
+    made, kept = {}, []  # kept: an id is that of a tensor that lives
+    for module in model.modules():
+        for name, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
+            if id(tensor) not in made:
+                empty = torch.empty(tensor.shape, dtype=tensor.dtype, device=NAME)
+                is_parameter = isinstance(tensor, nn.Parameter)
+                made[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
+            kept.append(tensor)
+            setattr(module, name, made[id(tensor)])
+
+
 def sized(backbone: str, layers: int) -> dict:
     """Small sizes of a backbone of so many layers."""
     if backbone != "hf":
@@ -72,11 +99,12 @@ def run(backbone: str, head: str, precision: str) -> str:
     with on_meta():
         counts = torch.ones(V, dtype=torch.int64, device="cpu")
         model = build(*specs, vocab_size=V, seed=0, token_counts=counts)
+    mixture._facet_numbers.cache_clear()  # fake tensors are those of one mode
     try:
-        with OnItsDevice(), FakeTensorMode(allow_fallback_kernels=False), kernels.sizes_only():
+        with OnItsDevice(), FakeTensorMode(allow_fallback_kernels=False):
             tokens = torch.empty(train.batch_size, train.seq_len, dtype=torch.int64, device=NAME)
-            with step_memory._stepwise_recurrence(), step_memory._Counting(tokens, truth=True):
-                step_memory._give_device(model, torch.device(NAME))
+            with WithoutNumbers():
+                give_device(model)
                 step = EagerStep(model, make_optimizer(model, train), train)
                 step.begin_epoch()
                 for _ in range(2):

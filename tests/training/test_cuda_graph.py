@@ -366,29 +366,22 @@ def test_a_graph_that_is_not_what_eager_steps_are_is_refused(name, fault):
 @pytest.mark.guards("graph-left-out")
 def test_a_graph_that_was_left_out_is_not_recorded_and_one_that_is_demanded_is_an_error():
     told = []
-    with using(Choice({"graph": "an attempt ended while it was tried"}, log=pytest.fail)):
+    with using(Choice(left_out={"graph": "replays differ"}, log=pytest.fail)):
         step = eager_step(LSTM, spec())
         assert graphed(step, SEGMENTS[0], log=told.append, record=pytest.fail) is step
-        with pytest.raises(ExecutionError, match="cuda_graph is on, but an attempt ended while it was tried; set"):
+        with pytest.raises(ExecutionError, match="cuda_graph is on, but replays differ; set"):
             graphed(eager_step(LSTM, spec(cuda_graph="on")), SEGMENTS[0], log=pytest.fail, record=pytest.fail)
-    assert told == ["training steps are eager: an attempt ended while it was tried"]
+    assert told == ["training steps are eager: replays differ"]
 
 
-def test_a_graph_is_left_out_with_a_sentence_and_written_down_while_it_is_tried():
-    events = []
-
-    @contextlib.contextmanager
-    def trying(name):
-        events.append(name)
-        yield
-        events.append("done")
-
-    choice = Choice(trying=trying, log=events.append)
+def test_a_graph_is_left_out_with_a_sentence():
+    told = []
+    choice = Choice(log=told.append)
     with using(choice):
         graphed(eager_step(LSTM, spec()), SEGMENTS[0], log=lambda reason: None, record=that_does_nothing)
-    assert events[:2] == ["graph", "done"]
-    assert events[2].startswith("Left out on this device: the CUDA graph of the training step, since after ")
-    assert choice.sentences() == (events[2],)
+    (sentence,) = choice.sentences()
+    assert sentence.startswith("Left out on this device: the CUDA graph of the training step, since after ")
+    assert told == [sentence]
 
 
 class Odd(nn.Module):

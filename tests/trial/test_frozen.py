@@ -14,11 +14,9 @@ from trained import before_steps, loaded, outcome, ran
 from harness.backbones import hf
 from harness.errors import HarnessError, StorageError, SuiteError
 from harness.machine import files
-from harness.model import build, count_parameters
 from harness.plan.specs import ComponentSpec
 from harness.plan.suite_file import CheckpointSpec
 from harness.registry import CORPORA
-from harness.training.step_memory import plan_step
 from harness.trial.frozen import with_states
 
 pytestmark = pytest.mark.system
@@ -233,21 +231,3 @@ def test_the_plan_says_how_large_the_states_are(tmp_path, specs, harness):
     assert found.code == 0
     # 1,000 + 100 + 100 tokens, 16 numbers of 4 bytes each
     assert "hidden states of hf, in the cache: 64 bytes a token, 76.8 kB in all\n" in found.out
-
-
-def test_the_memory_of_a_step_is_that_of_the_head(specs):
-    memory = {
-        frozen: plan_step(
-            specs[1].backbone.model_copy(update={"params": {**specs[1].backbone.params, "frozen": frozen}}),
-            specs[1].head,
-            specs[1].train,
-            vocab_size=12,
-            device=torch.device("cpu"),
-        )
-        for frozen in (True, False)
-    }
-    head = 4 * count_parameters(build(specs[1].backbone, specs[1].head, vocab_size=12, seed=1))[1]
-    assert memory[True].backbone == 4 * 4 * BLOCK * 16  # the states of a batch
-    assert head <= memory[True].weights < head + 64  # beside a rate and sums
-    assert memory[True].optimizer < memory[False].optimizer
-    assert memory[True].total < memory[False].total

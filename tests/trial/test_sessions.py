@@ -1,4 +1,4 @@
-"""What the attempts before mean for the next one: deaths count, silence is a timeout, parts for GPUs are left out.
+"""What the attempts before mean for the next one: deaths count, silence is a timeout, forms of the loss are left out.
 
 Forms of the loss are checked on the CPU here, with a planted fault.
 """
@@ -11,7 +11,7 @@ import pytest
 from handmade import interrupted_before
 
 from harness import plan
-from harness.kernels import fastest, rows
+from harness.kernels import rows
 from harness.kernels.choice import Choice
 from harness.kernels.forms import FORMS, LEAN, STORED, by_rows
 from harness.trial import sessions, stages
@@ -84,24 +84,6 @@ def test_a_trial_begun_anew_by_force_goes_on_after_a_workers_death(task):
     assert run(anew).environment.sessions == 2
 
 
-@pytest.mark.guards("ended-with-part")
-def test_a_part_that_an_attempt_ended_with_is_left_out_by_all_that_follow_and_its_death_is_not_counted(tmp_path):
-    first = sessions.begin(tmp_path, "a", (1, 0))
-    assert sessions.left_out(first) == {}
-    with sessions.trying(tmp_path, "lean"):
-        pass
-    with pytest.raises(KeyboardInterrupt), sessions.trying(tmp_path, "lean"):
-        raise KeyboardInterrupt
-    never_left = sessions.trying(tmp_path, "rows")
-    never_left.__enter__()
-    after_a_death = sessions.begin(tmp_path, "a", (1, 0))
-    assert (after_a_death.deaths, after_a_death.retries) == (0, 1)
-    assert list(sessions.left_out(after_a_death)) == ["rows"]
-    for driver in ("a", "b"):
-        assert list(sessions.left_out(sessions.begin(tmp_path, driver, (2, 0)))) == ["rows"]
-    del never_left
-
-
 def test_an_attempt_of_an_older_version_is_read(tmp_path):
     (tmp_path / sessions.FILE_NAME).write_text('{"driver": "a", "position": [1, 0], "deaths": 1, "retries": 1}')
     assert sessions.begin(tmp_path, "a", (1, 0)).deaths == 2
@@ -148,41 +130,10 @@ def test_a_resumed_trial_leaves_out_what_its_checkpoint_names(task, checked_here
     assert found.environment.changed == ()
 
 
-def test_a_resumed_trial_goes_on_with_the_form_that_was_the_fastest(task, tmp_path, monkeypatch):
-    stored = replace(STORED, fits=lambda mixture, gradients: gradients)
-    monkeypatch.setattr(sessions, "Choice", partial(Choice, forms=(LEAN, stored, *FORMS)))
-
-    def prefer(name, cache):
-        monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / cache))
-        monkeypatch.setattr(fastest, "_seconds", lambda form, *_: 1.0 if form.name == name else 2.0)
-
-    prefer("stored", "first")
-    whole = run(handmade.task(task.spec, runs=tmp_path / "whole"))
-    with interrupted_before(18):
-        run(task)
-    prefer("lean", "second")
-    found = run(task)
-    assert found.environment.sessions == 2
-    assert found.environment.loss_form == whole.environment.loss_form == "stored"
-    assert found.environment.changed == ()
-    assert found.weights_sha256 == whole.weights_sha256
-
-
 @pytest.mark.parametrize(("pinned", "taken"), [("chunked", "lean"), ("stored", "stored")])
 def test_a_form_that_the_suite_asks_for_trains(task, tmp_path, monkeypatch, pinned, taken):
     stored = replace(STORED, fits=lambda mixture, gradients: gradients)
-    monkeypatch.setattr(sessions, "Choice", partial(Choice, forms=(LEAN, stored, *FORMS)))
+    monkeypatch.setattr(sessions, "Choice", partial(Choice, forms=(stored, *FORMS)))
     train = task.spec.train.model_copy(update={"loss_form": pinned})
     spec = task.spec.model_copy(update={"train": train})
     assert run(handmade.task(spec, runs=tmp_path / "runs")).environment.loss_form == taken
-
-
-def test_a_part_that_ended_the_attempt_before_for_silence_is_left_out_and_the_trial_goes_on(task):
-    sessions.begin(task.folder, task.driver, (1, 0))
-    never_left = sessions.trying(task.folder, "graph")
-    never_left.__enter__()
-    (task.folder / sessions.STUCK).write_text("where it was")
-    found = run(task)
-    assert found.status == "ok"
-    assert "CUDA graph of the training step, since an attempt ended" in found.environment.switched_off[0]
-    del never_left

@@ -1,16 +1,14 @@
 """Plots of lines that are no rows' perplexities: diagnostics, layers, and measured costs of backbones."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from harness.diagnostics.diagnostic import Curves
-from harness.printable import counted
 from harness.report.evidence import Evidence
 from harness.report.figures.comparison import MOST
 from harness.report.figures.drawn import Plot
 from harness.report.figures.labels import Label, at_ends
-from harness.report.figures.looks import by_index, looks_of
+from harness.report.figures.looks import looks_of
 from harness.report.figures.style import Frame, axes, belongs, finished, logarithmic, settings
 
 if TYPE_CHECKING:
@@ -52,38 +50,3 @@ def _thinned(values: Sequence[float]) -> tuple[list[int], list[float]]:
     if count > POINTS:
         numbers = sorted({round(count ** (each / (POINTS - 1))) for each in range(POINTS)})
     return numbers, [values[number - 1] for number in numbers]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """The costs of one backbone.
-
-    Args:
-        fit: context length -> the fitted cost; None: the line joins the measured ones.
-    """
-
-    label: str
-    measured: Mapping[int, float]
-    fit: Callable[[float], float] | None = None
-
-
-def of_costs(costs: Sequence[Cost], name: str, title: str, below: str, y: str, caption: str) -> Plot:
-    """The plot of `harness bench backbone` by context length, on logarithmic axes; equal values give equal bytes."""
-    with settings():
-        on, labels = axes("context length T, tokens", y, Frame(title=title, below=below)), []
-        for index, cost in enumerate(costs):
-            look, lengths = by_index(index), sorted(cost.measured)
-            ratio = lengths[-1] / lengths[0]
-            on.plot(lengths, [cost.measured[T] for T in lengths], look.marker, color=look.colour)
-            points = lengths
-            if cost.fit is not None:
-                points = [lengths[0] * ratio ** (each / (POINTS // 2 - 1)) for each in range(POINTS // 2)]
-            heights = list(map(cost.fit or cost.measured.__getitem__, points))
-            on.plot(points, heights, color=look.colour, linestyle=look.line)
-            labels.append(Label(text=cost.label, x=points[-1], y=heights[-1], look=look))
-        values = [value for cost in costs for value in cost.measured.values()]
-        lengths = [T for cost in costs for T in cost.measured]
-        logarithmic(on.xaxis, min(lengths), max(lengths))
-        logarithmic(on.yaxis, min(values), max(values))
-        at_ends(on, labels)
-        return finished(on, name=name, title=title, caption=caption, of=counted(len(costs), "backbone"))
