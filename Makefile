@@ -55,12 +55,13 @@ fuzz: .venv/installed
 guards: .venv/installed
 	$(BIN)/python tests/meta/guards.py
 
-# Ids, weights and scores of fixed trials, written to a file before a change and compared with it afterwards, on one
-# machine: `make golden FILE=before.json`, then `make golden FILE=before.json GOLDEN=compare`. See tests/meta/golden.py.
+# After an edit of a component: its hash is listed where its numbers are those of before (tests/meta/known.py). With a
+# FILE, ids, weights and scores of fixed trials are written to it before a change, and compared with it afterwards, on one
+# machine: `make golden FILE=before.json`, then `make golden FILE=before.json GOLDEN=compare` (tests/meta/golden.py).
 GOLDEN ?= write
 golden: .venv/installed
-	@test -n "$(FILE)" || { echo "Name the file: make golden FILE=before.json [GOLDEN=compare]"; exit 2; }
-	$(BIN)/python tests/meta/golden.py $(GOLDEN) $(FILE)
+	$(BIN)/python tests/meta/known.py
+	$(if $(FILE),$(BIN)/python tests/meta/golden.py $(GOLDEN) $(FILE))
 
 # The committed tables, pages and plots, from the committed records. NEW=ptb_awd adds those of a suite.
 showcase: .venv/installed
@@ -73,6 +74,7 @@ reference: .venv/installed
 lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tests/meta/size.py
 
 # Environments and caches. Results stay.
 clean:

@@ -320,7 +320,7 @@ import sys
 import torch
 from torch import nn
 import harness
-from harness.code.fingerprints import code_of
+from harness.code import hashes
 from harness.distributions import Mixture
 from harness.errors import ExecutionError
 
@@ -334,7 +334,7 @@ class Mine(nn.Module):
         return Mixture(hidden.layers[-1].unsqueeze(2), None, self.weight)
 
 if __name__ == "__main__":
-    print("code", code_of("head", "mine").sha256)
+    print("code", hashes.of("head", "mine"))
     if sys.argv[1] == "none":
         sys.exit()
     try:

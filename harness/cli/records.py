@@ -61,8 +61,6 @@ def runs(
     elif rows:
         console.print(*shown, sep="\n", highlight=False)
         say(f"folder: {results / 'runs' / (suite or '<suite>')}")
-        for place, count in history.other_source(found).items() if suite is not None else ():
-            say(f"{counted(count, 'record')} by other source of {place}, which behaves alike")
     else:
         say(f"{results / 'runs'} holds no records: run a suite first")
 

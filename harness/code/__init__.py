@@ -1,1 +1,1 @@
-"""Fingerprints of the code that a trial was run with."""
+"""Hashes of the code that a trial was run with."""

@@ -16,7 +16,7 @@ import torch
 from pydantic import ValidationError
 
 import harness
-from harness.code.fingerprints import code_within
+from harness.code import hashes
 from harness.containment import contained, first_line
 from harness.corpora.corpus import Corpus
 from harness.diagnostics.diagnostic import Diagnostic, NotDefined, Result, Settings
@@ -103,7 +103,7 @@ def _is_stored(request: Request, record: TrialRecord, diagnostic: Diagnostic) ->
         found = sidecars.DIAGNOSES.load(request.runs, record) or ()
     except RecordError:  # computed again, and replaced
         return False
-    settings, code = request.settings.of(diagnostic), code_within(diagnostic.module, PACKAGE)
+    settings, code = request.settings.of(diagnostic), hashes.of_module(diagnostic.module)
     return any(each.answers(diagnostic.name, settings) and each.code == code for each in found)
 
 
@@ -136,7 +136,7 @@ def _diagnosis(request: Request, subject: Trained, diagnostic: Diagnostic) -> Di
     return Diagnosis(
         diagnostic=diagnostic.name,
         settings=request.settings.of(diagnostic),
-        code=code_within(diagnostic.module, PACKAGE),
+        code=hashes.of_module(diagnostic.module),
         refused=refused,
         content=content,
         device=environment.device_name(request.device),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import harness
+from harness.code.hashes import is_outdated
 from harness.errors import RecordError, StorageError, nearest
 from harness.exchange.bundle import MANIFEST, Bundle, Files, Manifest, Trial, add, choices_path, opened
 from harness.machine.files import atomically, lacks_room, write_atomically, write_fault
@@ -21,7 +22,6 @@ from harness.records.contents import confirmed, without_folders
 from harness.records.record import TrialRecord
 from harness.records.replicates import NO_RESULT, Replicates, Seeds, result
 from harness.records.sidecars import REPLICATES, SIDECARS, TOKEN_NLL
-from harness.trial.behaviour import is_outdated
 
 BLOCK = 4096  # bytes of a disk that a file may take beyond its size
 MAX_NAMED = 5  # trials that a message names

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.code.hashes import is_outdated
 from harness.corpora.corpus import CorpusFacts
 from harness.machine.files import existing
 from harness.plan.identity import is_frozen
@@ -31,7 +32,6 @@ from harness.registry import BACKBONES
 from harness.report import printed_numbers, retraining
 from harness.training import averaging, optimizers
 from harness.training.checkpoint import KEPT
-from harness.trial.behaviour import is_outdated
 
 OUTDATED = "outdated"  # the state of a trial that is 'ok' and whose code has changed since
 NUMBER, TOKEN_LOSS = 4, 4  # bytes

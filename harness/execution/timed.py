@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from harness.code.hashes import is_outdated
 from harness.containment import first_line
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError, HarnessError
@@ -36,7 +37,6 @@ from harness.training.evaluation import evaluate, scored_segments
 from harness.training.optimizers import make_optimizer
 from harness.training.schedules import make_schedule
 from harness.training.step import Diverged, EagerStep, refuse_unfit, segments_of, steps_of
-from harness.trial.behaviour import is_outdated
 from harness.trial.setup import count_text, fetch_sources
 from harness.trial.task import Task
 from harness.trial.turns import BUSY_CORES, taken_in_turns, turns

@@ -4,7 +4,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,21 +54,6 @@ def commit() -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return f"{head}+" if changed else head
-
-
-def uncommitted(files: Iterable[Path]) -> bool | None:
-    """Return whether one of these files differs from the last commit of its checkout; None if none is in a checkout."""
-    ours, known = Path(harness.__file__).parent.parent, {}
-    for file in sorted(files):
-        known.setdefault(ours if file.is_relative_to(ours) else file.parent, []).append(str(file))
-    found = set()
-    for folder, places in known.items():
-        with suppress(OSError, subprocess.CalledProcessError):
-            status = _git(
-                folder, "--no-optional-locks", "status", "--porcelain", "--untracked-files=all", "--", *places
-            )
-            found.add(bool(status))
-    return any(found) if found else None
 
 
 def now() -> str:

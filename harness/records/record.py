@@ -1,5 +1,5 @@
 """TrialRecord: the result of a trial, with the certificate that its perplexity is computed from probabilities, and the
-fingerprints of the code that computed it.
+hashes of the code that computed it.
 
 A trial with a record is finished. store.py writes and reads it. harness/trial/certify.py measures the certificate after
 training; docs/certificates.md explains it. Its limits are here, so that they are applied again when a record is read.
@@ -140,29 +140,17 @@ class Contents(_Frozen):
 
 
 class Fingerprints(_Frozen):
-    """The code of one trial (harness/code/fingerprints.py), as SHA-256 hashes; 'unknown' where there is no source to
-    read.
+    """The code of one trial (harness/code/hashes.py), as SHA-256 hashes; 'unknown' where there is no source to read.
 
     Args:
-        dirty: True if one of these files differs from git's last commit or is not part of it; None if none of them is
-            in a git checkout. A file that git ignores, or that is outside of any checkout, counts as unchanged.
+        harness, dirty: of records from before hashes were of the files of a component's classes.
     """
 
     head: Hash
     backbone: Hash
     corpus: Hash
-    harness: Hash
+    harness: Hash | None = None
     dirty: bool | None = None
-
-
-class Behaviour(_Frozen):
-    """What the code of a trial computes on fixed inputs (harness/trial/behaviour.py): its head, its backbone, and the
-    harness' own code, which trains; None where only the source can be compared.
-    """
-
-    head: tuple[float, ...] | None = None
-    backbone: tuple[float, ...] | None = None
-    harness: tuple[float, ...] | None = None
 
 
 class TrialRecord(_Frozen):
@@ -184,7 +172,7 @@ class TrialRecord(_Frozen):
     contents: Contents | None = None  # None where the plan did not know them
     certificate: Certificate | None = None  # None where the trial ended before it was measured
     code: Fingerprints | None = None
-    behaviour: Behaviour | None = None  # None where the trial is not ok
+    behaviour: dict[str, tuple[float, ...] | None] | None = None  # of older records: numbers on fixed inputs
     not_certified: str = ""  # why it is ok and no certificate could be had; '' in records from before there were any
     tuning: bool = False
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.code.fingerprints import KINDS, moved
+from harness.code.hashes import KINDS, alike
 from harness.diagnostics.trained import PREFIX, corpus_of, finished
 from harness.errors import CorpusError, ExecutionError, RecordError
 from harness.plan.parameters import resolved, with_paths
@@ -354,7 +354,7 @@ def _code(pairs: list[tuple[TrialRecord, TrialRecord]]) -> list[str]:
         for kind in KINDS
         if one.code is not None and other.code is not None
         if getattr(one.spec, kind).name == getattr(other.spec, kind).name
-        if moved(getattr(one.code, kind)) != moved(getattr(other.code, kind))
+        if not alike(kind, getattr(one.spec, kind).name, getattr(one.code, kind), getattr(other.code, kind))
     }
     return sorted(found)
 

@@ -134,20 +134,6 @@ def _names(suite: str, records: Mapping[str, TrialRecord]) -> dict[str, dict[str
     return names
 
 
-def other_source(records: Mapping[str, TrialRecord]) -> dict[str, int]:
-    """The files of components whose source differs from that of ok records, although they behave alike -> records."""
-    from harness.code.fingerprints import code_of  # here: with torch, which the other lists need not wait for
-    from harness.trial import behaviour
-
-    alike = Counter(
-        str(code_of(kind, getattr(record.spec, kind).name))
-        for record in records.values()
-        if record.status == "ok"
-        for kind in set(behaviour.edited(record)) - set(behaviour.changed(record))
-    )
-    return dict(alike)
-
-
 def records_of(results: Path, suite: str, warn: Callable[[str], None]) -> dict[str, TrialRecord]:
     """The verified records of a suite, by id; `warn` is called with a sentence for each of the others."""
     runs = store.runs_folder(results, suite)

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from harness.code import fingerprints
+from harness.code import hashes
 from harness.errors import SuiteError
 from harness.plan.loaded_suite import Suite
 from harness.plan.reader import shown
@@ -104,7 +104,7 @@ def sentences(suite: Suite, chosen: Iterable[TrialSpec], found: Mapping[str, Tri
         these, them = (f"these {len(of)} records were", "them") if len(of) > 1 else ("this record was", "it")
         command = of_trials(suite, of, _condition(suite, of, f"{kind}={name}", unfinished), "--force", *options)
         said.append(
-            f"{fingerprints.code_of(kind, name)} changed since {these} made: `{command}` trains {them} again, `--keep` "
+            f"{hashes.place(kind, name)} changed since {these} made: `{command}` trains {them} again, `--keep` "
             f"keeps {them}"
         )
     return said

@@ -1,7 +1,7 @@
 """The versions of the code that made the records of a table.
 
-A version is the code of one head, backbone and corpus, and of the harness (harness.code.fingerprints). The numbers of a
-row are of records of one version: the present code if there are such records, else the version with the most records
+A version is the code of one head, backbone and corpus (harness/code/hashes.py). The numbers of a row are of records of
+one version: the present code if there are such records, else the version with the most records
 (of several, the newest). Records that do not contain their version are included, and a note gives their number.
 """
 
@@ -9,23 +9,21 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from harness.code import fingerprints
-from harness.code.fingerprints import KINDS, code_of
-from harness.records.record import UNKNOWN, TrialRecord
+from harness.code import hashes
+from harness.code.hashes import KINDS
+from harness.records.record import TrialRecord
 from harness.report.content import OUTDATED_MARK
-from harness.trial import behaviour
 
 if TYPE_CHECKING:
     from harness.report.table_rows import Row
 
-PARTS = (*KINDS, "harness")
-Changed = Mapping[str, tuple[str, ...]]  # trial id -> those of PARTS whose code has changed
-Version = tuple[str, ...]  # hashes, in the order of PARTS
+Changed = Mapping[str, tuple[str, ...]]  # trial id -> those of KINDS whose code has changed
+Version = tuple[str, ...]  # hashes, in the order of KINDS
 
 
 def changed(records: Iterable[TrialRecord]) -> Changed:
     """The ok records whose code has changed since they were made, by trial id."""
-    found = {record.id: behaviour.changed(record) for record in records if record.status == "ok"}
+    found = {record.id: hashes.changed(record) for record in records if record.status == "ok"}
     return {trial: kinds for trial, kinds in found.items() if kinds}
 
 
@@ -77,30 +75,18 @@ def _made_by(records: Sequence[TrialRecord], outdated: Changed) -> tuple[int, st
     """
     versions = dict.fromkeys(version for _, version in _versions(records, outdated))
     since = {kind for record in records for kind in outdated.get(record.id, ())}
-    parts = [kind for at, kind in enumerate(PARTS) if kind in since or len({each[at] for each in versions}) > 1]
-    files = (
-        "the harness' own code" if part == "harness" else str(code_of(part, getattr(records[0].spec, part).name))
-        for part in parts
-    )
-    return len(versions), ", ".join(files)
+    parts = [kind for at, kind in enumerate(KINDS) if kind in since or len({each[at] for each in versions}) > 1]
+    return len(versions), ", ".join(hashes.place(kind, getattr(records[0].spec, kind).name) for kind in parts)
 
 
 def _versions(records: Iterable[TrialRecord], outdated: Changed) -> list[tuple[TrialRecord, Version]]:
     """The ok records that contain their version, with it. Those whose code has not changed since are of one version,
-    also if their source differs: they behave alike. So are the harness' own codes that behave alike.
+    also if their source differs: it gives the same numbers.
     """
     known = [record for record in records if record.status == "ok" and record.code is not None]
-    present = next((_components(record) for record in known if record.id not in outdated), None)
-    edited = {record.id for record in known if "harness" in outdated.get(record.id, ())}
-    here = fingerprints.harness_code().sha256 if edited else UNKNOWN  # one for all: it is read where it differs
-
-    def version(record: TrialRecord) -> Version:
-        components = _components(record) if record.id in outdated else present
-        return (*components, record.code.harness if record.id in edited else here)
-
-    return [(each, version(each)) for each in known]
+    present = next((_version(record) for record in known if record.id not in outdated), None)
+    return [(record, _version(record) if record.id in outdated else present) for record in known]
 
 
-def _components(record: TrialRecord) -> tuple[str, ...]:
-    code = record.code
-    return tuple(map(fingerprints.moved, (code.head, code.backbone, code.corpus)))
+def _version(record: TrialRecord) -> Version:
+    return tuple(getattr(record.code, kind) for kind in KINDS)

@@ -24,7 +24,7 @@ from harness.training.checkpoint import Checkpoints
 from harness.training.data_parallel import LostWorker, Workers
 from harness.training.loop import Progress
 from harness.training.step import Diverged
-from harness.trial import behaviour, certifier, sessions, stages
+from harness.trial import certifier, sessions, stages
 from harness.trial.log import trial_log
 from harness.trial.sessions import MAX_DEATHS, History
 from harness.trial.setup import conditions, is_out_of_memory, with_exact_route
@@ -171,7 +171,6 @@ def work(trial: Trial) -> None:
             stages.time(trial, built)
             stages.check(trial, built, counted)
         stages.complete(trial, built, counted)
-        trial.outcome.behaviour = behaviour.of_trial(spec)
 
 
 def record_of(task: Task, past: History, outcome: Outcome) -> TrialRecord:
@@ -188,7 +187,6 @@ def record_of(task: Task, past: History, outcome: Outcome) -> TrialRecord:
         certificate=outcome.certificate,
         not_certified=outcome.not_certified,
         code=past.code,
-        behaviour=outcome.behaviour,
         tuning=task.tuning,
     )
     return store.measured(record)  # guard: record-counts-when-read store.measured(record) -> record

@@ -15,8 +15,8 @@ from typing import Self
 import torch
 
 import harness
-from harness.code import fingerprints
-from harness.code.fingerprints import SHOWN
+from harness.code import hashes
+from harness.code.hashes import KINDS, SHOWN
 from harness.kernels.choice import Choice
 from harness.machine import environment
 from harness.machine.files import write_atomically
@@ -121,7 +121,7 @@ class History:
         self.retries = task.retries + (attempt.retries if attempt is not None else 0)
         self.choice = choice or Choice(task.spec.train.loss_form)
         self.load = environment.load_average()
-        self.code = fingerprints.of_trial(task.spec)
+        self.code = hashes.of_trial(task.spec)
         self._fixed = _facts(task, self.code)
         self.number, self.changed, self.started = 1, (), environment.now()
         self.shared = task.shared
@@ -214,7 +214,7 @@ def _facts(task: Task, code: Fingerprints) -> dict[str, str]:
         "torch": str(torch.__version__),  # a subclass of str, which no checkpoint may hold
         "commit": environment.commit(),
         "products by": task.route if task.device == "cpu" else "cuBLAS",
-        **{f"{part}'s code": sha256[:SHOWN] for part, sha256 in code.model_dump(exclude={"dirty"}).items()},
+        **{f"{kind}'s code": getattr(code, kind)[:SHOWN] for kind in KINDS},
     }
 
 

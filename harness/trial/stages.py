@@ -21,7 +21,7 @@ from harness.plan.specs import EvalSpec
 from harness.plan.suite_file import CheckpointSpec, DynamicSpec
 from harness.records import sidecars
 from harness.records.metrics import METRICS
-from harness.records.record import MEAN_GAP, Behaviour, Certificate, Status
+from harness.records.record import MEAN_GAP, Certificate, Status
 from harness.records.sidecars import TokenScores
 from harness.training import evaluation
 from harness.training.checkpoint import BEST, Checkpoint, Checkpoints, Position, weights_sha256
@@ -62,7 +62,6 @@ class Outcome:
     weights_sha256: str | None = None
     certificate: Certificate | None = None
     not_certified: str = ""
-    behaviour: Behaviour | None = None
 
     def doubt(self, fault: str) -> None:
         """The trial is invalid. The first reason is kept."""

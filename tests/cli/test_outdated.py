@@ -10,7 +10,7 @@ import handmade
 import pytest
 
 from harness import plan
-from harness.code import fingerprints
+from harness.code import hashes
 from harness.records import store
 from harness.registry import HEADS
 from harness.trial.run import run as run_trial
@@ -62,7 +62,7 @@ def edit(tmp_path, monkeypatch):
         sys.modules.pop(place.stem, None)
         importlib.invalidate_caches()
         importlib.import_module(place.stem)
-        fingerprints._code_of.cache_clear()
+        hashes._of_class.cache_clear()
 
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     change()
@@ -70,7 +70,7 @@ def edit(tmp_path, monkeypatch):
     HEADS._classes.clear()
     HEADS._classes.update(before)
     sys.modules.pop(place.stem, None)
-    fingerprints._code_of.cache_clear()
+    hashes._of_class.cache_clear()
 
 
 @pytest.fixture
@@ -180,12 +180,12 @@ def test_a_trial_resumed_by_other_code_says_so(edit, tiny_suite, tmp_path):
     setting = partial(handmade.task, runs=tmp_path / "runs")
     with handmade.interrupted_before(18):  # of 15 steps an epoch
         run_trial(setting(spec=trial))
-    before = fingerprints.code_of("head", "lowrank").sha256
+    before = hashes.of("head", "lowrank")
     edit(ZERO)
     record = run_trial(setting(spec=trial))
     # the first epoch was the best one by a head that is no more
     assert (record.status, record.environment.sessions) == ("invalid", 2)
     assert "was chosen by the validation perplexity" in record.message
     assert f"head's code {before[:12]} until epoch 2" in record.environment.changed
-    assert record.code == fingerprints.of_trial(trial)
+    assert record.code == hashes.of_trial(trial)
     assert record.code.head != before

@@ -7,7 +7,6 @@ import re
 import pytest
 from rich.console import Console
 
-from harness import bundled
 from harness.cli import records as views
 from harness.report.history import SuiteHistory, TrialHistory
 
@@ -67,14 +66,6 @@ def test_a_run_ends_with_what_it_took(first_run):
     assert re.fullmatch(
         rf"4 of 4 trials: 4 ok; wall time {span}; device time {span} \(training, summed over these trials\)", line
     )
-
-
-def test_records_by_other_source_that_behaves_alike_are_said(fresh, harness):
-    # trained at 173434421dc9, before heads/softmax.py got its options softcap and compat
-    archive = bundled("results/showcase") / "records" / "ground_truth_pytorch.6ef45baa5936.zip"
-    assert harness("import", archive).code == 0
-    said = "1 record by other source of heads/softmax.py, which behaves alike"
-    assert said in harness("runs", "ground_truth_pytorch").out.splitlines()
 
 
 def test_each_record_is_read_once(finished, harness, times_read):

@@ -7,7 +7,7 @@ import pytest
 from bundles import files, keep, members, planned, record_of
 
 from harness import plan
-from harness.code import fingerprints
+from harness.code import hashes
 from harness.exchange.copying import export_records, import_records
 from harness.printable import counted
 from harness.records import sidecars, store
@@ -62,8 +62,8 @@ def of_a_plug_in(planned):
 
 def of_other_code(planned):
     one, two, _ = planned
-    other = fingerprints.of_trial(two).model_copy(update={"head": "0" * 64})
-    return record_of(one, code=fingerprints.of_trial(one)), record_of(two, code=other)
+    other = hashes.of_trial(two).model_copy(update={"head": "0" * 64})
+    return record_of(one, code=hashes.of_trial(one)), record_of(two, code=other)
 
 
 def against_its_certificate(planned):

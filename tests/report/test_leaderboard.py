@@ -12,7 +12,7 @@ from bundles import timing_of
 from rich.console import Console
 
 from harness import plan
-from harness.code import fingerprints
+from harness.code import hashes
 from harness.plan.specs import ComponentSpec
 from harness.records import sidecars, store
 from harness.records.record import Contents, CurvePoint
@@ -521,7 +521,7 @@ def test_no_suite_takes_the_leaderboards_name(tmp_path, harness):
 @pytest.mark.guards("one-version")
 def test_a_row_of_two_versions_of_a_head_is_marked_and_averages_one_of_them(finish, found):
     (spec,) = {record.spec.head.name: record.spec for record in finish(ppls=[10.0, 12.0, 0, 0])}.values()
-    here = fingerprints.of_trial(spec)
+    here = hashes.of_trial(spec)
     finish(ppls=[10.0, 0, 0, 0], code=here.model_copy(update={"head": "0" * 64}))
     finish(ppls=[0, 12.0, 0, 0], code=here)
     (group,) = found()
@@ -535,7 +535,7 @@ def test_a_row_of_two_versions_of_a_head_is_marked_and_averages_one_of_them(fini
 
 def test_a_row_whose_code_has_changed_since_is_marked_and_keeps_its_mean(finish, found):
     (record, _) = finish(ppls=[10.0, 12.0, 0, 0])
-    code = fingerprints.of_trial(record.spec).model_copy(update={"backbone": "0" * 64})
+    code = hashes.of_trial(record.spec).model_copy(update={"backbone": "0" * 64})
     finish(ppls=[10.0, 12.0, 0, 0], code=code)
     (line,) = lines(found()[0])
     assert (line["head"], line["test ppl"], line["seeds"]) == ("softmax ¶", "11.00 ± 1.41", "2")

@@ -58,18 +58,6 @@ def test_a_table_of_one_version_that_is_here_says_nothing_of_code(shown):
     assert row(table)[0] == "MoS 2"
 
 
-def test_rows_that_another_harness_trained_are_marked(suite_of, record_of):
-    suite = suite_of(SUITE.replace("SHAPE", "mixtures"))
-    codes = [HERE.model_copy(update={"harness": each * 64}) for each in "aab"]
-    made = planted(suite, record_of, codes)
-    table = tabulated(suite, made, outdated={record.id: ("harness",) for record in made[3:5]})
-    assert notes(table, "¶ MoS") == [
-        "- ¶ MoS 2: trained by 2 versions of the harness' own code. The numbers are of seed 3 only."
-    ]
-    table = tabulated(suite, made, outdated={record.id: ("harness",) for record in made[3:]})
-    assert "MoS 2 ¶" in table
-
-
 @pytest.mark.guards("one-version", "version-here")
 @pytest.mark.parametrize(
     ("codes", "mean", "state", "told"),

@@ -26,7 +26,6 @@ EXECUTE_THEIR_OWN = {
     "tests/meta/mutants.py",
     "tests/system/test_mutants.py",
     "tests/test_readme.py",
-    "tests/trial/test_behaviour.py",
 }
 # A class of a notebook goes to the process that certifies, over a socket in a folder that only its user can open.
 UNPICKLE_THEIR_OWN = {"harness/trial/certifier.py", "tests/trial/test_certify.py"}

@@ -120,8 +120,8 @@ def certificate(**changes) -> Certificate:
 
 
 def code(**changes) -> Fingerprints:
-    """The code of a trial: four hashes of 64 equal digits, and a clean checkout, with what a test changes."""
-    hashes = {"head": "1" * 64, "backbone": "2" * 64, "corpus": "3" * 64, "harness": "4" * 64, "dirty": False}
+    """The code of a trial: three hashes of 64 equal digits, with what a test changes."""
+    hashes = {"head": "1" * 64, "backbone": "2" * 64, "corpus": "3" * 64}
     return Fingerprints(**{**hashes, **changes})
 
 

@@ -16,7 +16,6 @@ from harness.records import store
 from harness.records.record import TrialRecord
 from harness.training.averaging import Averaging
 from harness.training.step import EagerStep
-from harness.trial import behaviour
 from harness.trial.run import run
 
 
@@ -40,9 +39,7 @@ def outcome(record: TrialRecord) -> tuple:
 
 @contextmanager
 def before_steps(act):
-    """Within it `act` is called before every training step, with the number of those that were begun. Trials have no
-    numbers of behaviour, for which a model is trained, too, unless they are in the cache.
-    """
+    """Within it `act` is called before every training step, with the number of those that were begun."""
     step, begun = EagerStep.advance, count()
 
     def advance(self, *arguments):
@@ -51,7 +48,6 @@ def before_steps(act):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EagerStep, "advance", advance)
-        patch.setattr(behaviour, "of_trial", lambda spec: None)
         yield
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from commands import PATIENCE, WITHOUT_GPU
 
-from harness.code.fingerprints import KINDS, code_of, harness_code
+from harness.code.hashes import KINDS, of
 
 ROOT = Path(__file__).parents[2]
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "showcase", "tests", "build", "*.egg-info", "runs")
@@ -23,11 +23,10 @@ seeds: [1]
 train: {optimizer: adam, lr: 0.01, epochs: 1, batch_size: 4, seq_len: 7}
 measure: {exclusive: false}
 """
-FINGERPRINTS = """\
+HASHES = """\
 import json
-from harness.code.fingerprints import KINDS, code_of, harness_code
-codes = {f"{kind} {name}": code_of(kind, name).sha256 for kind in KINDS for name in KINDS[kind].names()}
-print(json.dumps({**codes, "harness": harness_code().sha256}))
+from harness.code.hashes import KINDS, of
+print(json.dumps({f"{kind} {name}": of(kind, name) for kind in KINDS for name in KINDS[kind].names()}))
 """
 
 
@@ -62,10 +61,10 @@ def test_it_has_one_name_at_top_level(site):
     assert {name for name in names if not name.endswith(".dist-info")} == {"harness"}
 
 
-def test_its_components_and_numbers_have_the_fingerprints_of_the_clone(call):
-    here = {f"{kind} {name}": code_of(kind, name).sha256 for kind in KINDS for name in KINDS[kind].names()}
-    done = call("-c", FINGERPRINTS)
-    assert json.loads(done.stdout) == {**here, "harness": harness_code().sha256}, done.stderr
+def test_its_components_have_the_hashes_of_the_clone(call):
+    here = {f"{kind} {name}": of(kind, name) for kind in KINDS for name in KINDS[kind].names()}
+    done = call("-c", HASHES)
+    assert json.loads(done.stdout) == here, done.stderr
 
 
 def test_in_an_empty_folder_a_bundled_suite_runs_by_its_name(call, site):
@@ -94,7 +93,7 @@ def test_a_head_and_a_backbone_of_the_folder_train_under_ray(call):
     records = [json.loads(place.read_text()) for place in (call.home / "results/runs/mine").glob("*/record.json")]
     assert [record["status"] for record in records] == ["ok"] * 2
     codes = {record["code"]["head"] for record in records}
-    assert codes == set(json.loads(call("-c", FINGERPRINTS).stdout)["head latent"].split())
+    assert codes == set(json.loads(call("-c", HASHES).stdout)["head latent"].split())
     (trial,) = [record["spec"] for record in records if record["spec"]["head"]["params"] == {"d_latent": 4}]
     assert trial["backbone"]["name"] == "convolution"
     head = call.home / "heads" / "latent.py"

@@ -26,7 +26,6 @@ from harness.registry import CORPORA, HEADS
 from harness.training.checkpoint import BEST, Checkpoints, load_weights, weights_sha256
 from harness.training.data_parallel import LostWorker
 from harness.training.evaluation import Score
-from harness.trial import behaviour
 from harness.trial.log import LOG_NAME
 from harness.trial.run import Ended, Failed, run, settle
 from harness.trial.setup import load_planned
@@ -47,10 +46,7 @@ def log_of(record, runs) -> str:
 
 
 def before_heads(monkeypatch, act) -> None:
-    """`act` is called before each forward pass of softmax, with the head. The trial has no numbers of behaviour: they
-    are computed by passes through heads, too, unless they are in the cache.
-    """
-    monkeypatch.setattr(behaviour, "of_trial", lambda spec: None)
+    """`act` is called before each forward pass of softmax, with the head."""
     forward = HEADS.get("softmax").forward
     monkeypatch.setattr(HEADS.get("softmax"), "forward", lambda self, hidden: (act(self), forward(self, hidden))[1])
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.code.fingerprints import SHOWN
+from harness.code.hashes import SHOWN
 from harness.machine.files import read_end
 from harness.plan.parameters import changed_paths, parameters, resolved
 from harness.plan.specs import TrainSpec, TrialSpec, value_text
