@@ -9,11 +9,11 @@ from typing import Literal
 from harness.plan.specs import value_text
 from harness.records.metrics import METRICS, Metric, metrics_of
 from harness.report import convergence, printed_numbers
-from harness.report.content import BLOCKS_MARK, NOTHING, TIE_MARK, Cell, Column
+from harness.report.content import FAILED_MARK, NOTHING, TIE_MARK, Cell, Column
 from harness.report.findings import Findings, certificate_mark, percent
 from harness.report.printed_numbers import PrintedCell
 from harness.report.statistics import WIDEST
-from harness.report.table_rows import Row, head_counts, ratio, time_marks, time_of
+from harness.report.table_rows import Row, head_counts, ratio, time_mark, time_of
 from harness.report.verdicts import STRONGEST, Compared, difference, shared_seeds
 
 PRINTED_TIMES = {  # the papers' times -> their name in a column
@@ -221,20 +221,21 @@ def _time(line: Row, metric: Metric, findings: Findings) -> Cell:
     reference = None if baseline is None else time_of(baseline, metric.name, findings.evidence.timings)
     times = None if baseline is line else ratio(time, reference)
     cell = cell if times is None else replace(cell, text=f"{cell.text} ({times:.1f}x)", ratio=times)
-    return cell.marked(time_marks(time, reference))
+    return cell.marked(time_mark(time, reference))
 
 
 def _ranked(cell: Cell, line: Row, findings: Findings) -> Cell:
-    """The test perplexity with its rank, and the marks of a row that is collapsed or not converged."""
+    """The test perplexity with its rank, and the mark of a row that is collapsed or not converged."""
     if cell.value is None:
         return cell
-    rank, mark = findings.ranks.get(line, ""), convergence.marks(line)
+    rank, mark = findings.ranks.get(line, ""), convergence.mark(line)
     tied = replace(cell, text=f"{cell.text} {TIE_MARK}") if rank == "tie" else cell
     return replace(tied.marked(mark), rank=rank)
 
 
 def _state(line: Row, findings: Findings) -> Cell:
-    return Cell(text=line.state, short=line.done).marked(certificate_mark(line, findings.lines))
+    marks = [FAILED_MARK if line.failed else "", certificate_mark(line, findings.lines)]
+    return Cell(text=line.state, short=line.done).marked(" ".join(filter(None, marks)))
 
 
 def _whole(value: object) -> Cell:
@@ -290,7 +291,7 @@ def _against(compared: Compared) -> Cell:
     """The change of test perplexity against the strongest control, with its interval if there is one."""
     difference, blocks = compared.difference, compared.interval
     if difference.low is None and blocks is not None:
-        return change(difference.mean, blocks.low, blocks.high, BLOCKS_MARK)
+        return change(difference.mean, blocks.low, blocks.high)
     return change(difference.mean, difference.low, difference.high, compared.stars)
 
 

@@ -6,31 +6,21 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 Rank = Literal["best", "tie", "behind"]
-COMPAT_MARK = "†"  # computed as a published code does
-SHARED_MARK = "‡"  # a time measured while other work ran
-ELSEWHERE_MARK = "⊕"  # a time that was not measured on the device of the baseline's
-TIE_MARK = "≈"  # the lowest of the ranked rows, or not distinguishable from it
-BLOCKS_MARK = "§"  # an interval over blocks of text, not over seeds: description only
-UNCERTIFIED_MARK = "°"  # of records without a certificate
-EARLIER_MARK = "△"  # of certificates that were asked in the process that had trained
+TIE_MARK = "≈"
 NOT_CONVERGED_MARK = "↓"
-COLLAPSED_MARK = "∅"
-COARSE = "coarse tuning"  # what limits a verdict to the settings that were chosen, in a word and as a mark
-COARSE_MARK = "◊"
-OUTDATED_MARK = "¶"  # the code has changed since, or is of several versions
+FAILED_MARK = "✗"
+OUTDATED_MARK = "¶"
+UNCERTIFIED_MARK = "°"
+TIME_MARK = "‡"
+COARSE = "coarse tuning"  # what limits a verdict to the settings that were chosen
 NOTHING = "-"  # the text of an empty cell
 MARKS = {  # a mark in a cell -> what it means, in a few words; docs/tables.md says more
     TIE_MARK: "the lowest, or not distinguishable from it",
-    NOT_CONVERGED_MARK: "not converged: longer training may change it",
-    COLLAPSED_MARK: "collapsed: hardly better than the frequencies of words, or worse",
-    COARSE_MARK: f"{COARSE}: shown at the chosen settings, others may change it",
-    COMPAT_MARK: "computed as a published code does, not comparable with the others",
-    SHARED_MARK: "timed while other work ran",
-    ELSEWHERE_MARK: "timed on another device than the baseline, so the two times do not compare",
+    NOT_CONVERGED_MARK: "not converged: longer training may change it; or collapsed",
+    FAILED_MARK: "some seeds failed",
     OUTDATED_MARK: "the code has changed since, or is of several versions",
-    UNCERTIFIED_MARK: "not certified",
-    EARLIER_MARK: "certified by earlier, weaker rules",
-    BLOCKS_MARK: "an interval over blocks of text, of one seed: it ranks nothing",
+    UNCERTIFIED_MARK: "not certified, or by earlier, weaker rules",
+    TIME_MARK: "timed while other work ran, or on another device than the baseline",
 }
 
 

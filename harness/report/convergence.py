@@ -6,7 +6,7 @@ import statistics
 from harness.plan.schedule import StepDecay, Warmup
 from harness.plan.specs import TrainSpec
 from harness.records.record import CurvePoint, TrialRecord
-from harness.report.content import COLLAPSED_MARK, NOT_CONVERGED_MARK
+from harness.report.content import NOT_CONVERGED_MARK
 from harness.report.table_rows import Row
 
 STILL_FALLING = 0.01  # of validation perplexity in an epoch
@@ -20,8 +20,8 @@ NOT_CONVERGED_MEANS = (
     "the learning rate does not decay to the end"
 )
 COLLAPSED_MEANS = (
-    f"{COLLAPSED_MARK} collapsed: test perplexity is {COLLAPSED:g} of a unigram model's or worse. Such a row is last "
-    "and never bold, and a verdict on it is of this budget only"
+    f"{NOT_CONVERGED_MARK} collapsed: test perplexity is {COLLAPSED:g} of a unigram model's or worse. Such a row is "
+    "last and never bold, and a verdict on it is of this budget only"
 )
 
 SOME_COLLAPSED = (
@@ -105,7 +105,6 @@ def collapsed_seeds(row: Row) -> list[int]:
     ]
 
 
-def marks(row: Row) -> str:
-    """The marks of a row's perplexity: '', '↓', '∅' or '∅ ↓'."""
-    found = {COLLAPSED_MARK: collapsed(row), NOT_CONVERGED_MARK: bool(unconverged_seeds(row))}
-    return " ".join(mark for mark, applies in found.items() if applies)
+def mark(row: Row) -> str:
+    """The mark of the perplexity of a row that is collapsed or not converged; '' for others."""
+    return NOT_CONVERGED_MARK if collapsed(row) or unconverged_seeds(row) else ""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.report.content import EARLIER_MARK, UNCERTIFIED_MARK, Rank
+from harness.report.content import UNCERTIFIED_MARK, Rank
 from harness.report.evidence import Evidence
 from harness.report.printed_numbers import Reproduction, of_row
 from harness.report.ranks import ranks
@@ -85,9 +85,8 @@ def certificate_mark(row: Row, rows: Sequence[Row]) -> str:
     """The mark of a row whose certificates say less than those of today; '' if they say as much, and where those of all
     rows say as little: then it is said once.
     """
-    if row.uncertified:
-        return UNCERTIFIED_MARK
-    return EARLIER_MARK if row.certified_earlier and not all_certified_earlier(rows) else ""
+    less = row.uncertified or (row.certified_earlier and not all_certified_earlier(rows))
+    return UNCERTIFIED_MARK if less else ""
 
 
 def all_certified_earlier(rows: Sequence[Row]) -> bool:

@@ -13,8 +13,6 @@ from harness.registry import nearest
 from harness.report.columns import EMPTY, Quantity, quantities
 from harness.report.content import (
     COARSE,
-    COARSE_MARK,
-    COMPAT_MARK,
     MARKS,
     NOTHING,
     OUTDATED_MARK,
@@ -179,9 +177,7 @@ def _label(rows: list[Row], kind: str) -> Cell:
     label = getattr(rows[0], kind)
     if kind != "head":
         return Cell(text=label)
-    marks = {COMPAT_MARK: rows[0].compat is not None, OUTDATED_MARK: any(row.outdated for row in rows)}
-    mark = " ".join(each for each, applies in marks.items() if applies)
-    return Cell(text=label).marked(mark)
+    return Cell(text=label).marked(OUTDATED_MARK if any(row.outdated for row in rows) else "")
 
 
 def _reduction(row: Row, reference: Row | None, metric: str) -> Cell:
@@ -234,10 +230,8 @@ def legend(table: Table) -> list[str]:
 
 def meanings(cells: Iterable[Cell]) -> list[str]:
     """What the marks in some cells mean: '↓ not converged: longer training may change it'."""
-    texts = [cell.text for cell in cells]
-    used = {part for text in texts for part in text.split()}
+    used = {part for cell in cells for part in cell.text.split()}
     found = [f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in used]
-    found += [MARKS[COARSE_MARK]] if any(COARSE in text for text in texts) else []
     return found + ([STARS] if any(set(part) == {"*"} for part in used) else [])
 
 
@@ -364,7 +358,7 @@ def _in_words(line: Line, table: Table) -> Line:
     """A line with its comparison in words: '-3.2 % [-4.0, -2.4] better', in short '3.2 % better'; '3.2 % lower' where
     it is untested; 'equivalent -0.1 %', 'undecided: seeds failed', 'baseline'.
 
-    That a row is collapsed or not converged is said by the mark of its perplexity, that tuning is coarse by a mark.
+    That a row is collapsed or not converged is said by the mark of its perplexity.
     """
     cells = _by_key(line, table)
     if "change" not in cells:
@@ -377,8 +371,9 @@ def _in_words(line: Line, table: Table) -> Line:
         word = UNTESTED[value > 0] if word == FEW else word
         short = f"{abs(value):.1f} % {word}" if word in ("better", "worse", *UNTESTED) else f"{word} {value:+.1f} %"
         whole = cells["change"].text.removesuffix(cells["change"].mark).strip()
-        mark = COARSE_MARK if COARSE in limits else ""
-        said = Cell(text=f"{whole} {word}" if cells["change"].interval else short, short=short).marked(mark)
+        coarse = f", {COARSE}" if COARSE in limits else ""
+        text = f"{whole} {word}" if cells["change"].interval else short
+        said = Cell(text=f"{text}{coarse}", short=f"{short}{coarse}")
     pairs = zip(table.columns, line.cells, strict=True)
     return replace(line, cells=tuple(said if column.key == "change" else cell for column, cell in pairs))
 

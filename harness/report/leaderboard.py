@@ -20,7 +20,7 @@ from harness.records.record import TrialRecord
 from harness.registry import BACKBONES, HEADS
 from harness.report import comparison_notes, convergence, versions
 from harness.report.columns import change
-from harness.report.content import NOTHING, OUTDATED_MARK, SHARED_MARK, Cell, Column, Line, Table
+from harness.report.content import NOTHING, OUTDATED_MARK, TIME_MARK, Cell, Column, Line, Table
 from harness.report.convergence import collapsed
 from harness.report.findings import all_certified_earlier, certificate_mark
 from harness.report.groups import Entry, Group, gather, groups
@@ -52,7 +52,7 @@ MEANING = (
     "training began at pretrained weights, or was in both directions of reading). Batch sizes and learning rates are "
     "those that each suite chose; the table of the suite says whether they were tuned for each head.",
     "Times are of the newest exclusive pass that no other work disturbed, or else of the trials while they trained; "
-    f"{SHARED_MARK} marks times measured while other work ran.",
+    f"{TIME_MARK} marks times measured while other work ran.",
 )
 
 
@@ -240,9 +240,9 @@ def _cell(metric: Metric, row: Row, group: Group) -> Cell:
         return Cell(text=NOTHING)
     if metric.kind == "score":
         cell = Cell.mean(row.values(metric.name), metric.digits)
-        return cell.marked(convergence.marks(row) if metric.name == "test_ppl" else "")
+        return cell.marked(convergence.mark(row) if metric.name == "test_ppl" else "")
     shared = metric.timed and not time_of(row, metric.name, group.timings).exclusive
-    return Cell.of(value, None, metric.digits).marked(SHARED_MARK if shared else "")
+    return Cell.of(value, None, metric.digits).marked(TIME_MARK if shared else "")
 
 
 def _state(entry: Entry) -> str:

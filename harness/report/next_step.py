@@ -58,7 +58,7 @@ def _steps(findings: Findings, trained: Sequence[Row]) -> Iterator[tuple[str, li
     rates = _rates(trained, seeds) if suite.tuning is None else []
     if lost := [row for row in trained if convergence.collapsed(row) or _diverged(row)]:
         names = "; ".join(row_name(row, findings.lines) for row in lost)
-        text = f"Collapsed (∅) or diverged: {names}."
+        text = f"Collapsed (↓) or diverged: {names}."
         falling = any(convergence.mostly_unconverged(row) for row in lost)
         too = " and for longer" if falling else ""
         yield f"{text} At other learning rates{too}:", rates and rates + longer * falling

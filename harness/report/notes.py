@@ -19,7 +19,7 @@ from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, CORPORA
 from harness.report import comparison_notes, versions
 from harness.report.comparison_notes import spanned
-from harness.report.content import BLOCKS_MARK, COMPAT_MARK, EARLIER_MARK, SHARED_MARK, UNCERTIFIED_MARK, Note
+from harness.report.content import TIME_MARK, UNCERTIFIED_MARK, Note
 from harness.report.evidence import Evidence
 from harness.report.findings import Findings, all_certified_earlier
 from harness.report.grouping import grouped
@@ -40,7 +40,7 @@ BOTH_DIRECTIONS = (
 _OF_TEXT = {"unigram_test_ppl": "a unigram model", "source_test_ppl": "the process that made the text"}
 SHOWN = 5  # of the trials without scores of tokens
 ONE_SEED = (
-    f"{BLOCKS_MARK} one seed: a 95 % interval over blocks of the test text, not over seeds, so that it describes these "
+    "One seed: a 95 % interval over blocks of the test text, not over seeds, so that it describes these "
     "trained models and ranks nothing."
 )
 LAST_EPOCH = "ours - printed: of the weights after the last epoch, which the paper tested."
@@ -54,7 +54,7 @@ INVALID = (
     "(harness docs certificates), and its row has no means, no rank and no comparisons."
 )
 COLUMNS = ("ms/batch",)  # that these notes are about
-SHARED = f"{SHARED_MARK} taken while other work ran on the machine: compare such times within this table only."
+SHARED = f"{TIME_MARK} taken while other work ran on the machine: compare such times within this table only."
 OF_STATES = "ms/batch and memory are of the head alone: the states of the frozen backbone are read from files."
 NOTED_CORES = 0.05  # other work of fewer cores is rounded to 0.0
 
@@ -378,7 +378,7 @@ def on_certificates(rows: Iterable[Row]) -> list[str]:
         found.append(
             f"{UNCERTIFIED_MARK} {counted(old, 'trial')} of before there were certificates: not certified, so no rank."
         )
-    mark = "" if all_certified_earlier(rows) else f"{EARLIER_MARK} "
+    mark = "" if all_certified_earlier(rows) else f"{UNCERTIFIED_MARK} "
     return [*found, *([f"{mark}{EARLIER}"] if any(row.certified_earlier for row in rows) else [])]
 
 
@@ -393,7 +393,7 @@ def _chosen_seeds(records: list[TrialRecord]) -> list[str]:
 def _compat(row: Row) -> str:
     switches = ", ".join(f"{name}={value_text(value)}" for name, value in row.compat.items())
     return (
-        f'{COMPAT_MARK} compat {switches}: computed as a published code does. Its "probabilities" need not sum to 1: '
+        f'{row.head}: compat {switches}, computed as a published code does. Its "probabilities" need not sum to 1: '
         "compare these perplexities with numbers of that code only."
     )
 

@@ -328,7 +328,7 @@ def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:
                 ("not converged in some seeds (↓)", convergence.partly_unconverged),
             ],
         ),
-        ("", [("collapsed (∅): hardly better than the frequencies of words, or worse", convergence.collapsed)]),
+        ("", [("collapsed (↓): hardly better than the frequencies of words, or worse", convergence.collapsed)]),
         (
             "No row is outdated by a later change of code",
             [("made by code that has changed since (¶)", lambda row: row.outdated)],
@@ -337,7 +337,7 @@ def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:
             "Every perplexity is certified",
             [
                 ("not certified (°)", lambda row: row.uncertified),
-                ("certified by earlier, weaker rules (△)", lambda row: row.certified_earlier),
+                ("certified by earlier, weaker rules (°)", lambda row: row.certified_earlier),
             ],
         ),
     ]

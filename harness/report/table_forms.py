@@ -51,15 +51,10 @@ _LATEX = {
     "≈": r"$\approx$",
     "≥": r"$\geq$",
     "↓": r"$\downarrow$",
-    "∅": r"$\emptyset$",
-    "†": r"\textdagger{}",
+    "✗": r"$\times$",
     "‡": r"\textdaggerdbl{}",
-    "§": r"\textsection{}",
     "°": r"\textdegree{}",
-    "△": r"$\triangle$",
     "¶": r"\textparagraph{}",
-    "◊": r"$\diamond$",
-    "⊕": r"$\oplus$",
 } | {character: f"\\{character}" for character in "&%$#_"}
 _SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
 

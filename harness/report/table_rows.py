@@ -12,7 +12,7 @@ from harness.plan.specs import TrialSpec
 from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, CORPORA, HEADS
-from harness.report.content import ELSEWHERE_MARK, SHARED_MARK
+from harness.report.content import TIME_MARK
 from harness.report.grouping import grouped
 from harness.report.tuning_doubts import Tuned
 from harness.report.versions import Changed, left_out
@@ -113,6 +113,11 @@ class Row:
         What the head computes is then not a probability, so the row has no means, no rank and no comparisons.
         """
         return any(record.status == "invalid" for record in self.records.values())
+
+    @property
+    def failed(self) -> bool:
+        """Whether some of its trials ended, and are not ok."""
+        return any(record.status != "ok" for record in self.records.values())
 
     @property
     def has_equal_seeds(self) -> bool:
@@ -261,10 +266,10 @@ def ratio(time: Time | None, reference: Time | None) -> float | None:
     return time.value / reference.value if same else None
 
 
-def time_marks(time: Time, reference: Time | None) -> str:
-    """The marks of a time beside that of the baseline: '', '‡', '⊕' or '‡ ⊕'."""
+def time_mark(time: Time, reference: Time | None) -> str:
+    """The mark of a time that was taken beside other work, or on another device than that of the baseline."""
     elsewhere = reference is not None and time.device != reference.device
-    return " ".join([SHARED_MARK] * (not time.exclusive) + [ELSEWHERE_MARK] * elsewhere)
+    return TIME_MARK if elsewhere or not time.exclusive else ""
 
 
 def time_of(row: Row, metric: str, timings: dict[str, Timing]) -> Time | None:

@@ -212,12 +212,12 @@ def test_certificates_of_earlier_rules_are_a_mark_where_rows_differ_and_one_note
     made = [record_of(trial, test_ppl=9.0) for trial in suite.trials]
     old = [record.model_copy(update={"certificate": earlier}) for record in made]
     both = select(suite_table.build(handmade.findings(suite, [*old[:2], *made[2:]])))
-    assert [line.cells[-1].text for line in both.lines] == ["2/2 △", "2/2"]
+    assert [line.cells[-1].text for line in both.lines] == ["2/2 °", "2/2"]
     assert "certified" not in both.notes[0]
     all_of_them = select(suite_table.build(handmade.findings(suite, old)))
     assert [line.cells[-1].text for line in all_of_them.lines] == ["2/2", "2/2"]
     assert all_of_them.notes[0].endswith("; certified by earlier, weaker rules (harness docs certificates).")
-    assert not any("△" in note for note in all_of_them.notes)
+    assert not any("°" in note for note in all_of_them.notes)
 
 
 def test_a_table_on_kept_states_says_that_times_are_the_heads(suite_of, record_of, monkeypatch):

@@ -8,7 +8,7 @@ from harness.plan.schedule import Schedule
 from harness.report.convergence import (
     collapsed,
     collapsed_seeds,
-    marks,
+    mark,
     mostly_unconverged,
     not_converged,
     unconverged_seeds,
@@ -98,7 +98,7 @@ def test_most_is_more_than_half_of_the_ok_trials(row, with_curve):
 def test_a_row_near_the_unigram_is_collapsed(table_of, ppl, expected):
     (row,) = table_of(2, 2)([ppl - 1, ppl + 1])
     assert collapsed(row) is expected
-    assert marks(row) == ("∅" if expected else "")
+    assert mark(row) == ("↓" if expected else "")
 
 
 def test_collapsed_is_of_the_mean_over_finished_trials(table_of):
@@ -113,4 +113,4 @@ def test_a_collapsed_seed_of_a_row_is_known(table_of):
 
 def test_both_marks_of_a_row(table_of, with_curve):
     (row,) = table_of(2, 2)([2000.0, 2000.0])
-    assert marks(with_curve(row, [100.0, 50.0], trials=1)) == "∅ ↓"
+    assert mark(with_curve(row, [100.0, 50.0], trials=1)) == "↓"

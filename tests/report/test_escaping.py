@@ -107,7 +107,7 @@ def test_a_mistake_of_the_file_that_the_command_line_mends_is_told_as_a_change(w
 
 def test_harmless_text_is_left_as_it_is():
     for text in (
-        "mos(num_mixtures=2, gate=constant) †",
+        "mos(num_mixtures=2, gate=constant) ¶",
         "ptb(boundary=sos_eos): 80 % ± 0.5",
         "doc(components=[15, 5])",
     ):

@@ -94,10 +94,10 @@ def test_means_seeds_and_texts_are_those_of_the_records(evidence):
         ("equivalent", ("D", COLOURS[2]), "equivalent"),
         ("better, not converged", ("o", COLOURS[0]), "better ↓"),
         ("worse, neither converged", ("s", COLOURS[1]), "worse ↓"),
-        ("worse, both collapsed", ("s", COLOURS[1]), "worse ∅"),
-        ("undecided, control collapsed", ("o", INK), "undecided ∅"),
-        ("worse, coarse tuning", ("s", COLOURS[1]), "worse ◊"),
-        ("better, coarse tuning, neither converged", ("o", COLOURS[0]), "better ◊ ↓"),
+        ("worse, both collapsed", ("s", COLOURS[1]), "worse ↓"),
+        ("undecided, control collapsed", ("o", INK), "undecided ↓"),
+        ("worse, coarse tuning", ("s", COLOURS[1]), "worse"),
+        ("better, coarse tuning, neither converged", ("o", COLOURS[0]), "better ↓"),
     ],
 )
 def test_a_verdict_has_a_colour_and_a_marker_and_its_whole_word_where_there_is_room(verdict, look, short, evidence):
@@ -107,7 +107,7 @@ def test_a_verdict_has_a_colour_and_a_marker_and_its_whole_word_where_there_is_r
     assert texts(on)[1][0] == (verdict if len(verdict) <= 30 else short)
     on, caption = drawn(evidence, found, width=3.3)
     assert texts(on)[1 - forest.ABOVE][1] == short
-    assert [mark for mark in "◊↓∅" if mark in caption] == [mark for mark in "◊↓∅" if mark in short]
+    assert ("↓" in caption) == ("↓" in short)
 
 
 def test_the_interval_and_the_band_of_the_margin_are_drawn_in_percent(evidence):
@@ -154,8 +154,8 @@ def test_an_interval_over_blocks_of_text_and_a_disturbed_time_are_marked(evidenc
     for record in evidence.rows[1].records.values():
         record.environment.__dict__["device"] = "a GPU"
     on, caption = drawn(evidence, {1: found})
-    assert texts(on)[1][2] == "11.0 ‡ ⊕"
-    assert "⊕ timed on another device" in caption
+    assert texts(on)[1][2] == "11.0 ‡"
+    assert "or on another device" in caption
 
 
 def test_a_row_without_a_trial_says_so_and_without_comparisons_there_is_no_plot(suite_of, record_of):

@@ -1,12 +1,11 @@
-"""Direct labels: none covers another, each is near its own point, ends of lines keep their order."""
+"""The names of rows: at the ends of a few lines, none over another, or in a legend."""
 
-from itertools import combinations, pairwise
+from itertools import pairwise
 
-import numpy as np
 import pytest
 from matplotlib.transforms import Bbox
 
-from harness.report.figures.labels import ASIDE, LINE, SIZE, Label, at_ends, beside_points, spread
+from harness.report.figures.labels import ASIDE, LINE, MOST_AT_ENDS, SIZE, Label, at_ends, named, spread
 from harness.report.figures.looks import by_index
 from harness.report.figures.style import axes, least_span, settings
 
@@ -27,51 +26,6 @@ def _size(text):
 
 def _lower_left(text):
     return super(type(text), text).get_window_extent().min
-
-
-def placed(points, marks=()):
-    with settings():
-        on = axes("cost", "perplexity")
-        on.plot([x for x, _ in points], [y for _, y in points], "o")
-        on.margins(x=0.12, y=0.1)
-        labels = [Label(text=NAMES[index], x=x, y=y, look=by_index(index)) for index, (x, y) in enumerate(points)]
-        beside_points(on, labels, marks)
-        return on, boxes(on)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_no_label_covers_another_or_leaves_the_axes(seed):
-    drawn = np.random.default_rng(seed)
-    points = [(float(x), float(y)) for x, y in drawn.normal(size=(7, 2))]
-    points = points[:4] + [(points[0][0] + 0.02 * n, points[0][1] + 0.02 * n) for n in (1, 2, 3)]  # a cluster
-    on, found = placed(points)
-    assert len(found) == 7
-    assert not [pair for pair in combinations(found.values(), 2) if Bbox.intersection(*pair) is not None]
-    frame = on.get_window_extent()
-    for box in found.values():
-        assert frame.x0 - 1 <= box.x0 <= box.x1 <= frame.x1 + 1
-        assert frame.y0 - 1 <= box.y0 <= box.y1 <= frame.y1 + 1
-
-
-def test_a_label_alone_stands_beside_its_point_and_one_in_a_crowd_has_a_line_to_it():
-    def lines(on):
-        return [text for text in on.texts if text.get_text() == "" and text.arrow_patch is not None]
-
-    on, _ = placed([(0.0, 0.0), (9.0, 9.0)])
-    assert lines(on) == []
-    on, _ = placed([(0.0, 0.0), *((9 + n / 50, 9 + n / 50) for n in range(6))])
-    assert lines(on)
-
-
-def test_a_label_covers_no_bar_where_there_is_room():
-    bar = Bbox([[1.0, -8.0], [1.0, 8.0]])
-    on, found = placed([(0.0, 0.0), (1.0, 0.0), (2.0, 0.0), (1.0, 8.0), (1.0, -8.0)], [bar])
-    shown = on.transData.transform_bbox(bar)
-    assert [
-        name
-        for name, box in found.items()
-        if box.x0 < shown.x0 < box.x1 and box.y0 < shown.y1 - 5 and box.y1 > shown.y0 + 5
-    ] == []
 
 
 @pytest.mark.parametrize(
@@ -123,3 +77,20 @@ def test_an_axis_is_never_finer_than_the_noise(values, noise, least):
     low, high = on.get_ylim()
     assert high - low == pytest.approx(max(least, before[1] - before[0]))
     assert low + high == pytest.approx(sum(before))
+
+
+@pytest.mark.parametrize("points", [False, True])
+@pytest.mark.parametrize("count", [MOST_AT_ENDS, MOST_AT_ENDS + 1])
+def test_points_and_many_lines_are_named_in_a_legend(count, points):
+    names = NAMES[:count]
+    with settings():
+        on = axes("cost", "perplexity")
+        mark = on.axhline(1, color="k")
+        labels = [Label(text=name, x=1, y=index, look=by_index(index)) for index, name in enumerate(names)]
+        named(on, labels, [(mark, "printed")], points=points)
+    (legend,) = on.figure.legends
+    inside = [text.get_text() for text in legend.get_texts()]
+    if count == MOST_AT_ENDS and not points:
+        assert (inside, len(on.texts)) == (["printed"], count)
+    else:
+        assert (inside, on.texts[:]) == ([*names, "printed"], [])

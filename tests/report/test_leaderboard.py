@@ -277,11 +277,11 @@ def test_a_collapsed_row_is_last_and_rows_are_marked_as_in_tables(finish, found)
     (group,) = found()
     assert [(line["head"], line["test ppl"]) for line in lines(group)] == [
         ("MoS 2", "18.00 ± 0.00 ↓"),
-        ("softmax", "19.10 ± 0.00 ∅"),
+        ("softmax", "19.10 ± 0.00 ↓"),
     ]
     notes = leaderboard.table(group).notes
     assert any(note.endswith("Trials: MoS 2 2 of 2.") for note in notes)
-    assert any(note.startswith("∅ collapsed") and note.endswith(": softmax.") for note in notes)
+    assert any(note.startswith("↓ collapsed") and note.endswith(": softmax.") for note in notes)
     rows = leaderboard.as_json((group,))[0]["rows"]
     assert [(row["collapsed"], row["not_converged"]) for row in rows] == [(False, [1, 2]), (True, [])]
 

@@ -90,14 +90,14 @@ def test_a_single_seed_has_the_interval_over_blocks_which_ranks_nothing(suite_of
     made = with_scores(suite, record_of, tmp_path, [4.0] * 20, [3.75] * 20, [3.75, 3.25] * 10)
     lines, notes = built(suite, made, runs=tmp_path)
     # e^-0.25 - 1 = -22.1 %, the same for every block
-    assert lines[1]["vs softmax"].text == "-22.1 % [-22.1, -22.1] §"
-    assert lines[1]["vs softmax"].mark == "§"
+    assert lines[1]["vs softmax"].text == "-22.1 % [-22.1, -22.1]"
+    assert lines[1]["vs softmax"].mark == ""
     # blocks of -0.25 and -0.75: the mean of 20 drawn is -0.25 - 0.5 X / 20, X binomial, from 6 to 14
     low, high = lines[2]["vs softmax"].interval
     assert (low, high) == (pytest.approx(100 * math.expm1(-0.6)), pytest.approx(100 * math.expm1(-0.4)))
     assert [(line["verdict"].text, line["test ppl"].rank) for line in lines[1:]] == [("too few seeds", "")] * 2
-    assert note(notes, "§") == (
-        "§ one seed: a 95 % interval over blocks of the test text, not over seeds, so that it describes these trained "
+    assert note(notes, "One seed") == (
+        "One seed: a 95 % interval over blocks of the test text, not over seeds, so that it describes these trained "
         "models and ranks nothing."
     )
 

@@ -94,7 +94,7 @@ def test_after_a_collapse_the_rate_is_tuned_and_rows_that_still_fall_are_trained
     before = plant(UNTUNED, softmax=COLLAPSED, mos=100, curve=curve)
     assert verdict(before).startswith("better, ")  # than a control that learned nothing
     text, command = step(before)
-    assert text == f"Collapsed (∅) or diverged: softmax. {sentence}"
+    assert text == f"Collapsed (↓) or diverged: softmax. {sentence}"
     assert changes(command) == ["tune={seed: 0, space: {train.lr: [0.25, 0.5, 1, 2, 4]}}", *more]
     after = plant(UNTUNED, *changes(command), softmax=100, mos=100.05)
     assert verdict(after) == "equivalent"
@@ -105,7 +105,7 @@ def test_a_trial_that_diverged_needs_another_rate_and_not_another_try(plant):
     before = plant(UNTUNED.replace("[1, 2,", "[0, 1, 2,"), softmax=100, mos=95, statuses={("mos", 3): "diverged"})
     assert verdict(before) == "undecided: seeds failed"
     text, command = step(before)
-    assert text == "Collapsed (∅) or diverged: MoS 2. At other learning rates:"
+    assert text == "Collapsed (↓) or diverged: MoS 2. At other learning rates:"
     (change,) = changes(command)
     assert change.startswith("tune={seed: 7, ")  # 0 to 6 are seeds of the table
     assert verdict(plant(UNTUNED, change, softmax=100, mos=95)) == "better"
@@ -114,13 +114,13 @@ def test_a_trial_that_diverged_needs_another_rate_and_not_another_try(plant):
 def test_a_tuned_row_that_collapsed_at_an_end_gets_a_wider_range_and_within_it_more_epochs(plant):
     text, command = step(plant(TUNED, softmax=COLLAPSED, mos=100, best=2))
     assert (text, changes(command)) == (
-        "Collapsed (∅) or diverged: softmax. With a wider range:",
+        "Collapsed (↓) or diverged: softmax. With a wider range:",
         ["tune.space.train.lr=[0.5,1,2,4]"],
     )
     assert verdict(plant(TUNED, *changes(command), softmax=100, mos=100.05, best=2)) == "equivalent"
     text, command = step(plant(TUNED, softmax=COLLAPSED, mos=100))
     assert (text, changes(command)) == (
-        "Collapsed (∅) or diverged: softmax. Trained 3 times as long:",
+        "Collapsed (↓) or diverged: softmax. Trained 3 times as long:",
         ["train.epochs=6"],
     )
     assert verdict(plant(TUNED, *changes(command), softmax=100, mos=100.05)) == "equivalent"

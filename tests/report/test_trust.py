@@ -80,7 +80,7 @@ def test_one_trial_and_one_row_are_singular(suite_of, record_of):
         "✓ Every trial that is ok has converged.",
         "✓ No row is outdated by a later change of code.",
         "✓ Every perplexity is certified.",
-        "! 1 of 1 row is collapsed (∅): hardly better than the frequencies of words, or worse.",
+        "! 1 of 1 row is collapsed (↓): hardly better than the frequencies of words, or worse.",
     ]
 
 

@@ -19,7 +19,7 @@ def test_the_rows_of_a_new_suite_converge(tmp_path, monkeypatch, harness):
     assert done.code == 0, done.err
     (table,) = (tmp_path / "results" / "tables").glob("*.md")
     text = table.read_text(encoding="utf-8")
-    assert ("↓" in text, "∅" in text) == (False, False), text
+    assert "↓" not in text, text
 
 
 def test_quickstart_ends_in_a_verdict(tmp_path, harness):
@@ -27,6 +27,6 @@ def test_quickstart_ends_in_a_verdict(tmp_path, harness):
     done = harness("run", bundled("suites") / "quickstart.yaml", *options)
     assert done.code == 0, done.err
     text = (tmp_path / "tables" / "quickstart.md").read_text(encoding="utf-8")
-    assert ("↓" in text, "∅" in text) == (False, False), text
+    assert "↓" not in text, text
     first = text.splitlines()[2]
     assert any(word in first for word in ("is worse than", "is better than", "is equivalent to", "beats")), first

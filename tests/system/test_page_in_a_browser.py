@@ -19,7 +19,7 @@ from harness.report.page import document
 ROOT = Path(__file__).parents[2]
 SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures: [2, 5, 10]}"))
 PPL = {"softmax": 100.0, 2: 9.5, 5: 88.0, 10: None}  # as text 9.5 sorts after 88, and what is missing comes last
-MARKS = " ≈↓∅"  # of ties, and of rows that are not converged or collapsed
+MARKS = " ≈↓"  # of ties, and of rows that are not converged or collapsed
 HOSTILE = (
     "</script><script>document.title = 'obeyed'; fetch('http://127.0.0.1:9/')</script><img src='http://127.0.0.1:9/x'>"
 )

@@ -8,23 +8,22 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
-from matplotlib.transforms import Bbox
 
 from harness.errors import RecordError
 from harness.plan.specs import ComponentSpec, canonical
 from harness.records.sidecars import TokenScores
 from harness.report.diff import mean_scores
 from harness.report.evidence import Evidence
-from harness.report.figures.labels import Label, at_ends, beside_points
+from harness.report.figures.labels import Label, named
 from harness.report.figures.looks import FAINT, INK, Look, looks_of
-from harness.report.figures.style import Frame, axes, belongs, least_span, legend, logarithmic, shown
+from harness.report.figures.style import Frame, axes, belongs, least_span, logarithmic, shown
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
 from harness.report.table_rows import Row, of_head, time_of
 from harness.report.tokens import Band
@@ -107,11 +106,7 @@ def by_parameter(name: str, label: str, lines: list[Row], evidence: Evidence, fr
     on.set_xticks(counts if len(counts) <= 12 else counts[:: -(-len(counts) // 12)])
     on.set_xlim(right=counts[-1] + 3 * step)
     least_span(on.yaxis, _spreads(found))
-    legend(on, marks)
-    at_ends(on, [each for each in labels if each.x >= counts[-1] - step * len(found)])
-    bars = [Bbox([[each.x, each.low], [each.x, each.high]]) for series in found for each in series.points]
-    bars += [Bbox([[counts[0], level.y], [counts[-1], level.y]])] if level is not None else []
-    beside_points(on, [each for each in labels if each.x < counts[-1] - step * len(found)], bars)
+    named(on, labels, marks)
     fewest = min(series.seeds for series in found)
     band = f"; the band is that of {reference.head}" if level is not None and level.low < level.high else ""
     return on, f"Mean test perplexity; bars {RANGE}{band}. Each point has {fewest} or more seeds."
@@ -162,13 +157,10 @@ def _against(
         stars(on, list(found.values()), evidence, marks)
     caption = f"Mean test perplexity; bars {RANGE}."
     points = [series.points[0] for series in found.values()]
-    covered = [Bbox([[point.x, point.low], [point.x, point.high]]) for point in points]
     best = front([series.points[0] for series in all_of.values() if series is not None])
     if len(best) > 1:
         at, heights = [point.x for point in best], [point.y for point in best]
         on.step(at, heights, where="post", color=FAINT, linestyle="--", linewidth=0.8, zorder=1)
-        covered += [Bbox([[a.x, a.y], [b.x, a.y]]) for a, b in pairwise(best)]
-        covered += [Bbox([[b.x, b.y], [b.x, a.y]]) for a, b in pairwise(best)]
         caption += " Dashed: the Pareto front, of the rows for which no other row is better in both."
     on.margins(x=0.12, y=0.1)
     logarithmic(on.xaxis, min(point.x for point in points), max(point.x for point in points))
@@ -178,8 +170,7 @@ def _against(
         if on.get_xscale() == "linear":
             on.xaxis.set_major_locator(MaxNLocator(5))
         on.xaxis.set_major_formatter(lambda value, _: f"{value / 1e6:g} M" if value >= 1e6 else f"{value / 1e3:g} k")
-    legend(on, marks)
-    beside_points(on, labels, covered)
+    named(on, labels, marks, points=True)
     return on, f"{caption}{left}"
 
 
@@ -219,7 +210,7 @@ def gain(bands_of: BandsOf, label: str, lines: list[Row], evidence: Evidence, fr
         Label(text=f"0: {reference.head}", x=on.get_xlim()[1], y=0, look=replace(looks[reference], colour=INK))
     )
     least_span(on.yaxis, [band.high - band.low for each in found for band in each.bands])
-    at_ends(on, labels)
+    named(on, labels)
     return on, (
         f"Loss per test token less that of {reference.head}: below 0 the head is better. Averaged over the shared "
         f"seeds, {min(each.seeds for each in found)} or more. Bars {RANGE}. "

@@ -10,21 +10,13 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from harness.report.content import (
-    COARSE,
-    COARSE_MARK,
-    COLLAPSED_MARK,
-    COMPAT_MARK,
-    ELSEWHERE_MARK,
-    NOT_CONVERGED_MARK,
-    SHARED_MARK,
-)
+from harness.report.content import MARKS, NOT_CONVERGED_MARK, TIME_MARK
 from harness.report.evidence import Evidence
 from harness.report.figures.looks import FAINT, INK, VERDICTS, Look, looks_of
 from harness.report.figures.style import Frame, axes, belongs, shown
 from harness.report.findings import Findings, percent
 from harness.report.statistics import CONFIDENCE
-from harness.report.table_rows import Row, Time, ratio, time_marks, time_of
+from harness.report.table_rows import Row, Time, ratio, time_mark, time_of
 from harness.report.verdicts import LIMITS, Compared, Verdict, logarithms
 
 WIDE, NARROW, PHONE = 6.6, 5.0, 2.7  # inches: as it is drawn, below which texts stand above intervals, and on a phone
@@ -93,7 +85,7 @@ def draw(
     words = [str(compared[line].judged) for line in lines if line in compared]
     short = stacked or max(map(len, words)) > MOST_WORD[False]
     texts = [_texts(line, findings, short=short) for line in lines]
-    names = [f"{line.head} {COMPAT_MARK}" if line.compat is not None else line.head for line in lines]
+    names = [line.head if line.compat is None else f"{line.head} (compat)" for line in lines]
     write = _above if stacked else _beside
     write(on, names, texts, size, [looks[line] for line in lines])
     on.xaxis.set_major_locator(MaxNLocator(5 if stacked else 7, steps=[1, 2, 5, 10]))
@@ -216,9 +208,9 @@ def _texts(line: Row, findings: Findings, *, short: bool) -> tuple[str, str, str
 
 
 def _in_short(judged: Verdict) -> str:
-    """'worse ↓': a verdict with the marks of what limits it to the chosen settings and to the budget of the suite."""
-    marks = zip((COARSE, *LIMITS), (COARSE_MARK, COLLAPSED_MARK, NOT_CONVERGED_MARK), strict=True)
-    return " ".join([judged.word, *(mark for limit, mark in marks if limit.removeprefix("not ") in judged.why)])
+    """'worse ↓': a verdict, with the mark of a row that is not converged or collapsed."""
+    limited = any(limit.removeprefix("not ") in judged.why for limit in LIMITS)
+    return f"{judged.word} {NOT_CONVERGED_MARK}" if limited else judged.word
 
 
 def _cost(line: Row, time: Time, findings: Findings) -> str:
@@ -226,7 +218,7 @@ def _cost(line: Row, time: Time, findings: Findings) -> str:
     reference = findings.baselines.get(line.group)
     base = None if reference in (None, line) else time_of(reference, "train_ms_per_batch", findings.evidence.timings)
     times, said = ratio(time, base), f"{time.value:.1f}"
-    return " ".join(filter(None, [said, "" if times is None else f"({times:.1f}x)", time_marks(time, base)]))
+    return " ".join(filter(None, [said, "" if times is None else f"({times:.1f}x)", time_mark(time, base)]))
 
 
 def _beside(on: Axes, names: list[str], texts: list[tuple[str, ...]], size: float, looks: list[Look]) -> None:
@@ -267,12 +259,7 @@ def _caption(found: list[Effect], words: set[str], margin: float) -> str:
         "; dotted: an interval over blocks of text, of one seed": any(each.blocks for each in found),
         f"; band: the smallest difference of interest, {100 * margin:g} %": True,
         ". Verdicts are corrected for all comparisons and allow for tuning; intervals are of the seeds alone.": True,
-        f" {COARSE_MARK} at the chosen settings: coarse tuning.": COARSE_MARK in words,
-        f" {NOT_CONVERGED_MARK} not converged.": NOT_CONVERGED_MARK in words,
-        f" {COLLAPSED_MARK} collapsed.": COLLAPSED_MARK in words,
-        f" {SHARED_MARK} timed while other work ran.": SHARED_MARK in words,
-        f" {ELSEWHERE_MARK} timed on another device.": ELSEWHERE_MARK in words,
-        f" {COMPAT_MARK} computed as a published code does, not comparable.": COMPAT_MARK in words,
+        **{f" {mark} {MARKS[mark]}.": mark in words for mark in (NOT_CONVERGED_MARK, TIME_MARK)},
     }
     said = "".join(part for part, applies in parts.items() if applies)
     return f"Change of test perplexity over the shared seeds, with its {100 * CONFIDENCE:.0f} % interval{said}"

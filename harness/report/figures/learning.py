@@ -29,9 +29,9 @@ from harness.report.figures.comparison import (
     over_seeds,
     stars,
 )
-from harness.report.figures.labels import Label, at_ends
+from harness.report.figures.labels import Label, named
 from harness.report.figures.looks import FAINT, INK, Look, by_index, looks_of
-from harness.report.figures.style import Frame, axes, belongs, least_span, legend, logarithmic
+from harness.report.figures.style import Frame, axes, belongs, least_span, logarithmic
 from harness.report.findings import percent
 from harness.report.printed_numbers import PrintedNumbers
 from harness.report.table_rows import Row
@@ -88,9 +88,8 @@ def curves(lines: list[Row], evidence: Evidence, frame: Frame | None = None, *, 
     margin = None if against is None else 100 * evidence.suite.table.margin
     pale = [] if of_backbones else [series for line, series in found.items() if line not in strong]
     _heights(on, [found[line] for line in strong], pale, margin=margin, also=list(ends))
-    legend(on, marks)
     points = {line: found[line].points[-1] for line in strong}
-    at_ends(on, [Label(text=names[line], x=at.x, y=at.y, look=looks[line]) for line, at in points.items()])
+    named(on, [Label(text=names[line], x=at.x, y=at.y, look=looks[line]) for line, at in points.items()], marks)
     mean = "Mean over seeds" if against is None else f"Change against {against.head}, the mean over shared seeds,"
     parts = {
         f"{mean} after each epoch; bands {RANGE}.": True,
@@ -300,7 +299,7 @@ def tuning(key: str, lines: list[Row], evidence: Evidence, frame: Frame | None =
         logarithmic(on.xaxis, min(values), max(values))
     logarithmic(on.yaxis, min(heights), max(heights))
     least_span(on.yaxis, [])
-    at_ends(on, labels)
+    named(on, labels)
     budget = epochs_text(*(epochs for row in rows for epochs in row.epochs))
     return on, "".join(
         (

@@ -7,7 +7,7 @@ from harness.diagnostics.diagnostic import Curves
 from harness.report.evidence import Evidence
 from harness.report.figures.comparison import MOST
 from harness.report.figures.drawn import Plot
-from harness.report.figures.labels import Label, at_ends
+from harness.report.figures.labels import Label, named
 from harness.report.figures.looks import looks_of
 from harness.report.figures.style import Frame, axes, belongs, finished, logarithmic, settings
 
@@ -37,7 +37,7 @@ def _of_rows(evidence: Evidence, of: "Diagnosed", curves: Curves, below: str) ->
     values = [value for _, result in shown for value in curves.points(result)]
     logarithmic(on.xaxis, 1, max(len(curves.points(result)) for _, result in shown))
     logarithmic(on.yaxis, min(values), max(values))
-    at_ends(on, labels)
+    named(on, labels)
     left = len(firsts) - len(shown)
     caption = "The first seed of each row." + (f" {left} more rows are not drawn." if left else "")
     return finished(on, name=curves.name, title=curves.title, caption=caption, of=str(of.trials))

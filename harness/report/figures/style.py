@@ -19,6 +19,7 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.text import Text
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
@@ -95,13 +96,14 @@ def axes(x: str, y: str, frame: Frame | None = None, size: tuple[float, float] =
     return made
 
 
-def legend(on: Axes, entries: Sequence[tuple[Artist, str]]) -> None:
-    """Draw a legend of what is no row below the axes; the figure grows with it."""
-    if entries:
-        labels = [shown(label) for _, label in entries]
-        columns = 2 if max(map(len, labels)) <= 21 else 1
-        on.figure.set_figheight(on.figure.get_figheight() + LEGEND_LINE * -(-len(labels) // columns))
-        on.figure.legend([artist for artist, _ in entries], labels, loc="outside lower left", ncols=columns)
+def legend(on: Axes, entries: Sequence[tuple[Artist, str]]) -> Legend | None:
+    """Draw a legend below the axes; the figure grows with it."""
+    if not entries:
+        return None
+    labels = [shown(label) for _, label in entries]
+    columns = 2 if max(map(len, labels)) <= 21 else 1
+    on.figure.set_figheight(on.figure.get_figheight() + LEGEND_LINE * -(-len(labels) // columns))
+    return on.figure.legend([artist for artist, _ in entries], labels, loc="outside lower left", ncols=columns)
 
 
 def belongs(look: Look, part: str, *artists: Artist) -> None:
