@@ -97,7 +97,7 @@ class Choice:
         return tuple(map(self._sentence, self.left_out))
 
     def _sentence(self, name: str) -> str:
-        parts = {form.name: (form.what, "another form of it runs instead") for form in self.forms}
+        parts = {form.name: (form.what, "another form of it runs instead") for form in reversed(self.forms)}
         parts["graph"] = ("the CUDA graph of the training step", "steps run operation by operation instead")
         what, instead = parts.get(name, (name, "other code runs instead"))
         return f"Left out on this device: {what}, since {self.left_out[name]}; {instead}"

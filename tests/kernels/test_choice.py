@@ -166,7 +166,7 @@ def test_a_wrong_kernel_for_training_is_refused(form, name, told):
 
 
 def test_a_fault_of_bfloat16_only_is_refused_there():
-    form = faulty(after=scaled("scale", 1.1, of_bfloat16))
+    form = faulty(after=scaled("scale", 2.0, of_bfloat16))
     assert tried(form, "many words") == ""
     assert "the gradient of" in tried(form, "many words", "bf16")
 

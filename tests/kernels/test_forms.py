@@ -1,6 +1,5 @@
 """The forms of the loss: which fit where, how many logits they store, and that they are exact on odd sizes."""
 
-import math
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -89,12 +88,6 @@ def test_the_kernel_for_evaluation_is_given_the_precision(monkeypatch):
     kernel = SimpleNamespace(fused_log_sum_exp=lambda *given, precision: (given, precision))
     monkeypatch.setitem(sys.modules, "harness.kernels.triton_evaluation", kernel)
     assert forms._triton_log_sums("rows", "words", None, precision="bf16") == (("rows", "words", None), "bf16")
-
-
-@pytest.mark.parametrize("case", ["one component", "a bend"])
-def test_facets_of_few_bits_are_made_for_the_scale_of_the_logits(case):
-    mixture, _ = planted.batch(CASES[case], CPU)
-    assert forms.LEAN.scale(mixture) == (1 / math.log(2) if case == "one component" else mixture.logit_map.scale)
 
 
 def test_a_gpu_stores_all_logits_where_they_are_more_than_a_chunk_and_a_small_part_of_its_memory(monkeypatch):

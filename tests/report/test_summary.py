@@ -80,7 +80,7 @@ def test_the_legend_explains_the_marks_that_there_are_and_no_others():
         "train ms/batch": Cell(text="26.31 ± 0.42 ‡", value=26.31, spread=0.42, mark="‡"),
     }
     summary = of_suite(table(row))
-    assert [line[0] for line in summary.notes] == ["≈", "↓", "¶", "°", "‡"]
+    assert [line[0] for line in summary.notes] == ["≈", "↓", "¶", "‡"]
     assert "26.3 ‡" in drawn(summary)
     assert of_suite(table({"head": Cell(text="mos")})).notes == ()
 
