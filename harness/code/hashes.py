@@ -60,7 +60,8 @@ def changed(record: TrialRecord) -> tuple[str, ...]:
 def alike(kind: str, name: str, one: str, other: str) -> bool:
     """Return whether two hashes of a component give the same numbers, as far as is known."""
     listed = {one[:LISTED], other[:LISTED]} <= set(_listed(kind, name))
-    return one == other or UNKNOWN in (one, other) or listed  # guard: unknown-hash one == other or listed
+    # guard: unknown-hash UNKNOWN in (one, other) or ->
+    return one == other or UNKNOWN in (one, other) or listed
 
 
 def is_outdated(record: TrialRecord) -> bool:
@@ -147,7 +148,7 @@ def _words(tree: ast.Module) -> list[str]:
             waiting.append(_END)
             for name in reversed(item._fields):
                 value = _value(item, name)
-                if value is not None and value != []:  # guard: later-python-field always
+                if value is not None and value != []:
                     waiting += (value, _Word(name))
         elif isinstance(item, list):
             waiting += (_END, *reversed(item), _BEGIN)
