@@ -6,6 +6,8 @@ from harness.errors import ExecutionError
 INSTEAD = {
     "harness bench": "the scripts of the repository's folder benchmarks/ measure speed and memory: "
     "python benchmarks/head.py",
+    "harness experiment expressiveness": "'harness diagnose SUITE' measures what trained heads can express",
+    "harness experiment --head": "'harness diagnose SUITE' measures what trained heads can express",
     "harness plan --memory": "'harness run SUITE --dry-run' prints the memory that a step needs, as measured",
 }
 

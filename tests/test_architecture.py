@@ -21,6 +21,7 @@ SOURCES = sorted(p for folder in ("harness", "heads", "backbones", "benchmarks")
 ROOMS: tuple[tuple[str, ...], ...] = (
     ("printable",),
     ("errors",),
+    ("removed",),
     ("random_streams",),
     ("machine",),
     ("model_folder",),

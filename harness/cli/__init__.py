@@ -20,13 +20,20 @@ from harness.cli.options import Interrupted, errors, option, warn
 from harness.errors import HarnessError, SuiteError
 from harness.machine.limits import cpus_available
 from harness.printable import counted, sentence
+from harness.removed import refuse
 
 TERMINATED = 143  # exit code
 SUMMARY = "Compare language-model output heads on equal terms: suites of trials, records, tables."
 
 
-class _FlagsWithoutType:
-    """Help shows a flag as '--json', without '<bool>'."""
+class _Parsing:
+    """Help shows a flag as '--json', without '<bool>'. What was removed is refused with what to use instead."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+        for given in args:
+            typed = given.partition("=")[0]
+            refuse(typed, f"{ctx.command_path} {typed}")
+        return super().parse_args(ctx, args)
 
     def get_params(self, ctx: typer.Context) -> list:
         found = super().get_params(ctx)
@@ -36,11 +43,11 @@ class _FlagsWithoutType:
         return found
 
 
-class OneCommand(_FlagsWithoutType, TyperCommand):
+class OneCommand(_Parsing, TyperCommand):
     """A command."""
 
 
-class CommandGroup(_FlagsWithoutType, TyperGroup):
+class CommandGroup(_Parsing, TyperGroup):
     """A command with commands of its own."""
 
 
