@@ -4,6 +4,7 @@ from harness.errors import ExecutionError
 
 # As it is typed: a command, an option of all commands or of one, a value, or a key of suites.
 INSTEAD = {
+    "--overwrite": "tables, pages and plots are always replaced; copy those that you want to keep",
     "harness bench": "the scripts of the repository's folder benchmarks/ measure speed and memory: "
     "python benchmarks/head.py",
     "harness experiment expressiveness": "'harness diagnose SUITE' measures what trained heads can express",

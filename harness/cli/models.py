@@ -22,7 +22,6 @@ from harness.cli.options import (
     Interrupted,
     Json,
     Only,
-    Overwrite,
     Results,
     RunDevice,
     Set,
@@ -140,7 +139,6 @@ def diagnose(
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
     as_json: Json = False,
-    overwrite: Overwrite = False,
 ) -> None:
     """Compute what the trained heads of a suite can express: singular values, gates, gradients, calibration.
 
@@ -173,7 +171,7 @@ def diagnose(
             f"there is no result of {found.suite.name} to show: mend what is said above, or take "
             "other diagnostics by --diagnostic"
         )
-    files = diagnosed.write(found.evidence, of_each, results, overwrite=overwrite)
+    files = diagnosed.write(found.evidence, of_each, results)
     if as_json:
         print(json.dumps(_as_json(found, of_each, wanted), indent=1))
     else:

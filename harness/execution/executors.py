@@ -66,7 +66,6 @@ class RunOptions:
         fail_fast: stop at the first trial that fails.
         tracking: write to MLflow.
         timing: True: time the rows again; False: do not time them; None: as the suite says, once.
-        overwrite: also replace a table that was made of more finished trials.
     """
 
     overrides: tuple[str, ...] = ()
@@ -84,7 +83,6 @@ class RunOptions:
     fail_fast: bool = False
     tracking: bool = True
     timing: bool | None = None
-    overwrite: bool = False
 
     def __post_init__(self) -> None:
         if self.executor not in EXECUTORS:

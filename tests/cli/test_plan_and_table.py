@@ -263,7 +263,7 @@ def test_a_table_that_cannot_be_written_is_one_sentence(finished, harness):
 
 def test_the_table_is_written_in_three_forms(finished, harness):
     folder = finished / "results" / "tables"
-    assert sorted(path.name for path in folder.iterdir()) == ["tiny.csv", "tiny.json", "tiny.md", "tiny.tex"]
+    assert sorted(path.name for path in folder.iterdir()) == ["tiny.csv", "tiny.md", "tiny.tex"]
     before = {path: path.read_bytes() for path in folder.iterdir()}
     for path in before:
         path.unlink()
@@ -288,7 +288,7 @@ def test_table_in_another_shape_has_files_of_its_own(finished, harness):
     after = {path: path.read_bytes() for path in folder.iterdir()}
     assert before.items() <= after.items()
     assert sorted(path.name for path in after.keys() - before.keys()) == [
-        *("tiny.corpora.csv", "tiny.corpora.json", "tiny.corpora.md", "tiny.corpora.tex")
+        *("tiny.corpora.csv", "tiny.corpora.md", "tiny.corpora.tex")
     ]
 
 

@@ -97,7 +97,7 @@ RESULTS = Path("results")
 
 
 def test_how_and_where_trials_run_is_repeated_and_which_ones_is_not():
-    which = {"overrides": ("train.epochs=1",), "only": ("head=mos",), "retry_failed": True, "overwrite": True}
+    which = {"overrides": ("train.epochs=1",), "only": ("head=mos",), "retry_failed": True}
     where = {"executor": "inline", "device": "cpu", "cpus_per_trial": 2, "gpus_per_trial": 0.5, "tracking": False}
     options = RunOptions(**where, **which, shared=True)
     assert repeated(options, Path("there"), Path("texts")) == [
