@@ -117,6 +117,14 @@ def test_an_executor_that_does_not_exist_is_refused():
         RunOptions(executor="dask")
 
 
+def test_a_disk_that_is_nearly_full_is_a_warning_before_anything_is_trained(tmp_path, monkeypatch):
+    usage = executors.shutil.disk_usage(tmp_path)._replace(free=2**30)
+    monkeypatch.setattr(executors.shutil, "disk_usage", lambda _: usage)
+    said = []
+    executors.check_folder(tmp_path / "runs", said.append)
+    assert said == [f"only 1.0 GiB are free on the disk of {tmp_path}/runs"]
+
+
 @pytest.mark.parametrize(
     ("lacks", "refused", "warned"),
     [
