@@ -9,6 +9,7 @@ INSTEAD = {
     "python benchmarks/head.py",
     "harness experiment expressiveness": "'harness diagnose SUITE' measures what trained heads can express",
     "harness experiment --head": "'harness diagnose SUITE' measures what trained heads can express",
+    "Label: in a docstring": "a class method says the name, as label(cls, p) of heads/mos.py",
     "harness plan --memory": "'harness run SUITE --dry-run' prints the memory that a step needs, as measured",
 }
 
