@@ -102,11 +102,5 @@ class StorageError(HarnessError, OSError):
         return cls(f"{place} cannot be written ({cause.strerror or cause}); {remedy}")
 
 
-class FewerTrialsError(HarnessError):
-    """A table, page or plot that would replace one with more finished trials."""
-
-    exit_code = 1
-
-
 class Damaged(HarnessError):
     """A checkpoint or a file of weights whose content differs from what was written."""

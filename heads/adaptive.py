@@ -88,7 +88,6 @@ class AdaptiveSoftmax(nn.Module):
     z_0 = A_0 h (+ a) scores the frequent words and the C clusters;    z_c = A_c B_c h scores the words of cluster c
     p(x) = softmax(z_0)[x] for a frequent word, softmax(z_0)[c] softmax(z_c)[x] for a word of cluster c
 
-    Label: adaptive softmax
     Brief: a fast softmax for a large vocabulary
     Cost: < 1 softmax
     Shapes: top layer h (B, T, D); A_0 (cutoff_1 + C, D); B_c (D / div_value^c, D), A_c (V_c, D / div_value^c).
@@ -136,6 +135,10 @@ class AdaptiveSoftmax(nn.Module):
         xavier_uniform_(self.layers.head, *(layer for tail in self.layers.tail for layer in tail))
         rank_V = None if dims.token_counts is None else _ranks(dims.token_counts)
         self.register_buffer("rank_V", rank_V)
+
+    @classmethod
+    def label(cls, p) -> str:
+        return "adaptive softmax"
 
     def forward(self, hidden: Hidden) -> Clustered:
         """Map (B, T, D) top states to a distribution in clusters."""

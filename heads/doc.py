@@ -38,7 +38,6 @@ class DirectOutputConnection(nn.Module):
     couple the rows: with `accumulation` or `data_parallel`, beta and S are computed for each part, and the gradient is
     different.
 
-    Label: DOC {components:top+second+third}[, {compat:log(p + epsilon)}]
     Brief: Direct Output Connection: many layers
     Cost: J softmaxes
     Shapes: layers (B, T, D_l) -> facets (B, T, J, E), the top layer's first; prior (B, T, J); output matrix W (V, E).
@@ -106,6 +105,13 @@ class DirectOutputConnection(nn.Module):
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights, width=width)
         xavier_uniform_(*self.latents, self.prior)
         uniform_output_(self.output, init_range, init_bias)
+
+    @classmethod
+    def label(cls, p) -> str:
+        counts = p.components
+        if isinstance(counts, dict):
+            counts = [counts.get(name, 0) for name in FROM_TOP[: _depth(counts)]]
+        return f"DOC {'+'.join(map(str, counts))}" + (", log(p + epsilon)" if p.compat else "")
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map the states of all layers to a Mixture of J components, with the balance loss."""

@@ -31,7 +31,6 @@ class DirectOutputConnectionPoster(nn.Module):
     f_k = A_k h^l(k) + a_k,  l(k) = L - K + k for k = 1 .. K;    pi = softmax(C [h^(L-K+1); ...; h^L] + c)
     log p = logsumexp_k [ log pi_k + log_softmax(W f_k) ]
 
-    Label: DOC {num_mixtures}, poster[, {compat:log(p + epsilon)}]
     Brief: DOC whose gate reads all layers, too
     Cost: K softmaxes
     Shapes: the K top layers (B, T, D_l), lowest first -> facets (B, T, K, E), prior (B, T, K), output matrix W (V, E).
@@ -93,6 +92,10 @@ class DirectOutputConnectionPoster(nn.Module):
                         facet.weight += NOISE * (torch.rand_like(facet.weight) - 0.5)
                     facet.bias.zero_()
         uniform_output_(self.output, init_range, init_bias)
+
+    @classmethod
+    def label(cls, p) -> str:
+        return f"DOC {p.num_mixtures}, poster" + (", log(p + epsilon)" if p.compat else "")
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map the states of the top K layers to a Mixture of K components."""

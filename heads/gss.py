@@ -17,7 +17,6 @@ class GeneralisedSigSoftmax(nn.Module):
     log p = log_softmax(phi(z)),    phi(z) = k (z - c) + c - (k - 1) softplus(z - c)
 
     k = 1 is softmax, (c, k) = (0, 2) is SigSoftmax.
-    Label: GSS
     Brief: Generalised SigSoftmax, two slopes
     Cost: 1 softmax
     Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E). c and k are constants, not learned.
@@ -57,6 +56,10 @@ class GeneralisedSigSoftmax(nn.Module):
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
         xavier_uniform_(self.facet)
         uniform_output_(self.output, init_range, init_bias)
+
+    @classmethod
+    def label(cls, p) -> str:
+        return "GSS"
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map (B, T, D) top states to a Mixture of one component with the logit map phi."""

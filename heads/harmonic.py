@@ -21,7 +21,6 @@ class HarmonicSoftmax(nn.Module):
 
     With z all of it is one product of [2 f / (f . f), 1 / (f . f)] and [w_x, -w_x . w_x], so that logits need not be
     stored: 1 - z_x is d_x^2 / (f . f), and p does not change when all distances are divided by one number.
-    Label: harmonic[, n {exponent}]
     Brief: probabilities by inverse distances
     Cost: 1 softmax
     Shapes: top layer h (B, T, D) -> facet (B, T, 1, E + 1), output matrix W (V, E), evaluated as (V, E + 1). No bias.
@@ -56,6 +55,10 @@ class HarmonicSoftmax(nn.Module):
         self.output = output_layer(dims, embedding, bias=False, tie_weights=tie_weights)
         xavier_uniform_(self.facet)
         uniform_output_(self.output, init_range)
+
+    @classmethod
+    def label(cls, p) -> str:
+        return "harmonic" + (f", n {p.exponent:g}" if p.exponent else "")
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map (B, T, D) top states to a Mixture of one component with the logit map phi."""

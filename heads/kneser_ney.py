@@ -53,7 +53,6 @@ class KneserNey(nn.Module):
     number in (0, 1): those with the lowest perplexity of the validation split.
     The state dict has the training text: an n-gram model is its text. The tables are computed again when it is loaded.
 
-    Label: Kneser-Ney {order}[, {cache:cache}]
     Shapes: layer (B, T, L) of the backbone last_tokens -> probabilities float64.
     Args:
         order: the order n of the n-grams, which is 1 more than the tokens of context.
@@ -83,6 +82,10 @@ class KneserNey(nn.Module):
         self.register_buffer("cache_window", torch.tensor(0))
         self.register_buffer("cache_weight", torch.tensor(0.0, dtype=torch.float64))
         self._orders: tuple[Counted, ...] | None = None
+
+    @classmethod
+    def label(cls, p) -> str:
+        return f"Kneser-Ney {p.order}" + (", cache" if p.cache else "")
 
     @property
     def orders(self) -> tuple[Counted, ...]:

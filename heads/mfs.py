@@ -40,7 +40,6 @@ class MultiFacetSoftmax(nn.Module):
     Multi-partition (1, 1, 0, 4), MoS (K, 1, 0, 1), MFS without Multi-partition (3, 3, 2, 1), MFS without Multi-input
     (3, 1, 0, 4), MFS (3, 3, 2, 4).
 
-    Label: MFS {num_mixtures}[, {num_partitions} partitions][, {compat:log(p + epsilon)}]
     Brief: multi-facet softmax of several states
     Cost: K softmaxes
     Shapes: the H top layers (B, T, D_l) -> facets (B, T, P + K - 1, E), prior (B, T, K), output matrix W (V, E);
@@ -121,6 +120,12 @@ class MultiFacetSoftmax(nn.Module):
             if d_top == dims.d_embed:
                 self._start_facets_as_the_top_state()
         uniform_output_(self.output, init_range, init_bias)
+
+    @classmethod
+    def label(cls, p) -> str:
+        name = f"MFS {p.num_mixtures}"
+        name += f", {p.num_partitions} partitions" if p.num_partitions not in (4, "") else ""
+        return name + (", log(p + epsilon)" if p.compat else "")
 
     def _start_facets_as_the_top_state(self) -> None:
         """Initialise A_i as [identity, 0] plus noise. W is a copy of the embedding, so the model starts as the

@@ -23,7 +23,6 @@ class Mixtape(nn.Module):
     pi_x = (s s', s (1 - s'), (1 - s) s'', (1 - s) (1 - s''))                    a tree of sigmoids; it needs no
     normaliser The most frequent words have their own v_x and e_x. All other words share one gate.
 
-    Label: Mixtape
     Brief: logits mixed word by word, one softmax
     Cost: 1.3 softmaxes
     Shapes: top layer h (B, T, D) -> facets (B, T, 4, E); gates of the R words with own gates and the shared gate (B, T,
@@ -81,6 +80,10 @@ class Mixtape(nn.Module):
         counts = dims.token_counts
         by_frequency = None if counts is None else torch.argsort(counts, descending=True, stable=True)
         self.register_buffer("by_frequency", by_frequency)
+
+    @classmethod
+    def label(cls, p) -> str:
+        return "Mixtape"
 
     def forward(self, hidden: Hidden) -> Logits:
         """Map (B, T, D) top states to the mixed logits, (B, T, V)."""

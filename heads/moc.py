@@ -30,7 +30,6 @@ class MixtureOfContexts(nn.Module):
     f_k = act(A_k h + a_k);    pi = softmax(C h (+ c));    log p = log_softmax(W sum_k pi_k f_k + b)
 
     It has as many parameters as `mos`, but the rank of a softmax: at most E + 1, or E + 2 with a bias.
-    Label: MoC {num_mixtures}[, {activation:none=no tanh}]
     Brief: Mixture of Contexts, then one softmax
     Cost: 1 softmax
     Shapes: top layer h (B, T, D) -> one facet (B, T, 1, E), output matrix W (V, E).
@@ -96,6 +95,10 @@ class MixtureOfContexts(nn.Module):
         if start != "xavier":
             start_as_(start, dims, embedding, self.latent, self.output, init_range)
         uniform_output_(self.output, init_range, init_bias)
+
+    @classmethod
+    def label(cls, p) -> str:
+        return f"MoC {p.num_mixtures}" + (", no tanh" if p.activation == "none" else "")
 
     @classmethod
     def is_control(cls, **params: Any) -> bool:

@@ -33,8 +33,6 @@ class MixtureOfSoftmaxes(nn.Module):
     f_k = act(A_k h + a_k);    pi = softmax(C h (+ c));    z_k = W f_k + b
     log p = logsumexp_k [ log pi_k + log_softmax(phi(z_k)) ]
 
-    Label: Mo{logit_map:sigsoftmax=S}S {num_mixtures}[, {gate} gate][, {loss} loss][, {activation:none=no tanh}]
-        [, {compat:log(p + epsilon)}]
     Brief: Mixture of Softmaxes, a weighted sum
     Cost: K softmaxes
     Shapes: top layer h (B, T, D) -> facets f (B, T, K, E), prior pi (B, T, K), output matrix W (V, E).
@@ -125,6 +123,14 @@ class MixtureOfSoftmaxes(nn.Module):
         if start != "xavier":
             start_as_(start, dims, embedding, self.latent, self.output, init_range)
         uniform_output_(self.output, init_range, init_bias)
+
+    @classmethod
+    def label(cls, p) -> str:
+        name = f"MoSS {p.num_mixtures}" if p.logit_map == "sigsoftmax" else f"MoS {p.num_mixtures}"
+        name += f", {p.gate} gate" if p.gate in ("constant", "static") else ""
+        name += ", binary loss" if p.loss == "binary" else ""
+        name += ", no tanh" if p.activation == "none" else ""
+        return name + (", log(p + epsilon)" if p.compat else "")
 
     @classmethod
     def is_control(cls, **params: Any) -> bool:

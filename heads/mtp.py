@@ -55,7 +55,6 @@ class MultiTokenPrediction(nn.Module):
     f_0 = h, or U h + a with `projection`;    log p_k = log_softmax(phi(W f_k + b));    training loss: MultiToken
     f_k = f_0 with maps 'shared';    f_k = A_k h + a_k with 'linear'
 
-    Label: [{projection:affine} ]MTP[, {maps} maps]
     Brief: multi-token prediction, further words
     Cost: 1 softmax
     Shapes: top layer h (B, T, D) -> facets (B, T, E), output matrix W (V, E), A_k (E, D).
@@ -104,6 +103,10 @@ class MultiTokenPrediction(nn.Module):
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
         xavier_uniform_(self.facet, *self.ahead)
         uniform_output_(self.output, init_range, init_bias)
+
+    @classmethod
+    def label(cls, p) -> str:
+        return ("affine " if p.projection else "") + "MTP" + (", linear maps" if p.maps == "linear" else "")
 
     def forward(self, hidden: Hidden) -> MultiToken:
         """Map (B, T, D) top states to the distribution of the next word."""

@@ -108,7 +108,6 @@ class NoiseContrastiveSoftmax(nn.Module):
 
     f = h, or U h + a with `projection`;    z = W f + b;    training loss: NoiseContrastive;    log p = log_softmax(z)
 
-    Label: [{projection:affine} ]NCE[, {num_noise} noise words]
     Brief: softmax, noise-contrastive estimation
     Cost: k + 1 words
     Shapes: top layer h (B, T, D) -> facet f (B, T, E), output matrix W (V, E).
@@ -162,6 +161,11 @@ class NoiseContrastiveSoftmax(nn.Module):
         self.noise = None if dims.token_counts is None else UnigramNoise(dims.token_counts)
         if init_bias == "unigram":
             self._start_bias_as_unigram()
+
+    @classmethod
+    def label(cls, p) -> str:
+        name = "affine NCE" if p.projection else "NCE"
+        return name + (f", {p.num_noise} noise words" if p.num_noise else "")
 
     def _start_bias_as_unigram(self) -> None:
         """Initialise b as log q + lnZ: the score s(x) of a zero facet is log q(x)."""

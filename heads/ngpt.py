@@ -19,7 +19,6 @@ class CosineSoftmax(nn.Module):
     f = h, or U h + a with `projection`;    z_x = s_x cos(f, w_x) + b_x;    log p = log_softmax(z)
     s = start sqrt(E) r, r learned from 1 / sqrt(E) on
 
-    Label: [{projection:affine} ]nGPT
     Brief: cosines times a learned scale
     Cost: 1 softmax
     Shapes: top layer h (B, T, D) -> facet (B, T, 1, E), output matrix W (V, E), r (V,) or (1,).
@@ -63,6 +62,10 @@ class CosineSoftmax(nn.Module):
         self.scale = nn.Parameter(torch.full((num_scales,), 1 / math.sqrt(dims.d_embed)))
         xavier_uniform_(self.facet)
         uniform_output_(self.output, init_range, init_bias)
+
+    @classmethod
+    def label(cls, p) -> str:
+        return "affine nGPT" if p.projection else "nGPT"
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map (B, T, D) top states to a Mixture of one component: a unit vector, and a matrix of scaled unit rows."""

@@ -20,7 +20,6 @@ class PiecewiseLinearSoftmax(nn.Module):
     phi(z) = (z - knot_i) s_i + delta sum_{j<i} s_j,    s_i = softplus(w_i),  delta = 2T / M,  knot_i = -T + i delta
     i = floor((z + T) / delta), limited to 0 .. M - 1: the outer pieces continue beyond the range.
 
-    Label: PLIF
     Brief: a piecewise-linear map of the logits
     Cost: 1 softmax
     Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E); w (M,) additional parameters.
@@ -76,6 +75,10 @@ class PiecewiseLinearSoftmax(nn.Module):
         uniform_output_(self.output, init_range, init_bias)
         self.learning_rates = {"raw_slope": slope_rate}
         self.raw_slope = nn.Parameter(math.log(math.e - 1) + noise * torch.randn(num_pieces))
+
+    @classmethod
+    def label(cls, p) -> str:
+        return "PLIF"
 
     def phi(self, z: Tensor) -> Tensor:
         """Apply the logit map to each element."""

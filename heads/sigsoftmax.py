@@ -27,7 +27,6 @@ class SigSoftmax(nn.Module):
     f = h, or U h + a with `projection`;    z = W f + b;    p(x) proportional to exp(z_x) sigmoid(z_x)
     log p = log_softmax(z + logsigmoid(z))
 
-    Label: [{projection:affine} ]sigsoftmax[, {compat:log(p + epsilon)}]
     Brief: softmax times the sigmoid of logits
     Cost: 1 softmax
     Shapes: top layer h (B, T, D) -> facet f (B, T, 1, E), output matrix W (V, E).
@@ -73,6 +72,10 @@ class SigSoftmax(nn.Module):
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=tie_weights)
         start_as_(start, dims, embedding, self.facet, self.output, init_range)
         uniform_output_(self.output, init_range, init_bias)
+
+    @classmethod
+    def label(cls, p) -> str:
+        return ("affine " if p.projection else "") + "sigsoftmax" + (", log(p + epsilon)" if p.compat else "")
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map (B, T, D) top states to a Mixture of one component with the logit map of SigSoftmax."""

@@ -34,8 +34,6 @@ class Softmax(nn.Module):
 
     With `projection` and `d_embed` = r the logits are those of the matrix W U, of rank r: the low-rank softmax, the
     control for the rank of the log-probabilities.
-    Label: [{tie_weights:tied} ][{projection:affine} ][{mu_centering:centred} ]softmax[, rank {d_embed}][, {loss} loss]
-        [, {compat:log(p + epsilon)}]
     Brief: one output matrix; an affine map if asked
     Cost: 1 softmax
     Family: plain
@@ -115,6 +113,14 @@ class Softmax(nn.Module):
         uniform_output_(self.output, init_range, init_bias)
         if input_gradient_scale != 1:
             _scale_input_gradient_(embedding, input_gradient_scale, tie_weights)
+
+    @classmethod
+    def label(cls, p) -> str:
+        words = {"tied": p.tie_weights, "affine": p.projection, "centred": p.mu_centering}
+        name = " ".join([*(word for word, said in words.items() if said), "softmax"])
+        name += f", rank {p.d_embed}" if p.d_embed else ""
+        name += ", binary loss" if p.loss == "binary" else ""
+        return name + (", log(p + epsilon)" if p.compat else "")
 
     @classmethod
     def is_control(cls, **params: Any) -> bool:

@@ -14,7 +14,7 @@ def doctor(
     again: option(bool, "Repeat the measurements that are kept for this machine.", "--again") = False,
     gpu: option(bool, "Check the code for GPUs on small batches, as each trial checks it on its own.", "--gpu") = False,
 ) -> None:
-    """Check versions, folders, memory, MLflow and Ray, and describe the machine and its matrix products.
+    """Check versions, folders, disk and Ray, and describe the machine and its matrix products.
 
     Exit code 2, with a sentence for each problem, when something prevents `harness run` from working, or when a part
     for GPUs is wrong.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn, track
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -22,7 +22,6 @@ from harness.cli.options import (
     Interrupted,
     Json,
     Only,
-    Overwrite,
     Results,
     RunDevice,
     Set,
@@ -140,7 +139,6 @@ def diagnose(
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
     as_json: Json = False,
-    overwrite: Overwrite = False,
 ) -> None:
     """Compute what the trained heads of a suite can express: singular values, gates, gradients, calibration.
 
@@ -173,7 +171,7 @@ def diagnose(
             f"there is no result of {found.suite.name} to show: mend what is said above, or take "
             "other diagnostics by --diagnostic"
         )
-    files = diagnosed.write(found.evidence, of_each, results, overwrite=overwrite)
+    files = diagnosed.write(found.evidence, of_each, results)
     if as_json:
         print(json.dumps(_as_json(found, of_each, wanted), indent=1))
     else:
@@ -259,57 +257,28 @@ def _as_json(found: "Study", stored: "list[Diagnosed]", wanted: set[str]) -> dic
 
 class Experiment(StrEnum):
     degeneracy = "degeneracy"
-    expressiveness = "expressiveness"
 
 
 def experiment(
     name: argument(Experiment, "The experiment.", metavar="NAME"),
     seeds: option(int, "How many seeds: 1, 2, 3 and so on.", min=1) = 5,
-    head: option(
-        list[str], "expressiveness: another head, at its defaults. Repeatable.", "--head", metavar="HEAD"
-    ) = [],  # noqa: B006
     results: Results = RESULTS,
 ) -> None:
     """Repeat an experiment that needs no suite, and write its table.
 
     degeneracy: singular values of the Jacobian of a dense layer and of mixtures of experts; also plots.
-
-    expressiveness: how close each head comes to distributions that one softmax cannot have. Some 12 minutes of a core.
     """
+    from harness.experiments import degeneracy, experiment_tables
     from harness.machine import environment  # here: torch takes a second to import
 
-    if head and name is not Experiment.expressiveness:
-        raise ExecutionError(f"--head is an option of `harness experiment expressiveness`, not of {name.value}")
     chosen = range(1, seeds + 1)
     with environment.torch_threads(1):
-        if name is Experiment.degeneracy:
-            _degeneracy(chosen, results)
-        else:
-            _expressiveness(chosen, head, results)
-
-
-def _degeneracy(seeds: Sequence[int], results: Path) -> None:
-    from harness.experiments import degeneracy, experiment_tables
-
-    found = [
-        degeneracy.spectrum(layer, seeds, inputs=inputs)
-        for inputs in degeneracy.INPUT_KINDS
-        for layer in degeneracy.LAYERS
-    ]
-    tables, plots = experiment_tables.write_degeneracy(found, seeds, results)
+        found = [
+            degeneracy.spectrum(layer, chosen, inputs=inputs)
+            for inputs in degeneracy.INPUT_KINDS
+            for layer in degeneracy.LAYERS
+        ]
+    tables, plots = experiment_tables.write_degeneracy(found, chosen, results)
     say_files("table", tables)
     for _, files in groupby(plots, key=lambda place: place.stem):
         say_files("plot", list(files))
-
-
-def _expressiveness(seeds: Sequence[int], heads: Sequence[str], results: Path) -> None:
-    from harness.experiments import experiment_tables, expressiveness
-    from harness.registry import HEADS
-
-    rows = [*expressiveness.ROWS, *(expressiveness.row(each) for each in heads)]
-    for row in rows:
-        HEADS.listed(row.head.name)  # a mistake is said before the first fit
-    found = [expressiveness.optimum(seeds), expressiveness.optimum(seeds, bound=1.0)]
-    shown = track(rows, "heads", console=errors, transient=True, disable=not errors.is_terminal)
-    found += [expressiveness.reached(row, seeds) for row in shown]
-    say_files("table", experiment_tables.write_expressiveness(found, seeds, results))

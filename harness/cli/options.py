@@ -52,7 +52,6 @@ Only = option(
 Results = option(Path, "Folder of records, tables and mlflow.db.", "--results", envvar="HARNESS_RESULTS")
 Data = option(Path, "Folder of the corpora's files.", "--data", envvar="HARNESS_DATA")
 Json = option(bool, "Print JSON and nothing else on standard output.", "--json")
-Overwrite = option(bool, "Also replace tables, pages and plots that were made of more finished trials.", "--overwrite")
 RunDevice = option(Device, "auto: a GPU if there is one.")
 RESULTS = Path("results")
 

@@ -4,7 +4,7 @@ import json
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -32,7 +32,7 @@ from harness.cli.options import (
 from harness.corpora.corpus import MANY_UNKNOWN
 from harness.corpora.download import DEFAULT_DATA
 from harness.execution.executors import RunOptions, repeated
-from harness.execution.planned import PlannedSuite, PlannedTrial, SuiteDisk, planned, suite_disk
+from harness.execution.planned import PlannedSuite, PlannedTrial, planned
 from harness.execution.timed import WORKER_SECONDS, RowTime, match_text, reference, suite_times
 from harness.machine.environment import resolve_device
 from harness.machine.limits import cpus_available
@@ -80,17 +80,16 @@ def plan(
     read = planning.load(suite, changes(overrides, seeds))
     found = planned(read, results, tuple(only), warn, *repeated(RunOptions(), results, data))
     times, busy = suite_times(found, data, where, warn) if time else (None, 0.0)
-    disk = suite_disk(found, results)
     if as_json:
         of_rows = {} if times is None else {"times": [row.as_json() for row in times]}
-        print(json.dumps({**found.as_json(), "disk": asdict(disk), **of_rows}, indent=1))
+        print(json.dumps({**found.as_json(), **of_rows}, indent=1))
         return
     match = found.suite.match
     below = [] if match is None else [f"{match.kind} matched: {match}"]
     below += [f"note: {text}" for text in (*(each.text for each in found.suite.notes), *found.suite.control_notes)]
     if any(True for _ in found.to_run()) and (others := of_others(read, store.runs_folder(results, read.name))):
         below.append(f"note: {others}")
-    below += [*_corpora(found.suite), *_disk(disk, found.suite), *_states(found), *([] if time else _cost(found))]
+    below += [*_corpora(found.suite), *_states(found), *([] if time else _cost(found))]
     below += _all_keys(found.suite) if keys else _keys(found.suite)
     room = SCREEN - sum(map(_lines, [str(found), *found.outdated, *below]))
     _print(_trials(found) if trials else _rows(found, None if keys or time else room))
@@ -221,16 +220,6 @@ def _corpora(suite: Suite) -> Iterator[str]:
             many = text.unknown_share > MANY_UNKNOWN
             said.append(f"{share}, one token for all unknown words: {FEWER_UNKNOWN}" if many else share)
         yield f"{name}: {'; '.join(said)}"
-
-
-def _disk(needed: SuiteDisk, suite: Suite) -> list[str]:
-    """What the trials without a record will need in the folder of their suite; nothing if all have one."""
-    if not needed.trials:
-        return []
-    unknown = ", ".join(suite.names["corpus"][name] for name in needed.without_losses)
-    losses = f", without the token losses on {unknown}" if unknown else ""
-    then, at_most, free = map(decimal, (needed.finished, needed.running, needed.free))
-    return [f"disk: {then} when finished{losses}, up to {at_most} for each that runs; free: {free}"]
 
 
 def _states(found: PlannedSuite) -> list[str]:

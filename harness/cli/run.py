@@ -19,7 +19,6 @@ from harness.cli.options import (
     Device,
     Executor,
     Only,
-    Overwrite,
     Results,
     RunDevice,
     Seeds,
@@ -53,7 +52,6 @@ def run_options(  # one parameter for each option
     keep: option(bool, "Use finished trials although their code has changed since.", "--keep") = False,
     fail_fast: option(bool, "Stop at the first trial that fails.", "--fail-fast") = False,
     no_tracking: option(bool, "Write nothing to MLflow.", "--no-tracking") = False,
-    overwrite: Overwrite = False,
 ) -> RunOptions:
     """The options that both commands have, as the functions of other packages take them."""
     named = {"account": account, "partition": partition}
@@ -73,7 +71,6 @@ def run_options(  # one parameter for each option
         keep=keep,
         fail_fast=fail_fast,
         tracking=not no_tracking,
-        overwrite=overwrite,
     )
 
 

@@ -21,7 +21,6 @@ from harness.cli.options import (
     Data,
     Json,
     Only,
-    Overwrite,
     Results,
     Seeds,
     Set,
@@ -84,7 +83,6 @@ def table(
     columns: option(str, "Print these columns only: 'test ppl, vs, params'.", metavar="NAME[,...]") = "",
     wide: option(bool, "Print all columns and notes.", "--wide") = False,
     compact: option(bool, "Print a table for one column of a paper: short cells, no intervals.", "--compact") = False,
-    overwrite: Overwrite = False,
 ) -> None:
     """Write the table of a suite again from its records. With --only, print those rows only."""
     found = _study(suite, changes(overrides, seeds), results)
@@ -95,7 +93,7 @@ def table(
         console.print(screen.short(found.summary(only, compact=compact), console.width))
     else:
         say(found.table(form or "md", shape, only, names, wide=wide, compact=compact))
-    files = found.write_table(overwrite, shape)
+    files = found.write_table(shape)
     if form in (None, "md"):  # the other forms are for programs, which read only the table
         say_files("table", files)
 
@@ -129,7 +127,6 @@ def report(
     figure: option(str | None, "Write this plot only, as PDF for a paper: forest.", "--figure", metavar="NAME") = None,
     width: option(float | None, A_WIDTH, "--width", metavar="WIDTH", parser=inches) = None,
     no_title: option(bool, "Draw no titles in the files of the plots.", "--no-title") = False,
-    overwrite: Overwrite = False,
 ) -> None:
     """Write the plots of a suite and one web page with everything known about its trials.
 
@@ -141,12 +138,12 @@ def report(
 
     found = _study(suite, changes(overrides, seeds), results)
     if figure is not None:
-        for place in found.write_figure(figure, only, width=width or COLUMN, overwrite=overwrite):
+        for place in found.write_figure(figure, only, width=width or COLUMN):
             say(f"figure: {place}")
         return
     if width is not None:
         raise typer.BadParameter("--width is the width of a figure: name one with --figure")
-    page, *plots = found.write_report(overwrite, only, titled=not no_title)
+    page, *plots = found.write_report(only, titled=not no_title)
     if plots:
         say(f"plots: {plots[0].parent} ({len({place.stem for place in plots})}, each as .svg and .png)")
     say(f"page: {page}")
@@ -158,7 +155,6 @@ def leaderboard(
     everything: option(bool, "Show the tables in which no row can be ranked, too.", "--all") = False,
     results: Results = RESULTS,
     as_json: Json = False,
-    overwrite: Overwrite = False,
 ) -> None:
     """Rank the finished trials of all suites, in groups with the same text, counting, evaluation and budget."""
     from harness.report.leaderboard import load
@@ -172,7 +168,7 @@ def leaderboard(
             console.print(screen.short(summary, console.width), end="\n\n")
     else:
         say(found.text(corpus, everything=everything))
-    say(f"leaderboard: {', '.join(map(str, found.write(overwrite=overwrite)))}")
+    say(f"leaderboard: {', '.join(map(str, found.write()))}")
 
 
 def diff(

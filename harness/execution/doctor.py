@@ -4,21 +4,14 @@ Neither Ray nor MLflow is imported, and no file is left behind.
 """
 
 import importlib.metadata
-import os
 import platform
 import shutil
-import sqlite3
-import sys
-import tempfile
-from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 
 import harness
 from harness.corpora.batching import training_segments
@@ -34,12 +27,8 @@ from harness.kernels.planted import CASES, batch
 from harness.kernels.products import Products
 from harness.machine import environment, limits
 from harness.machine.files import existing, write_fault
-from harness.machine.processes import abandoned_scratch
 from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec
-from harness.printable import counted
-from harness.records.store import FILE_NAME
-from harness.tracking import database
 from harness.training.cuda_graph import Record, graphed
 from harness.training.optimizers import make_optimizer
 from harness.training.step import EagerStep
@@ -47,20 +36,7 @@ from harness.training.step import EagerStep
 DISTRIBUTION = "output-head-harness"
 SHOWN_PACKAGES = ("torch", "ray", "mlflow", "pydantic", "scipy", "transformers")
 NOT_NEEDED_TO_RUN = ("mlflow",)  # without it a run prints a warning
-NEWEST_TESTED = {"torch": "2.15"}
-SCRIPTS = {  # a letter of each, which plots may not have a font for
-    "Chinese": "\u4e2d",
-    "Japanese": "\u3042",
-    "Korean": "\ud55c",
-    "Arabic": "\u0639",
-    "Hebrew": "\u05d0",
-    "Devanagari": "\u0939",
-    "Thai": "\u0e01",
-    "emoji": "\U0001f642",
-}
 GIB = 2**30
-DISK_NEEDED, DISK_WANTED = 0.1 * GIB, 2 * GIB
-MEMORY_WANTED = 1 * GIB
 LSTM = ComponentSpec(name="lstm", params={"d_model": 16, "num_layers": 1, "dropout": 0.3})
 MOS = ComponentSpec(name="mos", params={"num_mixtures": 2, "dropout": 0.3})
 
@@ -82,12 +58,8 @@ def examine(results: Path, data: Path, *, again: bool = False, gpu: bool = False
         found.values["GPU code"] = f"{len(wrong)} parts are wrong" if wrong else "right, or there is no GPU"
         found.problems.extend(wrong)
     _packages(found)
-    _fonts(found)
     _folders(found, results, data)
-    _memory(found)
-    _mlflow(found, results)
     _ray(found)
-    _interrupted(found, results)
     return found
 
 
@@ -102,7 +74,7 @@ def facts(*, again: bool) -> dict[str, str]:
     gpu = f"none is seen, though this torch is made for CUDA {torch.version.cuda}" if torch.version.cuda else "none"
     if torch.cuda.is_available():
         gpu = f"{torch.cuda.device_count()} of CUDA {torch.version.cuda}"
-    kept = products.probe_file()
+    kept, memory = products.probe_file(), limits.memory()
     return {
         "harness": f"{harness.__version__} at {environment.commit()}",
         "Python": platform.python_version(),
@@ -112,6 +84,7 @@ def facts(*, again: bool) -> dict[str, str]:
         "GPU": gpu,
         "processor": found.cpu,
         "threads": f"{torch.get_num_threads()} of torch, {limits.cpus_available()} cores for this process",
+        "memory": f"{_gib(memory.free)} free of {_gib(memory.total)}",
         "load": f"{environment.load_average():.2f} over the last minute",
         "matrix products": f"float32 on the CPU by {chosen}; {routes} (relative error {found.error:.1e})",
         "kept in": str(kept) if kept.exists() else f"{kept} cannot be written: not kept",
@@ -157,39 +130,19 @@ def _try(found: Choice, mixture: Tensors, targets_N: torch.Tensor) -> None:
 
 def _packages(found: Findings) -> None:
     found.values["packages"] = ", ".join(f"{name} {_version(name) or 'missing'}" for name in SHOWN_PACKAGES)
-    try:
-        needed_python = importlib.metadata.metadata(DISTRIBUTION)["Requires-Python"] or ""
-        needed = [Requirement(line) for line in importlib.metadata.requires(DISTRIBUTION) or []]
-    except importlib.metadata.PackageNotFoundError:
-        found.problems.append(f"{DISTRIBUTION} is not installed in {sys.executable}")
-        return
-    if not SpecifierSet(needed_python).contains(python := platform.python_version()):
-        found.problems.append(f"Python {python} is not supported; needed: {needed_python}")
-    for each in needed:
+    for each in map(Requirement, importlib.metadata.requires(DISTRIBUTION) or []):
+        if each.marker is not None:
+            continue
         version, named = _version(each.name), found.notes if each.name in NOT_NEEDED_TO_RUN else found.problems
-        if each.marker is None and version is None:
+        if version is None:
             named.append(f"{each.name} is not installed; needed: {each}")
-        elif each.marker is None and not each.specifier.contains(version, prereleases=True):
+        elif not each.specifier.contains(version, prereleases=True):
             named.append(f"{each.name} is {version}; needed: {each}")
-    for name, newest in NEWEST_TESTED.items():
-        if (version := _version(name)) and SpecifierSet(f">{newest},!={newest}.*").contains(version):
-            found.notes.append(f"{name} {version} is newer than the newest that is tested, {newest}")
-
-
-def _fonts(found: Findings) -> None:
-    from harness.report.figures import fonts  # here: matplotlib takes a second to import
-
-    without = [script for script, letter in SCRIPTS.items() if fonts.without(letter)]
-    found.values["fonts"] = (
-        f"none for {', '.join(without)}: boxes in PNG and PDF plots" if without else "for all scripts"
-    )
 
 
 def _folders(found: Findings, results: Path, data: Path) -> None:
-    """Can the results folder be written, has its disk room, and does SQLite work there? Some network file systems have
-    no locks. Corpora that the data folder already contains can be read in any case.
-    """
-    found.values.update(results=str(results.resolve()), data=str(data.resolve()), SQLite=sqlite3.sqlite_version)
+    """Can the results folder be written? Corpora that the data folder already contains can be read in any case."""
+    found.values.update(results=str(results.resolve()), data=str(data.resolve()))
     if fault := write_fault(data):
         found.notes.append(
             f"the data folder {data} cannot be written ({fault}): corpora that it does not contain cannot be downloaded"
@@ -197,47 +150,11 @@ def _folders(found: Findings, results: Path, data: Path) -> None:
     if fault := write_fault(results):
         found.problems.append(f"the results folder {results} cannot be written ({fault}); name another with --results")
         return
-    free = shutil.disk_usage(existing(results)).free
-    found.values["results"] += f", {_gib(free)} free"
-    if free < DISK_NEEDED:
-        found.problems.append(
-            f"the disk of {results} is full: {_gib(free)} are left; free some, or name another folder with --results"
-        )
-    elif free < DISK_WANTED:
-        found.notes.append(f"only {_gib(free)} are left on the disk of {results}")
+    found.values["results"] += f", {_gib(shutil.disk_usage(existing(results)).free)} free"
     try:
         check_folder(existing(results), found.notes.append)
     except ExecutionError as fault:
         found.problems.append(str(fault))
-    try:
-        with tempfile.TemporaryDirectory(dir=existing(results), prefix=".doctor-") as scratch:
-            with closing(sqlite3.connect(Path(scratch) / "probe.db", timeout=1)) as probe:
-                probe.execute("CREATE TABLE probe (number)")
-    except (sqlite3.Error, OSError) as fault:
-        found.problems.append(
-            f"SQLite does not work in {results} ({fault}) and MLflow needs it; name another with --results"
-        )
-
-
-def _memory(found: Findings) -> None:
-    memory = limits.memory()
-    found.values["memory"] = f"{_gib(memory.free)} free of {_gib(memory.total)}"
-    if memory.free < MEMORY_WANTED:
-        found.notes.append(f"only {_gib(memory.free)} of memory are free")
-
-
-def _mlflow(found: Findings, results: Path) -> None:
-    kept = results / database.DATABASE
-    if uri := os.environ.get("MLFLOW_TRACKING_URI"):
-        found.notes.append(f"MLFLOW_TRACKING_URI={uri} is not used: runs are shown from {kept}")
-    found.values["MLflow"] = str(kept) if database.exists(results) else f"no {kept} yet"
-    if database.exists(results):
-        try:
-            database.probe(results, whole=True)
-        except database.UnusableDatabase as fault:
-            found.problems.append(f"{fault}; `harness sync` writes it again from the records")
-        except ExecutionError as fault:
-            found.notes.append(f"{fault}; runs work without MLflow until `harness sync`")
 
 
 def _ray(found: Findings) -> None:
@@ -250,23 +167,6 @@ def _ray(found: Findings) -> None:
             found.values["Ray"] = "cannot start"
     if token := exposed_token():
         found.notes.append(f"Ray's token {token} can be read by every user of this machine: chmod 600 {token}")
-
-
-def _interrupted(found: Findings, results: Path) -> None:
-    """Interrupted trials, and temporary folders of drivers that no longer run."""
-    runs = results / "runs"
-    folders = [each for each in runs.glob("*/*/") if not each.name.startswith(".")]
-    trials = [each for each in folders if any(each.glob("*.pt")) and not (each / FILE_NAME).exists()]
-    found.values["interrupted"] = f"{counted(len(trials), 'trial')} without a record"
-    found.notes.extend(
-        f"{number} of the trials of {suite} were started and have no record: `harness run` continues them"
-        for suite, number in sorted(Counter(each.parent.name for each in trials).items())
-    )
-    found.notes.extend(
-        f"{each} was left by a driver that no longer runs on this machine; delete it"
-        for suite in sorted(runs.glob("*/"))
-        for each in abandoned_scratch(suite)
-    )
 
 
 def _version(package: str) -> str | None:

@@ -7,6 +7,7 @@ times finished ones, where they can be alone on a machine. Ray is not imported h
 import contextlib
 import importlib
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -38,6 +39,8 @@ from harness.trial.run import tidy
 from harness.trial.setup import fetch_sources
 from harness.trial.task import Task
 
+GIB = 2**30
+DISK_WANTED = 2 * GIB
 LOCAL = "local"  # the address that stands for this machine alone, without a cluster
 NOT_TIMED = (  # under SLURM
     "other jobs may run on the same nodes; `srun --exclusive harness run SUITE --executor inline` times them alone"
@@ -66,7 +69,6 @@ class RunOptions:
         fail_fast: stop at the first trial that fails.
         tracking: write to MLflow.
         timing: True: time the rows again; False: do not time them; None: as the suite says, once.
-        overwrite: also replace a table that was made of more finished trials.
     """
 
     overrides: tuple[str, ...] = ()
@@ -84,7 +86,6 @@ class RunOptions:
     fail_fast: bool = False
     tracking: bool = True
     timing: bool | None = None
-    overwrite: bool = False
 
     def __post_init__(self) -> None:
         if self.executor not in EXECUTORS:
@@ -341,12 +342,13 @@ def without_weights(runs: Path, records: Mapping[str, TrialRecord]) -> list[str]
 
 def check_folder(runs: Path, warn: Callable[[str], None]) -> None:
     """Raises ExecutionError when trials cannot write to a folder, or its file system cannot hold records; `warn`
-    receives a sentence when they are less safe there. A disk without room is no reason to stop here: trials that are
-    finished are shown.
+    receives a sentence when they are less safe there, or the disk is nearly full, where a trial may stop at its last
+    checkpoint.
     """
     try:
         runs.mkdir(parents=True, exist_ok=True)
         needed, wanted = file_systems.lacks(runs)
+        free = shutil.disk_usage(runs).free
     except OSError as cause:
         raise ExecutionError(
             f"{runs} cannot be written ({cause.strerror}); name another folder with --results"
@@ -357,3 +359,5 @@ def check_folder(runs: Path, warn: Callable[[str], None]) -> None:
         )
     if wanted:
         warn(f"{wanted} on the file system of {runs}: after a power failure the newest trials may have to run again")
+    if free < DISK_WANTED:
+        warn(f"only {free / GIB:.1f} GiB are free on the disk of {runs}")

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Literal
 
 from harness import plan
-from harness.errors import FewerTrialsError
 from harness.execution.executors import RunOptions
 from harness.execution.live import Reporter
 from harness.execution.run_suite import all_ok, run_suite
@@ -43,10 +42,10 @@ def reproduce(
             reporter.say(f"{number} of {counted(len(chosen), 'suite')}: {shown(suite.path)}{_cost(suite)}")
             ran[suite.name] = run_suite(suite, results=results, data=data, options=options, reporter=reporter)
     except KeyboardInterrupt:
-        _write(studies(), results, options.overwrite, reporter)
+        ground_truth.write(studies(), results)
         raise
     reporter.ground_truths(ground_truth.table(found := studies()))
-    if files := _write(found, results, options.overwrite, reporter):
+    if files := ground_truth.write(found, results):
         reporter.table_files(files)
     left = [suite for suite in suites if suite not in chosen]
     if left and which == "short":
@@ -67,11 +66,3 @@ def found_in(folder: Path) -> list[Suite]:
 
 def _cost(suite: Suite) -> str:
     return "" if suite.core_minutes is None else f" ({suite.core_minutes:g} minutes on one core)"
-
-
-def _write(studies: tuple[Study, ...], results: Path, overwrite: bool, reporter: Reporter) -> list[Path]:
-    try:
-        return ground_truth.write(studies, results, overwrite=overwrite)
-    except FewerTrialsError as kept:
-        reporter.problem(str(kept))
-        return []

@@ -1,17 +1,5 @@
-"""What `harness run` would do with a suite: which trials can run now, their state, and the memory and disk they need.
+"""What `harness run` would do with a suite: which trials can run now, and their state."""
 
-The disk that they need in results/runs is computed from parameter counts and settings:
-
-    weights          4 bytes a parameter
-    a checkpoint     the weights, an average of them if there is one, and the optimizer's state
-    token losses     about 4 bytes a test token, as they compress (harness/records/sidecars.py)
-
-While a trial runs it has several checkpoints, and the weights of the best epochs that these name
-(harness/training/checkpoint.py). Of a finished trial the weights of the best epoch and the token losses stay.
-"""
-
-import math
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,8 +7,6 @@ from typing import Any
 
 from harness.code.hashes import is_outdated
 from harness.corpora.corpus import CorpusFacts
-from harness.machine.files import existing
-from harness.plan.identity import is_frozen
 from harness.plan.loaded_suite import Suite
 from harness.plan.selection import chosen_rows, chosen_trials, chosen_tuning
 from harness.plan.specs import TrialSpec
@@ -28,14 +14,9 @@ from harness.plan.tuning import Point
 from harness.printable import counted
 from harness.records import choices, store
 from harness.records.record import TrialRecord
-from harness.registry import BACKBONES
 from harness.report import printed_numbers, retraining
-from harness.training import averaging, optimizers
-from harness.training.checkpoint import KEPT
 
 OUTDATED = "outdated"  # the state of a trial that is 'ok' and whose code has changed since
-NUMBER, TOKEN_LOSS = 4, 4  # bytes
-REST = 32 * 2**10  # bytes of the record and the log; and in a checkpoint, of generators, clocks and the curve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,62 +182,3 @@ def _state(record: TrialRecord | None, *, interrupted: bool) -> str:
     if record is None:
         return "interrupted" if interrupted else "missing"
     return OUTDATED if is_outdated(record) else record.status  # guard: outdated-planned never
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialDisk:
-    """Bytes in the folder of a trial: what stays, and the most that there is while it runs."""
-
-    finished: int
-    running: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteDisk:
-    """Bytes in the folder of a suite.
-
-    Args:
-        trials: the number of trials without a record, of both stages.
-        finished: what these trials leave.
-        running: the most that one of them has while it runs.
-        without_losses: corpora whose number of test tokens is not known before they are read: the token losses of
-            their trials are not included.
-    """
-
-    trials: int
-    finished: int
-    running: int
-    free: int
-    without_losses: tuple[str, ...] = ()
-
-
-def suite_disk(planned: PlannedSuite, results: Path) -> SuiteDisk:
-    suite = planned.suite
-    needed = [(spec, trial_disk(suite, spec, tuning=tuning)) for spec, tuning in planned.to_run()]
-    unknown = [str(spec.corpus) for spec, _ in needed if _tokens(suite, spec, "test") is None]
-    return SuiteDisk(
-        trials=len(needed),
-        finished=sum(disk.finished for _, disk in needed),
-        running=max((disk.running for _, disk in needed), default=0),
-        free=shutil.disk_usage(existing(store.runs_folder(results, suite.name))).free,
-        without_losses=tuple(dict.fromkeys(unknown)) if suite.measure.token_nll else (),
-    )
-
-
-def trial_disk(suite: Suite, spec: TrialSpec, *, tuning: bool = False) -> TrialDisk:
-    """The disk that a trial of a suite needs. A tuning trial keeps no token losses."""
-    counted = _tokens(suite, spec, "train") or 0  # an n-gram model keeps the text that it has counted
-    frozen = is_frozen(spec.backbone, BACKBONES.get(spec.backbone.name))  # whose weights no trial keeps
-    weights = NUMBER * (counted if spec.is_ngram else suite.params[spec.id][frozen])
-    losses = TOKEN_LOSS * (_tokens(suite, spec, "test") or 0) if suite.measure.token_nll and not tuning else 0
-    epochs = max(1, math.ceil(spec.train.most_epochs))
-    bests = min(epochs, KEPT + suite.checkpoint.epochs)
-    checkpoints = min(epochs, KEPT) + (epochs > 1)  # a new one is written before the oldest is removed
-    kept = averaging.numbers_kept(spec.train) + optimizers.numbers_kept(spec.train) if spec.train.epochs else 0
-    of_checkpoints = checkpoints * (weights * (1 + kept) + REST)
-    finished = weights + losses + REST
-    return TrialDisk(finished=finished, running=max(finished, of_checkpoints + bests * weights) + REST)
-
-
-def _tokens(suite: Suite, spec: TrialSpec, split: str) -> int | None:
-    return (suite.facts[str(spec.corpus)].num_tokens or {}).get(split)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness import plan
 from harness.corpora.download import DEFAULT_DATA
-from harness.errors import ExecutionError, FewerTrialsError, Interruption, StorageError
+from harness.errors import ExecutionError, Interruption, StorageError
 from harness.execution.executors import (
     Execution,
     Resources,
@@ -29,25 +29,23 @@ from harness.execution.executors import (
 from harness.execution.live import LiveView, Reporter
 from harness.execution.timed import time_rows
 from harness.machine import locks
-from harness.plan.loaded_suite import Suite, possible_trials
+from harness.plan.loaded_suite import Suite
 from harness.plan.reader import RESULTS
-from harness.plan.selection import chosen_rows, chosen_trials, chosen_tuning, select
+from harness.plan.selection import chosen_rows, chosen_trials, chosen_tuning
 from harness.plan.specs import TrialSpec
 from harness.plan.suite_file import MeasureSpec
 from harness.plan.tuning import Choice
 from harness.printable import counted
 from harness.records import choices, store
 from harness.records.choices import Records
-from harness.report import outputs, printed_numbers, retraining, study, suite_table
+from harness.report import printed_numbers, retraining, study
 from harness.report.evidence import gather
-from harness.report.outputs import Trials
 from harness.report.printed_numbers import PrintedNumbers
 from harness.report.study import Study
 from harness.tracking.sync import Tracker
 from harness.trial.task import Task
 
 SHOWN = 5  # how many trials a warning names
-UNDONE = "nothing was trained; --results names another folder"
 
 
 def run_suite(
@@ -74,7 +72,6 @@ def run_suite(
         changes: single fields of RunOptions, for example executor='inline'.
     Returns: the study of the whole suite.
     Raises: SuiteError when the suite is wrong; ExecutionError, CorpusError or StorageError when no trial can start;
-        FewerTrialsError when the table that is there would not be replaced even if all trials succeed;
         Interruption, a KeyboardInterrupt, after the table of the finished trials is written.
     """
     options = replace(options or RunOptions(), **changes)
@@ -87,7 +84,6 @@ def run_suite(
         reporter=reporter or Reporter(),
     )
     records = choices.read(suite, results, run.reporter.warn)
-    _refuse_smaller_table(run, records)
     tracking = Tracker(results if options.tracking else None, run.reporter.warn)
     try:
         after, tried = _train(run, records, tracking)
@@ -292,35 +288,6 @@ def _lost_weights(trials: list[str]) -> str:
     )
 
 
-def _refuse_smaller_table(run: _Run, records: Records) -> None:
-    """Raise if trials are to be trained, and the table that is there has more finished trials than the new one would
-    have if all of them succeed.
-
-    Raises: FewerTrialsError.
-    """
-    suite, options = records.suite, run.options
-    chosen = {trial.id for trial in select(possible_trials(suite), options.only, suite)}
-
-    def most(trials: Sequence[TrialSpec]) -> int:
-        return sum(trial.id in chosen or _finished(records, trial.id) for trial in trials)
-
-    ours = most([trial for trial in suite.trials if suite.tuning is None or trial.is_ngram])
-    rows = () if suite.tuning is None else suite.tuning.rows
-    ours += sum(max(most(each.finals) for each in row.candidates) for row in rows)  # at any point that may be chosen
-    if not options.overwrite and due(records, options):
-        outputs.refuse_fewer(suite_table.places(suite, run.results), Trials(ours, len(suite.trials)), UNDONE)
-
-
-def _finished(records: Records, trial: str) -> bool:
-    """Whether a table may count a trial as finished: also one at a point that is not chosen now, and one that another
-    process trains again.
-    """
-    if trial in records.table:
-        return records.table[trial].status in ("ok", "invalid")  # as harness.report.outputs.Trials
-    folder = store.folder(records.runs, trial)
-    return any((folder / name).exists() for name in (store.FILE_NAME, store.PREVIOUS))
-
-
 def _time(run: _Run, records: Records) -> bool:
     """Time the rows if the options or the suite ask for it; True when rows were timed."""
     options, trials = run.options, chosen_trials(records.suite, run.options.only)
@@ -335,17 +302,18 @@ def _publish(run: _Run, found: Study, tracking: Tracker | None) -> None:
     if not found.rows:
         return  # no row is tuned yet
     run.reporter.say(f"found: {found.found()}")
-    if files := _write(run, found):
+    files = _write(run, found) if found.records else []
+    if files:
         run.reporter.table_files(files)
     if tracking is not None:
         tracking.show_suite(found, written=bool(files))
 
 
 def _write(run: _Run, found: Study) -> list[Path]:
-    """Write the table and return its paths. That it is not replaced, or cannot be written, is a problem; [] then."""
+    """Write the table and return its paths. That it cannot be written is a problem; [] then."""
     try:
-        return found.write_table(run.options.overwrite)
-    except (FewerTrialsError, StorageError) as fault:
+        return found.write_table()
+    except StorageError as fault:
         run.reporter.problem(str(fault))
         return []
 

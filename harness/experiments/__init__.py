@@ -1,1 +1,1 @@
-"""Experiments on untrained layers and heads, which need no suite and no corpus."""
+"""Experiments on untrained layers, which need no suite and no corpus."""

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 import harness
-from harness.experiments import problems
 from harness.experiments.degeneracy import INPUTS, WIDTH, Inputs, Spectrum
-from harness.experiments.expressiveness import Reached
-from harness.experiments.fitting import FIRST_STEPS, MORE_STEPS, SOLVED, STARTS
 from harness.machine import environment
 from harness.printable import counted
 from harness.report import outputs
@@ -30,24 +27,6 @@ OF_DEGENERACY = (
     "deviations over seeds.",
     "Learned gates are the softmax of an affine map of the input; constant gates are 1 / K. Equations and source: "
     "harness/experiments/degeneracy.py. What the result says: harness docs experiments.",
-)
-CAN_SAY = "Can this head say it? The lowest KL to distributions that one softmax cannot have"
-KL_DIGITS = 4
-OF_EXPRESSIVENESS = (
-    "Each cell is the lowest KL(target || head) in nats that was found; 0: the head can have this distribution. The "
-    "numbers are means ± standard deviations over seeds.",
-    f"The output matrix is random and fixed, V = {problems.VOCABULARY} words of width {problems.WIDTH}. Hidden states "
-    f"and the other parameters of the head are fitted: {STARTS} starts of {FIRST_STEPS} steps, then up to {MORE_STEPS} "
-    f"more from the best one; below {SOLVED:g} the search ends. A mixture is no convex problem: it may reach less than "
-    "was found.",
-    "king and woman: 1/2 each, where the vectors of king and woman have the same sum as those of queen and man; one "
-    "softmax has at least log 2 = 0.693. rare word: probability 1 for a word whose vector is the mean of four others'; "
-    "one softmax, and every mixture of them, has at least log 5 = 1.609. k words: k random words with the same "
-    f"probability in each of {problems.CONTEXTS} contexts.",
-    "Mixtape gives the most frequent tenth of the words their own gates: in one row words of the problem, in the other "
-    "row other words.",
-    "Equations and sources: harness/experiments/problems.py, harness/experiments/fitting.py. What the result says: "
-    "harness docs experiments.",
 )
 
 
@@ -71,7 +50,8 @@ def write_degeneracy(found: Sequence[Spectrum], seeds: Sequence[int], results: P
     """Write the table in all forms below results/tables, and the plots below results/plots; returns their paths."""
     from harness.report.figures import plots  # here: matplotlib takes a second to import
 
-    tables = _files(of_degeneracy(found, seeds), "degeneracy", results)
+    table = of_degeneracy(found, seeds)
+    tables = {results / "tables" / f"degeneracy{ending}": form(table).encode() for ending, form in FORMS.values()}
     drawn = [_plot([each for each in found if each.inputs == inputs], inputs) for inputs in LAWS]
     pictures, _ = plots.files_of(drawn, results / "plots" / "degeneracy")
     outputs.write({**tables, **pictures})
@@ -102,27 +82,6 @@ def _plot(found: Sequence[Spectrum], inputs: Inputs) -> "Plot":
         at_ends(on, labels)
         caption = "Singular values of dy/dx, each divided by the largest of its seed."
         return finished(on, name=name, title=JACOBIAN, caption=caption, of=seeds)
-
-
-def of_expressiveness(found: Sequence[Reached], seeds: Sequence[int]) -> Table:
-    """A line for each head, and for what one softmax can reach at best."""
-    columns = (Column(name="head"), *(Column(name=name, numeric=True) for name in problems.PROBLEMS))
-    lines = []
-    for each in found:
-        cells = (Cell.mean([max(kl, 0.0) for kl in each.kl[name]], KL_DIGITS) for name in problems.PROBLEMS)
-        lines.append(Line(cells=(Cell(text=each.name), *cells)))
-    return Table(title=CAN_SAY, columns=columns, lines=tuple(lines), notes=(*OF_EXPRESSIVENESS, _made(seeds)))
-
-
-def write_expressiveness(found: Sequence[Reached], seeds: Sequence[int], results: Path) -> list[Path]:
-    """Write the table in all forms below results/tables; returns their paths."""
-    tables = _files(of_expressiveness(found, seeds), "expressiveness", results)
-    outputs.write(tables)
-    return list(tables)
-
-
-def _files(table: Table, name: str, results: Path) -> dict[Path, bytes]:
-    return {results / "tables" / f"{name}{ending}": form(table).encode() for ending, form in FORMS.values()}
 
 
 def _made(seeds: Sequence[int]) -> str:

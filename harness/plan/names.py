@@ -1,16 +1,11 @@
 """The names of rows: what every view calls a head, a backbone and a corpus.
 
-A suite may give a component a `label`. Without one the name is made of the label in the docstring of the class, or of
-the registered name, and of the parameters that are in this label or distinguish the entries of one suite:
+A suite may give a component a `label`, a text with names of parameters in braces: 'ours, K = {num_mixtures}'. Without
+one, the name is what the class says, or its registered name; after it stands what else differs between the entries of
+one suite:
 
-    Label: [{projection:affine} ]softmax[, rank {d_embed}]        softmax | affine softmax | affine softmax, rank 16
-    Label: MoS {num_mixtures}[, {gate} gate]                      MoS 2 | MoS 5 | MoS 5, static gate
-    Label: DOC {components:top+second+third}                      DOC 15+5
-    no label, `cosine: {sharpness: [5, 10]}`                      cosine, sharpness 5 | cosine, sharpness 10
-
-`{d_embed}` is the value of a parameter, `{projection:affine}` a word where the value is true, and
-`{activation:none=no tanh}` words where it is 'none'; `{components:top+second+third}` are the counts of a list or of a
-mapping with these keys. What stands in brackets is left out where none of its parameters is said.
+    def label(cls, p): return f"MoS {p.num_mixtures}"       MoS 2 | MoS 5 | MoS 5, dropout 0.2 | MoS 5, dropout 0.5
+    no such method, `cosine: {sharpness: [5, 10]}`          cosine, sharpness 5 | cosine, sharpness 10
 """
 
 import inspect
@@ -20,14 +15,15 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.errors import ExecutionError
 from harness.plan.parameters import Parameter, parameters, resolved, with_paths
 from harness.plan.specs import ComponentSpec, value_text
 from harness.registry import Registry
+from harness.removed import INSTEAD
 
 MAX_LABEL = 60  # characters, of a suite's label
-_OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
-_VALUE = re.compile(r"\{(\w+)(?::([^{}]*))?\}")
-_KEYS = re.compile(r"\w+(\+\w+)+")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_OPTIONAL = re.compile(r"\[[^\[\]]*\{.*\]")
 
 
 def names_of(
@@ -39,13 +35,14 @@ def names_of(
 ) -> dict[str, str]:
     """Return the names of components: str(spec) -> name. No two have the same.
 
-    What is said are the parameters that the label of the class has and the suite gives, and of several entries of one
-    class those in which they differ: numbers always, other values where they are not the default. Where two names would
-    be equal, both are written in full: 'mos(num_mixtures=2, gate=static)'.
+    Of several entries of one class the parameters in which they differ are said, but for those that the class says
+    itself: numbers always, other values where they are not the default. Where two names would be equal, both are
+    written in full: 'mos(num_mixtures=2, gate=static)'.
 
     Args:
         labels: str(spec) -> the label that the suite gives.
         chosen: parameters whose values matching and tuning choose. They are in no name.
+    Raises: ExecutionError when the `label` of a class fails, or its docstring has the former `Label:`.
     """
     together: dict[str, dict[str, ComponentSpec]] = {}
     for spec in specs:
@@ -70,9 +67,11 @@ def labelled(label: Any, spec: ComponentSpec, registry: Registry) -> str:
     if not (isinstance(label, str) and label.isprintable() and 0 < len(label.strip()) == len(label) <= MAX_LABEL):
         raise ValueError(f"expected a text of 1 to {MAX_LABEL} characters in one line, got {str(label)[:MAX_LABEL]!r}")
     values = _values(spec, registry, ())
-    if unknown := [name for name, _ in _VALUE.findall(label) if name not in values]:
+    if unknown := [name for name in _BRACES.findall(label) if name not in values]:
         raise ValueError(f"the label has {{{unknown[0]}}}, which is no parameter of '{spec.name}'")
-    return _worded(label, values, spec.params)
+    if _OPTIONAL.search(label):
+        raise ValueError("nothing in brackets is left out of a label; give each row one of its own")
+    return _BRACES.sub(lambda found: "" if (value := values[found[1]]) is None else _number(value), label).strip()
 
 
 def shown(spec: ComponentSpec, registry: Registry) -> ComponentSpec:
@@ -87,7 +86,7 @@ def family(cls: type) -> str:
 
 
 def section(cls: type, title: str) -> str:
-    """Return what stands in a section of a component's docstring, `Label: MoS {num_mixtures}`; '' without it."""
+    """Return what stands in a section of a component's docstring, `Cost: K softmaxes`; '' without it."""
     found = re.search(rf"^{title}:(.*(?:\n +.*)*)", inspect.cleandoc(cls.__doc__ or ""), re.MULTILINE)
     return found[1].strip() if found else ""
 
@@ -103,14 +102,36 @@ def _values(spec: ComponentSpec, registry: Registry, chosen: Collection[str]) ->
     return {name: value for name, value in values.items() if name not in chosen or name in spec.params}
 
 
+class _Parameters:
+    """The parameters of an entry as the `label` of its class sees them, and the names of those that it has read. One
+    that matching or tuning chooses is ''.
+    """
+
+    def __init__(self, cls: type, values: Mapping[str, Any]):
+        self._values = {**dict.fromkeys(parameters(cls), ""), **values}
+        self._read: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._values:
+            raise AttributeError(f"there is no parameter '{name}'")
+        self._read.add(name)
+        return self._values[name]
+
+
 def _name(spec: ComponentSpec, cls: type, values: Mapping[str, Any], differing: Collection[str]) -> str:
     """Return the name of one entry, which differs from others of its class in some parameters."""
-    label = "".join(line.strip() for line in section(cls, "Label").splitlines()) or spec.name
-    of_label = [name for name, _ in _VALUE.findall(label)]
-    said = [*differing, *(name for name in spec.params if name in of_label)]
-    telling = [name for name in said if name in values and _is_shown(parameters(cls)[name], values[name])]
-    others = [name for name in telling if name not in of_label]
-    return "".join([_worded(label, values, telling), *(f", {_said(name, values[name])}" for name in others)])
+    label, p = spec.name, _Parameters(cls, values)
+    if "label" in vars(cls):
+        try:
+            label = str(cls.label(p)).strip()
+        except Exception as fault:
+            raise ExecutionError(f"the label of '{spec.name}' raised {type(fault).__name__}: {fault}") from fault
+    elif section(cls, "Label"):
+        instead = INSTEAD["Label: in a docstring"]
+        raise ExecutionError(f"'{spec.name}' has 'Label:' in its docstring, which was removed: {instead}")
+    others = [name for name in differing if name in values and name not in p._read]
+    shown = [name for name in others if _is_shown(parameters(cls)[name], values[name])]
+    return "".join([label, *(f", {_said(name, values[name])}" for name in shown)])
 
 
 def _is_shown(parameter: Parameter, value: Any) -> bool:
@@ -128,31 +149,3 @@ def _said(name: str, value: Any) -> str:
 def _number(value: Any) -> str:
     """A value as text; a float without the zeros that say nothing: '30', '0.05'."""
     return f"{value:g}" if isinstance(value, float) else value_text(value)
-
-
-def _worded(label: str, values: Mapping[str, Any], said: Collection[str]) -> str:
-    """Return a label with the values of its parameters."""
-
-    def kept(found: re.Match[str]) -> str:
-        of_part = [name for name, _ in _VALUE.findall(found[1])]
-        return found[1] if any(name in said and values.get(name) not in (None, False) for name in of_part) else ""
-
-    def text(found: re.Match[str]) -> str:
-        value, words = values.get(found[1]), found[2]
-        if words is None:
-            return "" if value is None else _number(value)
-        if _KEYS.fullmatch(words):
-            return _counts(value, words.split("+"))
-        option, equals, of_option = words.partition("=")
-        if equals:
-            return of_option if value == option else ""
-        return words if value else ""
-
-    return _VALUE.sub(text, _OPTIONAL.sub(kept, label)).strip()
-
-
-def _counts(value: Any, keys: list[str]) -> str:
-    """'15+5' for (15, 5) and for {top: 15, second: 5}."""
-    if isinstance(value, Mapping):
-        value = [value.get(key, 0) for key in keys if any(later in value for later in keys[keys.index(key) :])]
-    return "+".join(map(str, value or ()))

@@ -129,13 +129,11 @@ def _notes(rows: Sequence[Row], of: Diagnosed) -> list[str]:
     return [*dict.fromkeys(notes), *machines, LEGEND]
 
 
-def write(
-    evidence: Evidence, found: Sequence[Diagnosed], results: Path, *, overwrite: bool = False
-) -> dict[str, list[Path]]:
+def write(evidence: Evidence, found: Sequence[Diagnosed], results: Path) -> dict[str, list[Path]]:
     """Write the tables below results/tables and the plots below results/plots. Returns name of a diagnostic -> paths
     of its table, markdown first.
 
-    Raises: FewerTrialsError, StorageError.
+    Raises: StorageError.
     """
     from harness.report.figures import lines, plots  # here: matplotlib takes a second to import
 
@@ -144,7 +142,7 @@ def write(
         tables = suite_table.files_of(build(evidence, of), f"{stem}.diagnostics.{of.diagnostic.name}", results)
         drawn = lines.of_diagnostic(evidence, of, suite_table.title(evidence.suite))
         pictures, _ = plots.files_of(drawn, results / "plots" / f"{stem}.diagnostics")
-        outputs.write({**tables, **pictures}, of.trials, overwrite=overwrite)
+        outputs.write({**tables, **pictures})
         written[of.diagnostic.name] = list(tables)
     return written
 

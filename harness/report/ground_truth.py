@@ -52,13 +52,16 @@ def table(studies: Sequence[Study]) -> Table:
     return Table(title=title, columns=COLUMNS, lines=tuple(lines), notes=(*notes, *(f"{each}." for each in sources)))
 
 
-def write(studies: Sequence[Study], results: Path, *, overwrite: bool = False) -> list[Path]:
-    """Write the table of some studies in all forms below results/tables; returns the paths, markdown first.
+def write(studies: Sequence[Study], results: Path) -> list[Path]:
+    """Write the table of some studies in all forms below results/tables; returns the paths, markdown first. Without any
+    record nothing is written.
 
-    Raises: FewerTrialsError, StorageError.
+    Raises: StorageError.
     """
+    if not any(study.records for study in studies):
+        return []
     files = suite_table.files_of(table(studies), GROUND_TRUTH, results)
-    outputs.write(files, outputs.total(study.evidence.trials for study in studies), overwrite=overwrite)
+    outputs.write(files)
     return list(files)
 
 

@@ -424,10 +424,10 @@ class Leaderboard:
         about = {"Trials": str(trials(self.groups))}
         return document.of_tables("Leaderboard", [known, section], about, links)
 
-    def write(self, *, overwrite: bool = False) -> list[Path]:
+    def write(self) -> list[Path]:
         """Write all groups as markdown below results/tables, and as a page in results/reports; returns the paths.
 
-        Raises: FewerTrialsError, StorageError.
+        Raises: StorageError.
         """
         from harness.report import outputs
 
@@ -435,7 +435,7 @@ class Leaderboard:
             self.results / "tables" / FILE_NAME: self.text().encode(),
             self.results / "reports" / f"{LEADERBOARD}.html": self.page().encode(),
         }
-        outputs.write(files, trials(self.groups), overwrite=overwrite)
+        outputs.write(files)
         return list(files)
 
 

@@ -63,7 +63,7 @@ _OF_SITE = re.compile(  # the files of a site
 _ABOUT = "This folder is written by `harness site`: the files below may be replaced or removed.\n"
 SHOWN = ("test ppl", "vs control", "verdict", "n", "params", "train ms/batch", "reproduced")
 TEXTS = ("verdict", "n", "reproduced")
-FOR_TABLES = ("Label", "Cost", "Family")  # sections of a head's docstring that its page leaves out
+FOR_TABLES = ("Cost", "Family")  # sections of a head's docstring that its page leaves out
 OF_ALL = {"all suites": "index.html", "leaderboard": f"{LEADERBOARD}.html"}  # links of every page
 
 

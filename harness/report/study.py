@@ -127,26 +127,28 @@ class Study:
         """What the suite found, in one line without a full stop at its end."""
         return outcome.in_a_line(self.findings)
 
-    def write_table(self, overwrite: bool = False, shape: Shape | None = None) -> list[Path]:
+    def write_table(self, shape: Shape | None = None) -> list[Path]:
         """Write the table in all forms below results/tables; returns the paths, markdown first.
 
         Args:
             shape: how rows are laid out; None: as the suite says.
-        Raises: RecordError where no row is tuned yet; FewerTrialsError, StorageError.
+        Raises: RecordError where no row is tuned yet, or no trial has a record; StorageError.
         """
         if not self.rows:
             raise RecordError(f"no row of the suite is tuned yet; `{self._run()}` does it")
-        return suite_table.write(self.evidence, self._table(shape, ()), self.results, shape, overwrite=overwrite)
+        if not self.records:
+            raise self._no_record()
+        return suite_table.write(self.suite, self._table(shape, ()), self.results, shape)
 
-    def write_report(self, overwrite: bool = False, only: Sequence[str] = (), *, titled: bool = True) -> list[Path]:
+    def write_report(self, only: Sequence[str] = (), *, titled: bool = True) -> list[Path]:
         """Write the plots below results/plots, and the web page in results/reports; returns the paths, the page first.
 
         A plot that would show nothing is not made, and a warning says why. PDFs are made by `write_figure`.
 
         Args:
             only: conditions as of `--only`: a report of these trials, in files with a name of their own.
-        Raises: RecordError where none of the trials has a record; FewerTrialsError, StorageError; SuiteError where a
-            condition is not valid.
+        Raises: RecordError where none of the trials has a record; StorageError; SuiteError where a condition is not
+            valid.
         """
         from harness.report import diagnosed  # here: matplotlib and jinja2 take a second to import
         from harness.report.figures import plots
@@ -154,32 +156,30 @@ class Study:
 
         chosen = self._chosen(only)
         if not chosen & self.records.keys():
-            raise RecordError(f"{self.evidence.runs} has no record of these trials; `{self._run()}` makes them")
+            raise self._no_record()
         table, name = self._table(None, only), self._stem(only)
         if only:
             table = replace(table, title=f"{table.title}; ONLY {' or '.join(only)}")
         page, folder = self.results / "reports" / f"{name}.html", self.results / "plots" / name
-        if not overwrite:
-            outputs.refuse_fewer([page, *plots.present(folder)], self.evidence.trials)
         drawn = plots.draw(self.findings, table.title, chosen)
         sections, of_diagnostics = diagnosed.for_page(self.evidence, chosen)
         for_files = drawn if titled else plots.draw(self.findings, table.title, chosen, titled=False)
         files, gone = plots.files_of(for_files, folder, pdf=False)
         content = {page: document.render(self.findings, table, [*drawn, *of_diagnostics], sections).encode(), **files}
-        outputs.write(content, self.evidence.trials, gone=gone, overwrite=overwrite)
+        outputs.write(content, gone=gone)
         if boxes := plots.boxes_in([*drawn, *of_diagnostics]):
             self.evidence.warn(boxes)
         return list(content)
 
-    def write_figure(self, kind: str, only: Sequence[str] = (), *, width: float, overwrite: bool = False) -> list[Path]:
+    def write_figure(self, kind: str, only: Sequence[str] = (), *, width: float) -> list[Path]:
         """Write one kind of plot for a paper: PDF files with embedded fonts and without titles, one for each corpus and
         backbone, below results/plots/<suite>/paper. Returns their paths.
 
         Args:
             kind: 'forest', for example.
             width: in inches.
-        Raises: RecordError where there is no such plot, or it would show nothing; FewerTrialsError, StorageError;
-            SuiteError where a condition is not valid.
+        Raises: RecordError where there is no such plot, or it would show nothing; StorageError; SuiteError where a
+            condition is not valid.
         """
         from harness.report.figures import plots
 
@@ -188,7 +188,7 @@ class Study:
             self.evidence.warn(boxes)
         folder = self.results / "plots" / self._stem(only) / "paper"
         files = {folder / f"{plot.name}.{round(width, 2):g}in.pdf": plot.pdf() for plot in made}
-        outputs.write(files, self.evidence.trials, overwrite=overwrite)
+        outputs.write(files)
         return list(files)
 
     def plot(self, kind: str, only: Sequence[str] = ()) -> "Plot":
@@ -221,6 +221,9 @@ class Study:
     def _stem(self, only: Sequence[str]) -> str:
         name = suite_table.stem(self.suite)
         return f"{name}.only-{hashlib.sha256(repr(sorted(only)).encode()).hexdigest()[:8]}" if only else name
+
+    def _no_record(self) -> RecordError:
+        return RecordError(f"{self.evidence.runs} has no record of these trials; `{self._run()}` makes them")
 
     def _run(self) -> str:
         return shlex.join(["harness", "run", shown(self.suite.path), *results_option(self.results)])

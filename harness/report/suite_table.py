@@ -9,7 +9,6 @@ from harness.plan.loaded_suite import Suite
 from harness.plan.suite_file import Form, Shape
 from harness.report import layouts, outputs, table_forms
 from harness.report.content import Table
-from harness.report.evidence import Evidence
 from harness.report.findings import Findings
 from harness.report.notes import conditions, notes_of
 
@@ -68,26 +67,18 @@ def stem(suite: Suite, shape: Shape | None = None) -> str:
     return ".".join([suite.name, *([label] if changes else []), *([shape] if other else [])])
 
 
-def write(
-    evidence: Evidence, table: Table, results: Path, shape: Shape | None = None, *, overwrite: bool = False
-) -> list[Path]:
+def write(suite: Suite, table: Table, results: Path, shape: Shape | None = None) -> list[Path]:
     """Write a table in every form below results/tables; returns the paths, markdown first. Unchanged files are kept.
     CSV has all columns, the others those of the default form.
 
     Args:
-        evidence: what the table is made of.
         shape: that of the table; None: that of the suite.
-    Raises: FewerTrialsError, StorageError.
+    Raises: StorageError.
     """
     contents = [form(layouts.select(table, wide=name in WIDE)).encode() for name, (_, form) in FORMS.items()]
-    files = dict(zip(places(evidence.suite, results, shape), contents, strict=True))
-    outputs.write(files, evidence.trials, overwrite=overwrite)
-    return list(files)
-
-
-def places(suite: Suite, results: Path, shape: Shape | None = None) -> list[Path]:
-    """The paths of a table's files, markdown first."""
-    return [results / "tables" / f"{stem(suite, shape)}{ending}" for ending, _ in FORMS.values()]
+    places = [results / "tables" / f"{stem(suite, shape)}{ending}" for ending, _ in FORMS.values()]
+    outputs.write(dict(zip(places, contents, strict=True)))
+    return places
 
 
 def title(suite: Suite) -> str:

@@ -1,7 +1,7 @@
 """Averaging of weights: which weights are validated, tested and kept. By default they are those that are trained.
 
 Another way of averaging is a setting in TrainSpec (harness/plan/specs.py), a class with the methods of Averaging, and a
-line in `make_averaging` and in `numbers_kept`. An average is saved, resumed, and unchanged by a CUDA graph's warm-up,
+line in `make_averaging`. An average is saved, resumed, and unchanged by a CUDA graph's warm-up,
 because it is a part of training. docs/design/walks.md has an exponential average in full.
 """
 
@@ -124,9 +124,5 @@ def is_above_the_best(losses: Sequence[float], patience: int) -> bool:
 
 def make_averaging(model: LanguageModel, train: TrainSpec) -> Averaging:
     """The averaging that the settings of training ask for."""
-    return StepAverage(model, train.averaging) if numbers_kept(train) else Averaging()
-
-
-def numbers_kept(train: TrainSpec) -> int:
-    """The numbers that the averaging of the settings keeps for each parameter."""
-    return train.averaging is not None or train.finetune is not None
+    averaged = train.averaging is not None or train.finetune is not None
+    return StepAverage(model, train.averaging) if averaged else Averaging()

@@ -161,11 +161,6 @@ def _inner_matrices(model: nn.Module) -> set[int]:
     return {id(each) for name, each in named if each.dim() == 2 and "weight" in name} - left
 
 
-def numbers_kept(train: TrainSpec) -> int:
-    """The numbers that the optimizer of the suite keeps for each parameter."""
-    return int(train.momentum > 0) if train.optimizer == "sgd" else 2
-
-
 def clear_momentum(optimizer: Optimizer) -> None:
     """Set the momentum of torch's SGD to zero, in place. The next step is then that of a new optimizer."""
     for state in optimizer.state.values():

@@ -245,11 +245,11 @@ def test_results_of_another_training_are_not_exported(finished, harness, tmp_pat
 
 
 def test_the_page_has_the_tables_and_plots(finished, harness):
-    harness("report", "suites/tiny.yaml", "--overwrite")
+    harness("report", "suites/tiny.yaml")
     page = finished / "results" / "reports" / "tiny.html"
     assert "What the heads can express" not in page.read_text()
     harness(*ASK)
-    done = harness("report", "suites/tiny.yaml", "--overwrite")
+    done = harness("report", "suites/tiny.yaml")
     assert done.code == 0
     text = page.read_text()
     assert "What the heads can express" in text

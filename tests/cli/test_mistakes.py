@@ -19,8 +19,6 @@ IN_A_FRESH_FOLDER = [
     (("report", TINY, "--set", "train.epochs=1"), "has no record of these trials; `harness run suites/tiny.yaml`"),
     (("sync",), "holds no records"),
     (("ui",), "results/mlflow.db does not exist: run a suite first, or `harness sync`"),
-    (("experiment", "expressiveness", "--head", "softmx"), "unknown head 'softmx'; did you mean 'softmax'?"),
-    (("experiment", "degeneracy", "--head", "mos"), "--head is an option of `harness experiment expressiveness`"),
     (("reproduce", "--all", "--no-run"), "--all runs every suite and --no-run runs none: use only one of the two"),
     (("plan", TINY, "--device", "cuda"), "a GPU was requested, but torch finds none"),
     (("list", "haeds"), "expected heads, backbones, corpora or suites"),

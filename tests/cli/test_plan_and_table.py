@@ -21,7 +21,7 @@ def test_plan_json_is_json_alone_of_the_documented_form(fresh, harness):
     done = harness("plan", "suites/tiny.yaml", "--json")
     assert (done.code, done.err) == (0, "")
     plan = json.loads(done.out)
-    assert list(plan) == ["suite", "version", "corpora", "trials", "disk"]
+    assert list(plan) == ["suite", "version", "corpora", "trials"]
     sizes = {"train": 400, "valid": 40, "test": 40}
     counting = "symbols of a Markov chain"
     assert plan["corpora"] == {"markov": {"vocab_size": 12, "num_tokens": sizes, "counting": counting}}
@@ -165,19 +165,6 @@ def test_plan_names_the_keys_of_only_and_with_keys_their_values(fresh, harness):
     assert lines[first + 4].startswith("  with one value: corpus: markov, backbone: lstm, ")
 
 
-def test_plan_says_how_much_disk_the_trials_to_run_need(fresh, finished, harness):
-    assert "disk:" not in harness("plan", "tiny").out  # all are finished
-    needed = json.loads(harness("plan", "tiny", "--set", "seeds=[3]", "--json").out)["disk"]
-    # softmax: 96 + 576 + 108 parameters, mos 160 more; 4 bytes each; 40 test tokens of 4 bytes; 32 KiB for the rest
-    params = 780, 780 + 160
-    assert needed["trials"] == 2
-    assert needed["finished"] == 4 * sum(params) + 2 * (4 * 40 + 32 * 1024)
-    # adam: three checkpoints of three times the weights; two epochs have at most two best ones; 32 KiB for the rest
-    assert needed["running"] == 3 * (12 * params[1] + 32 * 1024) + 2 * 4 * params[1] + 32 * 1024
-    out = harness("plan", "tiny", "--set", "seeds=[3]").out
-    assert "disk: 72.7 kB when finished, up to 172.4 kB for each that runs; free: " in out
-
-
 @pytest.fixture
 def tiny_times(known_times):
     """A step of softmax takes 60 ms, one of two mixtures 150 ms; an evaluation 30 ms."""
@@ -263,7 +250,7 @@ def test_a_table_that_cannot_be_written_is_one_sentence(finished, harness):
 
 def test_the_table_is_written_in_three_forms(finished, harness):
     folder = finished / "results" / "tables"
-    assert sorted(path.name for path in folder.iterdir()) == ["tiny.csv", "tiny.json", "tiny.md", "tiny.tex"]
+    assert sorted(path.name for path in folder.iterdir()) == ["tiny.csv", "tiny.md", "tiny.tex"]
     before = {path: path.read_bytes() for path in folder.iterdir()}
     for path in before:
         path.unlink()
@@ -288,7 +275,7 @@ def test_table_in_another_shape_has_files_of_its_own(finished, harness):
     after = {path: path.read_bytes() for path in folder.iterdir()}
     assert before.items() <= after.items()
     assert sorted(path.name for path in after.keys() - before.keys()) == [
-        *("tiny.corpora.csv", "tiny.corpora.json", "tiny.corpora.md", "tiny.corpora.tex")
+        *("tiny.corpora.csv", "tiny.corpora.md", "tiny.corpora.tex")
     ]
 
 

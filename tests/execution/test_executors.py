@@ -97,7 +97,7 @@ RESULTS = Path("results")
 
 
 def test_how_and_where_trials_run_is_repeated_and_which_ones_is_not():
-    which = {"overrides": ("train.epochs=1",), "only": ("head=mos",), "retry_failed": True, "overwrite": True}
+    which = {"overrides": ("train.epochs=1",), "only": ("head=mos",), "retry_failed": True}
     where = {"executor": "inline", "device": "cpu", "cpus_per_trial": 2, "gpus_per_trial": 0.5, "tracking": False}
     options = RunOptions(**where, **which, shared=True)
     assert repeated(options, Path("there"), Path("texts")) == [
@@ -115,6 +115,14 @@ def test_how_and_where_trials_run_is_repeated_and_which_ones_is_not():
 def test_an_executor_that_does_not_exist_is_refused():
     with pytest.raises(ExecutionError, match="there is no executor 'dask'; there are: ray, inline, slurm"):
         RunOptions(executor="dask")
+
+
+def test_a_disk_that_is_nearly_full_is_a_warning_before_anything_is_trained(tmp_path, monkeypatch):
+    usage = executors.shutil.disk_usage(tmp_path)._replace(free=2**30)
+    monkeypatch.setattr(executors.shutil, "disk_usage", lambda _: usage)
+    said = []
+    executors.check_folder(tmp_path / "runs", said.append)
+    assert said == [f"only 1.0 GiB are free on the disk of {tmp_path}/runs"]
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,6 @@ TOUCHED = (
     "tests/code/test_fingerprints.py::test_a_tree_is_dirty_where_a_file_is_changed_or_was_never_committed",
     "tests/execution/test_doctor.py::test_a_fit_machine_leaves_with_0_and_nothing_behind",
     "tests/execution/test_doctor.py::test_a_token_that_others_can_read_is_a_note",
-    "tests/report/test_outputs.py::test_a_file_that_does_not_say_is_replaced_by_finished_suites_only",
     "tests/test_printable.py",
 )
 ELSEWHERE = (

@@ -3,6 +3,7 @@
 import pytest
 from handmade import changed
 
+from harness.errors import ExecutionError
 from harness.plan import load, select
 from harness.plan.loaded_suite import possible_trials
 from harness.plan.names import names_of
@@ -30,27 +31,15 @@ def named(suite_of):
     ("heads", "names"),
     [
         ("  - softmax\n", ["softmax"]),
-        ("  - softmax: {projection: true}\n", ["affine softmax"]),
-        ("  - softmax: {projection: [false, true]}\n", ["softmax", "affine softmax"]),
         ("  - softmax: {projection: true, d_embed: [null, 4]}\n", ["affine softmax", "affine softmax, rank 4"]),
         (
             "  - softmax: {projection: true, d_embed: [null, 4], init_range: 0.1}\n  - softmax\n",
             ["affine softmax, init_range 0.1", "affine softmax, rank 4, init_range 0.1", "softmax"],
         ),
-        ("  - mos\n", ["MoS 10"]),  # the default
         ("  - mos: {num_mixtures: [1, 2], dropout: 0.2}\n", ["MoS 1", "MoS 2"]),
         ("  - mos: {num_mixtures: 2, dropout: [0.0, 0.2]}\n", ["MoS 2, dropout 0", "MoS 2, dropout 0.2"]),
-        ("  - mos: {num_mixtures: 2, gate: [learned, static]}\n", ["MoS 2", "MoS 2, static gate"]),
         ("  - mos: {num_mixtures: 2, bias: [true, false]}\n", ["MoS 2", "MoS 2, no bias"]),
-        ("  - mos: {num_mixtures: 2, activation: [tanh, none]}\n", ["MoS 2", "MoS 2, no tanh"]),
-        ("  - mos: {num_mixtures: 2, loss: [nll, binary]}\n", ["MoS 2", "MoS 2, binary loss"]),
-        ("  - mos: {num_mixtures: 2, logit_map: [identity, sigsoftmax]}\n", ["MoS 2", "MoSS 2"]),
-        (
-            "  - softmax\n  - softmax: {compat: {log_epsilon: 1.0e-8}}\n  - nce: {num_noise: [5, 10]}\n",
-            ["softmax", "softmax, log(p + epsilon)", "NCE, 5 noise words", "NCE, 10 noise words"],
-        ),
         ("  - softmax\n  - softmax: {softcap: 30.0}\n", ["softmax", "softmax, softcap 30"]),
-        ("  - plif\n  - softmax\n", ["PLIF", "softmax"]),
         ('  - softmax\n  - softmax: {bias: false, label: "no bias <b>"}\n', ["softmax", "no bias <b>"]),
         ('  - mos: {num_mixtures: [2, 3], label: "ours, K = {num_mixtures}"}\n', ["ours, K = 2", "ours, K = 3"]),
         # two that would have one name are written in full
@@ -64,13 +53,15 @@ def test_a_name_says_what_distinguishes_a_row(named, heads, names):
     assert named(heads) == names
 
 
-@pytest.mark.parametrize(
-    ("components", "name"),
-    [((15, 5), "DOC 15+5"), ({"second": 1, "top": 2}, "DOC 2+1"), ({"third": 1, "top": 2}, "DOC 2+0+1")],
-)
-def test_counts_of_layers_are_said_from_the_top_layer_down(components, name):
-    head = ComponentSpec(name="doc", params={"components": components})
-    assert names_of([head], HEADS) == {str(head): name}
+def test_a_label_that_fails_and_one_in_a_docstring_are_a_sentence(monkeypatch):
+    softmax, head = HEADS.get("softmax"), ComponentSpec(name="softmax")
+    monkeypatch.setattr(softmax, "label", classmethod(lambda cls, p: p.k))
+    with pytest.raises(ExecutionError, match="the label of 'softmax' raised AttributeError: there is no parameter 'k'"):
+        names_of([head], HEADS)
+    monkeypatch.delattr(softmax, "label")
+    monkeypatch.setattr(softmax, "__doc__", "A head.\n\nLabel: mine")
+    with pytest.raises(ExecutionError, match=r"'softmax' has 'Label:' in its docstring, .* removed: .*label\("):
+        names_of([head], HEADS)
 
 
 def test_what_is_tuned_is_in_no_name(named):

@@ -138,7 +138,7 @@ def test_the_same_records_give_the_same_text_in_any_order(suite_of, record_of):
 def test_a_table_is_written_in_three_forms_and_not_again_while_it_is_the_same(suite_of, tmp_path):
     evidence = handmade.evidence(suite_of(SUITE), [])
     one, two = (Table(title=title, columns=(Column(name="head"),), lines=()) for title in ("one", "two"))
-    places = suite_table.write(evidence, one, tmp_path)
+    places = suite_table.write(evidence.suite, one, tmp_path)
     assert [place.relative_to(tmp_path).as_posix() for place in places] == [
         "tables/suite.md",
         "tables/suite.csv",
@@ -146,9 +146,9 @@ def test_a_table_is_written_in_three_forms_and_not_again_while_it_is_the_same(su
     ]
     for place in places:
         os.utime(place, (1_000_000, 1_000_000))
-    assert suite_table.write(evidence, one, tmp_path) == places
+    assert suite_table.write(evidence.suite, one, tmp_path) == places
     assert [place.stat().st_mtime for place in places] == [1_000_000] * 3
-    suite_table.write(evidence, two, tmp_path)
+    suite_table.write(evidence.suite, two, tmp_path)
     assert places[0].read_text().startswith("# two\n")
     # a CSV has no title
     assert [place.stat().st_mtime == 1_000_000 for place in places] == [False, True, False]
@@ -157,7 +157,7 @@ def test_a_table_is_written_in_three_forms_and_not_again_while_it_is_the_same(su
 def test_another_shape_than_the_suites_has_files_of_its_own(suite_of, tmp_path):
     found = findings(suite_of(SUITE.replace("{baseline", "{shape: heads, baseline"), "train.epochs=1"))
     table = suite_table.build(found)
-    names = [suite_table.write(found.evidence, table, tmp_path, shape)[0].name for shape in ("heads", "corpora")]
+    names = [suite_table.write(found.evidence.suite, table, tmp_path, shape)[0].name for shape in ("heads", "corpora")]
     assert names == ["suite.epochs=1.md", "suite.epochs=1.corpora.md"]
 
 

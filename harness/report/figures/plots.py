@@ -84,7 +84,8 @@ def files_of(plots: Sequence[Plot | LeftOut], place: Path, *, pdf: bool = True) 
         if isinstance(plot, Plot):
             files |= {place / f"{plot.name}.svg": plot.svg.encode(), place / f"{plot.name}.png": plot.png()}
             files |= {place / f"{plot.name}.pdf": plot.pdf()} if pdf else {}
-    return files, [old for old in present(place) if old not in files]
+    old = [file for ending in ENDINGS for file in place.glob(f"*.{ending}")]
+    return files, [file for file in old if file not in files]
 
 
 def boxes_in(plots: Sequence[Plot | LeftOut]) -> str:
@@ -96,11 +97,6 @@ def boxes_in(plots: Sequence[Plot | LeftOut]) -> str:
         f"no font of this machine has {printable(letters[:MAX_LETTERS])}{more}: PNG and PDF files show boxes in their "
         "place, SVG files and the page do not; install a font that has them, such as Noto"
     )
-
-
-def present(place: Path) -> list[Path]:
-    """The files of plots that are in a suite's folder of plots."""
-    return [old for ending in ENDINGS for old in place.glob(f"*.{ending}")]
 
 
 def _kinds(lines: list[Row], findings: Findings) -> list[Kind]:
