@@ -230,13 +230,6 @@ def _mlflow(found: Findings, results: Path) -> None:
     if uri := os.environ.get("MLFLOW_TRACKING_URI"):
         found.notes.append(f"MLFLOW_TRACKING_URI={uri} is not used: runs are shown from {kept}")
     found.values["MLflow"] = str(kept) if database.exists(results) else f"no {kept} yet"
-    if database.exists(results):
-        try:
-            database.probe(results, whole=True)
-        except database.UnusableDatabase as fault:
-            found.problems.append(f"{fault}; `harness sync` writes it again from the records")
-        except ExecutionError as fault:
-            found.notes.append(f"{fault}; runs work without MLflow until `harness sync`")
 
 
 def _ray(found: Findings) -> None:

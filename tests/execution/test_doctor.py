@@ -4,7 +4,6 @@ import os
 import sqlite3
 import sys
 from collections import namedtuple
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +17,6 @@ from harness.kernels import products, rows
 from harness.kernels.forms import LEAN, by_rows
 from harness.machine import limits
 from harness.machine.processes import scratch_prefix
-from harness.tracking import database
 
 VARIABLES = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "MLFLOW_TRACKING_URI")
 NOBODY = 2**22 + 1  # above the largest process id that Linux gives
@@ -93,11 +91,6 @@ def free(bytes_free):
     return returns("shutil.disk_usage", DISK(2**40, 0, bytes_free))
 
 
-def garbage(patch, place):
-    (place / "results").mkdir()
-    (place / "results" / "mlflow.db").write_bytes(b"garbage")
-
-
 def fails(module, name, error):
     """Plants a function that raises."""
 
@@ -141,7 +134,6 @@ PROBLEMS = {
     "locks": (lacking("it has no locks"), "it has no locks", ""),
     "token": (environment(RAY_AUTH_MODE="disabled"), "RAY_AUTH_MODE=disabled: ", OUT),
     "GPU": (returns("harness.execution.doctor.gpu_faults", ("It is wrong",)), "It is wrong", ""),
-    "database": (garbage, "", "; `harness sync` writes it again from the records"),
 }
 NOTES = {
     "no MLflow": (version("mlflow", None), "mlflow is not installed; needed: mlflow", ""),
@@ -193,16 +185,6 @@ def test_neither_ray_nor_mlflow_is_imported(place, monkeypatch):
     for module in ("ray", "mlflow"):
         monkeypatch.setitem(sys.modules, module, None)  # an import of it would raise
     assert examined().problems == []
-
-
-def test_a_locked_database_is_a_note(place, monkeypatch):
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
-    (place / "results").mkdir()
-    with closing(sqlite3.connect(place / "results" / "mlflow.db", isolation_level=None)) as other:
-        other.execute("CREATE TABLE experiments (name TEXT)")
-        other.execute("BEGIN EXCLUSIVE")
-        (note,) = examined().notes
-    assert "is locked by another program" in note
 
 
 @pytest.mark.system
