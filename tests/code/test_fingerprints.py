@@ -176,7 +176,7 @@ OTHERS = {
     *(f"records/{name}.py" for name in ("replicates", "sealed", "sidecars", "store")),
     *(f"training/{name}.py" for name in ("__init__", "checkpoint", "clocks")),
     *(f"trial/{name}.py" for name in ("__init__", "behaviour", "certifier", "certify", "log", "run", "sessions")),
-    *(f"trial/{name}.py" for name in ("task", "turns", "watch")),
+    *(f"trial/{name}.py" for name in ("task", "timing", "watch")),
 }
 
 
