@@ -32,7 +32,7 @@ def doctor(
 
 
 def sync(results: Results = RESULTS) -> None:
-    """Write all records to MLflow. A database that MLflow cannot use is replaced."""
+    """Write all records to MLflow. A database that MLflow cannot use is replaced, and kept beside the new one."""
     from harness.tracking.sync import sync as sync_records
 
     records, suites = sync_records(results, warn)
@@ -48,4 +48,4 @@ def ui(
     from harness.tracking.ui import serve
 
     name = None if suite is None else suite_name(suite)
-    raise typer.Exit(serve(results, port, name, lambda link: print(link, flush=True)))
+    serve(results, port, name, lambda link: print(link, flush=True))

@@ -33,7 +33,7 @@ from harness.corpora.corpus import MANY_UNKNOWN
 from harness.corpora.download import DEFAULT_DATA
 from harness.execution.executors import RunOptions, repeated
 from harness.execution.planned import PlannedSuite, PlannedTrial, planned
-from harness.execution.timed import WORKER_SECONDS, RowTime, match_text, reference, suite_times
+from harness.execution.timed import RowTime, match_text, reference, suite_times
 from harness.machine.environment import resolve_device
 from harness.machine.limits import cpus_available
 from harness.plan.identity import is_frozen
@@ -53,7 +53,6 @@ HALF_A_LINE = 40
 BYTES_OF_TOKEN = 4  # of a text that is not tokenised yet
 SCREEN = 25  # lines of a terminal
 MAX_ROWS = 13  # of more rows, those with the same head share a line
-MANY_WORKERS = 8  # for which a plan says the time, beside those of this machine
 FEWER_UNKNOWN = "a tokenizer, as {bpe: 2000}, has none; the wide table compares heads on known words, too"
 NAMED_KEYS = 4  # of --only, in a plan without --keys
 KINDS = ("corpus", "backbone", "head")
@@ -99,10 +98,19 @@ def plan(
     _print(below)
     if times is not None:
         _print(_times(times, found.suite, str(where)))
-        at_once = _minutes_at_once(times, found.suite, where)
-        _print([_minutes_to_run(times, tuned=read.tuning is not None), *at_once, *_shorter_inline(times)])
+        _print(_to_run(sum(row.minutes_to_run for row in times), found.suite, where))
         if not only and (text := match_text(found.suite, times, busy, where)) is not None:
             say(f"for the same training time for every head, in the suite file:\n{text}")
+
+
+def _to_run(minutes: float, suite: Suite, device: torch.device) -> Iterator[str]:
+    """How long the trials without a record take: one after the other, as many as fit here, and MANY_WORKERS at a time."""
+    yield f"to run, one trial after the other: {screen.span(minutes)}"
+    gpu = device.type == "cuda"
+    here = torch.cuda.device_count() if gpu else cpus_available() // suite.resources.cpus
+    for number in sorted({here, MANY_WORKERS} - {0, 1}) if minutes else ():
+        where = "this machine" if number == here else "such GPUs" if gpu else "such cores"
+        yield f"to run, {number} at the same time ({where}): at least {screen.span(minutes / number)}"
 
 
 def _print(parts: Iterable[Text | Table | str]) -> None:
@@ -308,41 +316,6 @@ def _times(rows: list[RowTime], suite: Suite, device: str) -> screen.Shown:
         lines.append([*(suite.names[kind][getattr(row, kind)] for kind in KINDS), *cells])
     title = f"time on this machine, one trial at a time, {device}"
     yield from screen.table((*KINDS, *numbers), lines, keep=("head", *numbers), right=numbers, title=title)
-
-
-def _minutes_to_run(times: list[RowTime], *, tuned: bool) -> str:
-    tuning = sum(row.minutes_to_tune for row in times)
-    table = sum(row.minutes_to_run for row in times)
-    stages = f" (stage 1, tuning: {screen.span(tuning)}; stage 2, the table: {screen.span(table)})" if tuned else ""
-    return f"to run, one trial after the other: {screen.span(tuning + table)}{stages}"
-
-
-def _minutes_at_once(times: list[RowTime], suite: Suite, device: torch.device) -> Iterator[str]:
-    """The least time with as many trials at the same time as this machine runs, and with MANY_WORKERS: no trial is
-    shared between workers, and the table waits for the tuning.
-    """
-    gpu = device.type == "cuda"
-    here = torch.cuda.device_count() if gpu else cpus_available() // suite.resources.cpus
-    for number in sorted({here, MANY_WORKERS} - {0, 1}):
-        least = 0.0
-        for stage in ("to_tune", "to_run"):
-            minutes = [row.time.minutes(each) for row in times if row.time for each in getattr(row, stage)]
-            least += max(sum(minutes) / number, *minutes, 0.0)
-        where = "this machine" if number == here else "such GPUs" if gpu else "such cores"
-        with_cores = f", {counted(suite.resources.cpus, 'core')} each" if not gpu and number == here else ""
-        if least:
-            yield f"to run, {number} at the same time ({where}{with_cores}): at least {screen.span(least)}"
-
-
-def _shorter_inline(times: list[RowTime]) -> Iterable[str]:
-    """A sentence if the trials to run take less time than Ray needs to start their workers."""
-    trials = sum(len(row.to_tune) + len(row.to_run) for row in times)
-    minutes = sum(row.minutes_to_tune + row.minutes_to_run for row in times)
-    if all(row.time is not None for row in times) and 60 * minutes < WORKER_SECONDS * trials:
-        yield (
-            f"under Ray most of the CPU time would go into starting workers, some {WORKER_SECONDS} seconds for each "
-            "trial: `harness run --executor inline` spares it, and runs one trial after the other"
-        )
 
 
 def _width() -> int | None:

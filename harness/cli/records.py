@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.filesize import decimal
@@ -22,11 +22,8 @@ from harness.records.plausible import moment
 from harness.report import screen
 
 if TYPE_CHECKING:  # a command waits only for the modules that it works with
-    from harness.report.history import SuiteHistory, TrialHistory
     from harness.verification.measured import VerificationOptions
     from harness.verification.verify import StoredRecord, Verdict
-
-TOKEN_SCORES = {True: "kept", False: "no token scores", None: "-"}
 
 
 def runs(
@@ -49,13 +46,15 @@ def runs(
         others = f"{nearest(suite, known)} (there are: {', '.join(known)})" if known else ""
         raise ExecutionError(f"{results / 'runs'} holds no suite '{suite}'{others}")
     width = console.width if console.is_terminal else None
+    names = known if suite is None else [suite]
+    records = {name: history.records_of(results, name, warn) for name in names}
+    lines = {name: history.trials(results, name, found) for name, found in records.items()}
     if suite is not None:
-        found = history.records_of(results, suite, warn)
-        rows = history.of_trials(results, suite, found)
-        content, shown = {"suite": suite, "trials": [asdict(row) for row in rows]}, table_of_trials(rows, width)
+        rows = history.named(suite, records[suite], lines[suite])
+        content, shown = {"suite": suite, "trials": rows}, table_of_trials(rows, width)
     else:
-        rows = [history.of_suite(results, name, warn) for name in known]
-        content, shown = {"suites": [asdict(row) for row in rows]}, table_of_suites(rows, width)
+        rows = [history.total(results, name, of_suite) for name, of_suite in lines.items()]
+        content, shown = {"suites": rows}, table_of_suites(rows, width)
     if as_json:
         print(json.dumps(content, indent=1))
     elif rows:
@@ -65,31 +64,31 @@ def runs(
         say(f"{results / 'runs'} holds no records: run a suite first")
 
 
-def table_of_suites(rows: "Iterable[SuiteHistory]", width: int | None) -> screen.Shown:
+def table_of_suites(rows: Iterable[dict[str, Any]], width: int | None) -> screen.Shown:
     """A line for each suite: its records by status, and the time they took."""
     cells = []
     for row in rows:
-        counts = [f"{count} {status}" for status, count in row.records.items()]
-        counts += [f"{row.interrupted} interrupted"] if row.interrupted else []
-        times = [screen.span(row.device_minutes), "-" if row.wall_minutes is None else screen.span(row.wall_minutes)]
-        about = [_utc(row.finished), decimal(row.bytes), ", ".join(row.devices) or "-"]
-        cells.append([row.suite, ", ".join(counts) or "none", *times, *about])
+        counts = [f"{count} {status}" for status, count in row["records"].items()]
+        counts += [f"{row['interrupted']} interrupted"] if row["interrupted"] else []
+        wall = "-" if row["wall_minutes"] is None else screen.span(row["wall_minutes"])
+        about = [_utc(row["finished"]), decimal(row["bytes"]), ", ".join(row["devices"]) or "-"]
+        cells.append([row["suite"], ", ".join(counts) or "none", screen.span(row["device_minutes"]), wall, *about])
     keep, right = ("suite", "records", "device time", "wall time"), ("device time", "wall time", "disk")
     names = (*keep, "last finished (UTC)", "disk", "devices")
     yield from screen.table(names, cells, keep=keep, right=right, width=width)
     yield Text("device time: training, summed over trials; wall time: from the first start to the last end")
 
 
-def table_of_trials(rows: "Iterable[TrialHistory]", width: int | None) -> screen.Shown:
+def table_of_trials(rows: Iterable[dict[str, Any]], width: int | None) -> screen.Shown:
     """A line for each trial that has a record; the status of a tuning trial is like 'ok, tuning'."""
     cells = []
     for row in rows:
-        measured = [f"{value:.2f}" if value is not None else "-" for value in (row.test_ppl, row.minutes)]
-        status = f"{row.status}, tuning" if row.tuning else row.status
-        stored = [row.backbone, row.device, decimal(row.bytes), TOKEN_SCORES[row.token_scores]]
-        cells.append([row.id, row.head, row.corpus, str(row.seed), status, *measured, _utc(row.finished), *stored])
+        measured = ["-" if row[name] is None else f"{row[name]:.2f}" for name in ("test_ppl", "minutes")]
+        status = f"{row['status']}, tuning" if row["tuning"] else row["status"]
+        about = [_utc(row["finished"]), row["backbone"], row["device"], decimal(row["bytes"])]
+        cells.append([row["id"], row["head"], row["corpus"], str(row["seed"]), status, *measured, *about])
     keep = ("trial", "head", "corpus", "seed", "status", "test ppl", "minutes")
-    names = (*keep, "finished (UTC)", "backbone", "device", "disk", "token scores")
+    names = (*keep, "finished (UTC)", "backbone", "device", "disk")
     right = ("seed", "test ppl", "minutes", "disk")
     yield from screen.table(names, cells, keep=keep, right=right, width=width)
 

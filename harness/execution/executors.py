@@ -291,7 +291,7 @@ class Executor(Protocol):
 
     @staticmethod
     def time_rows(execution: Execution, records: Mapping[str, TrialRecord]) -> tuple[list[Timing], list[str]]:
-        """Time finished trials, one at a time (see harness.trial.turns.timed). `records`: that of each trial, by id.
+        """Time finished trials, one at a time (see harness.trial.timing). `records`: that of each trial, by id.
         SLURM's executor has none.
         """
 

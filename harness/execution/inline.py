@@ -15,7 +15,7 @@ from harness.records.sidecars import Timing
 from harness.training.loop import Progress
 from harness.trial.run import run
 from harness.trial.task import Task
-from harness.trial.turns import timed
+from harness.trial.timing import exclusive_pass
 
 
 def execute(execution: Execution, on_event: OnEvent) -> None:
@@ -31,7 +31,7 @@ def execute(execution: Execution, on_event: OnEvent) -> None:
 
 def time_rows(execution: Execution, records: Mapping[str, TrialRecord]) -> tuple[list[Timing], list[str]]:
     """See Executor."""
-    return timed(_prepare(execution), records)
+    return exclusive_pass(_prepare(execution), records)
 
 
 def _prepare(execution: Execution) -> list[Task]:

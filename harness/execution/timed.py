@@ -15,7 +15,7 @@ import torch
 from harness.code.hashes import is_outdated
 from harness.containment import first_line
 from harness.corpora.corpus import Corpus
-from harness.errors import ExecutionError, HarnessError
+from harness.errors import HarnessError
 from harness.execution.executors import LOCAL, NOT_TIMED, Execution, RunOptions, executor
 from harness.execution.live import Reporter
 from harness.execution.planned import PlannedSuite
@@ -32,20 +32,16 @@ from harness.records import sidecars, store
 from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
 from harness.training.clocks import Clock, peak_memory_mib, reset_peak_memory
-from harness.training.cuda_graph import graphed
-from harness.training.evaluation import evaluate, scored_segments
-from harness.training.optimizers import make_optimizer
-from harness.training.schedules import make_schedule
-from harness.training.step import Diverged, EagerStep, refuse_unfit, segments_of, steps_of
+from harness.training.evaluation import evaluate
+from harness.training.step import Diverged, refuse_unfit
 from harness.trial.setup import count_text, fetch_sources
 from harness.trial.task import Task
-from harness.trial.turns import BUSY_CORES, taken_in_turns, turns
+from harness.trial.timing import BUSY_CORES, ModelTime, in_turns, model_times, training, warm
 
 COUNTED_TOKENS = 200_000  # of the text, from its start, for an n-gram model that is tried
 NOT_OF_A_STEP = {"lr", "epochs", "schedule"}  # settings of training in which rows may differ that are tried once
 LOCK = "timing"  # the name of the lock of a timing pass: two passes at the same time would slow each other down
 LOCK_SECONDS = 10.0  # how long to wait for the lock of one trial
-WORKER_SECONDS = 5  # of a CPU, to start one under Ray (docs/cluster.md)
 RATIO_DIGITS = 3  # significant ones
 
 Row = tuple[str, str, str]  # corpus, backbone, head; of a plan without what is tuned
@@ -86,7 +82,7 @@ def dry_run(suite: Suite, *, data: Path, options: RunOptions, reporter: Reporter
         found[task.id] = _one_step(task.spec, model, corpus)
 
     tasks = [task_alone(suite, _one_worker(spec), data, device, options.cpus_per_trial) for spec in rows]
-    for tried, fault in turns(tasks, visit, rounds=1):
+    for tried, fault in in_turns(tasks, visit, rounds=1):
         first = wholes[tried[0].id]
         if not fault:
             reporter.say(f"ok    {first.id}  {first}: {found[first.id]}")
@@ -117,8 +113,9 @@ def _one_worker(spec: TrialSpec) -> TrialSpec:
 
 
 def _one_step(spec: TrialSpec, model: LanguageModel, corpus: Corpus) -> str:
-    """Evaluate a batch, train one step, and evaluate the batch again. Returns the losses, in nats a token, and the peak
-    of the memory meanwhile. Raises Diverged when a loss is not finite; what the trial would raise.
+    """Evaluate a batch, train one step, and evaluate the batch again; then time some more steps. Returns the losses, in
+    nats a token, the peak of the memory until the second loss, and the median time. Raises Diverged when a loss is not
+    finite; what the trial would raise.
     """
     train, device = spec.train, next(model.parameters()).device
     count_text(model, corpus, COUNTED_TOKENS)
@@ -126,22 +123,11 @@ def _one_step(spec: TrialSpec, model: LanguageModel, corpus: Corpus) -> str:
     before = _loss(model, corpus, train, "before the first step")
     if not train.epochs:
         return f"loss {before:.3f}, not trained"
-    segments = segments_of(corpus, train, device, seed=spec.seed)
-    if not segments:
-        raise ExecutionError(
-            f"train: batch_size {train.batch_size} and seq_len {train.seq_len} (batching: {train.batching}) make no "
-            f"batch of a training split of {len(corpus.train)} tokens; make them smaller, or give a longer text"
-        )
-    optimizer, segment = make_optimizer(model, train), segments[0]
-    step = graphed(EagerStep(model, optimizer, train), segment, log=lambda reason: None)
-    step.begin_epoch()
-    make_schedule(optimizer, train, segments=len(segments)).before_step(0)
-    step(segment)
-    loss = step.loss_sum.item() / segment.targets.numel()
-    if not math.isfinite(loss):
-        raise Diverged(f"the training loss of the first batch is {loss}")
+    steps = training(model, corpus, spec, lr=train.lr)
+    steps(1)
     after = _loss(model, corpus, train, "after one step")
-    return f"loss {before:.3f} -> {after:.3f}, peak memory {peak_memory_mib(device):,.0f} MiB"
+    memory = f"peak memory {peak_memory_mib(device):,.0f} MiB"
+    return f"loss {before:.3f} -> {after:.3f}, {memory}, {statistics.median(warm(steps)):.1f} ms a step"
 
 
 def _loss(model: LanguageModel, corpus: Corpus, train: TrainSpec, when: str) -> float:
@@ -150,33 +136,6 @@ def _loss(model: LanguageModel, corpus: Corpus, train: TrainSpec, when: str) -> 
     if not math.isfinite(score.mean_nll):
         raise Diverged(f"the validation loss {when} is {score.mean_nll}")
     return score.mean_nll
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelTime:
-    """How long a model takes, by the medians of its timed batches.
-
-    Args:
-        train_ms: of a training step; 0 for a model that is not trained.
-        eval_ms: of a batch of evaluation.
-        steps: of an epoch.
-        valid_batches, test_batches: of an evaluation of these splits.
-    """
-
-    train_ms: float
-    eval_ms: float
-    steps: int
-    valid_batches: int
-    test_batches: int
-
-    def minutes(self, epochs: float) -> float:
-        """Of a whole trial: its steps, a validation after each epoch, and two tests (of the last and of the best
-        weights). Starting a process and reading the corpus are not included.
-        """
-        last = math.ceil(epochs)
-        steps = sum(steps_of(epoch, epochs, self.steps) for epoch in range(1, last + 1))
-        evaluations = max(last, 1) * self.valid_batches + 2 * self.test_batches
-        return (steps * self.train_ms + evaluations * self.eval_ms) / 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +148,7 @@ class RowTime:
         time: None when the model could not be timed.
         ratio: the time of a training step divided by that of the reference (`reference`), on the same corpus and
             backbone; None without one.
-        to_tune, to_run: the epochs of each tuning trial, and of each trial of the table, that has no record.
+        minutes_to_run: all trials that have no record, one after the other; 0 where the model could not be timed.
     """
 
     corpus: str
@@ -198,23 +157,12 @@ class RowTime:
     epochs: float
     time: ModelTime | None
     ratio: float | None
-    to_tune: tuple[float, ...]
-    to_run: tuple[float, ...]
-
-    @property
-    def minutes_to_tune(self) -> float:
-        """One trial after the other; 0 where the model could not be timed."""
-        return 0.0 if self.time is None else sum(map(self.time.minutes, self.to_tune))
-
-    @property
-    def minutes_to_run(self) -> float:
-        return 0.0 if self.time is None else sum(map(self.time.minutes, self.to_run))
+    minutes_to_run: float
 
     def as_json(self) -> dict[str, Any]:
         measured = None if self.time is None else {**asdict(self.time), "minutes": self.time.minutes(self.epochs)}
         about = {"corpus": self.corpus, "backbone": self.backbone, "head": self.head, "epochs": self.epochs}
-        to_run = {"minutes_to_tune": self.minutes_to_tune, "minutes_to_run": self.minutes_to_run}
-        return {**about, "time": measured, "step_ratio": self.ratio, **to_run}
+        return {**about, "time": measured, "step_ratio": self.ratio, "minutes_to_run": self.minutes_to_run}
 
 
 def suite_times(
@@ -237,51 +185,29 @@ def suite_times(
     found = model_times([task_alone(suite, spec, data, device) for spec in firsts.values()], warn)
     if (busy := round(other_work.cores(), 2)) >= BUSY_CORES:
         warn(f"other programs used {busy:.1f} cores of this machine: times are longer than on a quiet one")
-    ratios = _ratios(firsts, found, reference(suite))
     rows = suite.tuning.rows if suite.tuning is not None else ()
     finals = {each.trial.id: each.finals[0] for row in rows for each in row.candidates}
-    waiting = [(_row(suite, spec), spec, tuning) for spec, tuning in planned.to_run()]
-
-    def epochs(spec: TrialSpec) -> float:
-        """Of the trial of the table, where it is one that tunes."""
-        return finals.get(spec.id, spec).train.most_epochs
-
+    minutes = dict.fromkeys(firsts, 0.0)
+    for spec, tuning in planned.to_run():
+        row = _row(suite, spec)
+        if row in firsts and firsts[row].id in found:
+            # a trial of the table without an id is given as the one that tunes
+            trial = spec if tuning else finals.get(spec.id, spec)
+            minutes[row] += found[firsts[row].id].minutes(trial.train.most_epochs)
+    ratios = _ratios(firsts, found, reference(suite))
     times = [
         RowTime(
-            **dict(zip(("corpus", "backbone", "head"), row, strict=True)),
-            epochs=epochs(first),
+            corpus=row[0],
+            backbone=row[1],
+            head=row[2],
+            epochs=finals.get(first.id, first).train.most_epochs,
             time=found.get(first.id),
             ratio=ratios.get(row),
-            to_tune=tuple(spec.train.most_epochs for of, spec, tuning in waiting if of == row and tuning),
-            to_run=tuple(epochs(spec) for of, spec, tuning in waiting if of == row and not tuning),
+            minutes_to_run=minutes[row],
         )
         for row, first in firsts.items()
     ]
     return times, busy
-
-
-def model_times(tasks: list[Task], warn: Callable[[str], None]) -> dict[str, ModelTime]:
-    """Time some batches of each trial's model, with its initial weights. Returns trial id -> its time."""
-    counts = {}
-
-    def prepare(task: Task, model: LanguageModel, corpus: Corpus) -> float:
-        train = task.spec.train
-        counts[task.id] = {
-            "steps": len(segments_of(corpus, train, corpus.train.device, seed=task.spec.seed)),
-            "valid_batches": sum(1 for _ in scored_segments(corpus, "valid", train.evaluation)),
-            "test_batches": sum(1 for _ in scored_segments(corpus, "test", train.evaluation)),
-        }
-        return train.lr
-
-    taken = taken_in_turns(tasks, prepare, lambda task, fault: warn(f"{task.spec} cannot be timed: {fault}"))
-    return {
-        trial: ModelTime(
-            train_ms=statistics.median(found.train) if found.train else 0.0,
-            eval_ms=statistics.median(found.eval),
-            **counts[trial],
-        )
-        for trial, found in taken.items()
-    }
 
 
 def reference(suite: Suite) -> str | None:

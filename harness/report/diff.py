@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,50 +15,41 @@ from harness.errors import CorpusError, ExecutionError, RecordError
 from harness.plan.parameters import resolved, with_paths
 from harness.plan.reader import shown
 from harness.plan.specs import TrialSpec, plain, value_text
-from harness.printable import counted
 from harness.records import sidecars
 from harness.records.contents import of_others
-from harness.records.metrics import METRICS, metrics_of
+from harness.records.metrics import METRICS
 from harness.records.record import TrialRecord
-from harness.records.sidecars import TokenScores
+from harness.records.sidecars import Timing, TokenScores
 from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.report.evidence import Evidence
 from harness.report.grouping import grouped
-from harness.report.statistics import (
-    BLOCK,
-    FEWEST_BLOCKS,
-    WIDEST,
-    block_interval,
-    more_seeds,
-    paired,
-    sign_flip,
-)
-from harness.report.table_rows import Row, of_head
-from harness.report.tokens import Band, Context, by_frequency, by_position, contexts, differences
+from harness.report.statistics import WIDEST, paired
+from harness.report.table_rows import Row, of_head, of_trial, ratio, time_of
+from harness.report.tokens import Band, Context, by_frequency, by_position, contexts
 from harness.report.verdicts import shared_seeds
 
 NOT_KNOWN = "an unknown number of"
 AGREEMENT = 1e-9  # relative, of sums of one order
-EFFECT = math.log1p(0.01)  # nats: one per cent of perplexity
 ABSENT = "-"
 _MISSING = object()
-ONE_PAIR = (
-    "one pair: nothing is ranked; the interval is over blocks of the test text, not over seeds, and is given for "
-    f"{FEWEST_BLOCKS} blocks of {BLOCK:,} tokens or more"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The trials of A or of B. The other one has as many trials, and they are paired in order.
+    """The trials of A or of B, as a row of a table. The other one has as many trials, and they are
+    paired in order.
 
     Args:
-        records: of its trials, all ok.
+        row: of trials with an ok record only.
     """
 
     label: str
     runs: Path
-    records: tuple[TrialRecord, ...]
+    row: Row
+
+    @property
+    def records(self) -> list[TrialRecord]:
+        return [self.row.records[trial.seed] for trial in self.row.trials]
 
 
 def of_trials(results: Path, a: str, b: str) -> tuple[Selection, Selection]:
@@ -70,10 +61,10 @@ def of_trials(results: Path, a: str, b: str) -> tuple[Selection, Selection]:
         if not PREFIX.fullmatch(name):
             expected = "expected the first digits of an id, as harness plan shows them; for two heads add --suite SUITE"
             raise ExecutionError(f"trial '{name}': {expected}")
-    ours, theirs = (finished(results, prefix) for prefix in (a, b))
-    if ours[0].id == theirs[0].id:
-        raise ExecutionError(f"{a} and {b} are the same trial, {ours[0].id}: nothing differs; name two trials")
-    one, other = (Selection(label=record.id, runs=runs, records=(record,)) for record, runs in (ours, theirs))
+    found = [finished(results, prefix) for prefix in (a, b)]
+    if found[0][0].id == found[1][0].id:
+        raise ExecutionError(f"{a} and {b} are the same trial, {found[0][0].id}: nothing differs; name two trials")
+    one, other = (Selection(label=record.id, runs=runs, row=of_trial(record)) for record, runs in found)
     return one, other
 
 
@@ -88,10 +79,10 @@ def of_heads(lines: Iterable[Row], evidence: Evidence, a: str, b: str) -> list[t
         if one is other:
             raise ExecutionError(f"'{a}' and '{b}' are the same head, {one.head}: nothing differs; name two heads")
         if seeds := shared_seeds(one, other):
-            selections = (
-                Selection(label=row.head, runs=evidence.runs, records=tuple(row.records[seed] for seed in seeds))
-                for row in (one, other)
-            )
+            selections = []
+            for row in (one, other):
+                trials = tuple(trial for trial in row.trials if trial.seed in seeds)
+                selections.append(Selection(label=row.head, runs=evidence.runs, row=replace(row, trials=trials)))
             found.append((", ".join(group), *selections))
     if not found:
         invalid = dict.fromkeys(row.head for rows in groups.values() for row in rows if row.invalid)
@@ -160,26 +151,18 @@ class MetricDifference:
     """A metric of A and B.
 
     Args:
-        a, b: means over the trials.
-        change: b / a - 1, of geometric means: exp(mean difference of logarithms) - 1.
-        low, high: its 95 % interval: a t interval over seeds, or for one pair's test perplexity a bootstrap interval
-            over blocks of tokens; None if there is neither.
-        over: what the interval was computed over: '8 seeds', '12 blocks of 1,000 tokens', or ''.
-        p_t, p_sign_flip: of the paired t test and of the sign-flip test; for perplexities only.
-        more_seeds: the range of further seeds that detect a difference of 1 %, see harness.report.statistics.
+        a, b: means over the n trials; of a time, what a table shows (`table_rows.time_of`).
+        change: b / a - 1; of several trials that of geometric means. None for times that cannot be compared.
+        low, high: its 95 % t interval over seeds; None for one trial, and for times.
     """
 
     name: str
     a: float
     b: float
     n: int
-    change: float
+    change: float | None
     low: float | None = None
     high: float | None = None
-    over: str = ""
-    p_t: float | None = None
-    p_sign_flip: float | None = None
-    more_seeds: tuple[int, int] | None = None
 
     @property
     def too_wide(self) -> bool:
@@ -187,77 +170,38 @@ class MetricDifference:
         return self.low is not None and 1 + self.high > WIDEST * (1 + self.low)
 
 
-def results(a: Selection, b: Selection, scores: tuple[TokenScores, TokenScores] | None) -> list[MetricDifference]:
-    """The differences of scores, counts and settings.
-
-    Raises: RecordError when the scores are of two test splits.
+def compared(a: Selection, b: Selection, timings: dict[str, Timing]) -> list[MetricDifference]:
+    """A and B in the metrics that `harness diff` compares, in the order of the columns of tables; costs on one device
+    only. `timings`: of exclusive passes, by trial id.
     """
-    pairs = [(one.metrics, other.metrics) for one, other in zip(a.records, b.records, strict=True)]
-    one_counting = all(each.get("test_ppl_standard") == each.get("test_ppl") for pair in pairs for each in pair)
-    names = _names("score", "count", "setting")
-    found = list(_compared([name for name in names if name != "test_ppl_standard" or not one_counting], pairs))
-    if len(a.records) > 1 or scores is None:
-        return found
-    over = block_interval(differences(*scores).nats)
-    if over.low is None:
-        return found
-    text = f"{counted(over.blocks, 'block')} of {BLOCK:,} tokens"
-    blocks = {"low": math.expm1(over.low), "high": math.expm1(over.high), "over": text}
-    return [replace(each, **blocks) if each.name == "test_ppl" else each for each in found]
-
-
-def costs(a: Selection, b: Selection) -> tuple[list[MetricDifference], list[str]]:
-    """The differences of times and memory measured on one device, and notes on how they were measured.
-
-    Raises: RecordError when a timing does not verify.
-    """
-    pairs = [(one, other) for one, other in zip(a.records, b.records, strict=True) if _machine(one) == _machine(other)]
-    if not pairs:
-        one, other = (_machine(each.records[0]) for each in (a, b))
-        return [], [f"times and memory are not compared: {a.label} was measured on {one}, {b.label} on {other}"]
-    ours, theirs = ([sidecars.TIMING.load(each.runs, record) for record in each.records] for each in (a, b))
-    passes = {timing.pass_id: timing for timing in theirs if timing is not None}
-    # only one trial of a head is timed: times do not depend on the seed
-    exclusive = next(((one, passes[one.pass_id]) for one in ours if one is not None and one.pass_id in passes), None)
-    if exclusive is None:
-        shared = any(record.environment.shared for pair in pairs for record in pair)
-        note = "ms/batch: measured during training" + (", while other work ran on the machine" if shared else "")
-        return list(_compared(_names("cost"), [(one.metrics, other.metrics) for one, other in pairs])), [note]
-    names = _names("cost")
-    times = _compared([name for name in names if METRICS[name].timed], [(exclusive[0].metrics, exclusive[1].metrics)])
-    metrics = [(one.metrics, other.metrics) for one, other in pairs]
-    others = _compared([name for name in names if not METRICS[name].timed], metrics)
-    sharing = ", while other work ran on the machine" if any(timing.shared for timing in exclusive) else ""
-    return [*times, *others], [
-        f"ms/batch: of one exclusive pass after training, in {exclusive[0].rounds} rounds{sharing}"
-    ]
-
-
-def _names(*kinds: str) -> list[str]:
-    return [metric.name for metric in metrics_of(*kinds) if metric.diff]
-
-
-def _compared(names: Iterable[str], pairs: list[tuple[dict[str, float], dict[str, float]]]) -> Iterator:
-    """The difference of each metric, over the pairs in which both values are above 0."""
-    for name in names:
-        both = [(one[name], other[name]) for one, other in pairs if min(one.get(name, 0), other.get(name, 0)) > 0]
-        if not both:
+    found = []
+    devices = {record.environment.device for each in (a, b) for record in each.records}
+    for metric in METRICS.values():
+        if not metric.diff or (metric.name == "test_ppl_standard" and a.row.boundary != "sos_eos"):
             continue
-        logs = [math.log(theirs) - math.log(ours) for ours, theirs in both]
-        test = paired(logs)
-        tests = {"n": test.n, "change": math.expm1(test.mean)}
-        if test.sd:
-            tests |= {"low": math.expm1(test.low), "high": math.expm1(test.high), "over": counted(test.n, "seed")}
-        if test.sd is not None and METRICS[name].unit == "perplexity":
-            tests |= {"p_t": test.p_t, "p_sign_flip": sign_flip(logs)[0], "more_seeds": more_seeds(test, EFFECT)}
-        yield MetricDifference(
-            name=name, a=statistics.fmean(one for one, _ in both), b=statistics.fmean(x for _, x in both), **tests
-        )
-
-
-def _machine(record: TrialRecord) -> str:
-    """The device and threads: only times on the same ones are compared."""
-    return f"{record.environment.device}, {counted(record.environment.threads, 'thread')}"
+        if metric.kind == "cost" and len(devices) > 1:
+            continue
+        if metric.timed:
+            one, other = (time_of(each.row, metric.name, timings) for each in (a, b))
+            if one is not None and other is not None:
+                times = ratio(other, one)
+                change = None if times is None else times - 1
+                found.append(
+                    MetricDifference(name=metric.name, a=one.value, b=other.value, n=len(a.records), change=change)
+                )
+            continue
+        values = [
+            (ours.metrics.get(metric.name, 0), theirs.metrics.get(metric.name, 0))
+            for ours, theirs in zip(a.records, b.records, strict=True)
+        ]
+        both = [pair for pair in values if min(pair) > 0]
+        if both:
+            test = paired([math.log(theirs) - math.log(ours) for ours, theirs in both])
+            interval = {"low": math.expm1(test.low), "high": math.expm1(test.high)} if test.sd else {}
+            one, other = (statistics.fmean(side) for side in zip(*both, strict=True))
+            change = math.expm1(test.mean)
+            found.append(MetricDifference(name=metric.name, a=one, b=other, n=test.n, change=change, **interval))
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,27 +267,31 @@ class Difference:
 def difference(a: Selection, b: Selection, data: Path, *, top: int, within: str = "") -> Difference:
     """Compare b with a. Their trials are paired in order.
 
-    Raises: ExecutionError when the two are not of one corpus with one counting rule; RecordError when a timing does not
-        verify. If token scores do not verify, or the corpus cannot be loaded, a note says so.
+    Raises: ExecutionError when the two are not of one corpus with one counting rule. If a timing or token scores do not
+        verify, or the corpus cannot be loaded, a note says so.
     """
     pairs = list(zip(a.records, b.records, strict=True))
     for one, other in pairs:
         refuse_unlike(one, other)
+    timings, damaged = {}, []
+    for each in (a, b):
+        kept, faults = sidecars.TIMING.load_all(each.runs, {record.id: record for record in each.records})
+        timings |= kept
+        damaged += faults
     scores, about_scores = _scores(a, b)
-    measured, about_costs = costs(a, b)
     better, worse, about_text = _contexts(a, b, scores, data, top)
     return Difference(
         a=a.label,
         b=b.label,
         within=within,
         trials=tuple((one.id, other.id) for one, other in pairs),
-        changes=tuple(changes(a.records[0].spec, b.records[0].spec)),
-        metrics=(*results(a, b, scores), *measured),
+        changes=tuple(changes(pairs[0][0].spec, pairs[0][1].spec)),
+        metrics=tuple(compared(a, b, timings)),
         by_frequency=by_frequency(*scores) if scores else (),
         by_position=by_position(*scores) if scores else (),
         better=better,
         worse=worse,
-        notes=(*_code(pairs), *about_costs, *about_scores, *about_text),
+        notes=(*_code(pairs), *damaged, *about_scores, *about_text),
     )
 
 
@@ -360,20 +308,16 @@ def _code(pairs: list[tuple[TrialRecord, TrialRecord]]) -> list[str]:
 
 
 def _scores(a: Selection, b: Selection) -> tuple[tuple[TokenScores, TokenScores] | None, list[str]]:
-    """The token scores of a and b, averaged over the pairs that have them, and a note if some are missing."""
-    of, kept = len(a.records), []
+    """The token scores of a and b, averaged over their trials, or a note why there are none."""
+    missing = "not every trial has token scores (measure: {token_nll: true})"
     try:
-        for one, other in zip(a.records, b.records, strict=True):
-            scores = sidecars.TOKEN_NLL.load(a.runs, one), sidecars.TOKEN_NLL.load(b.runs, other)
-            kept += [] if None in scores else [scores]
-        if not kept:
-            missing = "no pair of trials has token scores (measure: {token_nll: true})"
-            return None, [f"no comparison of single tokens: {missing}"]
-        means = tuple(mean_scores(each) for each in zip(*kept, strict=True))
+        sides = [[sidecars.TOKEN_NLL.load(each.runs, record) for record in each.records] for each in (a, b)]
+        if all(scores is not None for side in sides for scores in side):
+            one, other = (mean_scores(tuple(side)) for side in sides)
+            return (one, other), []
     except RecordError as damaged:
-        return None, [f"no comparison of single tokens: {damaged}"]
-    some = [] if len(kept) == of else [f"single tokens: over the {len(kept)} of {of} pairs that have token scores"]
-    return means, [ONE_PAIR] if of == 1 else some
+        missing = str(damaged)
+    return None, [f"no comparison of single tokens: {missing}"]
 
 
 def _contexts(

@@ -3,60 +3,16 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from harness.errors import HarnessError
 from harness.plan.reader import ENDING, FOLDER
-from harness.records import sidecars, store
+from harness.records import store
 from harness.records.plausible import moment
 from harness.records.record import TrialRecord
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialHistory:
-    """A trial that has a record.
-
-    Args:
-        minutes: of training; None if it was not trained.
-        token_scores: whether its token scores are stored; None if the trial is not ok, or is a tuning trial,
-            which keeps none.
-        bytes: size of all files in the trial's folder.
-    """
-
-    id: str
-    head: str
-    backbone: str
-    corpus: str
-    seed: int
-    status: str
-    test_ppl: float | None
-    minutes: float | None
-    device: str
-    finished: str
-    token_scores: bool | None
-    bytes: int
-    tuning: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteHistory:
-    """The records of one suite together.
-
-    Args:
-        device_minutes: training time, summed over the records, and for data-parallel trials over their devices.
-        wall_minutes: from the first start of a trial to the last end, pauses included; None without a record.
-        bytes: size of all files in the suite's folder.
-    """
-
-    suite: str
-    records: dict[str, int]
-    interrupted: int
-    device_minutes: float
-    wall_minutes: float | None
-    finished: str | None
-    devices: tuple[str, ...]
-    bytes: int
+KINDS = ("head", "backbone", "corpus")
 
 
 def suites(results: Path) -> list[str]:
@@ -66,49 +22,57 @@ def suites(results: Path) -> list[str]:
     return sorted(place.name for place in folders if trial_ids(place))
 
 
-def of_suite(results: Path, suite: str, warn: Callable[[str], None]) -> SuiteHistory:
-    """The history of a suite. Records that do not verify are not used; `warn` is called with a sentence for each."""
-    runs, found = store.runs_folder(results, suite), records_of(results, suite, warn)
-    begun = store.interrupted(runs, trial_ids(runs)) - found.keys()
-    starts, ends = (
-        [moment(getattr(record.environment, name)) for record in found.values()] for name in ("started", "finished")
-    )
-    return SuiteHistory(
-        suite=suite,
-        records=dict(Counter(record.status for record in found.values()).most_common()),
-        interrupted=len(begun),
-        device_minutes=sum(
-            record.metrics.get("train_minutes", 0.0) * record.spec.train.data_parallel for record in found.values()
-        ),
-        wall_minutes=(max(ends) - min(starts)).total_seconds() / 60 if starts and ends else None,
-        finished=max(ends).isoformat(timespec="seconds") if ends else None,
-        devices=tuple(sorted({record.environment.device for record in found.values()})),
-        bytes=bytes_below(runs),
-    )
-
-
-def of_trials(results: Path, suite: str, records: Mapping[str, TrialRecord]) -> list[TrialHistory]:
-    """The finished trials of a suite, in the order in which they finished; `records`: all of them, by id."""
-    runs, names = store.runs_folder(results, suite), _names(suite, records)
-    rows = [
-        TrialHistory(
-            id=record.id,
-            **{kind: of_kind[str(getattr(record.spec, kind))] for kind, of_kind in names.items()},
-            seed=record.spec.seed,
-            status=record.status,
-            test_ppl=record.metrics.get("test_ppl"),
-            minutes=record.metrics.get("train_minutes"),
-            device=record.environment.device,
-            finished=record.environment.finished,
-            token_scores=(store.folder(runs, record.id) / sidecars.TOKEN_NLL.file).is_file()
-            if record.status == "ok" and not record.tuning
-            else None,
-            bytes=bytes_below(store.folder(runs, record.id)),
-            tuning=record.tuning,
-        )
+def trials(results: Path, suite: str, records: Mapping[str, TrialRecord]) -> list[dict[str, Any]]:
+    """A line for each record of a suite, by id, in the order in which the trials finished. `minutes` are of training,
+    and `bytes` those of all files in the trial's folder.
+    """
+    runs = store.runs_folder(results, suite)
+    lines = [
+        {
+            "id": record.id,
+            **{kind: str(getattr(record.spec, kind)) for kind in KINDS},
+            "seed": record.spec.seed,
+            "status": record.status,
+            "tuning": record.tuning,
+            "test_ppl": record.metrics.get("test_ppl"),
+            "minutes": record.metrics.get("train_minutes"),
+            "workers": record.spec.train.data_parallel,
+            "device": record.environment.device,
+            "started": moment(record.environment.started).isoformat(timespec="seconds"),
+            "finished": moment(record.environment.finished).isoformat(timespec="seconds"),
+            "bytes": bytes_below(store.folder(runs, record.id)),
+        }
         for record in records.values()
     ]
-    return sorted(rows, key=lambda row: (row.finished, row.id))
+    return sorted(lines, key=lambda line: (line["finished"], line["id"]))
+
+
+def total(results: Path, suite: str, lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """The lines of a suite's trials together. `device_minutes` are of training, summed over trials and the workers of
+    each; `wall_minutes` from the first start of a trial to the last end, pauses included.
+    """
+    runs, known = store.runs_folder(results, suite), {line["id"] for line in lines}
+    found = {
+        "suite": suite,
+        "records": dict(Counter(line["status"] for line in lines).most_common()),
+        "interrupted": len(store.interrupted(runs, trial_ids(runs)) - known),
+        "device_minutes": sum((line["minutes"] or 0.0) * line["workers"] for line in lines),
+        "devices": sorted({line["device"] for line in lines}),
+        "bytes": bytes_below(runs),
+        "wall_minutes": None,
+        "finished": None,
+    }
+    if lines:
+        first, last = min(line["started"] for line in lines), lines[-1]["finished"]
+        minutes = (moment(last) - moment(first)).total_seconds() / 60
+        found |= {"wall_minutes": minutes, "finished": last}
+    return found
+
+
+def named(suite: str, records: Mapping[str, TrialRecord], lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines with components named as in tables, with the labels of the suite's file."""
+    names = _names(suite, records)
+    return [{**line, **{kind: of_kind[line[kind]] for kind, of_kind in names.items()}} for line in lines]
 
 
 def _names(suite: str, records: Mapping[str, TrialRecord]) -> dict[str, dict[str, str]]:

@@ -208,6 +208,20 @@ def rows(
     ]
 
 
+def of_trial(record: TrialRecord) -> Row:
+    """The row of a single trial with a record, named by its id; its parameters are not counted."""
+    spec = record.spec
+    return Row(
+        corpus=str(spec.corpus),
+        backbone=str(spec.backbone),
+        head=record.id,
+        trials=(spec,),
+        records={spec.seed: record},
+        params_total=0,
+        params_head=0,
+    )
+
+
 def row_name(row: Row, lines: list[Row]) -> str:
     """A row as notes name it: its head, with corpus and backbone where the table has several."""
     others = [kind for kind in ("corpus", "backbone") if len({getattr(line, kind) for line in lines}) > 1]

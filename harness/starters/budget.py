@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness.execution.timed import ModelTime
+from harness.trial.timing import ModelTime
 
 SEEDS = 6  # the fewest with a verdict (RANK_SEEDS, harness/report/statistics.py)
 RATES = 5  # tried for each row

@@ -7,10 +7,11 @@ import torch
 
 from harness.corpora.token_files import TextSource
 from harness.errors import ExecutionError
-from harness.execution.timed import model_times, rows_of, task_alone
+from harness.execution.timed import rows_of, task_alone
 from harness.plan.loading import load
 from harness.starters.budget import Measured
 from harness.trial.setup import fetch_sources, load_planned
+from harness.trial.timing import model_times
 
 MOST = 2**24  # characters of a split that are read
 

@@ -21,7 +21,6 @@ from harness import bundled
 from harness.corpora.local_text import Embedded, Text
 from harness.corpora.token_files import TextSource
 from harness.errors import ExecutionError, SuiteError
-from harness.execution.timed import WORKER_SECONDS
 from harness.machine import environment
 from harness.machine.limits import cpus_available
 from harness.plan.loading import PLAIN
@@ -33,10 +32,11 @@ from harness.registry import HEADS
 from harness.starters import budget, measuring
 from harness.starters.budget import Choice, Machine, Size
 from harness.starters.templates import FILES, saved
-from harness.trial.turns import BUSY_CORES
+from harness.trial.timing import BUSY_CORES
 
 TEXTS = Path("texts")  # of parts, beside the folder of suites
 SLOWER = 1.25  # times the minutes, if other programs use more of the machine when it is measured again
+WORKER_SECONDS = 5  # of a CPU, to start a worker under Ray (docs/cluster.md)
 INLINE_SECONDS = 1  # of a trial in the command's own process, beside training and evaluation
 MIXTURES, MANY_MIXTURES = 2, 3  # components of a head that has more than these by default: each costs a softmax
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 SUMMARY = "suite.json"  # in the folder of a suite's artifacts: what is known when its table is written, for `sync`
 SERVED = "ajax-api/2.0/mlflow-artifacts/artifacts"  # where the server of `harness ui` has the artifacts
 MAX_CHARACTERS = 20_000  # of the description of an experiment: MLflow refuses more
-MAX_NAMED = 8  # files of one kind that are named
-KINDS = {"page": ("reports", "html"), "table": ("tables", "md"), "plots": ("plots", "png")}
 GUIDE = """\
 A run is one trial and shows its record. The menu *Views* has the trials by test perplexity, and charts of
 means over seeds. Filter by tags, `tags.head = 'softmax'` or `tags.status != 'ok'`, or by any setting,
@@ -49,11 +47,6 @@ def keep(found: "Study") -> None:
     outputs.write({**files, folder / SUMMARY: json.dumps(summary, indent=1).encode()}, gone=gone)
 
 
-def has_outcome(suite: str, results: Path) -> bool:
-    """Whether the outcome of a suite without overrides was kept."""
-    return (results / ARTIFACTS / suite / suite / SUMMARY).is_file()
-
-
 def row_names(suite: str, results: Path) -> dict[str, str]:
     """Trial id -> the name of its row, for trials whose suite's table was written."""
     kept = (_summary(place) for place in sorted((results / ARTIFACTS / suite).glob(f"*/{SUMMARY}")))
@@ -69,18 +62,14 @@ def description(suite: str, results: Path) -> str:
 
     Returns: markdown of at most MAX_CHARACTERS, which depends on the files of the results folder only.
     """
-    files = []
-    for kind, (folder, ending) in KINDS.items():
-        names = [f"`{place.relative_to(results)}`" for place in _files(suite, results / folder, ending)]
-        more = [f"and {len(names) - MAX_NAMED} more"] if len(names) > MAX_NAMED else []
-        files += [f"{kind}: {', '.join(names[:MAX_NAMED] + more)}"] if names else []
+    files = (f"tables/{suite}.md", f"reports/{suite}.html", f"plots/{suite}")
+    shown = ", ".join(f"`{place}`" for place in files if (results / place).exists()) or "no table yet"
     summary = _summary(results / ARTIFACTS / suite / suite / SUMMARY)
     outcome = f"{escaped(summary['found'])}. " if summary else ""
     place = quote(f"{SERVED}/{suite}/{suite}")
     plots = [
         f"![{name}]({place}/{quote(name)})\n\n{escaped(caption)}" for name, caption in summary.get("plots", {}).items()
     ]
-    shown = "; ".join(files) or "no table yet"
     first = f"Suite {escaped(suite)}. {outcome}Files of the results folder: {shown}."
     return "\n\n".join([first, *plots, GUIDE])[:MAX_CHARACTERS]
 
@@ -90,12 +79,3 @@ def _summary(place: Path) -> dict[str, Any]:
         return json.loads(place.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-
-
-def _files(suite: str, folder: Path, ending: str) -> list[Path]:
-    """The files of one kind, that of the suite itself first, then those of the suite with overrides, as in
-    <suite>.lr=1.md. Plots lie in folders with such names; for them, the folders.
-    """
-    files = [*folder.glob(f"{suite}.{ending}"), *sorted(folder.glob(f"{suite}.*.{ending}"))]
-    within = [*folder.glob(f"{suite}/*.{ending}"), *sorted(folder.glob(f"{suite}.*/*.{ending}"))]
-    return files + list(dict.fromkeys(place.parent for place in within))

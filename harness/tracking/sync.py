@@ -12,18 +12,17 @@ A run without this tag, or with another checksum, is deleted and written again: 
 run, or the trial ran again.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import ExecutionError, HarnessError, SuiteError
-from harness.plan.reader import ENDING, folders
+from harness.errors import ExecutionError, HarnessError
 from harness.printable import sentence
 from harness.records import store
 from harness.records.record import TrialRecord
 from harness.tracking import database, fields
-from harness.tracking.description import description, has_outcome, keep, row_names
+from harness.tracking.description import description, keep, row_names
 from harness.tracking.fields import DIGEST_TAG, TRIAL_TAG, Point
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class Tracker:
         if self.results is None:
             return
         try:
-            self._mirror = self._mirror or Mirror(self.results, self._warn)
+            self._mirror = self._mirror or Mirror(self.results)
             action(self._mirror)
         # guard: tracking-fault-is-warning
         except Exception as error:  # of any kind: MLflow only shows records, so its faults must not fail a trial
@@ -76,15 +75,15 @@ class Tracker:
 
 
 class Mirror:
-    """The view that MLflow's database gives of a results folder. The database is created, or replaced, when needed.
+    """The view that MLflow's database gives of a results folder. The database is created when needed.
 
-    Raises: ExecutionError, here and in all methods, when the database is locked or cannot be written, and any
-        exception of MLflow.
+    Raises: ExecutionError, here and in all methods, where `database.client` and `database.writing`
+        do, and any exception of MLflow.
     """
 
-    def __init__(self, results: Path, warn: Callable[[str], None]):
+    def __init__(self, results: Path):
         self.results = results
-        self.client = database.open_or_replace(results, warn)
+        self.client = database.client(results)
 
     def show(self, record: TrialRecord) -> None:
         """Write the run of a record, in place of all other runs of its trial, unless it shows the record already."""
@@ -108,14 +107,16 @@ class Mirror:
                 self.show(record)  # each under a lock of its own, so that another driver never waits for long
             else:
                 self._rename(before[0], record, names.get(record.id))
-        for others in runs.values() if remove_others else ():  # guard: runs-of-others-stay always
-            with database.writing(self.results):
+        if remove_others:  # guard: runs-of-others-stay always
+            for others in runs.values():
                 self._delete(others)
-        tags = {DESCRIPTION_TAG: description(suite, self.results), **KIND_TAG, **fields.views(records)}
-        with database.writing(self.results):
-            for name, value in tags.items():
-                if experiment.tags.get(name) != value:
-                    self.client.set_experiment_tag(experiment.experiment_id, name, value)
+        for name, value in {
+            DESCRIPTION_TAG: description(suite, self.results),
+            **KIND_TAG,
+            **fields.views(records),
+        }.items():
+            if experiment.tags.get(name) != value:
+                self.client.set_experiment_tag(experiment.experiment_id, name, value)
 
     def _write(self, experiment: "Experiment", record: TrialRecord, diagnosed: Sequence[Point]) -> None:
         from mlflow.entities import Metric, Param
@@ -134,9 +135,8 @@ class Mirror:
     def _rename(self, run: "Run", record: TrialRecord, row: str | None) -> None:
         name, tag = fields.name(record, row), fields.row_tag(record, row)
         if (run.info.run_name, run.data.tags.get(fields.ROW_TAG)) != (name, tag):
-            with database.writing(self.results):
-                self.client.set_tag(run.info.run_id, fields.ROW_TAG, tag)
-                self.client.update_run(run.info.run_id, name=name)
+            self.client.set_tag(run.info.run_id, fields.ROW_TAG, tag)
+            self.client.update_run(run.info.run_id, name=name)
 
     def _delete(self, runs: Iterable["Run"]) -> None:
         for run in runs:
@@ -170,7 +170,8 @@ class Mirror:
 
 
 def sync(results: Path, warn: Callable[[str], None]) -> tuple[int, int]:
-    """Make MLflow's database agree with the records of a results folder: what `harness sync` does.
+    """Make MLflow's database agree with the records of a results folder: what `harness sync` does. A database that
+    MLflow cannot open is set aside, and another one made.
 
     Returns: the number of records and of suites.
     Raises: ExecutionError: there are no records, or MLflow cannot be imported or written.
@@ -182,13 +183,16 @@ def sync(results: Path, warn: Callable[[str], None]) -> tuple[int, int]:
         )
     number = 0
     try:
-        mirror = Mirror(results, warn)
+        try:
+            mirror = Mirror(results)
+        except database.UnusableDatabase as fault:
+            kept = (results / database.DATABASE).replace(results / database.PREVIOUS)
+            warn(f"{fault}; it is kept as {kept}, and a new one is written from the records")
+            mirror = Mirror(results)
         for folder in suites:
             records, damaged = store.load_all(folder, [path.name for path in sorted(folder.iterdir()) if path.is_dir()])
             for said in damaged:
                 warn(said)
-            if not has_outcome(folder.name, results):
-                _keep_outcome(folder.name, results, records, warn)
             mirror.show_suite(folder.name, list(records.values()), remove_others=True)
             number += len(records)
     except HarnessError:
@@ -197,20 +201,6 @@ def sync(results: Path, warn: Callable[[str], None]) -> tuple[int, int]:
         said = f"MLflow cannot be written ({database.reason(cause)}); runs and tables work without it"
         raise ExecutionError(said) from cause
     return number, len(suites)
-
-
-def _keep_outcome(name: str, results: Path, records: Mapping[str, TrialRecord], warn: Callable[[str], None]) -> None:
-    """Keep the outcome of a suite whose table was not written since its records were: they may be imported."""
-    from harness import plan
-    from harness.report import study
-
-    for path in [place for folder in folders() if (place := folder / f"{name}{ENDING}").is_file()][:1]:
-        try:
-            found = study.load(plan.load(path), results, warn=warn, verified=records)
-        except SuiteError as error:
-            warn(f"{path} is not valid, so the runs of {name} have no names of rows ({'; '.join(error.problems)})")
-        else:
-            keep(found)
 
 
 def _shows(runs: Sequence["Run"], record: TrialRecord, diagnosed: Sequence[Point]) -> bool:

@@ -39,7 +39,7 @@ from harness.trial.certify import FROM_THE_RIGHT
 from harness.trial.sessions import History
 from harness.trial.setup import built_model, count_text, load_planned
 from harness.trial.task import Task
-from harness.trial.turns import BUSY_CORES, inference_times
+from harness.trial.timing import BUSY_CORES, inference_times
 from harness.trial.watch import Watch
 
 DIGESTED = 2**24  # tokens of a split

@@ -8,7 +8,7 @@ import commands
 import pytest
 from filelock import FileLock
 
-from harness.trial import turns as clock
+from harness.trial import timing as clock
 
 
 @pytest.fixture(scope="session")

@@ -9,10 +9,9 @@ from harness import plan
 from harness.execution import executors, inline, timed
 from harness.execution.executors import Execution, Resources
 from harness.execution.ray import tuner
-from harness.execution.timed import ModelTime, model_times, time_rows
+from harness.execution.timed import time_rows
 from harness.records import sidecars, store
 from harness.records.sidecars import Timing
-from harness.registry import HEADS
 from harness.trial.task import Task
 
 ONE = Resources(cpus=1, gpus=None)
@@ -202,43 +201,3 @@ def test_an_interrupt_passes_through_a_held_lock_is_not_waited_for_long_and_the_
     assert "cannot be locked" in place.warned[0]
     assert place.time()
     assert sorted(place.timed()) == sorted(place.ids(0, 2))
-
-
-# before a suite is run
-
-
-@pytest.fixture
-def specs(tmp_path):
-    """A trial of each of two heads. 400 tokens in 4 columns of 100: 99 targets, 15 segments of 7 or fewer an epoch."""
-    path = tmp_path / "suite.yaml"
-    path.write_text(handmade.changed(("seeds: [1, 2]", "seeds: [1]")))
-    return list(plan.load(path).trials)
-
-
-def test_minutes_are_those_of_all_steps_and_all_evaluations():
-    time = ModelTime(train_ms=60.0, eval_ms=30.0, steps=1_000, valid_batches=40, test_batches=10)
-    assert time.minutes(2) == pytest.approx((2_000 * 60 + (2 * 40 + 2 * 10) * 30) / 60_000)
-    assert time.minutes(2.25) == pytest.approx((2_250 * 60 + (3 * 40 + 2 * 10) * 30) / 60_000)
-    assert time.minutes(0) == pytest.approx((40 + 2 * 10) * 30 / 60_000)  # an untrained model is validated, too
-
-
-def test_steps_and_batches_are_counted_by_the_code_that_trains_and_evaluates_without_a_file(specs, tmp_path):
-    before = sorted(tmp_path.rglob("*"))
-    train = specs[0].train.model_copy(update={"eval_batch_size": 5})
-    task = handmade.task(specs[0].model_copy(update={"train": train}), tmp_path)
-    (time,) = model_times([task], pytest.fail).values()
-    # 99 targets in segments of 7; 40 tokens in 5 columns: 39 targets, columns of 8, a segment of 7 and one of 1
-    assert (time.steps, time.valid_batches, time.test_batches) == (15, 2, 2)
-    assert time.train_ms > 0
-    assert time.eval_ms > 0
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_a_planned_model_that_fails_is_named_and_the_others_are_timed(specs, tmp_path, monkeypatch):
-    def fails(self, hidden):
-        raise MemoryError("no room\nand more")
-
-    monkeypatch.setattr(HEADS.get("softmax"), "forward", fails)
-    said = []
-    assert list(model_times([handmade.task(spec, tmp_path) for spec in specs], said.append)) == [specs[1].id]
-    assert said == [f"{specs[0]} cannot be timed: MemoryError: no room"]

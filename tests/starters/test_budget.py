@@ -2,10 +2,10 @@
 
 import pytest
 
-from harness.execution.timed import ModelTime
 from harness.report.statistics import RANK_SEEDS
 from harness.starters import budget
 from harness.starters.budget import CHARACTERS, PRETRAINED, SUBWORDS, Machine, Measured, Size
+from harness.trial.timing import ModelTime
 
 SIZE = Size(least=1000, d_model=8, epochs=10, steps=1000)
 ROW = ModelTime(train_ms=10, eval_ms=5, steps=100, valid_batches=10, test_batches=10)

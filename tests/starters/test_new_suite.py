@@ -12,12 +12,12 @@ from tokenizers import Tokenizer
 
 from harness import plan
 from harness.errors import ExecutionError
-from harness.execution.timed import ModelTime
 from harness.plan.loaded_suite import possible_trials
 from harness.plan.reader import read
 from harness.plan.suite_file import suite_schema
 from harness.starters import budget, measuring, new_suite
 from harness.starters.budget import Measured
+from harness.trial.timing import ModelTime
 
 pytestmark = pytest.mark.system
 

@@ -1,4 +1,4 @@
-"""MLflow's database under faults: several processes at once, a lock, files that MLflow cannot use. It stays a view."""
+"""MLflow's database under faults: several processes at once, and files that MLflow cannot use."""
 
 import shutil
 import signal
@@ -18,7 +18,7 @@ from mlflow.entities import ViewType
 from harness.errors import ExecutionError
 from harness.records import store
 from harness.tracking import database
-from harness.tracking.sync import Mirror
+from harness.tracking.sync import Mirror, Tracker, sync
 
 # A driver that shows the record of argv[1] of the results folder argv[2].
 DRIVER = """
@@ -30,7 +30,7 @@ from harness.tracking.sync import Mirror
 results = Path(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()
-Mirror(results, lambda text: sys.exit(text)).show(store.load(results / "runs" / "small", sys.argv[1]))
+Mirror(results).show(store.load(results / "runs" / "small", sys.argv[1]))
 """
 
 
@@ -58,7 +58,7 @@ def runs_of(results) -> list:
 def pristine(tmp_path_factory):
     """A results folder with an empty database and one record that is not shown yet."""
     results, record = tmp_path_factory.mktemp("pristine"), handmade.record()
-    Mirror(results, pytest.fail)
+    Mirror(results)
     store.save(record, results / "runs" / "small")
     return SimpleNamespace(results=results, record=record)
 
@@ -66,10 +66,6 @@ def pristine(tmp_path_factory):
 @pytest.fixture
 def place(pristine, tmp_path):
     return SimpleNamespace(results=shutil.copytree(pristine.results, tmp_path / "results"), record=pristine.record)
-
-
-def opened(place) -> sqlite3.Connection:
-    return closing(sqlite3.connect(place.results / "mlflow.db", isolation_level=None))
 
 
 @pytest.mark.parametrize("fresh", [True, False])
@@ -89,15 +85,15 @@ from harness.tracking.database import client
 MlflowClient.search_experiments = lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGKILL)
 client(pathlib.Path(sys.argv[1]))"""
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, timeout=commands.PATIENCE)
-    assert (done.returncode, list(tmp_path.iterdir())) == (-signal.SIGKILL, [])
+    assert (done.returncode, (tmp_path / "mlflow.db").exists()) == (-signal.SIGKILL, False)
 
 
 @pytest.mark.guards("mlflow-one-writer")
 @pytest.mark.parametrize("action", ["open", "show", "show_suite"])
 def test_every_writing_waits_for_that_of_another_driver(place, monkeypatch, action):
-    mirror = Mirror(place.results, pytest.fail)
+    mirror = Mirror(place.results)
     call = {
-        "open": lambda: Mirror(place.results, pytest.fail),
+        "open": lambda: Mirror(place.results),
         "show": lambda: mirror.show(place.record),
         "show_suite": lambda: mirror.show_suite("small", [place.record]),
     }[action]
@@ -108,51 +104,34 @@ def test_every_writing_waits_for_that_of_another_driver(place, monkeypatch, acti
     call()
 
 
-@pytest.mark.guards("mlflow-usable", "mlflow-not-locked")
-def test_a_locked_database_is_reported_within_seconds(place, monkeypatch):
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
-    mirror = Mirror(place.results, pytest.fail)
-    with opened(place) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        for call in (lambda: Mirror(place.results, pytest.fail), lambda: mirror.show(place.record)):
-            start = time.monotonic()
-            with pytest.raises(ExecutionError, match=r"mlflow\.db is locked by another program"):
-                call()
-            assert time.monotonic() - start < 60  # MLflow itself: minutes
-        other.execute("ROLLBACK")
-    mirror.show(place.record)
-    assert len(runs_of(place.results)) == 1
+def of_another_schema(database: sqlite3.Connection) -> None:
+    database.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
 
 
-def of_another_schema(place) -> None:
-    with opened(place) as other:
-        other.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
-
-
-def torn(place) -> None:
-    content = (place.results / "mlflow.db").read_bytes()
-    (place.results / "mlflow.db").write_bytes(content[: len(content) // 2])
-
-
-def half_made(place) -> None:
+def half_made(database: sqlite3.Connection) -> None:
     """As a process leaves it that was killed while MLflow made the tables."""
-    with opened(place) as other:
-        (tables,) = zip(*other.execute("SELECT name FROM sqlite_master WHERE type = 'table'"), strict=True)
-        other.execute("PRAGMA foreign_keys = OFF")
-        for table in tables[len(tables) // 2 :]:
-            other.execute(f"DROP TABLE {table}")
+    (tables,) = zip(*database.execute("SELECT name FROM sqlite_master WHERE type = 'table'"), strict=True)
+    database.execute("PRAGMA foreign_keys = OFF")
+    for table in tables[len(tables) // 2 :]:
+        database.execute(f"DROP TABLE {table}")
 
 
-@pytest.mark.parametrize("fault", [of_another_schema, torn, half_made])
-def test_a_database_that_mlflow_cannot_use_is_set_aside_and_built_again(place, fault):
-    fault(place)
-    damaged, warnings = (place.results / "mlflow.db").read_bytes(), []
-    Mirror(place.results, warnings.append).show(place.record)
+@pytest.mark.parametrize("fault", [None, of_another_schema, half_made])
+def test_a_database_that_mlflow_cannot_use_is_one_warning_and_made_again_by_sync(place, fault):
+    file = place.results / "mlflow.db"
+    if fault is None:
+        file.write_bytes(b"garbage")
+    else:
+        with closing(sqlite3.connect(file, isolation_level=None)) as database:
+            fault(database)
+    warnings, start = [], time.monotonic()
+    Tracker(place.results, warnings.append).show(place.record)
+    assert time.monotonic() - start < 60  # MLflow itself: 100 s
     assert len(warnings) == 1
-    kept = place.results / "mlflow.db.previous"
-    assert warnings[0].endswith(f"; it is kept as {kept}, and `harness sync` writes all records to a new one")
-    if fault is not half_made:  # MLflow begins to mend it
-        assert kept.read_bytes() == damaged
-    assert len(runs_of(place.results)) == 1
-    Mirror(place.results, pytest.fail).show(place.record)
+    assert warnings[0].startswith(f"MLflow is off from here on (MLflow cannot use {file} (")
+    assert warnings[0].endswith("; `harness sync` rebuilds it later")
+    said = []
+    assert sync(place.results, said.append) == (1, 1)
+    assert len(said) == 1
+    assert said[0].endswith(f"; it is kept as {file}.previous, and a new one is written from the records")
     assert len(runs_of(place.results)) == 1

@@ -70,7 +70,7 @@ def killed(tmp_path_factory):
     expected = shutil.copytree(results, folder / "expected")
     sync(expected, pytest.fail)
     old = records[0].model_copy(update={"status": "error", "metrics": {}, "curve": (), "message": "RuntimeError: no"})
-    mirror = Mirror(results, pytest.fail)
+    mirror = Mirror(results)
     for record in (old, records[2]):
         mirror.show(record)
     (folder / "left").mkdir()

@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,19 +25,6 @@ class Hook(MetaPathFinder):
 
 sys.meta_path.insert(0, Hook())
 note("started")
-"""
-INLINE = """
-import sys
-from pathlib import Path
-from harness import plan
-from harness.execution import inline
-from harness.execution.executors import Execution, Resources
-from harness.trial.task import Task
-
-here = Path.cwd()
-first = plan.load(here / "suites" / "tiny.yaml").trials[0]
-task = Task(spec=first, suite="tiny", runs=here / "runs", data=here, device="cpu", executor="inline")
-inline.execute(Execution(tasks=[task], resources=Resources(cpus=1, gpus=0.0)), print)
 """
 
 
@@ -78,12 +63,3 @@ def test_no_mlflow_in_worker_and_a_stale_cluster_file_is_ignored(hooked, notes):
     assert any("default_worker.py" in line for line in notes("started").values())
     assert notes("mlflow").keys() == {process.pid}
     assert hooked.address.read_text() == "127.0.0.1:1"
-
-
-def test_no_mlflow_in_worker_nor_in_an_inline_trial(hooked, notes):
-    subprocess.run(
-        [sys.executable, "-c", INLINE], cwd=hooked.folder, check=True, capture_output=True, timeout=commands.PATIENCE
-    )
-    assert len(notes("started")) >= 1
-    assert len(list((hooked.folder / "runs").glob("*/record.json"))) == 1
-    assert notes("mlflow") == {}

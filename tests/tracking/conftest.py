@@ -14,7 +14,7 @@ def empty(tmp_path_factory):
     from harness.tracking.sync import Mirror
 
     results = tmp_path_factory.mktemp("empty")
-    Mirror(results, pytest.fail)
+    Mirror(results)
     return results
 
 

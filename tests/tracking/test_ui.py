@@ -1,8 +1,6 @@
 """The links of `harness ui`. The server itself is tested in tests/system/test_tracking_ui.py."""
 
-import http.server
 import socket
-import threading
 
 import pytest
 
@@ -22,40 +20,20 @@ def test_the_deep_link_opens_the_runs_of_the_suite():
 
 def test_a_damaged_database_is_one_sentence_that_says_what_to_do(tmp_path):
     (tmp_path / "mlflow.db").write_bytes(b"SQLite format 3\0" + b"x" * 5000)
-    advice = "`harness sync` writes it again from the records"
-    with pytest.raises(ExecutionError, match=f"mlflow.db is damaged, or is not an SQLite database of MLflow; {advice}"):
+    said = r"MLflow cannot use .*mlflow\.db \(.*\); `harness sync` writes it again from the records"
+    with pytest.raises(ExecutionError, match=said):
         ui.serve(tmp_path, 5000, None, print)
 
 
 def test_the_ui_refuses_an_unknown_suite_and_names_the_known(suite, results, record_of):
-    Mirror(results, pytest.fail).show(record_of(suite.trials[0]))
+    Mirror(results).show(record_of(suite.trials[0]))
     with pytest.raises(ExecutionError, match=r"no suite 'tyni' in .*mlflow\.db \(known: tiny\)"):
         ui.serve(results, 5000, "tyni", print)
 
 
-def test_a_port_that_any_program_has_is_taken(suite, results, record_of, monkeypatch):
-    Mirror(results, pytest.fail).show(record_of(suite.trials[0]))
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nobody
+def test_a_port_that_any_program_has_is_taken(suite, results, record_of):
+    Mirror(results).show(record_of(suite.trials[0]))
     with socket.create_server((ui.HERE, 0)) as other:  # it answers nothing
         port = other.getsockname()[1]
-        with pytest.raises(ExecutionError, match=rf"port {port} is taken \(Address already in use\); choose another"):
+        with pytest.raises(ExecutionError, match=f"port {port} is taken; choose another with --port"):
             ui.serve(results, port, None, print)
-    assert not ui._answers(port)
-
-
-@pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy"])
-def test_the_server_is_not_asked_through_a_proxy(variable, monkeypatch):
-    monkeypatch.setenv(variable, "http://127.0.0.1:9")
-
-    class Healthy(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200 if self.path == "/health" else 404)
-            self.end_headers()
-
-        def log_message(self, *parts):
-            pass
-
-    with http.server.HTTPServer((ui.HERE, 0), Healthy) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        assert ui._answers(server.server_port)
-        server.shutdown()

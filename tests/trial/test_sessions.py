@@ -16,7 +16,7 @@ from harness.kernels.choice import Choice
 from harness.kernels.forms import FORMS, LEAN, STORED, by_rows
 from harness.trial import sessions, stages
 from harness.trial.run import run
-from harness.trial.turns import BUSY_CORES
+from harness.trial.timing import BUSY_CORES
 
 STEPS = 15
 

@@ -30,7 +30,7 @@ from harness.training.loop import Progress
 from harness.trial import certifier, sessions
 from harness.trial.run import run
 from harness.trial.task import Task
-from harness.trial.turns import timed
+from harness.trial.timing import exclusive_pass
 
 _STOP = StopRequest()  # of a worker's process, by a signal or by Tune
 _IDLE = threading.Event()  # no trial is under way in this worker
@@ -71,7 +71,7 @@ def time_rows(execution: Execution, records: Mapping[str, TrialRecord]) -> tuple
 
 def _time_in_worker(given: list[dict[str, str]]) -> tuple[list[str], list[str]]:
     records = {each["id"]: TrialRecord.model_validate_json(each["record"]) for each in given}
-    found, faults = timed(list(map(unpacked, given)), records)
+    found, faults = exclusive_pass(list(map(unpacked, given)), records)
     return [timing.model_dump_json() for timing in found], faults
 
 

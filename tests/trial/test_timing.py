@@ -12,13 +12,15 @@ import torch
 import trained
 from small import model, spec, tokens
 
+from harness import plan
 from harness.corpora.corpus import Corpus
 from harness.model import build
 from harness.plan.suite_file import MeasureSpec
 from harness.records import store
+from harness.registry import HEADS
 from harness.training.checkpoint import BEST, weights_sha256
-from harness.trial import turns as clock
-from harness.trial.turns import inference_times, timed, turns
+from harness.trial import timing as clock
+from harness.trial.timing import ModelTime, exclusive_pass, in_turns, inference_times, model_times
 
 CORPORA = (
     "  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}",
@@ -36,7 +38,7 @@ def ran(tmp_path_factory):
 
     def times(some, **more):
         tasks = [handmade.task(record.spec, folder / "runs", **more) for record in some]
-        return timed(tasks, {record.id: record for record in some})
+        return exclusive_pass(tasks, {record.id: record for record in some})
 
     return SimpleNamespace(times=times, records=records, runs=folder / "runs")
 
@@ -65,7 +67,7 @@ def test_models_take_turns_in_rounds_within_their_corpus(ran):
     order = []
     tasks = [handmade.task(record.spec, ran.runs) for record in ran.records]
     a, b, c, d = (task.id for task in tasks)
-    ends = list(turns(tasks, lambda task, model, corpus: order.append(task.id)))
+    ends = list(in_turns(tasks, lambda task, model, corpus: order.append(task.id)))
     assert order == [a, b] * 3 + [c, d] * 3
     assert [(turn[0].id, fault) for turn, fault in ends] == [(trial, "") for trial in order]
     taken, said = ran.times(ran.records)
@@ -111,15 +113,15 @@ def test_a_pass_changes_no_file_no_record_no_weights_and_no_global_state(ran):
 
 @pytest.mark.guards("timing-of-one-model-fails")
 def test_a_model_that_fails_is_named_and_the_others_are_timed(ran, monkeypatch):
-    bad, visit, calls = ran.records[0], clock.Taken.visit, Counter()
+    bad, times, calls = ran.records[0], clock.milliseconds, Counter()
 
-    def fails_in_the_second_round(taken, task, *more, lr):
+    def fails_in_the_second_round(task, *more, lr):
         calls[task.id] += 1
         if task.id == bad.id and calls[bad.id] == 2:
             raise MemoryError("no room\nand more")
-        visit(taken, task, *more, lr=lr)
+        return times(task, *more, lr=lr)
 
-    monkeypatch.setattr(clock.Taken, "visit", fails_in_the_second_round)
+    monkeypatch.setattr(clock, "milliseconds", fails_in_the_second_round)
     taken, said = ran.times(ran.records[:2])
     assert [timing.trial for timing in taken] == [ran.records[1].id]
     assert said == [f"{bad.spec} ({bad.id}) could not be timed: MemoryError: no room"]
@@ -226,3 +228,40 @@ def test_twenty_batches_are_timed_after_five_with_the_device_waited_for(inferenc
 def test_a_split_without_a_full_batch_has_no_time(inference):
     assert inference(TOKENS[:23]) == ({}, [])  # 7 tokens a column: one segment of 6
     assert inference(TOKENS[:0]) == ({}, [])
+
+
+@pytest.fixture
+def specs(tmp_path):
+    """A trial of each of two heads. 400 tokens in 4 columns of 100: 99 targets, 15 segments of 7 or fewer an epoch."""
+    path = tmp_path / "suite.yaml"
+    path.write_text(handmade.changed(("seeds: [1, 2]", "seeds: [1]")))
+    return list(plan.load(path).trials)
+
+
+def test_minutes_are_those_of_all_steps_and_all_evaluations():
+    time = ModelTime(train_ms=60.0, eval_ms=30.0, steps=1_000, valid_batches=40, test_batches=10)
+    assert time.minutes(2) == pytest.approx((2_000 * 60 + (2 * 40 + 2 * 10) * 30) / 60_000)
+    assert time.minutes(2.25) == pytest.approx((2_250 * 60 + (3 * 40 + 2 * 10) * 30) / 60_000)
+    assert time.minutes(0) == pytest.approx((40 + 2 * 10) * 30 / 60_000)  # an untrained model is validated, too
+
+
+def test_steps_and_batches_are_counted_by_the_code_that_trains_and_evaluates_without_a_file(specs, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    train = specs[0].train.model_copy(update={"eval_batch_size": 5})
+    task = handmade.task(specs[0].model_copy(update={"train": train}), tmp_path)
+    (time,) = model_times([task], pytest.fail).values()
+    # 99 targets in segments of 7; 40 tokens in 5 columns: 39 targets, columns of 8, a segment of 7 and one of 1
+    assert (time.steps, time.valid_batches, time.test_batches) == (15, 2, 2)
+    assert time.train_ms > 0
+    assert time.eval_ms > 0
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_planned_model_that_fails_is_named_and_the_others_are_timed(specs, tmp_path, monkeypatch):
+    def fails(self, hidden):
+        raise MemoryError("no room\nand more")
+
+    monkeypatch.setattr(HEADS.get("softmax"), "forward", fails)
+    said = []
+    assert list(model_times([handmade.task(spec, tmp_path) for spec in specs], said.append)) == [specs[1].id]
+    assert said == [f"{specs[0]} cannot be timed: MemoryError: no room"]

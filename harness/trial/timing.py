@@ -1,15 +1,18 @@
-"""One clock for what is timed beside training: batches of finished trials, of planned ones, and inference in a trial.
+"""The one clock for what is timed beside training: the dry run, planned models, finished trials, and
+inference in a trial.
 
-Models take turns, in rounds (`turns`): each is built again, warms up, and is timed for some batches of each kind, by
-the code that trials evaluate and train with. Medians and quartiles are over the batches of all rounds, so that a
-machine that becomes slower affects all models equally. No file is written or changed.
+Models take turns, in rounds: each is built again, warms up, and is timed for some batches of each kind,
+by the code that trials evaluate and train with. Medians and quartiles are over the batches of all
+rounds, so that a machine that becomes slower affects all models equally. No file is written or changed.
 """
 
 import gc
+import math
+import statistics
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import cycle, islice
 
 import torch
@@ -17,7 +20,7 @@ import torch
 from harness.containment import contained, first_line
 from harness.corpora.batching import Segment, training_segments
 from harness.corpora.corpus import Corpus
-from harness.errors import Damaged, HarnessError
+from harness.errors import Damaged, ExecutionError, HarnessError
 from harness.machine import environment
 from harness.model import LanguageModel, components
 from harness.plan.specs import EvalSpec, TrialSpec
@@ -26,9 +29,9 @@ from harness.records.sidecars import Timing
 from harness.training.checkpoint import BEST, load_weights, weights_sha256
 from harness.training.clocks import WARMUP_BATCHES, Clock, quartiles
 from harness.training.cuda_graph import graphed
-from harness.training.evaluation import evaluate
+from harness.training.evaluation import evaluate, scored_segments
 from harness.training.optimizers import make_optimizer
-from harness.training.step import Diverged, EagerStep, ordered, segments_of, train_epoch
+from harness.training.step import Diverged, EagerStep, ordered, segments_of, steps_of, train_epoch
 from harness.trial.frozen import with_states
 from harness.trial.setup import built_model, conditions, fetch_sources, load_planned, with_exact_route
 from harness.trial.task import Task
@@ -45,7 +48,7 @@ Laps = Callable[[int], list[float]]  # so many batches -> milliseconds of each
 Visit = Callable[[Task, LanguageModel, Corpus], None]
 
 
-def turns(tasks: list[Task], visit: Visit, *, rounds: int = ROUNDS) -> Iterator[tuple[list[Task], str]]:
+def in_turns(tasks: list[Task], visit: Visit, *, rounds: int = ROUNDS) -> Iterator[tuple[list[Task], str]]:
     """Give each model its turns: the models of a corpus one after the other, in rounds. In its turn a model is built on
     its device, with its initial weights, and visited under the conditions of its trial. Then its memory is freed.
 
@@ -64,9 +67,12 @@ def turns(tasks: list[Task], visit: Visit, *, rounds: int = ROUNDS) -> Iterator[
             continue
         for _ in range(rounds):
             for task in list(left):
-                if fault := _turn(task, corpus, visit):
+                fault = _turn(task, corpus, visit)
+                gc.collect()  # a model and its optimizer may refer to each other
+                if torch.cuda.is_available():
+                    torch.cuda.empty_cache()
+                if fault:
                     left.remove(task)
-                _give_back()
                 yield [task], fault
 
 
@@ -85,34 +91,39 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, HarnessError | Diverged) else first_line(error)
 
 
-def _give_back() -> None:
-    gc.collect()  # a model and its optimizer may refer to each other
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+def milliseconds(task: Task, model: LanguageModel, corpus: Corpus, *, lr: float) -> dict[str, list[float]]:
+    """Time some batches of each kind; of training last, since its steps change the weights."""
+    train, found = task.spec.train, {}
+    found["eval"] = warm(evaluation(model, corpus, train.evaluation))
+    if (batch := task.measure.inference_batch) is not None:
+        segments = inference_segments(corpus, train.evaluation, batch=batch, device=next(model.parameters()).device)
+        if segments:
+            found["inference"] = warm(lambda number: inference_laps(model, segments, number))
+    if train.epochs:
+        found["train"] = warm(training(model, corpus, task.spec, lr=lr))
+    return found
 
 
-@dataclass(slots=True)
-class Taken:
-    """The milliseconds of one model's batches so far, by kind."""
+def _all_rounds(
+    tasks: list[Task], prepare: Callable[[Task, LanguageModel, Corpus], float], failed: Callable[[Task, str], None]
+) -> dict[str, dict[str, list[float]]]:
+    """The milliseconds of each model's batches by trial id and kind, without the models that failed.
 
-    eval: list[float] = field(default_factory=list)
-    inference: list[float] = field(default_factory=list)
-    train: list[float] = field(default_factory=list)
+    Args:
+        prepare: called in each turn before the model is timed; returns the learning rate.
+    """
+    taken: dict[str, dict[str, list[float]]] = {task.id: {} for task in tasks}
 
-    def visit(self, task: Task, model: LanguageModel, corpus: Corpus, *, lr: float) -> None:
-        """Time some batches of each kind; of training last, since its steps change the weights."""
-        train = task.spec.train
-        self.eval += warm(evaluation(model, corpus, train.evaluation))
-        if (batch := task.measure.inference_batch) is not None:
-            segments = inference_segments(corpus, train.evaluation, batch=batch, device=next(model.parameters()).device)
-            if segments:
-                self.inference += warm(lambda number: inference_laps(model, segments, number))
-        if train.epochs:
-            self.train += warm(training(model, corpus, task.spec, lr=lr))
+    def visit(task: Task, model: LanguageModel, corpus: Corpus) -> None:
+        lr = prepare(task, model, corpus)
+        for kind, batches in milliseconds(task, model, corpus, lr=lr).items():
+            taken[task.id].setdefault(kind, []).extend(batches)
 
-    def metrics(self) -> dict[str, float]:
-        """Medians and interquartile ranges."""
-        return quartiles("eval", self.eval) | quartiles("inference", self.inference) | quartiles("train", self.train)
+    for ended, fault in in_turns(tasks, visit):
+        for task in ended if fault else ():
+            del taken[task.id]
+            failed(task, fault)
+    return taken
 
 
 def warm(laps: Laps) -> list[float]:
@@ -142,6 +153,11 @@ def training(model: LanguageModel, corpus: Corpus, spec: TrialSpec, *, lr: float
     """Steps of the first epoch and the next ones, at a constant learning rate. Each call continues after the last."""
     device, train = next(model.parameters()).device, spec.train.model_copy(update={"lr": lr})
     segments = segments_of(corpus, train, device, seed=spec.seed)
+    if not segments:
+        raise ExecutionError(
+            f"train: batch_size {train.batch_size} and seq_len {train.seq_len} (batching: {train.batching}) make no "
+            f"batch of a training split of {len(corpus.train)} tokens; make them smaller, or give a longer text"
+        )
     eager = EagerStep(model, make_optimizer(model, train), train)
     step = graphed(eager, segments[0], log=lambda reason: None)
     done = 0
@@ -216,37 +232,66 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def taken_in_turns(
-    tasks: list[Task], prepare: Callable[[Task, LanguageModel, Corpus], float], failed: Callable[[Task, str], None]
-) -> dict[str, Taken]:
-    """Time the batches of each model. An error ends the timing of its own model only.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTime:
+    """How long a model takes, by the medians of its timed batches.
 
     Args:
-        prepare: called in each turn before the model is timed; returns the learning rate.
-        failed: called with a task that has no further turn, and the reason.
-    Returns: what each trial's model took, by id, without those that failed.
+        train_ms: of a training step; 0 for a model that is not trained.
+        eval_ms: of a batch of evaluation.
+        steps: of an epoch.
+        valid_batches, test_batches: of an evaluation of these splits.
     """
-    taken = {task.id: Taken() for task in tasks}
 
-    def visit(task: Task, model: LanguageModel, corpus: Corpus) -> None:
-        taken[task.id].visit(task, model, corpus, lr=prepare(task, model, corpus))
+    train_ms: float
+    eval_ms: float
+    steps: int
+    valid_batches: int
+    test_batches: int
 
-    for ended, fault in turns(tasks, visit):
-        for task in ended if fault else ():
-            del taken[task.id]
-            failed(task, fault)
-    return taken
+    def minutes(self, epochs: float) -> float:
+        """Of a whole trial: its steps, a validation after each epoch, and two tests (of the last and of the best
+        weights). Starting a process and reading the corpus are not included.
+        """
+        last = math.ceil(epochs)
+        steps = sum(steps_of(epoch, epochs, self.steps) for epoch in range(1, last + 1))
+        evaluations = max(last, 1) * self.valid_batches + 2 * self.test_batches
+        return (steps * self.train_ms + evaluations * self.eval_ms) / 60_000
 
 
-def timed(tasks: list[Task], records: Mapping[str, TrialRecord]) -> tuple[list[Timing], list[str]]:
-    """An exclusive pass: finished trials are timed again with their own weights, all in one pass, while no other trial
-    runs. No record is changed.
+def model_times(tasks: list[Task], warn: Callable[[str], None]) -> dict[str, ModelTime]:
+    """Time some batches of each trial's model, with its initial weights. Returns trial id -> its time."""
+    counts = {}
+
+    def prepare(task: Task, model: LanguageModel, corpus: Corpus) -> float:
+        train = task.spec.train
+        counts[task.id] = {
+            "steps": len(segments_of(corpus, train, corpus.train.device, seed=task.spec.seed)),
+            "valid_batches": sum(1 for _ in scored_segments(corpus, "valid", train.evaluation)),
+            "test_batches": sum(1 for _ in scored_segments(corpus, "test", train.evaluation)),
+        }
+        return train.lr
+
+    taken = _all_rounds(tasks, prepare, lambda task, fault: warn(f"{task.spec} cannot be timed: {fault}"))
+    return {
+        trial: ModelTime(
+            train_ms=statistics.median(found["train"]) if "train" in found else 0.0,
+            eval_ms=statistics.median(found["eval"]),
+            **counts[trial],
+        )
+        for trial, found in taken.items()
+    }
+
+
+def exclusive_pass(tasks: list[Task], records: Mapping[str, TrialRecord]) -> tuple[list[Timing], list[str]]:
+    """Time finished trials again with their own weights, all in one pass, while no other trial runs. No record is
+    changed.
 
     Args:
         tasks: of the trials, as they had them; `shared`: other work is known to run on this machine.
     Returns: timings, and a sentence for each trial that could not be timed, or not with its own weights.
     """
-    busy, initial = _busy(), set()
+    busy, initial, sentences = _busy(), set(), []
 
     def prepare(task: Task, model: LanguageModel, corpus: Corpus) -> float:
         record = records[task.id]
@@ -254,17 +299,10 @@ def timed(tasks: list[Task], records: Mapping[str, TrialRecord]) -> tuple[list[T
             initial.add(task.id)
         return record.curve[-1].lr if record.curve else record.spec.train.lr  # the last one that the trial had
 
-    sentences: list[str] = []
-
     def failed(task: Task, fault: str) -> None:
         sentences.append(f"{task.spec} ({task.id}) could not be timed: {fault}")
 
-    taken = taken_in_turns(tasks, prepare, failed)
-    sentences += [
-        f"{records[trial].spec} ({trial}) was timed with initial weights: its own are gone or damaged"
-        for trial in taken
-        if trial in initial
-    ]
+    taken = _all_rounds(tasks, prepare, failed)
     about = {
         "rounds": ROUNDS,
         "passed": uuid.uuid4().hex,
@@ -276,17 +314,25 @@ def timed(tasks: list[Task], records: Mapping[str, TrialRecord]) -> tuple[list[T
         "busy": busy,
         "shared": tasks[0].shared or busy >= BUSY_CORES,  # guard: other-work-noticed last
     }
-    timings = [
-        Timing(
-            trial=trial,
-            weights_sha256=records[trial].weights_sha256,
-            metrics=found.metrics(),
-            batches=len(found.train),
-            initial=trial in initial,
-            **about,
+    timings = []
+    for trial, found in taken.items():
+        if trial in initial:
+            sentences.append(
+                f"{records[trial].spec} ({trial}) was timed with initial weights: its own are gone or damaged"
+            )
+        metrics = {}
+        for kind, batches in found.items():
+            metrics |= quartiles(kind, batches)
+        timings.append(
+            Timing(
+                trial=trial,
+                weights_sha256=records[trial].weights_sha256,
+                metrics=metrics,
+                batches=len(found.get("train", ())),
+                initial=trial in initial,
+                **about,
+            )
         )
-        for trial, found in taken.items()
-    ]
     return timings, sentences
 
 
