@@ -52,6 +52,7 @@ NO_BREAK = "\u00a0"  # a space at which textwrap breaks no line
 HALF_A_LINE = 40
 BYTES_OF_TOKEN = 4  # of a text that is not tokenised yet
 SCREEN = 25  # lines of a terminal
+MANY_WORKERS = 8  # for which a plan says the time, beside those of this machine
 MAX_ROWS = 13  # of more rows, those with the same head share a line
 FEWER_UNKNOWN = "a tokenizer, as {bpe: 2000}, has none; the wide table compares heads on known words, too"
 NAMED_KEYS = 4  # of --only, in a plan without --keys
@@ -104,7 +105,7 @@ def plan(
 
 
 def _to_run(minutes: float, suite: Suite, device: torch.device) -> Iterator[str]:
-    """How long the trials without a record take: one after the other, as many as fit here, and MANY_WORKERS at a time."""
+    """How long the trials without a record take: one after the other, as many at once as fit here, MANY_WORKERS at once."""
     yield f"to run, one trial after the other: {screen.span(minutes)}"
     gpu = device.type == "cuda"
     here = torch.cuda.device_count() if gpu else cpus_available() // suite.resources.cpus
