@@ -30,9 +30,10 @@ class _Parsing:
     """Help shows a flag as '--json', without '<bool>'. What was removed is refused with what to use instead."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+        command = f"harness{ctx.command_path.removeprefix(ctx.find_root().info_name)}"  # whatever the program is called
         for given in args:
             typed = given.partition("=")[0]
-            refuse(typed, f"{ctx.command_path} {typed}")
+            refuse(typed, f"{command} {typed}")
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: typer.Context) -> list:

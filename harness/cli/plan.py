@@ -105,7 +105,7 @@ def plan(
 
 
 def _to_run(minutes: float, suite: Suite, device: torch.device) -> Iterator[str]:
-    """How long the trials without a record take: one after the other, as many at once as fit here, MANY_WORKERS at once."""
+    """How long the trials without a record take: one after the other, as many at once as fit, MANY_WORKERS at once."""
     yield f"to run, one trial after the other: {screen.span(minutes)}"
     gpu = device.type == "cuda"
     here = torch.cuda.device_count() if gpu else cpus_available() // suite.resources.cpus
