@@ -198,7 +198,7 @@ def compared(a: Selection, b: Selection, timings: dict[str, Timing]) -> list[Met
         if both:
             test = paired([math.log(theirs) - math.log(ours) for ours, theirs in both])
             interval = {"low": math.expm1(test.low), "high": math.expm1(test.high)} if test.sd else {}
-            one, other = (statistics.fmean(side) for side in zip(*both, strict=True))
+            one, other = (statistics.fmean(values) for values in zip(*both, strict=True))
             change = math.expm1(test.mean)
             found.append(MetricDifference(name=metric.name, a=one, b=other, n=test.n, change=change, **interval))
     return found
@@ -311,9 +311,9 @@ def _scores(a: Selection, b: Selection) -> tuple[tuple[TokenScores, TokenScores]
     """The token scores of a and b, averaged over their trials, or a note why there are none."""
     missing = "not every trial has token scores (measure: {token_nll: true})"
     try:
-        sides = [[sidecars.TOKEN_NLL.load(each.runs, record) for record in each.records] for each in (a, b)]
-        if all(scores is not None for side in sides for scores in side):
-            one, other = (mean_scores(tuple(side)) for side in sides)
+        pair = [[sidecars.TOKEN_NLL.load(each.runs, record) for record in each.records] for each in (a, b)]
+        if all(None not in scores for scores in pair):
+            one, other = (mean_scores(tuple(scores)) for scores in pair)
             return (one, other), []
     except RecordError as damaged:
         missing = str(damaged)

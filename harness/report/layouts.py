@@ -230,8 +230,11 @@ def legend(table: Table) -> list[str]:
 
 def meanings(cells: Iterable[Cell]) -> list[str]:
     """What the marks in some cells mean: '↓ not converged: longer training may change it'."""
-    used = {part for cell in cells for part in cell.text.split()}
+    texts = [cell.text for cell in cells]
+    used = {part for text in texts for part in text.split()}
     found = [f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in used]
+    if any(COARSE in text for text in texts):
+        found.append(f"{COARSE}: shown at the chosen settings, others may change it")
     return found + ([STARS] if any(set(part) == {"*"} for part in used) else [])
 
 
