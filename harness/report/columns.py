@@ -234,8 +234,8 @@ def _ranked(cell: Cell, line: Row, findings: Findings) -> Cell:
 
 
 def _state(line: Row, findings: Findings) -> Cell:
-    marks = [FAILED_MARK if line.failed else "", certificate_mark(line, findings.lines)]
-    return Cell(text=line.state, short=line.done).marked(" ".join(filter(None, marks)))
+    short = f"{line.done} {FAILED_MARK}" if line.failed else line.done  # the text says how many failed, and how
+    return Cell(text=line.state, short=short).marked(certificate_mark(line, findings.lines))
 
 
 def _whole(value: object) -> Cell:
