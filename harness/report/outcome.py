@@ -15,7 +15,7 @@ from harness.report.next_step import next_step
 from harness.report.ranks import rankable
 from harness.report.statistics import RANK_SEEDS, MeanDifference
 from harness.report.table_rows import Row, ratio, row_name, time_of
-from harness.report.verdicts import STRONGEST, Compared, difference, nats, shared_seeds
+from harness.report.verdicts import DISAGREES, STRONGEST, Compared, difference, nats, shared_seeds, splits_disagree
 
 DECIDED = ("better", "worse", "equivalent")
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -66,6 +66,7 @@ def _of_group(compared: Sequence[Compared], findings: Findings) -> list[str]:
         found.append(f"no head is shown to beat {control}")
     if worse := words.get("worse", []):
         found.append(f"{_who(worse)} {_be(len(worse))} worse than {control} by {_range(worse)}{_limits(worse)}")
+        found += _unmixed_too(compared, worse)
     if equal := words.get("equivalent", []):
         within = f"within {100 * findings.evidence.suite.table.margin:g} %{_limits(equal)}"
         found.append(f"{_who(equal, listed=True)} {_be(len(equal))} equivalent to {control}, {within}")
@@ -87,6 +88,18 @@ def _of_group(compared: Sequence[Compared], findings: Findings) -> list[str]:
     return [f"{each}." for each in found]
 
 
+def _unmixed_too(compared: Sequence[Compared], worse: Sequence[Compared]) -> list[str]:
+    """'MoS 1, which mixes nothing, is behind it by 11.4 % [10.6, 12.2], too': what a mixture's map costs by itself."""
+    if not any((each.row.params_of("head").get("num_mixtures") or 1) > 1 for each in worse):
+        return []
+    single = [each for each in compared if each.is_control and each.row.params_of("head").get("num_mixtures") == 1]
+    behind = [each for each in single if each.difference.n >= RANK_SEEDS and each.difference.low > 0]
+    return [
+        f"{_named(each.row.head)}, which mixes nothing, is behind it by {_size(each.difference)}, too"
+        for each in behind
+    ]
+
+
 def _control(judged: Sequence[Compared]) -> str:
     """What heads are compared with: 'softmax', or of several controls 'softmax (the strongest control)'."""
     control = judged[0].control.head
@@ -94,14 +107,15 @@ def _control(judged: Sequence[Compared]) -> str:
 
 
 def _not_shown(judged: Sequence[Compared]) -> str:
-    """'no head is shown to beat softmax; the lowest of them, MoC 5, is at -1.0 % [-1.9, -0.0]: more
-    seeds are needed'.
+    """'no head is shown to beat softmax; the lowest one, MoC 5, is at -1.0 % [-1.9, -0.0]: more seeds are
+    needed', or 'validation disagrees'.
     """
     lowest = min(judged, key=lambda each: each.difference.mean)
-    found = f"{_change(lowest.difference)}: more seeds are needed"
+    opposite = splits_disagree(lowest.row, lowest.control, lowest.test)
+    found = f"{_change(lowest.difference)}: {DISAGREES if opposite else 'more seeds are needed'}"
     if len(judged) == 1:
         return f"{_named(lowest.row.head)} is not shown to beat {_control(judged)}, {found}"
-    return f"no head is shown to beat {_control(judged)}; the lowest of them, {lowest.row.head}, is at {found}"
+    return f"no head is shown to beat {_control(judged)}; the lowest one, {lowest.row.head}, is at {found}"
 
 
 def _beats(better: Sequence[Compared]) -> str:
@@ -263,7 +277,7 @@ def _costs_of(better: Sequence[Compared], findings: Findings) -> list[str]:
     if f"{low:.1f}" == f"{high:.1f}":
         return [f"they take {low:.1f} times the baseline's time a batch"]
     cost = f"{_named(cheapest.head)} is the cheapest of them with {low:.1f} times the baseline's time a batch"
-    said = [f"{cost}, {_named(dearest.head)} the dearest with {high:.1f} times"]
+    said = [f"{cost}, {_named(dearest.head)} the most expensive with {high:.1f} times"]
     time, lowest_mean = min(times, key=lambda one: statistics.fmean(one[1].values("test_ppl")))
     if lowest_mean not in (cheapest, dearest):
         said.append(f"{lowest_mean.head}, which has the lowest mean, takes {time:.1f} times")

@@ -149,11 +149,18 @@ def _chosen(wish: Wish, splits: Mapping[str, str], heads: str, machine: Machine,
 
 
 def _heads(wish: Wish) -> str:
-    """The heads in the form of a suite: the controls, then those that are asked for."""
-    lines = [_head(PLAIN, wish), _head(PLAIN, wish, projection="true")]
+    """The heads in the form of a suite: the controls, then those that are asked for. The first mixture is there with
+    K = 1, too: it mixes nothing, and shows what the map before the mixing does.
+    """
+    lines, single = [_head(PLAIN, wish), _head(PLAIN, wish, projection="true")], None
     for name in dict.fromkeys(wish.heads):
         if name == PLAIN:
             raise ExecutionError(f"--heads: {PLAIN} is a control, and part of the suite without being named")
+        cls = HEADS.get(name)
+        # a model's own states have no such map
+        if single is None and wish.model is None and "num_mixtures" in parameters(cls) and "is_control" in vars(cls):
+            single = f"  - {name}: {{num_mixtures: 1}}"
+            lines.append(single)
         lines.append(_head(name, wish))
     if len(lines) == 2:
         raise ExecutionError("--heads: expected the names of heads to compare with softmax: mos, or mos,moc")

@@ -63,7 +63,7 @@ def test_a_suite_has_the_controls_and_is_planned(given, harness):
     data, _ = read(Path("suites/mine.yaml"))
     jsonschema.Draft202012Validator(suite_schema()).validate(data)
     made = plan.load("mine")
-    heads = ["softmax", "affine softmax", "MoS 2", "MoC 2"]
+    heads = ["softmax", "affine softmax", "MoS 1", "MoS 2", "MoC 2"]
     assert (list(made.names["head"].values()), made.table.baseline) == (heads, "softmax")
     assert [len(row.candidates) for row in made.tuning.rows] == [budget.RATES] * 4
     assert {len(each.finals) for row in made.tuning.rows for each in row.candidates} == {budget.SEEDS}
