@@ -89,7 +89,7 @@ def _of_group(compared: Sequence[Compared], findings: Findings) -> list[str]:
 
 
 def _unmixed_too(compared: Sequence[Compared], worse: Sequence[Compared]) -> list[str]:
-    """'MoS 1, which mixes nothing, is behind it by 11.4 % [10.6, 12.2], too': what a mixture's map costs by itself."""
+    """'MoS 1, which mixes nothing, is behind it by 11.4 % [10.6, 12.2], too': what a mixture's map costs alone."""
     if not any((each.row.params_of("head").get("num_mixtures") or 1) > 1 for each in worse):
         return []
     single = [each for each in compared if each.is_control and each.row.params_of("head").get("num_mixtures") == 1]
