@@ -79,10 +79,10 @@ def place(kind: str, name: str) -> str:
     return f"{beside.replace('.', '/')}.py"
 
 
-@cache
 def of_module(module: str) -> str:
-    """Return the hash of a module's source."""
-    return _of_texts([inspect.getsource(importlib.import_module(module))])
+    """Return the hash of a module and of those modules of its package that it uses."""
+    importlib.import_module(module)
+    return _of_texts([inspect.getsource(sys.modules[name]) for name in _modules(module)])
 
 
 @cache
@@ -102,17 +102,16 @@ def _of_class(cls: type) -> str:
         text = "".join(linecache.getlines(cell))
         return _of_texts([text]) if text else UNKNOWN  # the text of a prompt is not kept
     try:
-        return _of_texts([inspect.getsource(sys.modules[name]) for name in _modules(cls)])
+        return of_module(cls.__module__)
     except (OSError, TypeError):
         return UNKNOWN  # a compiled extension
 
 
-def _modules(cls: type) -> list[str]:
-    """The module of a class, and those modules of its package whose modules, classes or functions it uses."""
-    module = cls.__module__
+def _modules(module: str) -> list[str]:
+    """A module, and those modules of its package whose modules, classes or functions it uses."""
     if module.startswith("harness.corpora."):
         return [module]
-    depth = 2 if module.startswith("harness.") else 1  # harness.heads, harness.backbones; the package of a plug-in
+    depth = 2 if module.startswith("harness.") else 1  # harness.heads, harness.diagnostics; the package of a plug-in
     package = ".".join(module.split(".")[:depth])
     found, waiting = set(), [module]
     while waiting:

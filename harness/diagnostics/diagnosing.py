@@ -29,7 +29,6 @@ from harness.records.record import TrialRecord
 from harness.records.sidecars import Diagnosis
 from harness.training.checkpoint import BEST
 
-PACKAGE = "harness.diagnostics"
 Watch = Callable[[int, int, str], None]
 
 

@@ -3,7 +3,6 @@ of the best epoch are kept. Training can be interrupted between any two steps an
 reports its progress, and what it leaves is `Fitted`.
 """
 
-import copy
 import math
 import time
 from collections.abc import Iterator
@@ -128,24 +127,6 @@ class Host:
     def best_weights(self) -> dict[str, Tensor]:
         """The weights that were written last, from which a second stage of training goes on."""
         raise NotImplementedError
-
-
-@dataclass(kw_only=True)
-class Alone(Host):
-    """A model that is trained without a trial."""
-
-    clocks: Clocks
-    fitted: Fitted = field(default_factory=Fitted)
-    stop: StopRequest = field(default_factory=StopRequest)
-    pace: CheckpointSpec = field(default_factory=CheckpointSpec)
-    score_start: bool = False
-    _best: dict[str, Tensor] = field(default_factory=dict)
-
-    def save_best(self, weights: dict[str, Tensor], epoch: int, tokens: TokenNll) -> None:
-        self._best = copy.deepcopy(weights)
-
-    def best_weights(self) -> dict[str, Tensor]:
-        return self._best
 
 
 class Training:

@@ -9,7 +9,8 @@ import torch
 from rich.progress import Progress
 
 from harness.cli import models
-from harness.diagnostics import catalogue, diagnosing
+from harness.code import hashes
+from harness.diagnostics import catalogue
 from harness.diagnostics.diagnostic import Diagnostic, Figure, Result
 from harness.records import sidecars, store
 from harness.training import checkpoint
@@ -133,7 +134,7 @@ def test_another_setting_is_another_result_and_the_first_one_stays(finished, har
 
 def test_other_code_of_a_diagnostic_is_computed_again_and_replaces_the_result(finished, harness, calls, monkeypatch):
     harness(*ASK, "--diagnostic", "gates")
-    monkeypatch.setattr(diagnosing, "code_within", lambda module, package: "f" * 64)
+    monkeypatch.setattr(hashes, "of_module", lambda module: "f" * 64)
     done = harness(*ASK, "--diagnostic", "gates")
     assert "4 results computed, 0 known already" in done.out
     assert {each.code for found in stored(finished).values() for each in found} == {"f" * 64}
@@ -141,7 +142,7 @@ def test_other_code_of_a_diagnostic_is_computed_again_and_replaces_the_result(fi
 
 
 def test_the_code_of_a_diagnostic_is_its_module_and_what_it_imports_of_the_package():
-    of = {name: diagnosing.code_within(each.module, diagnosing.PACKAGE) for name, each in catalogue.DIAGNOSTICS.items()}
+    of = {name: hashes.of_module(each.module) for name, each in catalogue.DIAGNOSTICS.items()}
     assert len(set(of.values())) == len(of)
     assert all(len(code) == 64 for code in of.values())
 

@@ -10,12 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from harness.machine.stop_request import Interrupted
+from harness.machine.stop_request import Interrupted, StopRequest
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
+from harness.plan.suite_file import CheckpointSpec
 from harness.records.record import Certificate, CurvePoint, Environment, Fingerprints, TrialRecord
+from harness.training import loop
 from harness.training.checkpoint import Checkpoint, Checkpoints, SessionInfo
 from harness.training.clocks import Clocks
-from harness.training.loop import Alone, Training
+from harness.training.loop import Training
 from harness.training.step import EagerStep
 from harness.trial.task import Task
 
@@ -183,14 +185,13 @@ class SaysCuda(torch.Tensor):
         return super().__torch_function__(func, types, args, kwargs)
 
 
-class Host(Alone):
-    """Its checkpoints are in a folder; each method may be another one."""
+class Host(loop.Host):
+    """A model is trained without a trial. Its checkpoints are in a folder; each method may be another one."""
 
     def __init__(self, folder: Path, **more):
-        own = {name: more.pop(name) for name in ("report", "prepare", "agree", "save") if name in more}
-        super().__init__(clocks=Clocks(torch.device("cpu")), **more)
-        self.folder = folder
-        vars(self).update(own)
+        self.clocks, self.fitted, self.stop = Clocks(torch.device("cpu")), loop.Fitted(), StopRequest()
+        self.pace, self.score_start, self.folder = CheckpointSpec(), False, folder
+        vars(self).update(more)
 
     def save(self, position, parts):
         """See harness.training.loop.Host."""
