@@ -47,4 +47,4 @@ def test_a_page_that_cannot_be_written_is_one_sentence(finished, harness):
     (finished / "results" / "reports").write_text("a file")
     done = harness("report", "suites/tiny.yaml")
     assert done.code == 2
-    assert "reports/tiny.json cannot be written" in done.err
+    assert "reports/tiny.html cannot be written" in done.err

@@ -107,12 +107,11 @@ def test_both_stages_have_records_and_only_the_second_is_in_the_table(run):
 
 
 def test_the_history_separates_tuning_trials_from_those_of_the_table(run):
-    rows = history.of_trials(run.results, "tuned", history.records_of(run.results, "tuned", pytest.fail))
-    assert sorted((row.seed, row.tuning) for row in rows) == [(1, False)] * 2 + [(9, True)] * 6
-    assert {row.token_scores for row in rows if row.tuning} == {None}
+    rows = history.trials(run.results, "tuned", history.records_of(run.results, "tuned", pytest.fail))
+    assert sorted((row["seed"], row["tuning"]) for row in rows) == [(1, False)] * 2 + [(9, True)] * 6
     out = io.StringIO()
     Console(file=out, width=250).print(*views.table_of_trials(rows, None), sep="\n")
-    lines = [line for line in out.getvalue().splitlines() if any(row.id in line for row in rows)]
+    lines = [line for line in out.getvalue().splitlines() if any(row["id"] in line for row in rows)]
     assert [sum(word in line for line in lines) for word in ("ok, tuning", "diverged, tuning", "tuning")] == [4, 2, 6]
 
 

@@ -45,7 +45,7 @@ SET = {
     "XDG_CACHE_HOME": "/dev/null/cache",
 }
 TOUCHED = (
-    "tests/code/test_fingerprints.py::test_a_tree_is_dirty_where_a_file_is_changed_or_was_never_committed",
+    "tests/code/test_hashes.py::test_the_commit_is_that_of_the_folder_whatever_git_sets_for_a_hook",
     "tests/execution/test_doctor.py::test_a_fit_machine_leaves_with_0_and_nothing_behind",
     "tests/execution/test_doctor.py::test_a_token_that_others_can_read_is_a_note",
     "tests/test_printable.py",
@@ -53,7 +53,7 @@ TOUCHED = (
 ELSEWHERE = (
     "tests/cli/test_products_probe.py::test_the_doctor_tells_machine_and_probe",
     "tests/cli/test_help.py::test_the_shell_is_offered_the_names_of_commands",
-    "tests/code/test_fingerprints.py::test_without_git_no_commit_is_known",
+    "tests/code/test_hashes.py::test_without_git_no_commit_is_known",
 )
 
 

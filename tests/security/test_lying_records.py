@@ -199,9 +199,9 @@ def test_a_record_with_another_trials_settings_counts_for_neither(tmp_path, harn
     one, other, *_ = bundles.planned(tmp_path)
     foreign = other.model_copy(update={"id": one.id, "head": other.head.model_copy(update={"name": "nosuch"})})
     bundles.keep(tmp_path / "results", bundles.record_of(foreign))
-    for command in ("table", "plan"):
+    for command, ends in {"table": (2, 2), "plan": (0, 1)}.items():  # without a record there is no table
         done = harness(command, tmp_path / "suite.yaml", "--results", tmp_path / "results")
-        assert (done.code, done.err.count("\n")) == (0, 1)
+        assert (done.code, done.err.count("\n")) == ends
         assert f"warning: the record of trial {one.id} does not count: it is of nosuch" in done.err
 
 
