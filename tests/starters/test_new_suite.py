@@ -65,14 +65,14 @@ def test_a_suite_has_the_controls_and_is_planned(given, harness):
     made = plan.load("mine")
     heads = ["softmax", "affine softmax", "MoS 1", "MoS 2", "MoC 2"]
     assert (list(made.names["head"].values()), made.table.baseline) == (heads, "softmax")
-    assert [len(row.candidates) for row in made.tuning.rows] == [budget.RATES] * 4
+    assert [len(row.candidates) for row in made.tuning.rows] == [budget.RATES] * 5
     assert {len(each.finals) for row in made.tuning.rows for each in row.candidates} == {budget.SEEDS}
     assert data["corpora"] == [{"text": {"path": "../book.txt", "tokenizer": {"bpe": 500}}}]
     assert "All of the text, 60,000 bytes." in Path("suites/mine.yaml").read_text()
 
 
 def test_a_part_of_a_long_text_is_written_beside_the_suite(given, harness):
-    given(50.0)
+    given(40.0)
     whole = text_of(1_000_000)
     Path("book.txt").write_text(whole)
     assert harness("new", "suite", "mine", "--text", "book.txt", "--minutes", "20").code == 0
@@ -90,7 +90,7 @@ def test_a_part_of_a_long_text_is_written_beside_the_suite(given, harness):
 
 
 def test_more_minutes_take_more_of_the_text(given, harness):
-    given(50.0)
+    given(40.0)
     Path("book.txt").write_text(text_of(400_000))
     sizes = []
     for minutes in ("20", "60"):
