@@ -195,6 +195,7 @@ def test_the_time_of_all_trials_is_of_those_that_have_no_record(finished, harnes
     again = harness("plan", "suites/tiny.yaml", "--time", "--set", "train.epochs=200")
     # 2 * (3,000 * (60 + 150) + 2 * 202 * 30) ms, 200 validations and 2 tests
     assert "to run, one trial after the other: 21.4 min" in again.out
+    assert re.search(r"to run, 8 at the same time \(.*\): at least 2\.7 min", again.out)  # 21.4 / 8
 
 
 def test_a_busy_machine_is_said_beside_the_times(finished, harness, tiny_times, monkeypatch):
