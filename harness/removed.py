@@ -5,8 +5,8 @@ from harness.errors import ExecutionError
 # As it is typed: a command, an option of all commands or of one, a value, or a key of suites.
 INSTEAD = {
     "--overwrite": "tables, pages and plots are always replaced; copy those that you want to keep",
-    "harness bench": "the scripts of the repository's folder benchmarks/ measure speed and memory: "
-    "python benchmarks/head.py",
+    "harness bench": "'harness plan SUITE --time' and 'harness run SUITE --dry-run' time the steps of a suite; in a "
+    "clone, python benchmarks/head.py compares losses",
     "harness experiment expressiveness": "'harness diagnose SUITE' measures what trained heads can express",
     "harness experiment --head": "'harness diagnose SUITE' measures what trained heads can express",
     "Label: in a docstring": "a class method says the name, as label(cls, p) of heads/mos.py",
