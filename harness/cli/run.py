@@ -109,7 +109,7 @@ def run(
     ) = None,
     dry: option(
         bool,
-        "Train and evaluate one batch of every row in this process, and write nothing to the results folder.",
+        "Train and evaluate one batch of every row in this process: loss, ms a step, peak memory. Nothing is written.",
         "--dry-run",
     ) = False,
 ) -> None:
