@@ -22,7 +22,7 @@ from harness.records.sidecars import TokenScores
 from harness.report.diff import mean_scores
 from harness.report.evidence import Evidence
 from harness.report.figures.labels import Label, named
-from harness.report.figures.looks import FAINT, INK, Look, looks_of
+from harness.report.figures.looks import FAINT, INK, MARKERS, Look, looks_of
 from harness.report.figures.style import Frame, axes, belongs, least_span, logarithmic, shown
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
 from harness.report.table_rows import Row, of_head, time_of
@@ -148,8 +148,9 @@ def _against(
     on = axes(label, f"test perplexity\n{over_seeds(list(found.values()), 'bars')}", frame)
     backbones, looks = list(dict.fromkeys(each.backbone for each in lines)), looks_of(evidence)
     labels, marks = [], []
-    for line, series in found.items():
-        (point,), look = series.points, looks[line]
+    for index, (line, series) in enumerate(found.items()):
+        # without lines, greys and blues of one marker are hard to tell apart
+        (point,), look = series.points, replace(looks[line], marker=MARKERS[index % len(MARKERS)])
         _bars(on, series.points, look, fill=("full", "none")[backbones.index(line.backbone) % 2])
         name = f"{line.backbone}: {series.label}" if len(backbones) > 1 else series.label
         labels.append(Label(text=name, x=point.x, y=point.y, look=look))

@@ -101,7 +101,7 @@ def legend(on: Axes, entries: Sequence[tuple[Artist, str]]) -> Legend | None:
     if not entries:
         return None
     labels = [shown(label) for _, label in entries]
-    columns = 2 if max(map(len, labels)) <= 21 else 1
+    columns = 2 if max(map(len, labels)) <= 26 else 1
     on.figure.set_figheight(on.figure.get_figheight() + LEGEND_LINE * -(-len(labels) // columns))
     return on.figure.legend([artist for artist, _ in entries], labels, loc="outside lower left", ncols=columns)
 
