@@ -149,7 +149,7 @@ def _against(
     backbones, looks = list(dict.fromkeys(each.backbone for each in lines)), looks_of(evidence)
     labels, marks = [], []
     for index, (line, series) in enumerate(found.items()):
-        # without lines, greys and blues of one marker are hard to tell apart
+        # without lines, greys and blues of one marker are hard to distinguish
         (point,), look = series.points, replace(looks[line], marker=MARKERS[index % len(MARKERS)])
         _bars(on, series.points, look, fill=("full", "none")[backbones.index(line.backbone) % 2])
         name = f"{line.backbone}: {series.label}" if len(backbones) > 1 else series.label

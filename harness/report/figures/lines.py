@@ -1,4 +1,4 @@
-"""Plots of lines that are no rows' perplexities: diagnostics, layers, and measured costs of backbones."""
+"""Plots of lines that are no rows' perplexities: those of diagnostics."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
