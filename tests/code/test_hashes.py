@@ -97,6 +97,29 @@ def test_a_component_computes_what_it_computed_when_its_hash_was_listed(componen
     assert known.equal(found, before), "its records are outdated: `make golden` begins its list of hashes anew"
 
 
+def test_other_numbers_begin_the_lists_of_a_component_and_of_those_that_are_compared_by_it_anew(tmp_path, monkeypatch):
+    listed, numbers = tmp_path / "known.json", tmp_path / "numbers.json"
+    components = ("head one", "head two", "head three", "head gone")
+    listed.write_text(json.dumps({component: ["0" * LISTED] for component in components}))
+    numbers.write_text(json.dumps({"head one {}": [1.0], "head three {}": [3.0]}))
+    found = {"head one": [1.5], "head three": [3.0], "head gone": None}
+    monkeypatch.setattr(known, "KNOWN", listed)
+    monkeypatch.setattr(known, "NUMBERS", numbers)
+    monkeypatch.setattr(known, "CASES", {"head one": [{}], "head three": [{}], "head gone": [{}]})
+    monkeypatch.setattr(known, "LIKE", {"head two": "head one"})
+    monkeypatch.setattr(known, "numbers_of", lambda component, params: found[component])
+    monkeypatch.setattr(hashes, "of", lambda kind, name: "1" * 64)
+    known.main()
+    old, new = "0" * LISTED, "1" * LISTED
+    assert json.loads(listed.read_text()) == {
+        "head gone": [old],  # its files are not found
+        "head one": [new],
+        "head three": [old, new],
+        "head two": [new],
+    }
+    assert json.loads(numbers.read_text()) == {"head one {}": [1.5], "head three {}": [3.0]}
+
+
 def test_a_record_whose_code_is_another_here_is_outdated():
     here = of_trial(SPEC)
     record = handmade.record(code=here)

@@ -112,22 +112,26 @@ def equal(one: Numbers, other: Numbers) -> bool:
 def main() -> None:
     known = json.loads(KNOWN.read_text()) if KNOWN.exists() else {}
     before = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
+    now = dict(before)
     for component in [*CASES, *LIKE]:
-        here, same = hashes.of(*component.split())[:LISTED], True
-        for params in CASES[LIKE.get(component, component)]:
-            key = f"{LIKE.get(component, component)} {json.dumps(params, sort_keys=True)}"
-            found = numbers_of(LIKE.get(component, component), params)
+        compared, same = LIKE.get(component, component), True
+        for params in CASES[compared]:
+            key = f"{compared} {json.dumps(params, sort_keys=True)}"
+            found = numbers_of(compared, params)
             if found is None:
-                raise SystemExit(f"{key}: its files are not found; name their folder by HARNESS_DATA")
-            same &= equal(found, before.get(key, found))
-            if component in CASES:
-                before[key] = before[key] if same and key in before else found
-        if not same:
-            print(f"{component} computes other numbers: its records are outdated")
-        listed = known.get(component, []) if same else []
-        known[component] = list(dict.fromkeys([*listed, here]))
+                print(f"{component} stays as it is, since its files are not found: name their folder by HARNESS_DATA")
+                break
+            if not equal(found, before.get(key, found)):
+                same = False
+            if key not in before or not same:
+                now[key] = found
+        else:
+            if not same:
+                print(f"{component} computes other numbers: its records are outdated")
+            listed = known.get(component, []) if same else []
+            known[component] = list(dict.fromkeys([*listed, hashes.of(*component.split())[:LISTED]]))
     KNOWN.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", encoding="utf-8")
-    NUMBERS.write_text(json.dumps(dict(sorted(before.items())), indent=None).replace("], ", "],\n") + "\n")
+    NUMBERS.write_text(json.dumps(dict(sorted(now.items()))).replace("], ", "],\n") + "\n")
 
 
 def _tokens(name: str, params: dict) -> str | None:
