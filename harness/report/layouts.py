@@ -200,11 +200,11 @@ def select(table: Table, columns: Sequence[str] = (), *, wide: bool = False, com
             table, list(dict.fromkeys([*labels, *(index for name in columns for index in _named(table, name))]))
         )
     else:
-        found = table if wide else _default(table)
+        found = table if wide else _default(table, compact=compact)
     return _short(found) if compact else found
 
 
-def _default(table: Table) -> Table:
+def _default(table: Table, *, compact: bool) -> Table:
     keys = {column.key: None for column in table.columns if column.key in ORDER}
     labels = len({column.name for column in table.columns if column.key == "label"})
     kept = sorted(keys, key=ORDER.index)[: MOST + 1 - max(labels, 1)]
@@ -212,7 +212,7 @@ def _default(table: Table) -> Table:
     lines = tuple(line for line in table.lines if line.is_main)
     found = with_columns(replace(table, lines=lines), chosen)
     conditions = [table.conditions] if table.conditions else []
-    marks = legend(found)
+    marks = legend(_short(found) if compact else found)
     room = MOST_NOTES - len(conditions) - len(marks) - 1
     known = [note for note in found.notes if isinstance(note, Note)]
     said = [note for level in ("warning", "reading") for note in known if note.level == level][:room]
