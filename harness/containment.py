@@ -8,9 +8,9 @@ instead of
 - an exception whose text cannot be shown,
 - a change of torch's settings, which are compared at the end of the block. The old settings are restored.
 
-Other state of the process is restored without an error. Any other exception is not changed. Neither is one that no
-component raised: the user's Ctrl-C, a SIGTERM, a request to stop, the alarm of a time limit, and exceptions raised
-within `from_outside`.
+The current folder, the handlers of signals, and the random generators of Python, numpy and torch on the CPU are
+restored without an error. Any other exception is not changed. Neither is one that no component raised: the user's
+Ctrl-C, a SIGTERM, a request to stop, the alarm of a time limit, and exceptions raised within `from_outside`.
 """
 
 import os
@@ -18,7 +18,6 @@ import signal
 import sys
 import threading
 import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -34,7 +33,6 @@ from harness.random_streams import generator_states, set_generator_states
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)  # Ctrl-C, a request to end, the alarm of a time limit
 OUTSIDE = "raised_outside_of_components"  # attribute of an exception
-OUR_VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "RAY_", "TUNE_")  # the harness and Ray set these while components run
 CPU = torch.device("cpu")
 PRECISIONS = [(library, "all") for library in ("generic", "mkldnn", "cuda")] + [
     (library, of) for library in ("mkldnn", "cuda") for of in ("matmul", "conv", "rnn")
@@ -43,25 +41,24 @@ _GUARDS: list[Any] = []  # torch ends an inference mode when its guard is delete
 
 
 @contextmanager
-def contained(who: str, warn: Callable[[str], None] = lambda message: None) -> Iterator[None]:
+def contained(who: str) -> Iterator[None]:
     """Check and restore everything; see the module's docstring.
 
     Args:
         who: the components in messages: 'head mos on backbone lstm'.
-        warn: called with a sentence about state of the process that was changed.
     """
-    process = Process()
+    folder, generators = Path.cwd(), generator_states(CPU)
     try:
         with guarded(who):
             yield
     finally:
-        if changed := process.put_back():  # guard: process-state-back
-            warn(f"a component changed {', '.join(changed)}; the old state is restored")
+        os.chdir(folder)  # guard: folder-back
+        set_generator_states(generators, CPU)
 
 
 @contextmanager
 def guarded(who: str, where: str = "") -> Iterator[None]:
-    """`contained` without the state of the process, which the import of a module, for example, may change.
+    """`contained` without the current folder and the random generators, which an import, for example, may change.
 
     Args:
         where: what the component does, in messages: 'its constructor'.
@@ -267,42 +264,3 @@ def put_back(before: tuple[Any, ...]) -> list[str]:
             changed.append(f"the {name} ({old} to {new})")
             switch.write(old)
     return changed
-
-
-class Process:
-    """A copy of the process' state: the current folder, environment variables, warning filters, and the random
-    generators of Python, numpy and torch on the CPU.
-    """
-
-    def __init__(self):
-        self._folder, self._variables = Path.cwd(), dict(os.environ)
-        self._filters, self._generators = list(warnings.filters), generator_states(CPU)
-
-    def put_back(self) -> list[str]:
-        """Restore the state; return what had changed. The generators are not listed: they change with every draw."""
-        changed = []
-        if not _is_current(self._folder):
-            os.chdir(self._folder)
-            changed.append("the current folder")
-        old, new = self._variables, dict(os.environ)
-        names = sorted(
-            name for name in {*old, *new} if old.get(name) != new.get(name) and not name.startswith(OUR_VARIABLES)
-        )
-        for name in names:
-            os.environ.pop(name, None)
-            if name in old:
-                os.environ[name] = old[name]
-        changed += [f"the environment variable {name}" for name in names]
-        if warnings.filters != self._filters:
-            warnings.resetwarnings()
-            warnings.filters.extend(self._filters)
-            changed.append("the filters of warnings")
-        set_generator_states(self._generators, CPU)
-        return changed
-
-
-def _is_current(folder: Path) -> bool:
-    try:
-        return Path.cwd() == folder
-    except FileNotFoundError:  # the current folder was removed
-        return False

@@ -6,6 +6,7 @@ command and serves all of them; under Ray it serves the workers of the command's
 started it.
 """
 
+import atexit
 import io
 import json
 import os
@@ -16,7 +17,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import weakref
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -38,7 +38,6 @@ from harness.trial.task import Task
 
 KINDS = {"head": HEADS, "backbone": BACKBONES}
 MOST_SECONDS = 3600.0  # that a trial waits for an answer
-MOST_BYTES = 73  # of the path of a temporary folder, so that the path of a socket in it has at most 107
 SERVE = "import sys; from harness.trial.certifier import serve; serve(int(sys.argv[1]), *sys.argv[2:])"
 
 
@@ -56,7 +55,7 @@ def begin(task: Task) -> None:
 def start() -> Path:
     """The address of the process for this one, which is started once. Raises OSError."""
     own = home() if any((home() / name).is_dir() for name in ("heads", "backbones")) else None
-    return _started(os.getpid(), own, tuple(each or os.getcwd() for each in sys.path)).address
+    return _started(os.getpid(), own, tuple(each or os.getcwd() for each in sys.path))
 
 
 def certificate(
@@ -160,45 +159,36 @@ def _connected(task: Task) -> Connection:
         return Client(str(start()), family="AF_UNIX")
 
 
-class _Process:
-    """The process that certifies for this one, ended when nobody holds this object, and with this process.
+@lru_cache(maxsize=1)
+def _started(pid: int, home_of_user: Path | None, paths: tuple[str, ...]) -> Path:
+    """The address of a new process that certifies. It ends when its standard input is closed: with this process.
 
     Args:
+        pid: of this process, so that a copy of it starts its own.
         home_of_user: see harness.registry.home; None if there is no component.
+        paths: where modules are found.
     """
-
-    def __init__(self, home_of_user: Path | None):
-        short = len(os.fsencode(tempfile.gettempdir())) <= MOST_BYTES
-        folder = tempfile.mkdtemp(prefix="harness-certifier-", dir=None if short else "/tmp")
-        self.address = Path(folder, "socket")
-        with socket.socket(socket.AF_UNIX) as listening:
-            listening.bind(str(self.address))
-            listening.listen(socket.SOMAXCONN)
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-c", SERVE, str(listening.fileno()), folder, str(home_of_user or folder)],
-                pass_fds=[listening.fileno()],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for the trial
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(each or os.getcwd() for each in sys.path)},
-            )
-        weakref.finalize(self, _end, process, folder, os.getpid())
+    folder = tempfile.mkdtemp(prefix="harness-certifier-", dir="/tmp")  # the path of a socket has at most 107 bytes
+    address = Path(folder, "socket")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(address))
+        listening.listen(socket.SOMAXCONN)
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", SERVE, str(listening.fileno()), folder, str(home_of_user or folder)],
+            pass_fds=[listening.fileno()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the trial
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        )
+    atexit.register(_end, process)
+    return address
 
 
-@lru_cache(maxsize=1)
-def _started(pid: int, home_of_user: Path | None, paths: tuple[str, ...]) -> _Process:
-    return _Process(home_of_user)
-
-
-def _end(process: subprocess.Popen, folder: str, owner: int) -> None:
-    if os.getpid() != owner:  # a copy of the process that started it
-        return
+def _end(process: subprocess.Popen) -> None:
     process.stdin.close()
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # other processes may hold its standard input
     process.wait()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _of_session(task: Task) -> bytes:

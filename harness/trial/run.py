@@ -160,7 +160,7 @@ def begin(
 def work(trial: Trial) -> None:
     """The stages of a trial; of a further worker, to the end of training."""
     spec = trial.task.spec
-    with trial.watch, contained(components(spec), trial.log.warning):
+    with trial.watch, contained(components(spec)):
         built = stages.build(trial)
         # guard: settings-compared-in-trial guarded(components(spec)), ->
         with conditions(trial.task), guarded(components(spec)), using(trial.history.choice):

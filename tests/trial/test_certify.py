@@ -3,7 +3,6 @@
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -329,19 +328,6 @@ def test_a_class_that_cannot_be_sent_to_another_process_leaves_its_trial_without
     record = ran(spec, tmp_path)
     assert (record.status, record.certificate) == ("ok", None)
     assert "cannot be sent to another process" in record.not_certified
-
-
-def test_a_long_folder_for_temporary_files_is_not_used_for_a_socket(tmp_path, monkeypatch):
-    task, test_N = finished(tmp_path, ["softmax"])
-    for length in (73, 74):  # the longest that is used, and one more
-        folder = Path(tempfile.mkdtemp(prefix="x" * (length - 13), dir="/tmp"))  # which adds 8 characters
-        assert len(str(folder)) == length
-        monkeypatch.setattr(tempfile, "tempdir", str(folder))
-        certifier._started.cache_clear()
-        assert asked(task, test_N).fault is None
-        assert len(str(certifier.start())) < 108
-        certifier._started.cache_clear()
-        folder.rmdir()  # nothing is left in it
 
 
 def test_what_one_certificate_has_seen_the_next_one_has_not(tmp_path, cheating):

@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import sys
-import warnings
 
 import numpy as np
 import torch
@@ -88,8 +87,6 @@ CHANGING = {
 def _everything_else(module):
     """What is put back without an error."""
     os.chdir("/")
-    os.environ["HARNESS_TEST_LEFT"] = "here"
-    warnings.simplefilter("ignore")
     random.seed(0)
     np.random.seed(0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
