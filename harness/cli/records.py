@@ -112,7 +112,7 @@ def export(
     from harness.records import sidecars
 
     chosen = {"suites": tuple(map(suite_name, suite)), "trials": tuple(trial)}
-    written = export_records(results, file, **chosen, token_nll=not no_token_nll, warn=warn).trials
+    written = export_records(results, file, **chosen, token_nll=not no_token_nll, warn=warn)
     number = Counter(name for each in written for name in each.files)
     suites = {each.suite for each in written}
     parts = [f"{counted(len(written), 'record')} of {counted(len(suites), 'suite')}"]

@@ -1,6 +1,6 @@
 """The file format of `harness export`: a zip archive, read member by member and never unpacked to disk.
 
-    manifest.json                        the schema, and for each trial its files with their sizes and SHA-256
+    manifest.json                        the schema, and the version of the harness that wrote the file
     <suite>/<trial id>/record.json       the same bytes as in the results folder
     <suite>/<trial id>/timing.json       the same, if the trial has this file
     <suite>/<trial id>/test_nll.npz      the same, if the trial has this file
@@ -9,33 +9,36 @@
     <suite>/tuning.json                  the points that tuning has chosen, of a suite with `tune`
 
 Nothing in a file is trusted when it is read. The size of the archive's index is checked before the index is read. Each
-name must be one of those above, and each size must be the one in the manifest. Names are never used as paths: the
-folder of a trial is made of a checked suite name and a checked id.
+name must be one of those above, each size within its limit. Names are never used as paths: the folder of a trial is
+made of a checked suite name and a checked id. A member's content has zip's checksum and, but for the scores of tokens,
+the one in it. Manifests of schema 1 also list the members; the list is not read.
 """
 
-import hashlib
 import json
+import re
 import stat
 import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal
+from typing import BinaryIO, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.errors import RecordError
 from harness.machine.files import opened_bounded
 from harness.plan.specs import SUITE_NAME, TRIAL_ID
+from harness.printable import printable
 from harness.records import choices, sealed, store
 from harness.records.record import TrialRecord
 from harness.records.sidecars import SIDECARS, TOKEN_NLL
 
-SCHEMA = 1
+SCHEMA = 2
+READ = (1, 2)  # the schemas that this version reads
 MANIFEST = "manifest.json"
 AGAIN = "export the records again where they were made"  # what to do where a file does not verify
 MAX_MANIFEST = 32 * 1024**2
@@ -45,59 +48,34 @@ MAX_MEMBERS = 2**16 - 1
 MOST_UNPACKED, LEAST_UNPACKED = 100, 2**20  # bytes: for each of the archive, and in any case; exports have up to 5
 MAX_INDEX = 200 * MAX_MEMBERS  # bytes: for each member its name and 46 more
 FILES = {store.FILE_NAME: store.MAX_BYTES, **{each.file: each.max_bytes for each in SIDECARS.values()}}
+MEMBER = re.compile(
+    f"(?P<suite>{SUITE_NAME[1:-1]})/(?:(?P<id>{TRIAL_ID[1:-1]})/(?P<file>{'|'.join(map(re.escape, FILES))})"
+    f"|{re.escape(choices.FILE_NAME)})"
+)
 _END = struct.Struct("<4s4H2LH")  # the last bytes of a zip archive without a comment
 _LOCATOR = 20  # bytes before them in the 64-bit form
 _DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Member(_Frozen):
-    """The expected size and checksum of one file."""
-
-    size: Annotated[int, Field(ge=0)]
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-
-
-class Trial(_Frozen):
-    """A trial and its files in the archive: name -> member."""
-
-    suite: Annotated[str, Field(pattern=SUITE_NAME)]
-    id: Annotated[str, Field(pattern=TRIAL_ID)]
-    files: dict[Literal["record.json", "timing.json", "test_nll.npz", "diagnostics.json", "replicates.json"], Member]
-
-    def path(self, name: str) -> str:
-        """The name of a file of this trial in the archive."""
-        return f"{self.suite}/{self.id}/{name}"
-
-
-class Manifest(_Frozen):
-    """The content of an archive. `tuning`: suite -> the file of its choices, left out if there is none, as in archives
-    of older versions.
-    """
+class Manifest(BaseModel):
+    model_config = ConfigDict(frozen=True)
 
     kind: Literal["records of output-head-harness"] = "records of output-head-harness"
     schema_version: int = SCHEMA
     harness: str
-    tuning: dict[Annotated[str, Field(pattern=SUITE_NAME)], Member] = Field(default_factory=dict)
-    trials: Annotated[tuple[Trial, ...], Field(min_length=1, max_length=MAX_MEMBERS)]
 
-    @model_validator(mode="after")
-    def _each_trial_once(self) -> "Manifest":
-        if len({(trial.suite, trial.id) for trial in self.trials}) != len(self.trials):
-            raise ValueError("it names one trial twice")
-        return self
 
-    @cached_property
-    def members(self) -> dict[str, tuple[Member, int]]:
-        """The name of each file in the archive -> what is expected of it, and how many bytes it may have at most."""
-        of_suites = {choices_path(suite): (member, choices.MAX_BYTES) for suite, member in self.tuning.items()}
-        of_trials = {
-            trial.path(name): (member, FILES[name]) for trial in self.trials for name, member in trial.files.items()
-        }
-        return of_suites | of_trials
+@dataclass(frozen=True)
+class Trial:
+    """A trial and its files in the archive: name -> bytes."""
+
+    suite: str
+    id: str
+    files: dict[str, int] = field(default_factory=dict)
+
+    def path(self, name: str) -> str:
+        """The name of a file of this trial in the archive."""
+        return f"{self.suite}/{self.id}/{name}"
 
 
 @dataclass(frozen=True)
@@ -146,20 +124,21 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """An open archive of records. Its index agrees with its manifest."""
+    """An open archive of records, whose members have names and sizes of such an archive.
+
+    Args:
+        tuned: the suites of which it has choices of tuning.
+    """
 
     place: Path
-    manifest: Manifest
     archive: zipfile.ZipFile
+    trials: tuple[Trial, ...]
+    tuned: tuple[str, ...]
 
     def content(self, path: str) -> bytes:
-        """Read a member. Raises RecordError when its size or its checksum is not that of the manifest."""
-        member, _ = self.manifest.members[path]
+        """Read a member. Raises RecordError when it is damaged."""
         with _refused(self.place):
-            content = _read(self.archive, path, member.size)
-        if hashlib.sha256(content).hexdigest() != member.sha256:  # guard: bundle-member-hash
-            raise RecordError(f"{self.place}: {path} does not have the checksum of the manifest; {AGAIN}")
-        return content
+            return _read(self.archive, path)
 
     def files(self, trial: Trial) -> Files:
 
@@ -173,20 +152,18 @@ def choices_path(suite: str) -> str:
     return f"{suite}/{choices.FILE_NAME}"
 
 
-def add(archive: zipfile.ZipFile, path: str, content: bytes) -> Member:
+def add(archive: zipfile.ZipFile, path: str, content: bytes) -> None:
     """Write a member. No date is stored, so the same members give the same bytes. Raises zipfile.LargeZipFile."""
     about = zipfile.ZipInfo(path)
     about.external_attr = (stat.S_IFREG | 0o644) << 16
     archive.writestr(about, content, _packed(path))
-    return Member(size=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 
 @contextmanager
 def opened(place: Path) -> Iterator[Bundle]:
     """Open an archive of records and check its index and its manifest.
 
-    Raises: RecordError when the file cannot be read, is no such archive, is damaged, has another schema, or does not
-        have exactly the members of its manifest.
+    Raises: RecordError when the file cannot be read, is no such archive, is damaged, or has another schema.
     """
     with ExitStack() as stack:
         with _refused(place):
@@ -196,8 +173,9 @@ def opened(place: Path) -> Iterator[Bundle]:
             unpacked = sum(info.file_size for info in archive.infolist())
             if unpacked > LEAST_UNPACKED + MOST_UNPACKED * size:
                 raise ValueError(f"its files unpack to {unpacked:,} bytes, more than {MOST_UNPACKED} times its size")
-            manifest = _manifest(archive, place)
-        yield Bundle(place, manifest, archive)
+            trials, tuned = _members(archive)
+            _check_manifest(archive, place)
+        yield Bundle(place, archive, trials, tuned)
 
 
 @contextmanager
@@ -232,29 +210,44 @@ def _check_end(file: BinaryIO) -> int:
     return size
 
 
-def _manifest(archive: zipfile.ZipFile, place: Path) -> Manifest:
-    """The manifest. Checks that the members are exactly its files, regular and of the same sizes."""
-    infos = {info.filename: info for info in archive.infolist()}
-    if len(infos) != len(archive.infolist()):  # guard: bundle-twice
-        raise ValueError("two of its members have one name")
-    if MANIFEST not in infos:
+def _members(archive: zipfile.ZipFile) -> tuple[tuple[Trial, ...], tuple[str, ...]]:
+    """The trials, and the suites with choices of tuning, in the order of the archive. Checks each member's entry in the
+    index. Raises ValueError.
+    """
+    seen, trials, tuned = set(), {}, []
+    for about in archive.infolist():
+        name = about.filename
+        if name in seen:  # guard: bundle-twice
+            raise ValueError("two of its members have one name")
+        seen.add(name)
+        found = MEMBER.fullmatch(name)
+        if name == MANIFEST:
+            max_bytes = MAX_MANIFEST
+        elif found is None:  # guard: bundle-odd-members
+            raise ValueError(f"'{printable(name[:80])}' is no name of a file in an export")
+        elif found["id"] is None:
+            max_bytes = choices.MAX_BYTES
+            tuned.append(found["suite"])
+        else:
+            max_bytes = FILES[found["file"]]
+            trial = trials.setdefault((found["suite"], found["id"]), Trial(found["suite"], found["id"]))
+            trial.files[found["file"]] = about.file_size
+        _check_member(about, max_bytes)
+    if MANIFEST not in seen:
         raise ValueError(f"it has no {MANIFEST}")
-    _check_member(infos[MANIFEST], MAX_MANIFEST)
-    content = json.loads(_read(archive, MANIFEST, infos[MANIFEST].file_size))
+    if not trials:
+        raise ValueError("it has no record")
+    return tuple(trials.values()), tuple(tuned)
+
+
+def _check_manifest(archive: zipfile.ZipFile, place: Path) -> None:
+    content = json.loads(_read(archive, MANIFEST))
     found = content.get("schema_version") if isinstance(content, dict) else None
-    if found != SCHEMA:  # guard: bundle-schema
+    if found not in READ:  # guard: bundle-schema
         raise RecordError(
             f"{place}: schema {found}, expected {SCHEMA}: another version of the harness made it; {AGAIN} by this one"
         )
-    manifest = Manifest.model_validate(content)
-    odd = sorted(infos.keys() ^ {*manifest.members, MANIFEST})
-    if odd:  # guard: bundle-odd-members
-        raise ValueError(f"'{odd[0]}' is only in one of the archive and its manifest")
-    for path, (member, max_bytes) in manifest.members.items():
-        _check_member(infos[path], max_bytes)
-        if infos[path].file_size != member.size:
-            raise ValueError(f"'{path}' has another size than its manifest says")
-    return manifest
+    Manifest.model_validate(content)
 
 
 def _check_member(about: zipfile.ZipInfo, max_bytes: int) -> None:
@@ -271,8 +264,9 @@ def _packed(path: str) -> int:
     return zipfile.ZIP_STORED if path.endswith(TOKEN_NLL.file) else zipfile.ZIP_DEFLATED
 
 
-def _read(archive: zipfile.ZipFile, path: str, size: int) -> bytes:
-    """Read a member of a stated size. No more bytes are unpacked, and zipfile compares the checksum at the end."""
+def _read(archive: zipfile.ZipFile, path: str) -> bytes:
+    """Read a member. No more bytes are unpacked than the index states, and zipfile compares the checksum at the end."""
+    size = archive.getinfo(path).file_size
     with archive.open(path) as source:
         content = source.read(size + 1)
     if len(content) != size:

@@ -48,7 +48,7 @@ def export_records(
     trials: tuple[str, ...] = (),
     token_nll: bool = True,
     warn: Warn = lambda sentence: None,
-) -> Manifest:
+) -> list[Trial]:
     """Write the verified records of a results folder into one file, with their timings, scores of tokens and
     diagnostics, and the choices of suites with `tune`, but without weights, logs and checkpoints. Of the paths of texts
     and models only the last part is written. The same records give the same bytes.
@@ -58,7 +58,7 @@ def export_records(
         suites: only these suites; () for all.
         trials: only the trials with these ids; () for all.
         warn: receives a sentence for each file that does not verify. Such a file is left out.
-    Returns: what was written.
+    Returns: the trials that were written.
     Raises: RecordError when there is no record to write, a suite or trial has none, or they are too large for one file;
         StorageError when the file exists already or cannot be written.
     """
@@ -73,15 +73,12 @@ def export_records(
             written = [trial for folder in folders if (trial := _add_trial(archive, folder, beside, warn)) is not None]
             if not written:
                 raise RecordError(f"{results / 'runs'} holds no record that verifies")
-            tuning = {}
             for suite in {trial.suite: None for trial in written}:
                 content = _verified(partial(_choices, store.runs_folder(results, suite) / choices.FILE_NAME), warn)
                 if content is not None:
-                    tuning[suite] = add(archive, choices_path(suite), content)
-            manifest = Manifest(harness=harness.__version__, trials=written, tuning=tuning)
-            unused = set() if tuning else {"tuning"}
-            add(archive, MANIFEST, manifest.model_dump_json(indent=1, exclude=unused).encode())
-            return manifest
+                    add(archive, choices_path(suite), content)
+            add(archive, MANIFEST, Manifest(harness=harness.__version__).model_dump_json(indent=1).encode())
+            return written
     except zipfile.LargeZipFile as cause:
         raise RecordError(TOO_LARGE) from cause
 
@@ -110,9 +107,12 @@ def _add_trial(archive: zipfile.ZipFile, folder: Path, beside: list[str], warn: 
     shown = without_folders(record)
     contents = {store.FILE_NAME: files.content(store.FILE_NAME) if shown == record else sealed.content_of(shown)}
     contents |= {name: _verified(partial(files.beside, name), warn) for name in beside}
-    place = f"{folder.parent.name}/{folder.name}"
-    members = {name: add(archive, f"{place}/{name}", each) for name, each in contents.items() if each is not None}
-    return Trial(suite=folder.parent.name, id=folder.name, files=members)
+    trial = Trial(folder.parent.name, folder.name)
+    for name, content in contents.items():
+        if content is not None:
+            add(archive, trial.path(name), content)
+            trial.files[name] = len(content)
+    return trial
 
 
 def _choices(place: Path) -> bytes | None:
@@ -163,7 +163,7 @@ def import_records(place: Path, results: Path, *, replacing: bool = False) -> Im
         warnings, made, seeds = _checked(bundle, results, replacing=replacing)
         if not replacing:
             warnings += _others(bundle, results, seeds)
-        how = Counter(_write(bundle, trial, results, seeds, replacing) for trial in bundle.manifest.trials)
+        how = Counter(_write(bundle, trial, results, seeds, replacing) for trial in bundle.trials)
         for suite, found in made.items():
             choices.save(store.runs_folder(results, suite), found)
         warnings += _differing(bundle, results, seeds)  # guard: import-contradiction
@@ -177,7 +177,7 @@ def _checked(bundle: Bundle, results: Path, *, replacing: bool) -> tuple[list[st
         each row, in the file and here.
     """
     number, warnings, tuned, made, seeds, needed = Counter(), [], {}, {}, Seeds(), 0
-    for trial in bundle.manifest.trials:
+    for trial in bundle.trials:
         files = bundle.files(trial)
         record = files.record
         for name in SIDECARS:
@@ -191,13 +191,13 @@ def _checked(bundle: Bundle, results: Path, *, replacing: bool) -> tuple[list[st
             warnings.append(f"trial {record.id}: {record.message}; it counts as invalid")
         here = _here(results, trial.suite, trial.id)
         if here is None or without_folders(here) != without_folders(record):
-            needed += sum(member.size + BLOCK for member in trial.files.values())
+            needed += sum(size + BLOCK for size in trial.files.values())
         for each in (here, record):
             if each is not None:
                 seeds.add(each)
         if record.tuning:
             tuned[trial.suite, trial.id] = choices.perplexity(record)
-    for suite in bundle.manifest.tuning:
+    for suite in bundle.tuned:
         place = bundle.place / choices_path(suite)
         here = choices.readable(store.runs_folder(results, suite), lambda damage: None)
         before = {frozenset(each.valid_ppl): each.trial for each in here}
@@ -228,7 +228,7 @@ def _checked(bundle: Bundle, results: Path, *, replacing: bool) -> tuple[list[st
 def _others(bundle: Bundle, results: Path, seeds: Seeds) -> list[str]:
     """A sentence that names the trials of which the results folder has another result, with both perplexities."""
     others = []
-    for trial in bundle.manifest.trials:
+    for trial in bundle.trials:
         here = _here(results, trial.suite, trial.id)
         if here is not None and seeds.relation(here, record := bundle.files(trial).record) == "different":
             others.append(f"{trial.suite}/{trial.id} ({result(here)} here, {result(record)} there)")
@@ -245,7 +245,7 @@ def _others(bundle: Bundle, results: Path, seeds: Seeds) -> list[str]:
 def _differing(bundle: Bundle, results: Path, seeds: Seeds) -> Iterator[str]:
     """A sentence for each imported trial that has different results in another suite of the results folder."""
     suites = sorted(place.name for place in (results.resolve() / "runs").iterdir() if place.is_dir())
-    for trial in bundle.manifest.trials:
+    for trial in bundle.trials:
         ours = _here(results, trial.suite, trial.id)
         for suite in suites:
             other = _here(results, suite, trial.id) if suite != trial.suite else None

@@ -79,7 +79,7 @@ def find_records(target: str, results: Path, only: tuple[str, ...] = ()) -> Iter
         yield from _in_folder((place / store.FILE_NAME if place.is_dir() else place).resolve(), only)
     elif place.exists():
         with opened(place) as bundle:
-            of_trials = map(bundle.files, bundle.manifest.trials)
+            of_trials = map(bundle.files, bundle.trials)
             found = [_stored(files, files.place / store.FILE_NAME) for files in of_trials]
             yield from _examined(found, [each.record for each in found if each.record is not None], only)
     elif re.fullmatch("[0-9a-f]+", target):

@@ -160,7 +160,7 @@ def exported(tmp_path_factory):
 @pytest.mark.parametrize("name", LIES)
 def test_a_file_with_a_lie_is_not_imported(name, exported, tmp_path):
     (content, path), (change, sentence) = exported, LIES[name]
-    hostile = bundles.with_manifest({**content, path: lie(content[path], change)})
+    hostile = {**content, path: lie(content[path], change)}
     (tmp_path / "bad.zip").write_bytes(bundles.packed(hostile))
     with pytest.raises(RecordError, match=re.escape(f"{path}: ")) as caught:
         import_records(tmp_path / "bad.zip", tmp_path / "results")

@@ -1,8 +1,6 @@
 """For tests of export and import: a results folder of finished trials made by hand, archives changed on purpose."""
 
-import hashlib
 import io
-import json
 import math
 import zipfile
 from pathlib import Path
@@ -96,17 +94,3 @@ def packed(content: dict[str, bytes], **abouts: zipfile.ZipInfo) -> bytes:
             about = abouts.get(path.rpartition("/")[2].partition(".")[0], zipfile.ZipInfo(path))
             archive.writestr(about, text, kind)
     return written.getvalue()
-
-
-def with_manifest(content: dict[str, bytes], **changes) -> dict[str, bytes]:
-    """The members with their manifest made anew: what somebody sends who knows how."""
-    manifest = json.loads(content["manifest.json"])
-    trials: dict[tuple[str, str], dict] = {}
-    for path, text in content.items():
-        if path != "manifest.json":
-            folder, _, name = path.rpartition("/")
-            suite, _, trial = folder.rpartition("/")
-            about = {"size": len(text), "sha256": hashlib.sha256(text).hexdigest()}
-            trials.setdefault((suite, trial), {})[name] = about
-    told = [{"suite": suite, "id": trial, "files": named} for (suite, trial), named in trials.items()]
-    return {**content, "manifest.json": json.dumps({**manifest, "trials": told, **changes}).encode()}
