@@ -60,26 +60,24 @@ def write_degeneracy(found: Sequence[Spectrum], seeds: Sequence[int], results: P
 
 def _plot(found: Sequence[Spectrum], inputs: Inputs) -> "Plot":
     """A line for each layer, a band over its seeds. The same values give the same bytes."""
-    from harness.report.figures.labels import Label, at_ends  # here: matplotlib takes a second to import
+    from harness.report.figures.lines import Point, Series, lines  # here: matplotlib takes a second to import
     from harness.report.figures.looks import by_index
-    from harness.report.figures.style import Frame, axes, finished, settings
+    from harness.report.figures.style import Frame, finished, settings
 
     seeds = counted(len(found[0].seeds), "seed")
     name = "degeneracy" if inputs == "uniform" else f"degeneracy_{inputs}_inputs"
     below = f"untrained; averaged over {INPUTS} inputs from {LAWS[inputs]}; {seeds}"
     y = "singular value / the largest\nmean; bands: lowest to highest seed"
+    layers = []
+    for index, each in enumerate(found):
+        points = []
+        for number in range(len(each.seeds[0])):
+            ratios = [values[number] / values[0] for values in each.seeds]
+            points.append(Point(x=number + 1, y=statistics.fmean(ratios), low=min(ratios), high=max(ratios)))
+        layers.append(Series(label=each.layer.name, look=by_index(index), points=tuple(points)))
     with settings():
-        on = axes("number of the singular value, the largest first", y, Frame(title=JACOBIAN, below=below))
-        labels = []
-        for index, each in enumerate(found):
-            look, ratios = by_index(index), [[value / values[0] for value in values] for values in each.seeds]
-            numbers, by_number = range(1, len(ratios[0]) + 1), list(zip(*ratios, strict=True))
-            means = [sum(values) / len(values) for values in by_number]
-            lows, highs = map(min, by_number), map(max, by_number)
-            on.fill_between(numbers, [*lows], [*highs], color=look.colour, alpha=0.2, linewidth=0)
-            on.plot(numbers, means, color=look.colour, linestyle=look.line)
-            labels.append(Label(text=each.layer.name, x=numbers[-1], y=means[-1], look=look))
-        at_ends(on, labels)
+        frame = Frame(title=JACOBIAN, below=below)
+        on = lines(layers, "number of the singular value, the largest first", y, frame, bands=True)
         caption = "Singular values of dy/dx, each divided by the largest of its seed."
         return finished(on, name=name, title=JACOBIAN, caption=caption, of=seeds)
 

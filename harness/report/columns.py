@@ -183,7 +183,7 @@ def _costs(findings: Findings) -> list[Quantity]:
     for metric in _shown("cost"):
         about = {"key": metric.name, "rows": _where(metric, findings)}
         if metric.timed:
-            cells = {line: _time(line, metric, findings) for line in lines}
+            cells = {line: time_cell(line, metric, findings) for line in lines}
             times.append(_quantity(_with_batch(metric, lines), cells, "cost", spread="spread", **about))
         else:
             others.append(_quantity(metric.label, {line: _mean(line, metric) for line in lines}, "cost", **about))
@@ -213,7 +213,8 @@ def _mean(line: Row, metric: Metric) -> Cell:
     return Cell.mean(line.values(metric.name), metric.digits)
 
 
-def _time(line: Row, metric: Metric, findings: Findings) -> Cell:
+def time_cell(line: Row, metric: Metric, findings: Findings) -> Cell:
+    """'63.2 ± 1.5 (4.6x)': a time, and how many times that of the baseline it is."""
     time = time_of(line, metric.name, findings.evidence.timings)
     if time is None:
         return EMPTY

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.diagnostics.diagnosing import result_of
-from harness.diagnostics.diagnostic import Diagnostic, Figure, Result
+from harness.diagnostics.diagnostic import Curves, Diagnostic, Figure, Result
 from harness.records import sidecars
 from harness.records.metrics import METRICS
 from harness.records.sidecars import Diagnosis
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 LEGEND = "What the columns mean, and what they cannot say: harness docs diagnostics."
 KINDS = ("corpus", "backbone", "head")
 HEADING = "What the heads can express"
+MOST = 12  # lines in a plot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,18 +130,46 @@ def _notes(rows: Sequence[Row], of: Diagnosed) -> list[str]:
     return [*dict.fromkeys(notes), *machines, LEGEND]
 
 
+def plots_of(evidence: Evidence, of: Diagnosed) -> "list[Plot]":
+    """The plots of a diagnostic that has results, a line for each row; the same results give the same bytes."""
+    from harness.report.figures.style import settings  # here: matplotlib takes a second to import
+
+    with settings():
+        return [_plot(evidence, of, each) for each in of.diagnostic.plots if of.results]
+
+
+def _plot(evidence: Evidence, of: Diagnosed, curves: Curves) -> "Plot":
+    from harness.report.figures.lines import Point, Series, lines
+    from harness.report.figures.looks import looks_of
+    from harness.report.figures.style import Frame, finished
+
+    looks, found, several = looks_of(evidence), [], len({row.group for row in evidence.rows}) > 1
+    for row in evidence.rows:
+        results = [of.results[trial.id] for trial in row.trials if trial.id in of.results]
+        if results:
+            values = enumerate(curves.points(results[0]), start=1)
+            points = tuple(Point(x=number, y=value, low=value, high=value) for number, value in values)
+            label = f"{row.head}, {row.backbone}, {row.corpus}" if several else row.head
+            found.append(Series(label=label, look=looks[row], points=points))
+    frame = Frame(title=curves.title, below=suite_table.title(evidence.suite))
+    on = lines(found[:MOST], curves.x, curves.y, frame, log="xy")
+    left = len(found) - MOST
+    caption = "The first seed of each row." + (f" {left} more rows are not drawn." if left > 0 else "")
+    return finished(on, name=curves.name, title=curves.title, caption=caption, of=str(of.trials))
+
+
 def write(evidence: Evidence, found: Sequence[Diagnosed], results: Path) -> dict[str, list[Path]]:
     """Write the tables below results/tables and the plots below results/plots. Returns name of a diagnostic -> paths
     of its table, markdown first.
 
     Raises: StorageError.
     """
-    from harness.report.figures import lines, plots  # here: matplotlib takes a second to import
+    from harness.report.figures import plots  # here: matplotlib takes a second to import
 
     stem, written = suite_table.stem(evidence.suite), {}
     for of in (each for each in found if each.results):
         tables = suite_table.files_of(build(evidence, of), f"{stem}.diagnostics.{of.diagnostic.name}", results)
-        drawn = lines.of_diagnostic(evidence, of, suite_table.title(evidence.suite))
+        drawn = plots_of(evidence, of)
         pictures, _ = plots.files_of(drawn, results / "plots" / f"{stem}.diagnostics")
         outputs.write({**tables, **pictures})
         written[of.diagnostic.name] = list(tables)
@@ -150,7 +179,6 @@ def write(evidence: Evidence, found: Sequence[Diagnosed], results: Path) -> dict
 def for_page(evidence: Evidence, only: Container[str] | None = None) -> "tuple[list[Section], list[Plot]]":
     """The section of a suite's page, and the plots for it; both empty if no result is stored."""
     from harness.diagnostics.catalogue import DIAGNOSTICS
-    from harness.report.figures import lines
     from harness.report.page.document import Section
 
     tables, plots = [], []
@@ -158,5 +186,5 @@ def for_page(evidence: Evidence, only: Container[str] | None = None) -> "tuple[l
         table = build(evidence, of)
         shown = [line for line in table.lines if only is None or any(trial in only for trial in line.trials)]
         tables.append(replace(table, lines=tuple(shown)))
-        plots += lines.of_diagnostic(evidence, of, suite_table.title(evidence.suite))
+        plots += plots_of(evidence, of)
     return [Section(heading=HEADING, tables=tuple(tables))] if tables else [], plots

@@ -161,9 +161,9 @@ def test_perplexities_of_different_lengths_are_not_compared(made, halving):
     assert tuning_doubts.of_row(row, choice, suite.tuning.spec.space) == math.inf
     evidence = gather(records, pytest.fail)
     softmax, mos = learning.tried("train.lr", evidence.rows, suite)
-    assert softmax.curves == (((1.0, 5 + 1 + 1 / 8), (2.0, 5 + 0 + 1 / 8)),)
-    assert mos.curves == (((0.5, 5 + 0 + 1 / 8), (1.0, 5 + 0.5 + 1 / 8)),)
-    assert "one tuning trial of 8 epochs" in learning.tuning("train.lr", evidence.rows, evidence)[1]
+    assert softmax.lowest == {1.0: 5 + 1 + 1 / 8, 2.0: 5 + 0 + 1 / 8}
+    assert mos.lowest == {0.5: 5 + 0 + 1 / 8, 1.0: 5 + 0.5 + 1 / 8}
+    assert "tuning trials with each value: of 8 epochs" in learning.tuning("train.lr", evidence.rows, evidence)[1]
     text = Study(evidence=evidence, results=records.runs.parents[1]).table(wide=True)
     assert "6 trials of 4 to 8 epochs a row, seed 9; lr each of [0.5, 1.0, 2.0, 4.0]. Half of the points" in text
 

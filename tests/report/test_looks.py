@@ -121,12 +121,6 @@ def test_a_row_has_its_number_in_the_suite_by_which_a_page_finds_it(found):
     )
 
 
-def test_heads_of_one_class_have_one_marker_and_no_two_rows_one_shape(found):
-    by_head, _ = found
-    assert by_head["MoS 2"].marker == by_head["MoS 10"].marker != by_head["MoC 5"].marker
-    assert len({(look.marker, look.line) for look in by_head.values()}) == len(by_head)
-
-
 def test_thirty_five_rows_are_told_apart_without_colour(suite_of):
     heads = "  - mos: {num_mixtures: [" + ", ".join(map(str, range(2, 36))) + "]}"
     suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}", heads)))

@@ -381,11 +381,10 @@ def test_plots_stand_in_the_page_with_ids_of_their_own_and_its_colours(evidence)
 
 
 def test_what_is_drawn_of_a_row_is_found_by_the_number_that_its_line_of_the_table_has(evidence):
-    made = '<svg viewBox="0 0 1 1"><g id="row-2-line"><path d=""/></g><g id="row-2-label1"/><g id="row-x"/></svg>'
+    made = '<svg viewBox="0 0 1 1"><g id="row-2-0"><path d=""/></g><g id="row-2-1"/><g id="row-x"/></svg>'
     plot = Plot(name="one", title="one", caption="", svg=made, png=bytes, pdf=bytes)
     read = Page(page_document.render(find(evidence), suite_table.build(find(evidence)), [plot]))
-    parts = [(tag.attributes["data-row"], tag.attributes["data-part"]) for tag in read.with_("data-row")]
-    assert parts == [("2", "line"), ("2", "label")]
+    assert [tag.attributes["data-row"] for tag in read.with_("data-row")] == ["2", "2"]
     assert [tag.attributes["id"] for tag in read.all("g") if "id" in tag.attributes] == ["one-row-x"]
     names = [tag.text for tag in read.all("td", **{"class": "text name"})]
     numbers = [tag.attributes["data-rows"] for tag in read.with_("data-rows")]

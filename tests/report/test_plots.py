@@ -3,7 +3,6 @@
 import xml.etree.ElementTree as ElementTree
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import handmade
 import matplotlib
@@ -11,13 +10,14 @@ import numpy as np
 import pytest
 from bundles import timing_of
 from handmade import learned
-from matplotlib.container import ErrorbarContainer
+from matplotlib.collections import LineCollection
 
-from harness.errors import RecordError
 from harness.records.sidecars import TokenScores
 from harness.report import outputs
+from harness.report.evidence import Evidence
 from harness.report.figures import comparison, learning, plots
-from harness.report.figures.looks import FAINT
+from harness.report.figures.comparison import front
+from harness.report.figures.lines import Point
 from harness.report.figures.plots import LeftOut, Plot
 from harness.report.figures.style import settings, shown
 from harness.report.findings import find
@@ -35,41 +35,12 @@ KINDS = {
 }
 SVG = "{http://www.w3.org/2000/svg}"
 
-
 by_mixtures = partial(comparison.by_parameter, "num_mixtures", "mixtures K")
-
-
-class Kept:
-    """An evidence whose trials have kept what each token cost: the heads after the first gain a nat on new words."""
-
-    def __new__(cls, suite, made, **more):
-        found = handmade.evidence(suite, made, **more)
-        names = ["suite", "records", "timings", "interrupted", "outdated", "printed", "runs", "rows"]
-        names += ["rows_without_point", "untuned_controls", "trials", "warn"]
-        return SimpleNamespace(**{name: getattr(found, name) for name in names}, token_scores=cls.scores(found.records))
-
-    @staticmethod
-    def scores(records):
-        def of(trial_id):
-            better = 0.0 if records[trial_id].spec.head.name == "softmax" else 1.0
-            return TokenScores(
-                nll=np.array([5.0 - better, 3.0, 2.0, 2.0], dtype=np.float32),
-                count=np.array([0, 5, 5, 5], dtype=np.int32),
-                offset=np.array([0, 1, 2, 3], dtype=np.int32),
-            )
-
-        return of
 
 
 @pytest.fixture
 def suite(suite_of):
     return suite_of(SUITE)
-
-
-@pytest.fixture
-def no_baseline(suite_of):
-    """The same without a baseline."""
-    return suite_of(SUITE.replace("table: {baseline: softmax}", "table: {baseline: null}"))
 
 
 @pytest.fixture
@@ -85,6 +56,22 @@ def made(suite, record_of):
 
 
 @pytest.fixture
+def scores(monkeypatch):
+    """Trials have kept what each token cost: mixtures gain a nat on new words with seed 1, and two with seed 2."""
+
+    def of(evidence, trial_id):
+        spec = evidence.records[trial_id].spec
+        better = 0.0 if spec.head.name == "softmax" else spec.seed
+        return TokenScores(
+            nll=np.array([5.0 - better, 3.0, 2.0, 2.0], dtype=np.float32),
+            count=np.array([0, 5, 5, 5], dtype=np.int32),
+            offset=np.array([0, 1, 2, 3], dtype=np.int32),
+        )
+
+    monkeypatch.setattr(Evidence, "token_scores", of)
+
+
+@pytest.fixture
 def kinds(monkeypatch):
     """A function: draw these kinds only, for the sake of time."""
 
@@ -95,44 +82,64 @@ def kinds(monkeypatch):
     return keep
 
 
-def bars(axes) -> dict[tuple[str, str], list[tuple[float, float, float, float]]]:
-    """Marker and colour of each series with bars -> x, y and both ends of its bars."""
+def drawn(draw, evidence, rows=None):
+    with settings():
+        return draw(rows or evidence.rows, evidence)
+
+
+def lines(axes) -> dict[str, list[tuple[float, float]]]:
+    """What the legend names -> its points."""
     found = {}
-    for container in axes.containers:
-        assert isinstance(container, ErrorbarContainer)
-        line, _, (ends,) = container.lines
-        spans = [segment[:, 1] for segment in ends.get_segments()]
-        found[line.get_marker(), line.get_color()] = [
-            (float(x), float(y), float(low), float(high))
-            for (x, y), (low, high) in zip(line.get_xydata(), spans, strict=True)
-        ]
+    for line, label in zip(*axes.get_legend_handles_labels(), strict=True):
+        found[label] = [(round(float(x), 3), round(float(y), 3)) for x, y in line.get_xydata()]
     return found
 
 
-def written(axes) -> list[str]:
-    """The direct labels of a plot."""
-    return [text.get_text() for text in axes.texts if text.get_text()]
+def bars(axes) -> list[tuple[float, float]]:
+    """The ends of all bars."""
+    found = [each for each in axes.collections if isinstance(each, LineCollection)]
+    return [tuple(map(float, segment[:, 1])) for each in found for segment in each.get_segments()]
 
 
-def drawn(draw, evidence):
-    with settings():
-        return draw(evidence.rows, evidence)
+def heights(axes) -> dict[str, list[float]]:
+    return {label: [y for _, y in points] for label, points in lines(axes).items()}
 
 
-def test_every_kind_of_plot_is_drawn_where_there_is_everything(suite, made):
-    found = plots.draw(find(Kept(suite, made)), "small, version 1")
+def test_every_kind_of_plot_is_drawn_where_there_is_everything(suite, made, scores):
+    found = plots.draw(find(handmade.evidence(suite, made)), "small, version 1")
     assert {plot.name: plot.title for plot in found} == KINDS
+    for plot in found:  # what is drawn of a row has its number, and no id is there twice
+        ids = [element.get("id") for element in ElementTree.fromstring(plot.svg).iter() if element.get("id")]
+        assert len(set(ids)) == len(ids)
+        assert {"row-2-0"} <= {*ids}, plot.name
 
 
 def test_by_mixtures_shows_the_means_the_ranges_and_the_band_of_the_baseline(suite, made):
     axes, caption = drawn(by_mixtures, handmade.evidence(suite, made))
-    expected = [(2, 82, 80, 84), (5, 92, 90, 94)]  # two seeds that differ by 4
-    assert [point for series in bars(axes).values() for point in series] == expected
+    assert lines(axes)["mos"] == [(2, 82), (5, 92)]  # two seeds that differ by 4
+    assert bars(axes) == [(80, 84), (90, 94)]
     (band,) = axes.patches
     assert (band.get_y(), band.get_y() + band.get_height()) == (100, 104)
-    assert list(axes.lines[0].get_ydata()) == [102, 102]
-    assert "bars from the lowest seed to the highest" in caption
+    assert heights(axes)["baseline: softmax"] == [102, 102]
+    assert "bars from the lowest seed to the highest; the band is that of softmax" in caption
     assert axes.get_ylabel() == "test perplexity\nmean; bars: lowest to highest seed"
+
+
+def test_heads_of_one_class_are_told_apart_by_their_other_parameters_and_stand_side_by_side(suite_of, record_of):
+    suite = suite_of(
+        SUITE.replace(
+            "  - mos:", "  - moc: {num_mixtures: 2}\n  - mos: {num_mixtures: [2, 5], gate: constant}\n  - mos:"
+        )
+    )
+    axes, _ = drawn(by_mixtures, handmade.evidence(suite, [record_of(each, test_ppl=9.0) for each in suite.trials]))
+    found = {label: [x for x, _ in points] for label, points in lines(axes).items()}
+    # three lines share 0.6 of the least distance, 3
+    assert found == {
+        "MoC 2": [1.4],
+        "mos(gate=constant)": [2, 5],
+        "mos": [2.6, 5.6],
+        "baseline: softmax": [0, 1],
+    }
 
 
 def test_a_suite_with_low_rank_heads_has_a_plot_over_their_widths(suite_of, record_of, kinds):
@@ -145,97 +152,49 @@ def test_a_suite_with_low_rank_heads_has_a_plot_over_their_widths(suite_of, reco
     (plot,) = plots.draw(find(evidence), "small")
     assert plot.title == "Test perplexity by width of the output matrix"
     axes, _ = drawn(partial(comparison.by_parameter, "d_embed", "width"), evidence)
-    assert list(bars(axes).values()) == [[(2, 99, 99, 99)], [(4, 90, 90, 90)]]
+    assert lines(axes)["softmax(projection=True)"] == [(2, 99), (4, 90)]
 
 
-def test_two_seeds_with_equal_numbers_are_not_one_seed(suite, made):
-    equal = [record.model_copy(update={"metrics": {**record.metrics, "test_ppl": 100.0}}) for record in made]
-    axes, _ = drawn(comparison.by_size, handmade.evidence(suite, equal))
-    assert axes.get_ylabel() == "test perplexity\nmean; bars: lowest to highest seed"
-    axes, _ = drawn(comparison.by_size, handmade.evidence(suite, equal[::2]))  # seed 1 of each row
+def test_one_seed_is_said(suite, made):
+    axes, _ = drawn(comparison.by_size, handmade.evidence(suite, made[::2]))  # seed 1 of each row
     assert axes.get_ylabel() == "test perplexity\none seed"
 
 
-def test_printed_values_have_a_marker_of_their_own(suite, made):
-    cell = handmade.printed_cell(head="mos", params={"num_mixtures": 5}, value="89.5")
-    evidence = handmade.evidence(suite, made, PrintedNumbers((cell,), ()))
+@pytest.mark.parametrize(("counting", "expected"), [("", True), ("eos", False)])
+def test_printed_values_are_stars_where_tokens_are_counted_alike(counting, expected, suite, made):
+    about = {"source": "paper/1", "counting": counting}  # of markov, whose rule of counting is ''
+    cell = handmade.printed_cell(head="mos", params={"num_mixtures": 5}, value="89.5", **about)
+    evidence = handmade.evidence(suite, made, PrintedNumbers((cell,), ("paper/1: the paper, 2021",)))
     for draw, x in ((by_mixtures, 5), (comparison.by_size, suite.params[suite.trials[4].id][0])):
         axes, _ = drawn(draw, evidence)
-        (stars,) = (line for line in axes.lines if line.get_marker() == "*")
-        assert [tuple(each) for each in stars.get_xydata()] == [(x, 89.5)]
-
-
-def test_curves_begin_where_each_was_within_twice_its_lowest_value(no_baseline, made):
-    # softmax is within twice 100 at epoch 2; the others within twice 80 at epoch 3
-    curves = [(900, 190, 120, 110, 105, 100)] * 2 + [(900, 500, 150, 100, 90, 80)] * 4
-    evidence = handmade.evidence(
-        no_baseline, [learned(record, *curve) for record, curve in zip(made, curves, strict=True)]
-    )
-    axes, caption = drawn(learning.curves, evidence)
-    assert [list(line.get_xdata()) for line in axes.lines] == [[3, 4, 5, 6]] * 3
-    assert axes.get_xlabel() == "epoch (from 3 on)"
-    assert "Left out: epochs before 3, in which a curve is above 2 times its lowest value." in caption
-    axes, caption = drawn(learning.curves, handmade.evidence(no_baseline, made))
-    assert [list(line.get_xdata()) for line in axes.lines] == [[1, 2, 3]] * 3
-    assert (axes.get_xlabel(), "Left out" in caption) == ("epoch", False)
-
-
-def test_curves_show_the_points_of_the_authors_with_their_source_from_the_first_one_on(suite, made):
-    about = {"metric": "valid_ppl", "weights": "", "source": "code2021/curve"}
-    cells = [handmade.printed_cell(**about, value=value, epoch=epoch) for epoch, value in ((1, "418.0"), (2, "191.0"))]
-    printed = PrintedNumbers(tuple(cells), ("code2021/curve: the code of its authors, 2021",))
-    slow = [learned(record, 600.0, 500.0, 150.0, 120.0, 110.0, 100.0) for record in made]
-    axes, _ = drawn(learning.curves, handmade.evidence(suite, slow, printed))
-    (stars,) = (line for line in axes.lines if line.get_marker() == "*")
-    assert [tuple(each) for each in stars.get_xydata()] == [(1, 418), (2, 191)]
-    assert stars.get_color() == axes.lines[0].get_color()  # that of the row that they are of
-    assert list(axes.lines[0].get_xdata()) == [1, 2, 3, 4, 5, 6]  # epochs with a printed value are never left out
-    legend = [text.get_text() for text in axes.figure.legends[0].get_texts()]
-    assert legend[-1] == "the code of its authors, 2021"
-
-
-def test_curves_show_printed_values_as_stars_within_the_axes(suite, made):
-    cells = [
-        handmade.printed_cell(metric="valid_ppl", weights="", value=value, epoch=epoch)
-        for epoch, value in ((1, "900.0"), (3, "40.0"), (7, "30.0"))
-    ]
-    axes, _ = drawn(learning.curves, handmade.evidence(suite, made, PrintedNumbers(tuple(cells), ())))
-    (stars,) = (line for line in axes.lines if line.get_marker() == "*")
-    assert [tuple(each) for each in stars.get_xydata()] == [(1, 900), (3, 40)]  # ours have three epochs
-    low, high = axes.get_ylim()
-    assert low < 40 < 900 < high
-
-
-def test_curves_of_variants_of_a_backbone_are_in_one_plot_with_the_printed_end_as_a_line(suite_of, record_of, kinds):
-    kinds("learning_curves_by_backbone")
-    suite = suite_of(handmade.changed(("d_model: 8,", "d_model: [8, 16],")))
-
-    ends = {trial.id: float(trial.backbone.params["d_model"]) for trial in suite.trials}
-    made = [record_of(trial, valid_ppl=ends[trial.id], test_ppl=ends[trial.id]) for trial in suite.trials]
-    made = [learned(record, ends[record.id] + 1, ends[record.id] + 2) for record in made]
-    cell = handmade.printed_cell(metric="valid_ppl", weights="", value="7.5", source="paper/1")
-    printed = PrintedNumbers((cell,), ("paper/1: the paper, 2021",))
-    evidence = handmade.evidence(suite, made, printed)
-    of_softmax = [row for row in evidence.rows if row.head == "softmax"]
-    with settings():
-        axes, _ = learning.curves(of_softmax, evidence, of_backbones=True)
-    assert [list(line.get_ydata()) for line in axes.lines] == [[9, 10], [17, 18], [7.5, 7.5]]
-    legend = [text.get_text() for text in axes.figure.legends[0].get_texts()]
-    assert legend == ["printed: 7.5 (the paper, 2021)"]
-    assert written(axes) == ["d_model=8", "d_model=16"]
-    assert axes.get_ylim()[0] < 7.5
-    softmax, mos = [plot.name for plot in plots.draw(find(evidence), "suite")]
-    assert softmax == "learning_curves_by_backbone.softmax"
-    assert mos.startswith("learning_curves_by_backbone.MoS")
+        assert lines(axes).get("the paper, 2021") == ([(x, 89.5)] if expected else None)
+    axes, _ = drawn(comparison.by_time, evidence)  # a printed time is of another device
+    assert "the paper, 2021" not in lines(axes)
 
 
 def test_perplexity_against_time_has_the_pareto_front(suite, made):
     axes, caption = drawn(comparison.by_time, handmade.evidence(suite, made))
     # softmax 102 at 10 ms, K = 2 82 at 11 ms; K = 5, 92 at 12 ms, is beaten in both
-    assert list(bars(axes).values()) == [[(10, 102, 100, 104)], [(11, 82, 80, 84)], [(12, 92, 90, 94)]]
-    (front,) = (line for line in axes.lines if line.get_drawstyle() == "steps-post")
-    assert [tuple(each) for each in front.get_xydata()] == [(10, 102), (11, 82)]
+    assert lines(axes) == {
+        "softmax": [(10, 102)],
+        "MoS 2": [(11, 82)],
+        "MoS 5": [(12, 92)],
+        "Pareto front": [(10, 102), (11, 82)],
+    }
+    assert bars(axes) == [(100, 104), (80, 84), (90, 94)]
     assert "a processor" in caption
+
+
+def test_no_point_of_the_front_is_beaten_in_both_and_a_front_of_one_row_is_no_line(suite, made):
+    told = [Point(x=x, y=y, low=y, high=y) for x, y in [(1, 9), (2, 9), (2, 7), (3, 8), (4, 7), (5, 1)]]
+    assert [(p.x, p.y) for p in front(told)] == [(1, 9), (2, 7), (5, 1)]
+    # softmax, the smallest model, is also the best one here
+    better = [
+        each.model_copy(update={"metrics": {**each.metrics, "test_ppl": 50.0 + n}}) for n, each in enumerate(made)
+    ]
+    axes, caption = drawn(comparison.by_size, handmade.evidence(suite, better))
+    assert "Pareto front" not in lines(axes)
+    assert "Pareto" not in caption
 
 
 def test_times_of_different_passes_are_not_in_one_plot(suite, made, kinds):
@@ -250,64 +209,105 @@ def test_times_of_different_passes_are_not_in_one_plot(suite, made, kinds):
     assert "one trial at a time" in found[1].caption
 
 
-def test_gains_are_the_row_less_the_baseline_by_band_with_the_share_of_tokens(suite, made):
-    axes, _ = drawn(plots._by_frequency, Kept(suite, made))
-    for place in bars(axes).values():
-        assert [y for _, y, _, _ in place] == [-1, 0]
+def test_gains_are_the_row_less_the_baseline_by_band_over_shared_seeds(suite, made, scores):
+    axes, caption = drawn(plots._by_frequency, handmade.evidence(suite, made[:-1]))  # K = 5 has seed 1 only
+    assert heights(axes) == {"MoS 2": [-1.5, 0], "MoS 5": [-1, 0], "0: softmax": [0, 0]}
+    assert bars(axes) == [(-2, -1), (0, 0)]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0\n25 %", "1-9\n75 %"]
-
-
-def test_a_gain_has_an_axis_that_explains_itself_and_a_line_at_zero(suite, made):
-    axes, _ = drawn(plots._by_frequency, Kept(suite, made))
     assert axes.get_ylabel().split("\n") == [
         "Change of loss against softmax",
         "(nats per token; below 0 is better)",
         "mean; bars: lowest to highest seed",
     ]
-    assert [list(line.get_ydata()) for line in axes.lines].count([0, 0]) == 1
-    assert written(axes) == ["MoS 2", "MoS 5", "0: softmax"]
-    assert axes.get_ylim()[0] < 0 < axes.get_ylim()[1]
-
-
-def test_an_axis_fits_the_figure_and_a_long_name_of_the_baseline_is_beside_its_line(suite_of, record_of):
-    name = "softmax(projection=True, d_embed=48)"
-    text = SUITE.replace("heads:", "heads:\n  - softmax: {projection: true, d_embed: 48}")
-    suite = suite_of(text.replace("baseline: softmax", f"baseline: '{name}'"))
-    made = [record_of(trial, test_ppl=9.0, valid_ppl=9.0) for trial in suite.trials]
-    axes, _ = drawn(plots._by_frequency, Kept(suite, made))
-    assert axes.get_ylabel().startswith("Change of loss against the baseline\n")
-    assert written(axes)[-1] == "0: affine softmax, rank 48"
-    axes.figure.canvas.draw()
-    label, whole = axes.yaxis.label.get_window_extent(), axes.figure.bbox
-    assert whole.y0 <= label.y0 < label.y1 <= whole.y1
-
-
-def test_a_front_of_one_row_is_no_line_and_has_no_name(suite, made):
-    # softmax, the smallest model, is also the best one here
-    better = [
-        each.model_copy(update={"metrics": {**each.metrics, "test_ppl": 50.0 + n}}) for n, each in enumerate(made)
-    ]
-    axes, caption = drawn(comparison.by_size, handmade.evidence(suite, better))
-    assert not [line for line in axes.lines if line.get_drawstyle() == "steps-post"]
-    assert "Pareto" not in caption
-
-
-def test_plots_for_a_paper_have_no_title_and_are_otherwise_the_same(suite, made, kinds):
-    kinds("perplexity_by_mixtures")
-    (titled,) = plots.draw(find(handmade.evidence(suite, made)), "small, version 1")
-    (plain,) = plots.draw(find(handmade.evidence(suite, made)), "small, version 1", titled=False)
-    for text in (KINDS["perplexity_by_mixtures"], "small, version 1"):
-        assert f">{text}<" in titled.svg
-        assert f">{text}<" not in plain.svg
-    assert (plain.name, plain.caption) == (titled.name, titled.caption)
+    assert "1 or more" in caption
+    axes, _ = drawn(plots._by_position, handmade.evidence(suite, made))
+    assert heights(axes)["MoS 2"] == [-1.5, 0, 0]  # of the first token, the second, and the third and fourth
 
 
 def test_scores_that_are_of_two_splits_are_a_reason(suite, made, monkeypatch):
-    def refuse(*_):
-        raise RecordError("the scores of tokens are of two test splits")
+    def of(evidence, trial_id):
+        count = np.array([made[0].id == trial_id, 1], dtype=np.int32)
+        return TokenScores(nll=np.zeros(2, dtype=np.float32), count=count, offset=count)
 
-    monkeypatch.setattr(comparison, "gains", refuse)
-    assert drawn(plots._by_frequency, Kept(suite, made)) == "the scores of tokens are of two test splits"
+    monkeypatch.setattr(Evidence, "token_scores", of)
+    reason = drawn(plots._by_frequency, handmade.evidence(suite, made))
+    assert reason == "the scores of tokens are of two test splits; expected those of one"
+
+
+def test_curves_are_changes_against_the_baseline_seed_by_seed(suite, made):
+    # softmax 100 and 200; K = 2 is 10 % and 20 % below at epoch 1, 20 % and 20 % at epoch 2; K = 5 is equal
+    curves = [(100.0, 100.0), (200.0, 200.0), (90.0, 80.0), (160.0, 160.0), (100.0, 100.0), (200.0, 200.0)]
+    records = [learned(record, *curve) for record, curve in zip(made, curves, strict=True)]
+    axes, caption = drawn(learning.curves, handmade.evidence(suite, records))
+    assert heights(axes) == {
+        "softmax": [0, 0],
+        "MoS 2": [round(100 * ((0.9 * 0.8) ** 0.5 - 1), 3), -20],
+        "MoS 5": [0, 0],
+    }
+    band = {(x, round(float(y), 3)) for x, y in axes.collections[0].get_paths()[0].vertices}
+    assert {(1, -10), (1, -20), (2, -20)} == band
+    assert axes.get_ylabel().startswith("validation perplexity\nagainst softmax, %\n")
+    assert "the mean over shared seeds" in caption
+    axes, _ = drawn(learning.curves, handmade.evidence(suite, [records[0], records[3]]))  # of K = 2 another seed
+    assert list(lines(axes)) == ["softmax"]
+
+
+def test_a_curve_is_the_mean_over_seeds_as_far_as_all_reach_and_its_second_half_fits_the_axis(suite_of, made):
+    suite = suite_of(SUITE.replace("table: {baseline: softmax}", "table: {baseline: null}"))
+    records = [learned(made[0], 900.0, 60.0, 50.0, 40.0), learned(made[1], 1100.0, 70.0, 60.0)]
+    axes, _ = drawn(learning.curves, handmade.evidence(suite, records))
+    assert lines(axes) == {"softmax": [(1, 1000), (2, 65), (3, 55)]}
+    low, high = axes.get_ylim()
+    assert 40 < low < 50 < 70 < high < 100
+
+
+def test_curves_show_printed_values_as_stars_within_the_axes(suite, made):
+    about = {"metric": "valid_ppl", "weights": "", "source": "code2021/curve"}
+    values = ((None, "20"), (1, "900.0"), (3, "40.0"), (3, "41.0"), (7, "30.0"))
+    cells = [handmade.printed_cell(**about, value=value, epoch=epoch) for epoch, value in values]
+    printed = PrintedNumbers(tuple(cells), ("code2021/curve: the code of its authors, 2021",))
+    axes, _ = drawn(learning.curves, handmade.evidence(suite, made, printed))
+    stars = [line for line in axes.lines if line.get_marker() == "*"]
+    assert [tuple(*line.get_xydata()) for line in stars] == [(1, 900), (3, 40)]  # ours have three epochs
+    assert {line.get_color() for line in stars} == {axes.lines[0].get_color()}  # that of the row that they are of
+    assert lines(axes)["the code of its authors, 2021"] == [(1, 900)]
+    assert axes.get_ylabel().startswith("validation perplexity\nmean")
+    low, high = axes.get_ylim()
+    assert low < 40 < 900 < high
+
+
+def test_curves_of_variants_of_a_backbone_are_in_one_plot_with_the_printed_end(suite_of, record_of, kinds):
+    kinds("learning_curves_by_backbone")
+    suite = suite_of(handmade.changed(("d_model: 8,", "d_model: [8, 16],")))
+    ends = {trial.id: float(trial.backbone.params["d_model"]) for trial in suite.trials}
+    made = [record_of(trial, valid_ppl=ends[trial.id], test_ppl=ends[trial.id]) for trial in suite.trials]
+    made = [learned(record, ends[record.id] + 1, ends[record.id] + 2) for record in made]
+    cell = handmade.printed_cell(metric="valid_ppl", weights="", value="7.5", source="paper/1")
+    evidence = handmade.evidence(suite, made, PrintedNumbers((cell,), ("paper/1: the paper, 2021",)))
+    rows = [row for row in evidence.rows if row.head == "softmax"]
+    axes, _ = drawn(partial(learning.curves, of_backbones=True), evidence, rows)
+    assert lines(axes) == {
+        "lstm, d_model 8": [(1, 9), (2, 10)],
+        "the paper, 2021": [(2, 7.5)],
+        "lstm, d_model 16": [(1, 17), (2, 18)],
+    }
+    softmax, mos = [plot.name for plot in plots.draw(find(evidence), "suite")]
+    assert softmax == "learning_curves_by_backbone.softmax"
+    assert mos.startswith("learning_curves_by_backbone.MoS")
+
+
+def test_of_many_rows_the_baseline_the_best_of_each_head_and_the_lowest_are_drawn(suite_of, record_of):
+    heads = "  - mos: {num_mixtures: [" + ", ".join(map(str, range(2, 22))) + "]}\n  - moc: {num_mixtures: 2}"
+    suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}", heads), ("seeds: [1, 2]", "seeds: [1]")))
+    ppl = [*(200.0 - index for index in range(21)), 250.0]
+    made = [learned(record_of(trial, test_ppl=y), y, y) for trial, y in zip(suite.trials, ppl, strict=True)]
+    evidence = handmade.evidence(suite, made)
+    for draw, most in ((comparison.by_size, comparison.MOST), (learning.curves, comparison.FEW)):
+        axes, caption = drawn(draw, evidence)
+        lowest = [f"MoS {k}" for k in range(21 - (most - 2) + 1, 22)]
+        assert [label for label in lines(axes) if label != "Pareto front"] == ["softmax", *lowest, "MoC 2"]
+        kept = "the baseline, the best of each head and those with the lowest perplexity"
+        assert f"Shown: {most} of 22 rows, {kept}." in caption
 
 
 def test_a_plot_that_would_show_nothing_is_left_out_with_its_reason(suite_of, record_of):
@@ -322,30 +322,6 @@ def test_a_plot_that_would_show_nothing_is_left_out_with_its_reason(suite_of, re
     assert reasons[KINDS["gain_by_frequency"]].startswith("the suite names no baseline")
 
 
-def test_of_many_rows_the_baseline_the_best_of_each_head_and_the_lowest_are_drawn_and_the_caption_says_so(
-    suite_of, record_of
-):
-    heads = "  - mos: {num_mixtures: [" + ", ".join(map(str, range(2, 22))) + "]}\n  - moc: {num_mixtures: 2}"
-    suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}", heads), ("seeds: [1, 2]", "seeds: [1]")))
-    ppl = [*(200.0 - index for index in range(21)), 250.0]
-    made = [record_of(trial, test_ppl=each) for trial, each in zip(suite.trials, ppl, strict=True)]
-    axes, caption = drawn(comparison.by_size, handmade.evidence(suite, made))
-    shown = sorted(y for series in bars(axes).values() for _, y, _, _ in series)
-    assert shown == [*(180.0 + index for index in range(comparison.MOST - 2)), 200.0, 250.0]  # softmax, and MoC 2
-    kept = "the baseline, the best of each head and those with the lowest perplexity"
-    assert f"Shown: {comparison.MOST} of 22 rows, {kept}." in caption
-
-
-def test_of_very_many_rows_no_two_that_are_drawn_look_alike(suite_of, record_of):
-    heads = "  - mos: {num_mixtures: [" + ", ".join(map(str, range(2, 82))) + "]}"
-    suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}", heads), ("seeds: [1, 2]", "seeds: [1]")))
-    # the lowest are 7 rows apart, as far as markers repeat
-    made = [record_of(trial, test_ppl=200.0 - 100 * (index % 7 == 0)) for index, trial in enumerate(suite.trials)]
-    axes, _ = drawn(comparison.by_size, handmade.evidence(suite, made))
-    looks = [(marker, colour) for marker, colour in bars(axes)]
-    assert len(set(looks)) == comparison.MOST
-
-
 def test_a_plot_for_each_backbone_says_which(suite_of, record_of, kinds):
     kinds("perplexity_by_mixtures")
     other = "\n  - transformer_encoder: {d_model: 8, num_layers: 1, num_heads: 1, d_ff: 8}"
@@ -355,19 +331,32 @@ def test_a_plot_for_each_backbone_says_which(suite_of, record_of, kinds):
     )
     for plot, backbone in zip(found, ("lstm", "transformer_encoder"), strict=True):
         assert f">{backbone}; small<" in plot.svg
-    assert {plot.name: plot.title for plot in found} == {
-        "perplexity_by_mixtures.lstm": "Test perplexity by number of mixtures, lstm",
-        "perplexity_by_mixtures.transformer_encoder": "Test perplexity by number of mixtures, transformer_encoder",
-    }
+        assert plot.name == f"perplexity_by_mixtures.{backbone}"
+        assert plot.title == f"Test perplexity by number of mixtures, {backbone}"
+
+
+@pytest.mark.guards("plot-no-formula")
+def test_what_a_label_says_is_text_and_a_plot_for_a_paper_has_no_title(suite, made, kinds):
+    kinds("perplexity_by_mixtures")
+    hostile, found = '</text><script>alert(1)</script> $\\frac{1}$ "\x1b[31m', find(handmade.evidence(suite, made))
+    (plot,), (plain,) = plots.draw(found, hostile), plots.draw(found, hostile, titled=False)
+    tree = ElementTree.fromstring(plot.svg)
+    assert "script" not in {element.tag.removeprefix(SVG) for element in tree.iter()}
+    told = [element.text for element in tree.iter(f"{SVG}text")]
+    title = {KINDS["perplexity_by_mixtures"], '</text><script>alert(1)</script> $\\frac{1}$ "\\x1b[31m'}
+    assert title <= {*told}
+    plain_told = {element.text for element in ElementTree.fromstring(plain.svg).iter(f"{SVG}text")}
+    assert plain_told == {*told} - title
+    assert (shown("a\nb"), shown("_plugin"), len(shown("x" * 1_000))) == ("a\\nb", " _plugin", 60)
 
 
 @pytest.mark.system
 def test_the_same_records_give_the_same_bytes_whatever_the_users_settings(suite, made, kinds):
     kinds("perplexity_by_mixtures", "perplexity_by_parameters")
-    first = plots.draw(find(Kept(suite, made)), "small")
+    first = plots.draw(find(handmade.evidence(suite, made)), "small")
     files = plots.files_of(first, Path())
     with matplotlib.rc_context({"font.size": 30, "svg.hashsalt": None, "lines.linewidth": 9}):
-        assert plots.files_of(plots.draw(find(Kept(suite, made)), "small"), Path()) == files
+        assert plots.files_of(plots.draw(find(handmade.evidence(suite, made)), "small"), Path()) == files
     for plot in first:
         png, pdf = (files[0][Path(f"{plot.name}.{ending}")] for ending in ("png", "pdf"))
         assert png.startswith(b"\x89PNG")
@@ -376,23 +365,6 @@ def test_the_same_records_give_the_same_bytes_whatever_the_users_settings(suite,
         assert b"/Type3" not in pdf
         assert "<dc:date>" not in plot.svg
         assert "Matplotlib v" not in plot.svg
-
-
-@pytest.mark.guards("plot-no-formula")
-def test_what_a_label_says_is_text(suite, made, kinds):
-    kinds("perplexity_by_mixtures")
-    hostile = '</text><script>alert(1)</script> $\\frac{1}$ "\x1b[31m'
-    (plot,) = plots.draw(find(handmade.evidence(suite, made)), hostile)
-    tree = ElementTree.fromstring(plot.svg)
-    assert "script" not in {element.tag.removeprefix(SVG) for element in tree.iter()}
-    told = [element.text for element in tree.iter(f"{SVG}text")]
-    assert '</text><script>alert(1)</script> $\\frac{1}$ "\\x1b[31m' in told
-
-
-def test_labels_are_one_printable_line_that_a_legend_shows():
-    assert shown("a\nb") == "a\\nb"
-    assert shown("_plugin") == " _plugin"
-    assert len(shown("x" * 1_000)) == 60
 
 
 def _write(made, place) -> None:
@@ -412,61 +384,3 @@ def test_writing_changes_only_what_changed_and_removes_what_is_no_longer_drawn(t
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == {
         name: time for name, time in before.items() if name.startswith("one")
     }
-
-
-def test_curves_are_changes_against_the_baseline_seed_by_seed(suite, made):
-    # softmax 100 and 200; K = 2 is 10 % and 20 % below at epoch 1, 20 % and 20 % at epoch 2; K = 5 is equal
-    curves = [(100.0, 100.0), (200.0, 200.0), (90.0, 80.0), (160.0, 160.0), (100.0, 100.0), (200.0, 200.0)]
-    records = [learned(record, *curve) for record, curve in zip(made, curves, strict=True)]
-    axes, caption = drawn(learning.curves, handmade.evidence(suite, records))
-    lines = [[round(y, 3) for y in line.get_ydata()] for line in axes.lines]
-    assert lines[:3] == [[0, 0], [round(100 * ((0.9 * 0.8) ** 0.5 - 1), 3), -20], [0, 0]]
-    band = {(x, round(float(y), 3)) for x, y in axes.collections[1].get_paths()[0].vertices}
-    assert {(1, -10), (1, -20), (2, -20)} == band
-    assert axes.get_ylabel().startswith("validation perplexity\nagainst softmax, %\n")
-    assert written(axes) == ["softmax", "MoS 2", "MoS 5"]
-    assert "the mean over shared seeds" in caption
-
-
-def test_a_row_without_a_seed_of_the_baseline_has_no_change(suite, made):
-    records = [learned(record, 100.0, 90.0) for record in [made[0], made[3]]]  # seed 1, and seed 2 of K = 2
-    axes, _ = drawn(learning.curves, handmade.evidence(suite, records))
-    assert written(axes) == ["softmax"]
-
-
-def test_the_best_the_baseline_and_the_best_of_two_other_heads_are_in_colour_and_the_rest_is_thin(suite_of, record_of):
-    heads = "  - mos: {num_mixtures: [2, 3, 5]}\n  - moc: {num_mixtures: [2, 3]}\n  - sigsoftmax"
-    suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}", heads)))
-    ppl = dict(zip([trial.id for trial in suite.trials[::2]], (99.0, 70.0, 71.0, 72.0, 73.0, 74.0, 75.0), strict=True))
-    made = [learned(record_of(trial, test_ppl=ppl[trial.id]), 200.0, ppl[trial.id]) for trial in suite.trials[::2]]
-    evidence = handmade.evidence(suite, made)
-    assert [row.head for row in learning.in_colour(evidence.rows, evidence)] == [
-        "MoS 2",  # the best
-        "softmax",  # the baseline, which is the worst
-        "MoC 2",  # which MoS 3 and 5 are better than
-        "sigsoftmax",
-    ]
-    axes, caption = drawn(learning.curves, evidence)
-    assert sorted(written(axes)) == ["MoC 2", "MoS 2", "sigsoftmax", "softmax"]
-    assert [line.get_color() for line in axes.lines].count(FAINT) == 3
-    assert "thin: the other rows" in caption
-
-
-def test_a_pale_curve_that_ends_far_off_leaves_the_axes(suite_of, record_of):
-    heads = "  - mos: {num_mixtures: [2, 3, 4, 5, 6]}"
-    suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}", heads), ("seeds: [1, 2]", "seeds: [1]")))
-    ends = [100.0, 98.0, 97.0, 96.0, 104.0, 190.0]
-    made = [learned(record_of(trial, test_ppl=y), y, y) for trial, y in zip(suite.trials, ends, strict=True)]
-    axes, _ = drawn(learning.curves, handmade.evidence(suite, made))
-    low, high = axes.get_ylim()
-    assert low < -4 < 4 < high < 20
-
-
-def test_what_is_drawn_of_a_row_has_its_number_once(suite, made):
-    found = [plot for plot in plots.draw(find(Kept(suite, made)), "small") if isinstance(plot, Plot)]
-    assert len(found) == len(KINDS)
-    for plot in found:
-        ids = [element.get("id") for element in ElementTree.fromstring(plot.svg).iter() if element.get("id")]
-        assert len(set(ids)) == len(ids)
-        numbers = {id_.split("-")[1] for id_ in ids if id_.startswith("row-")}
-        assert {"1", "2"} <= numbers <= {"0", "1", "2"}, plot.name  # where a baseline is a line, it may have none

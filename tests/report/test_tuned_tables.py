@@ -10,9 +10,9 @@ from harness.plan.controls import NO_AFFINE
 from harness.report import outcome
 from harness.report.figures import comparison, learning
 from harness.report.figures.plots import LeftOut, draw
+from harness.report.figures.style import settings
 from harness.report.findings import find
 from harness.report.outcome import summary
-from harness.report.printed_numbers import PrintedNumbers
 from harness.report.verdicts import obstacle
 
 SUITE = handmade.suite_text(
@@ -182,58 +182,36 @@ def records(suite, record_of):
 
 def test_values_that_tuning_chose_do_not_part_a_series_over_mixtures(tuned, record_of):
     suite = tuned(GRID, [9, 9, 1], [9, 9, 1, 9, 9, 9], [9, 9, 9, 9, 9, 1])  # dropout 0 with K = 2, 0.4 with K = 3
-    found = comparison.series_by(
-        "num_mixtures", evidence(suite, records(suite, record_of)).rows, PrintedNumbers((), ())
-    )
+    made = evidence(suite, records(suite, record_of))
+    found = comparison.series_by("num_mixtures", made.rows, made)
     assert [[point.x for point in series.points] for series in found] == [[2, 3]]
 
 
-def test_the_plot_has_every_tuning_trial_and_the_chosen_one(tuned, record_of):
-    ppl = [12.0, None, 9.0, 10.0]
+def test_the_plot_has_the_lowest_of_each_value_the_chosen_one_and_what_failed(tuned, record_of):
+    ppl = [12.0, None, 9.0, 100.0]
     suite = tuned(LR, ppl, [12.0, 11.0, 13.0, 14.0], None)
     made = evidence(suite, records(suite, record_of))
-    one, other = learning.tried("train.lr", made.rows, suite)
     lrs = [each.point["train.lr"] for each in suite.tuning.rows[0].candidates]
-    assert one.curves == (tuple(sorted((lr, y) for lr, y in zip(lrs, ppl, strict=True) if y is not None)),)
-    assert (one.failed, one.best) == ((lrs[1],), (lrs[2], 9.0))
-    assert other.best == (lrs[1], 11.0)
-    (plot,) = [each for each in draw(find(made), "suite") if not isinstance(each, LeftOut) and each.name == "tuning_lr"]
-    assert "Each point is one tuning trial of 1 epoch, seed 9" in plot.caption
-    assert "Crosses at the top: trials that failed" in plot.caption
-    assert "softmax" in plot.svg
+    with settings():
+        on, caption = learning.tuning("train.lr", made.rows, made)
+    softmax, mos = on.get_legend_handles_labels()[0]
+    assert [tuple(each) for each in softmax.get_xydata()] == sorted([(lrs[0], 12), (lrs[2], 9)])
+    assert [tuple(each) for each in mos.get_xydata()] == sorted(zip(lrs, [12, 11, 13, 14], strict=True))
+    circles = [line.get_xydata().tolist() for line in on.lines if line.get_fillstyle() == "none"]
+    assert circles == [[[lrs[2], 9]], [[lrs[1], 11]]]
+    crosses = [sorted(line.get_xdata()) for line in on.lines if line.get_marker() == "x"]
+    assert crosses == [sorted([lrs[1], lrs[3]]), []]  # 100 is above the ceiling, ten times 9
+    assert "of 1 epoch, seed 9" in caption
+    assert "Crosses at the top" in caption
 
 
-MIXED = (
-    "trials: 2, epochs: 1, seed: 9, space: "
-    "{train.lr: {log_uniform: [0.5, 20]}, train.weight_decay: [0, 1.0e+30], head.dropout: [0, 0.4]}"
-)
-
-
-def test_a_list_beside_a_range_leaves_no_trial_out_of_the_plot(tuned, record_of):
-    # softmax: (weight_decay 0, lr a), (0, b), (1e30, a), (1e30, b); mos has each cell of the lists for both dropouts
-    lost = [13.0, 14.0, 9.0, 10.0, None, None, None, None]
-    suite = tuned(MIXED, [12.0, None, 200.0, None], lost, None)
-    made = evidence(suite, records(suite, record_of))
-    a, b = (each.point["train.lr"] for each in suite.tuning.rows[0].candidates[:2])
-    one, other = learning.tried("train.lr", made.rows, suite)
-    assert one.curves == (((a, 12.0),), ((a, 200.0),))
-    assert (one.failed, one.best) == ((b, b), (a, 12.0))
-    chosen, pale = tuple(sorted([(a, 9.0), (b, 10.0)])), tuple(sorted([(a, 13.0), (b, 14.0)]))
-    assert other.curves == (chosen, pale)
-    assert (other.failed, other.best) == (tuple(sorted([a, a, b, b])), (a, 9.0))
-    axes, _ = learning.tuning("train.lr", made.rows, made)
-    crosses = [sorted(line.get_xdata()) for line in axes.lines if line.get_marker() == "x"]
-    assert crosses == [sorted([a, b, b]), sorted([a, a, b, b])]  # 200 is above the ceiling, ten times 9
-    assert [each for each in draw(find(made), "suite") if not isinstance(each, LeftOut) and each.name == "tuning_lr"]
-
-
-def test_a_list_of_numbers_has_a_plot(tuned, record_of):
+def test_a_list_of_numbers_has_a_plot_over_all_values_of_other_keys(tuned, record_of):
     # softmax: lr 0.5, 1, 2; mos: (lr, dropout) in the order (0.5, 0), (0.5, 0.4), (1, 0), ...; dropout 0.4 is chosen
-    suite = tuned(GRID, [9, None, 7], [20, 10, 21, 11, 22, 8], None)
+    suite = tuned(GRID, [9, None, 7], [20, 10, 11, 21, None, 8], None)
     made = evidence(suite, records(suite, record_of))
     one, other = learning.tried("train.lr", made.rows, suite)
-    assert (one.curves, one.failed, one.best) == ((((0.5, 9), (2, 7)),), (1,), (2, 7))
-    assert other.curves == (((0.5, 10), (1, 11), (2, 8)), ((0.5, 20), (1, 21), (2, 22)))
+    assert (one.lowest, one.best) == ({0.5: 9, 1: None, 2: 7}, (2, 7))
+    assert (other.lowest, other.best) == ({0.5: 10, 1: 11, 2: 8}, (2, 8))
     drawn = draw(find(made), "suite")
     assert [each.name for each in drawn if not isinstance(each, LeftOut) and "tuning" in each.name] == ["tuning_lr"]
 

@@ -340,7 +340,7 @@ def test_a_row_that_is_pointed_at_has_the_focus_or_is_open_stands_out_in_the_plo
 
 
 def test_a_line_that_is_pointed_at_names_its_row_and_marks_it_in_the_table(opened):
-    points = opened.find_element("css selector", ".plots [data-row='2'][data-part='points']")
+    points = opened.find_element("css selector", ".plots [data-row='2']")
     opened.execute_script("arguments[0].dispatchEvent(new PointerEvent('pointerover', {bubbles: true}))", points)
     marked = opened.find_elements("css selector", "tbody.on > tr:first-child > td.name")
     assert [each.text for each in marked] == ["MoS 5"]

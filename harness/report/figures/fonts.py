@@ -4,7 +4,6 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-import matplotlib
 from matplotlib import font_manager
 from matplotlib.ft2font import FT2Font
 
@@ -13,12 +12,9 @@ BOLD = 700
 OTHER_STYLES = ("bold", "italic", "oblique", "light", "thin", "black", "serif", "mono")
 
 
-def use_for(text: str) -> None:
-    """Let matplotlib take the letters that its font lacks from others, within `matplotlib.rc_context`."""
-    families = matplotlib.rcParams["font.family"]
-    more = [name for name in _families(_lacking(text)) if name not in families]
-    if more:
-        matplotlib.rcParams["font.family"] = [*families, *more]
+def families(text: str) -> tuple[str, ...]:
+    """The fonts of this machine from which matplotlib can take the letters that its own font lacks."""
+    return _families(_lacking(text))
 
 
 def without(text: str) -> str:

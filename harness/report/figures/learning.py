@@ -5,238 +5,123 @@ A function that draws returns axes and a caption, or a sentence on why there is 
 
 import math
 import statistics
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from harness.plan.loaded_suite import Suite
-from harness.plan.specs import ComponentSpec, as_number, canonical
+from harness.plan.specs import as_number
 from harness.plan.tuning import epochs_text
 from harness.report.evidence import Evidence
 from harness.report.figures.comparison import (
-    METRIC,
+    FEW,
     MOST,
     RANGE,
     Drawn,
-    Point,
-    Series,
     baseline_of,
+    chosen_of,
     comparable,
-    every_head_first,
     over_seeds,
-    stars,
 )
-from harness.report.figures.labels import Label, named
-from harness.report.figures.looks import FAINT, INK, Look, by_index, looks_of
-from harness.report.figures.style import Frame, axes, belongs, least_span, logarithmic
+from harness.report.figures.lines import Point, Series, lines
+from harness.report.figures.looks import by_index, looks_of
+from harness.report.figures.style import Frame
 from harness.report.findings import percent
 from harness.report.printed_numbers import PrintedNumbers
 from harness.report.table_rows import Row
 
-STEEP = 2.0  # a learning curve above so many times its lowest value is in its first, steep part
-IN_COLOUR = 4  # learning curves of a plot
-FAR = 4.0  # a pale curve that ends farther off than so many times all others leaves the axes
-CEILING = 10.0  # times the lowest perplexity of a plot of tuning: a trial above it would make the others a flat line
-_PALE = " Pale: trials with another value of a key that has a list of values."
-_CROSSES = f" Crosses at the top: trials that failed, or have more than {CEILING:g} times the lowest perplexity."
-Place = tuple[float, float]
+CEILING = 10.0  # times the lowest perplexity of a plot of tuning: a value above it would make the others a flat line
+_CROSSES = f" Crosses at the top: every trial of the value failed, or has more than {CEILING:g} times the lowest."
 
 
-def curves(lines: list[Row], evidence: Evidence, frame: Frame | None = None, *, of_backbones: bool = False) -> Drawn:
-    """Validation perplexity after each epoch, as the change against the baseline if there is one and no curve has
-    printed values. A few rows are in colour, with bands over the seeds; the others are thin and grey. Early epochs are
-    left out by the rule of readable_from.
+def curves(rows: list[Row], evidence: Evidence, frame: Frame | None = None, *, of_backbones: bool = False) -> Drawn:
+    """Validation perplexity after each epoch, with bands over the seeds: as the change against the baseline if there is
+    one and no curve has printed values. The axis fits the second half of each curve, not its steep beginning.
 
     Args:
-        of_backbones: the rows are of one head on variants of a backbone: all are in colour, none is the baseline, and
-            what is printed for the end of training is a line.
+        of_backbones: the rows are of one head on variants of a backbone: none is the baseline, and what is printed for
+            the end of training is a star at the last epoch.
     """
-    found = {line: series for line in lines if (series := curve(line, evidence.printed)) is not None}
-    if max((len(series.points) for series in found.values()), default=0) < 2:
+    chosen, left = (rows, "") if of_backbones else chosen_of(rows, evidence, FEW)
+    found: dict[Row, list[Point]] = {}
+    for row in chosen:
+        points = curve(row, evidence.printed, with_end=of_backbones)
+        if points:
+            found[row] = points
+    if max(map(len, found.values()), default=0) < 2:
         return "no finished trial has a curve of two epochs"
-    first, against = readable_from(list(found.values())), None if of_backbones else baseline_of(lines, evidence)
-    early = min(series.points[0].x for series in found.values()) < first
-    if any(point.printed is not None for series in found.values() for point in series.points):
-        against = None
-    if against is not None and curve(against, evidence.printed) is not None:
-        found = {line: series for line in found if (series := change(line, against)) is not None}
-    else:
-        against = None
-    found = {line: cut for line, series in found.items() if (cut := since(series, first)).points}
-    coloured = [*found][:MOST] if of_backbones else in_colour(lines, evidence)
-    strong = [line for line in found if line in coloured]
-    looks, names = looks_of(evidence), {line: line.head for line in lines}
-    if of_backbones:
-        looks = {line: replace(by_index(place), row=looks[line].row) for place, line in enumerate(lines)}
-        names = dict(zip(lines, differing([line.trials[0].backbone for line in lines]), strict=True))
-    what = "validation perplexity" if against is None else f"validation perplexity\nagainst {against.head}, %"
-    bands = over_seeds([found[line] for line in strong], "bands")
-    on = axes(f"epoch (from {first:g} on)" if early else "epoch", f"{what}\n{bands}", frame)
-    for line, series in found.items():
-        if line in strong or not of_backbones:
-            _curve(on, series, looks[line], pale=line not in strong)
-    ends, marks = printed_ends(lines, evidence.printed) if of_backbones else {}, []
-    for height, source in ends.items():
-        drawn = on.axhline(height, color=INK, linestyle=(0, (8, 3)), linewidth=0.8)
-        marks.append((drawn, f"printed: {height:g} ({evidence.printed.title(source)})"))
-    stars(on, list(found.values()), evidence, marks, [looks[line] for line in found])
-    on.set_xlim(right=max(series.points[-1].x for series in found.values()))
+    against, y, what = baseline_of(chosen, evidence), "validation perplexity", "Mean over seeds"
+    printed = [point.printed for points in found.values() for point in points if point.printed is not None]
+    if against in found and not printed and not of_backbones:
+        found = {row: change(row, against) for row in found}
+        y += f"\nagainst {against.head}, %"
+        what = f"Change against {against.head}, the mean over shared seeds,"
+    series, heights, looks = [], printed, looks_of(evidence)
+    for number, (row, points) in enumerate(found.items()):
+        label, look = (row.backbone, by_index(number)) if of_backbones else (row.head, looks[row])
+        if points:
+            series.append(Series(label=label, look=look, points=tuple(points)))
+        for point in points[len(points) // 2 :]:
+            heights += [point.low, point.high]
+    on = lines(series, "epoch", f"{y}\n{over_seeds(chosen, 'bands')}", frame, bands=True)
+    room = 0.1 * (max(heights) - min(heights)) or 1.0
+    top = max(heights) + room
+    on.set_ylim(min(heights) - room, top)
+    on.set_xlim(left=min(point.x for each in series for point in each.points if point.y <= top))
     on.xaxis.set_major_locator(MaxNLocator(integer=True))
-    margin = None if against is None else 100 * evidence.suite.table.margin
-    pale = [] if of_backbones else [series for line, series in found.items() if line not in strong]
-    _heights(on, [found[line] for line in strong], pale, margin=margin, also=list(ends))
-    points = {line: found[line].points[-1] for line in strong}
-    named(on, [Label(text=names[line], x=at.x, y=at.y, look=looks[line]) for line, at in points.items()], marks)
-    mean = "Mean over seeds" if against is None else f"Change against {against.head}, the mean over shared seeds,"
-    parts = {
-        f"{mean} after each epoch; bands {RANGE}.": True,
-        " In colour: the best row, the baseline, the best of other heads; thin: the other rows.": bool(pale),
-        f" Left out: epochs before {first:g}, in which a curve is above {STEEP:g} times its lowest value.": early,
-        f" Shown: {len(strong)} of {len(found)} rows.": of_backbones and len(strong) < len(found),
-    }
-    return on, "".join(part for part, applies in parts.items() if applies)
+    return on, f"{what} after each epoch; bands {RANGE}. The axis fits the second half of each curve.{left}"
 
 
-def in_colour(lines: Sequence[Row], evidence: Evidence) -> list[Row]:
-    """The rows whose learning curves are in colour: the one with the lowest test perplexity, the baseline, and the best
-    of other heads.
-    """
-    ranked = every_head_first([line for line in lines if line.values(METRIC)])
-    reference = baseline_of(lines, evidence)
-    first = [*ranked[:1], *(line for line in ranked if line is reference)]
-    return list(dict.fromkeys([*first, *ranked]))[:IN_COLOUR]
-
-
-def _curve(on: Axes, series: Series, look: Look, *, pale: bool = False) -> None:
-    at, heights = [point.x for point in series.points], [point.y for point in series.points]
-    if pale:
-        belongs(look, "pale", *on.plot(at, heights, color=FAINT, linewidth=0.6, alpha=0.6, zorder=1))
-        return
-    ends = [point.low for point in series.points], [point.high for point in series.points]
-    belongs(look, "band", on.fill_between(at, *ends, color=look.colour, alpha=0.15, linewidth=0))
-    belongs(look, "line", *on.plot(at, heights, color=look.colour, linestyle=look.line, zorder=3))
-
-
-def _heights(
-    on: Axes,
-    strong: Sequence[Series],
-    pale: Sequence[Series],
-    *,
-    margin: float | None = None,
-    also: Sequence[float] = (),
-) -> None:
-    """The ends of the axis of learning curves: all of those in colour are inside, and the ends of pale ones.
+def curve(row: Row, printed: PrintedNumbers, *, with_end: bool = False) -> list[Point]:
+    """Validation perplexity by epoch, for the epochs that all ok trials have, with printed values.
 
     Args:
-        margin: of changes against a baseline, the smallest difference of interest in percent, which counts as noise.
+        with_end: also the value printed for the end of training.
     """
-    points = [point for series in strong for point in series.points]
-    inside = [*also, *(y for point in points for y in (point.low, point.high, point.printed) if y is not None)]
-    if margin is not None:
-        far = FAR * max(abs(y) for y in inside)
-        inside += [series.points[-1].y for series in pale if abs(series.points[-1].y) <= far]
-        on.axhline(0, color=INK, linewidth=0.8, zorder=2)
-    else:
-        inside += [point.y for series in pale for point in series.points]
-    low, high = min(inside), max(inside)
-    logarithmic(on.yaxis, low, high)
-    if on.get_yscale() == "linear":
-        room = 0.04 * (high - low)
-        noise = [max(margin or 0.0, series.points[-1].high - series.points[-1].low) for series in strong]
-        least_span(on.yaxis, noise, low - room, high + room)
-
-
-def curve(line: Row, printed: PrintedNumbers) -> Series | None:
-    """Validation perplexity by epoch, for the epochs that all ok trials have, with bands from the lowest seed to the
-    highest, and printed values; None without a curve.
-    """
-    found = [line.records[seed].curve for seed in line.ok_seeds]
-    theirs = printed.curve(line.trials[0], line.params, "valid_ppl")
-    points = [
-        Point(
-            x=at[0].epoch,
-            y=statistics.fmean(point.valid_ppl for point in at),
-            low=min(point.valid_ppl for point in at),
-            high=max(point.valid_ppl for point in at),
-            **comparable(theirs.get(at[0].epoch), line),
-        )
-        for at in zip(*found, strict=False)  # to the shortest
-    ]
-    return Series(label=line.head, points=tuple(points), seeds=len(found)) if points else None
-
-
-def change(line: Row, reference: Row) -> Series | None:
-    """The change of validation perplexity against a reference in percent, by epoch: over the seeds and epochs that both
-    have, the mean of the ratios of a seed; None without any.
-    """
-    seeds = [seed for seed in line.ok_seeds if seed in reference.ok_seeds]
-    pairs = [
-        [{point.epoch: point.valid_ppl for point in row.records[seed].curve} for row in (line, reference)]
-        for seed in seeds
-    ]
+    theirs = dict(printed.curve(row.trials[0], row.params, "valid_ppl"))
+    epochs = list(zip(*(row.records[seed].curve for seed in row.ok_seeds), strict=False))  # to the shortest
+    if epochs and with_end:
+        theirs[epochs[-1][0].epoch] = printed.find(row.trials[0], row.params, "valid_ppl")
     points = []
-    for epoch in pairs[0][0] if pairs else ():
-        if all(epoch in each for pair in pairs for each in pair):
-            ratios = [math.log(ours[epoch] / theirs[epoch]) for ours, theirs in pairs]
-            mean, low, high = map(percent, (statistics.fmean(ratios), min(ratios), max(ratios)))
-            points.append(Point(x=epoch, y=mean, low=low, high=high))
-    return Series(label=line.head, points=tuple(points), seeds=len(seeds)) if points else None
+    for each in epochs:
+        epoch, values = each[0].epoch, [point.valid_ppl for point in each]
+        of_paper = comparable(theirs.get(epoch), row, printed)
+        points.append(Point(x=epoch, y=statistics.fmean(values), low=min(values), high=max(values), **of_paper))
+    return points
 
 
-def printed_ends(lines: Sequence[Row], printed: PrintedNumbers) -> dict[float, str]:
-    """Validation perplexities that are printed for the end of training and counted as ours, and their sources."""
-    cells = [comparable(printed.find(line.trials[0], line.params, "valid_ppl"), line) for line in lines]
-    return {cell["printed"]: cell["source"] for cell in cells if cell}
-
-
-def differing(components: Sequence[ComponentSpec]) -> list[str]:
-    """What distinguishes components of one name: 'd_model=200, d_ff=200'."""
-    given = [each.params for each in components]
-    keys = dict.fromkeys(key for params in given for key in params)
-    apart = [key for key in keys if len({canonical(params.get(key)) for params in given}) > 1]
-    return [", ".join(f"{key}={params.get(key)}" for key in apart) for params in given]
-
-
-def readable_from(found: Sequence[Series]) -> float:
-    """The first epoch of a plot of learning curves: the first by which each curve has been within STEEP times its
-    lowest value. At least half of the epochs of each curve are shown, and every epoch from the first printed value on.
+def change(row: Row, reference: Row) -> list[Point]:
+    """The change of validation perplexity against a reference in percent, by epoch: over the seeds and epochs that both
+    have, the mean of the ratios of a seed.
     """
-    reached = [
-        next(point.x for point in series.points if point.y <= STEEP * min(each.y for each in series.points))
-        for series in found
-    ]
-    halves = [series.points[(len(series.points) - 1) // 2].x for series in found]
-    printed = [point.x for series in found for point in series.points if point.printed is not None]
-    return min([max(reached), *halves, *printed])
-
-
-def since(series: Series, first: float) -> Series:
-    """The points of a series from an x on."""
-    return replace(series, points=tuple(point for point in series.points if point.x >= first))
+    ratios: dict[float, list[float]] = {}
+    shared = [seed for seed in row.ok_seeds if seed in reference.ok_seeds]
+    for seed in shared:
+        theirs = {point.epoch: point.valid_ppl for point in reference.records[seed].curve}
+        for point in row.records[seed].curve:
+            if point.epoch in theirs:
+                ratios.setdefault(point.epoch, []).append(math.log(point.valid_ppl / theirs[point.epoch]))
+    points = []
+    for epoch, each in ratios.items():
+        if len(each) == len(shared):
+            mean, low, high = percent(statistics.fmean(each)), percent(min(each)), percent(max(each))
+            points.append(Point(x=epoch, y=mean, low=low, high=high))
+    return points
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """The tuning trials of a row that compare with the chosen one, in the order of a key's values.
+    """The tuning trials of a row that compare with the chosen one.
 
     Args:
-        curves: (value of the key, validation perplexity) of the trials that are ok, in a group for each value of the
-            other keys that are in no order. The first group has the chosen trial.
+        lowest: value of the key -> the lowest validation perplexity of its trials; None if all of them failed.
+        best: the chosen value and its perplexity.
     """
 
     row: Row
-    curves: tuple[tuple[Place, ...], ...]
-    failed: tuple[float, ...]
-    best: Place
+    lowest: dict[float, float | None]
+    best: tuple[float, float]
     epochs: tuple[float, ...]
-
-    @property
-    def places(self) -> list[Place]:
-        """Those of all groups."""
-        return sorted(place for curve in self.curves for place in curve)
 
 
 def keys(suite: Suite) -> list[str]:
@@ -244,89 +129,55 @@ def keys(suite: Suite) -> list[str]:
     return [] if suite.tuning is None else [key for key, axis in suite.tuning.spec.space.items() if axis.ordered]
 
 
-def tried(key: str, lines: list[Row], suite: Suite) -> list[Tried]:
+def tried(key: str, rows: list[Row], suite: Suite) -> list[Tried]:
     """The tuning of the rows to which a key applies and for which a point is chosen."""
-    found, ordered = [], keys(suite)
-    of_trial = {trial.id: row for row in range(len(suite.tuning.rows)) for trial in suite.tuning.of_table(row)}
-    for line in lines:
-        index = of_trial[line.trials[0].id]
+    found = []
+    index_of = {trial.id: index for index in range(len(suite.tuning.rows)) for trial in suite.tuning.of_table(index)}
+    for row in rows:
+        index = index_of[row.trials[0].id]
         choice = suite.tuning.choices[index]
         if key not in choice.point:
             continue
-        compared = suite.tuning.rows[index].compared(choice)
-        ppl = [(point, choice.valid_ppl[trial.id]) for point, trial in compared]
-        groups: dict[str, list[Place]] = {_others(choice.point, ordered): []}  # the one with the chosen point is first
-        for point, y in ppl:
-            if y is not None:
-                groups.setdefault(_others(point, ordered), []).append((as_number(point[key]), y))
-        found.append(
-            Tried(
-                row=line,
-                curves=tuple(tuple(sorted(group)) for group in groups.values()),
-                failed=tuple(sorted(as_number(point[key]) for point, y in ppl if y is None)),
-                best=(as_number(choice.point[key]), choice.valid_ppl[choice.trial]),
-                epochs=tuple(trial.train.epochs for _, trial in compared),
-            )
-        )
+        lowest, epochs = {}, []
+        for point, trial in suite.tuning.rows[index].compared(choice):
+            value, ppl = as_number(point[key]), choice.valid_ppl[trial.id]
+            known = [each for each in (lowest.get(value), ppl) if each is not None]
+            lowest[value] = min(known, default=None)
+            epochs.append(trial.train.epochs)
+        best = as_number(choice.point[key]), choice.valid_ppl[choice.trial]
+        found.append(Tried(row=row, lowest=dict(sorted(lowest.items())), best=best, epochs=tuple(epochs)))
     return found
 
 
-def tuning(key: str, lines: list[Row], evidence: Evidence, frame: Frame | None = None) -> Drawn:
-    """Validation perplexity of every tuning trial against the value of a key; the chosen point is circled, and trials
-    that failed are crosses at the top.
+def tuning(key: str, rows: list[Row], evidence: Evidence, frame: Frame | None = None) -> Drawn:
+    """The lowest validation perplexity that each row reached with each value of a key; the chosen one is circled, and
+    values with which all trials failed are crosses at the top.
     """
-    every = tried(key, lines, evidence.suite)
+    every = tried(key, rows, evidence.suite)
     if not every:
         return "no tuned row has this key"
-    rows = [every[index] for index in sorted(sorted(range(len(every)), key=lambda each: every[each].best[1])[:MOST])]
-    lowest = min(row.best[1] for row in every)
-    of, name, looks = evidence.suite.tuning, key.removeprefix("train."), looks_of(evidence)
+    by_ppl = sorted(every, key=lambda each: each.best[1])
+    shown = [each for each in every if each in by_ppl[:MOST]]
+    of, looks, series, crosses = evidence.suite.tuning, looks_of(evidence), [], []
     joined = len(keys(evidence.suite)) == 1  # with a second key, a line would join points that differ in more
-    on, labels, inside, above = axes(name, "validation perplexity", frame), [], [], []
-    for number, row in enumerate(rows):
-        limit, look = max(CEILING * lowest, row.best[1]), looks[row.row]
-        inside += [place for place in row.places if place[1] <= limit]
-        crosses = [*row.failed, *(x for x, y in row.places if y > limit)]
-        x, y = _tried(on, row, limit, look, joined=joined)
-        labels.append(Label(text=row.row.head, x=x, y=y, look=look))
-        if crosses:
-            at_top = [0.98 - 0.03 * number] * len(crosses)
-            failed = on.plot(crosses, at_top, "x", color=look.colour, transform=on.get_xaxis_transform())
-            belongs(look, "failed", *failed)
-            above += crosses
-    values, heights = [*(x for x, _ in inside), *above], [y for _, y in inside]
-    if of.spec.space[key].uniform is None:
-        logarithmic(on.xaxis, min(values), max(values))
-    logarithmic(on.yaxis, min(heights), max(heights))
-    least_span(on.yaxis, [])
-    named(on, labels)
-    budget = epochs_text(*(epochs for row in rows for epochs in row.epochs))
-    return on, "".join(
-        (
-            f"Each point is one tuning trial of {budget}, seed {of.spec.seed}; the chosen one is circled.",
-            _PALE if any(len(row.curves) > 1 for row in rows) else "",
-            _CROSSES if above else "",
-            f" Shown: {MOST} of {len(every)} rows, those with the lowest perplexity." if len(rows) < len(every) else "",
-        )
-    )
-
-
-def _tried(on: Axes, row: Tried, limit: float, look: Look, *, joined: bool) -> Place:
-    """Draw the trials of a row below a limit, in a line for each group; that of the chosen point is not pale. Returns
-    the end of its line.
-    """
-    drawn, ends = [], []
-    for group in row.curves:
-        places = [place for place in group if place[1] <= limit]
-        line, alpha = look.line if joined else "", 0.3 if drawn else 1.0
-        at, heights = [x for x, _ in places], [y for _, y in places]
-        drawn += on.plot(at, heights, color=look.colour, marker=look.marker, markersize=4, linestyle=line, alpha=alpha)
-        ends += places[-1:]
-    drawn += on.plot(*row.best, "o", color=look.colour, markersize=10, fillstyle="none")
-    belongs(look, "tried", *drawn)
-    return ends[0] if joined else row.best
-
-
-def _others(point: Mapping[str, Any], ordered: Container[str]) -> str:
-    """The values of the keys of a point that are in no order."""
-    return canonical({name: value for name, value in point.items() if name not in ordered})
+    for each in shown:
+        points, limit = [], max(CEILING * by_ppl[0].best[1], each.best[1])
+        for value, ppl in each.lowest.items():
+            if ppl is None or ppl > limit:
+                crosses.append((each, value))
+            else:
+                points.append(Point(x=value, y=ppl, low=ppl, high=ppl))
+        series.append(Series(label=each.row.head, look=looks[each.row], points=tuple(points), joined=joined))
+    log = "y" if of.spec.space[key].uniform is not None else "xy"
+    on = lines(series, key.removeprefix("train."), "validation perplexity", frame, log=log)
+    for number, each in enumerate(shown):
+        colour = looks[each.row].colour
+        on.plot(*each.best, "o", color=colour, markersize=10, fillstyle="none")
+        at = [value for row, value in crosses if row is each]
+        on.plot(at, [0.98 - 0.03 * number] * len(at), "x", color=colour, transform=on.get_xaxis_transform())
+    budget = epochs_text(*(epochs for each in shown for epochs in each.epochs))
+    caption = f"The lowest of the tuning trials with each value: of {budget}, seed {of.spec.seed}. Circled: the chosen."
+    caption += _CROSSES if crosses else ""
+    if len(shown) < len(every):
+        caption += f" Shown: {MOST} of {len(every)} rows, those with the lowest perplexity."
+    return on, caption

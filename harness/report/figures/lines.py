@@ -1,52 +1,103 @@
-"""Plots of lines that are no rows' perplexities: those of diagnostics."""
+"""Line plots: `lines` draws them all, and says in a legend which line is whose."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from harness.diagnostics.diagnostic import Curves
-from harness.report.evidence import Evidence
-from harness.report.figures.comparison import MOST
-from harness.report.figures.drawn import Plot
-from harness.report.figures.labels import Label, named
-from harness.report.figures.looks import looks_of
-from harness.report.figures.style import Frame, axes, belongs, finished, logarithmic, settings
+from matplotlib.axes import Axes
 
-if TYPE_CHECKING:
-    from harness.report.diagnosed import Diagnosed
+from harness.report.figures.looks import Look
+from harness.report.figures.style import Frame, axes, belongs, logarithmic, shown
 
-POINTS = 400  # of a line: of more values, these are evenly spaced on the logarithmic axis
+MARKED = 20  # points; of a longer line, only some have a marker
 
 
-def of_diagnostic(evidence: Evidence, of: "Diagnosed", below: str) -> list[Plot]:
-    """The plots of a diagnostic that has results, a line for each row; the same results give the same bytes."""
-    with settings():
-        return [_of_rows(evidence, of, each, below) for each in of.diagnostic.plots if of.results]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A point of a line.
+
+    Args:
+        x, y: its coordinates; y may be a mean over seeds.
+        low, high: those of the lowest seed and of the highest; both are y if there is one.
+        printed: y in a paper that counts tokens in the same way, and the title of the paper.
+    """
+
+    x: float
+    y: float
+    low: float
+    high: float
+    printed: float | None = None
+    source: str = ""
 
 
-def _of_rows(evidence: Evidence, of: "Diagnosed", curves: Curves, below: str) -> Plot:
-    on, labels = axes(curves.x, curves.y, Frame(title=curves.title, below=below)), []
-    having = [(row, [of.results[each.id] for each in row.trials if each.id in of.results]) for row in evidence.rows]
-    firsts = [(row, results[0]) for row, results in having if results]
-    shown, looks = firsts[:MOST], looks_of(evidence)
-    for row, result in shown:
-        look = looks[row]
-        numbers, values = _thinned(curves.points(result))
-        belongs(look, "line", *on.plot(numbers, values, color=look.colour, linestyle=look.line))
-        name = row.head if len({each.group for each, _ in shown}) == 1 else f"{row.head}, {row.backbone}, {row.corpus}"
-        labels.append(Label(text=name, x=numbers[-1], y=values[-1], look=look))
-    values = [value for _, result in shown for value in curves.points(result)]
-    logarithmic(on.xaxis, 1, max(len(curves.points(result)) for _, result in shown))
-    logarithmic(on.yaxis, min(values), max(values))
-    named(on, labels)
-    left = len(firsts) - len(shown)
-    caption = "The first seed of each row." + (f" {left} more rows are not drawn." if left else "")
-    return finished(on, name=curves.name, title=curves.title, caption=caption, of=str(of.trials))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A line: points in the order of x.
+
+    Args:
+        joined: whether a line joins the points.
+    """
+
+    label: str
+    look: Look
+    points: tuple[Point, ...]
+    joined: bool = True
 
 
-def _thinned(values: Sequence[float]) -> tuple[list[int], list[float]]:
-    """The numbers of values, from 1, and the values: all, or some that are evenly spaced on a logarithmic axis."""
-    count = len(values)
-    numbers = list(range(1, count + 1))
-    if count > POINTS:
-        numbers = sorted({round(count ** (each / (POINTS - 1))) for each in range(POINTS)})
-    return numbers, [values[number - 1] for number in numbers]
+def lines(
+    found: Sequence[Series], x: str, y: str, frame: Frame | None = None, *, log: str = "", bands: bool = False
+) -> Axes:
+    """New axes with a line for each series, its range over seeds, and printed values as stars.
+
+    Args:
+        x, y: what the axes are named.
+        log: 'x', 'y' or 'xy': the axes that are logarithmic where their values span more than a factor of 3.
+        bands: show ranges as bands, not as bars.
+    """
+    on, sources = axes(x, y, frame), set()
+    for each in found:
+        drawn = _line(on, each, bands=bands)
+        printed = [point for point in each.points if point.printed is not None]
+        for point in printed:
+            label = None if point.source in sources else shown(point.source)
+            sources.add(point.source)
+            star = {"color": each.look.colour, "markersize": 9, "fillstyle": "none", "clip_on": False}
+            drawn += on.plot(point.x, point.printed, "*", label=label, **star)
+        belongs(each.look.row, drawn)
+    points = [point for each in found for point in each.points]
+    if "x" in log:
+        logarithmic(on.xaxis, [point.x for point in points])
+    if "y" in log:
+        logarithmic(on.yaxis, [point.y for point in points])
+    return on
+
+
+def _line(on: Axes, of: Series, *, bands: bool) -> list:
+    look, at = of.look, [point.x for point in of.points]
+    lows, highs = [point.low for point in of.points], [point.high for point in of.points]
+    drawn = on.plot(
+        at,
+        [point.y for point in of.points],
+        color=look.colour,
+        linestyle=look.line if of.joined else "",
+        marker=look.marker,
+        markevery=0.12 if len(at) > MARKED else None,  # of the diagonal of the axes
+        label=shown(of.label),
+    )
+    if lows == highs:
+        return drawn
+    if bands:
+        return [*drawn, on.fill_between(at, lows, highs, color=look.colour, alpha=0.15, linewidth=0)]
+    return [*drawn, on.vlines(at, lows, highs, color=look.colour, alpha=0.6, linewidth=1.2)]
+
+
+def side_by_side(found: Sequence[Series]) -> list[Series]:
+    """The same lines, moved a little in x, so that no bar is behind another."""
+    places = sorted({point.x for each in found for point in each.points})
+    least = min((after - before for before, after in pairwise(places)), default=0)
+    moved = []
+    for number, each in enumerate(found):
+        aside = 0.6 * least * ((number + 0.5) / len(found) - 0.5)
+        points = tuple(replace(point, x=point.x + aside) for point in each.points)
+        moved.append(replace(each, points=points))
+    return moved

@@ -4,9 +4,8 @@ A head whose docstring declares `Family: plain` is grey. Mixtures, the heads wit
 light violet to dark blue with K. Every other head has a hue of its own. Markers and lines differ without colour, too.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import cycle, product
+from itertools import cycle
 
 from harness.plan.names import family
 from harness.registry import HEADS
@@ -79,19 +78,25 @@ def looks_of(evidence: Evidence) -> dict[Row, Look]:
     mixed = sorted((name for name in firsts if counts[name] is not None and name not in plain), key=counts.__getitem__)
     others = [name for name in firsts if name not in plain and name not in mixed]
     colours = _spread(plain, list(PLAIN)) | _spread(mixed, list(MIXED)) | dict(zip(others, cycle(OTHERS), strict=False))
-    shapes = _shapes({name: row.trials[0].head.name for name, row in firsts.items()}, colours)
-    return {
-        row: Look(row=number, colour=colours[row.head], marker=marker, line=line)
-        for number, row in enumerate(evidence.rows)
-        if not row.is_ngram
-        for marker, line in [shapes[row.head]]
-    }
+    places = {name: place for place, name in enumerate(firsts)}
+    found = {}
+    for number, row in enumerate(evidence.rows):
+        if not row.is_ngram:
+            found[row] = by_index(places[row.head], colours[row.head], number)
+    return found
 
 
-def by_index(index: int) -> Look:
-    """The look of the index-th line of a plot whose lines are no heads, such as backbones."""
+def by_index(index: int, colour: str = "", row: int | None = None) -> Look:
+    """The index-th look: of 35, no two have the same marker and the same line.
+
+    Args:
+        colour: '' for one of OTHERS, in a plot whose lines are no heads.
+    """
     return Look(
-        colour=list(OTHERS)[index % len(OTHERS)], marker=MARKERS[index % len(MARKERS)], line=LINES[index % len(LINES)]
+        colour=colour or list(OTHERS)[index % len(OTHERS)],
+        marker=MARKERS[index % len(MARKERS)],
+        line=LINES[index % len(LINES)],
+        row=row,
     )
 
 
@@ -101,19 +106,3 @@ def _spread(names: list[str], ramp: list[str]) -> dict[str, str]:
     if len(names) == 1:
         return {names[0]: ramp[last // 2]}
     return {name: ramp[round(place * last / (len(names) - 1))] for place, name in enumerate(names)}
-
-
-def _shapes(classes: Mapping[str, str], colours: Mapping[str, str]) -> dict[str, tuple[str, str | tuple]]:
-    """name -> marker and line: one marker for a class of heads, as far as its lines and colours go. Up to 35 rows
-    differ in marker or line; of more rows, those of one colour differ in their marker.
-    """
-    order, found = list(dict.fromkeys(classes.values())), {}
-    few = len(classes) <= len(MARKERS) * len(LINES)
-    for name, of_class in classes.items():
-        first = order.index(of_class) % len(MARKERS)
-        coloured = {marker for other, (marker, _) in found.items() if colours[other] == colours[name]}
-        shaped = set(found.values())
-        shapes = product(MARKERS[first:] + MARKERS[:first], LINES)
-        taken = [(shape, (shape in shaped, shape[0] in coloured)) for shape in shapes]
-        found[name] = min(taken, key=lambda each: each[1] if few else each[1][::-1])[0]  # the first of the freest
-    return found

@@ -5,9 +5,8 @@ The global state of pyplot is not used.
 
 import io
 import re
-import statistics
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,22 +18,21 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.legend import Legend
 from matplotlib.text import Text
-from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
+from matplotlib.ticker import LogLocator, NullLocator
 
 from harness.printable import printable
 from harness.report.figures import fonts
 from harness.report.figures.drawn import Plot
-from harness.report.figures.looks import FAINT, INK, PAPER, Look
+from harness.report.figures.looks import FAINT, INK, PAPER
 
 WIDTH, HEIGHT, LEGEND_LINE = 4.4, 2.9, 0.17  # inches
 DPI = 200
 MAX_LABEL = 60
-NOISE_TIMES, NOISE_SHARE = 4, 0.01  # an axis spans so many times the noise, which is at least this share of its values
 SETTINGS = {
     "axes.axisbelow": True,
     "axes.edgecolor": FAINT,
+    "axes.formatter.useoffset": False,
     "axes.grid": True,
     "axes.labelcolor": INK,
     "axes.spines.right": False,
@@ -96,82 +94,63 @@ def axes(x: str, y: str, frame: Frame | None = None, size: tuple[float, float] =
     return made
 
 
-def legend(on: Axes, entries: Sequence[tuple[Artist, str]]) -> Legend | None:
-    """Draw a legend below the axes; the figure grows with it."""
-    if not entries:
-        return None
-    labels = [shown(label) for _, label in entries]
-    columns = 2 if max(map(len, labels)) <= 26 else 1
-    on.figure.set_figheight(on.figure.get_figheight() + LEGEND_LINE * -(-len(labels) // columns))
-    return on.figure.legend([artist for artist, _ in entries], labels, loc="outside lower left", ncols=columns)
-
-
-def belongs(look: Look, part: str, *artists: Artist) -> None:
-    """Name artists after the row that they show, by which a page finds them: 'row-3-line'. A part is there once."""
-    if look.row is not None:
+def belongs(row: int | None, artists: Iterable[Artist]) -> None:
+    """Name artists after the row of the suite that they show, by which a page finds them: 'row-3-0'."""
+    if row is not None:
         for number, artist in enumerate(artists):
-            artist.set_gid(f"row-{look.row}-{part}{number or ''}")
+            artist.set_gid(f"row-{row}-{number}")
 
 
 def shown(label: str, most: int = MAX_LABEL) -> str:
     """A label for a plot: one line, not too long, and not beginning with '_', which legends leave out."""
     line = printable(label)
-    fonts.use_for(line)
     line = f"{line[: most - 3]}..." if len(line) > most else line
     return f" {line}" if line.startswith("_") else line
 
 
-def least_span(axis: Axis, noise: Sequence[float], low: float | None = None, high: float | None = None) -> None:
-    """Widen an axis that is finer than the noise: it spans at least NOISE_TIMES the median noise of what it shows.
-
-    Args:
-        noise: of each value, such as its range over seeds. It counts as NOISE_SHARE of the values at least.
-    """
-    ends = axis.get_view_interval()
-    low, high = (ends[0] if low is None else low), (ends[1] if high is None else high)
-    middle = (low + high) / 2
-    least = NOISE_TIMES * max(statistics.median(noise or [0.0]), NOISE_SHARE * abs(middle))
-    if axis.get_scale() == "linear" and high - low < least:
-        low, high = middle - least / 2, middle + least / 2
-    axis.axes.set(**{f"{axis.axis_name}lim": (low, high)})
-
-
-def logarithmic(axis: Axis, low: float, high: float) -> None:
+def logarithmic(axis: Axis, values: Sequence[float]) -> None:
     """A log scale with plain numbers, if the values span more than a factor of 3."""
+    low, high = min(values), max(values)
     if 0 < 3 * low < high:
         axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-        subs = (1, 1.5, 2, 3, 5, 7) if high < 10 * low else (1, 2, 5) if high < 100 * low else (1,)
-        axis.set_major_locator(LogLocator(subs=subs))
-        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+        axis.set_major_formatter("{x:g}")
         axis.set_minor_locator(NullLocator())
-        axis.set_minor_formatter(NullFormatter())
 
 
 def finished(on: Axes, *, name: str, title: str, caption: str, of: str) -> Plot:
-    """The plot of finished axes.
+    """The plot of axes, with a legend below them of all that has a label.
 
     Args:
         of: the trials that it is made of, '32 ok of 32': the description in its files.
     """
-    texts, families = on.figure.findobj(Text), matplotlib.rcParams["font.family"]
-    if len(families) > 1:  # a label needs other fonts: they are for all texts, also those that were made before it
-        for text in texts:
-            text.set_fontfamily(families)
-    svg = svg_of(on.figure, of)
-    on.figure.set_layout_engine(None)  # keep the layout of the SVG
-    png = partial(_saved, on.figure, "png", {"Software": None, "Description": of})
-    pdf = partial(_saved, on.figure, "pdf", {"Creator": None, "Producer": None, "CreationDate": None, "Subject": of})
-    boxes = fonts.without("".join(text.get_text() for text in texts))
-    return Plot(name=name, title=title, caption=caption, svg=svg, png=png, pdf=pdf, boxes=boxes)
+    figure = on.figure
+    handles, labels = on.get_legend_handles_labels()
+    if labels:
+        columns = 2 if max(map(len, labels)) <= 26 else 1
+        figure.set_figheight(figure.get_figheight() + LEGEND_LINE * -(-len(labels) // columns))
+        figure.legend(handles, labels, loc="outside lower left", ncols=columns)
+    svg = svg_of(figure, of)
+    figure.set_layout_engine(None)  # keep the layout of the SVG
+    png = partial(_saved, figure, "png", {"Software": None, "Description": of})
+    pdf = partial(_saved, figure, "pdf", {"Creator": None, "Producer": None, "CreationDate": None, "Subject": of})
+    return Plot(name=name, title=title, caption=caption, svg=svg, png=png, pdf=pdf, boxes=fonts.without(_text(figure)))
 
 
 def svg_of(figure: Figure, of: str) -> str:
     """A figure as SVG that says of which trials it is made."""
+    if more := fonts.families(_text(figure)):
+        for text in figure.findobj(Text):
+            text.set_fontfamily(["sans-serif", *more])
     about = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # no date and no version
     about["Description"] = of  # guard: plot-size -> about["Description"] = None
     content = io.StringIO()
     FigureCanvasSVG(figure).print_svg(content, metadata=about)  # `savefig` would draw it twice
     return re.sub(r"[ \t]+$", "", content.getvalue(), flags=re.MULTILINE)
+
+
+def _text(figure: Figure) -> str:
+    return "".join(text.get_text() for text in figure.findobj(Text))
 
 
 def _saved(figure: Figure, form: str, about: dict[str, str | None]) -> bytes:

@@ -193,7 +193,7 @@ def _tag(tag: str, prefix: str) -> str:
     """A tag of an SVG, changed for the page. The text between tags is not changed."""
     if tag.startswith("<svg"):
         tag = re.sub(r' (width|height)="[^"]*"', "", tag)
-    tag = re.sub(r'\bid="row-(\d+)-([a-z]+)\d*"', r'data-row="\1" data-part="\2"', tag)
+    tag = re.sub(r'\bid="row-(\d+)-\d+"', r'data-row="\1"', tag)
     tag = re.sub(r'(\bid="|\bxlink:href="#|\burl\(#)', rf"\g<1>{prefix}-", tag)  # guard: plot-ids
     return re.sub(r"#[0-9a-f]{6}\b", lambda colour: _VARIABLES.get(colour[0], colour[0]), tag)
 
