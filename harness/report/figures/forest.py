@@ -72,7 +72,7 @@ def draw(findings: Findings, rows: list[Row], evidence: Evidence, frame: Frame |
     on.set_ylim(len(rows) - 1 + BELOW, -TOP)
     spans = [(-TOP, len(rows) - 1 + BELOW)]
     if stacked:  # nothing crosses the texts
-        spans = [(place - TEXT / 3, place + BELOW) for place in range(len(rows))]
+        spans = [(place - TEXT / 2, place + BELOW) for place in range(len(rows))]
     for top, bottom in spans:
         band = [percent(-math.log1p(margin))] * 2, [100 * margin] * 2
         on.fill_betweenx([top, bottom], *band, color=FAINT, alpha=0.2, linewidth=0)
