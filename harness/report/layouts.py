@@ -40,8 +40,7 @@ STARS = "p below 0.05 (*), 0.01 (**), 0.001 (***), corrected"
 
 FEW = "too few seeds"
 UNTESTED = ("lower", "higher")  # what a change is called that was not tested
-SHARED_SEEDS = "vs control: over the seeds that both rows have, so not the ratio of the means shown"
-ROUNDED = 0.05  # percent, of a change as it is shown
+DIGITS = {"test_ppl": 2, "train_ms_per_batch": 1}  # of numbers in a summary, by the key of their column
 NAMES = {"train_ms_per_batch": "ms/batch", "n": "seeds"}  # the key of a column -> its header in a summary
 OF_SUITE = ("test_ppl", "change", "reproduced", "train_ms_per_batch", "n")  # keys of columns, after that of the head
 OF_GROUP = ("rank", "label", "test_ppl", "vs_best", "train_ms_per_batch", "n")
@@ -308,14 +307,15 @@ def of_suite(table: Table, *, compact: bool = False) -> Table:
     *grouping, head = (at for at, column in enumerate(table.columns) if column.key == "label")
     groups = grouped((", ".join(line.cells[at].text for at in grouping), line) for line in table.lines)
     lines = [replace(_in_words(line, table), section=name) for name, group in groups.items() for line in group]
-    made = _summary(replace(table, lines=tuple(lines)), [head, *_places(table, OF_SUITE)])
+    (seeds,) = _places(table, ["n"])
+    keys = [key for key in OF_SUITE if key != "n"]
+    if len({line.cells[seeds].text for line in table.lines}) > 1:  # else the conditions below the table name them
+        keys.append("n")
+    made = _summary(replace(table, lines=tuple(lines)), [head, *_places(table, keys)])
     columns = [
         replace(each, name="vs control", numeric=False) if each.key == "change" else each for each in made.columns
     ]
-    notes = [*made.notes]
-    if any(_differs(line, group, table) for group in groups.values() for line in group):
-        notes.append(SHARED_SEEDS)
-    made = replace(made, columns=tuple(columns), notes=tuple(notes))
+    made = replace(made, columns=tuple(columns))
     return _short(made) if compact else made
 
 
@@ -341,9 +341,10 @@ def _places(table: Table, keys: Sequence[str]) -> list[int]:
 
 
 def _summary(table: Table, kept: Sequence[int]) -> Table:
-    """Some columns of a table, times without their spread; its notes are warnings, and what marks and words mean."""
-    made = with_columns(table, kept)
-    made = _each_cell(made, lambda cell, key: cell.without_spread(1) if key == "train_ms_per_batch" else cell)
+    """Some columns of a table, numbers without their spread; its notes are warnings, and what marks and words mean."""
+    made = _each_cell(
+        with_columns(table, kept), lambda cell, key: cell.without_spread(DIGITS[key]) if key in DIGITS else cell
+    )
     columns = tuple(replace(each, name=NAMES.get(each.key, each.name), group="") for each in made.columns)
     cells = [cell for line in made.lines for cell in line.cells]
     warnings = [note for note in table.notes if isinstance(note, Note) and note.level == "warning"]
@@ -379,12 +380,3 @@ def _in_words(line: Line, table: Table) -> Line:
         said = Cell(text=f"{text}{coarse}", short=f"{short}{coarse}")
     pairs = zip(table.columns, line.cells, strict=True)
     return replace(line, cells=tuple(said if column.key == "change" else cell for column, cell in pairs))
-
-
-def _differs(line: Line, group: Sequence[Line], table: Table) -> bool:
-    """Whether the change that a line shows is not that of the means shown, as far as its digits say."""
-    cells = _by_key(line, table)
-    base = next((_by_key(each, table)["test_ppl"].value for each in group if each.reference), None)
-    if base is None or cells["change"].value is None or cells["test_ppl"].value is None:
-        return False
-    return abs(100 * (cells["test_ppl"].value / base - 1) - cells["change"].value) > ROUNDED

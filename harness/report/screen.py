@@ -1,8 +1,6 @@
 """How a terminal shows things: one form of table, and texts that are read as nothing but text."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
-from itertools import groupby
 
 from rich import box
 from rich.cells import cell_len
@@ -15,8 +13,7 @@ from harness.report import content
 GAP = 2  # characters between columns
 NOTHING = "-"  # a cell without a value; where all cells of a column are so, nothing is said of it
 LONG = 24  # characters: cells that are longer may go on in a further line
-PERPLEXITY = ("test_ppl",)  # keys of columns
-WHOLE = (*PERPLEXITY, "vs_best", "train_ms_per_batch", "rank", "difference")  # keys of those that do not
+WHOLE = ("test_ppl", "vs_best", "train_ms_per_batch", "rank", "difference")  # keys of columns whose cells do not
 
 Shown = Iterator[Text | Table]
 
@@ -79,14 +76,16 @@ def grid(
 
 def short(of: content.Table, width: int) -> Table:
     """The summary of a table (harness.report.layouts) with at most so many characters a line. Where there is no room,
-    perplexities have no spread, then numbers of seeds that all rows have are left out, or else changes have no
-    interval (on the leaderboard they keep it); then names, verdicts and states go on in further lines.
+    changes have no interval; then names, verdicts and states go on in further lines.
     """
-    last = PERPLEXITY if "vs_best" in (column.key for column in of.columns) else ("change",)
-    ways = [(of, ()), (of, PERPLEXITY), (_without_shared_seeds(of), PERPLEXITY)]
-    of, left_out = next((way for way in ways if _width(*way) <= width), (of, last))
     names = [column.name for column in of.columns]
-    sections = [(heading, list(lines)) for heading, lines in groupby(of.lines, lambda line: line.section)]
+    rows = [[cell.text for cell in line.cells] for line in of.lines]
+    room = [max(cell_len(printable(each)) for each in column) for column in zip(names, *rows, strict=True)]
+    if sum(room) + GAP * (len(room) - 1) > width:
+        for place, column in enumerate(of.columns):
+            if column.key == "change":
+                for row, line in zip(rows, of.lines, strict=True):
+                    row[place] = line.cells[place].short or row[place]
     drawn = grid(
         names,
         (),
@@ -95,39 +94,16 @@ def short(of: content.Table, width: int) -> Table:
         title=Text("\n").join([text(of.title), *([text(of.lead, "bold")] if of.lead else [])]),
         caption=Text("\n").join(map(text, ("", *of.notes))) if of.notes else None,
     )
-    for heading, lines in sections:
-        if heading:
+    section = ""
+    for row, line in zip(rows, of.lines, strict=True):
+        if line.section != section:
+            section = line.section
             drawn.add_section()
-            drawn.add_row(text(heading, "bold"))
-        for line in lines:
-            texts = _texts(line, of, left_out)
-            bold = ["bold" if cell.rank == "best" else "" for cell in line.cells]
-            drawn.add_row(*map(text, texts, bold))
+            drawn.add_row(text(section, "bold"))
+        drawn.add_row(
+            *(text(each, "bold" if cell.rank == "best" else "") for each, cell in zip(row, line.cells, strict=True))
+        )
     return drawn
-
-
-def _without_shared_seeds(of: content.Table) -> content.Table:
-    """The table without the column of seeds, if all rows have the same: the conditions below the table name them."""
-    texts = [{line.cells[place].text for line in of.lines} for place in range(len(of.columns))]
-    kept = [place for place, column in enumerate(of.columns) if column.key != "n" or len(texts[place]) > 1]
-    lines = [replace(line, cells=tuple(line.cells[place] for place in kept)) for line in of.lines]
-    return replace(of, columns=tuple(of.columns[place] for place in kept), lines=tuple(lines))
-
-
-def _texts(line: content.Line, of: content.Table, left_out: Collection[str]) -> list[str]:
-    """The texts of a line; in the columns of these keys without the interval or the spread."""
-    found = []
-    for cell, column in zip(line.cells, of.columns, strict=True):
-        short = (cell.short or cell.text) if column.key == "change" else cell.without_spread(2).text
-        found.append(short if column.key in left_out else cell.text)
-    return found
-
-
-def _width(of: content.Table, left_out: Collection[str]) -> int:
-    """The characters of a line that has room for all cells."""
-    lines = [[column.name for column in of.columns], *(_texts(line, of, left_out) for line in of.lines)]
-    widths = [max(cell_len(printable(each)) for each in column) for column in zip(*lines, strict=True)]
-    return sum(widths) + GAP * (len(widths) - 1)
 
 
 def text(of: str, style: str = "") -> Text:

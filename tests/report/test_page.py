@@ -187,18 +187,6 @@ def test_what_a_row_is_besides_its_head_stands_below_the_head():
     assert found.in_sight == 3
 
 
-def test_a_line_of_a_cell_breaks_between_its_numbers_and_within_a_name():
-    assert page_document.parts("-1.3 % [-2, -1] ***") == ["-1.3 %", "[-2, -1] ***"]
-    assert page_document.parts("88.58 ± 0.31") == ["88.58", "± 0.31"]
-    assert page_document.parts("156.9, 142.8, 130.0") == ["156.9,", "142.8,", "130.0"]
-    head = "softmax(projection=True, d_embed=None)"
-    assert page_document.breakable(head) == "softmax(<wbr>projection=True, d_embed=None)"
-    assert page_document.breakable(head, True) == "softmax(<wbr>projection=<wbr>True, d_embed=<wbr>None)"
-    assert page_document.breakable("ground_truth_kim") == "ground_<wbr>truth_<wbr>kim"
-    assert page_document.breakable("p (Holm)") == "p (Holm)"
-    assert page_document.breakable("a_<b>\x1b") == "a_<wbr>&lt;b&gt;\\x1b"
-
-
 def test_main_results_of_several_corpora_come_before_the_rest_of_each():
     pairs = [
         ("", "head"),

@@ -1,6 +1,5 @@
 """The details of a row of the page: its settings, measurements, environment, and how it is trained and verified."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +20,6 @@ from harness.trial.log import LOG_NAME
 
 LOG_BYTES, LOG_LINES = 4096, 30  # the shown end of a failed trial's log
 MOST_LOGS = 100  # shown in a page
-WIDTH, HEIGHT = 300, 80  # of a drawn curve
-
 
 Values = tuple[str, str, list[float | None]]  # a metric, what it is, and its value of each record
 
@@ -37,8 +34,6 @@ class RowDetails:
             each of its settings.
         records: of its trials, in the order of the seeds.
         environment: a fact, and its text of each record, or a single one if all agree.
-        paths: the curves of validation perplexity as SVG paths, on one log scale, in a box of WIDTH x HEIGHT.
-        lowest, highest: the ends of that scale; None without a curve.
         passes: how they were measured, in sentences.
     """
 
@@ -49,9 +44,6 @@ class RowDetails:
     records: list[TrialRecord]
     metrics: list[Values]
     environment: list[tuple[str, list[str]]]
-    paths: list[str]
-    lowest: float | None
-    highest: float | None
     timed: list[Values]
     passes: list[str]
 
@@ -80,7 +72,6 @@ def failures(evidence: Evidence, lines: Iterable[Row]) -> list[tuple[TrialRecord
 
 def _details_of(line: Row, command: str, evidence: Evidence) -> RowDetails:
     found = [line.records[trial.seed] for trial in line.trials if trial.seed in line.records]
-    scale = [point.valid_ppl for record in found for point in record.curve]
     times = [evidence.timings[record.id].metrics if record.id in evidence.timings else {} for record in found]
     return RowDetails(
         row=line,
@@ -90,9 +81,6 @@ def _details_of(line: Row, command: str, evidence: Evidence) -> RowDetails:
         records=found,
         metrics=_values([record.metrics for record in found], METRICS),
         environment=_environment(found),
-        paths=_paths(found),
-        lowest=min(scale, default=None),
-        highest=max(scale, default=None),
         timed=_values(times, dict.fromkeys(name for each in times for name in each)),
         passes=_passes(found, evidence.timings),
     )
@@ -154,21 +142,6 @@ def _environment(found: Sequence[TrialRecord]) -> list[tuple[str, list[str]]]:
         texts = ["" if record.code is None else _text(getattr(record.code, name))[:SHOWN] for record in found]
         facts[f"code: {name}"] = texts
     return [(name, texts[:1] if len(set(texts)) == 1 else texts) for name, texts in facts.items()]
-
-
-def _paths(found: Iterable[TrialRecord]) -> list[str]:
-    """The path of each curve of two epochs or more, in one box: x is the epoch, y the log perplexity."""
-    curves = [[(point.epoch, math.log(point.valid_ppl)) for point in record.curve] for record in found]
-    points = [point for curve in curves for point in curve]
-    if not points:
-        return []
-    (left, right), (low, high) = ((min(values), max(values)) for values in zip(*points, strict=True))
-    across, down = WIDTH / ((right - left) or 1), HEIGHT / ((high - low) or 1)
-    return [
-        "M" + " ".join(f"{(x - left) * across:.0f},{(high - y) * down:.1f}" for x, y in curve)
-        for curve in curves
-        if len(curve) > 1
-    ]
 
 
 def _log_end(place: Path) -> str:

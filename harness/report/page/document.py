@@ -24,7 +24,7 @@ from harness.report.figures.looks import DARK, FAINT, INK, PAPER
 from harness.report.findings import Findings
 from harness.report.layouts import ORDER, legend, meanings
 from harness.report.outcome import summary
-from harness.report.page.details import HEIGHT, WIDTH, RowDetails, failures, row_details
+from harness.report.page.details import RowDetails, failures, row_details
 
 LABELS = ("head", "quantity", "backbone", "corpus", "training")  # what a row is: the first names it
 IN_SIGHT = ("rank", "test_ppl", "vs_best", *ORDER)  # keys of columns; a box above the table shows the others
@@ -36,25 +36,6 @@ _MEANINGS = {metric.label: metric.description for metric in METRICS.values()} | 
     "n": "Trials that are finished and ok, of those that are planned.",
     "rank": "By mean test perplexity; validation has chosen the epoch and what was tuned.",
 }
-
-
-def parts(text: str) -> list[str]:
-    """The parts of a cell between which a narrow screen may break the line: '88.58', '± 0.31'; '88.58,', '90.12'."""
-    return re.split(r" (?=[±\[])|(?<=\d,) (?=\d)", text)
-
-
-def breakable(text: str, at_equals: bool = False) -> Markup:
-    """A text with more places where its line may break: after the '(' of 'softmax(projection=True)', or in 'long_name'.
-
-    Such a place is no character: it is not copied, searched or sorted by.
-
-    Args:
-        at_equals: also between a parameter and its value, for the narrowest columns.
-    Returns: markup, in which all of the text is escaped.
-    """
-    after = r"(?<=\w\()" if "=" in text else r"(?<=\w[(_])"
-    after += r"|(?<==)" if at_equals else ""
-    return Markup("<wbr>").join(re.split(rf"(?:{after})(?=\S)", printable(text)))
 
 
 class ArrangedLine(NamedTuple):
@@ -244,9 +225,7 @@ def _about(evidence: Evidence) -> dict[str, str]:
 def _page(**content: object) -> str:
     template, script, style = _template()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return template.render(
-        **content, box=(WIDTH, HEIGHT), script=Markup(script), style=Markup(style), script_hash=digest
-    )
+    return template.render(**content, script=Markup(script), style=Markup(style), script_hash=digest)
 
 
 @cache
@@ -262,7 +241,7 @@ def _template() -> tuple[Template, str, str]:
         finalize=_shown,
     )
     environment.filters |= {"number": number, "inline": inline, "curve": curve, "runs": _runs, "in_code": in_code}
-    environment.filters |= {"arranged": arranged, "parts": parts, "breakable": breakable, "meaning": _meaning}
+    environment.filters |= {"arranged": arranged, "meaning": _meaning}
     environment.filters |= {"legend": legend, "marks": marks, "opening": opening, "by_level": _by_level, "rows": _rows}
     environment.filters["counted"] = counted
     script = (here / "page.js").read_text(encoding="utf-8")
