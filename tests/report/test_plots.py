@@ -116,7 +116,7 @@ def test_every_kind_of_plot_is_drawn_where_there_is_everything(suite, made, scor
 
 def test_by_mixtures_shows_the_means_the_ranges_and_the_band_of_the_baseline(suite, made):
     axes, caption = drawn(by_mixtures, handmade.evidence(suite, made))
-    assert lines(axes)["mos"] == [(2, 82), (5, 92)]  # two seeds that differ by 4
+    assert lines(axes)["MoS 2 to MoS 5"] == [(2, 82), (5, 92)]  # two seeds that differ by 4
     assert bars(axes) == [(80, 84), (90, 94)]
     (band,) = axes.patches
     assert (band.get_y(), band.get_y() + band.get_height()) == (100, 104)
@@ -133,11 +133,11 @@ def test_heads_of_one_class_are_told_apart_by_their_other_parameters_and_stand_s
     )
     axes, _ = drawn(by_mixtures, handmade.evidence(suite, [record_of(each, test_ppl=9.0) for each in suite.trials]))
     found = {label: [x for x, _ in points] for label, points in lines(axes).items()}
-    # three lines share 0.6 of the least distance, 3
+    # neighbours are a sixtieth of all values apart, 3 / 60
     assert found == {
-        "MoC 2": [1.4],
-        "mos(gate=constant)": [2, 5],
-        "mos": [2.6, 5.6],
+        "MoC 2": [1.95],
+        "MoS 2, constant gate to MoS 5, constant gate": [2, 5],
+        "MoS 2 to MoS 5": [2.05, 5.05],
         "baseline: softmax": [0, 1],
     }
 
@@ -152,7 +152,7 @@ def test_a_suite_with_low_rank_heads_has_a_plot_over_their_widths(suite_of, reco
     (plot,) = plots.draw(find(evidence), "small")
     assert plot.title == "Test perplexity by width of the output matrix"
     axes, _ = drawn(partial(comparison.by_parameter, "d_embed", "width"), evidence)
-    assert lines(axes)["softmax(projection=True)"] == [(2, 99), (4, 90)]
+    assert lines(axes)["affine softmax, rank 2 to affine softmax, rank 4"] == [(2, 99), (4, 90)]
 
 
 def test_one_seed_is_said(suite, made):

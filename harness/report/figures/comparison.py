@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
 from harness.errors import RecordError
-from harness.plan.specs import ComponentSpec, canonical
+from harness.plan.specs import canonical
 from harness.records.sidecars import TokenScores
 from harness.report.evidence import Evidence
 from harness.report.figures.lines import Point, Series, lines, side_by_side
@@ -210,12 +210,10 @@ def series_by(name: str, rows: Sequence[Row], evidence: Evidence) -> list[Series
     found, looks = [], looks_of(evidence)
     for group in groups.values():
         group.sort(key=lambda each: each[0])
-        first = group[0][1]
-        head = first.trials[0].head
-        given = {key: value for key, value in head.params.items() if key != name and f"head.{key}" not in first.tuned}
-        label = first.head if len(group) == 1 else str(ComponentSpec(name=head.name, params=given))
+        first, last = group[0][1], group[-1][1]
+        label = first.head if first is last else f"{first.head} to {last.head}"
         points = tuple(at(row, value, evidence.printed) for value, row in group)
-        found.append(Series(label=label, look=looks[group[-1][1]], points=points))
+        found.append(Series(label=label, look=looks[last], points=points))
     return found
 
 

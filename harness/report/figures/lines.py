@@ -95,9 +95,10 @@ def side_by_side(found: Sequence[Series]) -> list[Series]:
     """The same lines, moved a little in x, so that no bar is behind another."""
     places = sorted({point.x for each in found for point in each.points})
     least = min((after - before for before, after in pairwise(places)), default=0)
+    step = min(0.6 * least / len(found), (places[-1] - places[0]) / 60)
     moved = []
     for number, each in enumerate(found):
-        aside = 0.6 * least * ((number + 0.5) / len(found) - 0.5)
+        aside = step * (number - (len(found) - 1) / 2)
         points = tuple(replace(point, x=point.x + aside) for point in each.points)
         moved.append(replace(each, points=points))
     return moved

@@ -85,6 +85,7 @@ def axes(x: str, y: str, frame: Frame | None = None, size: tuple[float, float] =
     figure = Figure(figsize=(frame.width or size[0], size[1]), layout="constrained", facecolor=PAPER)
     FigureCanvasAgg(figure)
     made = figure.add_subplot()
+    made.locator_params(axis="x", nbins=6)
     made.set_xlabel(x)
     made.set_ylabel(y)
     if frame.title:
