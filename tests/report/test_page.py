@@ -177,6 +177,12 @@ def test_what_a_row_is_besides_its_head_stands_below_the_head():
     assert found.in_sight == 3
 
 
+def test_a_line_of_a_cell_breaks_between_its_numbers():
+    assert page_document.parts("-1.3 % [-2, -1] ***") == ["-1.3 %", "[-2, -1] ***"]
+    assert page_document.parts("88.58 ± 0.31") == ["88.58", "± 0.31"]
+    assert page_document.parts("156.9, 142.8, 130.0") == ["156.9,", "142.8,", "130.0"]
+
+
 def test_the_page_begins_with_the_result_its_limits_and_the_next_command(evidence):
     text = rendered(evidence)
     said = (

@@ -38,6 +38,11 @@ _MEANINGS = {metric.label: metric.description for metric in METRICS.values()} | 
 }
 
 
+def parts(text: str) -> list[str]:
+    """The parts of a cell between which a narrow screen may break the line: '88.58', '± 0.31'; '88.58,', '90.12'."""
+    return re.split(r" (?=[±\[])|(?<=\d,) (?=\d)", text)
+
+
 class ArrangedLine(NamedTuple):
     """A line of a page's table: its name with the other labels below it, its other cells, and the line itself."""
 
@@ -241,7 +246,7 @@ def _template() -> tuple[Template, str, str]:
         finalize=_shown,
     )
     environment.filters |= {"number": number, "inline": inline, "curve": curve, "runs": _runs, "in_code": in_code}
-    environment.filters |= {"arranged": arranged, "meaning": _meaning}
+    environment.filters |= {"arranged": arranged, "parts": parts, "meaning": _meaning}
     environment.filters |= {"legend": legend, "marks": marks, "opening": opening, "by_level": _by_level, "rows": _rows}
     environment.filters["counted"] = counted
     script = (here / "page.js").read_text(encoding="utf-8")
