@@ -8,7 +8,7 @@ import handmade
 import pytest
 
 from harness.errors import RecordError
-from harness.report.figures import forest, plots
+from harness.report.figures import forest
 from harness.report.figures.looks import INK, VERDICTS
 from harness.report.figures.style import Frame, settings
 from harness.report.findings import find
@@ -173,13 +173,6 @@ def test_a_figure_for_a_paper_is_a_pdf_of_the_width_without_title_and_with_its_f
     assert place.read_bytes() == content
     with pytest.raises(RecordError, match="no plot 'bush'; it has: forest, "):
         found.write_figure("bush", width=3.3)
-
-
-def test_it_is_the_first_plot_and_only_of_suites_with_a_baseline(evidence, suite_of):
-    assert plots.draw(find(evidence), "small")[0].name == "forest"
-    without = suite_of(handmade.changed(("table: {baseline: softmax}", "table: {baseline: null}")))
-    titles = [each.title for each in plots.draw(find(handmade.evidence(without, [])), "small")]
-    assert "Change against the baseline" not in titles
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from harness.errors import RecordError
 from harness.plan.specs import canonical
 from harness.records.sidecars import TokenScores
 from harness.report.evidence import Evidence
-from harness.report.figures.lines import Point, Series, lines, side_by_side
+from harness.report.figures.lines import Point, Series, lines, apart
 from harness.report.figures.looks import FAINT, INK, looks_of
 from harness.report.figures.style import Frame, shown
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
@@ -40,7 +40,7 @@ def by_parameter(name: str, label: str, rows: list[Row], evidence: Evidence, fra
     values = sorted({point.x for series in found for point in series.points})
     if len(values) < 2:
         return f"all finished trials have the same {name}"
-    on = lines(side_by_side(found), label, f"test perplexity\n{over_seeds(rows, 'bars')}", frame)
+    on = lines(apart(found), label, f"test perplexity\n{over_seeds(rows, 'bars')}", frame)
     on.set_xticks(values if len(values) <= 12 else values[:: -(-len(values) // 12)])
     reference, band = baseline_of(rows, evidence), ""
     if reference is not None and reference.values(METRIC):
@@ -137,7 +137,7 @@ def gain(bands_of: BandsOf, label: str, rows: list[Row], evidence: Evidence, fra
     base = "the baseline" if len(reference.head) > MAX_BASELINE else shown(reference.head)
     what = "one seed" if max(seeds) == 1 else "mean; bars: lowest to highest seed"
     y = f"Change of loss against {base}\n(nats per token; below 0 is better)\n{what}"
-    on = lines(side_by_side(found), label, y, frame)
+    on = lines(apart(found), label, y, frame)
     on.axhline(0, color=INK, linewidth=1, label=shown(f"0: {reference.head}"))
     shares = [f"{name}\n{100 * tokens[name] / sum(tokens.values()):.0f} %" for name in names]
     on.set_xticks(range(len(names)), shares, fontsize=7 if len(names) < 7 else 6)

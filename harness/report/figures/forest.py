@@ -148,10 +148,10 @@ def _above(on: Axes, names: list[str], texts: list[tuple[str, str, str]], size: 
     on.set_yticks([])
     width, made = on.figure.get_figwidth(), []
     for place, (name, (word, ppl, time)) in enumerate(zip(names, texts, strict=True)):
-        told = f": {word}; ppl {ppl}; {time} ms/batch" if width >= WITH_PPL else f": {word}; {time} ms/batch"
-        room = int(72 * width / (TEXT_LETTER * size)) - len(told)
+        rest = f": {word}; ppl {ppl}; {time} ms/batch" if width >= WITH_PPL else f": {word}; {time} ms/batch"
+        room = int(72 * width / (TEXT_LETTER * size)) - len(rest)
         about = {"transform": on.get_yaxis_transform(), "va": "center", "fontsize": size, "in_layout": False}
-        made.append([on.text(0, place - TEXT, _elided(name, room) + told, **about)])
+        made.append([on.text(0, place - TEXT, _elided(name, room) + rest, **about)])
     return made
 
 

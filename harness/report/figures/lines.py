@@ -91,7 +91,7 @@ def _line(on: Axes, of: Series, *, bands: bool) -> list:
     return [*drawn, on.vlines(at, lows, highs, color=look.colour, alpha=0.6, linewidth=1.2)]
 
 
-def side_by_side(found: Sequence[Series]) -> list[Series]:
+def apart(found: Sequence[Series]) -> list[Series]:
     """The same lines, moved a little in x, so that no bar is behind another."""
     places = sorted({point.x for each in found for point in each.points})
     least = min((after - before for before, after in pairwise(places)), default=0)
