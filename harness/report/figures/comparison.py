@@ -15,7 +15,7 @@ from harness.errors import RecordError
 from harness.plan.specs import canonical
 from harness.records.sidecars import TokenScores
 from harness.report.evidence import Evidence
-from harness.report.figures.lines import Point, Series, lines, apart
+from harness.report.figures.lines import Point, Series, apart, lines
 from harness.report.figures.looks import FAINT, INK, looks_of
 from harness.report.figures.style import Frame, shown
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
