@@ -8,18 +8,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from harness.errors import ExecutionError
-from harness.machine.files import write_atomically
 from harness.machine.locks import held
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 DATABASE, PREVIOUS = "mlflow.db", "mlflow.db.previous"
-ARTIFACTS = "artifacts"  # of the results folder: files that MLflow's UI shows
 LOCK = ".mlflow.lock"
 LOCK_SECONDS = 60  # of waiting for another process that writes; one record takes a fraction of a second
 NOT_IN_ADDRESS = "?%"  # '?' begins options in the address of a database, '%' a quoted character
@@ -27,12 +24,6 @@ NOT_IN_ADDRESS = "?%"  # '?' begins options in the address of a database, '%' a 
 
 class UnusableDatabase(ExecutionError):
     """A database that MLflow cannot open. `harness sync` sets it aside and makes another."""
-
-
-def exists(results: Path) -> bool:
-    """Whether a results folder has a database. An empty file counts as none."""
-    place = results / DATABASE
-    return place.exists() and (not place.is_file() or place.stat().st_size > 0)
 
 
 def address(results: Path) -> str:
@@ -59,9 +50,7 @@ def client(results: Path) -> "MlflowClient":
     os.environ["MLFLOW_SQLALCHEMYSTORE_POOLCLASS"] = "NullPool"
     try:
         from mlflow import MlflowClient
-        from mlflow.exceptions import MlflowException
         from mlflow.store.db import utils
-        from sqlalchemy.exc import SQLAlchemyError
     except Exception as cause:  # of any kind, in any of its dependencies
         said = f"MLflow cannot be imported ({reason(cause)}); runs and tables work without it"
         raise ExecutionError(said) from cause
@@ -69,19 +58,12 @@ def client(results: Path) -> "MlflowClient":
     for library in ("alembic", "mlflow"):  # after the import of MLflow, which sets its own levels
         logging.getLogger(library).setLevel(logging.ERROR)
     place = address(results)
-    try:
-        with writing(results):
-            if not exists(results):
-                # Elsewhere first: a process makes the tables of an address only once, and what is
-                # killed meanwhile leaves no half-made database.
-                with TemporaryDirectory() as folder:
-                    new = Path(folder)  # guard: mlflow-made-whole Path(folder) -> results
-                    MlflowClient(tracking_uri=address(new)).search_experiments(max_results=1)
-                    write_atomically(results / DATABASE, (new / DATABASE).read_bytes())
+    with writing(results):
+        try:
             made = MlflowClient(tracking_uri=place)
             made.search_experiments(max_results=1)
-    except (MlflowException, SQLAlchemyError) as cause:
-        raise UnusableDatabase(f"MLflow cannot use {results / DATABASE} ({reason(cause)})") from cause
+        except Exception as cause:  # of MLflow, SQLAlchemy or Alembic
+            raise UnusableDatabase(f"MLflow cannot use {results / DATABASE} ({reason(cause)})") from cause
     return made
 
 

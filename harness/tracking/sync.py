@@ -13,7 +13,6 @@ run, or the trial ran again.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,18 +21,21 @@ from harness.printable import sentence
 from harness.records import store
 from harness.records.record import TrialRecord
 from harness.tracking import database, fields
-from harness.tracking.description import description, keep, row_names
-from harness.tracking.fields import DIGEST_TAG, TRIAL_TAG, Point
+from harness.tracking.fields import DIGEST_TAG, TRIAL_TAG
 
 if TYPE_CHECKING:
-    from mlflow.entities import Experiment, Run
+    from mlflow.entities import Run
 
-    from harness.report.study import Study
-
-# With this kind the UI opens an experiment on its runs; without one, on a page for traces of language models in use.
-KIND_TAG = {"mlflow.experimentKind": "custom_model_development"}
-DESCRIPTION_TAG = "mlflow.note.content"  # MLflow shows this tag as the description of an experiment
 MAX_PARAMS, MAX_METRICS = 100, 900  # in one call of log_batch: MLflow accepts 100 parameters, and 1,000 values in all
+GUIDE = """\
+The trials of the suite {suite}: a run is one trial and shows its record. Files of the results folder:
+`tables/{suite}.md`; after `harness report`, `reports/{suite}.html`.
+
+Filter by tags, `tags.head = 'softmax'` or `tags.status != 'ok'`, or by any setting, `params.train.lr = '7.0'`; group by
+the tag `row` for means over seeds. `tags.stage = 'table'` leaves out tuning trials. Metrics are of the best epoch by
+validation, `..._last` of the last one, `curves/...` are learning curves. `time/...` was measured by the trial itself;
+`tags.times` says whether other trials ran at the same time. Tables show times that were measured afterwards, one trial
+at a time."""
 
 
 class Tracker:
@@ -51,17 +53,11 @@ class Tracker:
     def show(self, record: TrialRecord) -> None:
         self._call(lambda mirror: mirror.show(record))
 
-    def show_suite(self, found: "Study", *, written: bool = True) -> None:
-        """Show all records of a suite, its outcome if its table was written, and its tables."""
+    def show_suite(self, suite: str, records: Iterable[TrialRecord]) -> None:
+        """Show those records of a suite that are not shown yet."""
+        self._call(lambda mirror: mirror.show_suite(suite, records))
 
-        def show(mirror: "Mirror") -> None:
-            if written:
-                keep(found)
-            mirror.show_suite(found.suite.name, list(found.records.values()))
-
-        self._call(show)
-
-    def _call(self, action: Callable[["Mirror"], object]) -> None:
+    def _call(self, action: Callable[["Mirror"], None]) -> None:
         if self.results is None:
             return
         try:
@@ -88,85 +84,74 @@ class Mirror:
     def show(self, record: TrialRecord) -> None:
         """Write the run of a record, in place of all other runs of its trial, unless it shows the record already."""
         with database.writing(self.results):
-            experiment, diagnosed = self._experiment(record.suite), self._diagnosed(record)
+            experiment = self._experiment(record.suite)
             runs = self._runs(experiment, record.id).get(record.id, [])
-            if not _shows(runs, record, diagnosed):  # guard: run-not-logged-twice always
+            if not _shows(runs, record):  # guard: run-not-logged-twice always
                 self._delete(runs)  # guard: one-run-per-trial
-                self._write(experiment, record, diagnosed)
+                self._write(experiment, record)
 
-    def show_suite(self, suite: str, records: Sequence[TrialRecord], *, remove_others: bool = False) -> None:
-        """Write the runs of those records that MLflow does not show, the names of rows, the description, and views.
-        `remove_others`: delete the runs of trials that have no record in `records`.
+    def show_suite(self, suite: str, records: Iterable[TrialRecord], *, remove_others: bool = False) -> None:
+        """Write the runs of those records of a suite that MLflow does not show. `remove_others`: delete the runs of
+        trials that have no record in `records`.
         """
         with database.writing(self.results):
             experiment = self._experiment(suite)
-        runs, names = self._runs(experiment), row_names(suite, self.results)
+        runs = self._runs(experiment)
         for record in records:
-            before = runs.pop(record.id, [])
-            if not _shows(before, record, self._diagnosed(record)):  # guard: missed-runs-logged
+            if not _shows(runs.pop(record.id, []), record):  # guard: missed-runs-logged
                 self.show(record)  # each under a lock of its own, so that another driver never waits for long
-            else:
-                self._rename(before[0], record, names.get(record.id))
         if remove_others:  # guard: runs-of-others-stay always
             for others in runs.values():
                 self._delete(others)
-        for name, value in {
-            DESCRIPTION_TAG: description(suite, self.results),
-            **KIND_TAG,
-            **fields.views(records),
-        }.items():
-            if experiment.tags.get(name) != value:
-                self.client.set_experiment_tag(experiment.experiment_id, name, value)
 
-    def _write(self, experiment: "Experiment", record: TrialRecord, diagnosed: Sequence[Point]) -> None:
+    def _write(self, experiment: str, record: TrialRecord) -> None:
         from mlflow.entities import Metric, Param
 
-        row = row_names(record.suite, self.results).get(record.id)
-        tags = {**fields.tags(record), fields.ROW_TAG: fields.row_tag(record, row)}
-        started, finished = map(fields.milliseconds, (record.environment.started, record.environment.finished))
-        run = self.client.create_run(experiment.experiment_id, started, tags, fields.name(record, row)).info.run_id
+        started = fields.milliseconds(record.environment.started)
+        finished = fields.milliseconds(record.environment.finished)
+        run = self.client.create_run(experiment, started, fields.tags(record), fields.name(record)).info.run_id
         params = [Param(key, value) for key, value in fields.params(record).items()]
-        metrics = [Metric(each.key, each.value, finished, each.step) for each in [*fields.points(record), *diagnosed]]
-        for some in zip_longest(_parts(metrics, MAX_METRICS), _parts(params, MAX_PARAMS), fillvalue=()):
-            self.client.log_batch(run, *some)
+        for start in range(0, len(params), MAX_PARAMS):
+            self.client.log_batch(run, params=params[start : start + MAX_PARAMS])
+        metrics = [Metric(point.key, point.value, finished, point.step) for point in fields.points(record)]
+        for start in range(0, len(metrics), MAX_METRICS):
+            self.client.log_batch(run, metrics=metrics[start : start + MAX_METRICS])
         self.client.set_terminated(run, "FINISHED" if record.status == "ok" else "FAILED", finished)
-        self.client.set_tag(run, DIGEST_TAG, fields.shown_as(record, diagnosed))
-
-    def _rename(self, run: "Run", record: TrialRecord, row: str | None) -> None:
-        name, tag = fields.name(record, row), fields.row_tag(record, row)
-        if (run.info.run_name, run.data.tags.get(fields.ROW_TAG)) != (name, tag):
-            self.client.set_tag(run.info.run_id, fields.ROW_TAG, tag)
-            self.client.update_run(run.info.run_id, name=name)
+        self.client.set_tag(run, DIGEST_TAG, fields.shown_as(record))
 
     def _delete(self, runs: Iterable["Run"]) -> None:
         for run in runs:
             self.client.delete_run(run.info.run_id)
 
-    def _diagnosed(self, record: TrialRecord) -> list[Point]:
-        return fields.diagnosed_points(store.runs_folder(self.results, record.suite), record)
-
-    def _runs(self, experiment: "Experiment", trial: str | None = None) -> dict[str, list["Run"]]:
+    def _runs(self, experiment: str, trial: str | None = None) -> dict[str, list["Run"]]:
         """Trial id -> its runs, of all trials of an experiment or of one. Runs that a user added are left out."""
         question = "" if trial is None else f"tags.`{TRIAL_TAG}` = '{trial}'"
         found: dict[str, list[Run]] = {}
-        page = self.client.search_runs([experiment.experiment_id], question)
+        page = self.client.search_runs([experiment], question)
         runs = list(page)
         while page.token:  # guard: all-pages-of-runs
-            page = self.client.search_runs([experiment.experiment_id], question, page_token=page.token)
+            page = self.client.search_runs([experiment], question, page_token=page.token)
             runs += page
         for run in runs:
             if TRIAL_TAG in run.data.tags:  # guard: runs-of-users-stay always
                 found.setdefault(run.data.tags[TRIAL_TAG], []).append(run)
         return found
 
-    def _experiment(self, suite: str) -> "Experiment":
-        """The experiment of a suite: created when there is none, restored when a user deleted it."""
+    def _experiment(self, suite: str) -> str:
+        """The id of a suite's experiment: created when there is none, restored when a user deleted it."""
         found = self.client.get_experiment_by_name(suite)
         if found is None:
-            return self.client.get_experiment(self.client.create_experiment(suite, f"mlflow-artifacts:/{suite}"))
+            tags = {
+                "mlflow.note.content": GUIDE.format(suite=suite),  # the description
+                # With this kind the UI opens an experiment on its runs; without one, on a page for traces of
+                # language models in use.
+                "mlflow.experimentKind": "custom_model_development",
+            }
+            # no path of this machine: the results folder can be moved
+            return self.client.create_experiment(suite, f"mlflow-artifacts:/{suite}", tags)
         if found.lifecycle_stage == "deleted":
             self.client.restore_experiment(found.experiment_id)
-        return found
+        return found.experiment_id
 
 
 def sync(results: Path, warn: Callable[[str], None]) -> tuple[int, int]:
@@ -183,17 +168,13 @@ def sync(results: Path, warn: Callable[[str], None]) -> tuple[int, int]:
         )
     number = 0
     try:
-        try:
-            mirror = Mirror(results)
-        except database.UnusableDatabase as fault:
-            kept = (results / database.DATABASE).replace(results / database.PREVIOUS)
-            warn(f"{fault}; it is kept as {kept}, and a new one is written from the records")
-            mirror = Mirror(results)
+        mirror = _opened(results, warn)
         for folder in suites:
-            records, damaged = store.load_all(folder, [path.name for path in sorted(folder.iterdir()) if path.is_dir()])
+            trials = sorted(path.name for path in folder.iterdir() if path.is_dir())
+            records, damaged = store.load_all(folder, trials)
             for said in damaged:
                 warn(said)
-            mirror.show_suite(folder.name, list(records.values()), remove_others=True)
+            mirror.show_suite(folder.name, records.values(), remove_others=True)
             number += len(records)
     except HarnessError:
         raise
@@ -203,11 +184,17 @@ def sync(results: Path, warn: Callable[[str], None]) -> tuple[int, int]:
     return number, len(suites)
 
 
-def _shows(runs: Sequence["Run"], record: TrialRecord, diagnosed: Sequence[Point]) -> bool:
-    """Whether the runs of a trial are one run, which shows this record and its diagnostics."""
-    # guard: run-digest run.data.tags.get(DIGEST_TAG) -> fields.shown_as(record, diagnosed)
-    return [run.data.tags.get(DIGEST_TAG) for run in runs] == [fields.shown_as(record, diagnosed)]
+def _opened(results: Path, warn: Callable[[str], None]) -> Mirror:
+    """The mirror of a results folder, with a new database where MLflow cannot use the one that is there."""
+    try:
+        return Mirror(results)
+    except database.UnusableDatabase as fault:
+        kept = (results / database.DATABASE).replace(results / database.PREVIOUS)
+        warn(f"{fault}; it is kept as {kept}, and a new one is written from the records")
+        return Mirror(results)
 
 
-def _parts(values: list, size: int) -> list[list]:
-    return [values[start : start + size] for start in range(0, len(values), size)]
+def _shows(runs: Sequence["Run"], record: TrialRecord) -> bool:
+    """Whether the runs of a trial are one run, which shows this record."""
+    # guard: run-digest run.data.tags.get(DIGEST_TAG) -> fields.shown_as(record)
+    return [run.data.tags.get(DIGEST_TAG) for run in runs] == [fields.shown_as(record)]

@@ -7,15 +7,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote, urlencode
 
 from harness.errors import ExecutionError
 from harness.tracking import database
-from harness.tracking.fields import CHARTS_VIEW, RUNS_VIEW
 
 HERE = "127.0.0.1"
 NAMES = (HERE, "localhost", "[::1]")  # by which a browser may call the server; a tunnel may have another port
 # Variables of the user's environment that would let other hosts or pages use the server.
 UNSAFE_VARIABLES = ("MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE", "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS")
+ARTIFACTS = "artifacts"  # of the results folder: files that a user logs through the server
 LOG_NAME = ".mlflow-ui.log"
 # Runs a command, and ends it with all that it started when standard input is closed. `harness ui`
 # holds the other end, which the operating system closes when `harness ui` ends, even by SIGKILL.
@@ -23,13 +24,14 @@ WHILE_INPUT_IS_OPEN = '{ "$@"; kill -KILL 0; } & read -r _; kill -KILL 0'
 
 
 def serve(results: Path, port: int, suite: str | None, announce: Callable[[str], None]) -> None:
-    """Start the UI, announce its links when it answers, and wait until it is interrupted.
+    """Start the UI, announce its link when it answers, and wait until it is interrupted.
 
     Args:
-        suite: the suite whose runs the links open; None for the suite that was written last.
+        suite: the suite whose runs the link opens; None for the list of suites.
     Raises: ExecutionError: there is no database, the suite is unknown, the port is taken, or the server ended.
     """
-    experiment, base = _experiment(results, suite), f"http://{HERE}:{port}"
+    base = f"http://{HERE}:{port}"
+    link = f"{base}/#{page(results, suite)}"
     if _answers(port):
         raise ExecutionError(f"port {port} is taken; choose another with --port")
     log = results / "runs" / LOG_NAME
@@ -37,21 +39,29 @@ def serve(results: Path, port: int, suite: str | None, announce: Callable[[str],
         while server.poll() is None and not _answers(port):
             time.sleep(0.3)
         if server.poll() is None:
-            charts = deep_link(base, experiment, charts=True)
-            announce(f"runs:   {deep_link(base, experiment)}\ncharts: {charts}\nCtrl-C ends it")
+            announce(f"{link}\nCtrl-C ends it")
         server.wait()
     raise ExecutionError(f"the MLflow server on {base} ended; its log is {log}")
 
 
-def deep_link(base: str, experiment: str | None, *, charts: bool = False) -> str:
-    """The link to the runs of an experiment in one of our saved views: the table of trials, or the charts.
-
-    Without a saved view the UI shows an overview page without runs, or a table without metrics.
-    """
+def page(results: Path, suite: str | None) -> str:
+    """The page of a suite's trials in the UI, lowest test perplexity first; None: that of all suites."""
+    place = results / database.DATABASE
+    if not place.exists():
+        raise ExecutionError(f"{place} does not exist: run a suite first, or `harness sync`")
+    try:
+        client = database.client(results)
+    except database.UnusableDatabase as fault:
+        raise ExecutionError(f"{fault}; `harness sync` writes it again from the records") from fault
+    if suite is None:
+        return "/experiments"
+    experiment = client.get_experiment_by_name(suite)
     if experiment is None:
-        return f"{base}/#/experiments"
-    view = f"&compareRunsMode=CHART&viewStateShareKey={CHARTS_VIEW}" if charts else f"&viewStateShareKey={RUNS_VIEW}"
-    return f"{base}/#/experiments/{experiment}/runs?workflowType=machine_learning{view}"
+        known = ", ".join(sorted(each.name for each in client.search_experiments() if each.name != "Default"))
+        raise ExecutionError(f"no suite '{suite}' in {place} (known: {known})")
+    asked = {"searchFilter": "tags.stage = 'table'", "orderByKey": "metrics.`test/ppl`", "orderByAsc": "true"}
+    question = urlencode({"workflowType": "machine_learning", **asked}, quote_via=quote)
+    return f"/experiments/{experiment.experiment_id}/runs?{question}"
 
 
 def start(command: list[str], **options) -> subprocess.Popen:
@@ -62,27 +72,12 @@ def start(command: list[str], **options) -> subprocess.Popen:
     return subprocess.Popen(watched, stdin=subprocess.PIPE, start_new_session=True, env=environment, **options)
 
 
-def _experiment(results: Path, suite: str | None) -> str | None:
-    """The id of the experiment to open: of the given suite, or else the one that was written last."""
-    place = results / database.DATABASE
-    if not database.exists(results):
-        raise ExecutionError(f"{place} does not exist: run a suite first, or `harness sync`")
-    try:
-        found = database.client(results).search_experiments(order_by=["last_update_time DESC"])
-    except database.UnusableDatabase as fault:
-        raise ExecutionError(f"{fault}; `harness sync` writes it again from the records") from fault
-    experiments = {each.name: each.experiment_id for each in found if each.name != "Default"}
-    if suite is not None and suite not in experiments:
-        raise ExecutionError(f"no suite '{suite}' in {place} (known: {', '.join(sorted(experiments))})")
-    return experiments[suite] if suite else next(iter(experiments.values()), None)
-
-
 def _command(results: Path, port: int) -> list[str]:
     """The command of the server, with the exact names that a browser may use for it: by default MLflow accepts every
     name that begins like a private address, such as 10.<anything>. In its patterns '[' begins a set of characters.
     """
     allowed = ",".join(pattern for name in NAMES for pattern in (name, f"{name.replace('[', '[[]', 1)}:*"))
-    artifacts = (results.absolute() / database.ARTIFACTS).as_uri()
+    artifacts = (results.absolute() / ARTIFACTS).as_uri()
     options = ["--backend-store-uri", database.address(results), "--artifacts-destination", artifacts]
     # guard: ui-address HERE -> ".".join("0000")
     options += ["--host", HERE, "--port", str(port), "--workers", "1"]

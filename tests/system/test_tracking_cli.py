@@ -44,7 +44,7 @@ def damaged(monkeypatch) -> None:
 
 FAULTS = {"missing": missing, "damaged": damaged} | {
     f"raising at {name}": raising_at(name)
-    for name in ("__init__", "search_runs", "create_experiment", "set_experiment_tag")
+    for name in ("__init__", "create_experiment")
 }
 
 
@@ -60,9 +60,7 @@ def test_mlflow_broken_or_callback_raises_the_suite_runs_with_one_warning(folder
     assert len(commands.record_files(folder)) == 1
     synced = harness("sync")
     assert synced.code == 0
-    experiment, runs = dump(folder / "results")["tiny"]
-    assert len(runs) == 1
-    assert "`tables/tiny.md`" in experiment["mlflow.note.content"]
+    assert len(dump(folder / "results")["tiny"][1]) == 1
 
 
 def test_mlflow_broken_while_syncing_is_a_sentence(lived, tmp_path, harness, monkeypatch):
@@ -116,18 +114,19 @@ def lived(tmp_path_factory):
     return folder
 
 
-def test_sync_rebuilds_mlflow_from_the_records_alone(lived, tmp_path, harness, monkeypatch):
+def test_sync_rebuilds_mlflow_from_the_records_alone(lived, tmp_path):
     folder = shutil.copytree(lived, tmp_path / "copy")
     before = dump(folder / "results")
     assert {name: len(runs) for name, (_, runs) in before.items()} == {"Default": 0, "tiny": 4, "steep": 2}
     for each in (folder / "results").iterdir():
-        if each.name not in ("runs", "tables", "artifacts"):  # what the description shows
+        if each.name != "runs":
             shutil.rmtree(each) if each.is_dir() else each.unlink()
     for each in (folder / "results" / "runs").rglob("*"):
         if each.is_file() and each.name != "record.json":
             each.unlink()
-    monkeypatch.chdir(folder)
-    assert harness("sync").code == 0
+    # in a process of its own: in this one MLflow has made the tables of the address, and makes them only once
+    again = commands.started(folder, "sync")
+    assert (again.communicate(timeout=commands.PATIENCE)[1], again.returncode) == ("", 0)
     assert dump(folder / "results") == before
 
 

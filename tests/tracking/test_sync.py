@@ -3,22 +3,16 @@
 from datetime import UTC, datetime
 
 import pytest
-from bundles import diagnose
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
 
 from harness.records import store
 from harness.records.record import CurvePoint
-from harness.report import study
-from harness.report.table_forms import escaped
 from harness.tracking import database, fields, sync
 from harness.tracking.fields import CURVES, LAYOUT
 from harness.tracking.sync import Mirror, Tracker
 
 pytestmark = pytest.mark.system
-
-CALIBRATED = {"diagnostics/calibration.calibration_error": 0.25, "diagnostics/calibration.entropy": 1.5}
-
 
 @pytest.fixture
 def mirror(results):
@@ -71,7 +65,6 @@ def test_a_record_is_one_flat_run_with_its_tags_times_settings_and_curves(mirror
             "harness.record": f"{store.digest(records[2])} {LAYOUT}",
         }.items()
     )
-    assert "mlflow.parentRunId" not in run.data.tags
     started = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).timestamp() * 1000
     assert (run.info.status, run.info.start_time, run.info.end_time) == ("FINISHED", started, started + 60_000)
     given = {"head": "mos", "head.num_mixtures": "2", "backbone.d_model": "8", "train.lr": "0.01", "seed": "1"}
@@ -164,20 +157,6 @@ def test_runs_that_do_not_show_the_record_are_replaced_by_one(mirror, records, d
     assert (run.info.status, run.data.metrics["valid/ppl"]) == ("FINISHED", 9.5)
 
 
-def test_a_run_gets_the_numbers_of_diagnostics_when_there_are_new_ones(mirror, records):
-    about = {"diagnostic": "calibration", "settings": {}}
-    for content, taken in (({"error": 0.25}, "2026-01-02"), ({"error": 0.5}, "2026-01-03")):
-        mirror.show(records[0])
-        taken = f"{taken}T00:00:00+00:00"
-        diagnose(mirror.results, records[0], **about, content={**content, "entropy": 1.5}, taken=taken)
-        for _ in range(2):
-            mirror.show_suite("tiny", records[:1])
-        (run,) = runs_of(mirror.results)
-        shown = {key: value for key, value in run.data.metrics.items() if key.startswith("diagnostics/")}
-        assert shown == {**CALIBRATED, "diagnostics/calibration.calibration_error": content["error"]}
-    assert len(runs_of(mirror.results, ViewType.ALL)) == 3
-
-
 @pytest.mark.guards("all-pages-of-runs")
 def test_runs_beyond_the_first_page_are_known(mirror, records, monkeypatch):
     original = MlflowClient.search_runs
@@ -190,23 +169,6 @@ def test_runs_beyond_the_first_page_are_known(mirror, records, monkeypatch):
         mirror.show_suite("tiny", [], remove_others=True)
     assert runs_of(mirror.results) == []
     assert len(runs_of(mirror.results, ViewType.ALL)) == 6
-
-
-@pytest.mark.guards("runs-of-others-stay")
-def test_runs_of_other_trials_stay_unless_their_removal_is_asked_for(mirror, records):
-    mirror.show_suite("tiny", records)
-    mirror.show_suite("tiny", records[:2])
-    assert len(runs_of(mirror.results)) == 6
-    mirror.show_suite("tiny", records[:2], remove_others=True)
-    assert set(map(trial_of, runs_of(mirror.results))) == {record.id for record in records[:2]}
-
-
-@pytest.mark.guards("runs-of-users-stay")
-def test_a_run_that_a_user_added_stays(mirror, records):
-    mirror.show_suite("tiny", [])
-    mirror.client.create_run(experiment_of(mirror).experiment_id, run_name="my own")
-    mirror.show_suite("tiny", records[:1], remove_others=True)
-    assert {run.info.run_name for run in runs_of(mirror.results)} == {"my own", fields.name(records[0])}
 
 
 @pytest.mark.guards("invalid-run")
@@ -237,29 +199,6 @@ def test_a_deleted_experiment_is_restored(mirror, records):
     mirror.client.delete_experiment(experiment_of(mirror).experiment_id)
     mirror.show(records[0])
     assert len(runs_of(mirror.results)) == 1
-
-
-def test_a_written_table_gives_runs_their_rows_names_and_the_description_its_outcome(results, suite, records):
-    for record in records:
-        store.save(record, results / "runs" / "tiny")
-    tracker, found = Tracker(results, pytest.fail), study.load(suite, results, warn=pytest.fail)
-    tracker.show(records[0])
-    tracker.show_suite(found, written=False)
-    assert not (results / "artifacts").exists()
-    tracker.show_suite(found)
-    runs = {trial_of(run): run for run in runs_of(results)}
-    for row in found.rows:
-        names = {(runs[trial.id].info.run_name, runs[trial.id].data.tags["row"]) for trial in row.trials}
-        assert names == {(f"{row.head}, seed {trial.seed}", row.head) for trial in row.trials}
-    note = (
-        MlflowClient(tracking_uri=database.address(results)).get_experiment_by_name("tiny").tags["mlflow.note.content"]
-    )
-    assert note.startswith(f"Suite tiny. {escaped(found.found())}. Files of")
-    assert "\n\n![forest.png](ajax-api/2.0/mlflow-artifacts/artifacts/tiny/tiny/forest.png)\n\n" in note
-    assert (results / "artifacts" / "tiny" / "tiny" / "forest.png").read_bytes().startswith(b"\x89PNG")
-    before = {run.info.run_id: run.info.run_name for run in runs_of(results, ViewType.ALL)}
-    assert sync.sync(results, pytest.fail) == (6, 1)
-    assert {run.info.run_id: run.info.run_name for run in runs_of(results, ViewType.ALL)} == before
 
 
 @pytest.mark.guards("tracking-fault-is-warning", "tracking-off-after-fault")
@@ -295,16 +234,6 @@ def test_a_path_that_cannot_be_an_address_is_a_sentence_and_nothing_is_written(n
     assert list(tmp_path.iterdir()) == []
 
 
-def test_runs_of_an_earlier_layout_are_written_again(mirror, records, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(fields, "LAYOUT", 1)
-        mirror.show(records[0])
-    (before,) = runs_of(mirror.results)
-    mirror.show_suite("tiny", records[:1])
-    (after,) = runs_of(mirror.results)
-    assert after.info.run_id != before.info.run_id
-
-
 def test_a_database_holds_no_path_so_that_results_can_be_moved(mirror, records, tmp_path):
     mirror.show_suite("tiny", records)
     assert experiment_of(mirror).artifact_location == "mlflow-artifacts:/tiny"
@@ -314,8 +243,11 @@ def test_a_database_holds_no_path_so_that_results_can_be_moved(mirror, records, 
     assert not mirror.results.exists()
 
 
-def test_a_deleted_database_is_made_again_in_the_same_process(mirror, records):
-    mirror.show(records[0])
-    (mirror.results / "mlflow.db").unlink()
-    Mirror(mirror.results).show(records[0])
-    assert len(runs_of(mirror.results, ViewType.ALL)) == 1
+@pytest.mark.guards("runs-of-others-stay", "runs-of-users-stay")
+def test_runs_of_other_trials_stay_unless_their_removal_is_asked_for_and_those_of_users_always(mirror, records):
+    mirror.show_suite("tiny", records)
+    mirror.client.create_run(experiment_of(mirror).experiment_id, run_name="my own")
+    mirror.show_suite("tiny", records[:2])
+    assert len(runs_of(mirror.results)) == 7
+    mirror.show_suite("tiny", records[:2], remove_others=True)
+    assert {run.info.run_name for run in runs_of(mirror.results)} == {"my own", *map(fields.name, records[:2])}
