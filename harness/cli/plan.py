@@ -5,10 +5,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
-import torch
-from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
@@ -35,24 +32,19 @@ from harness.execution.executors import RunOptions, repeated
 from harness.execution.planned import PlannedSuite, PlannedTrial, planned
 from harness.execution.timed import RowTime, match_text, reference, suite_times
 from harness.machine.environment import resolve_device
-from harness.machine.limits import cpus_available
-from harness.plan.identity import is_frozen
 from harness.plan.loaded_suite import Suite, possible_trials
 from harness.plan.reader import introduction
 from harness.plan.selection import choices, facts_of, key_texts
-from harness.plan.specs import ComponentSpec, TrialSpec
+from harness.plan.specs import TrialSpec
 from harness.plan.tuning import point_text
 from harness.printable import counted
 from harness.records import store
 from harness.records.contents import of_others
-from harness.registry import BACKBONES
 from harness.report import screen
 
 NO_BREAK = "\u00a0"  # a space at which textwrap breaks no line
 HALF_A_LINE = 40
-BYTES_OF_TOKEN = 4  # of a text that is not tokenised yet
 SCREEN = 25  # lines of a terminal
-MANY_WORKERS = 8  # for which a plan says the time, beside those of this machine
 MAX_ROWS = 13  # of more rows, those with the same head share a line
 FEWER_UNKNOWN = "a tokenizer, as {bpe: 2000}, has none; the wide table compares heads on known words, too"
 NAMED_KEYS = 4  # of --only, in a plan without --keys
@@ -79,17 +71,17 @@ def plan(
     where = resolve_device(device.value)
     read = planning.load(suite, changes(overrides, seeds))
     found = planned(read, results, tuple(only), warn, *repeated(RunOptions(), results, data))
-    times, busy = suite_times(found, data, where, warn) if time else (None, 0.0)
+    times, minutes, busy = suite_times(found, data, where, warn) if time else (None, 0.0, 0.0)
     if as_json:
-        of_rows = {} if times is None else {"times": [row.as_json() for row in times]}
-        print(json.dumps({**found.as_json(), **of_rows}, indent=1))
+        measured = {} if times is None else {"times": [row.as_json() for row in times], "minutes_to_run": minutes}
+        print(json.dumps({**found.as_json(), **measured}, indent=1))
         return
     match = found.suite.match
     below = [] if match is None else [f"{match.kind} matched: {match}"]
     below += [f"note: {text}" for text in (*(each.text for each in found.suite.notes), *found.suite.control_notes)]
     if any(True for _ in found.to_run()) and (others := of_others(read, store.runs_folder(results, read.name))):
         below.append(f"note: {others}")
-    below += [*_corpora(found.suite), *_states(found), *([] if time else _cost(found))]
+    below += [*_corpora(found.suite), *([] if time else _cost(found))]
     below += _all_keys(found.suite) if keys else _keys(found.suite)
     room = SCREEN - sum(map(_lines, [str(found), *found.outdated, *below]))
     _print(_trials(found) if trials else _rows(found, None if keys or time else room))
@@ -99,19 +91,9 @@ def plan(
     _print(below)
     if times is not None:
         _print(_times(times, found.suite, str(where)))
-        _print(_to_run(sum(row.minutes_to_run for row in times), found.suite, where))
+        say(f"to run, one trial after the other: {screen.span(minutes)}")
         if not only and (text := match_text(found.suite, times, busy, where)) is not None:
             say(f"for the same training time for every head, in the suite file:\n{text}")
-
-
-def _to_run(minutes: float, suite: Suite, device: torch.device) -> Iterator[str]:
-    """How long the trials without a record take: one after the other, as many at once as fit, MANY_WORKERS at once."""
-    yield f"to run, one trial after the other: {screen.span(minutes)}"
-    gpu = device.type == "cuda"
-    here = torch.cuda.device_count() if gpu else cpus_available() // suite.resources.cpus
-    for number in sorted({here, MANY_WORKERS} - {0, 1}) if minutes else ():
-        where = "this machine" if number == here else "such GPUs" if gpu else "such cores"
-        yield f"to run, {number} at the same time ({where}): at least {screen.span(minutes / number)}"
 
 
 def _print(parts: Iterable[Text | Table | str]) -> None:
@@ -231,34 +213,6 @@ def _corpora(suite: Suite) -> Iterator[str]:
         yield f"{name}: {'; '.join(said)}"
 
 
-def _states(found: PlannedSuite) -> list[str]:
-    texts: dict[str, dict[str, int | None]] = {}
-    sizes, about = {}, ""
-    for spec, _ in found.to_run():
-        cls = BACKBONES.get(spec.backbone.name)
-        if is_frozen(spec.backbone, cls):
-            name = found.suite.name_of("backbone", spec)
-            width, kind = cls.state_of_token(**spec.backbone.params)
-            sizes[name] = width * kind.itemsize
-            counts = found.suite.facts[str(spec.corpus)].num_tokens
-            about = about if counts else f" if a token is {BYTES_OF_TOKEN} bytes of the text"
-            texts.setdefault(name, {})[str(spec.corpus)] = sum(counts.values()) if counts else _about(spec.corpus)
-    return [
-        f"hidden states of {name}, in the cache: {size:,} bytes a token"
-        + (f", {decimal(size * sum(texts[name].values()))} in all{about}" if None not in texts[name].values() else "")
-        for name, size in sizes.items()
-    ]
-
-
-def _about(corpus: ComponentSpec) -> int | None:
-    """About how many tokens the text of a corpus has that is not tokenised yet; None if it is no file or folder."""
-    place = Path(corpus.params.get("path", ""))
-    if "path" not in corpus.params or not place.exists():
-        return None
-    files = [place] if place.is_file() else [each for each in place.iterdir() if each.is_file()]
-    return sum(each.stat().st_size for each in files) // BYTES_OF_TOKEN
-
-
 def _cost(found: PlannedSuite) -> list[str]:
     """What the suite costs, as far as it says so itself; nothing if all trials have a record."""
     if not any(True for _ in found.to_run()):
@@ -299,21 +253,19 @@ def _wrapped(key: str) -> str:
 
 def _times(rows: list[RowTime], suite: Suite, device: str) -> screen.Shown:
     """A line for each row of the suite: milliseconds of a training step and of a batch of evaluation, minutes of a
-    trial of the table. With a baseline also the time of a step against its step, and the epochs that fit into its
-    time; those that the rows have already by `match.time`.
+    trial of the table. With a baseline also the time of a step divided by that of its step.
     """
-    baseline, matched = reference(suite), suite.match is not None and suite.match.time is not None
-    name = suite.names["head"].get(str(baseline), baseline)
-    against = [] if baseline is None else [f"step / {name}'s", f"epochs in {name}'s time"]
-    numbers = ("ms/step", "ms/eval batch", "minutes a trial", *against)
+    baseline = reference(suite)
+    numbers = ["ms/step", "ms/eval batch", "minutes a trial"]
+    if baseline is not None:
+        numbers.append(f"step / {suite.names['head'].get(baseline, baseline)}'s")
     lines = []
     for row in rows:
         cells = [screen.NOTHING] * len(numbers)
         if row.time is not None:
-            minutes = f"{row.time.minutes(row.epochs):.1f}"
-            cells[:3] = [f"{row.time.train_ms:.1f}", f"{row.time.eval_ms:.1f}", minutes]
+            cells[:3] = [f"{row.time.train_ms:.1f}", f"{row.time.eval_ms:.1f}", f"{row.minutes:.1f}"]
         if row.ratio:
-            cells[3:] = [f"{row.ratio:.2f}", f"{row.epochs if matched else row.epochs / row.ratio:.2f}"]
+            cells[3] = f"{row.ratio:.2f}"
         lines.append([*(suite.names[kind][getattr(row, kind)] for kind in KINDS), *cells])
     title = f"time on this machine, one trial at a time, {device}"
     yield from screen.table((*KINDS, *numbers), lines, keep=("head", *numbers), right=numbers, title=title)

@@ -4,14 +4,12 @@ import hashlib
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.filesize import decimal
-from rich.text import Text
 
 from harness.cli.options import RESULTS, Data, Device, Json, Only, Results, argument, console, errors, option, say, warn
 from harness.corpora.download import DEFAULT_DATA
@@ -33,8 +31,7 @@ def runs(
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
-    """List the suites in the results folder, the time they took and their size. Only records are read, and of a suite's
-    file the labels.
+    """List the suites in the results folder, the time they took and their size. Only records are read.
 
     Nothing is removed here: a person removes folders that are not needed any more.
     """
@@ -45,57 +42,41 @@ def runs(
     if suite is not None and suite not in known:
         others = f"{nearest(suite, known)} (there are: {', '.join(known)})" if known else ""
         raise ExecutionError(f"{results / 'runs'} holds no suite '{suite}'{others}")
-    width = console.width if console.is_terminal else None
-    names = known if suite is None else [suite]
-    records = {name: history.records_of(results, name, warn) for name in names}
-    lines = {name: history.trials(results, name, found) for name, found in records.items()}
-    if suite is not None:
-        rows = history.named(suite, records[suite], lines[suite])
-        content, shown = {"suite": suite, "trials": rows}, table_of_trials(rows, width)
-    else:
-        rows = [history.total(results, name, of_suite) for name, of_suite in lines.items()]
-        content, shown = {"suites": rows}, table_of_suites(rows, width)
+    trials = history.trials(results, known if suite is None else [suite], warn)
+    found = history.by_suite(trials) if suite is None else trials.drop(columns="suite")
+    rows = json.loads(found.convert_dtypes().to_json(orient="records", double_precision=15))  # what is missing is null
     if as_json:
-        print(json.dumps(content, indent=1))
+        print(json.dumps({"suites": rows} if suite is None else {"suite": suite, "trials": rows}, indent=1))
     elif rows:
-        console.print(*shown, sep="\n", highlight=False)
+        console.print(*_listed(rows), sep="\n", highlight=False)
         say(f"folder: {results / 'runs' / (suite or '<suite>')}")
     else:
         say(f"{results / 'runs'} holds no records: run a suite first")
 
 
-def table_of_suites(rows: Iterable[dict[str, Any]], width: int | None) -> screen.Shown:
-    """A line for each suite: its records by status, and the time they took."""
+FORMS = {  # of the values in a list of suites or trials: column -> how it is written
+    "trials": lambda counts: ", ".join(f"{number} {status}" for status, number in counts.items()),
+    "device_minutes": screen.span,
+    "wall_minutes": screen.span,
+    "finished": lambda text: f"{moment(text):%Y-%m-%d %H:%M}",
+    "bytes": decimal,
+    "devices": ", ".join,
+    "test_ppl": "{:.2f}".format,
+    "minutes": "{:.2f}".format,
+}
+KEPT = ("suite", "trials", "device_minutes", "wall_minutes", "id", "head", "seed", "status", "test_ppl", "minutes")
+UNLISTED = ("workers", "started")  # columns of --json alone
+RIGHT = ("device_minutes", "wall_minutes", "bytes", "seed", "test_ppl", "minutes")
+
+
+def _listed(rows: list[dict[str, Any]]) -> screen.Shown:
+    """Suites or trials, a line each; on a terminal the columns that have room."""
+    columns = [name for name in rows[0] if name not in UNLISTED]
     cells = []
     for row in rows:
-        counts = [f"{count} {status}" for status, count in row["records"].items()]
-        counts += [f"{row['interrupted']} interrupted"] if row["interrupted"] else []
-        wall = "-" if row["wall_minutes"] is None else screen.span(row["wall_minutes"])
-        about = [_utc(row["finished"]), decimal(row["bytes"]), ", ".join(row["devices"]) or "-"]
-        cells.append([row["suite"], ", ".join(counts) or "none", screen.span(row["device_minutes"]), wall, *about])
-    keep, right = ("suite", "records", "device time", "wall time"), ("device time", "wall time", "disk")
-    names = (*keep, "last finished (UTC)", "disk", "devices")
-    yield from screen.table(names, cells, keep=keep, right=right, width=width)
-    yield Text("device time: training, summed over trials; wall time: from the first start to the last end")
-
-
-def table_of_trials(rows: Iterable[dict[str, Any]], width: int | None) -> screen.Shown:
-    """A line for each trial that has a record; the status of a tuning trial is like 'ok, tuning'."""
-    cells = []
-    for row in rows:
-        measured = ["-" if row[name] is None else f"{row[name]:.2f}" for name in ("test_ppl", "minutes")]
-        status = f"{row['status']}, tuning" if row["tuning"] else row["status"]
-        about = [_utc(row["finished"]), row["backbone"], row["device"], decimal(row["bytes"])]
-        cells.append([row["id"], row["head"], row["corpus"], str(row["seed"]), status, *measured, *about])
-    keep = ("trial", "head", "corpus", "seed", "status", "test ppl", "minutes")
-    names = (*keep, "finished (UTC)", "backbone", "device", "disk")
-    right = ("seed", "test ppl", "minutes", "disk")
-    yield from screen.table(names, cells, keep=keep, right=right, width=width)
-
-
-def _utc(finished: str | None) -> str:
-    """'2026-01-02 03:04'."""
-    return "-" if finished is None else f"{moment(finished):%Y-%m-%d %H:%M}"
+        cells.append([screen.NOTHING if row[name] is None else FORMS.get(name, str)(row[name]) for name in columns])
+    width = console.width if console.is_terminal else None
+    yield from screen.table(columns, cells, keep=KEPT, right=RIGHT, width=width)
 
 
 def export(

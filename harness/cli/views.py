@@ -133,9 +133,6 @@ def report(
     With --only, the files of the selected trials have names of their own. With --figure, one plot is written for a
     paper, and nothing else.
     """
-    from harness.tracking import database
-    from harness.tracking.sync import Tracker
-
     found = _study(suite, changes(overrides, seeds), results)
     if figure is not None:
         for place in found.write_figure(figure, only, width=width or COLUMN):
@@ -147,7 +144,6 @@ def report(
     if plots:
         say(f"plots: {plots[0].parent} ({len({place.stem for place in plots})}, each as .svg and .png)")
     say(f"page: {page}")
-    Tracker(results if database.exists(results) else None, warn).show_suite(found)  # its description names the files
 
 
 def leaderboard(

@@ -21,7 +21,7 @@ from harness.execution.ray import exposed_token, refuse_homeless_ray, refuse_ope
 from harness.kernels import choice, products
 from harness.kernels.agreement import ROUNDING
 from harness.kernels.choice import Choice
-from harness.kernels.forms import FORMS, Form, has_triton
+from harness.kernels.forms import FORMS, Form
 from harness.kernels.mixture import Tensors
 from harness.kernels.planted import CASES, batch
 from harness.kernels.products import Products
@@ -34,18 +34,8 @@ from harness.training.optimizers import make_optimizer
 from harness.training.step import EagerStep
 
 DISTRIBUTION = "output-head-harness"
-SHOWN_PACKAGES = ("torch", "ray", "mlflow", "pydantic", "scipy", "transformers")
+SHOWN_PACKAGES = ("torch", "triton", "ray", "mlflow", "pydantic", "scipy", "transformers")
 NOT_NEEDED_TO_RUN = ("mlflow",)  # without it a run prints a warning
-SCRIPTS = {  # a letter of each, which plots may not have a font for
-    "Chinese": "\u4e2d",
-    "Japanese": "\u3042",
-    "Korean": "\ud55c",
-    "Arabic": "\u0639",
-    "Hebrew": "\u05d0",
-    "Devanagari": "\u0939",
-    "Thai": "\u0e01",
-    "emoji": "\U0001f642",
-}
 GIB = 2**30
 LSTM = ComponentSpec(name="lstm", params={"d_model": 16, "num_layers": 1, "dropout": 0.3})
 MOS = ComponentSpec(name="mos", params={"num_mixtures": 2, "dropout": 0.3})
@@ -68,7 +58,6 @@ def examine(results: Path, data: Path, *, again: bool = False, gpu: bool = False
         found.values["GPU code"] = f"{len(wrong)} parts are wrong" if wrong else "right, or there is no GPU"
         found.problems.extend(wrong)
     _packages(found)
-    _fonts(found)
     _folders(found, results, data)
     _ray(found)
     return found
@@ -85,20 +74,16 @@ def facts(*, again: bool) -> dict[str, str]:
     gpu = f"none is seen, though this torch is made for CUDA {torch.version.cuda}" if torch.version.cuda else "none"
     if torch.cuda.is_available():
         gpu = f"{torch.cuda.device_count()} of CUDA {torch.version.cuda}"
-    kept, memory = products.probe_file(), limits.memory()
+    memory = limits.memory()
     return {
         "harness": f"{harness.__version__} at {environment.commit()}",
         "Python": platform.python_version(),
-        "torch": torch.__version__,
-        "Triton": (_version("triton") or "installed") if has_triton() else "not installed",
         "device": environment.device_name(environment.resolve_device("auto")),
         "GPU": gpu,
         "processor": found.cpu,
         "threads": f"{torch.get_num_threads()} of torch, {limits.cpus_available()} cores for this process",
         "memory": f"{_gib(memory.free)} free of {_gib(memory.total)}",
-        "load": f"{environment.load_average():.2f} over the last minute",
         "matrix products": f"float32 on the CPU by {chosen}; {routes} (relative error {found.error:.1e})",
-        "kept in": str(kept) if kept.exists() else f"{kept} cannot be written: not kept",
     }
 
 
@@ -149,15 +134,6 @@ def _packages(found: Findings) -> None:
             named.append(f"{each.name} is not installed; needed: {each}")
         elif not each.specifier.contains(version, prereleases=True):
             named.append(f"{each.name} is {version}; needed: {each}")
-
-
-def _fonts(found: Findings) -> None:
-    from harness.report.figures import fonts  # here: matplotlib takes a second to import
-
-    without = [script for script, letter in SCRIPTS.items() if fonts.without(letter)]
-    found.values["fonts"] = (
-        f"none for {', '.join(without)}: boxes in PNG and PDF plots" if without else "for all scripts"
-    )
 
 
 def _folders(found: Findings, results: Path, data: Path) -> None:

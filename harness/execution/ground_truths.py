@@ -11,7 +11,7 @@ from harness.plan.loaded_suite import Suite
 from harness.plan.reader import shown
 from harness.plan.specs import GROUND_TRUTH
 from harness.printable import counted
-from harness.report import ground_truth, study
+from harness.report import ground_truth, layouts, study, suite_table
 from harness.report.printed_numbers import together
 from harness.report.study import Study
 
@@ -44,7 +44,9 @@ def reproduce(
     except KeyboardInterrupt:
         ground_truth.write(studies(), results)
         raise
-    reporter.ground_truths(ground_truth.table(found := studies()))
+    found = studies()
+    made = ground_truth.table(found)
+    reporter.table(lambda: layouts.of_truths(made), lambda: suite_table.text(made))
     if files := ground_truth.write(found, results):
         reporter.table_files(files)
     left = [suite for suite in suites if suite not in chosen]

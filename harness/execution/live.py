@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 from rich.console import Console
@@ -13,9 +14,8 @@ from harness.corpora.progress import reported_to
 from harness.execution.executors import Event
 from harness.plan.specs import TrialSpec
 from harness.printable import counted, printable
-from harness.report import content, layouts, screen, suite_table
-from harness.report.study import Study
-from harness.training import loop
+from harness.report import content, screen
+from harness.training.loop import Progress as Position
 
 LINE_SECONDS = 60.0  # between two lines of a log about one trial within an epoch, or about one text
 READING_SECONDS = 3.0  # after which a log has the first line about a text that is read
@@ -53,19 +53,12 @@ class Reporter:
         self.problems.append(sentence)
         _print(self.errors, sentence)
 
-    def table(self, found: Study) -> None:
-        """Show the table of a suite: its summary in a terminal, all of it as markdown anywhere else."""
+    def table(self, summary: Callable[[], content.Table], whole: Callable[[], str]) -> None:
+        """Show a table: its summary in a terminal, all of it as markdown anywhere else."""
         if self.output.is_terminal:
-            self.output.print(screen.short(found.summary(), self.output.width))
+            self.output.print(screen.short(summary(), self.output.width))
         else:
-            self.say(found.table())
-
-    def ground_truths(self, made: content.Table) -> None:
-        """As `table`."""
-        if self.output.is_terminal:
-            self.output.print(screen.short(layouts.of_truths(made), self.output.width))
-        else:
-            self.say(suite_table.text(made))
+            self.say(whole())
 
     def table_files(self, files: list[Path]) -> None:
         self.say(f"table: {', '.join([str(files[0]), *(place.suffix for place in files[1:])])}")
@@ -87,11 +80,12 @@ class LiveView:
     def __init__(self, specs: list[TrialSpec], console: Console, name_of: Callable[[str, TrialSpec], str]):
         self.console, self._name_of, self.total = console, name_of, len(specs)
         self._began = time.monotonic()
-        self._last_line: dict[str, float] = {}  # when a log had the last one about a trial or a text
         self._ends: dict[str, Event] = {}
-        self._done: dict[str, float] = {}  # the part of each running trial that is done, after its first report
-        varying = [kind for kind in KINDS[1:] if len({name_of(kind, spec) for spec in specs}) > 1]
-        self._named = ["head", *varying]
+        self._last_line: dict[str, float] = {}  # when a log had the last one about a trial or a text
+        self._named = ["head"]  # a bar leaves out what all trials have in common
+        for kind in KINDS[1:]:
+            if len({name_of(kind, spec) for spec in specs}) > 1:
+                self._named.append(kind)
         name, whole = Column(ratio=1, no_wrap=True, overflow="ellipsis"), Column(no_wrap=True)
         self._bars = Progress(
             TextColumn("{task.description}", markup=False, table_column=name),
@@ -106,8 +100,7 @@ class LiveView:
             disable=not console.is_terminal,
         )
         self._all = self._bars.add_task(self._finished(), total=self.total, about="")
-        self._reading = self._bars.add_task("", visible=False, about="")
-        self._bar_of: dict[str, TaskID] = {}
+        self._bar_of: dict[str, TaskID] = {}  # of a trial that runs, or of a text that is read
         self._reports = reported_to(self.read)
 
     def __enter__(self) -> "LiveView":
@@ -121,79 +114,73 @@ class LiveView:
 
     def read(self, text: str, done: int, total: int) -> None:
         """Show how much of a text is read and tokenised before trials start."""
-        name, now, share = f"reading {printable(text)}", time.monotonic(), done / max(total, 1)
-        self._bars.update(self._reading, description=name, completed=done, total=total, visible=done < total)
-        last = self._last_line.setdefault(text, now - LINE_SECONDS + READING_SECONDS)
-        if not self.console.is_terminal and now - last >= LINE_SECONDS:
-            self._last_line[text] = now
-            _print(self.console, f"{name}  {'━' * int(BAR * share):{BAR}}  {int(100 * share)} %")
+        name, share = f"reading {printable(text)}", done / max(total, 1)
+        self._bar(text, name, share, "")
+        self._last_line.setdefault(text, time.monotonic() - LINE_SECONDS + READING_SECONDS)
+        if self._line_due(text):
+            self._log(f"{name}  {100 * share:.0f} %")
         if done >= total:
+            self._remove_bar(text)
             del self._last_line[text]
 
     def __call__(self, event: Event) -> None:
-        trial = event.spec.id
-        if event.kind == "progress":
-            self._move(event.spec, event.progress)
-        else:
-            self._done.pop(trial, None)
+        spec, trial = event.spec, event.spec.id
+        name = " ".join(self._name_of(kind, spec) for kind in self._named) + f" seed={spec.seed}"
+        who = f"{trial}  {' '.join(self._name_of(kind, spec) for kind in KINDS)} seed={spec.seed}"
+        if event.kind == "started":
             self._ends.pop(trial, None)  # a trial may be tried once more, alone
-            if trial in self._bar_of:
-                self._bars.remove_task(self._bar_of.pop(trial))
-            if event.kind == "started":
-                self._bar_of[trial] = self._bar(event.spec)
-            else:
-                self._ends[trial] = event
-        about = f"{self._by_status()}; {len(self._bar_of)} running"
-        completed = len(self._ends) + sum(self._done.values())
-        self._bars.update(self._all, description=self._finished(), completed=completed, about=about)
-        line = self._line(event, time.monotonic())
-        if line and (event.kind == "finished" or not self.console.is_terminal):
-            _print(self.console, printable(line))
+            self._last_line[trial] = time.monotonic()
+            self._bar(trial, name, 0.0, "starting")
+            self._log(f"start   {who}")
+        elif event.kind == "progress":
+            progress = event.progress
+            length = min(1.0, progress.epochs - (progress.epoch - 1))  # of this epoch: 1.4 epochs end with 0.4
+            done = (progress.epoch - 1 + length * progress.step / progress.steps) / progress.epochs
+            valid = f"  valid {progress.valid_ppl:.2f}" if progress.valid_ppl else ""
+            about = f"{_position(progress)}  {progress.ms_per_batch:.1f} ms/batch{valid}"
+            self._bar(trial, name, done, about)
+            if progress.step == progress.steps or self._line_due(trial):
+                self._last_line[trial] = time.monotonic()
+                self._log(f"epoch   {who}  {about}")
+        else:
+            self._remove_bar(trial)
+            self._ends[trial] = event
+            _print(self.console, printable(f"end     {who}  {_result(event)}  ({len(self._ends)} of {self.total})"))
+        self._bars.update(
+            self._all, description=self._finished(), completed=len(self._ends), about=self._by_status()
+        )
 
     def totals(self) -> str:
         """A line for the end of a run: trials by status, wall time, and the training time in the records."""
-        wall = _clock(time.monotonic() - self._began)
-        minutes = sum(
-            end.record.metrics.get("train_minutes", 0.0) * end.spec.train.data_parallel
-            for end in self._ends.values()
-            if end.record is not None
-        )
-        device = _clock(60 * minutes)
+        minutes = 0.0
+        for end in self._ends.values():
+            if end.record is not None:
+                minutes += end.record.metrics.get("train_minutes", 0.0) * end.spec.train.data_parallel
+        wall = timedelta(seconds=int(time.monotonic() - self._began))
+        device = timedelta(seconds=int(60 * minutes))
         ended = f"{self._finished()}: {self._by_status()}"
         return f"{ended}; wall time {wall}; device time {device} (training, summed over these trials)"
 
-    def _bar(self, spec: TrialSpec) -> TaskID:
-        names = " ".join([*(self._name_of(kind, spec) for kind in self._named), f"seed={spec.seed}"])
-        return self._bars.add_task(printable(names), total=None, about="starting")
+    def _bar(self, key: str, name: str, done: float, about: str) -> None:
+        if key not in self._bar_of:
+            self._bar_of[key] = self._bars.add_task(printable(name), total=1.0, about=about)
+        self._bars.update(self._bar_of[key], completed=done, about=about)
 
-    def _move(self, spec: TrialSpec, progress: loop.Progress) -> None:
-        trial = spec.id
-        if trial not in self._bar_of:
-            self._bar_of[trial] = self._bar(spec)
-        length = min(1.0, progress.epochs - (progress.epoch - 1))  # of this epoch: the last of 1.4 epochs has 0.4
-        done = (progress.epoch - 1 + length * progress.step / progress.steps) / progress.epochs
-        valid = f"valid {progress.valid_ppl:.2f}  " if progress.valid_ppl else ""
-        about = f"{_position(progress)}  {valid}{progress.ms_per_batch:.1f} ms/batch"
-        if trial not in self._done:  # what a resumed trial had before takes no time here
-            self._bars.reset(self._bar_of[trial], total=1.0, completed=done, about=about)
-        self._bars.update(self._bar_of[trial], completed=done, about=about)
-        self._done[trial] = done
+    def _remove_bar(self, key: str) -> None:
+        if key in self._bar_of:
+            self._bars.remove_task(self._bar_of.pop(key))
 
-    def _line(self, event: Event, now: float) -> str | None:
-        """The line of a log for an event: a start, the end of an epoch, once a minute within an epoch, a result."""
-        names = " ".join(self._name_of(kind, event.spec) for kind in KINDS)
-        who = f"{event.spec.id}  {names} seed={event.spec.seed}"
-        if event.kind == "started":
-            self._last_line[event.spec.id] = now
-            return f"start   {who}"
-        if event.kind == "finished":
-            return f"end     {who}  {_result(event)}  ({len(self._ends)} of {self.total})"
-        progress = event.progress
-        if progress.step < progress.steps and now - self._last_line.get(event.spec.id, 0.0) < LINE_SECONDS:
-            return None
-        self._last_line[event.spec.id] = now
-        valid = f"  valid {progress.valid_ppl:.2f}" if progress.step == progress.steps and progress.valid_ppl else ""
-        return f"epoch   {who}  {_position(progress)}  {progress.ms_per_batch:.1f} ms/batch{valid}"
+    def _line_due(self, key: str) -> bool:
+        """Whether a log had no line about a trial or a text for a minute; the next one is due a minute later."""
+        now = time.monotonic()
+        due = now - self._last_line.get(key, 0.0) >= LINE_SECONDS
+        if due:
+            self._last_line[key] = now
+        return due
+
+    def _log(self, line: str) -> None:
+        if not self.console.is_terminal:
+            _print(self.console, printable(line))
 
     def _finished(self) -> str:
         return f"{len(self._ends)} of {counted(self.total, 'trial')}"
@@ -203,12 +190,7 @@ class LiveView:
         return ", ".join(f"{count} {status}" for status, count in counts.items()) or "none finished"
 
 
-def _clock(seconds: float) -> str:
-    """'0:01:05'."""
-    return f"{int(seconds // 3600)}:{int(seconds // 60 % 60):02}:{int(seconds % 60):02}"
-
-
-def _position(progress: loop.Progress) -> str:
+def _position(progress: Position) -> str:
     """'2/3 (40 %)': 40 % of the second epoch. Of 1.4 epochs the second one ends at 1.4: '1.4/1.4 (40 %)'."""
     return f"{min(progress.epoch, progress.epochs):g}/{progress.epochs:g} ({100 * progress.step // progress.steps} %)"
 

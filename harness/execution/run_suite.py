@@ -298,7 +298,7 @@ def _time(run: _Run, records: Records) -> bool:
 
 
 def _publish(run: _Run, found: Study, tracking: Tracker | None) -> None:
-    run.reporter.table(found)
+    run.reporter.table(found.summary, found.table)
     if not found.rows:
         return  # no row is tuned yet
     run.reporter.say(f"found: {found.found()}")
@@ -306,7 +306,7 @@ def _publish(run: _Run, found: Study, tracking: Tracker | None) -> None:
     if files:
         run.reporter.table_files(files)
     if tracking is not None:
-        tracking.show_suite(found, written=bool(files))
+        tracking.show_suite(found.suite.name, found.records.values())
 
 
 def _write(run: _Run, found: Study) -> list[Path]:

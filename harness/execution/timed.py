@@ -34,7 +34,7 @@ from harness.records.sidecars import Timing
 from harness.training.clocks import Clock, peak_memory_mib, reset_peak_memory
 from harness.training.evaluation import evaluate
 from harness.training.step import Diverged, refuse_unfit
-from harness.trial.setup import count_text, fetch_sources
+from harness.trial.setup import count_text
 from harness.trial.task import Task
 from harness.trial.timing import BUSY_CORES, ModelTime, in_turns, model_times, training, warm
 
@@ -81,7 +81,12 @@ def dry_run(suite: Suite, *, data: Path, options: RunOptions, reporter: Reporter
         refuse_unfit(wholes[task.id].train, task.device)
         found[task.id] = _one_step(task.spec, model, corpus)
 
-    tasks = [task_alone(suite, _one_worker(spec), data, device, options.cpus_per_trial) for spec in rows]
+    tasks = []
+    for spec in rows:  # of a data-parallel trial one worker
+        train = spec.train
+        alone = {"data_parallel": 1, "batch_size": train.batch_size // train.data_parallel}
+        spec = spec.model_copy(update={"train": train.model_copy(update=alone)})
+        tasks.append(task_alone(suite, spec, data, device, options.cpus_per_trial))
     for tried, fault in in_turns(tasks, visit, rounds=1):
         first = wholes[tried[0].id]
         if not fault:
@@ -104,12 +109,6 @@ def rows_of(suite: Suite, only: Iterable[str]) -> list[TrialSpec]:
         train = spec.train.model_dump_json(exclude=NOT_OF_A_STEP)
         found.setdefault((str(spec.corpus), str(spec.backbone), str(spec.head), train), spec)
     return list(found.values())
-
-
-def _one_worker(spec: TrialSpec) -> TrialSpec:
-    train = spec.train
-    rows = train.batch_size // train.data_parallel
-    return spec.model_copy(update={"train": train.model_copy(update={"data_parallel": 1, "batch_size": rows})})
 
 
 def _one_step(spec: TrialSpec, model: LanguageModel, corpus: Corpus) -> str:
@@ -140,7 +139,7 @@ def _loss(model: LanguageModel, corpus: Corpus, train: TrainSpec, when: str) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowTime:
-    """How long the trials of a row take.
+    """How long a trial of a row takes.
 
     Args:
         corpus, backbone, head: without what is tuned.
@@ -148,7 +147,6 @@ class RowTime:
         time: None when the model could not be timed.
         ratio: the time of a training step divided by that of the reference (`reference`), on the same corpus and
             backbone; None without one.
-        minutes_to_run: all trials that have no record, one after the other; 0 where the model could not be timed.
     """
 
     corpus: str
@@ -157,57 +155,54 @@ class RowTime:
     epochs: float
     time: ModelTime | None
     ratio: float | None
-    minutes_to_run: float
+
+    @property
+    def minutes(self) -> float | None:
+        return None if self.time is None else self.time.minutes(self.epochs)
 
     def as_json(self) -> dict[str, Any]:
-        measured = None if self.time is None else {**asdict(self.time), "minutes": self.time.minutes(self.epochs)}
-        about = {"corpus": self.corpus, "backbone": self.backbone, "head": self.head, "epochs": self.epochs}
-        return {**about, "time": measured, "step_ratio": self.ratio, "minutes_to_run": self.minutes_to_run}
+        return {**asdict(self), "minutes": self.minutes}
 
 
 def suite_times(
     planned: PlannedSuite, data: Path, device: torch.device, warn: Callable[[str], None]
-) -> tuple[list[RowTime], float]:
+) -> tuple[list[RowTime], float, float]:
     """Time some batches of each row's model, alone and in turns. Corpora are read, and downloaded where they are
     missing.
 
-    Returns: the times of all rows but those of n-grams and of data-parallel trials, and the processor cores that other
-        work used meanwhile.
-    Raises: CorpusError when a corpus cannot be read or downloaded.
+    Returns: the times of all rows but those of n-grams and of data-parallel trials; the minutes of all trials that have
+        no record, one after the other; and the processor cores that other work used meanwhile.
     """
     suite = planned.suite
     firsts: dict[Row, TrialSpec] = {}
     for each in planned.models:
         if not each.spec.is_ngram and each.spec.train.data_parallel == 1:
             firsts.setdefault(_row(suite, each.spec), each.spec)
-    fetch_sources(firsts.values(), data)
     other_work = environment.OtherWork()
     found = model_times([task_alone(suite, spec, data, device) for spec in firsts.values()], warn)
     if (busy := round(other_work.cores(), 2)) >= BUSY_CORES:
         warn(f"other programs used {busy:.1f} cores of this machine: times are longer than on a quiet one")
-    rows = suite.tuning.rows if suite.tuning is not None else ()
-    finals = {each.trial.id: each.finals[0] for row in rows for each in row.candidates}
-    minutes = dict.fromkeys(firsts, 0.0)
+    finals = {}  # tuning trial -> a trial of the table with its settings
+    if suite.tuning is not None:
+        for tuned in suite.tuning.rows:
+            finals |= {each.trial.id: each.finals[0] for each in tuned.candidates}
+    minutes = 0.0
     for spec, tuning in planned.to_run():
-        row = _row(suite, spec)
-        if row in firsts and firsts[row].id in found:
+        first = firsts.get(_row(suite, spec))
+        if first is not None and first.id in found:
             # a trial of the table without an id is given as the one that tunes
             trial = spec if tuning else finals.get(spec.id, spec)
-            minutes[row] += found[firsts[row].id].minutes(trial.train.most_epochs)
-    ratios = _ratios(firsts, found, reference(suite))
-    times = [
-        RowTime(
-            corpus=row[0],
-            backbone=row[1],
-            head=row[2],
-            epochs=finals.get(first.id, first).train.most_epochs,
-            time=found.get(first.id),
-            ratio=ratios.get(row),
-            minutes_to_run=minutes[row],
-        )
-        for row, first in firsts.items()
-    ]
-    return times, busy
+            minutes += found[first.id].minutes(trial.train.most_epochs)
+    bases = _step_of_reference(firsts, found, reference(suite))
+    times = []
+    for row, first in firsts.items():
+        corpus, backbone, head = row
+        epochs = finals.get(first.id, first).train.most_epochs
+        time, base = found.get(first.id), bases.get((corpus, backbone))
+        ratio = time.train_ms / base if time is not None and base else None
+        about = {"corpus": corpus, "backbone": backbone, "head": head, "epochs": epochs}
+        times.append(RowTime(**about, time=time, ratio=ratio))
+    return times, minutes, busy
 
 
 def reference(suite: Suite) -> str | None:
@@ -240,17 +235,18 @@ def _row(suite: Suite, spec: TrialSpec) -> Row:
     return str(spec.corpus), str(suite.compared("backbone", spec)), str(suite.compared("head", spec))
 
 
-def _ratios(firsts: dict[Row, TrialSpec], found: dict[str, ModelTime], name: str | None) -> dict[Row, float]:
-    """The ratio of each row to the first row of the head `name` with the same corpus and backbone. The head that the
-    plan prints so comes before others of this name.
+def _step_of_reference(
+    firsts: dict[Row, TrialSpec], found: dict[str, ModelTime], name: str | None
+) -> dict[tuple[str, str], float]:
+    """Milliseconds of a step of the head `name` by corpus and backbone. The head that the plan prints so comes before
+    others whose class has this name.
     """
-    times = {row: found[spec.id].train_ms for row, spec in firsts.items() if spec.id in found}
     bases: dict[tuple[str, str], float] = {}
     exact = any(row[2] == name for row in firsts)
-    for row, milliseconds in times.items():
-        if name == (row[2] if exact else firsts[row].head.name):
-            bases.setdefault(row[:2], milliseconds)
-    return {row: milliseconds / bases[row[:2]] for row, milliseconds in times.items() if bases.get(row[:2])}
+    for row, spec in firsts.items():
+        if spec.id in found and name == (row[2] if exact else spec.head.name):
+            bases.setdefault(row[:2], found[spec.id].train_ms)
+    return bases
 
 
 def time_rows(execution: Execution, records: Mapping[str, TrialRecord], reporter: Reporter) -> bool:
@@ -273,11 +269,8 @@ def time_rows(execution: Execution, records: Mapping[str, TrialRecord], reporter
         if execution.tasks[0].executor == "slurm":
             reporter.say(f"the rows are not timed: {NOT_TIMED}")
             return False
-        runs = execution.tasks[0].runs
-        with store.writing(runs, LOCK):
-            latest, _ = store.load_all(runs, [task.id for task in execution.tasks])
-            to_time, _ = what_is_due(execution, latest)  # another command may have trained or timed them meanwhile
-            return bool(to_time) and _time(to_time, execution, reporter)
+        with store.writing(execution.tasks[0].runs, LOCK):
+            return _time(to_time, execution, reporter)
     except Exception as error:  # guard: timing-pass-fails
         reason = str(error) if isinstance(error, HarnessError) else first_line(error)
         first = sentence(reason.partition("\n")[0])
@@ -293,28 +286,27 @@ def what_is_due(execution: Execution, records: Mapping[str, TrialRecord]) -> tup
     on the same device.
     """
     tasks = execution.tasks
+    if not all(task.id in records for task in tasks):
+        return [], []
     rows: dict[Row, list[TrialRecord]] = {}
-    for record in (records[task.id] for task in tasks if task.id in records):
+    for task in tasks:
+        record, spec = records[task.id], task.spec
         if record.status == "ok" and not is_outdated(record):  # the code that belongs to outdated weights is gone
-            spec = record.spec
             rows.setdefault((str(spec.corpus), str(spec.backbone), str(spec.head)), []).append(record)
-    data_parallel = {key for key, row in rows.items() if row[0].spec.train.data_parallel > 1}
     local = execution.address == LOCAL
     here = environment.device_name(torch.device("cuda" if execution.on_gpu else "cpu"))
-    elsewhere = {key for key, row in rows.items() if local and row[0].environment.device != here}
-    notes = []
-    if data_parallel:
-        notes.append("data-parallel trials are not timed alone: their times are those of their training")
-    elif elsewhere:
-        devices = ", ".join(sorted({rows[key][0].environment.device for key in elsewhere}))
-        notes.append(
-            f"not timed: {counted(len(elsewhere), 'model')} trained on {devices}, because this device is {here}"
-        )
-    to_time = [row for key, row in rows.items() if key not in data_parallel | elsewhere]
+    to_time, notes = [], {}
+    for row in rows.values():
+        device = row[0].environment.device
+        if row[0].spec.train.data_parallel > 1:
+            notes["data-parallel trials are not timed alone: their times are those of their training"] = None
+        elif local and device != here:
+            notes[f"models trained on {device} are not timed, because this device is {here}"] = None
+        else:
+            to_time.append(row)
     timed_before = not tasks[0].fresh and _have_timings(tasks[0].runs, to_time, here if local else None)
-    all_finished = all(task.id in records for task in tasks)
     # guard: timed-in-one-pass in to_time] -> in to_time if not _have_timings(tasks[0].runs, [row], here)]
-    return [row[0] for row in to_time] if all_finished and not timed_before else [], notes
+    return [] if timed_before else [row[0] for row in to_time], list(notes)
 
 
 def _have_timings(runs: Path, rows: list[list[TrialRecord]], device: str | None) -> bool:

@@ -7,7 +7,6 @@ import pytest
 import torch
 from onednn import sitecustomize as onednn
 
-from harness.execution import doctor
 from harness.kernels import products
 
 pytestmark = pytest.mark.system
@@ -21,11 +20,8 @@ def test_the_doctor_tells_machine_and_probe(harness, monkeypatch, tmp_path, opti
     monkeypatch.setattr(products, "load_probe", lambda again: asked.append(again) or found)
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
-    monkeypatch.setattr(doctor, "has_triton", lambda: False)
     done = harness("doctor", *options)
     assert (done.code, asked) == (0, [bool(options)])
-    assert "Triton:          not installed" in done.out
-    assert f"kept in:         {products.probe_file()} cannot be written" in done.out
     assert "processor:       A CPU" in done.out
     assert (
         "by oneDNN; oneDNN is 2.12 times as fast as the default and as exact as float32 (relative error 2.5e-07)"

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from harness.execution.live import Reporter
-from harness.report import ground_truth
+from harness.report import ground_truth, layouts, suite_table
 from harness.report.content import Cell, Line, Table
 
 HEADER = "test ppl"
@@ -78,7 +78,8 @@ def test_the_table_of_ground_truths_is_a_summary_whose_numbers_are_whole(termina
     names = [column.name for column in ground_truth.COLUMNS]
     line = Line(cells=tuple(Cell(text=cells.get(name, "-")) for name in names))
     made = Table(title="Ground truths", columns=ground_truth.COLUMNS, lines=(line,))
-    Reporter(terminal.console).ground_truths(made)
+    shown = (lambda: layouts.of_truths(made), lambda: suite_table.text(made))
+    Reporter(terminal.console).table(*shown)
     lines = [line.rstrip() for line in terminal.shown().splitlines()]
     assert not is_markdown(terminal.shown())
     assert max(map(len, lines)) <= 80
@@ -86,7 +87,7 @@ def test_the_table_of_ground_truths_is_a_summary_whose_numbers_are_whole(termina
     for whole in ("115.42 ± 1.06", "-1.86 %", "156.9,", "no (3 of 4)"):
         assert any(whole in line for line in lines), whole
     log = io.StringIO()
-    Reporter(Console(file=log, width=300)).ground_truths(made)
+    Reporter(Console(file=log, width=300)).table(*shown)
     assert is_markdown(log.getvalue())
 
 
@@ -98,10 +99,3 @@ def test_the_values_with_one_value_are_broken_between_two_of_them(fresh, harness
     assert max(map(len, lines[first:])) <= 80
     for line in lines[first + 1 :]:
         assert all(re.fullmatch(r"\S+: .+", pair) for pair in line.strip().rstrip(",").split(", "))
-
-
-def test_a_notebook_or_a_log_gets_markdown(terminal):
-    study = SimpleNamespace(table=lambda: "| a |\n|---|\n")
-    log = io.StringIO()
-    Reporter(Console(file=log)).table(study)
-    assert is_markdown(log.getvalue())
