@@ -47,5 +47,4 @@ def ui(
     """Start the MLflow UI on this machine and print the link to the suite's runs. Ctrl-C ends it."""
     from harness.tracking.ui import serve
 
-    name = None if suite is None else suite_name(suite)
-    serve(results, port, name, lambda link: print(link, flush=True))
+    serve(results, port, None if suite is None else suite_name(suite))

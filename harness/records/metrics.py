@@ -24,7 +24,6 @@ class Metric:
             of parameters, tokens or epochs, or a 'setting' under which others were measured.
         unit: 'perplexity', 'ms', 'MiB' and so on; '' for none.
         direction: which values are better: 'lower', 'higher', or 'none'.
-        mlflow: its name in MLflow; None: not sent there, because a chart of it would show nothing.
         low, high: the range of plausible values for a trial that is ok. Records with other values are refused.
         whole: only whole numbers are plausible.
         required: every record of a trial that is ok has it.
@@ -42,7 +41,6 @@ class Metric:
     unit: str = ""
     digits: int = 2
     direction: Literal["lower", "higher", "none"] = "none"
-    mlflow: str | None = None
     low: float = 0.0
     high: float = MOST
     whole: bool = False
@@ -61,8 +59,7 @@ def _perplexity(name: str, label: str, description: str, **more) -> Metric:
 
 
 def _score(name: str, label: str, description: str, **more) -> Metric:
-    mlflow = f"test/{name.removeprefix('test_')}"
-    return Metric(name=name, label=label, description=description, kind="score", mlflow=mlflow, **more)
+    return Metric(name=name, label=label, description=description, kind="score", **more)
 
 
 def _count(name: str, label: str, description: str, **more) -> Metric:
@@ -78,13 +75,13 @@ def _time(step: str, description: str, **more) -> tuple[Metric, Metric]:
     name, label, settings = f"{step}_ms_per_batch", f"{step} ms/batch", {"unit": "ms", "digits": 1}
     spread = f"Interquartile range of {name} over batches."
     return (
-        _cost(name, label, description, mlflow=f"time/{name}", timed=True, **settings, **more),
-        _cost(f"{name}_iqr", f"{label}, IQR", spread, mlflow=f"time/{name}_iqr", **settings, **ASIDE),
+        _cost(name, label, description, timed=True, **settings, **more),
+        _cost(f"{name}_iqr", f"{label}, IQR", spread, **settings, **ASIDE),
     )
 
 
 def _of_ngrams(name: str, label: str, description: str, **more) -> Metric:
-    settings = {"kind": "setting", "required": False, "mlflow": f"ngrams/{name}", **more}
+    settings = {"kind": "setting", "required": False, **more}
     return _count(name, label, description, **settings)
 
 
@@ -102,23 +99,22 @@ _ALL = (
     _perplexity(
         *("start_valid_ppl", "valid ppl before training"),
         "Validation perplexity of the model as it was built, before the first update.",
-        **{"direction": "none", "mlflow": "valid/ppl_start", "diff": False},
+        **{"direction": "none", "diff": False},
     ),
     _perplexity(
         *("valid_ppl", "valid ppl"),
         "Validation perplexity of the best epoch, which is the one where it is lowest.",
-        **{"mlflow": "valid/ppl", **EVERYWHERE},
+        **EVERYWHERE,
     ),
     _perplexity(
         *("test_ppl", "test ppl", "Test perplexity of the best epoch by validation."),
-        **{"mlflow": "test/ppl", **EVERYWHERE},
+        **EVERYWHERE,
     ),
     _perplexity(
         *("test_ppl_known", "test ppl, known words"),
         "exp of the mean loss of the scored test tokens that are not <unk>, or not the unknown token "
         "of a tokenizer. No other token that test_ppl scores is left out, and <unk> stays in the "
         "contexts. Only where some scored tokens are <unk>, whether training has seen it or not.",
-        mlflow="test/ppl_known",
     ),
     _score(
         *("test_unknown_share", "unknown test tokens"),
@@ -129,17 +125,16 @@ _ALL = (
     _perplexity(
         *("test_ppl_from_the_right", "test ppl, from the right"),
         "Test perplexity of the second direction of a bidirectional model, which reads from right to left.",
-        mlflow="test/ppl_from_the_right",
     ),
     _perplexity(
         *("test_ppl_word", "test ppl/word"),
         "The summed loss behind test_ppl, divided by the words of the same text.",
-        **{"mlflow": "test/ppl_word", "high": 1e300},  # a text without spaces is one word
+        high=1e300,  # a text without spaces is one word
     ),
     _perplexity(
         *("test_ppl_byte", "test ppl/byte"),
         "The summed loss behind test_ppl, divided by the bytes (UTF-8) of the same text.",
-        **{"mlflow": "test/ppl_byte", "digits": 3},
+        digits=3,
     ),
     _score(
         *("test_bits_per_byte", "bits/byte"),
@@ -155,14 +150,12 @@ _ALL = (
     _perplexity(
         *("test_ppl_standard", "test ppl, standard counting"),
         "The summed loss behind test_ppl, divided by the words and <eos> only: <sos> is scored but not counted.",
-        mlflow="test/ppl_standard",
     ),
     *(
         _perplexity(
             f"dynamic_{split}_ppl",
             f"{split} ppl, dynamic evaluation",
             f"Perplexity of the {split} split while the weights follow it; it compares with no other one.",
-            mlflow=f"{split}/ppl_dynamic",
         )
         for split in ("valid", "test")
     ),
@@ -177,29 +170,33 @@ _ALL = (
     _score("test_entropy", "entropy", "Mean entropy of the predicted distributions.", unit="nats", digits=3, low=-1e-4),
     _perplexity(
         *("last_valid_ppl", "valid ppl, last epoch", "Validation perplexity after the last epoch."),
-        **{"mlflow": "valid/ppl_last", "required": True, **ASIDE},
+        required=True,
+        **ASIDE,
     ),
     _perplexity(
         *("last_test_ppl", "test ppl, last epoch", "Test perplexity after the last epoch."),
-        **{"mlflow": "test/ppl_last", "required": True, **ASIDE},
+        required=True,
+        **ASIDE,
     ),
     _perplexity(
         *("unigram_test_ppl", "unigram test ppl"),
         "Test perplexity of a unigram model of the training split (add-one), on the same tokens.",
-        **{"mlflow": "test/ppl_unigram", "of_text": True, **ASIDE},
+        of_text=True,
+        **ASIDE,
     ),
     _perplexity(
         *("source_test_ppl", "source test ppl"),
         "Test perplexity of the process that made the text, where it is known.",
-        **{"mlflow": "test/ppl_source", "of_text": True, **ASIDE},
+        of_text=True,
+        **ASIDE,
     ),
     _count(
         *("params_total", "params", "Parameters of the model; a shared matrix counts once."),
-        **{"unit": "parameters", "mlflow": "params/total", **EVERYWHERE},
+        **{"unit": "parameters", **EVERYWHERE},
     ),
     _count(
         *("params_head", "head params", "Parameters of the head that the backbone does not share."),
-        **{"unit": "parameters", "mlflow": "params/head", **EVERYWHERE},
+        **{"unit": "parameters", **EVERYWHERE},
     ),
     _of_ngrams("stored_ngrams", "n-grams", "Different n-grams, of all orders, that were counted.", kind="count"),
     _of_ngrams("cache_window", "cache tokens", "The last tokens of the scored text that the cache counts."),
@@ -215,16 +212,16 @@ _ALL = (
     ),
     _cost(
         *("train_minutes", "train minutes", "Time of training, without evaluation."),
-        **{"unit": "minutes", "mlflow": "time/train_minutes", "table": "never"},
+        **{"unit": "minutes", "table": "never"},
     ),
     _cost(
         *("peak_memory_mib", "peak MiB"),
         "Highest memory of the trial: of the GPU's allocator, or on the CPU of the process.",
-        **{"unit": "MiB", "digits": 0, "mlflow": "memory/peak_mib", "leaderboard": True},
+        **{"unit": "MiB", "digits": 0, "leaderboard": True},
     ),
     _count(
         *("best_epoch", "best epoch", "The epoch with the lowest validation perplexity."),
-        **{"unit": "epochs", "mlflow": "train/best_epoch", "whole": False, **ASIDE},  # `epochs: 0.4` is possible
+        **{"unit": "epochs", "whole": False, **ASIDE},  # `epochs: 0.4` is possible
     ),
     _count(
         *("averaged_from_epoch", "averaged from epoch", "The first epoch whose perplexity is of averaged weights."),

@@ -5,7 +5,6 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,8 +18,9 @@ from harness.records import sidecars
 from harness.records.contents import of_others
 from harness.records.metrics import METRICS
 from harness.records.record import TrialRecord
+from harness.records.settings import all_settings
 from harness.records.sidecars import Timing, TokenScores
-from harness.registry import BACKBONES, CORPORA, HEADS
+from harness.registry import CORPORA
 from harness.report.evidence import Evidence
 from harness.report.grouping import grouped
 from harness.report.statistics import WIDEST, paired
@@ -31,7 +31,6 @@ from harness.report.verdicts import shared_seeds
 NOT_KNOWN = "an unknown number of"
 AGREEMENT = 1e-9  # relative, of sums of one order
 ABSENT = "-"
-_MISSING = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,29 +213,14 @@ class Change:
 
 
 def changes(a: TrialSpec, b: TrialSpec) -> list[Change]:
-    """Every setting in which b differs from a, defaults included. Raises UnknownComponent."""
-    both = _settings(a), _settings(b)
-    keys = dict.fromkeys(key for each in both for key in each)
-    differing = [key for key in keys if both[0].get(key, _MISSING) != both[1].get(key, _MISSING)]
-    texts = [[value_text(each[key]) if key in each else ABSENT for each in both] for key in differing]
-    return [Change(key=key, a=one, b=other) for key, (one, other) in zip(differing, texts, strict=True)]
-
-
-def _settings(spec: TrialSpec) -> dict[str, Any]:
-    backbone = {"": spec.backbone.name, **resolved(BACKBONES.get(spec.backbone.name), spec.backbone.params)}
-    head = {"": spec.head.name, **resolved(HEADS.get(spec.head.name), spec.head.params)}
-    nested = {"backbone": backbone, "head": head, "train": spec.train.model_dump(), "seed": spec.seed}
-    return dict(_flat(plain(nested)))
-
-
-def _flat(value: dict[str, Any], name: str = ""):
-    """'train.schedule.plateau.factor' -> 0.5; the value under '' has the name of what it stands in."""
-    for key, child in value.items():
-        full = f"{name}.{key}".strip(".")
-        if isinstance(child, dict) and child:
-            yield from _flat(child, full)
-        else:
-            yield full, child
+    """Every setting in which b differs from a, defaults included."""
+    ours, theirs = all_settings(a), all_settings(b)
+    found = []
+    for key in dict.fromkeys([*ours, *theirs]):
+        one, other = (value_text(each[key]) if key in each else ABSENT for each in (ours, theirs))
+        if one != other:
+            found.append(Change(key=key, a=one, b=other))
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,20 +4,18 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 
-from harness.errors import BrokenComponent, DuplicateComponent, UnknownComponent
-from harness.plan.parameters import resolved
+from harness.plan.specs import value_text
 from harness.printable import printable
 from harness.records import store
 from harness.records.metrics import METRICS
 from harness.records.record import TrialRecord
-from harness.registry import BACKBONES, CORPORA, HEADS
+from harness.records.settings import all_settings
 
 TRIAL_TAG, DIGEST_TAG = "harness.trial_id", "harness.record"  # the trial of a run, and what the run shows
 MAX_NAME, MAX_PARAM, MAX_TAG = 250, 6000, 5000  # characters: MLflow refuses more in a parameter or a tag
-# MLflow's table shows the last point of a metric. Curves therefore have names of their own: valid/ppl has one value,
-# which is of the best epoch. The charts of MLflow's UI are in groups by what is before the '/', the groups in the order
-# of the alphabet: learning curves are the first thing that a reader sees, because 'curves' is before all other groups.
-CURVES = {"valid_ppl": "curves/valid_ppl", "train_loss": "curves/train_loss", "lr": "train/lr_by_epoch"}
+# MLflow's table shows the last point of a metric. Curves therefore have names of their own: valid_ppl has one value,
+# which is of the best epoch. In MLflow's UI the charts of curves are a group, by what is before the '/'.
+CURVES = {name: f"curves/{name}" for name in ("valid_ppl", "train_loss", "lr")}
 LAYOUT = 5  # raised when a run is to show a record in another way: runs of earlier layouts are then written again
 
 
@@ -31,17 +29,16 @@ class Point:
 
 
 def points(record: TrialRecord) -> list[Point]:
-    """The final metrics of a record, then the points of its curves.
+    """The final metrics of a record under their names in it, then the points of its curves.
 
     The perplexities of an invalid record are left out: they would be the first in a list sorted by perplexity. They
     remain in the record itself.
     """
     invalid = record.status == "invalid"  # guard: invalid-run
     found = []
-    for name, value in record.metrics.items():
-        metric = METRICS[name]
-        if metric.mlflow and not (invalid and metric.kind == "score"):
-            found.append(Point(metric.mlflow, value, 0))
+    for key, value in record.metrics.items():
+        if not (invalid and METRICS[key].kind == "score"):
+            found.append(Point(key, value, 0))
     for at in () if invalid else record.curve:
         for field, key in CURVES.items():
             found.append(Point(key, getattr(at, field), math.ceil(at.epoch)))
@@ -61,19 +58,7 @@ def shown_as(record: TrialRecord) -> str:
 
 def params(record: TrialRecord) -> dict[str, str]:
     """Every setting of a trial and its value, defaults included, so that runs can be filtered by any setting."""
-    spec, found = record.spec, {"seed": record.spec.seed}
-    for kind, registry in {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}.items():
-        component = getattr(spec, kind)
-        try:
-            values = resolved(registry.get(component.name), component.params)
-        except (UnknownComponent, BrokenComponent, DuplicateComponent):  # an old record's plug-in is not installed
-            values = component.params
-        found[kind] = component.name
-        for key, value in values.items():
-            found[f"{kind}.{key}"] = value
-    for key, value in spec.train.model_dump().items():
-        found[f"train.{key}"] = value
-    return {key: str(value)[:MAX_PARAM] for key, value in found.items()}
+    return {key: value_text(value)[:MAX_PARAM] for key, value in all_settings(record.spec).items()}
 
 
 def tags(record: TrialRecord) -> dict[str, str]:

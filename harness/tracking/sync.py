@@ -31,9 +31,9 @@ GUIDE = """\
 The trials of the suite {suite}: a run is one trial and shows its record. Files of the results folder:
 `tables/{suite}.md`; after `harness report`, `reports/{suite}.html`.
 
-Filter by tags, `tags.head = 'softmax'` or `tags.status != 'ok'`, or by any setting, `params.train.lr = '7.0'`; group by
+Filter by tags, `tags.head = 'softmax'` or `tags.status != 'ok'`, or by any setting, `params.train.lr = '7'`; group by
 the tag `row` for means over seeds. `tags.stage = 'table'` leaves out tuning trials. Metrics are of the best epoch by
-validation, `..._last` of the last one, `curves/...` are learning curves. `time/...` was measured by the trial itself;
+validation, `last_...` of the last one, `curves/...` are learning curves. Times were measured by the trial itself;
 `tags.times` says whether other trials ran at the same time. Tables show times that were measured afterwards, one trial
 at a time."""
 

@@ -4,8 +4,7 @@ import json
 import re
 import signal
 import socket
-import subprocess
-import sys
+import time
 import urllib.error
 import urllib.request
 
@@ -16,7 +15,6 @@ import pytest
 
 from harness import plan
 from harness.records import store
-from harness.tracking import ui
 from harness.tracking.sync import Mirror
 
 API = "/ajax-api/2.0/mlflow"
@@ -35,14 +33,10 @@ def folder(tmp_path_factory):
     return folder
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def port():
-    return free_port()
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +50,11 @@ def link(folder, port):
     try:
         printed, end = (process.stdout.readline() for _ in range(2))
         assert end == "Ctrl-C ends it\n", process.stderr.read()
+        deadline = time.monotonic() + commands.PATIENCE
+        while port not in {each.laddr.port for each in listening()}:
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.3)
         yield printed
         process.send_signal(signal.SIGINT)
         process.wait(timeout=commands.PATIENCE)
@@ -115,38 +114,3 @@ def test_ui_bind_a_cross_origin_post_is_refused(link, port):
 @pytest.mark.guards("ui-address")
 def test_ui_bind_every_socket_is_of_this_machine_only(link, port):
     assert {each.laddr.ip for each in listening() if each.laddr.port == port} == {"127.0.0.1"}
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_the_server_and_its_workers_end_with_the_command_whatever_ends_it(folder, number):
-    port = free_port()
-    process = commands.started(folder, "ui", "tiny", "--port", port)
-    try:
-        assert [process.stdout.readline() for _ in range(2)][1] == "Ctrl-C ends it\n", process.stderr.read()
-        below = psutil.Process(process.pid).children(recursive=True)
-        assert len(below) >= 3  # a shell, the server, its worker
-        process.send_signal(number)
-        _, alive = psutil.wait_procs(below, timeout=200)
-        assert alive == []
-        assert port not in {each.laddr.port for each in listening()}
-    finally:
-        process.kill()
-        process.communicate()
-
-
-STUBBORN = """
-import os, signal, sys, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-child = os.fork()
-if child:
-    print(os.getpid(), child, flush=True)
-time.sleep(600)
-"""
-
-
-@pytest.mark.parametrize("ends_itself", [False, True])
-def test_what_a_server_started_is_ended_though_it_ignores_signals(ends_itself):
-    with ui.start([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True) as shell:
-        server, child = (psutil.Process(int(pid)) for pid in shell.stdout.readline().split())
-        server.kill() if ends_itself else shell.stdin.close()
-        assert psutil.wait_procs([server, child], timeout=200)[1] == []

@@ -71,20 +71,23 @@ def test_a_record_is_one_flat_run_with_its_tags_times_settings_and_curves(mirror
     defaults = {"head.activation": "tanh", "corpus.seed": "0", "train.eval_batch_size": "10"}
     assert run.data.params.items() >= {**given, **defaults}.items()
     assert {name: value for name, value in run.data.metrics.items() if name not in CURVES.values()} == {
-        "valid/ppl": 9.5,
-        "test/ppl": 9.25,
-        "valid/ppl_last": 12.0,
-        "test/ppl_last": 11.0,
-        "train/best_epoch": 2.0,
-        "params/total": 780.0,
-        "params/head": 108.0,
-        "time/train_ms_per_batch": 2.5,
-        "time/eval_ms_per_batch": 1.5,
+        "valid_ppl": 9.5,
+        "test_ppl": 9.25,
+        "last_valid_ppl": 12.0,
+        "last_test_ppl": 11.0,
+        "best_epoch": 2.0,
+        "params_total": 780.0,
+        "params_head": 108.0,
+        "train_ms_per_batch": 2.5,
+        "eval_ms_per_batch": 1.5,
+        "context_tokens": 7.0,
+        "scored_test_tokens": 3.0,
+        "state_carried": 1.0,
     }
     assert history_of(mirror, run) == {
         "curves/valid_ppl": [(1, 9.75), (2, 9.5)],
         "curves/train_loss": [(1, 2.5), (2, 1.25)],
-        "train/lr_by_epoch": [(1, 0.01), (2, 0.01)],
+        "curves/lr": [(1, 0.01), (2, 0.01)],
     }
 
 
@@ -92,7 +95,7 @@ def test_the_table_of_runs_shows_the_best_epochs_perplexity_not_the_curves_last_
     curve = [CurvePoint(epoch=at, train_loss=2, valid_ppl=ppl, lr=1, seconds=1) for at, ppl in ((1, 9.5), (1.4, 12.0))]
     mirror.show(record_of(suite.trials[0], curve=tuple(curve)))
     metrics = runs_of(mirror.results)[0].data.metrics
-    assert (metrics["valid/ppl"], metrics["curves/valid_ppl"], metrics["curves/train_loss"]) == (9.5, 12.0, 2.0)
+    assert (metrics["valid_ppl"], metrics["curves/valid_ppl"], metrics["curves/train_loss"]) == (9.5, 12.0, 2.0)
 
 
 def test_a_run_of_more_values_than_mlflow_accepts_in_one_call_is_complete(mirror, suite, record_of, monkeypatch):
@@ -105,7 +108,7 @@ def test_a_run_of_more_values_than_mlflow_accepts_in_one_call_is_complete(mirror
     assert {name: len(points) for name, points in history_of(mirror, run).items()} == dict.fromkeys(
         CURVES.values(), 1000
     )
-    assert run.data.metrics["train/lr_by_epoch"] == 1 / 1000
+    assert run.data.metrics["curves/lr"] == 1 / 1000
 
 
 def test_runs_are_found_by_the_filters_of_the_guide(mirror, suite, records, record_of):
@@ -116,7 +119,7 @@ def test_runs_are_found_by_the_filters_of_the_guide(mirror, suite, records, reco
         "params.head = 'mos'": 4,
         "tags.status != 'ok'": 1,
         "params.train.lr = '0.01'": 6,
-        "metrics.`valid/ppl` < 9.6": 5,
+        "metrics.valid_ppl < 9.6": 5,
     }
     experiment = experiment_of(mirror).experiment_id
     assert {question: len(mirror.client.search_runs([experiment], question)) for question in expected} == expected
@@ -154,7 +157,7 @@ def test_runs_that_do_not_show_the_record_are_replaced_by_one(mirror, records, d
         mirror.client.update_run(run.info.run_id, status)
     mirror.show_suite("tiny", records[:1])
     (run,) = runs_of(mirror.results)
-    assert (run.info.status, run.data.metrics["valid/ppl"]) == ("FINISHED", 9.5)
+    assert (run.info.status, run.data.metrics["valid_ppl"]) == ("FINISHED", 9.5)
 
 
 @pytest.mark.guards("all-pages-of-runs")
@@ -180,7 +183,7 @@ def test_runs_beyond_the_first_page_are_known(mirror, records, monkeypatch):
             "invalid",
             "the nll of a test token is -8: below 0",
             {"test_ppl": 0.5, "train_minutes": 2.0},
-            {"time/train_minutes": 2.0},
+            {"train_minutes": 2.0},
         ),
     ],
 )
