@@ -75,11 +75,18 @@ def dry_run(suite: Suite, *, data: Path, options: RunOptions, reporter: Reporter
     on_cpu = suite.resources.gpus == 0 and options.device == "auto" and not options.gpus_per_trial
     device = torch.device("cpu") if on_cpu else resolve_device(options.device)
     rows = rows_of(suite, options.only)
-    wholes, found, failed = {spec.id: spec for spec in rows}, {}, 0
+    wholes, number_failed = {spec.id: spec for spec in rows}, 0
 
     def visit(task: Task, model: LanguageModel, corpus: Corpus) -> None:
         refuse_unfit(wholes[task.id].train, task.device)
-        found[task.id] = _one_step(task.spec, model, corpus)
+        reporter.say(f"ok    {task.id}  {wholes[task.id]}: {_one_step(task.spec, model, corpus)}")
+
+    def failed(without: list[Task], fault: str) -> None:
+        nonlocal number_failed
+        number_failed += len(without)
+        first = wholes[without[0].id]
+        who = f"{first.id}  {first}" if len(without) == 1 else f"{first.corpus}, {counted(len(without), 'row')}"
+        reporter.problem(f"FAIL  {who}: {fault}")
 
     tasks = []
     for spec in rows:  # of a data-parallel trial one worker
@@ -87,19 +94,12 @@ def dry_run(suite: Suite, *, data: Path, options: RunOptions, reporter: Reporter
         alone = {"data_parallel": 1, "batch_size": train.batch_size // train.data_parallel}
         spec = spec.model_copy(update={"train": train.model_copy(update=alone)})
         tasks.append(task_alone(suite, spec, data, device, options.cpus_per_trial))
-    for tried, fault in in_turns(tasks, visit, rounds=1):
-        first = wholes[tried[0].id]
-        if not fault:
-            reporter.say(f"ok    {first.id}  {first}: {found[first.id]}")
-            continue
-        failed += len(tried)
-        who = f"{first.id}  {first}" if len(tried) == 1 else f"{first.corpus}, {counted(len(tried), 'row')}"
-        reporter.problem(f"FAIL  {who}: {fault}")
+    in_turns(tasks, visit, failed, rounds=1)
     reporter.say(
-        f"dry run of {counted(len(rows), 'row')} on {device}: {len(rows) - failed} ok, {failed} failed; "
+        f"dry run of {counted(len(rows), 'row')} on {device}: {len(rows) - number_failed} ok, {number_failed} failed; "
         "nothing was written to the results folder"
     )
-    return not failed
+    return not number_failed
 
 
 def rows_of(suite: Suite, only: Iterable[str]) -> list[TrialSpec]:

@@ -65,13 +65,6 @@ def load_average() -> float:
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
-def busy_cores(seconds: float = 1.0) -> float:
-    """Measure for some seconds how many of our cores are busy with other work."""
-    other = OtherWork()
-    time.sleep(seconds)
-    return other.cores()
-
-
 class OtherWork:
     """How many of the cores that this process may use do work of others, since it was made.
 

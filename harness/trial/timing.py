@@ -11,7 +11,7 @@ import math
 import statistics
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import cycle, islice
 
@@ -42,20 +42,20 @@ MIN_BATCHES = 2  # timed after a warm-up, at least
 WARMUP_SECONDS = 1.0  # after which the warm-up of slow batches ends: what only first batches do takes less than that
 INFERENCE_BATCHES = 20  # timed in a trial
 BUSY_CORES = 0.5  # of other work on the machine, from which times do not count as exclusive
-LOOKS = 3  # measurements of the other work, a second each: earlier processes may still be ending
 
 Laps = Callable[[int], list[float]]  # so many batches -> milliseconds of each
 Visit = Callable[[Task, LanguageModel, Corpus], None]
+Failed = Callable[[list[Task], str], None]  # of the tasks that cannot go on, and why
 
 
-def in_turns(tasks: list[Task], visit: Visit, *, rounds: int = ROUNDS) -> Iterator[tuple[list[Task], str]]:
+def in_turns(tasks: list[Task], visit: Visit, failed: Failed, *, rounds: int = ROUNDS) -> None:
     """Give each model its turns: the models of a corpus one after the other, in rounds. In its turn a model is built on
     its device, with its initial weights, and visited under the conditions of its trial. Then its memory is freed.
 
     Args:
         visit: gets the task, the model, and the corpus on the device.
-    Yields: the task of each turn that has ended, or all tasks of a corpus that cannot be read; and why it failed, ''
-        where it did not. What fails has no further turn.
+        failed: called with a task whose turn failed, or with all tasks of a corpus that cannot be read. What fails has
+            no further turn.
     """
     for name in dict.fromkeys(str(task.spec.corpus) for task in tasks):
         left = [with_exact_route(task) for task in tasks if str(task.spec.corpus) == name]
@@ -63,7 +63,7 @@ def in_turns(tasks: list[Task], visit: Visit, *, rounds: int = ROUNDS) -> Iterat
             fetch_sources([task.spec for task in left], left[0].data)
             corpus = load_planned(left[0].spec, left[0].data, left[0].contents).to(torch.device(left[0].device))
         except Exception as error:
-            yield left, _reason(error)
+            failed(left, _reason(error))
             continue
         for _ in range(rounds):
             for task in list(left):
@@ -73,7 +73,7 @@ def in_turns(tasks: list[Task], visit: Visit, *, rounds: int = ROUNDS) -> Iterat
                     torch.cuda.empty_cache()
                 if fault:
                     left.remove(task)
-                yield [task], fault
+                    failed([task], fault)
 
 
 def _turn(task: Task, corpus: Corpus, visit: Visit) -> str:
@@ -105,12 +105,13 @@ def milliseconds(task: Task, model: LanguageModel, corpus: Corpus, *, lr: float)
 
 
 def _all_rounds(
-    tasks: list[Task], prepare: Callable[[Task, LanguageModel, Corpus], float], failed: Callable[[Task, str], None]
+    tasks: list[Task], prepare: Callable[[Task, LanguageModel, Corpus], float], say: Callable[[str], None]
 ) -> dict[str, dict[str, list[float]]]:
     """The milliseconds of each model's batches by trial id and kind, without the models that failed.
 
     Args:
         prepare: called in each turn before the model is timed; returns the learning rate.
+        say: called with a sentence for each model that failed.
     """
     taken: dict[str, dict[str, list[float]]] = {task.id: {} for task in tasks}
 
@@ -119,10 +120,12 @@ def _all_rounds(
         for kind, batches in milliseconds(task, model, corpus, lr=lr).items():
             taken[task.id].setdefault(kind, []).extend(batches)
 
-    for ended, fault in in_turns(tasks, visit):
-        for task in ended if fault else ():
+    def failed(without: list[Task], fault: str) -> None:
+        for task in without:
             del taken[task.id]
-            failed(task, fault)
+            say(f"{task.spec} ({task.id}) could not be timed: {fault}")
+
+    in_turns(tasks, visit, failed)
     return taken
 
 
@@ -272,15 +275,11 @@ def model_times(tasks: list[Task], warn: Callable[[str], None]) -> dict[str, Mod
         }
         return train.lr
 
-    taken = _all_rounds(tasks, prepare, lambda task, fault: warn(f"{task.spec} cannot be timed: {fault}"))
-    return {
-        trial: ModelTime(
-            train_ms=statistics.median(found["train"]) if "train" in found else 0.0,
-            eval_ms=statistics.median(found["eval"]),
-            **counts[trial],
-        )
-        for trial, found in taken.items()
-    }
+    times = {}
+    for trial, found in _all_rounds(tasks, prepare, warn).items():
+        train_ms = statistics.median(found["train"]) if "train" in found else 0.0
+        times[trial] = ModelTime(train_ms=train_ms, eval_ms=statistics.median(found["eval"]), **counts[trial])
+    return times
 
 
 def exclusive_pass(tasks: list[Task], records: Mapping[str, TrialRecord]) -> tuple[list[Timing], list[str]]:
@@ -291,7 +290,7 @@ def exclusive_pass(tasks: list[Task], records: Mapping[str, TrialRecord]) -> tup
         tasks: of the trials, as they had them; `shared`: other work is known to run on this machine.
     Returns: timings, and a sentence for each trial that could not be timed, or not with its own weights.
     """
-    busy, initial, sentences = _busy(), set(), []
+    other_work, initial, sentences = environment.OtherWork(), set(), []
 
     def prepare(task: Task, model: LanguageModel, corpus: Corpus) -> float:
         record = records[task.id]
@@ -299,10 +298,8 @@ def exclusive_pass(tasks: list[Task], records: Mapping[str, TrialRecord]) -> tup
             initial.add(task.id)
         return record.curve[-1].lr if record.curve else record.spec.train.lr  # the last one that the trial had
 
-    def failed(task: Task, fault: str) -> None:
-        sentences.append(f"{task.spec} ({task.id}) could not be timed: {fault}")
-
-    taken = _all_rounds(tasks, prepare, failed)
+    taken = _all_rounds(tasks, prepare, sentences.append)
+    busy = round(other_work.cores(), 2)
     about = {
         "rounds": ROUNDS,
         "passed": uuid.uuid4().hex,
@@ -320,28 +317,12 @@ def exclusive_pass(tasks: list[Task], records: Mapping[str, TrialRecord]) -> tup
             sentences.append(
                 f"{records[trial].spec} ({trial}) was timed with initial weights: its own are gone or damaged"
             )
+        about |= {"trial": trial, "weights_sha256": records[trial].weights_sha256, "initial": trial in initial}
         metrics = {}
         for kind, batches in found.items():
             metrics |= quartiles(kind, batches)
-        timings.append(
-            Timing(
-                trial=trial,
-                weights_sha256=records[trial].weights_sha256,
-                metrics=metrics,
-                batches=len(found.get("train", ())),
-                initial=trial in initial,
-                **about,
-            )
-        )
+        timings.append(Timing(**about, metrics=metrics, batches=len(found.get("train", ()))))
     return timings, sentences
-
-
-def _busy() -> float:
-    """Cores that are busy with other work, rounded as it is recorded."""
-    for _ in range(LOOKS):
-        if (busy := round(environment.busy_cores(), 2)) < BUSY_CORES:
-            break
-    return busy
 
 
 def _has_own_weights(model: LanguageModel, task: Task, record: TrialRecord) -> bool:

@@ -15,7 +15,7 @@ RUN = ("run", "suites/tiny.yaml", "--executor", "inline", "--no-tracking")
 def timing(finished, monkeypatch):
     """The finished suite, which now asks for timing, on a calm machine."""
     (finished / "suites" / "tiny.yaml").write_text(SUITE.replace("measure: {exclusive: false}\n", ""))
-    monkeypatch.setattr(clock.environment, "busy_cores", lambda: 0.0)
+    monkeypatch.setattr(clock.environment.OtherWork, "cores", lambda self: 0.0)
     monkeypatch.setattr(clock, "SECONDS", 0.001)
     return finished
 

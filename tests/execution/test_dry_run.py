@@ -128,17 +128,9 @@ def test_a_row_that_fails_is_a_sentence_and_the_others_are_tried(tried, faulty):
     assert "4 rows on cpu: 2 ok, 2 failed" in done.out
 
 
-REFUSED = {
-    "train.cuda_graph=on": "train.cuda_graph is on, but the trials run on the CPU",
-    "train.precision=tf32": "train.precision is tf32, which only a GPU has",
-    "train.eval_stride=3": "train.eval_stride is for backbones without state",
-}
-
-
-@pytest.mark.parametrize("change", REFUSED)
-def test_what_a_trial_would_refuse_is_refused(tried, change):
-    done = tried(SUITE, "--set", change)
-    assert (done.code, done.err.count("FAIL"), done.err.count(REFUSED[change])) == (1, 2, 2)
+def test_what_a_trial_would_refuse_is_refused(tried):
+    done = tried(SUITE, "--set", "train.precision=tf32")
+    assert (done.code, done.err.count("train.precision is tf32, which only a GPU has")) == (1, 2)
 
 
 def test_settings_and_conditions_count(tried):

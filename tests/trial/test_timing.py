@@ -17,7 +17,6 @@ from harness.corpora.corpus import Corpus
 from harness.model import build
 from harness.plan.suite_file import MeasureSpec
 from harness.records import store
-from harness.registry import HEADS
 from harness.training.checkpoint import BEST, weights_sha256
 from harness.trial import timing as clock
 from harness.trial.timing import ModelTime, exclusive_pass, in_turns, inference_times, model_times
@@ -46,7 +45,7 @@ def ran(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def calm(monkeypatch):
     """A machine without other work, and little patience."""
-    monkeypatch.setattr(clock.environment, "busy_cores", lambda: 0.125)
+    monkeypatch.setattr(clock.environment.OtherWork, "cores", lambda self: 0.125)
     monkeypatch.setattr(clock, "SECONDS", 0.001)
 
 
@@ -67,25 +66,22 @@ def test_models_take_turns_in_rounds_within_their_corpus(ran):
     order = []
     tasks = [handmade.task(record.spec, ran.runs) for record in ran.records]
     a, b, c, d = (task.id for task in tasks)
-    ends = list(in_turns(tasks, lambda task, model, corpus: order.append(task.id)))
+    in_turns(tasks, lambda task, model, corpus: order.append(task.id), pytest.fail)
     assert order == [a, b] * 3 + [c, d] * 3
-    assert [(turn[0].id, fault) for turn, fault in ends] == [(trial, "") for trial in order]
     taken, said = ran.times(ran.records)
     assert ([timing.trial for timing in taken], said) == ([a, b, c, d], [])
     assert len({timing.pass_id for timing in taken}) == 1
     assert {timing.rounds for timing in taken} == {3}
 
 
-@pytest.mark.parametrize("harm", ["none", "gone", "damaged", "another's"])
+@pytest.mark.parametrize("harm", ["none", "damaged", "another's"])
 def test_the_weights_timed_are_those_of_the_record_or_initial_ones_which_it_says(ran, harm, timed_with):
     record, other = ran.records[:2]
     place, another = (store.folder(ran.runs, each.id) / BEST for each in (record, other))
     kept = place.read_bytes()
-    harmed = {"none": kept, "gone": None, "damaged": kept[:-1] + b"?", "another's": another.read_bytes()}[harm]
-    place.unlink()
+    place.unlink()  # it is a link of a checkpoint
+    place.write_bytes({"none": kept, "damaged": kept[:-1] + b"?", "another's": another.read_bytes()}[harm])
     try:
-        if harmed is not None:
-            place.write_bytes(harmed)
         (timing,), said = ran.times([record])
     finally:
         place.write_bytes(kept)
@@ -145,20 +141,13 @@ def test_a_corpus_that_cannot_be_had_costs_its_own_models_only(ran, monkeypatch)
 
 @pytest.mark.guards("other-work-noticed")
 @pytest.mark.parametrize(
-    ("looks", "told", "busy", "shared"),
-    [
-        ([0.25], False, 0.25, False),
-        ([0.25], True, 0.25, True),  # --shared
-        ([2.0, 0.49], False, 0.49, False),  # what ran before was still ending
-        ([2.0, 1.75, 0.5], False, 0.5, True),
-    ],
+    ("told", "busy", "shared"),
+    [(False, 0.49, False), (False, 0.5, True), (True, 0.25, True)],  # told by --shared
 )
-def test_other_work_on_the_machine_makes_a_timing_shared(ran, monkeypatch, looks, told, busy, shared):
-    left = iter(looks)
-    monkeypatch.setattr(clock.environment, "busy_cores", lambda: next(left))
+def test_other_work_on_the_machine_makes_a_timing_shared(ran, monkeypatch, told, busy, shared):
+    monkeypatch.setattr(clock.environment.OtherWork, "cores", lambda self: busy)
     (timing,), _ = ran.times(ran.records[:1], shared=told)
     assert (timing.busy, timing.shared) == (busy, shared)
-    assert list(left) == []
 
 
 def test_inference_is_timed_where_the_suite_measures_it(ran):
@@ -255,13 +244,3 @@ def test_steps_and_batches_are_counted_by_the_code_that_trains_and_evaluates_wit
     assert time.train_ms > 0
     assert time.eval_ms > 0
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_a_planned_model_that_fails_is_named_and_the_others_are_timed(specs, tmp_path, monkeypatch):
-    def fails(self, hidden):
-        raise MemoryError("no room\nand more")
-
-    monkeypatch.setattr(HEADS.get("softmax"), "forward", fails)
-    said = []
-    assert list(model_times([handmade.task(spec, tmp_path) for spec in specs], said.append)) == [specs[1].id]
-    assert said == [f"{specs[0]} cannot be timed: MemoryError: no room"]
