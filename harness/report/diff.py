@@ -15,7 +15,6 @@ from harness.plan.parameters import resolved, with_paths
 from harness.plan.reader import shown
 from harness.plan.specs import TrialSpec, plain, value_text
 from harness.records import sidecars
-from harness.records.contents import of_others
 from harness.records.metrics import METRICS
 from harness.records.record import TrialRecord
 from harness.records.settings import all_settings
@@ -28,21 +27,16 @@ from harness.report.table_rows import Row, of_head, of_trial, ratio, time_of
 from harness.report.tokens import Band, Context, by_frequency, by_position, contexts
 from harness.report.verdicts import shared_seeds
 
-NOT_KNOWN = "an unknown number of"
 AGREEMENT = 1e-9  # relative, of sums of one order
 ABSENT = "-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The trials of A or of B, as a row of a table. The other one has as many trials, and they are
-    paired in order.
-
-    Args:
-        row: of trials with an ok record only.
+    """The trials of A or of B, as a row of a table that has ok records only. The other one has as many trials, and they
+    are paired in order.
     """
 
-    label: str
     runs: Path
     row: Row
 
@@ -63,7 +57,7 @@ def of_trials(results: Path, a: str, b: str) -> tuple[Selection, Selection]:
     found = [finished(results, prefix) for prefix in (a, b)]
     if found[0][0].id == found[1][0].id:
         raise ExecutionError(f"{a} and {b} are the same trial, {found[0][0].id}: nothing differs; name two trials")
-    one, other = (Selection(label=record.id, runs=runs, row=of_trial(record)) for record, runs in found)
+    one, other = (Selection(runs=runs, row=of_trial(record)) for record, runs in found)
     return one, other
 
 
@@ -81,19 +75,11 @@ def of_heads(lines: Iterable[Row], evidence: Evidence, a: str, b: str) -> list[t
             selections = []
             for row in (one, other):
                 trials = tuple(trial for trial in row.trials if trial.seed in seeds)
-                selections.append(Selection(label=row.head, runs=evidence.runs, row=replace(row, trials=trials)))
+                selections.append(Selection(runs=evidence.runs, row=replace(row, trials=trials)))
             found.append((", ".join(group), *selections))
     if not found:
-        invalid = dict.fromkeys(row.head for rows in groups.values() for row in rows if row.invalid)
-        if invalid:
-            raise ExecutionError(
-                f"nothing to compare: there are invalid trials of {', '.join(invalid)} (harness docs certificates)"
-            )
-        others = of_others(evidence.suite, evidence.runs)
-        raise ExecutionError(
-            f"no seed of {a} and {b} is finished for both: harness run {shown(evidence.suite.path)}"
-            + (f" ({others})" if others else "")
-        )
+        again = f"harness run {shown(evidence.suite.path)}"
+        raise ExecutionError(f"no seed of {a} and {b} is finished and valid for both: {again}")
     return found
 
 
@@ -104,11 +90,10 @@ def refuse_unlike(a: TrialRecord, b: TrialRecord) -> None:
         raise ExecutionError(
             f"{a.id} is of {a.spec.corpus}, {b.id} of {b.spec.corpus}: expected one corpus with one counting rule"
         )
-    counts = [record.metrics.get("scored_test_tokens") for record in (a, b)]
-    if counts[0] != counts[1]:
-        texts = [NOT_KNOWN if count is None else f"{count:,.0f}" for count in counts]
+    one, other = (record.metrics["scored_test_tokens"] for record in (a, b))
+    if one != other:
         raise ExecutionError(
-            f"{a.id} scored {texts[0]} test tokens, {b.id} {texts[1]}: expected two trials that scored the same tokens"
+            f"{a.id} scored {one:,.0f} test tokens, {b.id} {other:,.0f}: expected the same tokens"
         )
     unigrams = [record.metrics.get("unigram_test_ppl", math.nan) for record in (a, b)]
     if all(map(math.isfinite, unigrams)) and not math.isclose(*unigrams, rel_tol=AGREEMENT):
@@ -265,8 +250,8 @@ def difference(a: Selection, b: Selection, data: Path, *, top: int, within: str 
     scores, about_scores = _scores(a, b)
     better, worse, about_text = _contexts(a, b, scores, data, top)
     return Difference(
-        a=a.label,
-        b=b.label,
+        a=a.row.head,
+        b=b.row.head,
         within=within,
         trials=tuple((one.id, other.id) for one, other in pairs),
         changes=tuple(changes(pairs[0][0].spec, pairs[0][1].spec)),

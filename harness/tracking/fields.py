@@ -1,7 +1,6 @@
 """What a run of MLflow shows of a record: its name, tags, parameters and metrics. Nothing here imports MLflow."""
 
 import math
-from dataclasses import dataclass
 from datetime import datetime
 
 from harness.plan.specs import value_text
@@ -19,17 +18,9 @@ CURVES = {name: f"curves/{name}" for name in ("valid_ppl", "train_loss", "lr")}
 LAYOUT = 5  # raised when a run is to show a record in another way: runs of earlier layouts are then written again
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One value of a metric. `step`: the epoch, or 0 for a metric that a trial has once, drawn as a bar."""
-
-    key: str
-    value: float
-    step: int
-
-
-def points(record: TrialRecord) -> list[Point]:
-    """The final metrics of a record under their names in it, then the points of its curves.
+def points(record: TrialRecord) -> list[tuple[str, float, int]]:
+    """Name, value and step of the final metrics of a record, under their names in it and at step 0, which MLflow draws as
+    bars; then those of its curves, by epoch.
 
     The perplexities of an invalid record are left out: they would be the first in a list sorted by perplexity. They
     remain in the record itself.
@@ -38,10 +29,10 @@ def points(record: TrialRecord) -> list[Point]:
     found = []
     for key, value in record.metrics.items():
         if not (invalid and METRICS[key].kind == "score"):
-            found.append(Point(key, value, 0))
+            found.append((key, value, 0))
     for at in () if invalid else record.curve:
         for field, key in CURVES.items():
-            found.append(Point(key, getattr(at, field), math.ceil(at.epoch)))
+            found.append((key, getattr(at, field), math.ceil(at.epoch)))
     return found
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 MAX_PARAMS, MAX_METRICS = 100, 900  # in one call of log_batch: MLflow accepts 100 parameters, and 1,000 values in all
+MAX_RUNS = 50_000  # of one search: MLflow finds no more
 GUIDE = """\
 The trials of the suite {suite}: a run is one trial and shows its record. Files of the results folder:
 `tables/{suite}.md`; after `harness report`, `reports/{suite}.html`.
@@ -113,7 +114,7 @@ class Mirror:
         params = [Param(key, value) for key, value in fields.params(record).items()]
         for start in range(0, len(params), MAX_PARAMS):
             self.client.log_batch(run, params=params[start : start + MAX_PARAMS])
-        metrics = [Metric(point.key, point.value, finished, point.step) for point in fields.points(record)]
+        metrics = [Metric(key, value, finished, step) for key, value, step in fields.points(record)]
         for start in range(0, len(metrics), MAX_METRICS):
             self.client.log_batch(run, metrics=metrics[start : start + MAX_METRICS])
         self.client.set_terminated(run, "FINISHED" if record.status == "ok" else "FAILED", finished)
@@ -127,12 +128,7 @@ class Mirror:
         """Trial id -> its runs, of all trials of an experiment or of one. Runs that a user added are left out."""
         question = "" if trial is None else f"tags.`{TRIAL_TAG}` = '{trial}'"
         found: dict[str, list[Run]] = {}
-        page = self.client.search_runs([experiment], question)
-        runs = list(page)
-        while page.token:  # guard: all-pages-of-runs
-            page = self.client.search_runs([experiment], question, page_token=page.token)
-            runs += page
-        for run in runs:
+        for run in self.client.search_runs([experiment], question, max_results=MAX_RUNS):
             if TRIAL_TAG in run.data.tags:  # guard: runs-of-users-stay always
                 found.setdefault(run.data.tags[TRIAL_TAG], []).append(run)
         return found

@@ -25,7 +25,7 @@ def serve(results: Path, port: int, suite: str | None) -> None:
     page_of_suite = page(results, suite)
     # guard: ui-environment not in UNSAFE_VARIABLES ->
     environment = {name: value for name, value in os.environ.items() if name not in UNSAFE_VARIABLES}
-    print(f"http://{HERE}:{port}/#{page_of_suite}\nCtrl-C ends it", flush=True)
+    print(f"http://{HERE}:{port}/#{page_of_suite}\nThe server says below when it runs; Ctrl-C ends it.", flush=True)
     os.execve(sys.executable, command(results, port), environment)
 
 

@@ -83,7 +83,7 @@ def test_diff_the_leaderboard_and_mlflow_show_a_new_metric(new, suite, tmp_path)
     assert "test accuracy" in [column.name for column in leaderboard.table(group).columns]
     assert leaderboard.as_json((group,))[0]["rows"][0]["test_accuracy"] == 0.25
     record = store.load(store.runs_folder(tmp_path, suite.name), one)
-    assert fields.Point("test_accuracy", 0.25, 0) in fields.points(record)
+    assert ("test_accuracy", 0.25, 0) in fields.points(record)
 
 
 @pytest.mark.parametrize(("name", "text"), [("train_minutes", "1.50"), ("best_epoch", "1")])

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import urllib.error
 import urllib.request
 
 import pytest
@@ -48,6 +49,15 @@ def test_every_command_that_reads_or_writes_there_works(ran, harness, monkeypatc
     assert sorted(each.name for each in here.folder.iterdir()) == sorted([ODD, "marks", "records.zip", "suites"])
 
 
+def answered(address: str) -> bytes | None:
+    """None while no server answers."""
+    try:
+        with urllib.request.urlopen(address, timeout=200) as answer:
+            return answer.read()
+    except urllib.error.URLError:
+        return None
+
+
 def test_the_ui_shows_its_runs(ran):
     here, _ = ran
     with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -57,9 +67,8 @@ def test_the_ui_shows_its_runs(ran):
         line = wait_for(process.stdout.readline, 600)
         experiment = line.split("/experiments/")[1].partition("/")[0]
         asked = f"http://127.0.0.1:{port}/ajax-api/2.0/mlflow/experiments/get?experiment_id={experiment}"
-        with urllib.request.urlopen(asked, timeout=200) as answer:
-            told = json.loads(answer.read())["experiment"]
-        assert told["name"] == "tiny"
+        answer = wait_for(lambda: answered(asked), 600)
+        assert json.loads(answer)["experiment"]["name"] == "tiny"
     finally:
         process.terminate()
         here.end(process)

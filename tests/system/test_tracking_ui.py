@@ -49,7 +49,7 @@ def link(folder, port):
         process = commands.started(folder, "ui", "tiny", "--port", port)
     try:
         printed, end = (process.stdout.readline() for _ in range(2))
-        assert end == "Ctrl-C ends it\n", process.stderr.read()
+        assert end.endswith("Ctrl-C ends it.\n"), process.stderr.read()
         deadline = time.monotonic() + commands.PATIENCE
         while port not in {each.laddr.port for each in listening()}:
             assert process.poll() is None, process.stderr.read()

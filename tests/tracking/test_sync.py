@@ -160,20 +160,6 @@ def test_runs_that_do_not_show_the_record_are_replaced_by_one(mirror, records, d
     assert (run.info.status, run.data.metrics["valid_ppl"]) == ("FINISHED", 9.5)
 
 
-@pytest.mark.guards("all-pages-of-runs")
-def test_runs_beyond_the_first_page_are_known(mirror, records, monkeypatch):
-    original = MlflowClient.search_runs
-    mirror.show_suite("tiny", records)
-    with monkeypatch.context() as patch:
-        page = lambda *args, **kwargs: original(*args, **{**kwargs, "max_results": 4})  # noqa: E731
-        patch.setattr(MlflowClient, "search_runs", page)
-        mirror.show_suite("tiny", records)
-        assert len(runs_of(mirror.results, ViewType.ALL)) == 4  # of a page
-        mirror.show_suite("tiny", [], remove_others=True)
-    assert runs_of(mirror.results) == []
-    assert len(runs_of(mirror.results, ViewType.ALL)) == 6
-
-
 @pytest.mark.guards("invalid-run")
 @pytest.mark.parametrize(
     ("status", "message", "metrics", "shown"),
