@@ -71,15 +71,12 @@ def facts(*, again: bool) -> dict[str, str]:
     if torch.backends.mkldnn.is_available():
         exactness = "as exact as float32" if found.exact else "NOT as exact as float32"
         routes = f"oneDNN is {found.speedup:.2f} times as fast as the default and {exactness}"
-    gpu = f"none is seen, though this torch is made for CUDA {torch.version.cuda}" if torch.version.cuda else "none"
-    if torch.cuda.is_available():
-        gpu = f"{torch.cuda.device_count()} of CUDA {torch.version.cuda}"
     memory = limits.memory()
     return {
         "harness": f"{harness.__version__} at {environment.commit()}",
         "Python": platform.python_version(),
         "device": environment.device_name(environment.resolve_device("auto")),
-        "GPU": gpu,
+        "GPU": f"{torch.cuda.device_count()} seen by a torch of CUDA {torch.version.cuda}",
         "processor": found.cpu,
         "threads": f"{torch.get_num_threads()} of torch, {limits.cpus_available()} cores for this process",
         "memory": f"{_gib(memory.free)} free of {_gib(memory.total)}",

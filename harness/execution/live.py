@@ -146,9 +146,7 @@ class LiveView:
             self._remove_bar(trial)
             self._ends[trial] = event
             _print(self.console, printable(f"end     {who}  {_result(event)}  ({len(self._ends)} of {self.total})"))
-        self._bars.update(
-            self._all, description=self._finished(), completed=len(self._ends), about=self._by_status()
-        )
+        self._bars.update(self._all, description=self._finished(), completed=len(self._ends), about=self._by_status())
 
     def totals(self) -> str:
         """A line for the end of a run: trials by status, wall time, and the training time in the records."""

@@ -92,9 +92,7 @@ def refuse_unlike(a: TrialRecord, b: TrialRecord) -> None:
         )
     one, other = (record.metrics["scored_test_tokens"] for record in (a, b))
     if one != other:
-        raise ExecutionError(
-            f"{a.id} scored {one:,.0f} test tokens, {b.id} {other:,.0f}: expected the same tokens"
-        )
+        raise ExecutionError(f"{a.id} scored {one:,.0f} test tokens, {b.id} {other:,.0f}: expected the same tokens")
     unigrams = [record.metrics.get("unigram_test_ppl", math.nan) for record in (a, b)]
     if all(map(math.isfinite, unigrams)) and not math.isclose(*unigrams, rel_tol=AGREEMENT):
         raise ExecutionError(

@@ -19,8 +19,8 @@ LAYOUT = 5  # raised when a run is to show a record in another way: runs of earl
 
 
 def points(record: TrialRecord) -> list[tuple[str, float, int]]:
-    """Name, value and step of the final metrics of a record, under their names in it and at step 0, which MLflow draws as
-    bars; then those of its curves, by epoch.
+    """Name, value and step of the final metrics of a record, under their names in it and at step 0, which MLflow draws
+    as bars; then those of its curves, by epoch.
 
     The perplexities of an invalid record are left out: they would be the first in a list sorted by perplexity. They
     remain in the record itself.

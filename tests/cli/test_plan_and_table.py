@@ -60,28 +60,12 @@ def test_plan_shows_what_it_read_of_a_text(fresh, harness):
     assert about["unknown_share"] == 9 / 26
 
 
-def test_plan_writes_nothing(fresh, harness):
-    before = files(fresh)
-    assert harness("plan", "suites/tiny.yaml").code == 0
-    assert harness("plan", "suites/tiny.yaml", "--json").code == 0
-    assert files(fresh) == before
-
-
 def test_plan_shows_what_is_finished_missing_and_failed(finished, harness, run):
     assert {trial["state"] for trial in planned(harness)} == {"ok"}
     assert {trial["state"] for trial in planned(harness, "--set", "train.lr=1e30")} == {"missing"}
     run("--set", "train.lr=1e30", "--only", "head=softmax,seed=2")
     states = [trial["state"] for trial in planned(harness, "--set", "train.lr=1e30")]
     assert states == ["missing", "diverged", "missing", "missing"]
-
-
-def test_plan_names_a_damaged_record_on_standard_error_only(finished, harness):
-    trial = planned(harness)[1]["id"]
-    (finished / "results" / "runs" / "tiny" / trial / "record.json").write_text("{")
-    done = harness("plan", "suites/tiny.yaml", "--json")
-    assert [entry["state"] for entry in json.loads(done.out)["trials"]] == ["ok", "missing", "ok", "ok"]
-    assert done.err.count("warning: ") == 1
-    assert trial in done.err
 
 
 def rows_shown(out: str) -> list[list[str]]:

@@ -29,14 +29,6 @@ def test_a_second_run_starts_nothing(finished, harness, monkeypatch):
     assert files(finished) == before
 
 
-def test_a_missing_table_is_written_when_there_is_nothing_to_run(finished, run):
-    place = finished / "results" / "tables" / "tiny.md"
-    before = place.read_text()
-    place.unlink()
-    assert run().code == 0
-    assert place.read_text() == before
-
-
 @pytest.mark.guards("table-on-ctrl-c")
 def test_an_interrupted_run_says_what_is_saved_and_writes_the_table_of_it(finished, run, monkeypatch):
     folder = finished / "results" / "tables"
@@ -98,19 +90,6 @@ def test_a_failed_trial_is_a_row_and_exit_code_1_until_retried(fresh, run):
     assert record_files(fresh)[trial][0] > first[trial][0]
     previous = fresh / "results" / "runs" / "tiny" / trial / "record.previous.json"
     assert previous.read_bytes() == first[trial][1]
-
-
-def test_retry_failed_leaves_good_trials_alone(finished, run):
-    before = record_files(finished)
-    assert "nothing to run" in run("--retry-failed").out
-    assert record_files(finished) == before
-
-
-@pytest.mark.parametrize("options", [(), ("--shared",)])
-def test_times_are_marked_as_shared_when_told_so(fresh, run, options):
-    assert run("--only", "head=softmax,seed=1", *options).code == 0
-    ((_, content),) = record_files(fresh).values()
-    assert json.loads(content)["environment"]["shared"] == bool(options)
 
 
 @pytest.mark.system
@@ -216,9 +195,3 @@ def test_finished_trials_without_weights_are_one_warning_and_imported_ones_none(
     assert files(finished) == before
     (fourth / "best.pt").write_bytes(b"")
     assert "3 finished trials" in run().err
-
-
-def test_a_trial_that_is_to_run_again_is_not_warned_of(finished, run):
-    for place in finished.glob("results/runs/tiny/*/best.pt"):
-        place.unlink()
-    assert "best.pt" not in run("--force").err

@@ -94,7 +94,9 @@ def test_failed_and_lost_trials_are_shown_with_the_reason_and_the_totals_count_a
     metrics = {**record_of(wide).metrics, "train_minutes": 2.5}
     output = io.StringIO()
     view = view_of(suite.trials, Console(file=output, width=300, force_terminal=terminal, color_system=None))
-    view(Event(kind="finished", spec=first, record=record_of(first, "error", "FileNotFoundError: no file [/tmp/x] here")))
+    view(
+        Event(kind="finished", spec=first, record=record_of(first, "error", "FileNotFoundError: no file [/tmp/x] here"))
+    )
     view(Event(kind="finished", spec=second, message="odd [red]words"))
     view(Event(kind="started", spec=second))  # tried again, alone
     view(Event(kind="finished", spec=second, message="odd [red]words"))

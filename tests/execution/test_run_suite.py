@@ -150,27 +150,6 @@ def test_wrong_options_are_refused_before_anything_starts(first, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.system
-def test_a_failed_trial_is_in_the_study_and_a_table_that_cannot_be_written_is_a_problem(first, tmp_path):
-    suite, _, _, _ = first
-
-    def run(options):
-        reporter = Reporter(Console(file=(shown := io.StringIO()), width=200), Console(file=io.StringIO()))
-        made = harness.run_suite(suite, results=tmp_path, options=options, reporter=reporter)
-        return made, reporter.problems, shown.getvalue()
-
-    bad = replace(QUIET, overrides=("train.lr=1e30",), only=("head=softmax",))
-    made, problems, _ = run(bad)
-    assert {record.status for record in made.records.values()} == {"diverged"}
-    assert problems == []
-    assert "failed: 2 trials of these; --retry-failed runs them again" in run(bad)[2]
-    assert run(QUIET)[1] == []
-    (table := tmp_path / "tables" / "tiny.md").unlink()
-    table.mkdir()
-    (problem,) = run(QUIET)[1]
-    assert "tiny.md cannot be written" in problem
-
-
 def test_import_harness_imports_neither_torch_nor_a_terminal_library():
     script = "import sys, harness; print([name for name in ('torch', 'rich', 'ray', 'pandas') if name in sys.modules])"
     root = Path(__file__).parents[2]

@@ -238,15 +238,14 @@ def fail(run: Run, head: str, lr: float, status: str) -> None:
 
 
 @pytest.mark.guards("tuning-failed")
-@pytest.mark.parametrize("status", ["oom", "error", "timeout"])
-def test_a_tuning_trial_that_fails_in_another_way_than_by_divergence_is_a_failure_of_the_run(copied, status):
+def test_a_tuning_trial_that_fails_in_another_way_than_by_divergence_is_a_failure_of_the_run(copied):
     worse = {0.5, 1.0} - {copied.study().rows[1].tuned["train.lr"]}
-    fail(copied, "mos", *worse, status)
+    fail(copied, "mos", *worse, "oom")
     study = copied()
     assert not all_ok(study)
     assert all_ok(study, ("head=softmax",))
     assert "softmax: 1 diverged of 3; MoS 2: " in study.table(wide=True)
-    assert f"1 {status}" in study.table(wide=True)
+    assert "1 oom" in study.table(wide=True)
     assert "failed: 1 of the tuning trials; --retry-failed runs them again" in copied.shown
     again = copied(retry_failed=True)
     assert all_ok(again)

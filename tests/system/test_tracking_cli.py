@@ -43,8 +43,7 @@ def damaged(monkeypatch) -> None:
 
 
 FAULTS = {"missing": missing, "damaged": damaged} | {
-    f"raising at {name}": raising_at(name)
-    for name in ("__init__", "create_experiment")
+    f"raising at {name}": raising_at(name) for name in ("__init__", "create_experiment")
 }
 
 

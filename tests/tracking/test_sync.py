@@ -14,6 +14,7 @@ from harness.tracking.sync import Mirror, Tracker
 
 pytestmark = pytest.mark.system
 
+
 @pytest.fixture
 def mirror(results):
     return Mirror(results)
@@ -89,13 +90,6 @@ def test_a_record_is_one_flat_run_with_its_tags_times_settings_and_curves(mirror
         "curves/train_loss": [(1, 2.5), (2, 1.25)],
         "curves/lr": [(1, 0.01), (2, 0.01)],
     }
-
-
-def test_the_table_of_runs_shows_the_best_epochs_perplexity_not_the_curves_last_point(mirror, suite, record_of):
-    curve = [CurvePoint(epoch=at, train_loss=2, valid_ppl=ppl, lr=1, seconds=1) for at, ppl in ((1, 9.5), (1.4, 12.0))]
-    mirror.show(record_of(suite.trials[0], curve=tuple(curve)))
-    metrics = runs_of(mirror.results)[0].data.metrics
-    assert (metrics["valid_ppl"], metrics["curves/valid_ppl"], metrics["curves/train_loss"]) == (9.5, 12.0, 2.0)
 
 
 def test_a_run_of_more_values_than_mlflow_accepts_in_one_call_is_complete(mirror, suite, record_of, monkeypatch):

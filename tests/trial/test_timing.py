@@ -79,7 +79,7 @@ def test_the_weights_timed_are_those_of_the_record_or_initial_ones_which_it_says
     record, other = ran.records[:2]
     place, another = (store.folder(ran.runs, each.id) / BEST for each in (record, other))
     kept = place.read_bytes()
-    place.unlink()  # it is a link of a checkpoint
+    place.unlink()
     place.write_bytes({"none": kept, "damaged": kept[:-1] + b"?", "another's": another.read_bytes()}[harm])
     try:
         (timing,), said = ran.times([record])
