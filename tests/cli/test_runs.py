@@ -35,11 +35,6 @@ def test_a_run_ends_with_what_it_took(first_run):
     )
 
 
-def test_each_record_is_read_once(finished, harness, times_read):
-    assert harness("runs", "tiny").code == 0
-    assert set(times_read.values()) == {1}
-
-
 @pytest.mark.parametrize(("given", "folder"), [((), "results/runs/<suite>"), (("tiny",), "results/runs/tiny")])
 def test_runs_says_in_which_folder_the_records_are(finished, harness, given, folder):
     assert f"folder: {folder}\n" in harness("runs", *given).out

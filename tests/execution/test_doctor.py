@@ -112,13 +112,6 @@ def test_what_keeps_a_run_from_working_is_a_problem_and_what_is_odd_is_a_note(na
     assert sentence.endswith(end)
 
 
-def test_folders_that_cannot_be_written_are_no_problem_if_they_are_not_needed(place, monkeypatch):
-    environment(HOME="/proc/nowhere", RAY_AUTH_TOKEN_PATH="/some/where")(monkeypatch, place)  # a token elsewhere
-    found = examined(data=NOWHERE)
-    assert found.problems == []
-    assert found.notes[0].startswith("the data folder /proc/nowhere cannot be written (")
-
-
 def test_a_token_that_others_can_read_is_a_note(place):
     home, file = place / "home", place / "home" / ".ray" / "auth_token"
     file.parent.mkdir()

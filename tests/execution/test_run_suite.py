@@ -76,29 +76,6 @@ def counted_reads(monkeypatch) -> list[int]:
     return reads
 
 
-@pytest.mark.system
-def test_a_command_reads_no_record_twice_and_reads_those_that_others_make_meanwhile(tmp_path, monkeypatch):
-    suite = tmp_path / "tuned.yaml"
-    suite.write_text(SUITE + "tune: {epochs: 1, seed: 9, space: {train.lr: [0.5, 1.0]}}\n")
-    reads, train = counted_reads(monkeypatch), running.run_trials
-
-    def run(**options):
-        reads.clear()
-        return harness.run_suite(suite, results=tmp_path / "results", options=replace(QUIET, **options))
-
-    def while_another_command_runs(*given):
-        monkeypatch.setattr(running, "run_trials", train)
-        assert len(run(only=("head=softmax",)).records) == 2
-        assert reads == []  # it has trained all of them
-        return train(*given)
-
-    monkeypatch.setattr(running, "run_trials", while_another_command_runs)
-    both = run(only=("head=mos",))
-    assert (len(both.records), reads) == (4, [2, 2])  # of the other one: two tuning trials, two of the table
-    assert (run().records, reads) == (both.records, [4, 4])
-    assert (run(force=True).records.keys(), reads) == (both.records.keys(), [4, 4])
-
-
 def test_a_run_in_a_thread_gives_the_same_records(first, tmp_path):
     suite, _, _, study = first
     found = []

@@ -168,22 +168,3 @@ def test_a_pass_that_fails_is_one_warning_and_no_failed_run(place, monkeypatch, 
     assert warning.startswith(f"the rows are not timed: {type(error).__name__}")
     assert warning.endswith("; the same command tries again")
     assert place.timed() == {}
-
-
-def test_an_interrupt_passes_through_a_held_lock_is_not_waited_for_long_and_the_next_command_makes_the_pass(
-    place, monkeypatch
-):
-    def interrupted(*arguments):
-        raise KeyboardInterrupt
-
-    place.finish(0, 1, 2, 3)
-    with monkeypatch.context() as patch:
-        patch.setattr(inline, "time_rows", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            place.time()
-    monkeypatch.setattr(timed, "LOCK_SECONDS", 0.05)
-    with store.writing(place.runs, place.ids(0)[0]):
-        assert not place.time()
-    assert "cannot be locked" in place.warned[0]
-    assert place.time()
-    assert sorted(place.timed()) == sorted(place.ids(0, 2))

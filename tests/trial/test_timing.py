@@ -214,11 +214,6 @@ def test_twenty_batches_are_timed_after_five_with_the_device_waited_for(inferenc
     )
 
 
-def test_a_split_without_a_full_batch_has_no_time(inference):
-    assert inference(TOKENS[:23]) == ({}, [])  # 7 tokens a column: one segment of 6
-    assert inference(TOKENS[:0]) == ({}, [])
-
-
 @pytest.fixture
 def specs(tmp_path):
     """A trial of each of two heads. 400 tokens in 4 columns of 100: 99 targets, 15 segments of 7 or fewer an epoch."""
