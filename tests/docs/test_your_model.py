@@ -7,7 +7,6 @@ from pathlib import Path
 import commands
 import pytest
 import tokenizer_folders
-from rich.filesize import decimal
 from stand_ins import model_in
 
 from harness import plan
@@ -60,9 +59,3 @@ def test_the_head_of_the_page_starts_as_the_model_and_passes_the_checks(suite, t
     records = [json.loads(place.read_text()) for place in tmp_path.glob("results/runs/mine/*/record.json")]
     ppl = {record["spec"]["head"]["name"]: record["metrics"]["test_ppl"] for record in records}
     assert ppl == pytest.approx(dict.fromkeys(("softmax", "gated", "mos", "moc"), ppl["softmax"]), rel=1e-5)
-
-
-def test_the_plan_estimates_the_states_of_a_text_that_is_not_tokenised(suite, harness, tmp_path):
-    found = harness("plan", suite, "--results", tmp_path / "results")
-    tokens = len(tokenizer_folders.TEXT.encode()) // 4
-    assert f"64 bytes a token, {decimal(64 * tokens)} in all if a token is 4 bytes of the text\n" in found.out

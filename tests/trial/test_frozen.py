@@ -224,10 +224,3 @@ def test_a_stream_has_no_blocks_to_keep(tmp_path, model):
 def test_a_trial_of_another_backbone_has_no_states(specs):
     spec = specs[0].model_copy(update={"backbone": ComponentSpec(name="lstm", params={"d_model": 4})})
     assert with_states(spec, corpus_of(spec)).states == {}
-
-
-def test_the_plan_says_how_large_the_states_are(tmp_path, specs, harness):
-    found = harness("plan", tmp_path / "suites" / "tiny.yaml", "--results", tmp_path / "results")
-    assert found.code == 0
-    # 1,000 + 100 + 100 tokens, 16 numbers of 4 bytes each
-    assert "hidden states of hf, in the cache: 64 bytes a token, 76.8 kB in all\n" in found.out
