@@ -301,20 +301,22 @@ def _against_baseline(findings: Findings) -> list[Quantity]:
     cells = dict.fromkeys(findings.lines, EMPTY)
     for row, compared in findings.compared.items():
         baseline = findings.baselines[row.group]
-        seeds = shared_seeds(row, baseline)
-        if baseline not in (row, compared.control) and seeds:
-            found = difference(row, baseline, seeds, compared.test)
-            cells[row] = change(found.mean, found.low, found.high)
+        if baseline not in (row, compared.control):
+            cells[row] = _untested(compared, baseline, "test_ppl")
     return [_quantity(f"vs {findings.baseline}", cells, "quality", key="change_baseline")]
 
 
 def _against_known(compared: Compared) -> Cell:
-    """The same of the perplexity on known words, without a test; empty where a row does not have it."""
-    row, control, metric = compared.row, compared.control, "test_ppl_known"
-    seeds = shared_seeds(row, control, metric)
+    """The same of the perplexity on known words; empty where a row does not have it."""
+    return _untested(compared, compared.control, "test_ppl_known")
+
+
+def _untested(compared: Compared, other: Row, metric: str) -> Cell:
+    """The change of a metric against another row, without a test."""
+    seeds = shared_seeds(compared.row, other, metric)
     if not seeds:
         return EMPTY
-    found = difference(row, control, seeds, compared.test, metric)
+    found = difference(compared.row, other, seeds, compared.test, metric)
     return change(found.mean, found.low, found.high)
 
 
