@@ -137,14 +137,6 @@ def test_moved_results_hold_no_absolute_path_in_their_records(lived):
         assert "/tmp/" not in place.read_text()
 
 
-def test_moved_results_go_on_where_they_are(lived, tmp_path, harness, monkeypatch):
-    folder = shutil.copytree(lived, tmp_path / "moved")
-    monkeypatch.chdir(folder)
-    done = harness(*RUN)
-    assert (done.code, done.err) == (0, "")
-    assert "nothing to run: all 4 trials have a record" in done.out
-
-
 @pytest.mark.guards("results-writable")
 @pytest.mark.parametrize("command", [ONE, (*RUN[:2], "--executor", "ray")])
 def test_readonly_results_are_refused_before_anything_starts(folder, harness, command):

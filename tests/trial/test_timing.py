@@ -124,21 +124,6 @@ def test_a_model_that_fails_is_named_and_the_others_are_timed(ran, monkeypatch):
     assert calls == {bad.id: 2, ran.records[1].id: 3}
 
 
-def test_a_corpus_that_cannot_be_had_costs_its_own_models_only(ran, monkeypatch):
-    load = clock.load_planned
-
-    def gone(spec, *more):
-        if spec.corpus.params["vocab_size"] == 12:
-            raise OSError("no such text")
-        return load(spec, *more)
-
-    monkeypatch.setattr(clock, "load_planned", gone)
-    taken, said = ran.times(ran.records)
-    assert [timing.trial for timing in taken] == [record.id for record in ran.records[2:]]
-    assert len(said) == 2
-    assert all("OSError: no such text" in each for each in said)
-
-
 @pytest.mark.guards("other-work-noticed")
 @pytest.mark.parametrize(
     ("told", "busy", "shared"),
