@@ -1,7 +1,7 @@
 """Executors run trials: what they are given, what they report, on which nodes trials fit; and the options of a run.
 
-An executor is a module with a function `execute`, which runs trials, whose records are saved where they run. Ray is not
-imported here.
+An executor is a module with two functions. `execute` runs trials, whose records are saved where they run. `time_rows`
+times finished ones, where they can be alone on a machine. Ray is not imported here.
 """
 
 import contextlib
@@ -27,6 +27,7 @@ from harness.plan.specs import TrialSpec
 from harness.printable import sentence
 from harness.records import store
 from harness.records.record import TrialRecord
+from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, HEADS, home
 from harness.tracking.sync import Tracker
 from harness.training.checkpoint import BEST, ends_with_seal
@@ -278,14 +279,20 @@ def refuse_classes_of_session(tasks: list[Task]) -> None:
 
 
 class Executor(Protocol):
-    """The function of an executor. It raises ExecutionError when no machine has what a trial needs, or a trial does not
-    fit its device, and CorpusError when a corpus cannot be read or downloaded; nothing was started then.
+    """The functions of an executor. Both raise ExecutionError when no machine has what a trial needs, or a trial does
+    not fit its device, and CorpusError when a corpus cannot be read or downloaded; nothing was started then.
     """
 
     @staticmethod
     def execute(execution: Execution, on_event: OnEvent) -> None:
         """Run every trial; `on_event` is called in this process with each event of each trial. Raises
         KeyboardInterrupt.
+        """
+
+    @staticmethod
+    def time_rows(execution: Execution, records: Mapping[str, TrialRecord]) -> tuple[list[Timing], list[str]]:
+        """Time finished trials, one at a time (see harness.trial.timing). `records`: that of each trial, by id.
+        SLURM's executor has none.
         """
 
 

@@ -30,7 +30,7 @@ def execute(execution: Execution, on_event: OnEvent) -> None:
 
 
 def time_rows(execution: Execution, records: Mapping[str, TrialRecord]) -> tuple[list[Timing], list[str]]:
-    """Time finished trials, one at a time (see harness.trial.timing). `records`: that of each trial, by id."""
+    """See Executor."""
     return exclusive_pass(_prepare(execution), records)
 
 

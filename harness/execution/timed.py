@@ -16,8 +16,7 @@ from harness.code.hashes import is_outdated
 from harness.containment import first_line
 from harness.corpora.corpus import Corpus
 from harness.errors import HarnessError
-from harness.execution import inline
-from harness.execution.executors import NOT_TIMED, Execution, RunOptions
+from harness.execution.executors import LOCAL, NOT_TIMED, Execution, RunOptions, executor
 from harness.execution.live import Reporter
 from harness.execution.planned import PlannedSuite
 from harness.kernels import products
@@ -283,7 +282,8 @@ def what_is_due(execution: Execution, records: Mapping[str, TrialRecord]) -> tup
     """The records to time, the first 'ok' one of each row, and sentences about rows that are not timed. There are none
     to time while a trial has no record, and when every row has its timing.
 
-    A row is timed in this process, so on the kind of device that trained it or not at all.
+    A row is timed on the device that trained it. On a cluster any node may do the timing, but all rows are to be timed
+    on the same device.
     """
     tasks = execution.tasks
     if not all(task.id in records for task in tasks):
@@ -293,33 +293,32 @@ def what_is_due(execution: Execution, records: Mapping[str, TrialRecord]) -> tup
         record, spec = records[task.id], task.spec
         if record.status == "ok" and not is_outdated(record):  # the code that belongs to outdated weights is gone
             rows.setdefault((str(spec.corpus), str(spec.backbone), str(spec.head)), []).append(record)
+    local = execution.address == LOCAL
     here = environment.device_name(torch.device("cuda" if execution.on_gpu else "cpu"))
     to_time, notes = [], {}
     for row in rows.values():
         device = row[0].environment.device
         if row[0].spec.train.data_parallel > 1:
             notes["data-parallel trials are not timed alone: their times are those of their training"] = None
-        elif device != here:
+        elif local and device != here:
             notes[f"models trained on {device} are not timed, because this device is {here}"] = None
         else:
             to_time.append(row)
-    timed_before = not tasks[0].fresh and _have_timings(tasks[0].runs, to_time, here)
+    timed_before = not tasks[0].fresh and _have_timings(tasks[0].runs, to_time, here if local else None)
     # guard: timed-in-one-pass in to_time] -> in to_time if not _have_timings(tasks[0].runs, [row], here)]
     return [] if timed_before else [row[0] for row in to_time], list(notes)
 
 
-def _have_timings(runs: Path, rows: list[list[TrialRecord]], device: str) -> bool:
-    """Whether each row has a timing, all of them from the same pass and on this device."""
-    passes = set()
+def _have_timings(runs: Path, rows: list[list[TrialRecord]], device: str | None) -> bool:
+    """Whether each row has a timing, all of them from the same pass, and on this device if it is given."""
+    devices, passes = {device} - {None}, set()
     for row in rows:
         found, _ = sidecars.TIMING.load_all(runs, {record.id: record for record in row})
         if not found:
             return False
         latest = max(found.values(), key=lambda each: each.taken)
-        if latest.device != device:
-            return False
-        passes.add(latest.pass_id)
-    return len(passes) <= 1
+        devices, passes = devices | {latest.device}, passes | {latest.pass_id}
+    return len(passes) <= 1 and len(devices) <= 1
 
 
 def _time(records: list[TrialRecord], execution: Execution, reporter: Reporter) -> bool:
@@ -328,7 +327,7 @@ def _time(records: list[TrialRecord], execution: Execution, reporter: Reporter) 
     due = {record.id: record for record in records}
     multiplied = execution.with_route()
     execution = replace(multiplied, tasks=[task for task in multiplied.tasks if task.id in due])
-    found, faults = inline.time_rows(execution, due)
+    found, faults = executor(execution).time_rows(execution, due)
     for fault in faults:
         reporter.warn(sentence(fault))
     runs = execution.tasks[0].runs

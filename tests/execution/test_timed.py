@@ -8,6 +8,7 @@ import pytest
 from harness import plan
 from harness.execution import executors, inline, timed
 from harness.execution.executors import Execution, Resources
+from harness.execution.ray import tuner
 from harness.execution.timed import time_rows
 from harness.records import sidecars, store
 from harness.records.sidecars import Timing
@@ -68,6 +69,7 @@ class Place:
 def place(tmp_path, monkeypatch):
     made = Place(tmp_path)
     monkeypatch.setattr(inline, "time_rows", made.take)
+    monkeypatch.setattr(tuner, "time_rows", made.take)
     monkeypatch.setattr(timed.environment, "device_name", lambda device: HERE)
     monkeypatch.setattr(executors.products, "chosen_route", lambda: "onednn")
     return made
@@ -118,12 +120,17 @@ def test_a_timing_that_does_not_count_is_made_good(place, harm):
     assert {timing.device for timing in place.timed().values()} == {HERE}
 
 
-def test_rows_that_another_device_trained_are_not_timed(place):
+def test_rows_that_another_device_trained_are_not_timed_here_but_on_a_cluster_where_all_are_on_one_device(place):
     place.finish(0, 1, device="a GPU")
     place.finish(2, 3)
-    place.time(executor="ray")
+    place.time()
     assert place.passes == [place.ids(2)]
     assert place.said[0] == f"models trained on a GPU are not timed, because this device is {HERE}"
+    for trial, device in zip(place.ids(0, 2), ("one", "two"), strict=True):
+        sidecars.save_timing(place.timing(trial, device), place.runs)
+    assert place.time(address="head:6379", executor="ray")
+    assert place.passes[1:] == [place.ids(0, 2)]
+    assert not place.time(address="head:6379", executor="ray")
 
 
 def test_data_parallel_trials_are_not_timed_alone_and_one_sentence_says_so(place):

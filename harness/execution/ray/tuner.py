@@ -7,6 +7,7 @@ Tune itself can fail: when Ray's memory monitor ends one worker, all trials may 
 """
 
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -23,10 +24,13 @@ from harness.execution.ray.deaths import for_memory, give_up, last
 from harness.execution.ray.session import packed, ray_session, scratch_folder, unpacked
 from harness.execution.watcher import Watcher, run_all
 from harness.machine.stop_request import StopRequest
+from harness.records.record import TrialRecord
+from harness.records.sidecars import Timing
 from harness.training.loop import Progress
 from harness.trial import certifier, sessions
 from harness.trial.run import run
 from harness.trial.task import Task
+from harness.trial.timing import exclusive_pass
 
 _STOP = StopRequest()  # of a worker's process, by a signal or by Tune
 _IDLE = threading.Event()  # no trial is under way in this worker
@@ -49,6 +53,26 @@ def execute(execution: Execution, on_event: OnEvent) -> None:
 
             run_all(watcher, fit, runner="Ray")
         failures += [end for end in watcher.ends.values() if not end.ok]
+
+
+def time_rows(execution: Execution, records: Mapping[str, TrialRecord]) -> tuple[list[Timing], list[str]]:
+    """See Executor. One worker times all of them; it uses what one trial uses, and a whole GPU when trials share one.
+    Raises also when the worker fails.
+    """
+    shared, runs = execution.tasks[0].shared, execution.tasks[0].runs
+    with ray_session(execution.address), scratch_folder(runs, execution.address) as scratch:
+        alone = [replace(task, shared=shared) for task in _placed(execution)[0]]
+        needed = {"num_cpus": alone[0].threads, "num_gpus": 1 if alone[0].gpus else 0}
+        timing = ray.remote(_time_in_worker).options(**needed, max_retries=0)
+        given = [packed(task, scratch) | {"record": records[task.id].model_dump_json()} for task in alone]
+        found, faults = ray.get(timing.remote(given))
+    return [Timing.model_validate_json(each) for each in found], faults
+
+
+def _time_in_worker(given: list[dict[str, str]]) -> tuple[list[str], list[str]]:
+    records = {each["id"]: TrialRecord.model_validate_json(each["record"]) for each in given}
+    found, faults = exclusive_pass(list(map(unpacked, given)), records)
+    return [timing.model_dump_json() for timing in found], faults
 
 
 def _placed(execution: Execution) -> tuple[list[Task], int | None]:

@@ -138,6 +138,19 @@ def test_every_trial_starts_and_finishes_with_its_record_although_the_listener_r
     assert [(p.epoch, p.epochs) for p in done if p.step == p.steps] == [(1, 2), (2, 2)]
 
 
+def test_a_worker_times_finished_trials_one_at_a_time(ran, tasks):
+    good, found = ([each[0], each[-1]] for each in (ran.trials, ran.records))
+    records = {record.id: record for record in found}
+    taken, said = tuner.time_rows(Execution(tasks=tasks(good, "ray", "ray"), resources=ONE), records)
+    assert [timing.trial for timing in taken] == [trial.id for trial in good]
+    assert said == []
+    for timing, record in zip(taken, found, strict=True):
+        assert timing.weights_sha256 == record.weights_sha256
+        assert (timing.device, timing.threads, timing.initial) == (record.environment.device, 1, False)
+        assert timing.metrics["train_ms_per_batch"] > 0
+        assert timing.shared == (timing.busy >= 0.5)  # not for the room that other trials had
+
+
 def test_nothing_of_tune_is_left_beside_the_records(ran):
     assert sorted(path.name for path in ran.runs.iterdir()) == sorted([".locks", *(spec.id for spec in ran.trials)])
     names = {path.name for path in (ran.runs / ran.trials[0].id).iterdir()}
