@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from harness.containment import guarded
 from harness.corpora.batching import Segment
+from harness.errors import ComponentError
 from harness.protocols import (
     Bidirectional,
     HeadDims,
@@ -47,6 +48,12 @@ class LanguageModel(nn.Module):
         super().__init__()
         self.backbone, self.head = backbone, head
         self.backbone_name, self.head_name = names
+        self._handles = handles_of(backbone)
+
+    @property
+    def taken_over(self) -> str:
+        """What the head has done to the backbone since the model was built, as `taken_over` says it."""
+        return taken_over(self._handles, self.backbone, self.head_name)
 
     def hidden(self, segment: Segment, state: Any = None) -> Hidden:
         """Return the states of a segment's inputs: those that the segment brings, or what the backbone computes.
@@ -87,6 +94,44 @@ class LanguageModel(nn.Module):
         return LanguageModel(FromTheRight(self.backbone), self.head, names)
 
 
+class Handles(NamedTuple):
+    """What changes what a module computes or learns, besides its weights.
+
+    Args:
+        learned: the names of the parameters that are learned.
+        hooks: the number of hooks, and the classes of its modules, which a parametrisation changes.
+    """
+
+    learned: frozenset[str]
+    hooks: tuple[Any, ...]
+
+
+def handles_of(module: nn.Module) -> Handles:
+    """Return the handles of a module as they are now."""
+    parameters = dict(module.named_parameters())
+    hooks: list[Any] = [len(parameter._backward_hooks or ()) for parameter in parameters.values()]
+    for part in module.modules():
+        hooks.append(type(part))
+        hooks += [len(part._forward_hooks), len(part._forward_pre_hooks), len(part._backward_hooks)]
+        hooks.append("forward" in vars(part))  # a method that was replaced
+    return Handles(frozenset(name for name, each in parameters.items() if each.requires_grad), tuple(hooks))
+
+
+def taken_over(before: Handles, backbone: nn.Module, head_name: str) -> str:
+    """Return what a head has done to the backbone that is not a head's; '' for nothing.
+
+    A head is given the backbone's embedding, and may use its matrix. If it freezes weights or puts a hook on a module,
+    the backbone is another one than under the other heads, and the comparison is not of heads.
+    """
+    now = handles_of(backbone)
+    if now.learned != before.learned:
+        changed = sorted(now.learned ^ before.learned)
+        return f"{head_name} has changed whether the backbone's {changed[0]} is learned"
+    if now.hooks != before.hooks:
+        return f"{head_name} has put a hook on a part of the backbone"
+    return ""
+
+
 class FromTheRight(nn.Module):
     """A bidirectional backbone as one that reads texts which begin with their last token."""
 
@@ -119,9 +164,12 @@ def build_head(spec: Choice, backbone: nn.Module, vocab_size: int, token_counts:
         token_counts=token_counts,
         pretrained=getattr(backbone, "output_layer", None),
     )
-    cls, embedding = HEADS.get(spec.name), backbone.embedding
+    cls, embedding, before = HEADS.get(spec.name), backbone.embedding, handles_of(backbone)
     with guarded(f"head {spec.name}", "its constructor"):
-        return cls(dims, embedding, **spec.params)
+        head = cls(dims, embedding, **spec.params)
+    if fault := taken_over(before, backbone, f"head {spec.name}"):  # guard: head-leaves-backbone
+        raise ComponentError(f"{fault}; a head may use the embedding's matrix, and must leave the backbone as it is")
+    return head
 
 
 def build(

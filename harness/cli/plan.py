@@ -28,6 +28,7 @@ from harness.cli.options import (
 )
 from harness.corpora.corpus import MANY_UNKNOWN
 from harness.corpora.download import DEFAULT_DATA
+from harness.corpora.overlap import MANY_SHARED, NOT_NEW
 from harness.execution.executors import RunOptions, repeated
 from harness.execution.planned import PlannedSuite, PlannedTrial, planned
 from harness.execution.timed import RowTime, match_text, reference, suite_times
@@ -200,17 +201,30 @@ def _corpora(suite: Suite) -> Iterator[str]:
     for key, name in suite.names["corpus"].items():
         facts, said = suite.facts[key], []
         text, counts = facts.text, facts.num_tokens
+        of_splits = {} if text is None or text.of_splits is None else text.of_splits
         if text is not None:
-            counts = text.num_tokens
             characters = [] if text.characters is None else [counted(text.characters, "character")]
             said += [", ".join([counted(text.number, text.part), *characters]), text.splits]
+            counts = {split: each.tokens for split, each in of_splits.items()}
         sizes = ", ".join(f"{split} {number:,}" for split, number in (counts or {}).items())
         said += [f"tokens: {sizes or 'known when it is tokenised'}", f"V = {facts.vocab_size:,}"]
-        if text is not None and text.unknown_share is not None:
-            share = f"{100 * text.unknown_share:.1f} % of the test tokens are <unk>"
-            many = text.unknown_share > MANY_UNKNOWN
-            said.append(f"{share}, one token for all unknown words: {FEWER_UNKNOWN}" if many else share)
+        if of_splits:
+            types = ", ".join(f"{split} {each.types:,}" for split, each in of_splits.items())
+            said.append(f"different tokens: {types} ({of_splits['test'].unseen_types:,} of them not in train)")
+            said += _unknown(of_splits["test"].unknown_share)
+        if facts.in_train:
+            shares = ", ".join(f"{100 * share:.1f} % of {split}" for split, share in facts.in_train.items())
+            many = text is not None and max(facts.in_train.values()) > MANY_SHARED
+            said.append(f"also in train: {shares}" + f": {NOT_NEW}" * many)
         yield f"{name}: {'; '.join(said)}"
+
+
+def _unknown(share: float | None) -> list[str]:
+    """What is said of the share of <unk> in the test tokens."""
+    if share is None:
+        return []
+    said = f"{100 * share:.1f} % of the test tokens are <unk>"
+    return [f"{said}, one token for all unknown words: {FEWER_UNKNOWN}" if share > MANY_UNKNOWN else said]
 
 
 def _cost(found: PlannedSuite) -> list[str]:

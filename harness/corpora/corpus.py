@@ -25,6 +25,25 @@ MANY_UNKNOWN = 0.01  # a share of <unk> in the test tokens above which plan and 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SplitFacts:
+    """What is in a split.
+
+    Args:
+        types: the number of different tokens.
+        unseen_types: how many of them the training split does not have.
+        unknown_share: the share of <unk> in its tokens; None if there is no <unk>.
+        in_train: the share of its tokens that lie in a run of tokens that also stands in the training split
+            (harness/corpora/overlap.py); None of the training split.
+    """
+
+    tokens: int
+    types: int
+    unseen_types: int
+    unknown_share: float | None
+    in_train: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TextFacts:
     """What was read of a local text before it is trained on. A plan shows it.
 
@@ -33,18 +52,14 @@ class TextFacts:
         number: how many of them it has.
         characters: None where its characters are read only when it is tokenised.
         splits: in words, how the splits are made or which files have them.
-        num_tokens: of each split, also with a tokenizer if the text is tokenised already; else
-            None.
-        unknown_share: the share of <unk> in the test tokens without the first; None if there is
-            no <unk>, or it is not known before the text is tokenised.
+        of_splits: what is in each split; None for a tokenizer before the text is tokenised.
     """
 
     part: Part
     number: int
     characters: int | None
     splits: str
-    num_tokens: dict[str, int] | None = None
-    unknown_share: float | None = None
+    of_splits: dict[str, SplitFacts] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +71,8 @@ class CorpusFacts:
         num_tokens: the number of tokens of each split, with boundary tokens; None if it is known only after tokenising.
         content: the SHA-256 of the source of the tokens; part of the trial's id.
         counting: the counting rule in words, printed under tables.
+        in_train: the share of the tokens of a split that also stand in the training split, in runs
+            (harness/corpora/overlap.py); {} where it is not known.
         text: what else was read of a local text; None of another corpus. No trial depends on it.
         tokenizer: of a model folder; None for other tokens.
     """
@@ -64,6 +81,7 @@ class CorpusFacts:
     num_tokens: dict[str, int] | None
     content: str
     counting: str
+    in_train: Mapping[str, float] = field(default_factory=dict)
     text: TextFacts | None = None
     tokenizer: TextTokenizer | None = None
 

@@ -22,11 +22,12 @@ from harness.corpora.documents import (
     read_text,
     scan,
 )
+from harness.corpora.overlap import refuse_equal, split_facts
 from harness.corpora.pieces import joined, pieces
 from harness.corpora.progress import followed
 from harness.corpora.split_files import WHOLE, files_in, refuse_empty
 from harness.corpora.subwords import TokenizerSpec, check_tokenizer, counting
-from harness.corpora.token_files import TextSource, known_tokens
+from harness.corpora.token_files import TextSource, stored
 from harness.corpora.vocabulary import (
     COUNTING,
     Boundary,
@@ -71,15 +72,14 @@ class _LocalText(TextSource):
         """Facts of the text, with what was read of it to find them."""
         facts = super().facts()
         splits, part, number = self._shape()
-        text = TextFacts(
-            part=part,
-            number=number,
-            characters=self._num_characters,
-            splits=splits,
-            num_tokens=facts.num_tokens or known_tokens(self),
-            unknown_share=None if self.tokenizer is not None else _unknown_share(self._corpus),
-        )
-        return replace(facts, text=text)
+        corpus = self._corpus if self.tokenizer is None else stored(self)
+        of_splits, in_train = None, {}
+        if corpus is not None:
+            of_splits = split_facts(corpus)
+            refuse_equal(corpus, of_splits, str(self))
+            in_train = {name: each.in_train for name, each in of_splits.items() if each.in_train is not None}
+        text = TextFacts(part=part, number=number, characters=self._num_characters, splits=splits, of_splits=of_splits)
+        return replace(facts, in_train=in_train, text=text)
 
     @property
     def _num_characters(self) -> int | None:
@@ -419,12 +419,6 @@ def _num_lines(strings: Sequence[str]) -> int:
 
 def _named(files: Sequence[Path]) -> str:
     return files[0].name if len(files) == 1 else f"{len(files)} files"
-
-
-def _unknown_share(corpus: Corpus) -> float | None:
-    if corpus.unknown_id is None:
-        return None
-    return (corpus.test[1:] == corpus.unknown_id).double().mean().item()
 
 
 def _text_of(found: Iterable[str], where: object) -> str:

@@ -8,6 +8,7 @@ character-level corpora are given in bits per character: every token is one char
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -99,6 +100,9 @@ class _Published:
     FILES: ClassVar[dict[str, PinnedFile]]
     TOKENS: ClassVar[dict[str, int]]  # of words in standard counting: words plus one <eos> per line
     VOCAB_SIZE: ClassVar[int]
+    # The share of the tokens of TOKENS that also stand in the training split, by harness/corpora/overlap.py: lines that
+    # newspapers print again and again, and headings.
+    IN_TRAIN: ClassVar[dict[str, float]] = {}
 
     def content(self) -> str:
         """Return the hash of the files."""
@@ -130,6 +134,11 @@ class _PublishedWords(_Published, TextSource):
 
     def __str__(self) -> str:
         return self.NAME
+
+    def facts(self) -> CorpusFacts:
+        """Known counts; no file is read."""
+        known = self.IN_TRAIN if self.tokenizer is None and self.boundary == "eos" else {}
+        return replace(super().facts(), in_train=known)
 
     @property
     def counting(self) -> str:
@@ -203,6 +212,7 @@ class PennTreebank(_PublishedWords):
     )
     LINES: ClassVar = {"train": 42_068, "valid": 3_370, "test": 3_761}
     TOKENS: ClassVar = {"train": 929_589, "valid": 73_760, "test": 82_430}
+    IN_TRAIN: ClassVar = {"valid": 0.0317, "test": 0.0218}
     VOCAB_SIZE = 10_000
 
 
@@ -231,6 +241,7 @@ class WikiText2(_PublishedWords):
     )
     LINES: ClassVar = {"train": 36_718, "valid": 3_760, "test": 4_358}
     TOKENS: ClassVar = {"train": 2_088_628, "valid": 217_646, "test": 245_569}
+    IN_TRAIN: ClassVar = {"valid": 0.0106, "test": 0.0087}
     VOCAB_SIZE = 33_278
 
 
@@ -284,6 +295,7 @@ class _PublishedCharacters(_Published):
             num_tokens=dict(self.TOKENS),
             content=self.content(),
             counting=self.COUNTING,
+            in_train=self.IN_TRAIN,
         )
 
     def _corpus(self, splits: dict[str, np.ndarray], *, values: bytes, **about) -> Corpus:
@@ -316,6 +328,7 @@ class PennTreebankCharacters(_PublishedCharacters):
         test="1ef5607ac3c463b16e38bfe7900dd3bfc91de5a96e0f21e7eab5188b465b8ebe",
     )
     TOKENS: ClassVar = {"train": 5_017_482, "valid": 393_042, "test": 442_423}
+    IN_TRAIN: ClassVar = {"valid": 0.0171, "test": 0.0106}
     VOCAB_SIZE = 50
     TEST_WORDS = 82_430  # with one <eos> per line, as at word level; the first character does not end a word
     COUNTING = "characters, an <eos> for each line end; words are those of the word-level corpus, one <eos> per line"

@@ -13,9 +13,9 @@ from harness.errors import CorpusError
 MAX_NAMES = 5  # of files, in a message
 WHOLE = ""  # instead of a split's name: a text that is to be split
 NAMES = {  # of splits, as words in the names of files
-    "train": ("train", "training"),
-    "valid": ("valid", "validation", "val", "dev"),
-    "test": ("test",),
+    "train": ("train", "training", "trainset"),
+    "valid": ("valid", "validation", "val", "dev", "validset", "devset"),
+    "test": ("test", "testset"),
 }
 _WORD_OF_NAME = re.compile("[a-z]+")
 
@@ -23,9 +23,9 @@ _WORD_OF_NAME = re.compile("[a-z]+")
 def files_in(folder: Path) -> dict[str, list[Path]]:
     """Return the files of each split in a folder, {'train': [...], 'valid': [...], 'test': [...]}.
 
-    A file is of a split if a word of its name is one of NAMES. A folder without a file of the
-    validation or test split is one text, {WHOLE: all .txt, .jsonl and .parquet files}. The words may
-    be parts of others, as in trainset.txt, if all three splits have such a file.
+    A file is of a split if a word of its name is one of NAMES, where a word is a row of letters:
+    'latest' is not 'test'. A folder without a file of the validation or test split is one text,
+    {WHOLE: all .txt, .jsonl and .parquet files}.
 
     Raises: CorpusError when the folder cannot be read, when a split has no file or several that
     are no documents, or when a file is named after two splits.
@@ -37,12 +37,8 @@ def files_in(folder: Path) -> dict[str, list[Path]]:
     found = [path for path in found if not path.name.startswith("._")]  # macOS writes one beside each file
     named = {split: [path for path in found if _is_named(path, split)] for split in SPLITS}
     texts = [path for path in found if path.suffix.lower() in SUFFIXES]
-    if not (named["valid"] or named["test"]):
-        parts = {split: [path for path in found if split in path.name] for split in SPLITS}
-        if all(parts.values()):  # trainset.txt, validset.txt, testset.txt
-            named = parts
-        elif texts:
-            return {WHOLE: texts}
+    if texts and not (named["valid"] or named["test"]):
+        return {WHOLE: texts}
     for first, second in combinations(SPLITS, 2):
         if both := [path for path in named[first] if path in named[second]]:
             raise CorpusError(f"{both[0]}: its name is of two splits, {first} and {second}; rename it")
@@ -81,7 +77,7 @@ def _is_named(path: Path, split: str) -> bool:
 
 def _not_one(folder: Path, split: str, named: dict[str, list[Path]]) -> str:
     """What to do where a split has no file, or several that are no documents."""
-    words = " or ".join(f"'{word}'" for word in NAMES[split])
+    words = " or ".join(f"'{word}'" for word in NAMES[split] if not word.endswith("set"))
     found = f"{folder}: expected one file with {words} in its name, found {_listed(named[split]) or 'none'}"
     if named[split]:
         return f"{found}; join them, or give .jsonl or .parquet files, of which a split may have several"

@@ -101,6 +101,7 @@ class TextSource(ABC):
         if self.tokenizer is not None:
             fetch_tokenizer(self.tokenizer, data)
             self.load(data)
+            self.facts()  # refuses splits that are parts of one another
 
     def load(self, data: Path) -> Corpus:
         """Read the tokens; with a tokenizer from its token files, which are made if there are none."""
@@ -158,15 +159,9 @@ def _folder_of(source: TextSource) -> Path:
     return tokens_folder() / hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 
-def known_tokens(source: TextSource) -> dict[str, int] | None:
-    """Return the number of tokens of each split of a text that is tokenised already, as its index
-    says; else None. The token files are not read.
-    """
-    try:
-        index = _INDEX.validate_json(read_bounded(_folder_of(source) / "index.json", MAX_JSON_BYTES))
-    except (OSError, ValidationError):
-        return None
-    return {name: file.tokens for name, file in index.splits.items()}
+def stored(source: TextSource) -> Corpus | None:
+    """Return the corpus of a source with a tokenizer, if it is tokenised already."""
+    return _opened(_folder_of(source), source)
 
 
 def tokenized(source: TextSource, data: Path) -> Corpus:

@@ -119,7 +119,7 @@ class PlannedSuite:
 def _text_as_json(facts: CorpusFacts) -> dict[str, Any]:
     about = {} if facts.text is None else asdict(facts.text)
     known = {"vocab_size": facts.vocab_size, "num_tokens": facts.num_tokens, "counting": facts.counting}
-    return {**known, **about, "num_tokens": about.get("num_tokens", facts.num_tokens)}
+    return {**known, "in_train": dict(facts.in_train), **about}
 
 
 def planned(

@@ -122,6 +122,17 @@ _ALL = (
         "where the vocabulary has such a token.",
         **{"digits": 4, "high": 1, "of_text": True, "diff": False},
     ),
+    _score(
+        *("test_in_train", "test tokens in train"),
+        "Share of the test tokens that lie in a run of 13 tokens (64 characters) that also stands in the training "
+        "split. Only where tokens are text.",
+        **{"digits": 4, "high": 1, "of_text": True, "diff": False},
+    ),
+    _score(
+        *("valid_in_train", "valid tokens in train"),
+        "The same share of the validation tokens.",
+        **{"digits": 4, "high": 1, "of_text": True, "diff": False},
+    ),
     _perplexity(
         *("test_ppl_from_the_right", "test ppl, from the right"),
         "Test perplexity of the second direction of a bidirectional model, which reads from right to left.",

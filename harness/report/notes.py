@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from harness.corpora.corpus import MANY_UNKNOWN
+from harness.corpora.overlap import MANY_SHARED, NOT_NEW
 from harness.plan.identity import is_frozen
 from harness.plan.loaded_suite import Suite
 from harness.plan.names import shown
@@ -71,6 +72,7 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *(Note(f"{text}.", level="warning") for text in suite.control_notes),
         *_counting(suite, records),
         *_unknown(findings.lines),
+        *_in_train(findings.evidence.suite, findings.lines),
         *of_shape,
         *_matched(suite),
         *comparison_notes.of_tuning(findings),
@@ -265,6 +267,22 @@ def _unknown(lines: list[Row]) -> list[str]:
         for corpus, share in shares.items()
         if share > MANY_UNKNOWN
     ]
+
+
+def _in_train(suite: Suite, lines: list[Row]) -> list[str]:
+    """A note on each text of a user's own of which training has read a part of the test or validation split."""
+    notes = []
+    for key, name in suite.names["corpus"].items():
+        if suite.facts[key].text is None:
+            continue  # what published corpora have of it is known
+        shares = {}
+        for split in ("valid", "test"):
+            measured = [each for row in lines if row.corpus == name for each in row.values(f"{split}_in_train")]
+            shares[split] = max([*measured, suite.facts[key].in_train.get(split, 0.0)])
+        if max(shares.values()) > MANY_SHARED:
+            said = " and ".join(f"{100 * share:.1f} % of the {split} tokens" for split, share in shares.items())
+            notes.append(Note(f"{said} of {name} also stand in its training split: {NOT_NEW}.", level="reading"))
+    return notes
 
 
 def _matched(suite: Suite) -> list[str]:

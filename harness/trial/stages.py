@@ -288,6 +288,8 @@ def check(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
     outcome, task = trial.outcome, trial.task
     if digest_of(built.on_device) != built.digest:  # guard: text-stays
         outcome.doubt("the text was changed in memory while the trial ran")
+    if built.model.taken_over:  # guard: head-leaves-backbone-in-training
+        outcome.doubt(built.model.taken_over)
     nll = {name: tokens.counted_N for name, tokens in counted.items()}
     if trial.device.type == "cuda":
         torch.cuda.empty_cache()  # for the other process

@@ -24,7 +24,7 @@ def test_plan_json_is_json_alone_of_the_documented_form(fresh, harness):
     assert list(plan) == ["suite", "version", "corpora", "trials"]
     sizes = {"train": 400, "valid": 40, "test": 40}
     counting = "symbols of a Markov chain"
-    assert plan["corpora"] == {"markov": {"vocab_size": 12, "num_tokens": sizes, "counting": counting}}
+    assert plan["corpora"] == {"markov": {"vocab_size": 12, "num_tokens": sizes, "counting": counting, "in_train": {}}}
     assert (plan["suite"], plan["version"], len(plan["trials"])) == ("tiny", 1, 4)
     trial = plan["trials"][3]
     assert re.fullmatch("[0-9a-f]{12}", trial.pop("id"))
@@ -46,18 +46,21 @@ def test_plan_shows_what_it_read_of_a_text(fresh, harness):
         (fresh / "texts" / f"{name}.txt").write_text(text)
     suite = fresh / "suites" / "tiny.yaml"
     suite.write_text(suite.read_text().replace("corpora: [", "corpora: [{text: {path: ../texts}}, "))
-    # a, b, c, <eos> and <unk>; of the 26 scored test tokens 9 are d, which training does not have
+    # a, b, c, <eos> and <unk>; of the 27 test tokens 9 are d, which training does not have
     shown = harness("plan", "suites/tiny.yaml").out
     assert (
         "text: 38 lines, 174 characters; train: train.txt; valid: val.txt; test: test.txt; "
-        "tokens: train 80, valid 18, test 27; V = 5; 34.6 % of the test tokens are <unk>, one token for all unknown "
-        "words: a tokenizer, as {bpe: 2000}, has none; the wide table compares heads on known words, too\n"
+        "tokens: train 80, valid 18, test 27; V = 5; different tokens: train 4, valid 2, test 3 (1 of them not in "
+        "train); 33.3 % of the test tokens are <unk>, one token for all unknown words: a tokenizer, as {bpe: 2000}, "
+        "has none; the wide table compares heads on known words, too; "
+        "also in train: 0.0 % of valid, 0.0 % of test\n"
     ) in shown
     assert "markov: tokens: train 400, valid 40, test 40; V = 12\n" in shown
     about = json.loads(harness("plan", "suites/tiny.yaml", "--json").out)["corpora"]["text"]
     assert (about["part"], about["number"], about["characters"]) == ("line", 38, 174)
     assert about["num_tokens"] == {"train": 80, "valid": 18, "test": 27}
-    assert about["unknown_share"] == 9 / 26
+    assert about["of_splits"]["test"]["unknown_share"] == 9 / 27
+    assert about["in_train"] == {"valid": 0.0, "test": 0.0}
 
 
 def test_plan_shows_what_is_finished_missing_and_failed(finished, harness, run):

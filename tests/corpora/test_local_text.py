@@ -2,14 +2,13 @@
 
 import hashlib
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 import harness.corpora
-from harness.corpora.corpus import SPLITS, TextFacts
+from harness.corpora.corpus import SPLITS, SplitFacts
 from harness.corpora.local_text import Embedded, Text
 from harness.errors import CorpusError
 
@@ -116,7 +115,7 @@ def test_folder_has_one_file_for_each_split(tmp_path):
 
 def test_folder_at_character_level_keeps_the_files_apart(tmp_path):
     for split in SPLITS:
-        (tmp_path / f"{split}.txt").write_text("ab\n")
+        (tmp_path / f"{split}.txt").write_text({"train": "ab\n", "valid": "ba\n", "test": "aa\n"}[split])
     assert Text(path=tmp_path, level="char").facts().num_tokens == {"train": 3, "valid": 3, "test": 3}
 
 
@@ -197,33 +196,32 @@ SIZES = {"train": 16, "valid": 2, "test": 2}  # of ten lines of a character: wor
 
 
 @pytest.mark.parametrize(
-    ("params", "by", "num_tokens", "unknown_share"),
+    ("params", "by", "is_known"),
     [
-        ({}, "lines", SIZES, 0.0),  # z of the test split is not scored, <eos> is
-        ({"level": "char"}, "characters", SIZES, 0.0),
-        ({"tokenizer": {"bpe": 257}}, "lines", None, None),
+        ({}, "lines", True),
+        ({"level": "char"}, "characters", True),
+        ({"tokenizer": {"bpe": 257}}, "lines", False),
     ],
 )
 @pytest.mark.usefixtures("cache")
-def test_facts_say_what_was_read_of_the_text(params, by, num_tokens, unknown_share, lines):
-    expected = TextFacts(
-        part="line",
-        number=10,
-        characters=20,
-        splits=f"split 80 / 10 / 10 by {by}",
-        num_tokens=num_tokens,
-        unknown_share=unknown_share,
-    )
-    assert Text(path=lines, **params).facts().text == expected
+def test_facts_say_what_was_read_of_the_text(params, by, is_known, lines):
+    found = Text(path=lines, **params).facts().text
+    assert (found.part, found.number, found.characters) == ("line", 10, 20)
+    assert found.splits == f"split 80 / 10 / 10 by {by}"
+    assert (found.of_splits is not None) == is_known
     Text(path=lines, **params).load(NOWHERE)
-    assert Text(path=lines, **params).facts().text == replace(expected, num_tokens=SIZES)
+    of_splits = Text(path=lines, **params).facts().text.of_splits
+    assert {name: each.tokens for name, each in of_splits.items()} == SIZES
 
 
-def test_facts_have_the_share_of_unknown_words_in_the_scored_test_tokens(tmp_path):
+def test_facts_say_what_is_in_each_split(tmp_path):
     for name, text in {"train": "a b\n", "dev": "a\n", "test": "c a c b\n"}.items():
         (tmp_path / f"{name}.csv").write_text(text)
     found = Text(path=tmp_path).facts().text
-    assert found.unknown_share == 1 / 4  # of a c b <eos>; the first token is not scored
+    assert found.of_splits["train"] == SplitFacts(tokens=3, types=3, unseen_types=0, unknown_share=0.0, in_train=None)
+    assert found.of_splits["test"] == SplitFacts(
+        tokens=5, types=4, unseen_types=1, unknown_share=2 / 5, in_train=0.0
+    )  # <unk>, a, <unk>, b, <eos>
     assert (found.number, found.characters) == (3, 14)
     assert found.splits == (
         "train: train.csv; valid: dev.csv; test: test.csv "
@@ -246,12 +244,14 @@ def test_content_of_a_folder_changes_with_any_of_its_files_and_not_with_its_plac
         folder = tmp_path / place
         folder.mkdir()
         for split in SPLITS:
-            (folder / f"{place}.{split}").write_text(texts.get(split, "a b\n"))
+            (folder / f"{place}.{split}").write_text(
+                texts.get(split, {"train": "a b\n", "valid": "b a\n"}.get(split, "b b\n"))
+            )
         return Text(path=folder).facts().content
 
     same = content("one")
     assert content("two") == same
-    changed = {content(f"number{index}", **{split: "a a\n"}) for index, split in enumerate(SPLITS)}
+    changed = {content(f"number{index}", **{split: "a a a\n"}) for index, split in enumerate(SPLITS)}
     assert len(changed | {same}) == 4
 
 

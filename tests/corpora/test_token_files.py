@@ -20,7 +20,7 @@ from harness.errors import CorpusError, StorageError
 
 pytestmark = pytest.mark.usefixtures("cache")
 LINES = "".join(f"the {a}{b} sat on my {b}{a}\n" for a in ("cat", "dog", "caf\u00e9") for b in ("mat", "rat", "hat"))
-TEXTS = {"train": LINES * 20, "valid": LINES, "test": f"cat sat\n{END_OF_TEXT}\ncaf\u00e9 mat\n"}
+TEXTS = {"train": LINES * 20, "valid": LINES.replace("sat", "ran"), "test": f"cat sat\n{END_OF_TEXT}\ncaf\u00e9 mat\n"}
 SPEC = {"bpe": 280}
 
 

@@ -5,6 +5,7 @@ import json
 import handmade
 import pytest
 from bundles import files, keep, members, planned, record_of
+from texts import lines
 
 from harness import plan
 from harness.code import hashes
@@ -102,8 +103,8 @@ def test_a_suite_finds_its_trials_finished_after_an_import(sent, here, tmp_path,
 
 def test_an_exported_record_names_the_text_and_not_the_folder_that_it_lies_in(tmp_path, here, harness):
     (tmp_path / "texts").mkdir()
-    for split in ("train", "valid", "test"):
-        (tmp_path / "texts" / f"{split}.txt").write_text("a b c a b c a b c\n" * 9)
+    for number, split in enumerate(("train", "valid", "test")):
+        (tmp_path / "texts" / f"{split}.txt").write_text(lines(9, seed=number))
     (tmp_path / "suite.yaml").write_text(handmade.suite_text(corpora="[{text: {path: texts}}]"))
     suite = plan.load(tmp_path / "suite.yaml")
     contents = Contents(corpus=suite.contents[str(suite.trials[0].corpus)])

@@ -4,6 +4,7 @@ import bundles
 import handmade
 import pytest
 from handmade import cells, notes, tabulated
+from texts import lines
 
 from harness.records import store
 from harness.report import suite_table
@@ -153,7 +154,7 @@ def test_a_table_of_trials_that_had_nothing_to_train_on_has_no_unigram(suite_of,
 
 def test_notes_name_a_text_but_not_its_place(suite_of, record_of, tmp_path):
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "novel.txt").write_text("a b c d\n" * 40)
+    (tmp_path / "mine" / "novel.txt").write_text(lines(40, seed=1))
     path = f"{{text: {{path: {tmp_path}/mine/novel.txt}}}}"
     suite = suite_of(SUITE.replace("{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}", path))
     markdown = render(suite, record_of(suite.trials[0], test_ppl=10.0))

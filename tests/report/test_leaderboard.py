@@ -8,6 +8,7 @@ from pathlib import Path
 
 import handmade
 import pytest
+import texts
 from bundles import timing_of
 from rich.console import Console
 
@@ -370,9 +371,9 @@ def test_a_text_of_another_hash_is_another_text(tmp_path, finish, found):
     replacement = ("markov: {vocab_size: 12, num_tokens: 400, branching: 3}", "text: {path: mine}")
     folder = tmp_path / "mine"
     folder.mkdir()
-    for text in ("one two three", "one two four"):
-        for split in ("train", "valid", "test"):
-            (folder / f"{split}.txt").write_text(f"{text}\n" * 20)
+    for seed in (10, 20):
+        for number, split in enumerate(("train", "valid", "test")):
+            (folder / f"{split}.txt").write_text(texts.lines(20, seed + number))
         finish(replacement, ppls=[10.0, 12.0, 9.0, 9.5])
     first, second = found()
     assert first.content != second.content

@@ -4,6 +4,7 @@ import os
 import socket
 
 import pytest
+from texts import lines
 
 from harness.corpora import local_text, split_files
 from harness.corpora.local_text import Text
@@ -11,7 +12,7 @@ from harness.errors import CorpusError
 from harness.plan import load
 
 CORPUS = "markov: {vocab_size: 12, num_tokens: 400, branching: 3}"
-TEXT = "a b c d\n" * 20
+TEXT = lines(20, seed=1)
 
 
 @pytest.fixture
@@ -42,8 +43,8 @@ def test_relative_paths_work_from_any_current_directory(path, current, project, 
 
 
 def test_relative_paths_of_a_folder_with_a_file_for_each_split(project, suite):
-    for split in local_text.SPLITS:
-        (project / f"own.{split}").write_text(TEXT)
+    for seed, split in enumerate(local_text.SPLITS):
+        (project / f"own.{split}").write_text(lines(20, seed))
     assert load(suite("..")).trials[0].corpus.params["path"] == str(project)
 
 
@@ -57,7 +58,7 @@ def leaves(path: str, project) -> list[str]:
 @pytest.mark.guards("text-in-project")
 @pytest.mark.parametrize("path", ["../../secret.txt", "../../../../../../../../../../../etc/hostname", "link", "links"])
 def test_relative_paths_that_leave_the_project_are_refused_links_too(path, project, suite, refused):
-    (project.parent / "secret.txt").write_text("secret words\n" * 20)
+    (project.parent / "secret.txt").write_text(lines(20, seed=1))
     (project / "suites" / "link").symlink_to(project.parent / "secret.txt")
     (project / "suites" / "links").mkdir()
     for split in local_text.SPLITS:
@@ -123,7 +124,7 @@ def test_a_folder_of_many_names_shows_a_few(tmp_path):
 
 
 def test_line_ends_of_any_system_are_line_ends(tmp_path):
-    for name, text in {"unix": b"a b\nc\n" * 20, "dos": b"a b\r\nc\r\n" * 20, "mac": b"a b\rc\r" * 20}.items():
-        (tmp_path / name).write_bytes(text)
+    for name, end in {"unix": b"\n", "dos": b"\r\n", "mac": b"\r"}.items():
+        (tmp_path / name).write_bytes(TEXT.encode().replace(b"\n", end))
     contents = {Text(path=tmp_path / name).facts().content for name in ("unix", "dos", "mac")}
     assert len(contents) == 1

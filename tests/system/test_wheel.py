@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from commands import PATIENCE, WITHOUT_GPU
+from texts import lines
 
 from harness.code.hashes import KINDS, of
 
@@ -87,7 +88,7 @@ def test_a_head_and_a_backbone_of_the_folder_train_under_ray(call):
     assert call.harness("new", "backbone", "convolution").returncode == 0
     (call.home / "suites").mkdir()
     (call.home / "suites" / "mine.yaml").write_text(SUITE)
-    (call.home / "my_text.txt").write_text("it is a truth universally acknowledged\n" * 60)
+    (call.home / "my_text.txt").write_text(lines(60, seed=1))
     done = call.harness("run", "mine", "--no-tracking", "--device", "cpu")
     assert done.returncode == 0, done.stderr
     records = [json.loads(place.read_text()) for place in (call.home / "results/runs/mine").glob("*/record.json")]

@@ -9,6 +9,7 @@ import pytest
 import torch
 from disturbed import suite_text
 from handmade import interrupted_before
+from texts import lines
 from trained import before_steps, killed_before_record, loaded, ran
 
 from harness.errors import CorpusError, ExecutionError
@@ -46,15 +47,15 @@ def execute(task, listener=lambda event: None) -> TrialRecord:
 def test_a_text_edited_after_planning_makes_no_record_under_the_old_id(tmp_path, runs):
     markov, text = "markov: {vocab_size: 12, num_tokens: 400, branching: 3}", tmp_path / "novel.txt"
     suite = suite_text("softmax").replace(markov, f"text: {{path: {text}}}")
-    text.write_text("a b c d e f g h\n" * 60)
+    text.write_text(lines(60, seed=1))
     planned = loaded(tmp_path, suite)
     (spec,) = planned.trials
-    text.write_text("h g f e d c b a\n" * 60)
+    text.write_text(lines(60, seed=2))
     assert loaded(tmp_path, suite).trials[0].id != spec.id
     with pytest.raises(CorpusError, match="has changed since the trials were planned"):
         ran(spec, runs, contents=planned.contents)
     assert store.load(runs, spec.id) is None
-    text.write_text("a b c d e f g h\n" * 60)
+    text.write_text(lines(60, seed=1))
     assert ran(spec, runs, contents=planned.contents).status == "ok"
 
 

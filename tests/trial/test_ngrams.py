@@ -86,6 +86,6 @@ def test_a_trial_that_is_resumed_ends_with_the_same_record(tmp_path, monkeypatch
 
 
 def test_a_text_that_is_too_small_gives_a_record_with_the_reason(tmp_path):
-    record = ran(trial(tmp_path, "[3]", text="a b c\n" * 20), tmp_path)
+    record = ran(trial(tmp_path, "[3]", text="a b c\n" * 16 + "b c a\n" * 2 + "c b a\n" * 2), tmp_path)
     assert record.status == "error"
     assert "the discounts of order 3 cannot be estimated from this training text" in record.message

@@ -1,0 +1,175 @@
+"""How much of a split also stands in another split: a test perplexity is lower where training has read the test text.
+
+A token counts as read where it lies in a run of 13 tokens that also stands in the other split, as in the reports of
+pretrained models: Brown et al. (2020), arXiv:2005.14165, appendix C. Characters and bytes are compared by runs of 64,
+which is about as much text, and only those runs of the other split are looked for that begin at a multiple of 64: every
+stretch of 127 characters that two splits share is found, and a shorter one may not be. Of a long split the share is
+that of blocks of it, spread evenly.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.corpora.corpus import SPLITS, Corpus, SplitFacts
+from harness.corpora.vocabulary import ByteCodec, CharacterCodec
+from harness.errors import CorpusError
+
+RUN, RUN_OF_CHARACTERS = 13, 64
+MANY_SHARED = 0.01  # a share above which plan and table have a note
+NOT_NEW = "perplexities are lower than those of new text; leave repeated documents out, or split by whole documents"
+BLOCK = 2**16  # tokens, a multiple of RUN_OF_CHARACTERS
+MOST = 2**24  # tokens of a split that are asked about
+BASE, SPREAD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)  # odd, with well mixed bits
+FREE = 4  # binary digits by which the table of hashes is larger than their number
+
+
+def split_facts(corpus: Corpus) -> dict[str, SplitFacts]:
+    """Return what is in each split of a text, as a plan shows it."""
+    in_train = corpus.token_counts > 0
+    found = {}
+    for name in SPLITS:
+        split = getattr(corpus, name)
+        types = torch.bincount(split, minlength=corpus.vocab_size) > 0
+        unknown = None
+        if corpus.unknown_id is not None and len(split):
+            unknown = (split == corpus.unknown_id).double().mean().item()
+        found[name] = SplitFacts(
+            tokens=len(split),
+            types=int(types.sum()),
+            unseen_types=int((types & ~in_train).sum()),
+            unknown_share=unknown,
+            in_train=None if name == "train" else share_in_train(corpus, name),
+        )
+    return found
+
+
+def share_in_train(corpus: Corpus, split: str) -> float | None:
+    """Return the share of a split's tokens that the training split has, too, in runs; None where tokens are no text, or
+    a split is empty.
+    """
+    tokens_N = getattr(corpus, split)
+    if corpus.codec is None or not (len(tokens_N) and len(corpus.train)):
+        return None
+    return share(tokens_N, corpus.train, *runs_of(corpus))
+
+
+def refuse_equal(corpus: Corpus, found: Mapping[str, SplitFacts], where: str) -> None:
+    """Raise CorpusError where the validation or test split is a part of another split, or of nothing but <unk>.
+
+    <unk> stands for different words, so a split that has some is refused only if it equals the other one.
+    """
+    run, stride = runs_of(corpus)
+    for name, other in (("valid", "train"), ("test", "train"), ("test", "valid"), ("valid", "test")):
+        facts, split, within = found[name], getattr(corpus, name), getattr(corpus, other)
+        if facts.unknown_share == 1.0:
+            raise CorpusError(
+                f"{where}: every token of the {name} split is <unk>, so there is nothing to predict; set a lower "
+                "min_count, or give splits of the same language"
+            )
+        same = torch.equal(split, within)
+        if not facts.unknown_share and not same:
+            shared = facts.in_train if other == "train" else share(split, within, run, stride)
+            missed = 0 if stride == 1 else 2 * stride  # tokens at the ends of a copy
+            same = facts.tokens >= run + missed and round((shared or 0.0) * facts.tokens) >= facts.tokens - missed
+        if same:
+            raise CorpusError(
+                f"{where}: all of the {name} split also stands in the {other} split, so its perplexity would not be "
+                "that of a new text; give another text for one of them"
+            )
+
+
+def runs_of(corpus: Corpus) -> tuple[int, int]:
+    """Return the number of tokens of a run, and that between the runs of the training split that are looked for."""
+    is_character = isinstance(corpus.codec, CharacterCodec | ByteCodec)
+    return (RUN_OF_CHARACTERS, RUN_OF_CHARACTERS) if is_character else (RUN, 1)
+
+
+def share(tokens_N: Tensor, within_M: Tensor, run: int, stride: int = 1) -> float:
+    """Return the share of tokens that lie in a run of `run` tokens that also stands in `within_M`, there at a multiple
+    of `stride`, which is 1 or `run`.
+
+    Runs are compared by hashes of 64 bits.
+    """
+    blocks = _blocks(tokens_N.numpy(), run)
+    if not blocks:
+        return 0.0
+    hashes = [_hashes(block, run) for block in blocks]
+    found = _those_in(np.concatenate(hashes), within_M.numpy(), run, stride)
+    covered = total = 0
+    for block, hash_n in zip(blocks, hashes, strict=True):
+        starts = np.flatnonzero(_is_in(hash_n, found))
+        changes = np.zeros(len(block) + 1, dtype=np.int64)  # of the number of runs that a token lies in
+        changes[starts] += 1
+        changes[starts + run] -= 1
+        covered += int(np.count_nonzero(np.cumsum(changes)[:-1]))
+        total += len(block)
+    return covered / total
+
+
+def _blocks(tokens_N: np.ndarray, run: int) -> list[np.ndarray]:
+    """Return the split, or blocks of it, each of at least one run."""
+    number = -(-len(tokens_N) // BLOCK)
+    step = -(-number // (MOST // BLOCK))
+    blocks = [tokens_N[start * BLOCK : (start + 1) * BLOCK] for start in range(0, number, step)]
+    return [block for block in blocks if len(block) >= run]
+
+
+def _hashes(tokens_N: np.ndarray, run: int) -> np.ndarray:
+    """Return (N - run + 1,) the hash of each run: a polynomial in BASE, modulo 2^64.
+
+    Runs of 1, 2, 4 ... tokens are joined to one of `run` tokens.
+    """
+    power = (tokens_N.astype(np.uint64) + np.uint64(1)) * SPREAD  # hashes of runs of `size` tokens
+    size, whole, length = 1, None, 0
+    while True:
+        if run & size:
+            whole = power if whole is None else _joined(whole, length, power, size)
+            length += size
+        if length == run:
+            return whole * SPREAD
+        power = _joined(power, size, power, size)
+        size *= 2
+
+
+def _hashes_apart(tokens_N: np.ndarray, run: int) -> np.ndarray:
+    """Return (N // run,) the hashes of runs one after the other, equal to those of `_hashes`."""
+    power = [pow(int(BASE), run - 1 - place, 2**64) for place in range(run)]
+    weights = np.array(power, dtype=np.uint64) * SPREAD
+    runs = tokens_N[: len(tokens_N) // run * run].astype(np.uint64).reshape(-1, run)
+    return ((runs + np.uint64(1)) * weights).sum(axis=1) * SPREAD
+
+
+def _joined(first: np.ndarray, length: int, second: np.ndarray, size: int) -> np.ndarray:
+    """Return the hashes of runs of length + size tokens, given those of their two parts."""
+    number = len(second) - length
+    shift = np.uint64(pow(int(BASE), size, 2**64))
+    return first[:number] * shift + second[length:]
+
+
+def _those_in(hash_n: np.ndarray, within_M: np.ndarray, run: int, stride: int) -> np.ndarray:
+    """Return hashes of runs of a text, sorted: all that are among `hash_n`, and a few others.
+
+    The text may be long, so a table is asked first, by the first digits of a hash.
+    """
+    digits = min(28, max(16, len(hash_n).bit_length() + FREE))
+    shift = np.uint64(64 - digits)
+    marked = np.zeros(2**digits, dtype=bool)
+    marked[hash_n >> shift] = True
+    found = []
+    for start in range(0, len(within_M) - run + 1, BLOCK):
+        if stride == 1:
+            text_hash = _hashes(within_M[start : start + BLOCK + run - 1], run)
+        else:
+            text_hash = _hashes_apart(within_M[start : start + BLOCK], run)
+        found.append(text_hash[marked[text_hash >> shift]])
+    return np.unique(np.concatenate(found)) if found else np.zeros(0, dtype=np.uint64)
+
+
+def _is_in(hash_n: np.ndarray, sorted_m: np.ndarray) -> np.ndarray:
+    if not len(sorted_m):
+        return np.zeros(len(hash_n), dtype=bool)
+    place = np.searchsorted(sorted_m, hash_n).clip(max=len(sorted_m) - 1)
+    return sorted_m[place] == hash_n
