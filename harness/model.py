@@ -95,26 +95,24 @@ class LanguageModel(nn.Module):
 
 
 class Handles(NamedTuple):
-    """What changes what a module computes or learns, besides its weights.
+    """What decides what a backbone computes and learns, besides its weights.
 
     Args:
         learned: the names of the parameters that are learned.
-        hooks: the number of hooks, and the classes of its modules, which a parametrisation changes.
+        hooks: of the embedding, which a head is given: its class, which a parametrisation changes, the number of its
+            hooks, and whether its `forward` was replaced.
     """
 
     learned: frozenset[str]
     hooks: tuple[Any, ...]
 
 
-def handles_of(module: nn.Module) -> Handles:
-    """Return the handles of a module as they are now."""
-    parameters = dict(module.named_parameters())
-    hooks: list[Any] = [len(parameter._backward_hooks or ()) for parameter in parameters.values()]
-    for part in module.modules():
-        hooks.append(type(part))
-        hooks += [len(part._forward_hooks), len(part._forward_pre_hooks), len(part._backward_hooks)]
-        hooks.append("forward" in vars(part))  # a method that was replaced
-    return Handles(frozenset(name for name, each in parameters.items() if each.requires_grad), tuple(hooks))
+def handles_of(backbone: nn.Module) -> Handles:
+    """Return the handles of a backbone as they are now."""
+    learned = frozenset(name for name, each in backbone.named_parameters() if each.requires_grad)
+    embedding, of_weight = backbone.embedding, backbone.embedding.weight._backward_hooks
+    kinds = embedding._forward_hooks, embedding._forward_pre_hooks, embedding._backward_hooks, of_weight or ()
+    return Handles(learned, (type(embedding), *map(len, kinds), "forward" in vars(embedding)))
 
 
 def taken_over(before: Handles, backbone: nn.Module, head_name: str) -> str:
@@ -128,7 +126,7 @@ def taken_over(before: Handles, backbone: nn.Module, head_name: str) -> str:
         changed = sorted(now.learned ^ before.learned)
         return f"{head_name} has changed whether the backbone's {changed[0]} is learned"
     if now.hooks != before.hooks:
-        return f"{head_name} has put a hook on a part of the backbone"
+        return f"{head_name} has put a hook on the backbone's embedding"
     return ""
 
 

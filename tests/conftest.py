@@ -243,5 +243,6 @@ def cheating(monkeypatch):
     monkeypatch.setitem(BACKBONES._classes, "looking_ahead", module.LookingAhead)
     monkeypatch.setitem(BACKBONES._classes, "telling", module.Telling)
     monkeypatch.setitem(BACKBONES._classes, "mixing_rows", module.MixingRows)
+    monkeypatch.setitem(BACKBONES._classes, "shared_memory", module.SharedMemory)
     monkeypatch.setitem(BACKBONES._classes, "left_known", module.LeftKnown)
     return module

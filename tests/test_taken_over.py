@@ -27,18 +27,18 @@ DEEDS = {
         lambda embedding: embedding.weight.requires_grad_(False),
         "has changed whether the backbone's embedding.weight is learned",
     ),
-    "hooks": (lambda embedding: embedding.register_forward_hook(scaled), "has put a hook on a part of the backbone"),
+    "hooks": (lambda embedding: embedding.register_forward_hook(scaled), "has put a hook on the backbone's embedding"),
     "hooks before": (
         lambda embedding: embedding.register_forward_pre_hook(lambda module, inputs: None),
-        "has put a hook on a part of the backbone",
+        "has put a hook on the backbone's embedding",
     ),
     "hooks the gradient": (
         lambda embedding: embedding.weight.register_hook(lambda gradient: 10 * gradient),
-        "has put a hook on a part of the backbone",
+        "has put a hook on the backbone's embedding",
     ),
     "replaces forward": (
         lambda embedding: setattr(embedding, "forward", lambda tokens: 0 * embedding.weight[tokens]),
-        "has put a hook on a part of the backbone",
+        "has put a hook on the backbone's embedding",
     ),
 }
 

@@ -60,7 +60,7 @@ class Certificate(BaseModel):
         if self.lowest_nll < lowest:  # guard: nll-not-negative
             return f"the nll of a test token is {self.lowest_nll:.4g}: below 0, as if its probability were above 1"
         sums = "the probabilities of all words do not sum to 1: at a position of the text they are off by"
-        asked = "-log_probs of its target, asked in a process of its own with other tokens after it:"
+        asked = "-log_probs of its target, asked in a process of its own with other tokens after it and in other rows:"
         gap = f"the nll that was counted for a token is not {asked} the gap is"
         mean = f"the nll that was counted for a token is, on average, not {asked} the gap is"
         later = "the nll of a test token depends on the tokens after it, which the model must not see: it changes by"

@@ -7,6 +7,9 @@ target is passed. `log_probs` at the position has to sum to 1, and to give the t
 one comparison finds a loss that is not made of probabilities, a later token that was looked at, and what a component
 remembers.
 
+Of a model that carries a state, one row is also read from its beginning with random tokens in all other rows: so a
+memory that the rows share is found.
+
 No random stream of the trial is touched: a trial has the same bits with and without its certificate. Letters: see
 harness/protocols.py; P positions.
 """
@@ -15,8 +18,9 @@ import math
 import random
 import secrets
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +41,7 @@ from harness.trial.setup import conditions, load_planned, trained_model
 from harness.trial.task import Task
 
 POSITIONS = 256  # of a split, in a direction
+ALONE, OF_SEGMENT = 8, 4  # segments in which a row is read with other rows beside it, and positions in each
 ROW_TOKENS, LOG_PROBS = 2**13, 2**22  # in memory at the same time: tokens of rows, log-probabilities
 FROM_THE_RIGHT = " from the right"  # in the name of a split for the direction in which it is read
 
@@ -73,8 +78,21 @@ class Asking:
 
     def answers(self) -> tuple[Tensor, Tensor, Tensor]:
         """(P,) each: the places of targets, -log_probs of the targets, and |sum of p - 1|."""
-        carries = self.spec.train.evaluation.batching == "stream" and state_of(self.model) is not None
-        found = [each for rows in (self._with_state() if carries else self._without_state()) for each in self._of(rows)]
+        return self._answered(self._with_state() if self.carries else self._without_state())
+
+    def answers_of_a_row(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The same of one row, in the first segments, where the other rows are of random tokens: what a row remembers
+        is its own text. For a model that carries a state.
+        """
+        return self._answered(self._beside_others())
+
+    @property
+    def carries(self) -> bool:
+        """Whether the rows of a segment begin with a state that is carried from the segment before."""
+        return self.spec.train.evaluation.batching == "stream" and state_of(self.model) is not None
+
+    def _answered(self, asked: Iterable[Rows]) -> tuple[Tensor, Tensor, Tensor]:
+        found = [each for rows in asked for each in self._of(rows)]
         return tuple(map(torch.cat, zip(*found, strict=True)))
 
     def _segments(self) -> Iterator[Segment]:
@@ -111,9 +129,27 @@ class Asking:
             inputs_PT = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
             yield Rows(inputs_PT, torch.tensor(times), torch.stack(places))
 
+    def _states_of_one_and_two(self) -> tuple[Any, Any]:
+        return tuple(self._read(torch.zeros(rows, 2, dtype=torch.int64), None).state for rows in (1, 2))
+
+    def _beside_others(self) -> Iterator[Rows]:
+        one, two = self._states_of_one_and_two()
+        state, row = None, None
+        for segment in islice(self._segments(), ALONE):
+            row = random.SystemRandom().randrange(len(segment.inputs)) if row is None else row
+            scored_T = (segment.weight[row] > 0).nonzero()[:, 0]
+            time_P = scored_T[torch.randperm(len(scored_T))[:OF_SEGMENT]]
+            row_P = torch.full_like(time_P, row)
+            if len(time_P):
+                of_rows = _rows_of(state, one, two, row_P.to(self._device))
+                yield Rows(segment.inputs[row_P], time_P, segment.place[row_P, time_P], of_rows)
+            inputs_BT = torch.randint(self.corpus.vocab_size, segment.inputs.shape)
+            inputs_BT[row] = segment.inputs[row]
+            state = self._read(inputs_BT, state).state
+
     def _with_state(self) -> Iterator[Rows]:
         """The rows of each segment, whose state comes from the text before: all of it is read again."""
-        one, two = (self._read(torch.zeros(rows, 2, dtype=torch.int64), None).state for rows in (1, 2))
+        one, two = self._states_of_one_and_two()
         state = None
         for segment, row_P, time_P in self._drawn():
             size = max(1, ROW_TOKENS // segment.inputs.shape[1])
@@ -190,6 +226,9 @@ def certify(
             # guard: mean-counted-is-asked -> means.append(0.0)
             means.append(_gap(nll_N[place_P].double().mean(), due_P.mean()))
             errors.append(error_P.max().item())
+            if asking.carries:  # guard: row-beside-others never
+                place_P, due_P, _ = asking.answers_of_a_row()
+                gaps.append(_gap(nll_N[place_P], due_P))
     test_N = torch.cat([nll_N[~nll_N.isnan()] for name, nll_N in nll.items() if name.startswith("test")])
     return Certificate(
         positions=sum(map(len, places.values())),

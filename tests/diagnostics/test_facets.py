@@ -32,6 +32,10 @@ class Letters:
 class Body(nn.Module):
     """Its states are the tokens' ids."""
 
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(4, 1)
+
     def forward(self, tokens_BT, state=None):
         return Hidden((tokens_BT[..., None].float(),))
 

@@ -155,6 +155,7 @@ CHEATS = {  # head, backbone, further settings, what is said
     "seldom, in blocks": ("softmax", SELDOM, {**LARGE, "batching": "blocks"}, ASKED),
     # what is read from the right does not know what was read from the left, nor a row what is in others
     "left known": ("softmax", "{left_known: {d_model: 8, num_layers: 1}}", {}, ASKED),
+    "memory of all rows": ("softmax", "{shared_memory: {d_model: 8, num_layers: 1}}", LARGE, ASKED),
     "rows mixed": ("softmax", "{mixing_rows: {d_model: 8, num_layers: 1}}", {}, ASKED),
 }
 
@@ -162,6 +163,7 @@ CHEATS = {  # head, backbone, further settings, what is said
 @pytest.mark.guards("certificate-decides", case="scaled")
 @pytest.mark.guards("probabilities-sum", case="sigmoid")
 @pytest.mark.guards("counted-is-asked", "other-text-after", case="ahead")
+@pytest.mark.guards("row-beside-others", case="memory of all rows")
 @pytest.mark.parametrize("name", CHEATS)
 def test_what_cheats_is_invalid_and_keeps_its_metrics(name, tmp_path, cheating):
     head, backbone, more, said = CHEATS[name]
@@ -290,7 +292,7 @@ def test_few_log_probabilities_are_held_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(Logits, "log_probs", measured)
     positions = certified(task, test_N).positions
     assert max(sizes) == 60  # five positions of twelve words
-    assert sum(sizes) == positions * 12
+    assert sum(sizes) == (positions + 24) * 12  # of one row four positions in each of six segments are asked, too
 
 
 # The process

@@ -169,3 +169,17 @@ class MixingRows(StackedLSTM):
     def forward(self, tokens_BT, state=None) -> Hidden:
         layers, state, *_ = super().forward(tokens_BT, state)
         return Hidden(tuple(layer + layer.mean(0, keepdim=True) for layer in layers), state)
+
+
+class SharedMemory(StackedLSTM):
+    """An LSTM that carries the mean over the rows of a batch from one segment to the next."""
+
+    def forward(self, tokens_BT, state=None) -> Hidden:
+        layers, state, *more = super().forward(tokens_BT, state)
+        return Hidden(layers, _mean_over_rows(state), *more)
+
+
+def _mean_over_rows(state):
+    if isinstance(state, tuple):
+        return tuple(map(_mean_over_rows, state))
+    return state.mean(-2, keepdim=True).expand_as(state).contiguous()
