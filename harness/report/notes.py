@@ -108,6 +108,7 @@ def conditions(findings: Findings) -> str:
     said = [f"{'seed' if len(seeds) == 1 else 'seeds'} {listed}"] if seeds else []
     epochs = dict.fromkeys(counted(trial.train.epochs, "epoch") for trial in trained)
     said += [" or ".join(epochs) if len(epochs) < MANY else "epochs as matched"] if epochs else []
+    said += _scored(trained, records)
     stages = dict.fromkeys(counted(each.train.finetune.epochs, "epoch") for each in trained if each.train.finetune)
     said += [f"a second stage of at most {' or '.join(stages)}"] if stages else []
     if suite.tuning is not None:
@@ -250,6 +251,14 @@ def _counting(suite: Suite, records: list[TrialRecord]) -> list[str]:
             note += f" Test ppl of {model}: {', '.join(values)}." if values else ""
         notes.append(note)
     return notes
+
+
+def _scored(trained: list[TrialSpec], records: list[TrialRecord]) -> list[str]:
+    """How many test tokens were scored, where a setting leaves some out."""
+    if all(trial.train.eval_batches is None for trial in trained):
+        return []
+    numbers = [record.metrics["scored_test_tokens"] for record in records if "scored_test_tokens" in record.metrics]
+    return [f"only {min(numbers):,.0f} test tokens scored (`eval_batches`)"] if numbers else []
 
 
 def _unknown(lines: list[Row]) -> list[str]:

@@ -169,18 +169,23 @@ def state_of(model: LanguageModel) -> Any:
 
 def text_scores(score: Score, tokens: TokenNll, corpus: Corpus, spec: EvalSpec) -> dict[str, float]:
     """The summed loss of the test split by words, bytes and characters of its text, as metrics. {} when a token is a
-    word; a perplexity that overflows is left out.
+    word, or where a scored token is <unk>, which does not say what its text is. A perplexity that overflows is left
+    out.
 
     Bits per byte are of the text of the scored tokens, with blocks and `eval_batches`, too, if the bytes of each token
     are known (Corpus.test_bytes). The others need the size of the whole text, so that every token but the first must be
     scored. Then bits per byte are log2 of the perplexity per byte.
     """
+    scored_N = tokens.offset_N.cpu() >= 0
+    # guard: no-bits-of-unknown-text never
+    if corpus.unknown_id is not None and (corpus.test.cpu()[scored_N] == corpus.unknown_id).any():
+        return {}
     is_whole = spec.batching == "stream" and spec.eval_batches is None
     size = corpus.test_size if is_whole else None
     if size is not None:
         num_bytes = size.bytes
     else:
-        num_bytes = 0 if corpus.test_bytes is None else int(corpus.test_bytes[tokens.offset_N.cpu() >= 0].sum())
+        num_bytes = 0 if corpus.test_bytes is None else int(corpus.test_bytes[scored_N].sum())
     scores = {}
     if size is not None:
         words, byte, characters = (_per(score.nll_sum, each) for each in (size.words, size.bytes, size.characters))

@@ -208,6 +208,7 @@ def test_perplexity_on_known_words_leaves_out_the_targets_that_are_unknown(unkno
     assert known_scores(tokens, corpus) == pytest.approx({} if unknown_id is None else expected)
 
 
+@pytest.mark.guards("no-bits-of-unknown-text")
 @pytest.mark.parametrize(
     ("changes", "scored"),
     [
@@ -222,6 +223,11 @@ def test_bits_per_byte_are_of_the_text_of_the_scored_tokens(changes, scored):
     found, tokens = evaluated(random_bigram(), text, **changes)
     expected = found.nll_sum / sum(int(lengths[place]) for place in scored) / math.log(2)
     assert text_scores(found, tokens, corpus, eval_spec(**changes)) == pytest.approx({"test_bits_per_byte": expected})
+    # a token that stands for any text has none of its own
+    for unknown_id in range(5):
+        with_unknown = replace(corpus, unknown_id=unknown_id)
+        is_scored = unknown_id in {TEXT[place] for place in scored}
+        assert (text_scores(found, tokens, with_unknown, eval_spec(**changes)) == {}) == is_scored
 
 
 @pytest.mark.parametrize(
