@@ -364,6 +364,7 @@ def uniform_output_(output: nn.Linear, init_range: float | None, init_bias: str 
         raise ValueError(f"init_range must be more than 0, got {init_range}")
     with substream("output"):
         nn.init.uniform_(output.weight, -init_range, init_range)
+        output.weight.changed_by = "init_range"  # see build_head in harness/model.py
         if init_bias == "uniform":
             nn.init.uniform_(output.bias, -init_range, init_range)
         elif output.bias is not None:

@@ -153,7 +153,11 @@ def build_backbone(spec: Choice, vocab_size: int) -> nn.Module:
 def build_head(spec: Choice, backbone: nn.Module, vocab_size: int, token_counts: Tensor | None) -> nn.Module:
     """Build a head by its name, for the widths of a backbone.
 
-    Raises what its constructor raises, and ComponentError.
+    A head may change the backbone's embedding only by a parameter that the suite gives it, whose name it writes into
+    the attribute `changed_by`: of the matrix, for its first values, or of the embedding, for a hook. So whoever reads
+    the suite sees it.
+
+    Raises what its constructor raises, and ComponentError, also for a head that changes the backbone otherwise.
     """
     dims = HeadDims(
         vocab_size=vocab_size,
@@ -162,10 +166,15 @@ def build_head(spec: Choice, backbone: nn.Module, vocab_size: int, token_counts:
         token_counts=token_counts,
         pretrained=getattr(backbone, "output_layer", None),
     )
-    cls, embedding, before = HEADS.get(spec.name), backbone.embedding, handles_of(backbone)
-    with guarded(f"head {spec.name}", "its constructor"):
+    cls, name, embedding = HEADS.get(spec.name), f"head {spec.name}", backbone.embedding
+    before, start_VE = handles_of(backbone), embedding.weight.detach().clone()
+    with guarded(name, "its constructor"):
         head = cls(dims, embedding, **spec.params)
-    if fault := taken_over(before, backbone, f"head {spec.name}"):  # guard: head-leaves-backbone
+    fault = "" if getattr(embedding, "changed_by", None) in spec.params else taken_over(before, backbone, name)
+    is_same = start_VE.is_meta or torch.equal(embedding.weight, start_VE)
+    if not is_same and getattr(embedding.weight, "changed_by", None) not in spec.params:
+        fault = f"{name} has changed the first values of the backbone's embedding"
+    if fault:  # guard: head-leaves-backbone
         raise ComponentError(f"{fault}; a head may use the embedding's matrix, and must leave the backbone as it is")
     return head
 

@@ -151,3 +151,4 @@ def _scale_input_gradient_(embedding: nn.Embedding, factor: float, tie_weights: 
             found.register_hook(lambda gradient: factor * gradient)
 
     embedding.register_forward_hook(scale)
+    embedding.changed_by = "input_gradient_scale"  # see build_head in harness/model.py

@@ -8,9 +8,10 @@ import torch
 from disturbed import suite_text
 
 from harness import plan
-from harness.errors import SuiteError
+from harness.distributions import uniform_output_
+from harness.errors import ComponentError, SuiteError
 from harness.heads.softmax import Softmax
-from harness.model import build_backbone, handles_of
+from harness.model import LanguageModel, build_backbone, build_head, handles_of
 from harness.plan.specs import ComponentSpec
 from harness.registry import HEADS
 from harness.trial.run import run
@@ -79,6 +80,31 @@ def test_a_head_that_does_it_in_its_constructor_is_a_problem_of_the_plan(deed, t
         trials(tmp_path, "taking")
     (problem,) = refused.value.problems
     assert f"head taking {deed}; a head may use the embedding's matrix, and must leave the backbone as it is" in problem
+
+
+def test_a_head_that_initialises_the_embedding_anew_is_refused_unless_the_suite_asks_for_it(monkeypatch):
+    class Anew(Softmax):
+        def __init__(self, dims, embedding, *, init_range: float | None = None):
+            super().__init__(dims, embedding, tie_weights=True)
+            if init_range is None:
+                torch.nn.init.normal_(embedding.weight)
+            uniform_output_(self.output, init_range)
+
+    HEADS.names()
+    monkeypatch.setitem(HEADS._classes, "anew", Anew)
+    backbone = build_backbone(ComponentSpec(name="lstm", params={"d_model": 8}), 12)
+    with pytest.raises(ComponentError, match="head anew has changed the first values of the backbone's embedding; a"):
+        build_head(ComponentSpec(name="anew"), backbone, 12, None)
+    asked = ComponentSpec(name="anew", params={"init_range": 0.1})
+    assert build_head(asked, backbone, 12, None).output.weight is backbone.embedding.weight
+
+
+def test_a_scale_of_the_input_gradients_is_no_deed_because_the_suite_asks_for_it():
+    backbone = build_backbone(ComponentSpec(name="lstm", params={"d_model": 8}), 12)
+    params = {"tie_weights": True, "input_gradient_scale": 5.0}
+    assert not LanguageModel(
+        backbone, build_head(ComponentSpec(name="softmax", params=params), backbone, 12, None)
+    ).taken_over
 
 
 @pytest.mark.system

@@ -176,16 +176,15 @@ def text_scores(score: Score, tokens: TokenNll, corpus: Corpus, spec: EvalSpec) 
     are known (Corpus.test_bytes). The others need the size of the whole text, so that every token but the first must be
     scored. Then bits per byte are log2 of the perplexity per byte.
     """
-    scored_N = tokens.offset_N.cpu() >= 0
     # guard: no-bits-of-unknown-text never
-    if corpus.unknown_id is not None and (corpus.test.cpu()[scored_N] == corpus.unknown_id).any():
+    if corpus.unknown_id is not None and known_scores(tokens, corpus)["test_unknown_share"] > 0:
         return {}
     is_whole = spec.batching == "stream" and spec.eval_batches is None
     size = corpus.test_size if is_whole else None
     if size is not None:
         num_bytes = size.bytes
     else:
-        num_bytes = 0 if corpus.test_bytes is None else int(corpus.test_bytes[scored_N].sum())
+        num_bytes = 0 if corpus.test_bytes is None else int(corpus.test_bytes[tokens.offset_N.cpu() >= 0].sum())
     scores = {}
     if size is not None:
         words, byte, characters = (_per(score.nll_sum, each) for each in (size.words, size.bytes, size.characters))
