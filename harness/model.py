@@ -205,13 +205,18 @@ def components(spec: ModelChoice) -> str:
 def count_parameters(model: LanguageModel) -> tuple[int, int]:
     """Return the numbers of parameters (total, head).
 
-    Tied parameters are counted once, as parameters of the backbone. Those of a frozen backbone count, too.
+    Tied parameters are counted once, as parameters of the backbone. Those of a frozen backbone count, too. A complex
+    parameter is two numbers.
     """
-    body = {id(parameter): parameter.numel() for parameter in model.backbone.parameters()}
+    body = {id(parameter): _numbers(parameter) for parameter in model.backbone.parameters()}
     size = getattr(model.backbone, "num_parameters", sum(body.values()))
     shared = {*body, id(model.backbone.embedding.weight)}
-    own = sum(parameter.numel() for parameter in model.head.parameters() if id(parameter) not in shared)
+    own = sum(_numbers(parameter) for parameter in model.head.parameters() if id(parameter) not in shared)
     return size + own, own
+
+
+def _numbers(parameter: Tensor) -> int:
+    return parameter.numel() * (2 if parameter.is_complex() else 1)
 
 
 @contextmanager

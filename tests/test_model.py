@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.model import build
+from harness.model import build, count_parameters
 from harness.plan.specs import ComponentSpec
 from harness.training.checkpoint import weights_sha256
 
@@ -36,6 +36,18 @@ def test_initial_weights_are_those_of_earlier_versions(head, params, expected):
     assert ends == {name: pytest.approx(values, rel=0, abs=1e-6) for name, values in ENDS[expected].items()}
     if torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512"):
         assert weights_sha256(model.state_dict())[:12] == expected
+
+
+def test_a_complex_parameter_is_two_numbers():
+    model = build(
+        ComponentSpec(name="lstm", params={"d_model": 8, "num_layers": 1}),
+        ComponentSpec(name="softmax"),
+        vocab_size=11,
+        seed=1,
+    )
+    total, head = count_parameters(model)
+    model.head.phase = torch.nn.Parameter(torch.zeros(5, dtype=torch.complex64))
+    assert count_parameters(model) == (total + 10, head + 10)
 
 
 @pytest.mark.system

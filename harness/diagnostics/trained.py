@@ -18,7 +18,7 @@ from harness.records import sidecars, store
 from harness.records.contents import recomputed
 from harness.records.record import Contents, TrialRecord
 from harness.records.replicates import Seeds
-from harness.registry import BACKBONES, CORPORA
+from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.training.checkpoint import BEST, TRAIN_AGAIN, load_weights, weights_sha256
 
 MAX_NAMED = 5  # trials that a message names
@@ -160,10 +160,11 @@ def tokens_of(spec: TrialSpec, data: Path) -> Corpus:
     """
     try:
         source = CORPORA.get(spec.corpus.name)(**spec.corpus.params)
-        start = starting_content(spec.backbone, BACKBONES.get(spec.backbone.name))
-        if recomputed(spec, Contents(corpus=source.facts().content, backbone=start)) != spec.id:
+        backbone = starting_content(spec.backbone, BACKBONES.get(spec.backbone.name))
+        head = starting_content(spec.head, HEADS.get(spec.head.name))
+        if recomputed(spec, Contents(corpus=source.facts().content, backbone=backbone, head=head)) != spec.id:
             raise ExecutionError(
-                f"{spec.corpus} or the weights that the backbone starts from have changed since {spec.id}: put "
+                f"{spec.corpus} or the files that backbone and head start from have changed since {spec.id}: put "
                 "back what it read, or train it again (harness run SUITE)"
             )
         return source.load(data)

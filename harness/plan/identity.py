@@ -2,10 +2,12 @@
 
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from harness.containment import guarded
-from harness.plan.parameters import parameters, places, with_paths
+from harness.model_folder import sha256_of
+from harness.plan.parameters import parameters, paths, places, with_paths
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec, canonical, plain
 from harness.protocols import Frozen, StartsFromFiles
 
@@ -17,8 +19,8 @@ class Identified:
     """What of a component enters a trial's id.
 
     Args:
-        content: the hash of the files behind it: the corpus' text, the weights that a backbone starts from. None for a
-            component without files.
+        content: the hash of the files behind it: the corpus' text, the weights that a backbone starts from, what a path
+            in its parameters names. None for a component without files.
     """
 
     spec: ComponentSpec
@@ -48,15 +50,20 @@ def trial_id(*, corpus: Identified, backbone: Identified, head: Identified, trai
     return hashlib.sha256(canonical(identity).encode()).hexdigest()[:12]
 
 
-def starting_content(backbone: ComponentSpec, cls: type) -> str | None:
-    """Return the identity of the weights that a backbone starts from; None for random weights.
+def starting_content(component: ComponentSpec, cls: type) -> str | None:
+    """Return the identity of the files that a backbone or head starts from; None without any: what its class says, or
+    else the SHA-256 of the files, and of all files in the folders, that its parameters of the type Path name.
 
-    Raises: what the backbone's class raises, and ComponentError.
+    Raises: OSError, what the class raises, and ComponentError.
     """
-    if not isinstance(cls, StartsFromFiles):
-        return None
-    with guarded(f"backbone {backbone.name}", "content"):
-        return cls.content(**backbone.params)
+    if isinstance(cls, StartsFromFiles):
+        with guarded(f"backbone {component.name}", "content"):
+            return cls.content(**component.params)
+    named = [Path(place) for place in paths(cls, component.params).values()]
+    files = []
+    for place in named:
+        files += sorted(each for each in place.rglob("*") if each.is_file()) if place.is_dir() else [place]
+    return sha256_of(files) if named else None
 
 
 def is_frozen(backbone: ComponentSpec, cls: type) -> bool:

@@ -79,12 +79,13 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
         problems += _too_long(file, backbones, construction.positions, source)
     # Weights are read completely, so last. Without a vocabulary no backbone was built: a missing one is found here.
     if not problems or not facts:
-        contents, missing = _asked(backbones, lambda each: starting_content(each.spec, each.cls), source)
+        contents, missing = _asked([*backbones, *heads], lambda each: starting_content(each.spec, each.cls), source)
         problems += missing
     if problems:
         raise SuiteError(_in_file_order(problems))
     texts = _trained(file, corpora, facts, source)
-    bodies = [replace(each, content=content) for each, content in zip(backbones, contents, strict=True)]
+    parts = [replace(each, content=found) for each, found in zip([*backbones, *heads], contents, strict=True)]
+    bodies, heads = parts[: len(backbones)], parts[len(backbones) :]
     combined = combinations(texts, bodies, heads, construction)
     if file.match is not None and file.match.time is None:
         combined = matched(file.match, combined, source)
@@ -400,7 +401,7 @@ def _expanded(
         tuning, origins = tuned_rows.expand(file, combined, source)
     ngrams, of_ngrams = trials(ngram_combinations(file.ngrams, texts), [0], source)
     origins |= of_ngrams
-    parts = [part for each in origins.values() for part in (each.corpus, each.backbone)]
+    parts = [part for each in origins.values() for part in (each.corpus, each.backbone, each.head)]
     kept = ("name", "version", "core_minutes", "resources", "checkpoint", "timeout", "measure", "table", "match")
     return Suite(
         **{key: getattr(file, key) for key in kept},

@@ -27,7 +27,7 @@ def recomputed(spec: TrialSpec, contents: Contents) -> str:
     return trial_id(
         corpus=Identified(spec.corpus, CORPORA.get(spec.corpus.name), contents.corpus),
         backbone=Identified(spec.backbone, BACKBONES.get(spec.backbone.name), contents.backbone),
-        head=Identified(spec.head, HEADS.get(spec.head.name)),
+        head=Identified(spec.head, HEADS.get(spec.head.name), contents.head),
         train=spec.train,
         seed=spec.seed,
     )
@@ -131,7 +131,8 @@ def _settings(spec: TrialSpec) -> str:
 
 def _has_id(spec: TrialSpec, trial: TrialSpec, suite: Suite) -> bool:
     """Whether settings have the id of a planned trial. Paths of files may differ."""
-    read = Contents(corpus=suite.contents[str(trial.corpus)], backbone=suite.contents.get(str(trial.backbone)))
+    backbone, head = suite.contents.get(str(trial.backbone)), suite.contents.get(str(trial.head))
+    read = Contents(corpus=suite.contents[str(trial.corpus)], backbone=backbone, head=head)
     try:
         return recomputed(spec, read) == trial.id
     except (HarnessError, KeyError):

@@ -74,7 +74,7 @@ def _faults(record: TrialRecord) -> Iterator[str]:
     yield from _about_certificate(record)
     yield from _about_source(record)
     yield from filter(None, [fault_of_digest("weights_sha256", record.weights_sha256 or "0" * 64)])
-    for text in (record.contents.corpus, record.contents.backbone) if record.contents else ():
+    for text in record.contents.model_dump().values() if record.contents else ():
         if text is not None and not (0 < len(text) <= MAX_CONTENT and text.isprintable()):
             yield f"contents has '{printable(text[:40])}', expected a hash, or an address whose content never changes"
 

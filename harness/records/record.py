@@ -133,10 +133,12 @@ class Contents(_Frozen):
 
     Args:
         backbone: the pretrained weights of the backbone; None if it started from random ones.
+        head: the files that its parameters name; None without any.
     """
 
     corpus: str
     backbone: str | None = None
+    head: str | None = None
 
 
 class Fingerprints(_Frozen):

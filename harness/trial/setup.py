@@ -5,6 +5,7 @@ bits and speed depend on.
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,7 +23,7 @@ from harness.plan.identity import is_frozen, starting_content
 from harness.plan.specs import ComponentSpec, TrialSpec
 from harness.protocols import CountsText, StartsFromFiles
 from harness.random_streams import own_generators
-from harness.registry import BACKBONES, CORPORA
+from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.training.checkpoint import Checkpoint
 from harness.training.evaluation import refuse_stride, state_of
 from harness.training.step import refuse_tar, refuse_z_loss
@@ -89,7 +90,8 @@ def load_planned(spec: TrialSpec, data: Path, contents: dict[str, str]) -> Corpu
     corpus = source.load(data)
     _refuse_changed(spec.corpus, contents, lambda: source.facts().content)  # guard: corpus-as-planned
     fetch_weights(spec.backbone)
-    _refuse_changed(spec.backbone, contents, lambda: starting_content(spec.backbone, BACKBONES.get(spec.backbone.name)))
+    for component, registry in ((spec.backbone, BACKBONES), (spec.head, HEADS)):
+        _refuse_changed(component, contents, partial(starting_content, component, registry.get(component.name)))
     return with_states(spec, corpus)
 
 

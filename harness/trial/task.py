@@ -74,8 +74,8 @@ class Task:
     @property
     def contents_read(self) -> Contents | None:
         """The contents that the trial reads, for its record; None when the plan has none for its corpus."""
-        corpus = self.contents.get(str(self.spec.corpus))
-        return None if corpus is None else Contents(corpus=corpus, backbone=self.contents.get(str(self.spec.backbone)))
+        found = {kind: self.contents.get(str(getattr(self.spec, kind))) for kind in Contents.model_fields}
+        return None if found["corpus"] is None else Contents(**found)
 
     def to_json(self) -> str:
         return _ADAPTER.dump_json(self).decode()

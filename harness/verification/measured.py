@@ -135,7 +135,9 @@ def _task(record: TrialRecord, contents: Contents | None, options: VerificationO
     device = options.device
     if device == "auto":
         device = "cuda" if environment.matmul_route is None and torch.cuda.is_available() else "cpu"
-    known = {} if contents is None else {str(spec.corpus): contents.corpus, str(spec.backbone): contents.backbone}
+    known = {}
+    if contents is not None:
+        known = {str(getattr(spec, kind)): content for kind, content in contents.model_dump().items()}
     return Task(
         spec=spec,
         suite=record.suite,

@@ -8,6 +8,7 @@ import pytest
 from handmade import changed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from texts import lines
 
 from harness.plan import load
 from harness.plan.identity import SCHEMA_VERSION
@@ -168,8 +169,8 @@ def test_the_order_of_a_mapping_does_not_count_and_its_values_do(ids, layered):
 def test_text_counts_by_its_content_and_not_by_its_place(ids, tmp_path):
     markov = "markov: {vocab_size: 12, num_tokens: 400, branching: 3}"
     (tmp_path / "sub").mkdir()
-    for name, words in {"one.txt": "a b c d\n", "sub/two.txt": "a b c d\n", "three.txt": "a b c\n"}.items():
-        (tmp_path / name).write_text(words * 20)
+    for name, seed in {"one.txt": 1, "sub/two.txt": 1, "three.txt": 2}.items():
+        (tmp_path / name).write_text(lines(20, seed))
     one, two, three = (ids((markov, f"text: {{path: {name}}}")) for name in ("one.txt", "sub/two.txt", "three.txt"))
     assert one == two
     assert not set(one) & set(three)
