@@ -154,8 +154,8 @@ def build_head(spec: Choice, backbone: nn.Module, vocab_size: int, token_counts:
     """Build a head by its name, for the widths of a backbone.
 
     A head may change the backbone's embedding only by a parameter that the suite gives it, whose name it writes into
-    the attribute `changed_by`: of the matrix, for its first values, or of the embedding, for a hook. So whoever reads
-    the suite sees it.
+    the attribute `changed_by`: of the matrix, for its first values, or of the embedding, for a hook. So the suite shows
+    it.
 
     Raises what its constructor raises, and ComponentError, also for a head that changes the backbone otherwise.
     """
@@ -167,11 +167,12 @@ def build_head(spec: Choice, backbone: nn.Module, vocab_size: int, token_counts:
         pretrained=getattr(backbone, "output_layer", None),
     )
     cls, name, embedding = HEADS.get(spec.name), f"head {spec.name}", backbone.embedding
-    before, start_VE = handles_of(backbone), embedding.weight.detach().clone()
+    before = handles_of(backbone)
+    start_VE = None if embedding.weight.is_meta else embedding.weight.detach().clone()
     with guarded(name, "its constructor"):
         head = cls(dims, embedding, **spec.params)
     fault = "" if getattr(embedding, "changed_by", None) in spec.params else taken_over(before, backbone, name)
-    is_same = start_VE.is_meta or torch.equal(embedding.weight, start_VE)
+    is_same = start_VE is None or torch.equal(embedding.weight, start_VE)
     if not is_same and getattr(embedding.weight, "changed_by", None) not in spec.params:
         fault = f"{name} has changed the first values of the backbone's embedding"
     if fault:  # guard: head-leaves-backbone

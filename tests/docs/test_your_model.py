@@ -8,6 +8,7 @@ import commands
 import pytest
 import tokenizer_folders
 from stand_ins import model_in
+from texts import shuffled
 
 from harness import plan
 from harness.report import study
@@ -22,7 +23,7 @@ def suite(tmp_path):
     """The page's suite in a project with a small model and text."""
     model_in(tmp_path / "models" / "mine")
     (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "mine.txt").write_text(tokenizer_folders.TEXT, encoding="utf-8")
+    (tmp_path / "texts" / "mine.txt").write_text(shuffled(tokenizer_folders.TEXT, seed=1), encoding="utf-8")
     (tmp_path / "suites").mkdir()
     path = tmp_path / "suites" / "mine.yaml"
     path.write_text(re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1], encoding="utf-8")

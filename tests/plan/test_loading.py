@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from handmade import SMALL, changed, suite_text
+from texts import lines
 from torch import nn
 
 from harness.errors import SuiteError
@@ -88,7 +89,7 @@ def test_parameter_counts_are_those_of_the_formula(write):
 
 def test_text_path_is_relative_to_the_suite_file(write, problems, tmp_path, monkeypatch):
     (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "own.txt").write_text("a b c d\n" * 20)
+    (tmp_path / "texts" / "own.txt").write_text(lines(20, seed=1))
     monkeypatch.chdir("/")
     text = changed(("markov: {vocab_size: 12, num_tokens: 400, branching: 3}", "text: {path: texts/own.txt}"))
     (trial, *_) = load(write(text)).trials

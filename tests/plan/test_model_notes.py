@@ -3,6 +3,7 @@
 import tokenizer_folders
 from causal_models import saved
 from safetensors.torch import load_file, save_file
+from texts import shuffled
 from tokenizers import Tokenizer, processors
 
 from harness.plan import load
@@ -29,7 +30,7 @@ def notes(tmp_path, *changes, size=321, template=None):
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         tokenizer.post_processor = processors.TemplateProcessing(single=template, special_tokens=[("<end>", 320)])
         tokenizer.save(str(folder / "tokenizer.json"))
-    (tmp_path / "text.txt").write_text(tokenizer_folders.TEXT)
+    (tmp_path / "text.txt").write_text(shuffled(tokenizer_folders.TEXT, seed=1))
     text = SUITE
     for old, new in changes:
         assert old in text

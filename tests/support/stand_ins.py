@@ -7,6 +7,7 @@ from pathlib import Path
 import causal_models
 import pytest
 import tokenizer_folders
+from texts import shuffled
 
 from harness import plan
 from harness.backbones.hf import HuggingFaceModel
@@ -45,8 +46,8 @@ def placed(suite: Path, folder: Path) -> Path:
     if not texts.is_dir():
         model_in(folder / "models" / "smollm2")
         texts.mkdir(parents=True)
-        for split in ("train", "valid", "test"):
-            (texts / f"{split}.txt").write_text(tokenizer_folders.TEXT, encoding="utf-8")
+        for seed, split in enumerate(("train", "valid", "test")):
+            (texts / f"{split}.txt").write_text(shuffled(tokenizer_folders.TEXT, seed), encoding="utf-8")
     copy = folder / "suites" / suite.name
     copy.parent.mkdir(exist_ok=True)
     return Path(shutil.copyfile(suite, copy))
