@@ -59,7 +59,8 @@ class Choice:
         for form in self._fitting(mixture, gradients=True):
             fault = self.fault(form, mixture, targets_N, z_loss) if checks and form.checked else ""
             if not fault:
-                self.trained_by = self.trained_by or form.name
+                if first:
+                    self.trained_by = form.name
                 return form
             self.leave_out(form.name, fault)
         raise AssertionError("the equations fit every mixture")

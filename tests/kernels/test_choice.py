@@ -417,6 +417,17 @@ def test_a_stored_form_without_room_gives_way_to_chunks():
     )
 
 
+def test_the_form_of_the_first_batch_is_named_and_the_given_reasons_are_not_changed():
+    given, sizes = {"an old form": "it was wrong"}, iter([True, False])
+    first = replace(stored(), name="first", fits=lambda mixture, gradients: next(sizes))
+    current = Choice(forms=[first, *forms.FORMS], left_out=given)
+    with using(current):
+        asked(), asked()  # the second batch does not fit into the first form
+    assert current.trained_by == "first"
+    current.leave_out("graph", "it differs")
+    assert given == {"an old form": "it was wrong"}
+
+
 def test_a_check_changes_neither_gradients_nor_random_streams():
     before = torch.get_rng_state()
     mixture, targets_N = planted.batch(CASES["three components"], CPU)
