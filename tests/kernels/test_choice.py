@@ -396,6 +396,15 @@ def test_a_suite_may_say_which_form_trains(pieces, taken):
         assert choice.current().trained_by == taken
 
 
+@pytest.mark.parametrize("pieces", ["stored", "chunked"])
+def test_the_equations_run_where_every_form_of_that_kind_is_left_out(pieces):
+    left_out = {form.name: "it was wrong" for form in forms.FORMS if form.pieces}
+    current = Choice(pieces, forms=[stored(), *forms.FORMS], left_out=left_out)
+    with using(current):
+        asked()
+    assert current.trained_by.startswith("equations")
+
+
 def test_a_stored_form_that_cannot_be_had_is_refused():
     current = Choice("stored", forms=[stored(when=False), *forms.FORMS])
     with using(current), pytest.raises(ValueError, match="loss_form is stored, which this head, batch or device"):
