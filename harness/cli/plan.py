@@ -212,10 +212,12 @@ def _corpora(suite: Suite) -> Iterator[str]:
             types = ", ".join(f"{split} {each.types:,}" for split, each in of_splits.items())
             said.append(f"different tokens: {types} ({of_splits['test'].unseen_types:,} of them not in train)")
             said += _unknown(of_splits["test"].unknown_share)
-        if facts.in_train:
-            shares = ", ".join(f"{100 * share:.1f} % of {split}" for split, share in facts.in_train.items())
-            many = text is not None and max(facts.in_train.values()) > MANY_SHARED
-            said.append(f"also in train: {shares}" + f": {NOT_NEW}" * many)
+        lines = {} if text is None else text.lines_in_train
+        shares = [f"{100 * share:.1f} % of {split}" for split, share in facts.in_train.items()]
+        shares += [f"{100 * share:.1f} % of the lines of {split}" for split, share in lines.items() if share]
+        if shares:
+            many = text is not None and max([*facts.in_train.values(), *lines.values()]) > MANY_SHARED
+            said.append(f"also in train: {', '.join(shares)}" + f": {NOT_NEW}" * many)
         yield f"{name}: {'; '.join(said)}"
 
 

@@ -53,6 +53,8 @@ class TextFacts:
         characters: None where its characters are read only when it is tokenised.
         splits: in words, how the splits are made or which files have them.
         of_splits: what is in each split; None for a tokenizer before the text is tokenised.
+        lines_in_train: the share of the lines of the validation and the test split that also stand in
+            the training split; {} where the text is read only when it is tokenised.
     """
 
     part: Part
@@ -60,6 +62,7 @@ class TextFacts:
     characters: int | None
     splits: str
     of_splits: dict[str, SplitFacts] | None = None
+    lines_in_train: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,8 @@ pretrained models: Brown et al. (2020), arXiv:2005.14165, appendix C. Characters
 which is about as much text, and only those runs of the other split are looked for that begin at a multiple of 64: every
 stretch of 127 characters that two splits share is found, and a shorter one may not be. Of a long split the share is
 that of blocks of it, spread evenly.
+
+A line may be shorter than a run, as in collections of sentences: of local texts whole lines are compared, too.
 """
 
 from collections.abc import Mapping
@@ -14,11 +16,12 @@ import torch
 from torch import Tensor
 
 from harness.corpora.corpus import SPLITS, Corpus, SplitFacts
-from harness.corpora.vocabulary import ByteCodec, CharacterCodec
+from harness.corpora.vocabulary import ByteCodec, CharacterCodec, line_end
 from harness.errors import CorpusError
 
 RUN, RUN_OF_CHARACTERS = 13, 64
 MANY_SHARED = 0.01  # a share above which plan and table have a note
+LINE_WORDS = 5  # a shorter line may stand twice in any text
 NOT_NEW = "perplexities are lower than those of new text; leave repeated documents out, or split by whole documents"
 BLOCK = 2**16  # tokens, a multiple of RUN_OF_CHARACTERS
 MOST = 2**24  # tokens of a split that are asked about
@@ -46,6 +49,23 @@ def split_facts(corpus: Corpus) -> dict[str, SplitFacts]:
     return found
 
 
+def lines_in_train(texts: Mapping[str, str]) -> dict[str, float]:
+    """Return for the validation and the test split the share of its lines that stand in the training split, too. A line
+    counts by its words, if it has at least LINE_WORDS.
+    """
+    train = {hash(line) for line in texts["train"].splitlines()}
+    shares = {}
+    for name in ("valid", "test"):
+        words = shared = 0
+        for line in texts[name].splitlines():
+            size = len(line.split())
+            if size >= LINE_WORDS:
+                words += size
+                shared += size * (hash(line) in train)
+        shares[name] = shared / words if words else 0.0
+    return shares
+
+
 def share_in_train(corpus: Corpus, split: str) -> float | None:
     """Return the share of a split's tokens that the training split has, too, in runs; None where tokens are no text, or
     a split is empty.
@@ -56,20 +76,24 @@ def share_in_train(corpus: Corpus, split: str) -> float | None:
     return share(tokens_N, corpus.train, *runs_of(corpus))
 
 
-def refuse_equal(corpus: Corpus, found: Mapping[str, SplitFacts], where: str) -> None:
+def refuse_equal(corpus: Corpus, found: Mapping[str, SplitFacts], lines: Mapping[str, float], where: str) -> None:
     """Raise CorpusError where the validation or test split is a part of another split, or of nothing but <unk>.
 
-    <unk> stands for different words, so a split that has some is refused only if it equals the other one.
+    <unk> stands for different words, so a split that has some is refused only if it equals the other one, or if all of
+    its lines are there.
+
+    Args:
+        lines: what `lines_in_train` has found; {} where it is not known.
     """
     run, stride = runs_of(corpus)
     for name, other in (("valid", "train"), ("test", "train"), ("test", "valid"), ("valid", "test")):
         facts, split, within = found[name], getattr(corpus, name), getattr(corpus, other)
-        if facts.unknown_share == 1.0:
+        if facts.tokens >= run and facts.unknown_share and _is_unknown(split, corpus):
             raise CorpusError(
-                f"{where}: every token of the {name} split is <unk>, so there is nothing to predict; set a lower "
+                f"{where}: every word of the {name} split is <unk>, so there is nothing to predict; set a lower "
                 "min_count, or give splits of the same language"
             )
-        same = torch.equal(split, within)
+        same = torch.equal(split, within) or (other == "train" and lines.get(name) == 1.0)
         if not facts.unknown_share and not same:
             shared = facts.in_train if other == "train" else share(split, within, run, stride)
             missed = 0 if stride == 1 else 2 * stride  # tokens at the ends of a copy
@@ -79,6 +103,11 @@ def refuse_equal(corpus: Corpus, found: Mapping[str, SplitFacts], where: str) ->
                 f"{where}: all of the {name} split also stands in the {other} split, so its perplexity would not be "
                 "that of a new text; give another text for one of them"
             )
+
+
+def _is_unknown(split: Tensor, corpus: Corpus) -> bool:
+    """Whether all tokens but line ends are <unk>."""
+    return set(split.unique().tolist()) <= {corpus.unknown_id, line_end(corpus)}
 
 
 def runs_of(corpus: Corpus) -> tuple[int, int]:

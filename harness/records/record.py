@@ -7,7 +7,7 @@ training; docs/certificates.md explains it. Its limits are here, so that they ar
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from harness.plan.specs import TrialSpec
 
@@ -139,6 +139,12 @@ class Contents(_Frozen):
     corpus: str
     backbone: str | None = None
     head: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_head(self, dumped: SerializerFunctionWrapHandler) -> dict[str, str | None]:
+        """Without files of a head the record is as before there were any: earlier versions read it."""
+        found = dumped(self)
+        return found if self.head is not None else {key: value for key, value in found.items() if key != "head"}
 
 
 class Fingerprints(_Frozen):

@@ -284,10 +284,11 @@ def _in_train(suite: Suite, lines: list[Row]) -> list[str]:
     for key, name in suite.names["corpus"].items():
         if suite.facts[key].text is None:
             continue  # what published corpora have of it is known
-        shares = {}
+        shares, facts = {}, suite.facts[key]
         for split in ("valid", "test"):
             measured = [each for row in lines if row.corpus == name for each in row.values(f"{split}_in_train")]
-            shares[split] = max([*measured, suite.facts[key].in_train.get(split, 0.0)])
+            known = facts.in_train.get(split, 0.0), facts.text.lines_in_train.get(split, 0.0)
+            shares[split] = max([*measured, *known])
         if max(shares.values()) > MANY_SHARED:
             said = " and ".join(f"{100 * share:.1f} % of the {split} tokens" for split, share in shares.items())
             notes.append(Note(f"{said} of {name} also stand in its training split: {NOT_NEW}.", level="reading"))

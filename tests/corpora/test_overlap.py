@@ -7,7 +7,7 @@ import torch
 from texts import lines
 
 from harness.corpora.local_text import Text
-from harness.corpora.overlap import RUN_OF_CHARACTERS, share, share_in_train
+from harness.corpora.overlap import RUN_OF_CHARACTERS, lines_in_train, share, share_in_train
 from harness.corpora.published import PennTreebank, PennTreebankCharacters, WikiText2
 from harness.corpora.synthetic import Markov
 from harness.errors import CorpusError
@@ -67,8 +67,14 @@ REFUSED = {
     "test within valid": ({"valid": VALID + TEST}, {}, "all of the test split also stands in the valid split"),
     "valid within test": ({"test": TEST + VALID}, {}, "all of the valid split also stands in the test split"),
     "characters": ({"train": TRAIN + TEST}, {"level": "char"}, "all of the test split also stands in the train split"),
-    "only <unk>": ({}, {"min_count": 10**6}, "every token of the valid split is <unk>"),
-    "another alphabet": ({"test": "\u4e00\u4e01" * 40}, {"level": "char"}, "every token of the test split is <unk>"),
+    "only <unk>": ({}, {"min_count": 10**6}, "every word of the valid split is <unk>"),
+    "train's lines in another order": (
+        {"test": "".join(sorted(TRAIN.splitlines(keepends=True)))},
+        {},
+        "all of the test split also stands in the train split",
+    ),
+    "another language": ({"test": "\u4e00 \u4e01\n" * 40}, {}, "every word of the test split is <unk>"),
+    "another alphabet": ({"test": "\u4e00\u4e01" * 40}, {"level": "char"}, "every word of the test split is <unk>"),
 }
 
 
@@ -94,6 +100,11 @@ def test_a_chapter_in_train_and_test_is_its_share_of_the_tokens(params, width, t
     assert share_in_train(corpus, "valid") == 0.0
     # 20 of 70 lines; of characters the ends of the chapter may be missed
     assert share_in_train(corpus, "test") == pytest.approx(20 / 70, abs=2 * width / len(corpus.test))
+
+
+def test_lines_count_by_their_words_and_short_ones_do_not(tmp_path):
+    texts = {"train": "a b c d e\nyes\n", "valid": "a b c d e\nf g h i j k\nyes\n", "test": "yes\n"}
+    assert lines_in_train(texts) == {"valid": 5 / 11, "test": 0.0}
 
 
 def test_tokens_without_text_are_not_compared(tmp_path):

@@ -14,6 +14,7 @@ import bundles
 import pytest
 import tokenizer_folders
 from bundles import files, keep, members, packed, planned, record_of, timing_of
+from texts import lines
 
 from harness.errors import RecordError, StorageError
 from harness.exchange.copying import Imported, export_records, import_records
@@ -293,8 +294,8 @@ def test_what_lies_beside_a_record_must_be_the_records(content, trial, sentence,
 @pytest.mark.parametrize("corpus", ["text", "embedded"])
 def test_no_file_is_opened_on_the_word_of_a_record(corpus, tmp_path):
     private = tokenizer_folders.write(tmp_path / "private", "gpt2")
-    for name in ("train", "valid", "test"):
-        (private / f"{name}.txt").write_text("a secret\n" * 20)
+    for seed, name in enumerate(("train", "valid", "test")):
+        (private / f"{name}.txt").write_text(lines(20, seed))
     params = {"path": str(private)} if corpus == "text" else {"tokenizer": {"pretrained": str(private)}}
     assert CORPORA.get(corpus)(**params).facts().content  # it could be read
     assert facts_of(ComponentSpec(name=corpus, params=params)) is None
