@@ -5,7 +5,7 @@ A trial with a record is finished. store.py writes and reads it. harness/trial/c
 training; docs/certificates.md explains it. Its limits are here, so that they are applied again when a record is read.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -126,6 +126,12 @@ class Environment(_Frozen):
     retries: int = 0  # further attempts: after the death of a worker, or alone because memory was short
     changed: tuple[str, ...] = ()  # what differed in earlier sessions: 'commit abc until epoch 3'
     switched_off: tuple[str, ...] = ()  # a sentence for each part for GPUs that was left out
+    read: tuple[str, ...] = ()  # files and variables that no parameter names: 'head mine: words.txt (sha256 0123...)'
+
+    @model_serializer(mode="wrap")
+    def _without_read(self, dumped: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A record in which nothing was read is as before that was noted: earlier versions read it."""
+        return {key: value for key, value in dumped(self).items() if key != "read" or value}
 
 
 class Contents(_Frozen):
@@ -141,10 +147,9 @@ class Contents(_Frozen):
     head: str | None = None
 
     @model_serializer(mode="wrap")
-    def _without_head(self, dumped: SerializerFunctionWrapHandler) -> dict[str, str | None]:
-        """Without files of a head the record is as before there were any: earlier versions read it."""
-        found = dumped(self)
-        return found if self.head is not None else {key: value for key, value in found.items() if key != "head"}
+    def _without_head(self, dumped: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A record without files of a head is as before there were any: earlier versions read it."""
+        return {key: value for key, value in dumped(self).items() if key != "head" or value}
 
 
 class Fingerprints(_Frozen):

@@ -26,6 +26,7 @@ from harness.training.loop import Progress
 from harness.training.step import Diverged
 from harness.trial import certifier, sessions, stages
 from harness.trial.log import trial_log
+from harness.trial.reading import noted
 from harness.trial.sessions import MAX_DEATHS, History
 from harness.trial.setup import conditions, is_out_of_memory, with_exact_route
 from harness.trial.stages import Outcome, Trial
@@ -160,7 +161,8 @@ def begin(
 def work(trial: Trial) -> None:
     """The stages of a trial; of a further worker, to the end of training."""
     spec = trial.task.spec
-    with trial.watch, contained(components(spec)):
+    with trial.watch, contained(components(spec)), noted(spec) as readings:
+        trial.history.readings = readings
         built = stages.build(trial)
         # guard: settings-compared-in-trial guarded(components(spec)), ->
         with conditions(trial.task), guarded(components(spec)), using(trial.history.choice):

@@ -22,6 +22,7 @@ from harness.machine import environment
 from harness.machine.files import write_atomically
 from harness.records.record import Environment, Fingerprints
 from harness.training.checkpoint import Checkpoint, Position, SessionInfo
+from harness.trial.reading import Readings
 from harness.trial.task import Task
 
 SWITCHED_OFF, LOSS_FORM, NOTHING = "switched off", "loss form", "nothing"
@@ -106,6 +107,7 @@ class History:
         stuck: where the attempt before was silent, as the watchdog wrote it; '' when it was not ended for silence.
         choice: the forms that this session takes. What an earlier session left out stays left out.
 
+    `readings`: what the components read in this session; None before they are built.
     `shared`: whether other work was known or observed to run, in this session or an earlier one.
     """
 
@@ -123,6 +125,7 @@ class History:
         self.load = environment.load_average()
         self.code = hashes.of_trial(task.spec)
         self._fixed = _facts(task, self.code)
+        self.readings: Readings | None = None
         self.number, self.changed, self.started = 1, (), environment.now()
         self.shared = task.shared
         self.elapsed = self.peak_memory_mib = 0.0
@@ -192,6 +195,7 @@ class History:
             retries=self.retries,
             changed=self.changed,
             switched_off=self.choice.sentences(),
+            read=() if self.readings is None else self.readings.sentences(),
         )
 
     def _changes(self, checkpoint: Checkpoint) -> tuple[str, ...]:

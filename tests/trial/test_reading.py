@@ -1,0 +1,81 @@
+"""What a component reads that no parameter names stands in the record, and in a note under the table."""
+
+import hashlib
+import os
+from functools import partial
+from pathlib import Path
+
+import handmade
+import pytest
+from disturbed import suite_text
+
+from harness import plan
+from harness.heads.softmax import Softmax
+from harness.registry import HEADS
+from harness.report import study
+from harness.trial.run import run
+
+TRAIN = "train: {optimizer: adam, lr: 0.01, epochs: 1, batch_size: 4, seq_len: 7}"
+
+
+def short(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
+class Secretive(Softmax):
+    """It reads a file and a variable where it is built, and another variable where it is called."""
+
+    def __init__(self, dims, embedding, *, path: Path | None = None):
+        super().__init__(dims, embedding)
+        if path is not None:
+            Path(path).read_bytes()
+        Path("settings.txt").read_text()
+        os.environ.get("HARNESS_TEST_SCALE")
+
+    def forward(self, hidden):
+        os.environ["HARNESS_TEST_SECOND"]
+        return super().forward(hidden)
+
+
+@pytest.fixture
+def record(tmp_path, monkeypatch):
+    """A function: a head -> the record of its trial, in a folder with the files."""
+    HEADS.names()
+    monkeypatch.setitem(HEADS._classes, "secretive", Secretive)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HARNESS_TEST_SECOND", "2")
+    (tmp_path / "settings.txt").write_text("a setting")
+    (tmp_path / "named.txt").write_text("vectors")
+
+    def finished(head):
+        (tmp_path / "tiny.yaml").write_text(suite_text(head, train=TRAIN))
+        suite = plan.load(tmp_path / "tiny.yaml")
+        task = partial(handmade.task, runs=tmp_path / "results" / "runs" / suite.name, contents=suite.contents)
+        return run(task(spec=suite.trials[0]))
+
+    return finished
+
+
+def test_files_and_variables_that_a_head_reads_are_in_the_record_and_in_a_note(record, tmp_path):
+    found = record("secretive: {path: named.txt}")
+    assert found.status == "ok", found.message
+    assert found.environment.read == (
+        f"head secretive: settings.txt (sha256 {short(b'a setting')})",
+        "head secretive: environment variable HARNESS_TEST_SCALE (not set)",
+        f"head secretive: environment variable HARNESS_TEST_SECOND (sha256 {short(b'2')})",
+    )
+    markdown = study.load(plan.load(tmp_path / "tiny.yaml"), tmp_path / "results", warn=[].append).table()
+    assert "read what no parameter names, which is not part of the trial's id: head secretive: settings.txt" in markdown
+
+
+@pytest.mark.parametrize("head", ["softmax", "mos: {num_mixtures: 2}"])
+def test_an_honest_component_reads_nothing(head, record):
+    found = record(head)
+    assert found.environment.read == ()
+    assert "read" not in found.environment.model_dump()
+
+
+def test_the_harness_itself_reads_its_variables_and_files_without_a_note(record, tmp_path):
+    os.environ.get("HARNESS_TEST_SCALE")
+    (tmp_path / "settings.txt").read_text()
+    assert record("softmax").environment.read == ()
