@@ -9,7 +9,7 @@ that of blocks of it, spread evenly.
 A line may be shorter than a run, as in collections of sentences: of local texts whole lines are compared, too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -26,25 +26,25 @@ NOT_NEW = "perplexities are lower than those of new text; leave repeated documen
 BLOCK = 2**16  # tokens, a multiple of RUN_OF_CHARACTERS
 MOST = 2**24  # tokens of a split that are asked about
 BASE, SPREAD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)  # odd, with well mixed bits
-FREE = 4  # binary digits by which the table of hashes is larger than their number
+FREE = 5  # binary digits by which the table of hashes is larger than their number
 
 
 def split_facts(corpus: Corpus) -> dict[str, SplitFacts]:
     """Return what is in each split of a text, as a plan shows it."""
     in_train = corpus.token_counts > 0
-    found = {}
+    shared, found = shares_in_train(corpus), {}
     for name in SPLITS:
         split = getattr(corpus, name)
-        types = torch.bincount(split, minlength=corpus.vocab_size) > 0
+        types = in_train if name == "train" else torch.bincount(split, minlength=corpus.vocab_size) > 0
         unknown = None
         if corpus.unknown_id is not None and len(split):
-            unknown = (split == corpus.unknown_id).double().mean().item()
+            unknown = int((split == corpus.unknown_id).sum()) / len(split)
         found[name] = SplitFacts(
             tokens=len(split),
             types=int(types.sum()),
             unseen_types=int((types & ~in_train).sum()),
             unknown_share=unknown,
-            in_train=None if name == "train" else share_in_train(corpus, name),
+            in_train=shared.get(name),
         )
     return found
 
@@ -66,14 +66,15 @@ def lines_in_train(texts: Mapping[str, str]) -> dict[str, float]:
     return shares
 
 
-def share_in_train(corpus: Corpus, split: str) -> float | None:
-    """Return the share of a split's tokens that the training split has, too, in runs; None where tokens are no text, or
-    a split is empty.
+def shares_in_train(corpus: Corpus) -> dict[str, float]:
+    """Return the share of the tokens of the validation and of the test split that the training split has, too, in runs.
+    {} where tokens are no text; a split without tokens is left out.
     """
-    tokens_N = getattr(corpus, split)
-    if corpus.codec is None or not (len(tokens_N) and len(corpus.train)):
-        return None
-    return share(tokens_N, corpus.train, *runs_of(corpus))
+    names = [name for name in ("valid", "test") if len(getattr(corpus, name))]
+    if corpus.codec is None or not len(corpus.train):
+        return {}
+    found = shares([getattr(corpus, name) for name in names], corpus.train, *runs_of(corpus))
+    return dict(zip(names, found, strict=True))
 
 
 def refuse_equal(corpus: Corpus, found: Mapping[str, SplitFacts], lines: Mapping[str, float], where: str) -> None:
@@ -94,9 +95,9 @@ def refuse_equal(corpus: Corpus, found: Mapping[str, SplitFacts], lines: Mapping
                 "min_count, or give splits of the same language"
             )
         same = torch.equal(split, within) or (other == "train" and lines.get(name) == 1.0)
-        if not facts.unknown_share and not same:
-            shared = facts.in_train if other == "train" else share(split, within, run, stride)
+        if not (facts.unknown_share or same) and len(split) <= len(within):
             missed = 0 if stride == 1 else 2 * stride  # tokens at the ends of a copy
+            (shared,) = [facts.in_train] if other == "train" else shares([split], within, run, stride)
             same = facts.tokens >= run + missed and round((shared or 0.0) * facts.tokens) >= facts.tokens - missed
         if same:
             raise CorpusError(
@@ -116,17 +117,21 @@ def runs_of(corpus: Corpus) -> tuple[int, int]:
     return (RUN_OF_CHARACTERS, RUN_OF_CHARACTERS) if is_character else (RUN, 1)
 
 
-def share(tokens_N: Tensor, within_M: Tensor, run: int, stride: int = 1) -> float:
-    """Return the share of tokens that lie in a run of `run` tokens that also stands in `within_M`, there at a multiple
-    of `stride`, which is 1 or `run`.
+def shares(splits: Sequence[Tensor], within_M: Tensor, run: int, stride: int = 1) -> list[float]:
+    """Return for each split the share of its tokens that lie in a run of `run` tokens that also stands in `within_M`,
+    there at a multiple of `stride`, which is 1 or `run`.
 
     Runs are compared by hashes of 64 bits.
     """
-    blocks = _blocks(tokens_N.numpy(), run)
-    if not blocks:
-        return 0.0
-    hashes = [_hashes(block, run) for block in blocks]
-    found = _those_in(np.concatenate(hashes), within_M.numpy(), run, stride)
+    blocks = [_blocks(split.numpy(), run) for split in splits]
+    hashes = [[_hashes(block, run) for block in each] for each in blocks]
+    asked = [hash_n for each in hashes for hash_n in each]
+    found = _those_in(np.concatenate(asked), within_M.numpy(), run, stride) if asked else None
+    return [_covered(*each, found, run) for each in zip(blocks, hashes, strict=True)]
+
+
+def _covered(blocks: list[np.ndarray], hashes: list[np.ndarray], found: np.ndarray | None, run: int) -> float:
+    """Return the share of the tokens of blocks that lie in a run whose hash was found."""
     covered = total = 0
     for block, hash_n in zip(blocks, hashes, strict=True):
         starts = np.flatnonzero(_is_in(hash_n, found))
@@ -135,7 +140,7 @@ def share(tokens_N: Tensor, within_M: Tensor, run: int, stride: int = 1) -> floa
         changes[starts + run] -= 1
         covered += int(np.count_nonzero(np.cumsum(changes)[:-1]))
         total += len(block)
-    return covered / total
+    return covered / total if total else 0.0
 
 
 def _blocks(tokens_N: np.ndarray, run: int) -> list[np.ndarray]:
@@ -194,7 +199,7 @@ def _those_in(hash_n: np.ndarray, within_M: np.ndarray, run: int, stride: int) -
         else:
             text_hash = _hashes_apart(within_M[start : start + BLOCK], run)
         found.append(text_hash[marked[text_hash >> shift]])
-    return np.unique(np.concatenate(found)) if found else np.zeros(0, dtype=np.uint64)
+    return np.sort(np.concatenate(found)) if found else np.zeros(0, dtype=np.uint64)
 
 
 def _is_in(hash_n: np.ndarray, sorted_m: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from harness.corpora.batching import Segment, evaluation_blocks, evaluation_segments, strided_segments, with_states
 from harness.corpora.corpus import Corpus
-from harness.corpora.overlap import share_in_train
+from harness.corpora.overlap import shares_in_train
 from harness.errors import ExecutionError
 from harness.model import LanguageModel
 from harness.plan.specs import EvalSpec
@@ -230,7 +230,7 @@ def references(corpus: Corpus, spec: EvalSpec) -> dict[str, float]:
     process that generated the text; how much of a split also stands in train.
     """
     found = {"unigram_test_ppl": unigram_ppl(corpus, spec)}
-    found |= {f"{split}_in_train": share_in_train(corpus, split) for split in ("valid", "test")}
+    found |= {f"{split}_in_train": share for split, share in shares_in_train(corpus).items()}
     if corpus.source_test_nll is not None:
         found["source_test_ppl"] = perplexity(corpus.source_test_nll)
     return {name: value for name, value in found.items() if value is not None}

@@ -7,7 +7,7 @@ import torch
 from texts import lines
 
 from harness.corpora.local_text import Text
-from harness.corpora.overlap import RUN_OF_CHARACTERS, lines_in_train, share, share_in_train
+from harness.corpora.overlap import RUN_OF_CHARACTERS, lines_in_train, shares, shares_in_train
 from harness.corpora.published import PennTreebank, PennTreebankCharacters, WikiText2
 from harness.corpora.synthetic import Markov
 from harness.errors import CorpusError
@@ -30,7 +30,7 @@ def test_the_share_is_that_of_its_definition(run, stride, vocab_size):
     within = [draw.randrange(vocab_size) for _ in range(3000)]
     tokens = [draw.randrange(vocab_size) for _ in range(600)]
     tokens[100:290] = within[900:1090]
-    found = share(torch.tensor(tokens), torch.tensor(within, dtype=torch.int32), run, stride)
+    (found,) = shares([torch.tensor(tokens)], torch.tensor(within, dtype=torch.int32), run, stride)
     assert found == by_loops(tokens, within, run, stride)
     assert found > 0
 
@@ -39,8 +39,8 @@ def test_runs_across_blocks_of_a_long_text_are_found():
     draw = torch.Generator().manual_seed(1)
     within, tokens = (torch.randint(50_000, (number,), generator=draw) for number in (200_000, 70_000))
     tokens[300:400] = within[65_500:65_600]  # a block has 65,536 tokens
-    assert share(tokens, within, 13) == 100 / 70_000
-    assert share(tokens[:12], within, 13) == 0.0  # shorter than a run
+    assert shares([tokens], within, 13) == [100 / 70_000]
+    assert shares([tokens[:12]], within, 13) == [0.0]  # shorter than a run
 
 
 # Planted texts
@@ -97,9 +97,9 @@ def test_a_tokenised_text_is_refused_as_it_is_fetched(tmp_path):
 def test_a_chapter_in_train_and_test_is_its_share_of_the_tokens(params, width, tmp_path):
     chapter = lines(20, 4)
     corpus = Text(path=folder(tmp_path, train=TRAIN + chapter, test=TEST + chapter), **params).load(tmp_path)
-    assert share_in_train(corpus, "valid") == 0.0
+    assert shares_in_train(corpus)["valid"] == 0.0
     # 20 of 70 lines; of characters the ends of the chapter may be missed
-    assert share_in_train(corpus, "test") == pytest.approx(20 / 70, abs=2 * width / len(corpus.test))
+    assert shares_in_train(corpus)["test"] == pytest.approx(20 / 70, abs=2 * width / len(corpus.test))
 
 
 def test_lines_count_by_their_words_and_short_ones_do_not(tmp_path):
@@ -109,11 +109,11 @@ def test_lines_count_by_their_words_and_short_ones_do_not(tmp_path):
 
 def test_tokens_without_text_are_not_compared(tmp_path):
     corpus = Markov(vocab_size=4, num_tokens=4000, branching=2).load(tmp_path)
-    assert share_in_train(corpus, "test") is None
+    assert shares_in_train(corpus) == {}
 
 
 @pytest.mark.parametrize("corpus", [PennTreebank, WikiText2, PennTreebankCharacters])
 def test_known_shares_of_published_corpora(corpus, real_data):
     found = corpus().load(real_data)
     for split, known in corpus.IN_TRAIN.items():
-        assert share_in_train(found, split) == pytest.approx(known, abs=5e-5)
+        assert shares_in_train(found)[split] == pytest.approx(known, abs=5e-5)
