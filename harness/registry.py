@@ -115,6 +115,11 @@ class Registry:
         self._discover()
         return sorted({*self._classes, *self._plugins} - self._unlisted)
 
+    def imported(self) -> dict[str, type]:
+        """Return the classes of the names that are there without importing a plug-in."""
+        self._discover()
+        return {name: cls for name, cls in self._classes.items() if name not in self._twice}
+
     def faults(self, name: str = "") -> tuple[str, ...]:
         """Return a sentence for each file of the package that cannot be used, or that registers nothing; and for the
         user's file called `name` if it is not read.

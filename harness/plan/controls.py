@@ -37,7 +37,7 @@ class Role(NamedTuple):
 
 def roles(heads: Sequence[Component]) -> list[Role]:
     """Return the role of each head. Tied weights are a claim where the suite also has an untied control."""
-    controls = [each for each in heads if _computes_softmax(each)]
+    controls = [each for each in heads if computes_softmax(each)]
     has_untied = any(not _value(each, TYING) for each in controls)
     found = []
     for each in heads:
@@ -62,7 +62,7 @@ def control_notes(
             word = "a control" if role.is_control else "no control"
             found.append(f"{name} is {word} because the suite's file says so")
     mapped = [each for each in controls if _value(each, MAP) or _is_mixture(each)]
-    has_plain = any(_computes_softmax(each) and not (_value(each, MAP) or _is_mixture(each)) for each in heads)
+    has_plain = any(computes_softmax(each) and not (_value(each, MAP) or _is_mixture(each)) for each in heads)
     # a plain softmax fits only where the state is as wide as the embedding
     fits = all(body.layer_dims[-1] == body.embedding.embedding_dim for body in bodies)
     if claims and not has_plain and fits:
@@ -72,7 +72,8 @@ def control_notes(
     return list(dict.fromkeys(found))
 
 
-def _computes_softmax(head: Component) -> bool:
+def computes_softmax(head: Component) -> bool:
+    """Return whether a head's class says that it computes a plain softmax with its parameters."""
     # a class that inherits the method computes something of its own, and has to say so itself
     if not isinstance(head.cls, MayBeControl) or "is_control" not in vars(head.cls):
         return False

@@ -210,7 +210,7 @@ def in_equal_time(match: MatchSpec, combined: list[Combination], source: Source)
         message = f"no head of this suite is '{name}'{nearest(name, sorted(names))}"
         problems.append(source.problem((*RATIOS, name), message, at_key=True))
     for each in combined:
-        key = next((name for name in _names(each) if name in match.ratios), None)
+        key = ratio_key(match, str(each.corpus.spec), str(each.backbone.spec), str(each.head.spec))
         if key is None and str(each.head.spec) != reference:
             again = "`harness plan SUITE --set match=null --time` prints the ratios"
             problems.append(source.problem(RATIOS, f"no ratio of {_names(each)[0]}; {again}"))
@@ -229,6 +229,11 @@ def in_equal_time(match: MatchSpec, combined: list[Combination], source: Source)
 def row_name(corpus: str, backbone: str, head: str) -> str:
     """Return how `match.ratios` names one combination. The head alone is enough where it has one ratio."""
     return f"{head} on {backbone} and {corpus}"
+
+
+def ratio_key(match: MatchSpec, corpus: str, backbone: str, head: str) -> str | None:
+    """Return the key of `match.ratios` that means a combination; None without one."""
+    return next((name for name in (row_name(corpus, backbone, head), head) if name in match.ratios), None)
 
 
 def _names(each: Combination) -> tuple[str, str]:

@@ -27,6 +27,7 @@ class Suite(Strict):
         params: trial id -> numbers of parameters (total, head).
         settled: trial id -> the integers that the head's constructor chose for parameters that are None.
         names: kind of component -> str(spec) of what `compared` returns -> its name in views (harness/plan/names.py).
+        labels: those of these names that the suite's file gives.
         roles: str(spec) of what `compared` returns for a head -> whether it is a control (harness/plan/controls.py).
         match: the comparison at equal numbers of parameters or training time, which chose the trials' widths or epochs;
             None without it.
@@ -52,6 +53,7 @@ class Suite(Strict):
     contents: dict[str, str]
     params: dict[str, tuple[int, int]]
     names: dict[str, dict[str, str]]
+    labels: dict[str, dict[str, str]] = Field(default_factory=dict)
     roles: dict[str, Role] = Field(default_factory=dict)
     match: MatchSpec | None = None
     notes: tuple[ModelNote, ...] = ()

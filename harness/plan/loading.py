@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from harness.corpora.corpus import CorpusFacts
 from harness.errors import ComponentError, CorpusError, SuiteError, nearest
 from harness.plan import tuned_rows
-from harness.plan.components import LABEL, MAX_TRIALS, Component, Construction, components
+from harness.plan.components import MAX_TRIALS, Component, Construction, components
 from harness.plan.controls import control_notes, roles
 from harness.plan.expansion import (
     Combination,
@@ -26,6 +26,8 @@ from harness.plan.expansion import (
     trials,
 )
 from harness.plan.identity import is_frozen, starting_content
+from harness.plan.labels import disguise, known_names
+from harness.plan.labels import problems as label_problems
 from harness.plan.loaded_suite import Suite
 from harness.plan.model_notes import model_notes
 from harness.plan.names import names_of, shown
@@ -70,9 +72,9 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
     if file is not None:
         complete = not (wrong_backbones or wrong_heads)
         problems += tuned_rows.problems(file, backbones, heads, source, complete=complete)
-    names: dict[str, dict[str, str]] = {}
+    names, labels_of = {}, {}
     if file is not None and not problems:
-        names, problems = _names(file, corpora, backbones, heads, source)
+        names, labels_of, problems = _names(file, corpora, backbones, heads, source)
     if file is not None and not problems:
         file = file.model_copy(update={"table": with_baseline(file.table, heads, names["head"])})
         problems += _combination_problems(file, backbones, heads, names["head"], facts, source)
@@ -99,7 +101,12 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
     if suite.table.baseline is not None or not declares_none:
         called = [names["head"][text] for text in texts_of]
         said = control_notes(heads, known, called, construction.bodies.values())
-    found = {"notes": notes, "control_notes": tuple(said), "roles": dict(zip(texts_of, known, strict=True))}
+    found = {
+        "labels": labels_of,
+        "notes": notes,
+        "control_notes": tuple(said),
+        "roles": dict(zip(texts_of, known, strict=True)),
+    }
     return suite.model_copy(update=found)
 
 
@@ -209,10 +216,10 @@ def _chosen(file: SuiteFile, kind: str) -> set[str]:
 
 def _names(
     file: SuiteFile, corpora: list[Component], backbones: list[Component], heads: list[Component], source: Source
-) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """Return `Suite.names`, and the labels that two components have."""
+) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]], list[str]]:
+    """Return `Suite.names`, `Suite.labels`, and what is wrong with labels."""
     sections = {"corpus": (corpora, CORPORA), "backbone": (backbones, BACKBONES), "head": (heads, HEADS)}
-    names, problems = {}, []
+    names, given, problems = {}, {}, []
     for kind, (listed, registry) in sections.items():
         chosen = _chosen(file, kind)
         specs = [each.spec.without(chosen) for each in listed]
@@ -220,20 +227,16 @@ def _names(
             specs += [ComponentSpec(name=NGRAM_HEAD, params=ngram.head_params) for ngram in file.ngrams]
         elif kind == "backbone" and file.ngrams:
             specs.append(ComponentSpec(name=NGRAM_BACKBONE))
-        labels: dict[str, str] = {}
-        for each, spec in zip(listed, specs, strict=False):
-            if each.label and each.label in labels.values():
-                place = (*each.place, each.spec.name, LABEL)
-                problems.append(source.problem(place, f"'{each.label}' is the label of two components"))
-            labels |= {str(spec): each.label} if each.label else {}
-        names[kind] = names_of(specs, registry, labels=labels, chosen=chosen)
-    return names, problems
+        problems += label_problems(listed, specs, registry, source, chosen=chosen)
+        given[kind] = {str(spec): each.label for each, spec in zip(listed, specs, strict=False) if each.label}
+        names[kind] = names_of(specs, registry, labels=given[kind], chosen=chosen)
+    return names, given, problems
 
 
 def labels(path: Path) -> dict[str, dict[str, str]]:
     """Return the labels that a suite gives to components: kind -> str(component) as views show it -> label.
 
-    {} where the file cannot be read.
+    {} where the file cannot be read. A label that a suite may not give is none.
     """
     try:
         data, source = read(path)
@@ -243,7 +246,10 @@ def labels(path: Path) -> dict[str, dict[str, str]]:
     sections = {"corpora": ("corpus", CORPORA), "backbones": ("backbone", BACKBONES), "heads": ("head", HEADS)}
     for section, (kind, registry) in sections.items():
         listed, _ = components(data.get(section), registry, section, source)
-        found[kind] = {str(shown(each.spec, registry)): each.label for each in listed if each.label}
+        own = [each for each in listed if each.label]
+        known = known_names(registry) if own else {}
+        kept = [each for each in own if not disguise(each, each.spec, registry, known)]
+        found[kind] = {str(shown(each.spec, registry)): each.label for each in kept}
     return found
 
 

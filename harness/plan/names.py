@@ -59,6 +59,14 @@ def names_of(
     return {key: found[key] if used[found[key]] == 1 else str(shown(spec, registry)) for key, spec in written.items()}
 
 
+def automatic(spec: ComponentSpec, registry: Registry, chosen: Collection[str] = ()) -> str:
+    """Return what a class calls a component, without what differs from others of a suite: 'MoS 5'.
+
+    Raises: as `names_of` does.
+    """
+    return _name(spec, registry.get(spec.name), _values(spec, registry, chosen), ())
+
+
 def labelled(label: Any, spec: ComponentSpec, registry: Registry) -> str:
     """Return the name that a suite's label gives to one point of an entry.
 
@@ -78,6 +86,13 @@ def shown(spec: ComponentSpec, registry: Registry) -> ComponentSpec:
     """Return a component as views show it: with the name of a file or folder instead of its path."""
     short = with_paths(registry.get(spec.name), spec.params, lambda path: Path(path).name)
     return ComponentSpec(name=spec.name, params=short) if short != spec.params else spec
+
+
+def with_settings(spec: ComponentSpec, registry: Registry) -> str:
+    """Return a component with its settings that are not the default: 'softmax(softcap=0.05)'."""
+    known, params = parameters(registry.get(spec.name)), shown(spec, registry).params
+    changed = {name: value for name, value in params.items() if value_text(value) != value_text(known[name].default)}
+    return str(ComponentSpec(name=spec.name, params=changed))
 
 
 def family(cls: type) -> str:

@@ -148,6 +148,7 @@ class Table:
     Args:
         notes: plain strings, or Notes where they are about some columns.
         caption: in a paper; '' for the title.
+        labels: a note on what the labels of a suite's file stand for, of the wide form only; '' for none.
         conditions: seeds, budget, devices and versions in one line, a note of the default form and of a summary.
     """
 
@@ -158,4 +159,5 @@ class Table:
     lead: str = ""
     caption: str = ""
     suite: str = ""
+    labels: str = ""
     conditions: str = ""

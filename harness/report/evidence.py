@@ -7,15 +7,15 @@ from functools import cached_property
 from pathlib import Path
 
 from harness.errors import RecordError
-from harness.plan.loaded_suite import Suite
+from harness.plan.loaded_suite import Suite, possible_trials
 from harness.records import sidecars, store
 from harness.records.choices import Records
 from harness.records.record import TrialRecord
 from harness.records.sidecars import Kept, Sidecar, Timing, TokenScores
-from harness.report import printed_numbers
+from harness.report import history, printed_numbers
 from harness.report.outputs import Trials
 from harness.report.printed_numbers import PrintedNumbers
-from harness.report.table_rows import Row, rows
+from harness.report.table_rows import Row, row_of, rows
 from harness.report.tuning_doubts import judged
 from harness.report.versions import Changed, changed
 
@@ -27,6 +27,7 @@ class Evidence:
     Args:
         timings: of exclusive passes, by trial id.
         replicates: other trainings of a trial, by trial id.
+        further: records of the table's rows that are of none of its trials: of other seeds or settings of training.
         outdated: the trials, tuning trials too, whose code has changed since, see harness.report.versions.
     """
 
@@ -41,6 +42,7 @@ class Evidence:
     unscored: frozenset[str] = frozenset()
     tuning: dict[str, TrialRecord] = field(default_factory=dict)
     replicates: dict[str, tuple[TrialRecord, ...]] = field(default_factory=dict)
+    further: tuple[TrialRecord, ...] = ()
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -111,7 +113,19 @@ def gather(records: Records, warn: Callable[[str], None], printed: PrintedNumber
         outdated=changed(records.found.values()),
         tuning=records.tuning,
         replicates=replicates,
+        further=_further(suite, runs),
     )
+
+
+def _further(suite: Suite, runs: Path) -> tuple[TrialRecord, ...]:
+    """Records of the folder whose corpus, backbone and head a row of the table has, and that no plan of it has."""
+    planned = {trial.id for trial in (*possible_trials(suite), *suite.trials)}
+    others = [each for each in history.trial_ids(runs) if each not in planned] if runs.is_dir() else []
+    if not others:
+        return ()
+    found, _ = store.load_all(runs, others)
+    known = {row_of(suite, trial) for trial in suite.trials if not trial.is_ngram}
+    return tuple(each for each in found.values() if not each.tuning and row_of(suite, each.spec) in known)
 
 
 def _stored(sidecar: Sidecar[Kept], runs: Path, record: TrialRecord, warn: Callable[[str], None]) -> Kept | None:

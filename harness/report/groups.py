@@ -15,12 +15,12 @@ their seed only; a trial of several suites counts once.
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.errors import RecordError
 from harness.plan.identity import described
-from harness.plan.names import names_of, shown
+from harness.plan.names import names_of, shown, with_settings
 from harness.plan.parameters import resolved
 from harness.plan.specs import COMPARED, DECIDES_NO_RESULT, ComponentSpec, TrainSpec, TrialSpec, canonical, value_text
 from harness.protocols import Bidirectional
@@ -81,6 +81,7 @@ class Group:
         corpus, content, train: of its trials; in `train` the settings of COMPARED are those of one trial.
         name: of its corpus, among all corpora that trials have.
         compat: the switches of its heads, None where they have none.
+        labels: the labels that suites give to its backbones and heads, and what they stand for.
         counting: the counting rule of its corpus; '' where this harness does not know it.
         apart: what differs between this group and others whose titles would be the same without it:
             'eval_batch_size=20'.
@@ -97,6 +98,7 @@ class Group:
     invalid: tuple[Entry, ...]
     timings: dict[str, Timing]
     counting: str
+    labels: Mapping[str, str] = field(default_factory=dict)
     apart: tuple[str, ...] = ()
 
 
@@ -161,7 +163,7 @@ def groups(finished: Iterable[Finished], labels: Labels | None = None) -> tuple[
     corpora = {str(trials[0].record.spec.corpus): trials[0].record.spec.corpus for trials in together.values()}
     facts = {name: facts_of(shown(corpus, CORPORA)) for name, corpus in corpora.items()}
     counting = {name: "" if found is None else found.counting for name, found in facts.items()}
-    names = _names(finished, "corpus", CORPORA, labels)
+    names = names_of(corpora.values(), CORPORA, labels=_given(finished, "corpus", CORPORA, labels))
     made = [_group(trials, counting, names, labels) for _, trials in sorted(together.items())]
     return tuple(sorted(_distinguished(made), key=_place))
 
@@ -220,8 +222,13 @@ def _group(finished: list[Finished], counting: Mapping[str, str], corpora: Mappi
     alike = [recomputed(each.record.spec.model_copy(update={"seed": 0}), each.contents) for each in by_seed]
     lines = grouped(zip(alike, by_seed, strict=True))
     specs = [each.record.spec for each in finished]
-    names = {"corpus": corpora}
-    names |= {kind: _names(finished, kind, of, labels) for kind, of in {"backbone": BACKBONES, "head": HEADS}.items()}
+    names, of_labels = {"corpus": corpora}, {}
+    for kind, registry in {"backbone": BACKBONES, "head": HEADS}.items():
+        known = {str(spec): spec for spec in (getattr(each, kind) for each in specs)}
+        given = _given(finished, kind, registry, labels)
+        names[kind] = names_of(known.values(), registry, labels=given)
+        used = {text: label for text, label in given.items() if names[kind][text] == label}
+        of_labels |= {label: with_settings(known[text], registry) for text, label in used.items()}
     settings = [spec.train.model_dump(include=COMPARED) for spec in specs]
     differing = [name for name in settings[0] if len({value_text(each[name]) for each in settings}) > 1]
     entries = [_entry_of(line, names, differing) for line in lines.values()]
@@ -235,11 +242,12 @@ def _group(finished: list[Finished], counting: Mapping[str, str], corpora: Mappi
         invalid=tuple(sorted((each for each in entries if each.row.invalid), key=_order)),
         timings={each.record.id: each.timing for each in finished if each.timing is not None},
         counting=counting[str(specs[0].corpus)],
+        labels=of_labels,
     )
 
 
-def _names(finished: Iterable[Finished], kind: str, registry: Registry, labels: Labels) -> dict[str, str]:
-    """str(spec) -> the label that the last suite of its trials gives, or the name by the rule among these trials."""
+def _given(finished: Iterable[Finished], kind: str, registry: Registry, labels: Labels) -> dict[str, str]:
+    """str(spec) -> the label that the last suite of its trials gives, where one does."""
     specs, suites = {}, set()
     for each in finished:
         spec = getattr(each.record.spec, kind)
@@ -249,7 +257,7 @@ def _names(finished: Iterable[Finished], kind: str, registry: Registry, labels: 
     for suite, spec in sorted(suites):
         if label := labels.get(suite, {}).get(kind, {}).get(str(shown(specs[spec], registry))):
             given[spec] = label
-    return names_of(specs.values(), registry, labels=given)
+    return given
 
 
 def _entry_of(line: list[Finished], names: Mapping[str, Mapping[str, str]], differing: list[str]) -> Entry:

@@ -199,8 +199,12 @@ def select(table: Table, columns: Sequence[str] = (), *, wide: bool = False, com
             table, list(dict.fromkeys([*labels, *(index for name in columns for index in _named(table, name))]))
         )
     else:
-        found = table if wide else _default(table, compact=compact)
+        found = _wide(table) if wide else _default(table, compact=compact)
     return _short(found) if compact else found
+
+
+def _wide(table: Table) -> Table:
+    return replace(table, notes=(*table.notes, table.labels)) if table.labels else table
 
 
 def _default(table: Table, *, compact: bool) -> Table:

@@ -277,6 +277,8 @@ def _title(group: Group) -> str:
 def _notes(group: Group) -> tuple[str, ...]:
     train, counting = group.train, f"; counting: {group.counting}" if group.counting else ""
     notes = [f"Text: {group.corpus}, sha256 {group.content[:12]}{counting}."]
+    if group.labels:
+        notes.append(f"Labels of suites: {'; '.join(f'{label} is {what}' for label, what in group.labels.items())}.")
     columns = f"{train.eval_batch_size} {'blocks a batch' if train.batching == 'blocks' else 'columns'}"
     notes.append(f"Evaluation: segments of {train.seq_len} tokens, {columns}.")
     if group.compat is not None:

@@ -8,7 +8,7 @@ from harness.plan.identity import is_frozen
 from harness.plan.loaded_suite import Suite
 from harness.plan.names import shown
 from harness.plan.parameters import parameters
-from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrialSpec, value_text
+from harness.plan.specs import DECIDES_NO_RESULT, TrialSpec, value_text
 from harness.plan.suite_file import DynamicSpec
 from harness.plan.tuning import epochs_text, with_setting
 from harness.printable import counted
@@ -18,7 +18,7 @@ from harness.records.record import UNKNOWN, TrialRecord
 from harness.records.replicates import Seeds, result
 from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, CORPORA
-from harness.report import comparison_notes, versions
+from harness.report import comparison_notes, row_notes, versions
 from harness.report.comparison_notes import spanned
 from harness.report.content import TIME_MARK, UNCERTIFIED_MARK, Note
 from harness.report.evidence import Evidence
@@ -74,11 +74,12 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *_unknown(findings.lines),
         *_in_train(findings.evidence.suite, findings.lines),
         *of_shape,
-        *_matched(suite),
+        *row_notes.of_match(findings),
         *comparison_notes.of_tuning(findings),
-        *_heads(suite),
+        *row_notes.of_heads(suite),
         *_machines(records),
-        *_replicates(findings.evidence),
+        *_replicates(evidence),
+        *row_notes.of_further(evidence),
         *of_times(findings),
         *_dynamic(findings.lines),
         *comparison_notes.of_comparisons(findings),
@@ -103,9 +104,7 @@ def conditions(findings: Findings) -> str:
         return ""
     trained = [record.spec for record in records if not record.spec.is_ngram]
     seeds = sorted({trial.seed for trial in trained})
-    run = len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1
-    listed = f"{seeds[0]} to {seeds[-1]}" if run else _listed(seeds)
-    said = [f"{'seed' if len(seeds) == 1 else 'seeds'} {listed}"] if seeds else []
+    said = [f"{'seed' if len(seeds) == 1 else 'seeds'} {row_notes.listed(seeds)}"] if seeds else []
     epochs = dict.fromkeys(counted(trial.train.epochs, "epoch") for trial in trained)
     said += [" or ".join(epochs) if len(epochs) < MANY else "epochs as matched"] if epochs else []
     said += _scored(trained, records)
@@ -305,27 +304,6 @@ def _read(lines: list[Row]) -> list[str]:
             differs = ", and not the same for all seeds" if len(of_seeds) > 1 else ""
             said = f"{row_name(line, lines)} read what no parameter names, which is not part of the trial's id{differs}"
             notes.append(Note(f"{said}: {'; '.join(read)}.", level="warning"))
-    return notes
-
-
-def _matched(suite: Suite) -> list[str]:
-    if suite.match is None:
-        return []
-    where = "" if suite.match.measured is None else f" The steps were timed on {suite.match.measured}."
-    return [f"{suite.match.kind.capitalize()} matched: {suite.match}, within each corpus and backbone.{where}"]
-
-
-def _heads(suite: Suite) -> list[str]:
-    """'Every mos: num_mixtures=3.': what all entries of one head share, because labels show only what differs."""
-    entries: dict[str, dict[str, ComponentSpec]] = {}
-    for spec in (suite.compared("head", trial) for trial in suite.trials):
-        entries.setdefault(spec.name, {})[str(spec)] = spec
-    notes = []
-    for name, specs in entries.items():
-        given = [{key: value_text(value) for key, value in spec.params.items()} for spec in specs.values()]
-        common = [f"{key}={text}" for key, text in given[0].items() if all(each.get(key) == text for each in given)]
-        if len(given) > 1 and common:
-            notes.append(f"Every {name}: {', '.join(common)}.")
     return notes
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.plan.loaded_suite import Suite
 from harness.plan.suite_file import Form, Shape
-from harness.report import layouts, outputs, table_forms
+from harness.report import layouts, outputs, row_notes, table_forms
 from harness.report.content import Table
 from harness.report.findings import Findings
 from harness.report.notes import conditions, notes_of
@@ -32,6 +32,7 @@ def build(findings: Findings, shape: Shape | None = None) -> Table:
         notes=tuple(notes_of(findings, notes)),
         caption=suite.table.caption,
         suite=suite.name,
+        labels=row_notes.of_labels(findings),
         conditions=conditions(findings),
     )
 

@@ -181,10 +181,7 @@ def rows(
         outdated: the changed components of trials whose code has changed since; see harness.report.versions.
         judged: the tuning of rows, by the ids of their trials; see harness.report.tuning_doubts.
     """
-    compared = [
-        (str(trial.corpus), *(str(suite.compared(kind, trial)) for kind in ("backbone", "head")))
-        for trial in suite.trials
-    ]
+    compared = [row_of(suite, trial) for trial in suite.trials]
     points = {} if suite.tuning is None else suite.tuning.points
     alike = grouped(zip(compared, suite.trials, strict=True))
     return [
@@ -206,6 +203,11 @@ def rows(
         )
         for (_, _, head), trials in alike.items()
     ]
+
+
+def row_of(suite: Suite, trial: TrialSpec) -> tuple[str, str, str]:
+    """The corpus, backbone and head by which a trial belongs to a row of a suite."""
+    return str(trial.corpus), *(str(suite.compared(kind, trial)) for kind in ("backbone", "head"))
 
 
 def of_trial(record: TrialRecord) -> Row:

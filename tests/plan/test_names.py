@@ -42,15 +42,18 @@ def named(suite_of):
         ("  - softmax\n  - softmax: {softcap: 30.0}\n", ["softmax", "softmax, softcap 30"]),
         ('  - softmax\n  - softmax: {bias: false, label: "no bias <b>"}\n', ["softmax", "no bias <b>"]),
         ('  - mos: {num_mixtures: [2, 3], label: "ours, K = {num_mixtures}"}\n', ["ours, K = 2", "ours, K = 3"]),
-        # two that would have one name are written in full
-        (
-            "  - softmax: {bias: false, label: affine softmax}\n  - softmax: {projection: true}\n",
-            ["softmax(bias=False)", "softmax(projection=True)"],
-        ),
     ],
 )
 def test_a_name_says_what_distinguishes_a_row(named, heads, names):
     assert named(heads) == names
+
+
+def test_two_that_would_have_one_name_are_written_in_full():
+    plain, affine = (ComponentSpec(name="softmax", params=params) for params in ({"bias": False}, {"projection": True}))
+    assert names_of([plain, affine], HEADS, labels={str(plain): "affine softmax"}) == {
+        "softmax(bias=False)": "softmax(bias=False)",
+        "softmax(projection=True)": "softmax(projection=True)",
+    }
 
 
 def test_a_label_that_fails_and_one_in_a_docstring_are_a_sentence(monkeypatch):

@@ -1,0 +1,147 @@
+"""What a suite's label may not say: a name of the harness for something else, and what a reader takes for it."""
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from harness.errors import HarnessError
+from harness.plan.components import LABEL, Component
+from harness.plan.controls import computes_softmax
+from harness.plan.names import automatic, names_of
+from harness.plan.parameters import REQUIRED, parameters
+from harness.plan.reader import Source
+from harness.plan.specs import ComponentSpec, value_text
+from harness.registry import Registry
+
+# Letters and digits that are drawn like others, and these: a selection from the table `confusables.txt` of Unicode
+# Technical Standard 39, Cyrillic, Greek and Latin. Small letters also stand for the small form of capitals that are
+# drawn alike, because names are compared without regard to case.
+_ALIKE = (
+    ("АВЕЅІЈКМНОРСТУХԚԜ", "ABESIJKMHOPCTYXQW"),
+    ("авеѕіјкмнорстухһԁԛԝ", "abesijkmhopctyxhdqw"),
+    ("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "ABEZHIKMNOPTYX"),  # noqa: RUF001
+    ("αικνορτυχ", "aikvoptux"),
+    ("ɑɡı01", "agiol"),  # noqa: RUF001
+)
+_LATIN = str.maketrans(dict(pair for each in _ALIKE for pair in zip(*each, strict=True)))
+_DRAWN_LIKE_LATIN = ("CYRILLIC", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU")  # scripts with more such letters
+_INVISIBLE = re.compile(r"FILLER|BLANK|JOINER|SELECTOR")  # in the name of a character that is drawn as nothing
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_LAST_NUMBER = re.compile(r"[\s\d.,]+$")
+INSTEAD = "write another label, which says what differs"
+
+Known = Mapping[str, Mapping[str, bool]]  # a name, as `_word` -> whose it is -> whether it is that of a plain softmax
+
+
+def known_names(registry: Registry) -> Known:
+    """Return what the harness calls the components of a kind: by their names, and by those of their classes, with the
+    defaults and with each switch.
+    """
+    found: dict[str, dict[str, bool]] = {_word(name): {name: False} for name in registry.names()}
+    for name, cls in registry.imported().items():
+        # A fault of a component that the suite may not have is reported where it is used.
+        with suppress(HarnessError, TypeError, NameError):
+            switches = [each for each in parameters(cls).values() if isinstance(each.default, bool)]
+            for params in ({}, *({each.name: not each.default} for each in switches)):
+                spec = ComponentSpec(name=name, params=params)
+                said = found.setdefault(_word(_LAST_NUMBER.sub("", automatic(spec, registry))), {})
+                is_plain = _has_all(cls, params) and computes_softmax(Component(spec, cls))
+                said[name] = said.get(name, False) or is_plain
+    return found
+
+
+def problems(
+    listed: Sequence[Component],
+    specs: Sequence[ComponentSpec],
+    registry: Registry,
+    source: Source,
+    *,
+    chosen: Collection[str] = (),
+) -> list[str]:
+    """Return what is wrong with the labels of the components of a kind, at their places in the suite file.
+
+    Args:
+        specs: of the components, without the parameters `chosen` by matching and tuning; then of others of the kind.
+    """
+    if not any(each.label for each in listed):
+        return []
+    known, found, before = known_names(registry), [], {}
+    names = names_of(specs, registry, chosen=chosen)
+    for each, spec in zip(listed, specs, strict=False):
+        if not each.label:
+            continue
+        seen = _seen(each.label)
+        others = [text for text, name in names.items() if text != str(spec) and _seen(name) == seen]
+        wrong = disguise(each, spec, registry, known, chosen)
+        if not wrong and others:
+            wrong = f"'{each.label}' is what the harness calls {others[0]}, another row of this suite; {INSTEAD}"
+        elif not wrong and each.label == before.get(seen):
+            wrong = f"'{each.label}' is the label of two components"
+        elif not wrong and seen in before:
+            wrong = f"'{each.label}' looks like the label '{before[seen]}' of another component; {INSTEAD}"
+        before.setdefault(seen, each.label)
+        found += [source.problem((*each.place, each.spec.name, LABEL), wrong)] if wrong else []
+    return found
+
+
+def disguise(
+    each: Component, spec: ComponentSpec, registry: Registry, known: Known, chosen: Collection[str] = ()
+) -> str:
+    """Return why a component may not have its label, whatever else the suite has; '' where it may.
+
+    A name of its own class is its own, but for other numbers than the harness says of it, and for that of a plain
+    softmax where it is none, or one of a rank.
+    """
+    label, own = each.label, automatic(spec, registry, chosen)
+    if letters := _mixed(label):
+        return f"'{label}' has letters that are drawn like Latin ones: {letters}; write Latin letters"
+    first, comma, _ = label.partition(",")  # after a comma it may say what differs
+    whose = known.get(_word(first), {}) | known.get(_word(_LAST_NUMBER.sub("", first)), {})
+    if spec.name not in whose:
+        begins = _seen(own).startswith(_seen(label))  # 'DOC' for 'DOC 3, poster'
+        taken = [name for name, is_plain in whose.items() if is_plain or not begins]
+        if not taken:
+            return ""
+        return f"'{first}' is what the harness calls another {registry.kind}, '{taken[0]}'; {INSTEAD}"
+    is_plain = whose[spec.name] and not comma
+    said, numbers = set(_NUMBER.findall(first)), set(_NUMBER.findall(own))
+    if numbers and (said - numbers or (is_plain and not said)):
+        return f"the harness calls this {registry.kind} '{own}', and its label says another one, '{label}'; {INSTEAD}"
+    if is_plain and not computes_softmax(each):
+        given = ", ".join(f"{name}={value_text(value)}" for name, value in each.spec.params.items())
+        return f"'{label}' is what the harness calls a plain softmax, and this head is none ({given}); {INSTEAD}"
+    return ""
+
+
+def _has_all(cls: type, params: Iterable[str]) -> bool:
+    return all(name in params for name, each in parameters(cls).items() if each.default is REQUIRED)
+
+
+def _seen(label: str) -> str:
+    """What a reader sees in a label, without regard to case: two that are alike give the same."""
+    text = unicodedata.normalize("NFKC", label).translate(_LATIN).casefold()
+    letters = unicodedata.normalize("NFKD", text.translate(_LATIN))
+    kept = [each for each in letters if unicodedata.category(each)[0] != "M" and not _is_invisible(each)]
+    return " ".join("".join(kept).split())
+
+
+def _word(label: str) -> str:
+    """The same, without what separates words, and without marks around it."""
+    return re.sub(r"[\s_-]+", "", _seen(label)).strip(".,;:!?*'\"`")
+
+
+def _is_invisible(character: str) -> bool:
+    return bool(_INVISIBLE.search(unicodedata.name(character, "")))
+
+
+def _mixed(label: str) -> str:
+    """The letters of other scripts, drawn like Latin ones, in words that also have Latin letters; '' without any."""
+    found: dict[str, None] = {}
+    for word in re.findall(r"\w+", unicodedata.normalize("NFKC", label)):
+        scripts = {each: unicodedata.name(each, "").split(" ")[0] for each in word if each.isalpha()}
+        if "LATIN" in scripts.values():
+            others = [each for each, script in scripts.items() if script != "LATIN"]
+            looks = [each for each in others if scripts[each] in _DRAWN_LIKE_LATIN or ord(each) in _LATIN]
+            found |= dict.fromkeys(f"{each} ({unicodedata.name(each).lower()})" for each in looks)
+    return ", ".join(found)

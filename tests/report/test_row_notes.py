@@ -1,0 +1,130 @@
+"""What a table says of its rows beside their numbers: what labels stand for, ratios of times, and further records."""
+
+import handmade
+import pytest
+from bundles import timing_of
+
+from harness import plan
+from harness.records import store
+from harness.records.record import Contents
+from harness.report import leaderboard, row_notes, study
+from harness.report.groups import Finished, groups
+
+CAPPED = ("- softmax", "- softmax: {softcap: 30.0, label: capped}")
+NO_BASELINE = ("{baseline: softmax}", "{baseline: null}")
+
+
+@pytest.fixture
+def suite_of(tmp_path):
+    """A function: changes of SMALL, overrides -> the suite."""
+
+    def load(*changes, overrides=(), text=None):
+        path = tmp_path / "small.yaml"
+        path.write_text(handmade.changed(*changes) if text is None else text)
+        return plan.load(path, overrides)
+
+    return load
+
+
+@pytest.fixture
+def noted(tmp_path):
+    """A function: a suite, trials that have a record -> the notes on further records of its table."""
+
+    def of(suite, *trials, **changes):
+        for trial in trials:
+            store.save(handmade.record(spec=trial, suite="small", **changes), store.runs_folder(tmp_path, "small"))
+        found = study.load(suite, tmp_path, warn=pytest.fail)
+        return row_notes.of_further(found.evidence)
+
+    return of
+
+
+def test_the_wide_form_says_what_labels_stand_for(suite_of, tmp_path):
+    chain, small = ("branching: 3", "branching: 3, label: a chain"), ("num_layers: 1", "num_layers: 1, label: small")
+    suite = suite_of(CAPPED, NO_BASELINE, chain, small)
+    records = [handmade.record(spec=trial, suite="small") for trial in suite.trials]
+    made = study.Study(evidence=handmade.evidence(suite, records), results=tmp_path)
+    stands = (
+        "Labels: a chain is markov(vocab_size=12, num_tokens=400, branching=3); small is lstm(d_model=8, num_layers=1, "
+        "dropout=0.1); capped is softmax(softcap=30.0)."
+    )
+    assert f"- {stands}\n" in made.table(wide=True)
+    assert "Labels:" not in made.table()
+
+
+def test_names_of_the_harness_are_not_explained(suite_of):
+    assert row_notes.of_labels(handmade.findings(suite_of())) == ""
+
+
+def test_a_board_says_what_labels_stand_for(suite_of):
+    suite = suite_of(CAPPED, NO_BASELINE)
+    of = {"head": {"softmax(softcap=30.0)": "capped"}}
+    finished = []
+    for trial in suite.trials:
+        contents = Contents(corpus=suite.contents[str(trial.corpus)])
+        record = handmade.record(spec=trial, suite="small", contents=contents)
+        finished.append(Finished(record=record, contents=contents, timing=None, suites=("small",)))
+    (group,) = groups(finished, {"small": of})
+    assert "Labels of suites: capped is softmax(softcap=30.0)." in leaderboard.table(group).notes
+    (group,) = groups(finished)
+    assert not [note for note in leaderboard.table(group).notes if note.startswith("Labels")]
+
+
+TIMES = 'match: {time: softmax, ratios: {softmax: 1, "mos(num_mixtures=2)": RATIO}}\n'
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [
+        # 8.7 ms / 5 ms = 1.74; 1.74 / 1 = 1.74, and 1.74 / 3 = 0.58
+        (1.0, "MoS 2: 1 is given, and 1.74 measured, so that it trained 74 % longer than softmax"),
+        (3.0, "MoS 2: 3 is given, and 1.74 measured, so that it trained 42 % shorter than softmax"),
+        (1.5, ""),  # 1.74 / 1.5 = 1.16
+        (2.1, ""),  # 1.74 / 2.1 = 0.83
+    ],
+)
+def test_ratios_are_compared_with_the_times_that_were_measured(suite_of, ratio, said):
+    suite = suite_of(text=handmade.SMALL + TIMES.replace("RATIO", str(ratio)))
+    records = [handmade.record(spec=trial, suite="small") for trial in suite.trials]
+    times = {"softmax": 5.0, "mos": 8.7}
+    timings = {each.id: timing_of(each, metrics={"train_ms_per_batch": times[each.spec.head.name]}) for each in records}
+    _, *notes = row_notes.of_match(handmade.findings(suite, records, timings=timings))
+    expected = [f"`match.ratios` differs from the measured times by more than 20 %: {said}."] if said else []
+    assert notes == expected
+    # of another pass, beside other work, or while training: not to be compared
+    apart = {each: timing.model_copy(update={"pass_id": each}) for each, timing in timings.items()}
+    busy = {each: timing.model_copy(update={"shared": True}) for each, timing in timings.items()}
+    for unfit in (apart, busy, {}):
+        assert len(row_notes.of_match(handmade.findings(suite, records, timings=unfit))) == 1
+
+
+def test_further_seeds_and_rates_of_the_rows_are_counted(suite_of, noted):
+    every = suite_of(("[1, 2]", "8")).trials
+    slower = suite_of(overrides=("train.lr=0.001",)).trials
+    longer = suite_of(overrides=("train.lr=0.001", "train.epochs=3")).trials
+    other = suite_of(("num_mixtures: 2", "num_mixtures: 5")).trials  # softmax is a row of the suite, MoS 5 is not
+    (note,) = noted(suite_of(), *every, *slower[:3], longer[0], *other)
+    # of two rows the seeds 3 to 8
+    assert note == (
+        "16 further records of these rows in the results folder, not in this table: 12 with seeds 3 to 8; 3 with "
+        "another `train.lr`; 1 with another `train.lr` and `train.epochs`."
+    )
+    assert note.level == "reading"
+    assert noted(suite_of(("[1, 2]", "8")), *every)[0].startswith("4 further records")
+
+
+def test_a_table_of_all_records_has_no_such_note(suite_of, noted):
+    suite = suite_of()
+    assert noted(suite) == []
+    assert noted(suite, *suite.trials) == []
+
+
+def test_records_of_other_rows_and_of_tuning_are_no_further_records(suite_of, noted):
+    other = suite_of(("num_mixtures: 2", "num_mixtures: 5")).trials[2:]
+    suite = suite_of()
+    assert noted(suite, *suite.trials, *other) == []
+    tune = {"text": handmade.SMALL + "tune: {space: {train.lr: [0.01, 0.02]}}\n"}
+    tuned = suite_of(**tune)
+    planned = {trial.id for trial in suite.trials}
+    assert noted(suite, *(trial for trial in tuned.tuning_trials if trial.id not in planned), tuning=True) == []
+    assert noted(tuned) == []
