@@ -10,6 +10,7 @@ A line may be shorter than a run, as in collections of sentences: of local texts
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import numpy as np
 import torch
@@ -31,18 +32,16 @@ FREE = 5  # binary digits by which the table of hashes is larger than their numb
 
 def split_facts(corpus: Corpus) -> dict[str, SplitFacts]:
     """Return what is in each split of a text, as a plan shows it."""
-    in_train = corpus.token_counts > 0
+    counts = {name: torch.bincount(getattr(corpus, name), minlength=corpus.vocab_size) for name in SPLITS}
     shared, found = shares_in_train(corpus), {}
-    for name in SPLITS:
-        split = getattr(corpus, name)
-        types = in_train if name == "train" else torch.bincount(split, minlength=corpus.vocab_size) > 0
-        unknown = None
-        if corpus.unknown_id is not None and len(split):
-            unknown = int((split == corpus.unknown_id).sum()) / len(split)
+    for name, count_V in counts.items():
+        tokens, unknown = int(count_V.sum()), None
+        if corpus.unknown_id is not None and tokens:
+            unknown = int(count_V[corpus.unknown_id]) / tokens
         found[name] = SplitFacts(
-            tokens=len(split),
-            types=int(types.sum()),
-            unseen_types=int((types & ~in_train).sum()),
+            tokens=tokens,
+            types=int((count_V > 0).sum()),
+            unseen_types=int(((count_V > 0) & (counts["train"] == 0)).sum()),
             unknown_share=unknown,
             in_train=shared.get(name),
         )
@@ -108,7 +107,10 @@ def refuse_equal(corpus: Corpus, found: Mapping[str, SplitFacts], lines: Mapping
 
 def _is_unknown(split: Tensor, corpus: Corpus) -> bool:
     """Whether all tokens but line ends are <unk>."""
-    return set(split.unique().tolist()) <= {corpus.unknown_id, line_end(corpus)}
+    is_known, end = split != corpus.unknown_id, line_end(corpus)
+    if end is not None:
+        is_known &= split != end
+    return not is_known.any()
 
 
 def runs_of(corpus: Corpus) -> tuple[int, int]:
@@ -125,22 +127,26 @@ def shares(splits: Sequence[Tensor], within_M: Tensor, run: int, stride: int = 1
     """
     blocks = [_blocks(split.numpy(), run) for split in splits]
     hashes = [[_hashes(block, run) for block in each] for each in blocks]
-    asked = [hash_n for each in hashes for hash_n in each]
-    found = _those_in(np.concatenate(asked), within_M.numpy(), run, stride) if asked else None
-    return [_covered(*each, found, run) for each in zip(blocks, hashes, strict=True)]
+    asked = np.concatenate([hash_n for each in hashes for hash_n in each] or [np.zeros(0, dtype=np.uint64)])
+    is_found = _is_in(asked, _those_in(asked, within_M.numpy(), run, stride))
+    found, done = [], 0
+    for each in blocks:
+        covered = total = 0
+        for block in each:
+            number = len(block) - run + 1
+            covered += _covered(is_found[done : done + number], run)
+            done, total = done + number, total + len(block)
+        found.append(covered / total if total else 0.0)
+    return found
 
 
-def _covered(blocks: list[np.ndarray], hashes: list[np.ndarray], found: np.ndarray | None, run: int) -> float:
-    """Return the share of the tokens of blocks that lie in a run whose hash was found."""
-    covered = total = 0
-    for block, hash_n in zip(blocks, hashes, strict=True):
-        starts = np.flatnonzero(_is_in(hash_n, found))
-        changes = np.zeros(len(block) + 1, dtype=np.int64)  # of the number of runs that a token lies in
-        changes[starts] += 1
-        changes[starts + run] -= 1
-        covered += int(np.count_nonzero(np.cumsum(changes)[:-1]))
-        total += len(block)
-    return covered / total if total else 0.0
+def _covered(is_found_n: np.ndarray, run: int) -> int:
+    """Return the number of tokens that lie in one of the runs that were found, given for each run whether it was."""
+    starts = np.flatnonzero(is_found_n)
+    changes = np.zeros(len(is_found_n) + run, dtype=np.int64)  # of the number of runs that a token lies in
+    changes[starts] += 1
+    changes[starts + run] -= 1
+    return int(np.count_nonzero(np.cumsum(changes)[:-1]))
 
 
 def _blocks(tokens_N: np.ndarray, run: int) -> list[np.ndarray]:
@@ -168,12 +174,16 @@ def _hashes(tokens_N: np.ndarray, run: int) -> np.ndarray:
         size *= 2
 
 
+@cache
+def _weights(run: int) -> np.ndarray:
+    """Return (run,) by what each token of a run is multiplied."""
+    return np.array([pow(int(BASE), run - 1 - place, 2**64) for place in range(run)], dtype=np.uint64) * SPREAD
+
+
 def _hashes_apart(tokens_N: np.ndarray, run: int) -> np.ndarray:
     """Return (N // run,) the hashes of runs one after the other, equal to those of `_hashes`."""
-    power = [pow(int(BASE), run - 1 - place, 2**64) for place in range(run)]
-    weights = np.array(power, dtype=np.uint64) * SPREAD
     runs = tokens_N[: len(tokens_N) // run * run].astype(np.uint64).reshape(-1, run)
-    return ((runs + np.uint64(1)) * weights).sum(axis=1) * SPREAD
+    return ((runs + np.uint64(1)) * _weights(run)).sum(axis=1) * SPREAD
 
 
 def _joined(first: np.ndarray, length: int, second: np.ndarray, size: int) -> np.ndarray:
@@ -184,26 +194,36 @@ def _joined(first: np.ndarray, length: int, second: np.ndarray, size: int) -> np
 
 
 def _those_in(hash_n: np.ndarray, within_M: np.ndarray, run: int, stride: int) -> np.ndarray:
-    """Return hashes of runs of a text, sorted: all that are among `hash_n`, and a few others.
+    """Return hashes of runs of a text, sorted: at least all that are among `hash_n`."""
+    found = [np.zeros(0, dtype=np.uint64)]
+    if stride > 1:
+        for start in range(0, len(within_M), BLOCK):
+            found.append(_hashes_apart(within_M[start : start + BLOCK], run))
+        return np.sort(np.concatenate(found))
+    marked, shift = _table(hash_n)
+    for start in range(0, len(within_M) - run + 1, BLOCK):
+        text_hash = _hashes(within_M[start : start + BLOCK + run - 1], run)
+        found.append(text_hash[marked[text_hash >> shift]])
+    return np.sort(np.concatenate(found))
 
-    The text may be long, so a table is asked first, by the first digits of a hash.
+
+def _is_in(hash_n: np.ndarray, sorted_m: np.ndarray) -> np.ndarray:
+    """Return (N,) whether each hash is one of the others."""
+    found_n = np.zeros(len(hash_n), dtype=bool)
+    marked, shift = _table(sorted_m)
+    maybe = np.flatnonzero(marked[hash_n >> shift])
+    if len(maybe):
+        place = np.searchsorted(sorted_m, hash_n[maybe]).clip(max=len(sorted_m) - 1)
+        found_n[maybe] = sorted_m[place] == hash_n[maybe]
+    return found_n
+
+
+def _table(hash_n: np.ndarray) -> tuple[np.ndarray, np.uint64]:
+    """Return which first digits the hashes have, and how far a hash is shifted to get them: a quick test that lets a
+    few others pass.
     """
     digits = min(28, max(16, len(hash_n).bit_length() + FREE))
     shift = np.uint64(64 - digits)
     marked = np.zeros(2**digits, dtype=bool)
     marked[hash_n >> shift] = True
-    found = []
-    for start in range(0, len(within_M) - run + 1, BLOCK):
-        if stride == 1:
-            text_hash = _hashes(within_M[start : start + BLOCK + run - 1], run)
-        else:
-            text_hash = _hashes_apart(within_M[start : start + BLOCK], run)
-        found.append(text_hash[marked[text_hash >> shift]])
-    return np.sort(np.concatenate(found)) if found else np.zeros(0, dtype=np.uint64)
-
-
-def _is_in(hash_n: np.ndarray, sorted_m: np.ndarray) -> np.ndarray:
-    if not len(sorted_m):
-        return np.zeros(len(hash_n), dtype=bool)
-    place = np.searchsorted(sorted_m, hash_n).clip(max=len(sorted_m) - 1)
-    return sorted_m[place] == hash_n
+    return marked, shift
