@@ -12,6 +12,7 @@ from harness.plan.names import automatic, names_of
 from harness.plan.parameters import REQUIRED, parameters
 from harness.plan.reader import Source
 from harness.plan.specs import ComponentSpec, value_text
+from harness.protocols import StartsFromFiles
 from harness.registry import Registry
 
 # Letters and digits that are drawn like others, and these: a selection from the table `confusables.txt` of Unicode
@@ -96,6 +97,8 @@ def disguise(
     label, own = each.label, automatic(spec, registry, chosen)
     if letters := _mixed(label):
         return f"'{label}' has letters that are drawn like Latin ones: {letters}; write Latin letters"
+    if isinstance(each.cls, StartsFromFiles):
+        return ""  # a folder with a model may hold the model of any name
     first, comma, _ = label.partition(",")  # after a comma it may say what differs
     whose = known.get(_word(first), {}) | known.get(_word(_LAST_NUMBER.sub("", first)), {})
     if spec.name not in whose:

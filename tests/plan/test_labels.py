@@ -79,6 +79,11 @@ def test_texts_and_backbones_have_no_name_of_another(said):
     assert said("  - softmax\n", of_lstm).startswith("'GPT-2' is what the harness calls another backbone, 'gpt2'; ")
 
 
+def test_a_folder_with_a_model_may_have_the_name_of_its_model(said):
+    config = "hf: {config: {model_type: gpt2, n_embd: 8, n_layer: 1, n_head: 2}, label: GPT-2}"
+    assert said("  - softmax\n", ("lstm: {d_model: 8, num_layers: 1, dropout: 0.1}", config)) == ""
+
+
 def test_letters_of_another_script_among_latin_ones_are_named(said):
     assert said(f"  - mos: {{num_mixtures: 2, label: Mo{CAPITAL_DZE} 2}}\n") == (
         f"'Mo{CAPITAL_DZE} 2' has letters that are drawn like Latin ones: {CAPITAL_DZE} (cyrillic capital letter dze); "
