@@ -9,6 +9,7 @@ print(study.table())
 
 import os
 import uuid
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,6 +39,7 @@ from harness.plan.tuning import Choice
 from harness.printable import counted
 from harness.records import choices, store
 from harness.records.choices import Records
+from harness.records.record import MENDED, TrialRecord
 from harness.report import printed_numbers, retraining, study
 from harness.report.evidence import gather
 from harness.report.printed_numbers import PrintedNumbers
@@ -46,6 +48,12 @@ from harness.tracking.sync import Tracker
 from harness.trial.task import Task
 
 SHOWN = 5  # how many trials a warning names
+ADVICE = {  # how trials ended that are not as they should be -> what helps
+    "failed": "--retry-failed runs such trials again",
+    "invalid": f"--retry-failed runs such a trial again, {MENDED} (harness docs certificates)",
+    "diverged": "such trials need other settings, for example a lower learning rate",
+    "not certified": "--retry-failed runs such trials again",
+}
 
 
 def run_suite(
@@ -260,8 +268,10 @@ def _report(run: _Run, records: Records, tried: set[str], *, outdated: bool) -> 
     """
     suite, reporter = records.suite, run.reporter
     tuning = [trial.id for trial in chosen_tuning(suite, run.options.only) if trial.id in records.tuning]
-    if failed := sum(records.tuning[trial].status not in choices.EXPECTED for trial in tuning):
-        reporter.say(f"failed: {failed} of the tuning trials; --retry-failed runs them again")
+    ends = Counter(_end(records.tuning[trial]) for trial in tuning)
+    for end in ("failed", "invalid"):
+        if ends[end]:
+            reporter.say(f"{end}: {ends[end]} of the tuning trials; {ADVICE[end]}")
     chosen = [spec.id for spec in chosen_trials(suite, run.options.only)]
     before = {trial: records.table[trial] for trial in chosen if trial in records.table and trial not in tried}
     if lost := without_weights(records.runs, before):
@@ -270,13 +280,17 @@ def _report(run: _Run, records: Records, tried: set[str], *, outdated: bool) -> 
         what = "nothing else to run" if outdated else "nothing to run"
         have = "the trial has" if len(chosen) == 1 else f"all {len(chosen)} trials have"
         reporter.say(f"{what}: {have} a record")
-    for what, number in {
-        "failed": sum(record.status != "ok" for record in before.values()),
-        "not certified": sum(bool(record.uncertified) for record in before.values()),
-    }.items():
-        if number:
-            again = "it" if number == 1 else "them"
-            reporter.say(f"{what}: {counted(number, 'trial')} of these; --retry-failed runs {again} again")
+    ends = Counter(map(_end, before.values()))
+    for end, advice in ADVICE.items():
+        if ends[end]:
+            reporter.say(f"{end}: {ends[end]} of these trials; {advice}")
+
+
+def _end(record: TrialRecord) -> str:
+    """How a trial ended: a key of ADVICE, or 'ok'."""
+    if record.uncertified:
+        return "not certified"
+    return record.status if record.status in ("ok", "invalid", "diverged") else "failed"
 
 
 def _lost_weights(trials: list[str]) -> str:

@@ -246,7 +246,7 @@ def test_a_tuning_trial_that_fails_in_another_way_than_by_divergence_is_a_failur
     assert all_ok(study, ("head=softmax",))
     assert "softmax: 1 diverged of 3; MoS 2: " in study.table(wide=True)
     assert "1 oom" in study.table(wide=True)
-    assert "failed: 1 of the tuning trials; --retry-failed runs them again" in copied.shown
+    assert "failed: 1 of the tuning trials; --retry-failed runs such trials again" in copied.shown
     again = copied(retry_failed=True)
     assert all_ok(again)
     assert "softmax: 1 diverged of 3; MoS 2: 1 diverged of 3." in again.table(wide=True)
