@@ -315,7 +315,6 @@ def _publish(run: _Run, found: Study, tracking: Tracker | None) -> None:
     run.reporter.table(found.summary, found.table)
     if not found.rows:
         return  # no row is tuned yet
-    run.reporter.say(f"found: {found.found()}")
     files = _write(run, found) if found.records else []
     if files:
         run.reporter.table_files(files)
