@@ -13,7 +13,6 @@ from harness.registry import nearest
 from harness.report.columns import EMPTY, Quantity, quantities
 from harness.report.content import (
     COARSE,
-    MARKS,
     NOTHING,
     OUTDATED_MARK,
     Cell,
@@ -21,6 +20,8 @@ from harness.report.content import (
     Line,
     Note,
     Table,
+    legend,
+    meanings,
 )
 from harness.report.findings import Findings
 from harness.report.grouping import grouped
@@ -36,7 +37,6 @@ ORDER = (
 )
 MOST_NOTES = 6  # of the default form
 LINK = "What columns, marks and tests mean: harness docs tables, harness docs statistics."
-STARS = "p below 0.05 (*), 0.01 (**), 0.001 (***), corrected"
 
 FEW = "too few seeds"
 UNTESTED = ("lower", "higher")  # what a change is called that was not tested
@@ -223,22 +223,6 @@ def _default(table: Table, *, compact: bool) -> Table:
     rest = [counted(hidden, "more column")] * bool(hidden) + [counted(more, "more note")] * bool(more)
     where = f"{' and '.join(rest)}: harness table {table.suite} --wide. " if rest else ""
     return replace(found, notes=(*conditions, *said, *marks, f"{where}{LINK}"))
-
-
-def legend(table: Table) -> list[str]:
-    """What the marks in the cells of a table mean, in one line; [] without marks."""
-    found = meanings(cell for line in table.lines for cell in line.cells)
-    return [f"{'; '.join(found)}."] if found else []
-
-
-def meanings(cells: Iterable[Cell]) -> list[str]:
-    """What the marks in some cells mean: '↓ not converged: longer training may change it'."""
-    texts = [cell.text for cell in cells]
-    used = {part for text in texts for part in text.split()}
-    found = [f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in used]
-    if any(COARSE in text for text in texts):
-        found.append(f"{COARSE}: shown at the chosen settings, others may change it")
-    return found + ([STARS] if any(set(part) == {"*"} for part in used) else [])
 
 
 def with_columns(table: Table, chosen: Sequence[int]) -> Table:
