@@ -297,7 +297,8 @@ def of_suite(table: Table, *, compact: bool = False) -> Table:
     lines = [replace(_in_words(line, table), section=name) for name, group in groups.items() for line in group]
     (seeds,) = _places(table, ["n"])
     keys = [key for key in OF_SUITE if key != "n"]
-    if len({line.cells[seeds].text for line in table.lines}) > 1:  # else the conditions below the table name them
+    states = {line.cells[seeds].text for line in table.lines}  # '3/3', or with what is not ok: '1/3: 2 diverged'
+    if len(states) > 1 or any(":" in state for state in states):  # else the conditions below the table name the seeds
         keys.append("n")
     made = _summary(replace(table, lines=tuple(lines)), [head, *_places(table, keys)])
     columns = [
