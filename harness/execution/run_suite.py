@@ -10,7 +10,7 @@ print(study.table())
 import os
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from harness.plan.reader import RESULTS
 from harness.plan.selection import chosen_rows, chosen_trials, chosen_tuning
 from harness.plan.specs import TrialSpec
 from harness.plan.suite_file import MeasureSpec
-from harness.plan.tuning import Choice
+from harness.plan.tuning import Choice, point_text
 from harness.printable import counted
 from harness.records import choices, store
 from harness.records.choices import Records
@@ -196,7 +196,7 @@ def _train(run: _Run, records: Records, tracking: Tracker) -> tuple[Records, set
             reporter.say(f"tuning: {len(todo)} of {of_rows} to run, then the trials of the table")
         for waiting in _held_elsewhere(records.runs, todo):
             reporter.say(waiting)
-        with LiveView(todo, reporter.output, records.suite.name_of) as view:
+        with LiveView(todo, reporter.output, _names(records.suite)) as view:
             made = run_trials(_execution(run, records, todo, fresh=options.force), view, tracking)
         now = {spec.id for spec in todo}
         tried |= now
@@ -206,6 +206,19 @@ def _train(run: _Run, records: Records, tracking: Tracker) -> tuple[Records, set
         todo = [] if stopped else due(records, options, tried)
     _report(run, records, tried, outdated=outdated)
     return records, tried
+
+
+def _names(suite: Suite) -> Callable[[str, TrialSpec], str]:
+    """What progress calls a trial's head, backbone or corpus: the head of a tuning trial has its point behind it."""
+    points = {}
+    for row in () if suite.tuning is None else suite.tuning.rows:
+        for each in row.candidates:
+            points |= dict.fromkeys((trial.id for trial in each.trials), f" ({point_text(each.point)})")
+
+    def name(kind: str, trial: TrialSpec) -> str:
+        return suite.name_of(kind, trial) + (points.get(trial.id, "") if kind == "head" else "")
+
+    return name
 
 
 def _held_elsewhere(runs: Path, trials: Sequence[TrialSpec]) -> list[str]:
