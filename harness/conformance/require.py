@@ -1,10 +1,13 @@
 """Functions that raise Nonconforming if a condition does not hold. Unlike `assert` they also work under `python -O`."""
 
+from collections.abc import Callable
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 MAX_NAMES = 20  # the largest number of parameters that are listed by name
+STEP = 0.01  # of every parameter, as in the first step of Adam with this learning rate
 
 
 class Nonconforming(AssertionError):
@@ -27,15 +30,23 @@ def count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def require_all_trained(module: nn.Module) -> str:
-    """Require that after a backward pass every parameter has a finite gradient that is not zero everywhere.
+def require_all_trained(module: nn.Module, loss: Callable[[], Tensor]) -> str:
+    """Require that every parameter gets a finite gradient of a loss, and one that is not zero everywhere after one step
+    of training: parameters before a layer that starts at zero have no other one at the start.
 
     Returns: the names of the parameters, or their number if there are many.
     """
+    for _ in range(2):
+        module.zero_grad()
+        loss().backward()
+        for name, parameter in module.named_parameters():
+            require(parameter.grad is not None, f"{name} gets no gradient")
+            require(bool(parameter.grad.isfinite().all()), f"the gradient of {name} is not finite")
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.sub_(STEP * parameter.grad.sign())
     for name, parameter in module.named_parameters():
-        require(parameter.grad is not None, f"{name} gets no gradient")
-        require(bool(parameter.grad.isfinite().all()), f"the gradient of {name} is not finite")
-        require(bool(parameter.grad.abs().max() > 0), f"the gradient of {name} is all zero")
+        require(bool(parameter.grad.abs().max() > 0), f"the gradient of {name} is all zero, also after one step")
     names = [name for name, _ in module.named_parameters()]
     return (", ".join(names) or "no parameters") if len(names) <= MAX_NAMES else f"{len(names)} tensors"
 

@@ -16,7 +16,7 @@ from harness.plan.identity import starting_content
 from harness.plan.specs import TrialSpec
 from harness.records import sidecars, store
 from harness.records.contents import recomputed
-from harness.records.record import Contents, TrialRecord
+from harness.records.record import MENDED, Contents, TrialRecord
 from harness.records.replicates import Seeds
 from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.training.checkpoint import BEST, TRAIN_AGAIN, load_weights, weights_sha256
@@ -116,7 +116,7 @@ def _ok(results: Path, prefix: str, lacking: str) -> list[tuple[TrialRecord, Pat
         status = next((record.status for record, _ in found), "missing")
         raise ExecutionError(
             f"trial {trial} ended as '{status}': it has no {lacking}; `harness run SUITE --retry-failed` trains it "
-            "again"
+            f"again{f', {MENDED}' if status == 'invalid' else ''}"
         )
     return ok
 

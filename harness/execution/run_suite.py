@@ -9,7 +9,8 @@ print(study.table())
 
 import os
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,10 +35,11 @@ from harness.plan.reader import RESULTS
 from harness.plan.selection import chosen_rows, chosen_trials, chosen_tuning
 from harness.plan.specs import TrialSpec
 from harness.plan.suite_file import MeasureSpec
-from harness.plan.tuning import Choice
+from harness.plan.tuning import Choice, point_text
 from harness.printable import counted
 from harness.records import choices, store
 from harness.records.choices import Records
+from harness.records.record import MENDED, TrialRecord
 from harness.report import printed_numbers, retraining, study
 from harness.report.evidence import gather
 from harness.report.printed_numbers import PrintedNumbers
@@ -46,6 +48,12 @@ from harness.tracking.sync import Tracker
 from harness.trial.task import Task
 
 SHOWN = 5  # how many trials a warning names
+ADVICE = {  # how trials ended that are not as they should be -> what helps
+    "failed": "--retry-failed runs such trials again",
+    "invalid": f"--retry-failed runs such a trial again, {MENDED} (harness docs certificates)",
+    "diverged": "such trials need other settings, for example a lower learning rate",
+    "not certified": "--retry-failed runs such trials again",
+}
 
 
 def run_suite(
@@ -188,7 +196,7 @@ def _train(run: _Run, records: Records, tracking: Tracker) -> tuple[Records, set
             reporter.say(f"tuning: {len(todo)} of {of_rows} to run, then the trials of the table")
         for waiting in _held_elsewhere(records.runs, todo):
             reporter.say(waiting)
-        with LiveView(todo, reporter.output, records.suite.name_of) as view:
+        with LiveView(todo, reporter.output, _names(records.suite)) as view:
             made = run_trials(_execution(run, records, todo, fresh=options.force), view, tracking)
         now = {spec.id for spec in todo}
         tried |= now
@@ -198,6 +206,19 @@ def _train(run: _Run, records: Records, tracking: Tracker) -> tuple[Records, set
         todo = [] if stopped else due(records, options, tried)
     _report(run, records, tried, outdated=outdated)
     return records, tried
+
+
+def _names(suite: Suite) -> Callable[[str, TrialSpec], str]:
+    """What progress calls a trial's head, backbone or corpus: the head of a tuning trial has its point behind it."""
+    points = {}
+    for row in () if suite.tuning is None else suite.tuning.rows:
+        for each in row.candidates:
+            points |= dict.fromkeys((trial.id for trial in each.trials), f" ({point_text(each.point)})")
+
+    def name(kind: str, trial: TrialSpec) -> str:
+        return suite.name_of(kind, trial) + (points.get(trial.id, "") if kind == "head" else "")
+
+    return name
 
 
 def _held_elsewhere(runs: Path, trials: Sequence[TrialSpec]) -> list[str]:
@@ -260,8 +281,10 @@ def _report(run: _Run, records: Records, tried: set[str], *, outdated: bool) -> 
     """
     suite, reporter = records.suite, run.reporter
     tuning = [trial.id for trial in chosen_tuning(suite, run.options.only) if trial.id in records.tuning]
-    if failed := sum(records.tuning[trial].status not in choices.EXPECTED for trial in tuning):
-        reporter.say(f"failed: {failed} of the tuning trials; --retry-failed runs them again")
+    ends = Counter(_end(records.tuning[trial]) for trial in tuning)
+    for end in ("failed", "invalid"):
+        if ends[end]:
+            reporter.say(f"{end}: {ends[end]} of the tuning trials; {ADVICE[end]}")
     chosen = [spec.id for spec in chosen_trials(suite, run.options.only)]
     before = {trial: records.table[trial] for trial in chosen if trial in records.table and trial not in tried}
     if lost := without_weights(records.runs, before):
@@ -270,13 +293,17 @@ def _report(run: _Run, records: Records, tried: set[str], *, outdated: bool) -> 
         what = "nothing else to run" if outdated else "nothing to run"
         have = "the trial has" if len(chosen) == 1 else f"all {len(chosen)} trials have"
         reporter.say(f"{what}: {have} a record")
-    for what, number in {
-        "failed": sum(record.status != "ok" for record in before.values()),
-        "not certified": sum(bool(record.uncertified) for record in before.values()),
-    }.items():
-        if number:
-            again = "it" if number == 1 else "them"
-            reporter.say(f"{what}: {counted(number, 'trial')} of these; --retry-failed runs {again} again")
+    ends = Counter(map(_end, before.values()))
+    for end, advice in ADVICE.items():
+        if ends[end]:
+            reporter.say(f"{end}: {ends[end]} of these trials; {advice}")
+
+
+def _end(record: TrialRecord) -> str:
+    """How a trial ended: a key of ADVICE, or 'ok'."""
+    if record.uncertified:
+        return "not certified"
+    return record.status if record.status in ("ok", "invalid", "diverged") else "failed"
 
 
 def _lost_weights(trials: list[str]) -> str:
@@ -301,7 +328,6 @@ def _publish(run: _Run, found: Study, tracking: Tracker | None) -> None:
     run.reporter.table(found.summary, found.table)
     if not found.rows:
         return  # no row is tuned yet
-    run.reporter.say(f"found: {found.found()}")
     files = _write(run, found) if found.records else []
     if files:
         run.reporter.table_files(files)

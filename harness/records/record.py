@@ -82,6 +82,7 @@ def _breach(what: str, size: float | None, limit: float) -> str | None:
 SCHEMA = 1
 Route = Literal["default", "onednn"]  # as in harness.kernels.products, which needs torch; a test compares them
 Status = Literal["ok", "diverged", "oom", "error", "timeout", "invalid"]  # invalid: its certificate failed
+MENDED = "once its head or its backbone is mended"  # an invalid trial would be invalid again
 UNKNOWN = "unknown"
 Hash = Annotated[str, Field(pattern=rf"^([0-9a-f]{{64}}|{UNKNOWN})$")]
 

@@ -222,6 +222,10 @@ def time_cell(line: Row, metric: Metric, findings: Findings) -> Cell:
     reference = None if baseline is None else time_of(baseline, metric.name, findings.evidence.timings)
     times = None if baseline is line else ratio(time, reference)
     cell = cell if times is None else replace(cell, text=f"{cell.text} ({times:.1f}x)", ratio=times)
+    if baseline is None:  # the first row of the group that was timed
+        rows = (row for row in findings.lines if row.group == line.group)
+        known = (time_of(row, metric.name, findings.evidence.timings) for row in rows)
+        reference = next(each for each in known if each is not None)
     return cell.marked(time_mark(time, reference))
 
 

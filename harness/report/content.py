@@ -22,6 +22,7 @@ MARKS = {  # a mark in a cell -> what it means, in a few words; docs/tables.md s
     UNCERTIFIED_MARK: "not certified, or by earlier, weaker rules",
     TIME_MARK: "timed while other work ran, or on another device than the baseline",
 }
+STARS = "p below 0.05 (*), 0.01 (**), 0.001 (***), corrected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,3 +162,19 @@ class Table:
     suite: str = ""
     labels: str = ""
     conditions: str = ""
+
+
+def legend(table: Table) -> list[str]:
+    """What the marks in the cells of a table mean, in one line; [] without marks."""
+    found = meanings(cell for line in table.lines for cell in line.cells)
+    return [f"{'; '.join(found)}."] if found else []
+
+
+def meanings(cells: Iterable[Cell]) -> list[str]:
+    """What the marks in some cells mean: '↓ not converged: longer training may change it'."""
+    texts = [cell.text for cell in cells]
+    used = {part for text in texts for part in text.split()}
+    found = [f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in used]
+    if any(COARSE in text for text in texts):
+        found.append(f"{COARSE}: shown at the chosen settings, others may change it")
+    return found + ([STARS] if any(set(part) == {"*"} for part in used) else [])

@@ -69,7 +69,7 @@ def find(evidence: Evidence) -> Findings:
         evidence=evidence,
         lines=lines,
         compared=compare(lines, table, evidence),
-        ranks=ranks(lines, table.test, evidence.rows_without_point),
+        ranks=ranks(lines, table.test, table.margin, evidence.rows_without_point),
         reproduced={line: of_row(line, evidence.printed, changed=bool(evidence.suite.overrides)) for line in lines},
         baselines=baselines(lines, table.baseline),
         controls=controls(lines, table.baseline),

@@ -13,7 +13,6 @@ from harness.registry import nearest
 from harness.report.columns import EMPTY, Quantity, quantities
 from harness.report.content import (
     COARSE,
-    MARKS,
     NOTHING,
     OUTDATED_MARK,
     Cell,
@@ -21,6 +20,8 @@ from harness.report.content import (
     Line,
     Note,
     Table,
+    legend,
+    meanings,
 )
 from harness.report.findings import Findings
 from harness.report.grouping import grouped
@@ -36,7 +37,6 @@ ORDER = (
 )
 MOST_NOTES = 6  # of the default form
 LINK = "What columns, marks and tests mean: harness docs tables, harness docs statistics."
-STARS = "p below 0.05 (*), 0.01 (**), 0.001 (***), corrected"
 
 FEW = "too few seeds"
 UNTESTED = ("lower", "higher")  # what a change is called that was not tested
@@ -225,22 +225,6 @@ def _default(table: Table, *, compact: bool) -> Table:
     return replace(found, notes=(*conditions, *said, *marks, f"{where}{LINK}"))
 
 
-def legend(table: Table) -> list[str]:
-    """What the marks in the cells of a table mean, in one line; [] without marks."""
-    found = meanings(cell for line in table.lines for cell in line.cells)
-    return [f"{'; '.join(found)}."] if found else []
-
-
-def meanings(cells: Iterable[Cell]) -> list[str]:
-    """What the marks in some cells mean: '↓ not converged: longer training may change it'."""
-    texts = [cell.text for cell in cells]
-    used = {part for text in texts for part in text.split()}
-    found = [f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in used]
-    if any(COARSE in text for text in texts):
-        found.append(f"{COARSE}: shown at the chosen settings, others may change it")
-    return found + ([STARS] if any(set(part) == {"*"} for part in used) else [])
-
-
 def with_columns(table: Table, chosen: Sequence[int]) -> Table:
     """The table with the columns of some indices, and the notes on these."""
     lines = [replace(line, cells=tuple(line.cells[index] for index in chosen)) for line in table.lines]
@@ -313,7 +297,8 @@ def of_suite(table: Table, *, compact: bool = False) -> Table:
     lines = [replace(_in_words(line, table), section=name) for name, group in groups.items() for line in group]
     (seeds,) = _places(table, ["n"])
     keys = [key for key in OF_SUITE if key != "n"]
-    if len({line.cells[seeds].text for line in table.lines}) > 1:  # else the conditions below the table name them
+    states = {line.cells[seeds].text for line in table.lines}  # '3/3', or with what is not ok: '1/3: 2 diverged'
+    if len(states) > 1 or any(":" in state for state in states):  # else the conditions below the table name the seeds
         keys.append("n")
     made = _summary(replace(table, lines=tuple(lines)), [head, *_places(table, keys)])
     columns = [

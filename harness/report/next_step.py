@@ -11,7 +11,7 @@ from harness.plan.loading import load
 from harness.plan.specs import TrialSpec, as_number
 from harness.plan.tuning import Axis, Tuning, rounded
 from harness.printable import counted
-from harness.records.record import Status
+from harness.records.record import MENDED, Status
 from harness.report import convergence
 from harness.report.comparison_notes import NOT_TUNED, tuned_settings
 from harness.report.content import COARSE
@@ -32,12 +32,16 @@ def next_step(findings: Findings, lines: Sequence[Row]) -> tuple[str, str] | Non
     trials = [trial for row in lines for trial in row.trials]
     missing = [trial for trial in trials if trial.id not in evidence.records]
     records = [evidence.records[trial.id] for trial in trials if trial.id in evidence.records]
-    failed = [record.spec for record in records if record.status not in ("ok", DIVERGED)]
+    failed = [record.spec for record in records if record.status not in ("ok", DIVERGED, "invalid")]
+    invalid = [record.spec for record in records if record.status == "invalid"]
     run = partial(of_trials, evidence.suite, (), [""])
     if missing:
         return f"{_have(missing)} not been run:", run()
     if failed:
         return f"{_have(failed)} failed, for the reasons below:", run("--retry-failed")
+    if invalid:
+        number = f"{counted(len(invalid), 'trial')} {'is' if len(invalid) == 1 else 'are'}"
+        return f"{number} invalid, for the reasons below. {MENDED.capitalize()}:", run("--retry-failed")
     trained = [row for row in lines if not row.is_ngram and row.trials[0].train.epochs]
     for text, changes in _steps(findings, trained) if len(trained) > 1 else ():
         if _accepted(evidence.suite, changes):

@@ -435,7 +435,7 @@ def of_times(findings: Findings) -> list[str]:
     """Under which conditions ms/batch was taken: in each exclusive pass, or while trials trained."""
     timings, lines = findings.evidence.timings, findings.lines
     rows_of: dict[str | None, list[Row]] = {}  # the pass that a row's times are of; None: taken while it trained
-    by_threads: dict[int, list[str]] = {}  # of those taken while it trained
+    threads_of: dict[Row, set[int]] = {}
     left_out: dict[str, int] = {}
     shared = False
     for row in lines:
@@ -443,8 +443,7 @@ def of_times(findings: Findings) -> list[str]:
         times = [time for name in timed if (time := time_of(row, name, timings)) is not None]
         for pass_id in dict.fromkeys(time.pass_id for time in times):
             rows_of.setdefault(pass_id, []).append(row)
-        for threads in dict.fromkeys(time.threads for time in times if time.pass_id is None):
-            by_threads.setdefault(threads, []).append(row_name(row, lines))
+        threads_of[row] = {time.threads for time in times}
         if others := max((time.left_out for time in times), default=0):
             left_out[row_name(row, lines)] = others
         shared = shared or not all(time.exclusive for time in times)
@@ -452,7 +451,7 @@ def of_times(findings: Findings) -> list[str]:
     for pass_id, rows in rows_of.items():
         names = "; ".join(row_name(row, lines) for row in rows)
         whose = f"ms/batch of {names}" if len(rows_of) > 1 else "ms/batch"
-        how = _while_training(rows, timings, by_threads) if pass_id is None else _pass(pass_id, rows, timings)
+        how = _while_training(rows, timings) if pass_id is None else _pass(pass_id, rows, timings)
         found.append(f"{whose}: {how}")
     if left_out:
         trials = ", ".join(f"{name} {number}" for name, number in left_out.items())
@@ -463,7 +462,20 @@ def of_times(findings: Findings) -> list[str]:
     backbones = [row.trials[0].backbone for row in lines if not row.is_ngram]
     frozen = any(is_frozen(each, BACKBONES.get(each.name)) for each in backbones)  # heads trained on kept states
     of_states = [Note(OF_STATES, COLUMNS, level="reading")] if frozen else []
-    return [*of_states, *(Note(text, COLUMNS) for text in ([*found, SHARED] if shared else found))]
+    threads = [Note(text, COLUMNS, level="reading") for text in _of_threads(threads_of, lines)]
+    return [*of_states, *threads, *(Note(text, COLUMNS) for text in ([*found, SHARED] if shared else found))]
+
+
+def _of_threads(threads_of: dict[Row, set[int]], lines: list[Row]) -> list[str]:
+    """Which rows were timed with how many threads, where these differ within a corpus and backbone."""
+    names: dict[int, list[str]] = {}
+    for rows in grouped((row.group, row) for row in threads_of).values():
+        if len(set.union(*(threads_of[row] for row in rows))) > 1:
+            for row in rows:
+                for number in threads_of[row]:
+                    names.setdefault(number, []).append(row_name(row, lines))
+    said = "; ".join(f"with {counted(number, 'thread')}: {', '.join(names[number])}" for number in sorted(names))
+    return [f"{TIME_MARK} times with different numbers of threads do not compare: {said}."] if names else []
 
 
 def _pass(name: str, rows: list[Row], timings: dict[str, Timing]) -> str:
@@ -483,15 +495,11 @@ def _at(commit: str) -> str:
     return "" if commit == UNKNOWN else f" at {commit}"
 
 
-def _while_training(rows: list[Row], timings: dict[str, Timing], by_threads: dict[int, list[str]]) -> str:
-    """How trials' own times were taken, with how many threads where these differ, and whether other work prevented an
-    exclusive pass.
-    """
+def _while_training(rows: list[Row], timings: dict[str, Timing]) -> str:
+    """How trials' own times were taken, and whether other work prevented an exclusive pass."""
     disturbed = [each.busy for each in _timings(rows, timings) if each.shared and each.busy is not None]
     why = f" In the exclusive pass, other work used {max(disturbed):.1f} cores." if disturbed else ""
-    threads = [f" With {counted(number, 'thread')}: {'; '.join(names)}." for number, names in by_threads.items()]
-    apart = "".join(threads) if len(threads) > 1 else ""
-    return f"of each trial while it trained, the mean over seeds.{apart}{why}"
+    return f"of each trial while it trained, the mean over seeds.{why}"
 
 
 def _timings(rows: list[Row], timings: dict[str, Timing]) -> list[Timing]:

@@ -9,9 +9,16 @@ from harness.plan.suite_file import Test
 from harness.report.content import Rank
 from harness.report.convergence import collapsed
 from harness.report.grouping import grouped
-from harness.report.statistics import RANK_SEEDS, RANK_SIGNIFICANT, SIGNIFICANT, MeanDifference, holm
+from harness.report.statistics import (
+    RANK_SEEDS,
+    RANK_SIGNIFICANT,
+    SIGNIFICANT,
+    MeanDifference,
+    equivalence,
+    holm,
+)
 from harness.report.table_rows import Row
-from harness.report.verdicts import difference, obstacle, scored_seeds, shared_seeds
+from harness.report.verdicts import difference, nats, obstacle, scored_seeds, shared_seeds
 
 Place = tuple[str, str, str]  # corpus, backbone, device
 
@@ -19,18 +26,19 @@ Pair = tuple[MeanDifference, float]  # two rows, first less second, and p correc
 Pairs = dict[tuple[Row, Row], Pair]  # in both orders; only of those that can be tested
 
 
-def ranks(lines: list[Row], test: Test, without_point: int = 0) -> dict[Row, Rank]:
+def ranks(lines: list[Row], test: Test, margin: float, without_point: int = 0) -> dict[Row, Rank]:
     """The rank of each row among the rows of its corpus, backbone and device; rows without a rank are left out.
 
     A row without an obstacle (harness.report.verdicts) is ranked if it has six seeds and another such row is
     there. Of these rows, the lowest is the one with the lowest mean test perplexity.
 
     It is 'best' if it is better than every other row of the place: p below 0.05 in each test, corrected by Holm's
-    method over these rows. The others are then 'behind'. So the choice of the row after its results are known is
-    harmless: of equal rows, only one that is better than all others by chance would be called the best.
+    method over these rows; and equivalent to none: no difference is shown to be within the margin. The others are then
+    'behind'. So the choice of the row after its results are known is harmless: of equal rows, only one that is better
+    than all others by chance would be called the best.
 
     Otherwise the lowest row is a 'tie'. Another row is 'behind' if p is below 0.025, corrected over all pairs of rows
-    of the table because any row could have been the lowest, and a 'tie' if not.
+    of the table because any row could have been the lowest, and it is not equivalent to the lowest; and a 'tie' if not.
 
     Rows that are not ranked are tested like the others, so that one that may be better prevents a best row; a row that
     shares fewer than six seeds prevents it, too, also if it has none: not run, not tuned, or all of its trials failed.
@@ -38,6 +46,7 @@ def ranks(lines: list[Row], test: Test, without_point: int = 0) -> dict[Row, Ran
     N-grams, rows of several devices, and rows with a compatibility switch compete with nothing.
 
     Args:
+        margin: the smallest relative difference of interest.
         without_point: the number of rows that are not in `lines` because no point is chosen for them.
     """
     places, unscored = _places(lines), _unscored(lines)
@@ -45,7 +54,7 @@ def ranks(lines: list[Row], test: Test, without_point: int = 0) -> dict[Row, Ran
     pairs = _pairs(places, test, lacking)
     found: dict[Row, Rank] = {}
     for place, rows in places.items():
-        found |= _of_place(rows, pairs, lacking[place])
+        found |= _of_place(rows, pairs, nats(margin), lacking[place])
     return found
 
 
@@ -85,26 +94,41 @@ def _pairs(places: dict[Place, list[Row]], test: Test, lacking: dict[Place, int]
     return pairs
 
 
-def _of_place(rows: list[Row], pairs: Pairs, lacking: int) -> dict[Row, Rank]:
-    """The ranks of the rows of a place. lacking: the number of further rows, which have no finished trial."""
+def _of_place(rows: list[Row], pairs: Pairs, margin: float, lacking: int) -> dict[Row, Rank]:
+    """The ranks of the rows of a place.
+
+    Args:
+        margin: in nats.
+        lacking: the number of further rows, which have no finished trial.
+    """
     ranked = list(filter(rankable, rows))
     if len(ranked) < 2:
         return {}
     lowest = min(ranked, key=lambda row: statistics.fmean(row.values("test_ppl")))
     last = list(filter(collapsed, rows))
     others = [pairs.get((lowest, other)) for other in rows if other is not lowest and other not in last]
-    if not lacking and _is_best(others):
+    if not lacking and _is_best(others, margin):
         return dict.fromkeys([*ranked, *last], "behind") | {lowest: "best"}
     found: dict[Row, Rank] = dict.fromkeys(last, "behind") | {lowest: "tie"}
     for other in ranked:
         if other is not lowest:
-            _, p = pairs.get((lowest, other), (None, 1.0))
-            found[other] = "behind" if p < RANK_SIGNIFICANT else "tie"
+            pair = pairs.get((lowest, other))
+            is_behind = pair is not None and pair[1] < RANK_SIGNIFICANT and not _is_equivalent(pair, margin)
+            found[other] = "behind" if is_behind else "tie"
     return found
 
 
-def _is_best(against: list[Pair | None]) -> bool:
-    """Whether a row is better than each of some others. None: there is no test of it."""
-    if any(pair is None or pair[0].mean >= 0 for pair in against):
+def _is_best(against: list[Pair | None], margin: float) -> bool:
+    """Whether a row is better than each of some others, and not by less than is of interest. None: there is no test of
+    it.
+    """
+    if any(pair is None or pair[0].mean >= 0 or _is_equivalent(pair, margin) for pair in against):
         return False
     return max(holm([difference.p_settled for difference, _ in against])) < SIGNIFICANT
+
+
+def _is_equivalent(pair: Pair, margin: float) -> bool:
+    """Whether the difference is shown to be within the margin. Not corrected: no row is the best where a verdict says
+    'equivalent'.
+    """
+    return equivalence(pair[0], margin) < SIGNIFICANT

@@ -233,7 +233,8 @@ class Study:
         chosen = self._chosen(only)
         rows = [row for row in self.rows if any(trial.id in chosen for trial in row.trials)]
         table = suite_table.of_trials(suite_table.build(self.findings, shape), chosen)
-        return replace(table, lead=" ".join(outcome.sentences(self.findings, rows)))
+        lead = " ".join(outcome.sentences(self.findings, rows))
+        return replace(table, lead=lead, notes=tuple(note for note in table.notes if note not in lead))
 
     def _line(self, trial: TrialSpec, row: Row) -> dict[str, object]:
         record = self.records.get(trial.id)

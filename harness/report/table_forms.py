@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tabulate import tabulate
 
 from harness.printable import printable
-from harness.report.content import NOTHING, Cell, Column, Table
+from harness.report.content import NOTHING, Cell, Column, Table, legend
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,13 +112,15 @@ def _unrounded(table: Table) -> tuple[list[str], list[tuple[object, ...]]]:
 
 
 def latex(table: Table, *, compact: bool = False) -> str:
-    """A floating table with the rules of booktabs, its notes as comments; needs the packages named in its first line.
+    """A floating table with the rules of booktabs, and below it what its marks mean. The other notes are comments. It
+    needs the packages named in its first line.
 
     Args:
         compact: for one column of a paper: small, and as wide as the column at most.
     """
     aligned = "".join("r" if column.numeric else "l" for column in table.columns)
     width = r"\columnwidth" if compact else r"\textwidth"
+    printed = legend(table)
     return "\n".join(
         [
             r"% \usepackage[T1]{fontenc} \usepackage{booktabs,adjustbox}",
@@ -139,7 +141,8 @@ def latex(table: Table, *, compact: bool = False) -> str:
             r"\bottomrule",
             r"\end{tabular}",
             r"\end{adjustbox}",
-            *(f"% {_tex(note)}" for note in (table.lead, *table.notes) if note),
+            *(rf"\par\smallskip{{\footnotesize\raggedright {_tex(note)}\par}}" for note in printed),
+            *(f"% {_tex(note)}" for note in (table.lead, *table.notes) if note and note not in printed),
             r"\end{table}",
             "",
         ]

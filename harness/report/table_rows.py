@@ -275,16 +275,26 @@ class Time:
 
 
 def ratio(time: Time | None, reference: Time | None) -> float | None:
-    """A time divided by another one; None where both are not of one exclusive pass on one device."""
+    """A time divided by another one; None where both are not of one pass, or of training, on one device with one number
+    of threads.
+    """
     if time is None or reference is None or not (time.exclusive and reference.exclusive and reference.value):
         return None
-    same = (time.device, time.pass_id) == (reference.device, reference.pass_id)
-    return time.value / reference.value if same else None
+    if time.pass_id != reference.pass_id or is_elsewhere(time, reference):
+        return None
+    return time.value / reference.value
+
+
+def is_elsewhere(time: Time, reference: Time) -> bool:
+    """Whether a time was taken on another device, or with another number of threads."""
+    return (time.device, time.threads) != (reference.device, reference.threads)
 
 
 def time_mark(time: Time, reference: Time | None) -> str:
-    """The mark of a time that was taken beside other work, or on another device than that of the baseline."""
-    elsewhere = reference is not None and time.device != reference.device
+    """The mark of a time that was taken beside other work, or on another device or with another number of threads than
+    that of a reference.
+    """
+    elsewhere = reference is not None and is_elsewhere(time, reference)
     return TIME_MARK if elsewhere or not time.exclusive else ""
 
 

@@ -26,7 +26,7 @@ from harness.plan.specs import TRIAL_ID
 from harness.printable import sentence
 from harness.records import sealed, store
 from harness.records.contents import confirmed
-from harness.records.record import SCHEMA, Contents, Environment, TrialRecord
+from harness.records.record import MENDED, SCHEMA, Contents, Environment, TrialRecord
 from harness.records.replicates import AGREEMENT, NO_RESULT, Seeds, difference
 from harness.records.sidecars import TOKEN_NLL, TokenScores
 from harness.training.checkpoint import BEST
@@ -196,7 +196,7 @@ def verify_record(
         if record.status != "ok":
             raise ExecutionError(
                 f"its status is '{record.status}', so there is nothing to compare; `harness run {record.suite} "
-                "--retry-failed` trains it again"
+                f"--retry-failed` trains it again{f', {MENDED}' if record.status == 'invalid' else ''}"
             )
         if retrain:
             found = train_again(record, given.contents, options, on_event)

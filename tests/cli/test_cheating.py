@@ -68,11 +68,17 @@ def test_every_cheat_is_invalid_from_the_run_to_the_leaderboard(cheats, tmp_path
     again = harness("run", "suites/cheats.yaml", "--executor", "inline", "--no-tracking")
     assert again.code == 1
     assert "nothing to run" in again.out
+    assert (
+        f"invalid: {len(rows)} of these trials; --retry-failed runs such a trial again, once its head or its backbone "
+        "is mended (harness docs certificates)"
+    ) in again.out.splitlines()
+    assert "failed:" not in again.out
     page = harness("report", "suites/cheats.yaml")
     assert page.code == 0, page.err
     html = (tmp_path / "results" / "reports" / "cheats.html").read_text()
     assert f"{len(rows)} trials failed" in html
     assert html.count(">failed</td>") == len(rows)
+    assert html.count("<p>Once its head or its backbone is mended:</p>") == len(rows)
     listed = harness("runs", "cheats", "--json")
     assert sum(trial["status"] == "invalid" for trial in json.loads(listed.out)["trials"]) == len(rows)
     one = next(each["spec"]["id"] for each in records if each["status"] == "invalid")
@@ -80,6 +86,9 @@ def test_every_cheat_is_invalid_from_the_run_to_the_leaderboard(cheats, tmp_path
     compared = harness("diff", one, other)
     assert compared.code == 2
     assert "ended as 'invalid'" in compared.err
+    mended = "`harness run cheats --retry-failed` trains it again, once its head or its backbone is mended"
+    assert mended.replace("cheats", "SUITE") in compared.err
+    assert mended in harness("verify", one).out
     heads = harness("diff", "softmax", "cheating(kind=scaled)", "--suite", "suites/cheats.yaml")
     assert heads.code == 2
     assert "nothing to compare: there are invalid trials of cheating" in heads.err

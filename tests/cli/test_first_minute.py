@@ -11,7 +11,7 @@ from harness import bundled
 
 def test_a_run_ends_with_what_was_found_the_table_and_the_next_commands(first_run):
     lines = first_run.out.splitlines()
-    (found,) = [line for line in lines if line.startswith("found: ")]
+    (found,) = [line for line in lines if "Lowest mean test perplexity" in line]
     assert "softmax" in found
     after = lines[lines.index(found) :]
     assert any("results/tables/tiny.md" in line for line in after)

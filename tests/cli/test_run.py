@@ -84,6 +84,7 @@ def test_a_failed_trial_is_a_row_and_exit_code_1_until_retried(fresh, run):
     again = run(*options)
     assert again.code == 1
     assert "nothing to run" in again.out
+    assert "diverged: 1 of these trials; such trials need other settings" in again.out
     assert record_files(fresh) == first
     assert run(*options, "--retry-failed").code == 1
     (trial,) = first

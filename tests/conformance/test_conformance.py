@@ -121,6 +121,29 @@ class UnusedParameter(PlainHead):
         self.spare = nn.Parameter(torch.zeros(3))
 
 
+class MultipliedByZero(PlainHead):
+    """Its parameter has a gradient, which is zero whatever is trained."""
+
+    def __init__(self, dims, embedding):
+        super().__init__(dims, embedding)
+        self.spare = nn.Parameter(torch.ones(3))
+
+    def forward(self, hidden):
+        return Logits(self.output(hidden.layers[-1]) + 0 * self.spare.sum())
+
+
+class LastLayerStartsAtZero(PlainHead):
+    """A correct head: at the start `first` has the gradient 0."""
+
+    def __init__(self, dims, embedding):
+        super().__init__(dims, embedding)
+        self.first = nn.Linear(dims.layer_dims[-1], dims.layer_dims[-1])
+        nn.init.zeros_(self.output.weight)
+
+    def forward(self, hidden):
+        return Logits(self.output(self.first(hidden.layers[-1])))
+
+
 class AnotherCountOnMeta(PlainHead):
     def __init__(self, dims, embedding):
         super().__init__(dims, embedding)
@@ -203,6 +226,7 @@ def test_a_distribution_without_statistics_is_not_asked_for_them():
         ("gradients", LosesOneInput),
         ("same seed, same output", UnseededNoise),
         ("every parameter is trained", UnusedParameter),
+        ("every parameter is trained", MultipliedByZero),
         ("counted without allocating", AnotherCountOnMeta),
     ],
 )
@@ -210,6 +234,15 @@ def test_a_broken_head_fails_the_check_that_is_for_it(check, cls):
     HEAD_CHECKS[check](HeadCase(PlainHead, {}))
     with pytest.raises(AssertionError):
         HEAD_CHECKS[check](HeadCase(cls, {}))
+
+
+def test_components_with_a_layer_that_starts_at_zero_pass_every_check():
+    for checks, case in (
+        (HEAD_CHECKS, HeadCase(LastLayerStartsAtZero, {})),
+        (BACKBONE_CHECKS, BackboneCase(AddsNothingAtFirst, {})),
+    ):
+        for check in checks.values():
+            check(case)
 
 
 def test_a_wrong_gradient_is_told_apart_by_what_it_disagrees_with():
@@ -238,6 +271,20 @@ class PlainBackbone(nn.Module):
     def forward(self, tokens, state=None):
         summed = self.embedding(tokens).cumsum(1) + (0.0 if state is None else state[:, None])
         return Hidden((summed,), summed[:, -1])
+
+
+class AddsNothingAtFirst(PlainBackbone):
+    """A correct backbone with a block whose last layer starts at zero, so that `first` has the gradient 0."""
+
+    def __init__(self, vocab_size):
+        super().__init__(vocab_size)
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+        nn.init.zeros_(self.last.weight)
+
+    def forward(self, tokens, state=None):
+        hidden = super().forward(tokens, state)
+        (top,) = hidden.layers
+        return Hidden((top + self.last(self.first(top)),), hidden.state)
 
 
 class OtherWidth(PlainBackbone):

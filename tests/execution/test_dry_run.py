@@ -1,5 +1,6 @@
 """`harness run --dry-run`: one batch of every row, and nothing that stays."""
 
+import math
 import re
 import weakref
 
@@ -10,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from harness import plan
-from harness.distributions import Mixture
+from harness.distributions import Logits, Mixture
 from harness.errors import CorpusError
 from harness.execution import timed
 from harness.model import build
@@ -64,10 +65,21 @@ class NotFinite(Broken):
         return Mixture(hidden.layers[-1].unsqueeze(2) * 1e30, None, self.weight * 1e30 + 1)
 
 
+class TwoToOne(Broken):
+    """A head whose probabilities sum to 2 at every position, in its losses, too."""
+
+    def forward(self, hidden):
+        found = Logits(hidden.layers[-1] @ self.weight.T)
+        log_probs, nll = found.log_probs, found.nll
+        found.log_probs = lambda: log_probs() + math.log(2)
+        found.nll = lambda targets: nll(targets) - math.log(2)
+        return found
+
+
 @pytest.fixture
 def faulty(monkeypatch):
     HEADS.names()  # discover before the table is changed
-    for name, head in {"broken": Broken, "not_finite": NotFinite}.items():
+    for name, head in {"broken": Broken, "not_finite": NotFinite, "two": TwoToOne}.items():
         monkeypatch.setitem(HEADS._classes, name, head)
 
 
@@ -126,6 +138,18 @@ def test_a_row_that_fails_is_a_sentence_and_the_others_are_tried(tried, faulty):
     labels = [label for label, *_ in LINE.findall(done.out)]
     assert labels == ["softmax lstm markov seed=1", "mos(num_mixtures=2) lstm markov seed=1"]
     assert "4 rows on cpu: 2 ok, 2 failed" in done.out
+
+
+def test_a_head_whose_probabilities_do_not_sum_to_1_fails(tried, faulty):
+    mos = "{mos: {num_mixtures: 2, compat: {log_epsilon: 1.0e-3}}}"  # allowed: 12 words 0.001 more
+    done = tried(SUITE.replace("[softmax,", f"[two, softmax, {mos},"))
+    assert done.code == 1
+    (line,) = done.err.splitlines()
+    assert line[18:] == (
+        "  two lstm markov seed=1: the probabilities that head two gives to all words do not sum to 1: at a position "
+        "of the text they are off by 1 (allowed: 0.0001)"
+    )
+    assert len(LINE.findall(done.out)) == 3
 
 
 def test_what_a_trial_would_refuse_is_refused(tried):

@@ -50,6 +50,8 @@ def test_the_study_has_a_line_for_each_trial_and_the_table(first):
     assert [sum(line.startswith(kind) for line in lines) for kind in ("start   ", "end     ")] == [4, 4]
     assert any(line.startswith("4 of 4 trials: 4 ok; wall time ") for line in lines)
     assert "\x1b" not in printed
+    (result,) = [line for line in lines if line.startswith("Nothing is decided: ")]
+    assert printed.count(result.split(". ")[-1].rstrip(".")) == 1
 
 
 def test_a_second_run_trains_nothing_and_reads_the_records_once(first, monkeypatch):

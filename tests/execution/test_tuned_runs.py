@@ -246,7 +246,7 @@ def test_a_tuning_trial_that_fails_in_another_way_than_by_divergence_is_a_failur
     assert all_ok(study, ("head=softmax",))
     assert "softmax: 1 diverged of 3; MoS 2: " in study.table(wide=True)
     assert "1 oom" in study.table(wide=True)
-    assert "failed: 1 of the tuning trials; --retry-failed runs them again" in copied.shown
+    assert "failed: 1 of the tuning trials; --retry-failed runs such trials again" in copied.shown
     again = copied(retry_failed=True)
     assert all_ok(again)
     assert "softmax: 1 diverged of 3; MoS 2: 1 diverged of 3." in again.table(wide=True)
@@ -266,6 +266,8 @@ def test_a_row_whose_points_all_fail_is_named_and_the_run_is_not_ok(tmp_path):
     assert study.rows == []
     assert not all_ok(study, ("head=softmax",))
     assert "Not in the table, because all of their tuning trials failed: softmax." in run.shown
+    started = [line[20:] for line in run.shown.splitlines() if line.startswith("start ")]
+    assert started == [f"  softmax (lr {rate}) lstm markov seed=9" for rate in ("1e+30", "2e+30")]
     assert not (run.results / "tables").exists()
     with pytest.raises(RecordError, match="no row of the suite is tuned yet"):
         study.write_table()

@@ -6,7 +6,7 @@ import pytest
 
 from harness.errors import RecordError
 from harness.report import layouts, table_forms
-from harness.report.content import Cell, Column, Line, Note, Table
+from harness.report.content import Cell, Column, Line, Note, Table, legend
 
 COLUMNS = {  # name -> key
     "head": "label",
@@ -81,8 +81,8 @@ def test_the_default_form_has_six_notes_those_that_warn_first():
 
 
 def test_marks_are_explained_where_they_are():
-    assert layouts.legend(replace(table(), lines=())) == []
-    (line,) = layouts.legend(table())
+    assert legend(replace(table(), lines=())) == []
+    (line,) = legend(table())
     assert [part.split()[0] for part in line.split("; ")] == ["‡", "p"]
 
 

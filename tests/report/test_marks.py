@@ -140,6 +140,22 @@ def test_times_of_two_passes_are_told_apart(suite_of, record_of):
     ]
 
 
+@pytest.mark.parametrize("baseline", ["softmax", "null"])
+def test_exclusive_times_with_other_threads_are_marked_and_named(suite_of, record_of, baseline):
+    suite = suite_of(SUITE.replace("SEEDS", "1").replace("baseline: softmax", f"baseline: {baseline}"))
+    made = of_heads(suite, record_of, [10.0], [20.0], [30.0], metric="train_ms_per_batch")
+
+    def marked(*threads: int) -> tuple[list[str], list[str]]:
+        timings = {each.id: timing(each, 5.0, threads=n) for each, n in zip(made, threads, strict=True)}
+        lines, notes = built(suite, made, timings=timings)
+        return [line["train ms/batch"].mark for line in lines], [each for each in notes if "threads do not" in each]
+
+    assert marked(2, 2, 2) == ([""] * 3, [])
+    named = "with 1 thread: MoS 3; with 4 threads: softmax, MoS 2"
+    said = f"‡ times with different numbers of threads do not compare: {named}."
+    assert marked(4, 4, 1) == (["", "", "‡"], [said])
+
+
 def test_times_with_other_threads_are_left_out_and_rows_of_other_threads_are_named(suite_of, record_of):
     suite, made = suite_with(suite_of, 3), []
     # softmax, MoS 2, MoS 3: seeds 1 to 3
@@ -148,9 +164,12 @@ def test_times_with_other_threads_are_left_out_and_rows_of_other_threads_are_nam
     lines, notes = built(suite, made)
     assert [line["train ms/batch"].value for line in lines] == [10.0, 20.0, 10.0]
     said = [each for each in notes if each.startswith("ms/batch")]
+    assert [line["train ms/batch"].mark for line in lines] == ["", "‡", ""]
+    assert [line["train ms/batch"].ratio for line in lines] == [None, None, 1.0]
+    named = "with 1 thread: softmax, MoS 3; with 2 threads: MoS 2"
+    assert note(notes, "‡") == f"‡ times with different numbers of threads do not compare: {named}."
     assert said == [
-        "ms/batch: of each trial while it trained, the mean over seeds. With 1 thread: softmax; MoS 3. "
-        "With 2 threads: MoS 2.",
+        "ms/batch: of each trial while it trained, the mean over seeds.",
         "ms/batch leaves out trials of a row that were timed on another device, or with another number of threads, "
         "than most of it: softmax 1.",
     ]

@@ -83,6 +83,12 @@ def test_a_trial_that_failed_is_run_again(plant):
     assert verdict(plant(TUNED, *changes(command), softmax=100, mos=95)) == "better"
 
 
+def test_an_invalid_trial_is_run_again_after_its_component_is_mended(plant):
+    text, command = step(plant(TUNED, softmax=100, mos=95, statuses={("mos", 3): "invalid", ("mos", 4): "invalid"}))
+    assert text == "2 trials are invalid, for the reasons below. Once its head or its backbone is mended:"
+    assert command == "harness run suites/suite.yaml --retry-failed"
+
+
 @pytest.mark.parametrize(
     ("curve", "sentence", "more"),
     [

@@ -17,8 +17,8 @@ NEAR = BASE + np.array([1.0, -1.2, 0.9, -0.8, 1.1, -0.9])  # equal on average
 DIVERGED = math.nan
 
 
-def ranks(lines, test, **more):
-    return handmade.by_place(lines, ranks_module.ranks(lines, test, **more))
+def ranks(lines, test, margin=1e-6, **more):
+    return handmade.by_place(lines, ranks_module.ranks(lines, test, margin, **more))
 
 
 @pytest.fixture
@@ -82,6 +82,17 @@ def test_a_row_whose_seeds_are_not_all_run_is_not_ranked(table_of):
 def test_with_too_few_shared_seeds_to_test_a_row_there_is_no_best(table):
     lost = [*(BASE[:5] * 3), DIVERGED]
     assert ranks(table(BASE, MIDDLE, lost), "paired") == {0: "tie", 1: "behind"}
+
+
+def test_no_row_is_the_best_where_another_is_higher_by_less_than_is_of_interest(table):
+    shaved = table(BASE * 1.00009, BASE, MIDDLE)  # the difference is the same for every seed: its sd is 0
+    assert ranks(shaved, "paired") == {0: "behind", 1: "best", 2: "behind"}
+    assert ranks(shaved, "paired", margin=0.01) == {0: "tie", 1: "tie", 2: "behind"}
+    # of 0.007 nats, with p below 0.05, the 90 % interval (t_{0.95, 5} = 2.015) ends below or above a margin of 0.01
+    unit = np.array([1, -1, 1, -1, 1, -1]) * math.sqrt(5 / 6)  # mean 0, sd 1
+    for half, expected in ((0.0025, {0: "tie", 1: "tie"}), (0.0035, {0: "best", 1: "behind"})):
+        other = np.exp(np.log(BASE) + 0.007 + unit * half * math.sqrt(6) / 2.015)
+        assert ranks(table(BASE, other), "paired", margin=math.expm1(0.01)) == expected
 
 
 @pytest.mark.parametrize("state", [None, DIVERGED], ids=["not run", "diverged"])

@@ -36,7 +36,7 @@ def judged(table_of):
             compared = compare(
                 lines, spec, SimpleNamespace(token_scores=lambda trial: None, rows_without_point=0, untuned_controls=())
             )
-            yield tuple(handmade.by_place(lines, each) for each in (compared, ranks(lines, test)))
+            yield tuple(handmade.by_place(lines, each) for each in (compared, ranks(lines, test, spec.margin)))
 
     return simulate
 

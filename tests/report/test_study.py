@@ -68,6 +68,19 @@ def test_the_table_as_text_is_the_one_that_is_written(made):
         assert path.read_text(encoding="utf-8") == made.table(form)
 
 
+@pytest.mark.parametrize("wide", [False, True])
+def test_what_stands_above_a_table_is_not_said_again_below_it(suite_of, record_of, tmp_path, wide):
+    text = SUITE.replace("[1, 2]", "[1, 2, 3, 4, 5, 6]").replace("[2, 3]", "[2]")
+    suite = suite_of(text.replace("baseline: softmax", "baseline: softmax, doubt: rates were swapped"))
+    records = [
+        record_of(trial, test_ppl={"softmax": 100.0, "mos": 90.0}[trial.head.name] + 0.01 * trial.seed**2)
+        for trial in suite.trials
+    ]
+    study = Study(evidence=handmade.evidence(suite, records), results=tmp_path)
+    said = ("These numbers are in doubt: rates were swapped.", suite.control_notes[0].replace("`", "\\`"))
+    assert [study.table(wide=wide).count(each) for each in said] == [1, 1]
+
+
 def test_conditions_choose_rows_of_the_table(made):
     assert [line.split()[0] for line in made.table("csv", only=["head=mos"]).splitlines()[1:]] == ["MoS", "MoS"]
     with pytest.raises(SuiteError, match="no trial has 'haed'"):

@@ -132,6 +132,16 @@ def test_long_parameter_lists_and_all_marks_fit_80_characters():
     assert all(mark in shown for mark in MARKS)
 
 
+@pytest.mark.parametrize("states", [["0/2: 2 error"], ["0/2: 2 invalid"] * 2])
+def test_rows_that_all_failed_are_shown_with_what_became_of_them(states):
+    rows = [{"head": Cell(text=f"head {at}"), "n": Cell(text=state)} for at, state in enumerate(states)]
+    lines = drawn(of_suite(table(*rows))).splitlines()
+    for at, state in enumerate(states):
+        (line,) = [each for each in lines if each.startswith(f"head {at}")]
+        assert line.rstrip().endswith(state)
+    assert "seeds" not in drawn(of_suite(table({**rows[0], "n": Cell(text="2/2")})))
+
+
 def test_changes_lose_their_interval_where_there_is_no_room_and_seeds_are_a_column_where_they_differ():
     change = Cell(text="-3.2 % [-4.1, -2.3] **", value=-3.24, interval=(-4.1, -2.3), mark="**")
     ppl = Cell(text="52.90 ± 3.09 ↓", value=52.9, spread=3.09, mark="↓")
@@ -141,7 +151,7 @@ def test_changes_lose_their_interval_where_there_is_no_room_and_seeds_are_a_colu
     shown = drawn(of_suite(table(*rows)), 60)
     assert " 52.90 ↓  3.2 % better " in shown
     assert "5/6: 1 oom" in shown
-    assert "5/6: 1 oom" not in drawn(of_suite(table(rows[1], rows[1])))
+    assert "6/6" not in drawn(of_suite(table(rows[0], rows[0])))
 
 
 def test_a_compact_summary_has_short_cells():

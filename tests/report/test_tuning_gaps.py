@@ -204,8 +204,8 @@ def test_a_gap_ends_at_a_perplexity_of_1(table_of):
 
 def test_a_row_that_tuning_may_lower_prevents_a_best_row(table_of):
     lines = table_of(3, 6)(BASE, lower(0.05), lower(-0.05))
-    assert list(ranks(lines, "paired").values()) == ["behind", "best", "behind"]
+    assert list(ranks(lines, "paired", 0.01).values()) == ["behind", "best", "behind"]
     unknown = replace(lines[1], tuning=Tuned(gap=math.inf))
-    assert ranks([lines[0], unknown, lines[2]], "paired")[unknown] == "best"
+    assert ranks([lines[0], unknown, lines[2]], "paired", 0.01)[unknown] == "best"
     three = [*lines[:2], replace(lines[2], tuning=Tuned(gap=0.2))]
-    assert handmade.by_place(three, ranks(three, "paired")) == {0: "behind", 1: "tie", 2: "tie"}
+    assert handmade.by_place(three, ranks(three, "paired", 0.01)) == {0: "behind", 1: "tie", 2: "tie"}

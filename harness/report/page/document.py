@@ -17,12 +17,12 @@ from harness.plan.tuning import epochs_text
 from harness.printable import counted, printable
 from harness.records.metrics import METRICS
 from harness.records.record import CurvePoint, TrialRecord
-from harness.report.content import Cell, Column, Line, Note, Table
+from harness.report.content import Cell, Column, Line, Note, Table, legend, meanings
 from harness.report.evidence import Evidence
 from harness.report.figures.drawn import FOREST, LeftOut, Plot
 from harness.report.figures.looks import DARK, FAINT, INK, PAPER
 from harness.report.findings import Findings
-from harness.report.layouts import ORDER, legend, meanings
+from harness.report.layouts import ORDER
 from harness.report.outcome import summary
 from harness.report.page.details import RowDetails, failures, row_details
 
