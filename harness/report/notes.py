@@ -294,19 +294,6 @@ def _in_train(suite: Suite, lines: list[Row]) -> list[str]:
     return notes
 
 
-def _read(lines: list[Row]) -> list[str]:
-    """A note on each row whose head or backbone read what no parameter names."""
-    notes = []
-    for line in lines:
-        of_seeds = {record.environment.read for record in line.records.values()}
-        read = dict.fromkeys(each for found in of_seeds for each in found)
-        if read:
-            differs = ", and not the same for all seeds" if len(of_seeds) > 1 else ""
-            said = f"{row_name(line, lines)} read what no parameter names, which is not part of the trial's id{differs}"
-            notes.append(Note(f"{said}: {'; '.join(read)}.", level="warning"))
-    return notes
-
-
 def _machines(records: list[TrialRecord]) -> list[str]:
     notes = list(dict.fromkeys(map(_machine, records)))
     if notes:
@@ -372,7 +359,7 @@ def caveats(findings: Findings, records: list[TrialRecord]) -> list[str]:
     if any(cell.weights == "last" for cell in findings.evidence.printed.cells):
         found.append(Note(LAST_EPOCH, ("ours - printed",)))
     found += [f"{each}." for record in records for each in record.environment.switched_off]
-    found += _read(lines)
+    found += row_notes.of_reading(lines)
     rows = versions.of_rows(((row_name(row, lines), row) for row in lines), findings.evidence.outdated)
     found += [Note(text, level="warning") for text in rows]
     found += _unscored(findings)

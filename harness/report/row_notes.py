@@ -101,3 +101,16 @@ def listed(seeds: Sequence[int]) -> str:
     """Seeds in order: '1 to 8', '1, 3'."""
     run = len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1
     return f"{seeds[0]} to {seeds[-1]}" if run else ", ".join(map(str, seeds))
+
+
+def of_reading(lines: list[Row]) -> list[str]:
+    """A note on each row whose head or backbone read what no parameter names."""
+    notes = []
+    for line in lines:
+        of_seeds = {record.environment.read for record in line.records.values()}
+        read = dict.fromkeys(each for found in of_seeds for each in found)
+        if read:
+            differs = ", and not the same for all seeds" if len(of_seeds) > 1 else ""
+            said = f"{row_name(line, lines)} read what no parameter names, which is not part of the trial's id{differs}"
+            notes.append(Note(f"{said}: {'; '.join(read)}.", level="warning"))
+    return notes
