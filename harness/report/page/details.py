@@ -136,7 +136,7 @@ def _text(value: object) -> str:
 
 def _environment(found: Sequence[TrialRecord]) -> list[tuple[str, list[str]]]:
     facts = {}
-    for name in type(found[0].environment).model_fields if found else ():
+    for name in {name: None for record in found for name in record.environment.model_dump()}:
         facts[name] = [_text(getattr(record.environment, name)) for record in found]
     for name in Fingerprints.model_fields if any(record.code is not None for record in found) else ():
         texts = ["" if record.code is None else _text(getattr(record.code, name))[:SHOWN] for record in found]
