@@ -78,8 +78,13 @@ def of_heads(lines: Iterable[Row], evidence: Evidence, a: str, b: str) -> list[t
                 selections.append(Selection(runs=evidence.runs, row=replace(row, trials=trials)))
             found.append((", ".join(group), *selections))
     if not found:
-        again = f"harness run {shown(evidence.suite.path)}"
-        raise ExecutionError(f"no seed of {a} and {b} is finished and valid for both: {again}")
+        invalid = [name for name in (a, b) if any(_row(rows, name).invalid for rows in groups.values())]
+        again = f"`harness run {shown(evidence.suite.path)}` trains what is missing"
+        if invalid:
+            again = (
+                f"trials of {' and '.join(invalid)} are invalid: mend the head or its backbone, and train them again"
+            )
+        raise ExecutionError(f"no seed of {a} and {b} is finished and valid for both; {again}")
     return found
 
 
