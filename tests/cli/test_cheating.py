@@ -91,7 +91,7 @@ def test_every_cheat_is_invalid_from_the_run_to_the_leaderboard(cheats, tmp_path
     assert mended in harness("verify", one).out
     heads = harness("diff", "softmax", "cheating(kind=scaled)", "--suite", "suites/cheats.yaml")
     assert heads.code == 2
-    assert "trials of cheating(kind=scaled) are invalid: mend the head or its backbone" in heads.err
+    assert "trials of softmax and cheating(kind=scaled) are invalid: mend the head or its backbone" in heads.err
 
 
 def test_an_invalid_trial_is_run_again_with_retry_failed_alone(cheats, tmp_path, harness):
