@@ -112,6 +112,7 @@ def handles_of(backbone: nn.Module) -> Handles:
     learned = frozenset(name for name, each in backbone.named_parameters() if each.requires_grad)
     embedding, of_weight = backbone.embedding, backbone.embedding.weight._backward_hooks
     kinds = embedding._forward_hooks, embedding._forward_pre_hooks, embedding._backward_hooks, of_weight or ()
+    kinds += embedding._backward_pre_hooks, getattr(embedding.weight, "_post_accumulate_grad_hooks", None) or ()
     return Handles(learned, (type(embedding), *map(len, kinds), "forward" in vars(embedding)))
 
 
@@ -171,12 +172,17 @@ def build_head(spec: Choice, backbone: nn.Module, vocab_size: int, token_counts:
     start_VE = None if embedding.weight.is_meta else embedding.weight.detach().clone()
     with guarded(name, "its constructor"):
         head = cls(dims, embedding, **spec.params)
-    fault = "" if getattr(embedding, "changed_by", None) in spec.params else taken_over(before, backbone, name)
+    if getattr(embedding, "changed_by", None) in spec.params:
+        before = before._replace(hooks=handles_of(backbone).hooks)
+    fault = taken_over(before, backbone, name)
     is_same = start_VE is None or torch.equal(embedding.weight, start_VE)
     if not is_same and getattr(embedding.weight, "changed_by", None) not in spec.params:
         fault = f"{name} has changed the first values of the backbone's embedding"
     if fault:  # guard: head-leaves-backbone
-        raise ComponentError(f"{fault}; a head may use the embedding's matrix, and must leave the backbone as it is")
+        raise ComponentError(
+            f"{fault}; a head may use the embedding's matrix, and must leave the backbone as it is, unless a parameter "
+            "of the suite asks for it (harness docs heads: `changed_by`)"
+        )
     return head
 
 

@@ -79,7 +79,9 @@ def test_a_head_that_does_it_in_its_constructor_is_a_problem_of_the_plan(deed, t
     with pytest.raises(SuiteError) as refused:
         trials(tmp_path, "taking")
     (problem,) = refused.value.problems
-    assert f"head taking {deed}; a head may use the embedding's matrix, and must leave the backbone as it is" in problem
+    assert (
+        f"head taking {deed}; a head may use the embedding's matrix, and must leave the backbone as it is, " in problem
+    )
 
 
 def test_a_head_that_initialises_the_embedding_anew_is_refused_unless_the_suite_asks_for_it(monkeypatch):
@@ -114,6 +116,20 @@ def test_a_head_that_does_it_while_it_trains_makes_its_trial_invalid(deed, tmp_p
     record = run(partial(handmade.task, runs=tmp_path / "runs")(spec=spec))
     assert record.status == "invalid"
     assert deed in record.message
+
+
+def test_every_kind_of_hook_is_seen():
+    embedding = build_backbone(ComponentSpec(name="lstm", params={"d_model": 8}), 12).embedding
+    body = torch.nn.Module()
+    body.embedding = embedding
+    for register in (
+        lambda: embedding.register_full_backward_pre_hook(lambda module, gradients: None),
+        lambda: embedding.register_full_backward_hook(lambda module, into, out: None),
+        lambda: embedding.weight.register_post_accumulate_grad_hook(lambda weight: None),
+    ):
+        before = handles_of(body)
+        register()
+        assert handles_of(body) != before
 
 
 @pytest.mark.parametrize("name", ["lstm", "transformer_encoder", "gpt2"])

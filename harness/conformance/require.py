@@ -44,7 +44,7 @@ def require_all_trained(module: nn.Module, loss: Callable[[], Tensor]) -> str:
             require(bool(parameter.grad.isfinite().all()), f"the gradient of {name} is not finite")
         with torch.no_grad():
             for parameter in module.parameters():
-                parameter.sub_(STEP * parameter.grad.sign())
+                parameter.sub_(STEP * parameter.grad.sgn())
     for name, parameter in module.named_parameters():
         require(bool(parameter.grad.abs().max() > 0), f"the gradient of {name} is all zero, also after one step")
     names = [name for name, _ in module.named_parameters()]

@@ -22,7 +22,7 @@ from harness.errors import CorpusError
 
 RUN, RUN_OF_CHARACTERS = 13, 64
 MANY_SHARED = 0.01  # a share above which plan and table have a note
-LINE_WORDS = 5  # a shorter line may stand twice in any text
+LINE = 20  # characters; a shorter line may stand twice in any text
 NOT_NEW = "perplexities are lower than those of new text; leave repeated documents out, or split by whole documents"
 BLOCK = 2**16  # tokens, a multiple of RUN_OF_CHARACTERS
 MOST = 2**24  # tokens of a split that are asked about
@@ -49,20 +49,18 @@ def split_facts(corpus: Corpus) -> dict[str, SplitFacts]:
 
 
 def lines_in_train(texts: Mapping[str, str]) -> dict[str, float]:
-    """Return for the validation and the test split the share of its lines that stand in the training split, too. A line
-    counts by its words, if it has at least LINE_WORDS.
+    """Return for the validation and the test split the share of its characters in lines of at least LINE characters
+    that stand in the training split, too.
     """
-    train = {hash(line) for line in texts["train"].splitlines()}
-    shares = {}
+    train = {hash(line.strip()) for line in texts["train"].splitlines()}
+    found = {}
     for name in ("valid", "test"):
-        words = shared = 0
-        for line in texts[name].splitlines():
-            size = len(line.split())
-            if size >= LINE_WORDS:
-                words += size
-                shared += size * (hash(line) in train)
-        shares[name] = shared / words if words else 0.0
-    return shares
+        characters = shared = 0
+        for line in map(str.strip, texts[name].splitlines()):
+            characters += len(line)
+            shared += len(line) * (len(line) >= LINE and hash(line) in train)
+        found[name] = shared / characters if characters else 0.0
+    return found
 
 
 def shares_in_train(corpus: Corpus) -> dict[str, float]:

@@ -83,9 +83,13 @@ class TextSource(ABC):
         """Return V and the number of tokens of each split without a tokenizer."""
         raise NotImplementedError
 
+    def identity_of_tokens(self) -> str:
+        """Return `CorpusFacts.content` without the other facts."""
+        return content_with(self.tokenizer, self.content())
+
     def facts(self) -> CorpusFacts:
         """Facts of the text. With a tokenizer the number of tokens is not known."""
-        content = content_with(self.tokenizer, self.content())
+        content = self.identity_of_tokens()
         size, num_tokens = self.sizes() if self.tokenizer is None else (vocab_size(self.tokenizer), None)
         folder = folder_of(self.tokenizer)
         return CorpusFacts(

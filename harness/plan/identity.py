@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.containment import guarded
 from harness.model_folder import sha256_of
-from harness.plan.parameters import parameters, paths, places, with_paths
+from harness.plan.parameters import parameters, paths, places, takes_name, with_paths
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec, canonical, plain
 from harness.protocols import Frozen, StartsFromFiles
 
@@ -52,18 +52,23 @@ def trial_id(*, corpus: Identified, backbone: Identified, head: Identified, trai
 
 def starting_content(component: ComponentSpec, cls: type) -> str | None:
     """Return the identity of the files that a backbone or head starts from; None without any: what its class says, or
-    else the SHA-256 of the files, and of all files in the folders, that its parameters of the type Path name.
+    else a hash of the files, and of all files in the folders with their names, that its parameters of the type Path
+    name. Such a parameter is of what is read, and never of what is written; one of the type `Path | str` may be a name.
 
     Raises: OSError, what the class raises, and ComponentError.
     """
     if isinstance(cls, StartsFromFiles):
         with guarded(f"backbone {component.name}", "content"):
             return cls.content(**component.params)
-    named = [Path(place) for place in paths(cls, component.params).values()]
-    files = []
-    for place in named:
-        files += sorted(each for each in place.rglob("*") if each.is_file()) if place.is_dir() else [place]
-    return sha256_of(files) if named else None
+    content = {}
+    for name, given in sorted(paths(cls, component.params).items()):
+        place = Path(given)
+        if place.is_dir():
+            for file in sorted(each for each in place.rglob("*") if each.is_file()):
+                content[f"{name}/{file.relative_to(place)}"] = sha256_of([file])
+        elif place.exists() or not takes_name(parameters(cls)[name.partition(".")[0]]):
+            content[name] = sha256_of([place])
+    return hashlib.sha256(canonical(content).encode()).hexdigest() if content else None
 
 
 def is_frozen(backbone: ComponentSpec, cls: type) -> bool:

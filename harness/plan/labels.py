@@ -46,7 +46,7 @@ def known_names(registry: Registry) -> Known:
             switches = [each for each in parameters(cls).values() if isinstance(each.default, bool)]
             for params in ({}, *({each.name: not each.default} for each in switches)):
                 spec = ComponentSpec(name=name, params=params)
-                said = found.setdefault(_word(_LAST_NUMBER.sub("", automatic(spec, registry))), {})
+                said = found.setdefault(_word(_without_number(automatic(spec, registry), registry)), {})
                 is_plain = _has_all(cls, params) and computes_softmax(Component(spec, cls))
                 said[name] = said.get(name, False) or is_plain
     return found
@@ -97,10 +97,10 @@ def disguise(
     label, own = each.label, automatic(spec, registry, chosen)
     if letters := _mixed(label):
         return f"'{label}' has letters that are drawn like Latin ones: {letters}; write Latin letters"
-    if isinstance(each.cls, StartsFromFiles):
+    if registry.kind == "backbone" and isinstance(each.cls, StartsFromFiles):
         return ""  # a folder with a model may hold the model of any name
     first, comma, _ = label.partition(",")  # after a comma it may say what differs
-    whose = known.get(_word(first), {}) | known.get(_word(_LAST_NUMBER.sub("", first)), {})
+    whose = known.get(_word(first), {}) | known.get(_word(_without_number(first, registry)), {})
     if spec.name not in whose:
         begins = _seen(own).startswith(_seen(label))  # 'DOC' for 'DOC 3, poster'
         taken = [name for name, is_plain in whose.items() if is_plain or not begins]
@@ -108,13 +108,18 @@ def disguise(
             return ""
         return f"'{first}' is what the harness calls another {registry.kind}, '{taken[0]}'; {INSTEAD}"
     is_plain = whose[spec.name] and not comma
-    said, numbers = set(_NUMBER.findall(first)), set(_NUMBER.findall(own))
+    said, numbers = (set(map(float, _NUMBER.findall(text))) for text in (first, own))
     if numbers and (said - numbers or (is_plain and not said)):
         return f"the harness calls this {registry.kind} '{own}', and its label says another one, '{label}'; {INSTEAD}"
     if is_plain and not computes_softmax(each):
         given = ", ".join(f"{name}={value_text(value)}" for name, value in each.spec.params.items())
         return f"'{label}' is what the harness calls a plain softmax, and this head is none ({given}); {INSTEAD}"
     return ""
+
+
+def _without_number(label: str, registry: Registry) -> str:
+    """'MoS' of 'MoS 5', since a head's name has a number of its settings at the end; of 'GPT-2' nothing is left out."""
+    return _LAST_NUMBER.sub("", label) if registry.kind == "head" else label
 
 
 def _has_all(cls: type, params: Iterable[str]) -> bool:

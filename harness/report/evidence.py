@@ -118,14 +118,24 @@ def gather(records: Records, warn: Callable[[str], None], printed: PrintedNumber
 
 
 def _further(suite: Suite, runs: Path) -> tuple[TrialRecord, ...]:
-    """Records of the folder whose corpus, backbone and head a row of the table has, and that no plan of it has."""
+    """Records of the folder whose corpus, backbone and head a row of the table has, and that no plan of it has. Those
+    of a text that has changed since do not count.
+    """
     planned = {trial.id for trial in (*possible_trials(suite), *suite.trials)}
     others = [each for each in history.trial_ids(runs) if each not in planned] if runs.is_dir() else []
     if not others:
         return ()
     found, _ = store.load_all(runs, others)
     known = {row_of(suite, trial) for trial in suite.trials if not trial.is_ngram}
-    return tuple(each for each in found.values() if not each.tuning and row_of(suite, each.spec) in known)
+    components = {(str(trial.backbone), str(trial.head)) for trial in suite.trials}
+    further = []
+    for record in found.values():
+        spec, contents = record.spec, record.contents
+        same_text = contents is None or contents.corpus == suite.contents.get(str(spec.corpus))
+        same_parts = (str(spec.backbone), str(spec.head)) in components
+        if not record.tuning and row_of(suite, spec) in known and same_parts and same_text:
+            further.append(record)
+    return tuple(further)
 
 
 def _stored(sidecar: Sidecar[Kept], runs: Path, record: TrialRecord, warn: Callable[[str], None]) -> Kept | None:

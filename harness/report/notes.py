@@ -278,19 +278,23 @@ def _unknown(lines: list[Row]) -> list[str]:
 
 
 def _in_train(suite: Suite, lines: list[Row]) -> list[str]:
-    """A note on each text of a user's own of which training has read a part of the test or validation split."""
+    """A note on each text of a user's own of which training has read a part of the validation or test split."""
     notes = []
     for key, name in suite.names["corpus"].items():
-        if suite.facts[key].text is None:
+        facts = suite.facts[key]
+        if facts.text is None:
             continue  # what published corpora have of it is known
-        shares, facts = {}, suite.facts[key]
+        said = []
         for split in ("valid", "test"):
             measured = [each for row in lines if row.corpus == name for each in row.values(f"{split}_in_train")]
-            known = facts.in_train.get(split, 0.0), facts.text.lines_in_train.get(split, 0.0)
-            shares[split] = max([*measured, *known])
-        if max(shares.values()) > MANY_SHARED:
-            said = " and ".join(f"{100 * share:.1f} % of the {split} tokens" for split, share in shares.items())
-            notes.append(Note(f"{said} of {name} also stand in its training split: {NOT_NEW}.", level="reading"))
+            runs = max([*measured, facts.in_train.get(split, 0.0)])
+            of_lines = facts.text.lines_in_train.get(split, 0.0)
+            if runs > MANY_SHARED:
+                said.append(f"{100 * runs:.1f} % of the tokens of {split}, in runs of 13 tokens or 64 characters")
+            elif of_lines > MANY_SHARED:
+                said.append(f"{100 * of_lines:.1f} % of the text of {split}, in whole lines")
+        if said:
+            notes.append(Note(f"Also in the training split of {name}: {'; '.join(said)}: {NOT_NEW}.", level="reading"))
     return notes
 
 

@@ -107,8 +107,8 @@ def of_reading(lines: list[Row]) -> list[str]:
     """A note on each row whose head or backbone read what no parameter names."""
     notes = []
     for line in lines:
-        of_seeds = {record.environment.read for record in line.records.values()}
-        read = dict.fromkeys(each for found in of_seeds for each in found)
+        of_seeds = {frozenset(record.environment.read) for record in line.records.values()}
+        read = sorted({each for found in of_seeds for each in found})
         if read:
             differs = ", and not the same for all seeds" if len(of_seeds) > 1 else ""
             said = f"{row_name(line, lines)} read what no parameter names, which is not part of the trial's id{differs}"

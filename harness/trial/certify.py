@@ -136,7 +136,8 @@ class Asking:
         one, two = self._states_of_one_and_two()
         state, row = None, None
         for segment in islice(self._segments(), ALONE):
-            row = random.SystemRandom().randrange(len(segment.inputs)) if row is None else row
+            if row is None:  # one with targets: the last rows of a short text have none
+                row = random.SystemRandom().choice((segment.weight > 0).any(1).nonzero()[:, 0].tolist())
             scored_T = (segment.weight[row] > 0).nonzero()[:, 0]
             time_P = scored_T[torch.randperm(len(scored_T))[:OF_SEGMENT]]
             row_P = torch.full_like(time_P, row)

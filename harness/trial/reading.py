@@ -1,12 +1,13 @@
 """What a head or backbone reads that no parameter names: files that it opens, and environment variables.
 
 None of it is part of the trial's id, so two rows, or two seeds of one row, may differ in it. An audit hook of Python
-sees each file that Python code opens; what a library opens in its own C++ or Rust code is not seen. A file or variable
-counts if a function of the component's module is at work.
+sees each file that Python code opens; what a library opens in its own C++ or Rust code is not seen. A read counts if
+the component's module makes it, by functions of Python or of files beside it; what a library reads for itself does not.
 """
 
 import hashlib
 import os
+import site
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from harness.plan.parameters import paths
+import harness
+from harness.plan.parameters import paths, resolved
 from harness.plan.specs import TrialSpec
 from harness.printable import printable
 from harness.protocols import StartsFromFiles
@@ -38,20 +40,19 @@ class Readings:
 
     def __init__(self, modules: dict[str, str], named: list[Path]):
         self._modules, self._named = modules, [place.resolve() for place in named]
-        self._found: dict[str, None] = {}
+        self._found: dict[Path | str, str] = {}
 
     def sentences(self) -> tuple[str, ...]:
-        return tuple(self._found)
+        return tuple(self._found.values())
 
-    def file(self, given: Any, mode: str) -> None:
-        """Note a file that is being opened, if a component opens it to read it."""
-        if not isinstance(given, str | bytes | os.PathLike) or "w" in mode or "a" in mode or "x" in mode:
+    def file(self, given: Any) -> None:
+        """Note a file that is being opened, if a component opens it. Each is read once."""
+        if not isinstance(given, str | bytes | os.PathLike) or (who := self._component()) is None:
             return
-        who = self._component()
         place = Path(os.fsdecode(given)).resolve()
-        if who is None or place.suffix in CODE or not place.is_file():
+        if place in self._found or len(self._found) == MOST or place.suffix in CODE or not place.is_file():
             return
-        if any(place.is_relative_to(root) for root in (*self._named, *_of_python())):
+        if any(place.is_relative_to(root) for root in (*self._named, *_packages(), *_of_python())):
             return
         token = _current.set(None)  # the file is opened once more here
         try:
@@ -59,29 +60,29 @@ class Readings:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         finally:
             _current.reset(token)
-        self._note(f"{who}: {printable(place.name)} (sha256 {digest[:12]})")
+        self._found[place] = f"{who}: {printable(place.name)} (sha256 {digest[:12]})"
 
-    def variable(self, name: str, value: str | None) -> None:
+    def variable(self, name: str, value: str | bytes) -> None:
         """Note an environment variable that a component reads."""
-        if (who := self._component()) is not None:
-            shown = "not set" if value is None else f"sha256 {hashlib.sha256(os.fsencode(value)).hexdigest()[:12]}"
-            self._note(f"{who}: environment variable {printable(name)} ({shown})")
-
-    def _note(self, sentence: str) -> None:
-        if len(self._found) < MOST:
-            self._found[sentence] = None
+        if name not in self._found and len(self._found) < MOST and (who := self._component()) is not None:
+            digest = hashlib.sha256(os.fsencode(value)).hexdigest()
+            self._found[name] = f"{who}: environment variable {printable(name)} (sha256 {digest[:12]})"
 
     def _component(self) -> str | None:
-        """The component whose function is at work; None for the harness and libraries alone, or an import."""
-        frame = sys._getframe(2)
+        """The component that reads; None for the harness, an import, and a library that reads for itself."""
+        frame, is_reader = sys._getframe(3), True  # the caller of the audit hook
         for _ in range(MOST_FRAMES):
             # what stands above the trial is a script or notebook that runs it, in which a component may be defined
             if frame is None or frame.f_globals.get("__name__") == TRIAL:
                 return None
-            if frame.f_code.co_filename.startswith("<frozen importlib"):
+            file = frame.f_code.co_filename
+            if file.startswith("<frozen importlib"):
                 return None
             if (who := self._modules.get(frame.f_globals.get("__name__"))) is not None:
                 return who
+            if is_reader and file.startswith(tuple(map(str, _packages()))):
+                return None
+            is_reader &= file.startswith(("<frozen", *map(str, _of_python())))
             frame = frame.f_back
         return None
 
@@ -92,13 +93,15 @@ _current: ContextVar[Readings | None] = ContextVar("readings", default=None)
 @contextmanager
 def noted(spec: TrialSpec) -> Iterator[Readings]:
     """Note within the block what the head and the backbone of a trial read."""
-    modules, named = {}, []
+    modules: dict[str, str] = {}
+    named: list[Path] = []
     for kind, registry in (("backbone", BACKBONES), ("head", HEADS)):
         component = getattr(spec, kind)
         cls = registry.get(component.name)
         if not isinstance(cls, StartsFromFiles):  # whose files are part of the id
-            modules[cls.__module__] = f"{kind} {component.name}"
-        named += [Path(place) for place in paths(cls, component.params).values()]
+            before = modules.get(cls.__module__)  # both may be of one file
+            modules[cls.__module__] = f"{before} or {kind} {component.name}" if before else f"{kind} {component.name}"
+        named += [Path(place) for place in paths(cls, resolved(cls, component.params)).values()]
     readings = Readings(modules, named)
     _install()
     token = _current.set(readings)
@@ -114,20 +117,33 @@ def _install() -> None:
     get = os._Environ.__getitem__
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and (readings := _current.get()) is not None:
-            readings.file(arguments[0], arguments[1] or "r")
+        if event == "open" and (readings := _current.get()) is not None and not _writes(*arguments[1:3]):
+            readings.file(arguments[0])
 
-    def getitem(environ: os._Environ, name: str) -> str:
+    def getitem(environ: os._Environ, name: Any) -> Any:
+        value = get(environ, name)
         if (readings := _current.get()) is not None:
-            readings.variable(name, environ._data.get(environ.encodekey(name)) and get(environ, name))
-        return get(environ, name)
+            readings.variable(os.fsdecode(name), value)
+        return value
 
     sys.addaudithook(hook)
     os._Environ.__getitem__ = getitem
 
 
+def _writes(mode: str | None, flags: int) -> bool:
+    """Whether a file is opened to write it; `os.open` gives flags and no mode."""
+    return any(letter in mode for letter in "wax+") if mode else bool(flags & (os.O_WRONLY | os.O_RDWR))
+
+
+@cache
+def _packages() -> tuple[Path, ...]:
+    """Where packages of Python lie, and this one."""
+    found = [str(Path(harness.__file__).parent), *(sysconfig.get_paths()[name] for name in ("purelib", "platlib"))]
+    return tuple(Path(root).resolve() for root in (*found, site.getusersitepackages()))
+
+
 @cache
 def _of_python() -> tuple[Path, ...]:
-    """Where Python and its packages lie, and what the machine says of itself."""
-    roots = {sys.prefix, sys.base_prefix, *(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))}
-    return tuple(Path(root).resolve() for root in (*roots, "/proc", "/sys", "/dev"))
+    """Where Python itself lies, and what the machine says of itself."""
+    found = [sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")]
+    return tuple(Path(root).resolve() for root in (*found, "/proc", "/sys", "/dev"))

@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from harness.containment import guarded
 from harness.corpora.corpus import Corpus
+from harness.corpora.token_files import TextSource
 from harness.corpora.vocabulary import line_end
 from harness.errors import CorpusError, WeightsError
 from harness.kernels import products
@@ -88,11 +90,16 @@ def load_planned(spec: TrialSpec, data: Path, contents: dict[str, str]) -> Corpu
     """
     source = CORPORA.get(spec.corpus.name)(**spec.corpus.params)
     corpus = source.load(data)
-    _refuse_changed(spec.corpus, contents, lambda: source.facts().content)  # guard: corpus-as-planned
+    _refuse_changed(spec.corpus, contents, partial(_content, source))  # guard: corpus-as-planned
     fetch_weights(spec.backbone)
     for component, registry in ((spec.backbone, BACKBONES), (spec.head, HEADS)):
         _refuse_changed(component, contents, partial(starting_content, component, registry.get(component.name)))
     return with_states(spec, corpus)
+
+
+def _content(source: Any) -> str:
+    """The content of a corpus. Other facts of a text need all of it to be compared."""
+    return source.identity_of_tokens() if isinstance(source, TextSource) else source.facts().content
 
 
 def _refuse_changed(component: ComponentSpec, contents: dict[str, str], content: Callable[[], str | None]) -> None:

@@ -102,9 +102,10 @@ def test_a_chapter_in_train_and_test_is_its_share_of_the_tokens(params, width, t
     assert shares_in_train(corpus)["test"] == pytest.approx(20 / 70, abs=2 * width / len(corpus.test))
 
 
-def test_lines_count_by_their_words_and_short_ones_do_not(tmp_path):
-    texts = {"train": "a b c d e\nyes\n", "valid": "a b c d e\nf g h i j k\nyes\n", "test": "yes\n"}
-    assert lines_in_train(texts) == {"valid": 5 / 11, "test": 0.0}
+def test_long_lines_count_by_their_characters_and_short_ones_do_not():
+    long, new, short = "twenty characters or more", "another line, which is new", "* * * * *"
+    texts = {"train": f"{long}\n{short}\n", "valid": f"{long}\n{new}\n{short}\n", "test": f"{short}\nname\n"}
+    assert lines_in_train(texts) == {"valid": len(long) / len(long + new + short), "test": 0.0}
 
 
 def test_tokens_without_text_are_not_compared(tmp_path):

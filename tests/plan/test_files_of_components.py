@@ -47,6 +47,17 @@ def test_the_id_changes_with_the_content_and_not_with_the_place(trial):
     assert first[0].id == elsewhere[0].id
 
 
+class NamedOrRead(Softmax):
+    def __init__(self, dims, embedding, *, words: Path | str):
+        super().__init__(dims, embedding)
+
+
+def test_a_name_in_place_of_a_path_is_no_file(trial, tmp_path, monkeypatch):
+    monkeypatch.setitem(HEADS._classes, "reading", NamedOrRead)
+    (tmp_path / "tiny.yaml").write_text(suite_text("reading: {words: owner/name}", train=TRAIN))
+    assert set(plan.load(tmp_path / "tiny.yaml").contents) == {str(plan.load(tmp_path / "tiny.yaml").trials[0].corpus)}
+
+
 class ReadingFolder(Softmax):
     def __init__(self, dims, embedding, *, words: Path):
         super().__init__(dims, embedding)
@@ -60,7 +71,9 @@ def test_a_folder_counts_by_all_its_files(trial, tmp_path, monkeypatch):
         (tmp_path / "vectors" / name).write_text(content)
         (tmp_path / "tiny.yaml").write_text(suite_text("reading: {words: vectors}", train=TRAIN))
         ids.append(plan.load(tmp_path / "tiny.yaml").trials[0].id)
-    assert len(set(ids)) == 3
+    (tmp_path / "vectors" / "c.txt").rename(tmp_path / "vectors" / "d.txt")
+    ids.append(plan.load(tmp_path / "tiny.yaml").trials[0].id)
+    assert len(set(ids)) == 4
 
 
 def test_a_file_that_is_missing_is_a_problem_of_the_plan(trial, tmp_path):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from handmade import changed
+from texts import lines
 
 from harness.errors import SuiteError
 from harness.plan import load
@@ -77,6 +78,16 @@ def test_texts_and_backbones_have_no_name_of_another(said):
     assert said("  - softmax\n", of_corpus).startswith("'PTB' is what the harness calls another corpus, 'ptb'; ")
     of_lstm = ("d_model: 8", "d_model: 8, label: GPT-2")
     assert said("  - softmax\n", of_lstm).startswith("'GPT-2' is what the harness calls another backbone, 'gpt2'; ")
+
+
+def test_a_text_has_not_the_name_of_a_published_corpus(said, tmp_path):
+    (tmp_path / "own.txt").write_text(lines(20, seed=1))
+    markov = "markov: {vocab_size: 12, num_tokens: 400, branching: 3}"
+    for label, whose in {"ptb": "ptb", "PTB": "ptb", "WikiText-2": "wikitext2"}.items():
+        found = said("  - softmax\n", (markov, f"text: {{path: {tmp_path / 'own.txt'}, label: {label}}}"))
+        assert f"is what the harness calls another corpus, '{whose}'" in found
+    assert said("  - softmax\n", (markov, f"text: {{path: {tmp_path / 'own.txt'}, label: enwik9}}")) == ""
+    assert said("  - softmax\n", ("lstm: {d_model: 8,", "lstm: {label: GPT-3, d_model: 8,")) == ""
 
 
 def test_a_folder_with_a_model_may_have_the_name_of_its_model(said):

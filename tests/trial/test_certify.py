@@ -135,6 +135,15 @@ def test_a_test_split_of_a_few_tokens_is_certified(tmp_path):
     assert len(record.certificate.drawn["test"]) == record.metrics["scored_test_tokens"]
 
 
+def test_a_short_text_is_certified_though_most_rows_of_a_batch_have_no_target(tmp_path):
+    for _ in range(6):  # the row that is asked beside others is drawn anew
+        (spec,) = suite(tmp_path, ["softmax"], batch_size=1, tokens=220, eval_batch_size=20).trials
+        task = partial(handmade.task, runs=tmp_path / "runs", fresh=True)(spec=spec)
+        record = run(task)
+        assert record.status == "ok", record.message
+        (task.folder / "record.json").unlink()
+
+
 KINDS = {  # of the head `cheating` -> what is said of it
     **dict.fromkeys(("scaled", "sigmoid"), "do not sum to 1"),
     "shifted": "below 0, as if its probability were above 1",

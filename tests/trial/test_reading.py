@@ -1,12 +1,14 @@
 """What a component reads that no parameter names stands in the record, and in a note under the table."""
 
 import hashlib
+import json
 import os
 from functools import partial
 from pathlib import Path
 
 import handmade
 import pytest
+import torch
 from disturbed import suite_text
 
 from harness import plan
@@ -33,7 +35,9 @@ class Secretive(Softmax):
         os.environ.get("HARNESS_TEST_SCALE")
 
     def forward(self, hidden):
-        os.environ["HARNESS_TEST_SECOND"]
+        os.environb[b"HARNESS_TEST_SECOND"]
+        os.close(os.open("settings.txt", os.O_WRONLY))
+        json.loads(Path("settings.json").read_text())  # once more in each step, and noted once
         return super().forward(hidden)
 
 
@@ -46,6 +50,7 @@ def record(tmp_path, monkeypatch):
     monkeypatch.setenv("HARNESS_TEST_SECOND", "2")
     (tmp_path / "settings.txt").write_text("a setting")
     (tmp_path / "named.txt").write_text("vectors")
+    (tmp_path / "settings.json").write_text("{}")
 
     def finished(head):
         (tmp_path / "tiny.yaml").write_text(suite_text(head, train=TRAIN))
@@ -61,11 +66,12 @@ def test_files_and_variables_that_a_head_reads_are_in_the_record_and_in_a_note(r
     assert found.status == "ok", found.message
     assert found.environment.read == (
         f"head secretive: settings.txt (sha256 {short(b'a setting')})",
-        "head secretive: environment variable HARNESS_TEST_SCALE (not set)",
         f"head secretive: environment variable HARNESS_TEST_SECOND (sha256 {short(b'2')})",
+        f"head secretive: settings.json (sha256 {short(b'{}')})",
     )
     markdown = study.load(plan.load(tmp_path / "tiny.yaml"), tmp_path / "results", warn=[].append).table()
-    assert "read what no parameter names, which is not part of the trial's id: head secretive: settings.txt" in markdown
+    assert "read what no parameter names, which is not part of the trial's id: head secretive: environment" in markdown
+    assert "head secretive: settings.txt (sha256 " in markdown
 
 
 @pytest.mark.parametrize("head", ["softmax", "mos: {num_mixtures: 2}"])
@@ -73,6 +79,21 @@ def test_an_honest_component_reads_nothing(head, record):
     found = record(head)
     assert found.environment.read == ()
     assert "read" not in found.environment.model_dump()
+
+
+class OfLibrary(Softmax):
+    """What torch reads for itself is not the head's."""
+
+    def forward(self, hidden):
+        torch.cuda.device_count()
+        torch.hub.get_dir()  # reads TORCH_HOME
+        return super().forward(hidden)
+
+
+def test_what_a_library_reads_for_itself_is_not_the_heads(record, monkeypatch):
+    monkeypatch.setitem(HEADS._classes, "of_library", OfLibrary)
+    monkeypatch.setenv("TORCH_HOME", "/nowhere")
+    assert record("of_library").environment.read == ()
 
 
 def test_the_harness_itself_reads_its_variables_and_files_without_a_note(record, tmp_path):
