@@ -26,7 +26,6 @@ _ALIKE = (
     ("ɑɡı01", "agiol"),  # noqa: RUF001
 )
 _LATIN = str.maketrans(dict(pair for each in _ALIKE for pair in zip(*each, strict=True)))
-_DRAWN_LIKE_LATIN = ("CYRILLIC", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU")  # scripts with more such letters
 _INVISIBLE = re.compile(r"FILLER|BLANK|JOINER|SELECTOR")  # in the name of a character that is drawn as nothing
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _LAST_NUMBER = re.compile(r"[\s\d.,]+$")
@@ -95,8 +94,6 @@ def disguise(
     softmax where it is none, or one of a rank.
     """
     label, own = each.label, automatic(spec, registry, chosen)
-    if letters := _mixed(label):
-        return f"'{label}' has letters that are drawn like Latin ones: {letters}; write Latin letters"
     if registry.kind == "backbone" and isinstance(each.cls, StartsFromFiles):
         return ""  # a folder with a model may hold the model of any name
     first, comma, _ = label.partition(",")  # after a comma it may say what differs
@@ -141,15 +138,3 @@ def _word(label: str) -> str:
 
 def _is_invisible(character: str) -> bool:
     return bool(_INVISIBLE.search(unicodedata.name(character, "")))
-
-
-def _mixed(label: str) -> str:
-    """The letters of other scripts, drawn like Latin ones, in words that also have Latin letters; '' without any."""
-    found: dict[str, None] = {}
-    for word in re.findall(r"\w+", unicodedata.normalize("NFKC", label)):
-        scripts = {each: unicodedata.name(each, "").split(" ")[0] for each in word if each.isalpha()}
-        if "LATIN" in scripts.values():
-            others = [each for each, script in scripts.items() if script != "LATIN"]
-            looks = [each for each in others if scripts[each] in _DRAWN_LIKE_LATIN or ord(each) in _LATIN]
-            found |= dict.fromkeys(f"{each} ({unicodedata.name(each).lower()})" for each in looks)
-    return ", ".join(found)
