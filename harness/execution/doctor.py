@@ -128,7 +128,7 @@ def _try(found: Choice, mixture: Tensors, targets_N: torch.Tensor) -> None:
             for form in found.forms:
                 if not form.checked or form.name in found.left_out or not form.fits(mixture, gradients):
                     continue
-                if fault := found.fault(form, mixture, targets_N):
+                if fault := found.fault(form, mixture, targets_N, 0.0):
                     found.leave_out(form.name, fault)
 
 

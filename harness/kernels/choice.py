@@ -74,7 +74,7 @@ class Choice:
             if pinned and form.name not in self.left_out:
                 yield form
 
-    def fault(self, form: Form, mixture: Tensors, targets_N: Tensor, z_loss: float = 0.0) -> str:
+    def fault(self, form: Form, mixture: Tensors, targets_N: Tensor, z_loss: float) -> str:
         """Return what is wrong with a form on a batch; '' when it is right.
 
         Raises: torch.OutOfMemoryError, which is no fault of a form that computes in chunks.

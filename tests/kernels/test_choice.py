@@ -437,6 +437,14 @@ def test_the_form_of_the_first_batch_is_named_and_the_given_reasons_are_not_chan
     assert given == {"an old form": "it was wrong"}
 
 
+def test_a_choice_holds_within_its_block_only():
+    outer, inner = Choice(), Choice()
+    with using(outer):
+        with using(inner):
+            assert choice.current() is inner
+        assert choice.current() is outer
+
+
 def test_a_check_changes_neither_gradients_nor_random_streams():
     before = torch.get_rng_state()
     mixture, targets_N = planted.batch(CASES["three components"], CPU)
