@@ -53,8 +53,9 @@ class TextFacts:
         characters: None where its characters are read only when it is tokenised.
         splits: in words, how the splits are made or which files have them.
         of_splits: what is in each split; None for a tokenizer before the text is tokenised.
-        lines_in_train: the share of the lines of the validation and the test split that also stand in
-            the training split; {} where the text is read only when it is tokenised.
+        lines_in_train: the share of the characters of the validation and the test split in whole
+            lines that also stand in the training split; {} where the text is read only when it is
+            tokenised.
     """
 
     part: Part

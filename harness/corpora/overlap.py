@@ -11,6 +11,7 @@ A line may be shorter than a run, as in collections of sentences: of local texts
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import chain
 
 import numpy as np
 import torch
@@ -118,14 +119,16 @@ def runs_of(corpus: Corpus) -> tuple[int, int]:
 
 
 def shares(splits: Sequence[Tensor], within_M: Tensor, run: int, stride: int = 1) -> list[float]:
-    """Return for each split the share of its tokens that lie in a run of `run` tokens that also stands in `within_M`,
-    there at a multiple of `stride`, which is 1 or `run`.
+    """Return for each split, (N,) token ids, the share of its tokens that lie in a run of `run` tokens that also stands
+    in `within_M`, there at a multiple of `stride`, which is 1 or `run`.
 
     Runs are compared by hashes of 64 bits.
     """
     blocks = [_blocks(split.numpy(), run) for split in splits]
-    hashes = [[_hashes(block, run) for block in each] for each in blocks]
-    asked = np.concatenate([hash_n for each in hashes for hash_n in each] or [np.zeros(0, dtype=np.uint64)])
+    hashes = [np.zeros(0, dtype=np.uint64)]
+    for block in chain.from_iterable(blocks):
+        hashes.append(_hashes(block, run))
+    asked = np.concatenate(hashes)
     is_found = _is_in(asked, _those_in(asked, within_M.numpy(), run, stride))
     found, done = [], 0
     for each in blocks:
