@@ -42,7 +42,11 @@ AWD = [  # the parts of AWD-LSTM: file, module, tests
         "tests/training/test_dynamic_evaluation.py",
     ),
 ]
-OF_INSTANCES = {"mixture": ["harness.kernels.planted"]}  # modules whose constants are made of a target's classes
+OF_INSTANCES = {  # modules whose constants are made of a target's classes and functions, in the order of their imports
+    "mixture": ["harness.kernels.planted"],
+    "rows": ["harness.kernels.forms", "harness.kernels.agreement", "harness.kernels.choice"],
+    "forms": ["harness.kernels.choice"],
+}
 LONGEST = 1800  # seconds for the tests on the code as it is
 SLOWER = 4  # a mutant may take so many times as long
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE)
