@@ -6,6 +6,9 @@ its table. Its folder `unfinished` has the finished tuning trials of a suite who
 trained, so that another machine can go on; there is no table of them.
 """
 
+import hashlib
+import json
+import os
 import re
 from pathlib import Path
 
@@ -26,6 +29,7 @@ SUITES = sorted({path.name.split(".")[0] for path in FILES})
 TABLES = sorted(
     path.stem for path in (RESULTS / "tables").glob("*.csv") if (ROOT / f"suites/{path.stem}.yaml").exists()
 )
+SHAPES = ("mixtures", "heads", "corpora")
 PAGES = sorted(path.stem for path in (RESULTS / "reports").glob("*.html"))
 # Fingerprints of the harness of commits whose files were copied beside the .git folder of an older commit, on a lent
 # machine, so that these records say "dirty".
@@ -152,3 +156,36 @@ def test_the_committed_table_of_a_shortened_suite_is_what_its_records_give(name,
     assert len(found.records) == len(list(found.evidence.runs.glob("*/record.json")))
     committed = (RESULTS / "tables" / f"{name}.{ending}").read_text(encoding="utf-8")
     assert found.table(form) == committed
+
+
+VIEWS = Path(__file__).with_name("views.json")  # suite -> view -> the first digits of the SHA-256 of its text
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_every_view_of_committed_records_is_as_it_was(name, studies):
+    """A change of a view is one that a commit means: GOLDEN=write before the command of this test writes the hashes."""
+    found = studies[name]
+    views = {f"{shape} {form}": found.table(form, shape) for shape in SHAPES for form in ("md", "csv", "latex")}
+    views |= {"wide": found.table("md", wide=True), "compact": found.table("latex", compact=True)}
+    views["frame"] = found.frame().to_csv()
+    project = str(found.suite.path.parent.parent)
+    same_as_before(name, {view: text.replace(project, "PROJECT") for view, text in views.items()})
+
+
+@pytest.mark.system
+def test_the_leaderboard_of_committed_records_is_as_it_was(tmp_path, harness, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in FILES:
+        import_records(path, tmp_path / "results")
+    views = {"json": harness("leaderboard", "--all", "--json").out, "text": harness("leaderboard", "--all").out}
+    same_as_before("leaderboard", views)
+
+
+def same_as_before(name: str, views: dict[str, str]) -> None:
+    """Compare the hashes of views with those that are stored."""
+    found = {view: hashlib.sha256(text.encode()).hexdigest()[:16] for view, text in views.items()}
+    stored = json.loads(VIEWS.read_text()) if VIEWS.exists() else {}
+    if os.environ.get("GOLDEN") == "write":
+        stored[name] = found
+        VIEWS.write_text(json.dumps(stored, indent=1, sort_keys=True) + "\n")
+    assert found == stored.get(name)

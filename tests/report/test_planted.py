@@ -1,0 +1,119 @@
+"""What every view says of planted records: tests/report/planted has a folder for each suite, with its expected output.
+
+A folder has suite.yaml, records.yaml (tests/support/planted_suites.py) and what the commands print. Numbers of the records
+are round, so that means, differences and intervals can be checked by hand: README.md there does so.
+GOLDEN=write writes the files again: then check what changed.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import planted_suites
+import pytest
+import texts
+from ruamel.yaml import YAML
+
+from harness import plan
+from harness.report import study
+from harness.report.figures import plots, style
+
+PLANTED = Path(__file__).parent / "planted"
+NAMES = sorted(path.parent.name for path in PLANTED.glob("*/suite.yaml"))
+PAGES = ["history", "mixtures", "tuned"]
+VIEWS = {  # file -> the command whose output it is; SUITE is the suite
+    "table.md": "table SUITE --form md",
+    "wide.md": "table SUITE --form md --wide",
+    "table.csv": "table SUITE --form csv",
+    "table.tex": "table SUITE --form latex",
+    "compact.tex": "table SUITE --form latex --compact",
+    "plan.txt": "plan SUITE --trials",
+    "plan.json": "plan SUITE --json",
+    "runs.json": "runs SUITE --json",
+    "leaderboard.json": "leaderboard --json --all",
+    "diff.txt": "diff HEADS --suite SUITE --top 3",
+}
+
+
+@pytest.fixture
+def planted_in(tmp_path, monkeypatch):
+    """A function: name -> its folder here, the suite in a project with planted records, and options of commands."""
+
+    def made(name: str):
+        folder = PLANTED / name
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "suites").mkdir()
+        shutil.copyfile(folder / "suite.yaml", tmp_path / "suites" / f"{name}.yaml")
+        more = YAML(typ="safe").load(folder / "commands.yaml") if (folder / "commands.yaml").exists() else {}
+        _write_text(more, tmp_path / "text")
+        overrides = tuple(more.get("overrides", ()))
+        suite = plan.load(Path("suites") / f"{name}.yaml", overrides)
+        planted_suites.plant(suite, folder / planted_suites.RULES, tmp_path / "results")
+        return folder, suite, [option for each in overrides for option in ("--set", each)]
+
+    return made
+
+
+def _write_text(more: dict, folder: Path) -> None:
+    """The text of one's own that a suite reads, of random words; some suites have a line of train in test."""
+    for name, (number, seed) in more.get("text", {}).items():
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(texts.lines(number, seed))
+    if "copied" in more:
+        line = (folder / "train.txt").read_text().splitlines(keepends=True)[more["copied"]]
+        with (folder / "test.txt").open("a") as file:
+            file.write(line)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_view_of_planted_records_is_as_expected(name, planted_in, harness, tmp_path):
+    folder, _, options = planted_in(name)
+    heads = YAML(typ="safe").load(folder / "commands.yaml").get("diff") if (folder / "commands.yaml").exists() else None
+    for view, command in VIEWS.items():
+        if "HEADS" in command and heads is None:
+            continue
+        words = [f"suites/{folder.name}.yaml" if word == "SUITE" else word for word in command.split()]
+        if "HEADS" in words:
+            words[words.index("HEADS") : words.index("HEADS") + 1] = heads
+        done = harness(*words, *([] if words[0] in ("runs", "leaderboard") else options))
+        assert done.code == 0, done.err
+        compare(folder / view, _anywhere(done.out, tmp_path))
+
+
+def _anywhere(text: str, project: Path) -> str:
+    """What a command says, without the place of the project and the sizes of files, which zlib decides."""
+    return re.sub(r'"bytes": \d+', '"bytes": 0', text.replace(str(project), "PROJECT"))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_of_planted_records_is_as_expected(name, planted_in, monkeypatch, tmp_path):
+    folder, suite, _ = planted_in(name)
+    for module in (plots, style):  # drawings change with matplotlib; tests/report/test_plots.py looks at them
+        monkeypatch.setattr(module, "svg_of", lambda *figure: "<svg></svg>\n")
+    monkeypatch.setattr(style, "_saved", lambda *figure: b"")
+    study.load(suite, tmp_path / "results", warn=lambda sentence: None).write_report()
+    (page,) = (tmp_path / "results" / "reports").glob("*.html")
+    text = re.sub(r"<(style|script|svg).*?</\1>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    compare(folder / "page.html", _anywhere(text, tmp_path))
+
+
+@pytest.mark.skipif(shutil.which("kpsewhich") is None, reason="TeX is not installed")
+@pytest.mark.parametrize("name", sorted(path.relative_to(PLANTED).as_posix() for path in PLANTED.glob("*/*.tex")))
+def test_tex_compiles_it_in_an_article(name, tmp_path):
+    text = (PLANTED / name).read_text(encoding="utf-8").partition("table: results")[0]  # what the command says it has written
+    packages = text.splitlines()[0].lstrip("% ")
+    document = [r"\documentclass{article}", packages, r"\begin{document}", text, r"\end{document}"]
+    (tmp_path / "paper.tex").write_text("\n".join(document), encoding="utf-8")
+    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "paper.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout
+
+
+def compare(place: Path, text: str) -> None:
+    """Compare with a file of expected output."""
+    if os.environ.get("GOLDEN") == "write":
+        place.write_text(text, encoding="utf-8")
+    assert text == place.read_text(encoding="utf-8")
