@@ -1,7 +1,7 @@
 """What every view says of planted records: tests/report/planted has a folder for each suite, with its expected output.
 
-A folder has suite.yaml, records.yaml (tests/support/planted_suites.py) and what the commands print. Numbers of the records
-are round, so that means, differences and intervals can be checked by hand: README.md there does so.
+A folder has suite.yaml, records.yaml (tests/support/planted_suites.py) and what the commands print. Numbers of the
+records are round, so that means, differences and intervals can be checked by hand: README.md there does so.
 GOLDEN=write writes the files again: then check what changed.
 """
 
@@ -102,7 +102,8 @@ def test_the_page_of_planted_records_is_as_expected(name, planted_in, monkeypatc
 @pytest.mark.skipif(shutil.which("kpsewhich") is None, reason="TeX is not installed")
 @pytest.mark.parametrize("name", sorted(path.relative_to(PLANTED).as_posix() for path in PLANTED.glob("*/*.tex")))
 def test_tex_compiles_it_in_an_article(name, tmp_path):
-    text = (PLANTED / name).read_text(encoding="utf-8").partition("table: results")[0]  # what the command says it has written
+    printed = (PLANTED / name).read_text(encoding="utf-8")
+    text = printed.partition("table: results")[0]  # the names of the files that the command has written
     packages = text.splitlines()[0].lstrip("% ")
     document = [r"\documentclass{article}", packages, r"\begin{document}", text, r"\end{document}"]
     (tmp_path / "paper.tex").write_text("\n".join(document), encoding="utf-8")
