@@ -33,10 +33,10 @@ from harness.execution.executors import RunOptions, repeated
 from harness.execution.planned import PlannedSuite, PlannedTrial, planned
 from harness.execution.timed import RowTime, match_text, reference, suite_times
 from harness.machine.environment import resolve_device
-from harness.plan.loaded_suite import Suite, possible_trials
 from harness.plan.reader import introduction
 from harness.plan.selection import choices, facts_of, key_texts
 from harness.plan.specs import TrialSpec
+from harness.plan.suite import Row, Suite
 from harness.plan.tuning import point_text
 from harness.printable import counted
 from harness.records import store
@@ -140,8 +140,8 @@ def _rows(found: PlannedSuite, room: int | None) -> Iterator[Text | Table | str]
         room: lines on a terminal, for as many rows as have room; None: all rows, as in a pipe.
     """
     suite = found.suite
-    named = [(trial, tuple(suite.name_of(kind, trial.spec) for kind in KINDS)) for trial in found.tuning + found.trials]
-    later = [(each, tuple(suite.names[kind][getattr(each, kind)] for kind in KINDS)) for each in found.later]
+    named = [(trial, names_of(suite.row_of(trial.spec))) for trial in found.tuning + found.trials]
+    later = [(each, names_of(each.row)) for each in found.later]
     every = {names for _, names in (*named, *later)}
     by_head = len(every) * (2 if any(len(name) > HALF_A_LINE for names in every for name in names) else 1) > MAX_ROWS
     rows: dict[tuple[str, ...] | str, _Row] = {}
@@ -182,24 +182,23 @@ def _trials(found: PlannedSuite) -> screen.Shown:
     look = {"keep": ("trial", "head", "seed", "state"), "right": ("seed", "params", "head params"), "width": _width()}
 
     def cells(trial: PlannedTrial) -> list[str]:
-        names = [found.suite.name_of(kind, trial.spec) for kind in KINDS]
+        names = names_of(found.suite.row_of(trial.spec))
         about = [point_text(trial.point) or screen.NOTHING, str(trial.spec.seed)]
         return [trial.spec.id, *names, *about, f"{trial.params_total:,}", f"{trial.params_head:,}", trial.state]
 
     of_table = list(map(cells, found.trials))
     for each in found.later:
-        names = [found.suite.names[kind][getattr(each, kind)] for kind in KINDS]
         name, state = ("no point", "tuning failed") if each.lost else ("after tuning", "missing")
-        of_table.append([name, *names, "-", ", ".join(map(str, each.seeds)), "-", "-", state])
-    if found.suite.tuning is not None:
+        of_table.append([name, *names_of(each.row), "-", ", ".join(map(str, each.seeds)), "-", "-", state])
+    if found.suite.tune is not None:
         yield from screen.table(columns, map(cells, found.tuning), title="stage 1: tuning", **look)
-    yield from screen.table(columns, of_table, title="stage 2: the table" if found.suite.tuning else None, **look)
+    yield from screen.table(columns, of_table, title="stage 2: the table" if found.suite.tune else None, **look)
 
 
 def _corpora(suite: Suite) -> Iterator[str]:
     """A line for each corpus: what was read of it, and what is known without reading it."""
-    for key, name in suite.names["corpus"].items():
-        facts, said = suite.facts[key], []
+    for name, facts in suite.corpora.items():
+        said = []
         text, counts = facts.text, facts.num_tokens
         of_splits = {} if text is None or text.of_splits is None else text.of_splits
         if text is not None:
@@ -240,14 +239,14 @@ def _cost(found: PlannedSuite) -> list[str]:
 
 
 def _keys(suite: Suite) -> list[str]:
-    found = choices(facts_of(possible_trials(suite), suite))
+    found = choices(facts_of(suite.possible_trials, suite))
     several = [key for key, values in found.items() if len(values) > 1]
     more = [f"{len(several) - NAMED_KEYS} more"] if len(several) > NAMED_KEYS else []
     return [f"--only takes {', '.join([*several[:NAMED_KEYS], *more, 'id'])}; --keys shows all"]
 
 
 def _all_keys(suite: Suite) -> list[str]:
-    specs = possible_trials(suite)
+    specs = suite.possible_trials
     written = dict.fromkeys(_defined(suite, kind, spec) for kind in KINDS for spec in specs)
     keys = key_texts(choices(facts_of(specs, suite)))
     return [*written, "--only takes KEY=VALUE with these keys, and id:", *(_wrapped(key) for key in keys)]
@@ -255,7 +254,7 @@ def _all_keys(suite: Suite) -> list[str]:
 
 def _defined(suite: Suite, kind: str, trial: TrialSpec) -> str:
     """'head: affine softmax = softmax(projection=True)', or 'head: softmax' where name and definition are equal."""
-    name, spec = suite.name_of(kind, trial), str(getattr(trial, kind))
+    name, spec = getattr(suite.row_of(trial), kind).name, str(getattr(trial, kind))
     return f"{kind}: {spec}" if name == spec else f"{kind}: {name} = {spec}"
 
 
@@ -274,7 +273,8 @@ def _times(rows: list[RowTime], suite: Suite, device: str) -> screen.Shown:
     baseline = reference(suite)
     numbers = ["ms/step", "ms/eval batch", "minutes a trial"]
     if baseline is not None:
-        numbers.append(f"step / {suite.names['head'].get(baseline, baseline)}'s")
+        called = {row.head.written: row.head.name for row in suite.rows}
+        numbers.append(f"step / {called.get(baseline, baseline)}'s")
     lines = []
     for row in rows:
         cells = [screen.NOTHING] * len(numbers)
@@ -282,9 +282,14 @@ def _times(rows: list[RowTime], suite: Suite, device: str) -> screen.Shown:
             cells[:3] = [f"{row.time.train_ms:.1f}", f"{row.time.eval_ms:.1f}", f"{row.minutes:.1f}"]
         if row.ratio:
             cells[3] = f"{row.ratio:.2f}"
-        lines.append([*(suite.names[kind][getattr(row, kind)] for kind in KINDS), *cells])
+        lines.append([*names_of(row.row), *cells])
     title = f"time on this machine, one trial at a time, {device}"
     yield from screen.table((*KINDS, *numbers), lines, keep=("head", *numbers), right=numbers, title=title)
+
+
+def names_of(row: Row) -> tuple[str, str, str]:
+    """Return what views call the corpus, the backbone and the head of a row."""
+    return row.corpus.name, row.backbone.name, row.head.name
 
 
 def _width() -> int | None:

@@ -13,10 +13,10 @@ from harness.corpora.corpus import Corpus
 from harness.errors import Damaged, ExecutionError
 from harness.model import LanguageModel, build, components
 from harness.plan.identity import starting_content
-from harness.plan.specs import TrialSpec
+from harness.plan.specs import Contents, TrialSpec
 from harness.records import sidecars, store
 from harness.records.contents import recomputed
-from harness.records.record import MENDED, Contents, TrialRecord
+from harness.records.record import MENDED, TrialRecord
 from harness.records.replicates import Seeds
 from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.training.checkpoint import BEST, TRAIN_AGAIN, load_weights, weights_sha256

@@ -7,9 +7,9 @@ from harness import plan
 from harness.execution.executors import RunOptions
 from harness.execution.live import Reporter
 from harness.execution.run_suite import all_ok, run_suite
-from harness.plan.loaded_suite import Suite
 from harness.plan.reader import shown
 from harness.plan.specs import GROUND_TRUTH
+from harness.plan.suite import Suite
 from harness.printable import counted
 from harness.report import ground_truth, layouts, study, suite_table
 from harness.report.printed_numbers import together

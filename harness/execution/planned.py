@@ -7,9 +7,9 @@ from typing import Any
 
 from harness.code.hashes import is_outdated
 from harness.corpora.corpus import CorpusFacts
-from harness.plan.loaded_suite import Suite
 from harness.plan.selection import chosen_rows, chosen_trials, chosen_tuning
 from harness.plan.specs import TrialSpec
+from harness.plan.suite import Row, Suite
 from harness.plan.tuning import Point
 from harness.printable import counted
 from harness.records import choices, store
@@ -49,17 +49,26 @@ class LaterTrials:
     """A row whose trials have no ids yet: they depend on the point that tuning will choose.
 
     Args:
-        corpus, backbone, head: without what is tuned.
-        first: the id of the first tuning trial of the row.
         lost: every tuning trial of the row failed, so these trials will not be trained.
     """
 
-    corpus: str
-    backbone: str
-    head: str
-    seeds: tuple[int, ...]
-    first: str
+    row: Row
     lost: bool
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(trial.seed for trial in self.row.candidates[0].trials)
+
+    @property
+    def first(self) -> str:
+        """The id of the first tuning trial of the row."""
+        return self.row.candidates[0].longest.id
+
+    def as_json(self) -> dict[str, Any]:
+        """The row's entry in `harness plan --json`; its components are without what is tuned."""
+        corpus, backbone, head = self.row.key
+        parts = {"corpus": corpus, "backbone": backbone, "head": head}
+        return {**parts, "seeds": self.seeds, "first": self.first, "lost": self.lost}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +88,13 @@ class PlannedSuite:
     later: list[LaterTrials] = field(default_factory=list)
 
     def __str__(self) -> str:
-        if self.suite.tuning is None:
+        if self.suite.tune is None:
             return _counts(self.trials)
-        tuning = self.suite.tuning
         later = sum(len(each.seeds) for each in self.later)
         after = f", {later} more after tuning" if later else ""
         return (
-            f"stage 1, tuning: {_counts(self.tuning)}, {tuning.budget} each; "
-            f"stage 2, the table: {_counts(self.trials)}{after}, {tuning.final_budget} each"
+            f"stage 1, tuning: {_counts(self.tuning)}, {self.suite.tuning_budget} each; "
+            f"stage 2, the table: {_counts(self.trials)}{after}, {self.suite.table_budget} each"
         )
 
     @property
@@ -107,12 +115,11 @@ class PlannedSuite:
     def as_json(self) -> dict[str, Any]:
         """The content of `harness plan --json`."""
         entries = [trial.as_json() for trial in self.trials]
-        names = self.suite.names["corpus"]
-        texts = {name: _text_as_json(self.suite.facts[key]) for key, name in names.items()}
+        texts = {name: _text_as_json(facts) for name, facts in self.suite.corpora.items()}
         made = {"suite": self.suite.name, "version": self.suite.version, "corpora": texts, "trials": entries}
-        if self.suite.tuning is None:
+        if self.suite.tune is None:
             return made
-        later = [asdict(each) for each in self.later]
+        later = [each.as_json() for each in self.later]
         return {**made, "tuning": [trial.as_json() for trial in self.tuning], "after_tuning": later}
 
 
@@ -136,17 +143,17 @@ def planned(
     read = choices.read(suite, results, warn)
     suite, records = read.suite, read.found
     specs, tuning = chosen_trials(suite, only), chosen_tuning(suite, only)
-    points = {} if suite.tuning is None else suite.tuning.points
     interrupted = store.interrupted(read.runs, [spec.id for spec in (*tuning, *specs)])
 
     def state(spec: TrialSpec) -> PlannedTrial:
+        candidate = suite.candidate_of(spec)
         return PlannedTrial(
             spec=spec,
             state=_state(records.get(spec.id), interrupted=spec.id in interrupted),
             finished=spec.id in records,
-            params_total=suite.params[spec.id][0],
-            params_head=suite.params[spec.id][1],
-            point=points.get(spec.id, {}),
+            params_total=candidate.params[0],
+            params_head=candidate.params[1],
+            point=candidate.point,
             minutes=None if spec.id not in records else records[spec.id].metrics.get("train_minutes"),
         )
 
@@ -154,22 +161,14 @@ def planned(
         suite=suite,
         trials=list(map(state, specs)),
         tuning=list(map(state, tuning)),
-        later=_later(suite, chosen_rows(suite, only)),
+        later=_later(chosen_rows(suite, only)),
         outdated=retraining.sentences(suite, (*tuning, *specs), records, *options),
     )
 
 
-def _later(suite: Suite, rows: Iterable[int]) -> list[LaterTrials]:
-    found = []
-    for row in rows:
-        first, choice = suite.tuning.rows[row].candidates[0], suite.tuning.choices[row]
-        if choice is None or choice.trial is None:
-            made_of = {kind: str(suite.compared(kind, first.trial)) for kind in ("backbone", "head")}
-            seeds, lost = tuple(trial.seed for trial in first.finals), choice is not None
-            found.append(
-                LaterTrials(corpus=str(first.trial.corpus), **made_of, seeds=seeds, first=first.trial.id, lost=lost)
-            )
-    return found
+def _later(rows: Iterable[Row]) -> list[LaterTrials]:
+    waiting = [row for row in rows if row.chosen is None]
+    return [LaterTrials(row=row, lost=row.choice is not None) for row in waiting]
 
 
 def _counts(trials: list[PlannedTrial]) -> str:

@@ -30,10 +30,10 @@ from harness.execution.executors import (
 from harness.execution.live import LiveView, Reporter
 from harness.execution.timed import time_rows
 from harness.machine import locks
-from harness.plan.loaded_suite import Suite
 from harness.plan.reader import RESULTS
 from harness.plan.selection import chosen_rows, chosen_trials, chosen_tuning
 from harness.plan.specs import TrialSpec
+from harness.plan.suite import Suite
 from harness.plan.suite_file import MeasureSpec
 from harness.plan.tuning import Choice, point_text
 from harness.printable import counted
@@ -120,7 +120,7 @@ def all_ok(found: Study, only: tuple[str, ...] = ()) -> bool:
     another way.
     """
     suite, records, tuned = found.suite, found.records, found.evidence.tuning
-    all_chosen = all(suite.tuning.of_table(row) for row in chosen_rows(suite, only))
+    all_chosen = all(row.trials for row in chosen_rows(suite, only))
     statuses = {tuned[spec.id].status for spec in chosen_tuning(suite, only) if spec.id in tuned}
     table = all(spec.id in records and records[spec.id].status == "ok" for spec in chosen_trials(suite, only))
     # guard: tuning-failed statuses <= set(choices.EXPECTED) -> True
@@ -170,9 +170,8 @@ def due(records: Records, options: RunOptions, tried: Collection[str] = ()) -> l
 
     suite, asked = records.suite, []
     for row in chosen_rows(suite, options.only):
-        tuned = suite.tuning.rows[row]
-        trials = [trial for trial in tuned.tuning_trials if trial.id in records.tuning and not again(trial)]
-        step = tuned.next({trial.id: choices.perplexity(records.tuning[trial.id]) for trial in trials})
+        trials = [trial for trial in row.tuning_trials if trial.id in records.tuning and not again(trial)]
+        step = row.next({trial.id: choices.perplexity(records.tuning[trial.id]) for trial in trials})
         asked += [] if isinstance(step, Choice) else filter(again, step)
     return asked or [trial for trial in chosen_trials(suite, options.only) if again(trial)]
 
@@ -210,13 +209,13 @@ def _train(run: _Run, records: Records, tracking: Tracker) -> tuple[Records, set
 
 def _names(suite: Suite) -> Callable[[str, TrialSpec], str]:
     """What progress calls a trial's head, backbone or corpus: the head of a tuning trial has its point behind it."""
-    points = {}
-    for row in () if suite.tuning is None else suite.tuning.rows:
-        for each in row.candidates:
-            points |= dict.fromkeys((trial.id for trial in each.trials), f" ({point_text(each.point)})")
+    tuning = {trial.id for trial in suite.tuning_trials}
 
     def name(kind: str, trial: TrialSpec) -> str:
-        return suite.name_of(kind, trial) + (points.get(trial.id, "") if kind == "head" else "")
+        called = getattr(suite.row_of(trial), kind).name
+        if kind == "head" and trial.id in tuning:
+            return f"{called} ({point_text(suite.candidate_of(trial).point)})"
+        return called
 
     return name
 
@@ -249,13 +248,15 @@ def _execution(run: _Run, records: Records, trials: Sequence[TrialSpec], *, fres
         "measure": MeasureSpec(token_nll=False, exclusive=False) if tuning else suite.measure,
         "memory_gib": suite.resources.memory_gib,
         "fresh": fresh,
-        "contents": suite.contents,
         "driver": uuid.uuid4().hex,
         "tuning": tuning,
     }
     replaced = {spec.id: store.digest(old) for spec in trials if (old := records.verified.get(spec.id)) is not None}
     return Execution(
-        tasks=[Task(spec=spec, replaces=replaced.get(spec.id), **common) for spec in trials],
+        tasks=[
+            Task(spec=spec, replaces=replaced.get(spec.id), contents=suite.contents_of(spec), **common)
+            for spec in trials
+        ],
         resources=Resources(cpus=options.cpus_per_trial or suite.resources.cpus, gpus=gpus),
         address=options.address,
         slurm=options.slurm,

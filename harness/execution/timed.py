@@ -23,10 +23,10 @@ from harness.kernels import products
 from harness.machine import environment
 from harness.machine.environment import resolve_device
 from harness.model import LanguageModel
-from harness.plan.expansion import row_name
-from harness.plan.loaded_suite import Suite, possible_trials
+from harness.plan.match import row_name
 from harness.plan.selection import select
-from harness.plan.specs import TrainSpec, TrialSpec
+from harness.plan.specs import NGRAM_BACKBONE, TrainSpec, TrialSpec
+from harness.plan.suite import Row, Suite
 from harness.printable import counted, sentence
 from harness.records import sidecars, store
 from harness.records.record import SUM_ERROR, TrialRecord
@@ -45,8 +45,6 @@ LOCK = "timing"  # the name of the lock of a timing pass: two passes at the same
 LOCK_SECONDS = 10.0  # how long to wait for the lock of one trial
 RATIO_DIGITS = 3  # significant ones
 
-Row = tuple[str, str, str]  # corpus, backbone, head; of a plan without what is tuned
-
 
 def task_alone(suite: Suite, spec: TrialSpec, data: Path, device: torch.device, threads: int | None = None) -> Task:
     """The task of a trial whose model is tried in this process, and leaves nothing."""
@@ -59,7 +57,7 @@ def task_alone(suite: Suite, spec: TrialSpec, data: Path, device: torch.device, 
         executor="inline",
         threads=threads or suite.resources.cpus,
         route=products.chosen_route() if device.type == "cpu" else "default",
-        contents=suite.contents,
+        contents=suite.contents_of(spec),
     )
 
 
@@ -106,7 +104,7 @@ def dry_run(suite: Suite, *, data: Path, options: RunOptions, reporter: Reporter
 def rows_of(suite: Suite, only: Iterable[str]) -> list[TrialSpec]:
     """The first trial of each row that conditions select: of each corpus, backbone, head and way of training."""
     found: dict[tuple[str, ...], TrialSpec] = {}
-    for spec in select(possible_trials(suite), tuple(only), suite):
+    for spec in select(suite.possible_trials, tuple(only), suite):
         train = spec.train.model_dump_json(exclude=NOT_OF_A_STEP)
         found.setdefault((str(spec.corpus), str(spec.backbone), str(spec.head), train), spec)
     return list(found.values())
@@ -158,16 +156,13 @@ class RowTime:
     """How long a trial of a row takes.
 
     Args:
-        corpus, backbone, head: without what is tuned.
         epochs: of a trial of the table.
         time: None when the model could not be timed.
         ratio: the time of a training step divided by that of the reference (`reference`), on the same corpus and
             backbone; None without one.
     """
 
-    corpus: str
-    backbone: str
-    head: str
+    row: Row
     epochs: float
     time: ModelTime | None
     ratio: float | None
@@ -177,7 +172,10 @@ class RowTime:
         return None if self.time is None else self.time.minutes(self.epochs)
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "minutes": self.minutes}
+        corpus, backbone, head = self.row.key  # without what is tuned
+        about = {"corpus": corpus, "backbone": backbone, "head": head, "epochs": self.epochs}
+        time = None if self.time is None else asdict(self.time)
+        return {**about, "time": time, "ratio": self.ratio, "minutes": self.minutes}
 
 
 def suite_times(
@@ -193,18 +191,17 @@ def suite_times(
     firsts: dict[Row, TrialSpec] = {}
     for each in planned.models:
         if not each.spec.is_ngram and each.spec.train.data_parallel == 1:
-            firsts.setdefault(_row(suite, each.spec), each.spec)
+            firsts.setdefault(suite.row_of(each.spec), each.spec)
     other_work = environment.OtherWork()
     found = model_times([task_alone(suite, spec, data, device) for spec in firsts.values()], warn)
     if (busy := round(other_work.cores(), 2)) >= BUSY_CORES:
         warn(f"other programs used {busy:.1f} cores of this machine: times are longer than on a quiet one")
     finals = {}  # tuning trial -> a trial of the table with its settings
-    if suite.tuning is not None:
-        for tuned in suite.tuning.rows:
-            finals |= {each.trial.id: each.finals[0] for each in tuned.candidates}
+    for row in suite.tuned_rows:
+        finals |= {each.longest.id: each.trials[0] for each in row.candidates}
     minutes = 0.0
     for spec, tuning in planned.to_run():
-        first = firsts.get(_row(suite, spec))
+        first = firsts.get(suite.row_of(spec))
         if first is not None and first.id in found:
             # a trial of the table without an id is given as the one that tunes
             trial = spec if tuning else finals.get(spec.id, spec)
@@ -212,12 +209,10 @@ def suite_times(
     bases = _step_of_reference(firsts, found, reference(suite))
     times = []
     for row, first in firsts.items():
-        corpus, backbone, head = row
         epochs = finals.get(first.id, first).train.most_epochs
-        time, base = found.get(first.id), bases.get((corpus, backbone))
+        time, base = found.get(first.id), bases.get(row.key[:2])
         ratio = time.train_ms / base if time is not None and base else None
-        about = {"corpus": corpus, "backbone": backbone, "head": head, "epochs": epochs}
-        times.append(RowTime(**about, time=time, ratio=ratio))
+        times.append(RowTime(row=row, epochs=epochs, time=time, ratio=ratio))
     return times, minutes, busy
 
 
@@ -230,11 +225,10 @@ def match_text(suite: Suite, times: list[RowTime], busy: float, device: torch.de
     """The key `match` to paste into the suite, so that every head gets the training time of the reference; None if the
     suite has no reference or matches parameters, a row was not timed, or other work used BUSY_CORES cores or more.
     """
-    trials = (*suite.tuning_trials, *suite.trials)
-    rows = dict.fromkeys(_row(suite, spec) for spec in trials if not spec.is_ngram)
-    ratios = {(row.corpus, row.backbone, row.head): row.ratio for row in times if row.ratio}
+    rows = [row.key for row in suite.rows if row.backbone.spec.name != NGRAM_BACKBONE]
+    ratios = {each.row.key: each.ratio for each in times if each.ratio}
     by_params = suite.match is not None and suite.match.time is None
-    if by_params or not rows.keys() <= ratios.keys() or busy >= BUSY_CORES:
+    if by_params or not ratios.keys() >= set(rows) or busy >= BUSY_CORES:
         return None
     several = len({row[:2] for row in rows}) > 1
     where = (
@@ -242,13 +236,9 @@ def match_text(suite: Suite, times: list[RowTime], busy: float, device: torch.de
         f"harness at {environment.commit()}, {environment.now()}; other work used {busy:.1f} cores"
     )
     lines = ["match:", f"  time: {json.dumps(reference(suite))}", f"  measured: {json.dumps(where)}", "  ratios:"]
-    for row in rows:
+    for row in dict.fromkeys(rows):
         lines.append(f"    {json.dumps(row_name(*row) if several else row[2])}: {ratios[row]:.{RATIO_DIGITS}g}")
     return "\n".join(lines)
-
-
-def _row(suite: Suite, spec: TrialSpec) -> Row:
-    return str(spec.corpus), str(suite.compared("backbone", spec)), str(suite.compared("head", spec))
 
 
 def _step_of_reference(
@@ -258,10 +248,10 @@ def _step_of_reference(
     others whose class has this name.
     """
     bases: dict[tuple[str, str], float] = {}
-    exact = any(row[2] == name for row in firsts)
+    exact = any(row.head.written == name for row in firsts)
     for row, spec in firsts.items():
-        if spec.id in found and name == (row[2] if exact else spec.head.name):
-            bases.setdefault(row[:2], found[spec.id].train_ms)
+        if spec.id in found and name == (row.head.written if exact else spec.head.name):
+            bases.setdefault(row.key[:2], found[spec.id].train_ms)
     return bases
 
 

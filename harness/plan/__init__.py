@@ -7,14 +7,14 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from harness.plan.loaded_suite import Suite
     from harness.plan.loading import load
     from harness.plan.selection import select
     from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
+    from harness.plan.suite import Suite
 
 __all__ = ["ComponentSpec", "Suite", "TrainSpec", "TrialSpec", "load", "select"]
 
-_MODULES = {"load": "loading", "Suite": "loaded_suite", "select": "selection"}  # the others are in `specs`
+_MODULES = {"load": "loading", "Suite": "suite", "select": "selection"}  # the others are in `specs`
 
 
 def __getattr__(name: str):

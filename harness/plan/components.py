@@ -42,11 +42,20 @@ class Component(Identified):
     Args:
         label: the name that the suite gives it; '' for none.
         control: whether the suite says that it is a control, or none; None where it says nothing.
+        name: what views call it (harness/plan/names.py).
+        given: as the suite has it, without what matching and tuning choose.
     """
 
     place: Place = ()
     label: str = ""
     control: bool | None = None
+    name: str = ""
+    given: ComponentSpec | None = None
+
+    @property
+    def written(self) -> str:
+        """The component as the suite has it: 'mos(num_mixtures=2)'."""
+        return str(self.given or self.spec)
 
     def problem(self, source: Source, message: str) -> str:
         """Return a message at the parameter that it begins with, or else at the entry."""

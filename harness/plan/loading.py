@@ -14,30 +14,24 @@ from harness.corpora.corpus import CorpusFacts
 from harness.errors import ComponentError, CorpusError, SuiteError, nearest
 from harness.plan import tuned_rows
 from harness.plan.components import MAX_TRIALS, Component, Construction, components
-from harness.plan.controls import control_notes, roles
-from harness.plan.expansion import (
-    Combination,
-    Texts,
-    combinations,
-    in_equal_time,
-    in_tokens,
-    matched,
-    ngram_combinations,
-    trials,
-)
+from harness.plan.controls import Role, control_notes, roles
+from harness.plan.expansion import Texts, combined, counted, ngram_components, with_seeds
 from harness.plan.identity import is_frozen, starting_content
 from harness.plan.labels import disguise, known_names
 from harness.plan.labels import problems as label_problems
-from harness.plan.loaded_suite import Suite
+from harness.plan.lengths import in_tokens
+from harness.plan.match import in_equal_time, matched
 from harness.plan.model_notes import model_notes
 from harness.plan.names import names_of, shown
 from harness.plan.parameters import resolved, sentence
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, namesake, read, suite_file, value_of
-from harness.plan.specs import DECIDES_NO_RESULT, NGRAM_BACKBONE, NGRAM_HEAD, SUITE_NAME, ComponentSpec
+from harness.plan.specs import DECIDES_NO_RESULT, NGRAM_HEAD, SUITE_NAME
+from harness.plan.suite import Row, Suite, chosen_parameters
 from harness.plan.suite_file import OF_TRAINING, NgramSuiteFile, SuiteFile, TableSpec
 from harness.registry import BACKBONES, CORPORA, HEADS
 
 PLAIN = "softmax"
+REGISTRIES = {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}
 Answer = TypeVar("Answer")
 MAX_DIGITS = 9  # of a list index in --set; a longer number is read as a key
 
@@ -72,12 +66,18 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
     if file is not None:
         complete = not (wrong_backbones or wrong_heads)
         problems += tuned_rows.problems(file, backbones, heads, source, complete=complete)
-    names, labels_of = {}, {}
     if file is not None and not problems:
-        names, labels_of, problems = _names(file, corpora, backbones, heads, source)
+        of_ngrams = ngram_components(file.ngrams)
+        corpora, wrong_corpora = _named("corpus", corpora, file, source)
+        every_backbone, wrong_backbones = _named("backbone", [*backbones, *of_ngrams[0]], file, source)
+        every_head, wrong_heads = _named("head", [*heads, *of_ngrams[1]], file, source)
+        backbones, of_ngrams = every_backbone[: len(backbones)], (every_backbone[len(backbones) :], of_ngrams[1])
+        heads, of_ngrams = every_head[: len(heads)], (of_ngrams[0], every_head[len(heads) :])
+        problems = wrong_corpora + wrong_backbones + wrong_heads
     if file is not None and not problems:
-        file = file.model_copy(update={"table": with_baseline(file.table, heads, names["head"])})
-        problems += _combination_problems(file, backbones, heads, names["head"], facts, source)
+        names = {head.written: head.name for head in every_head}
+        file = file.model_copy(update={"table": with_baseline(file.table, heads, names)})
+        problems += _combination_problems(file, backbones, heads, names, facts, source)
         problems += _too_long(file, backbones, construction.positions, source)
     # Weights are read completely, so last. Without a vocabulary no backbone was built: a missing one is found here.
     if not problems or not facts:
@@ -85,29 +85,54 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
         problems += missing
     if problems:
         raise SuiteError(_in_file_order(problems))
-    texts = _trained(file, corpora, facts, source)
     parts = [replace(each, content=found) for each, found in zip([*backbones, *heads], contents, strict=True)]
-    bodies, heads = parts[: len(backbones)], parts[len(backbones) :]
-    combined = combinations(texts, bodies, heads, construction)
-    if file.match is not None and file.match.time is None:
-        combined = matched(file.match, combined, source)
-    elif file.match is not None:
-        combined = in_equal_time(file.match, combined, source)
-    notes = model_notes(facts, backbones, heads, construction, names)
-    suite = _expanded(file, combined, texts, names, settings, source)
+    backbones, heads = parts[: len(backbones)], parts[len(backbones) :]
+    texts = _trained(file, corpora, facts, source)
+    known = roles(heads)
     declares_none = "baseline" in data.get("table", {}) and data["table"]["baseline"] is None
-    known, texts_of = roles(heads), [str(each.spec.without(_chosen(file, "head"))) for each in heads]
     said: list[str] = []
-    if suite.table.baseline is not None or not declares_none:
-        called = [names["head"][text] for text in texts_of]
-        said = control_notes(heads, known, called, construction.bodies.values())
-    found = {
-        "labels": labels_of,
-        "notes": notes,
-        "control_notes": tuple(said),
-        "roles": dict(zip(texts_of, known, strict=True)),
-    }
-    return suite.model_copy(update=found)
+    if file.table.baseline is not None or not declares_none:
+        said = control_notes(heads, known, [head.name for head in heads], construction.bodies.values())
+    kept = ("name", "version", "core_minutes", "resources", "checkpoint", "timeout", "measure", "table", "match")
+    return Suite(
+        **{key: getattr(file, key) for key in kept},
+        rows=(
+            *_rows(file, texts, backbones, heads, known, construction, source),
+            *counted(texts, *of_ngrams, source),
+        ),
+        tune=file.tune,
+        overrides=tuple(settings),
+        source=source,
+        notes=model_notes(facts, backbones, heads, construction),
+        control_notes=tuple(said),
+    )
+
+
+def _rows(
+    file: SuiteFile,
+    texts: Texts,
+    backbones: list[Component],
+    heads: list[Component],
+    known: list[Role],
+    construction: Construction,
+    source: Source,
+) -> list[Row]:
+    """Return the rows that are trained: corpora x backbones x heads, matched, then with their points and trials.
+
+    Args:
+        known: the role of each head.
+    """
+    controls = {head.written for head, role in zip(heads, known, strict=True) if role.is_control}
+    rows = [
+        replace(row, is_control=row.head.written in controls) for row in combined(texts, backbones, heads, construction)
+    ]
+    if file.match is not None and file.match.time is None:
+        rows = matched(file.match, rows, source)
+    elif file.match is not None:
+        rows = in_equal_time(file.match, rows, source)
+    if file.tune is not None:
+        return tuned_rows.with_candidates(file, rows, source)
+    return with_seeds(rows, file.seeds, source)
 
 
 def _settings(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> list[tuple[str, str, str | None]]:
@@ -207,30 +232,15 @@ def give_name(data: dict[str, Any], path: Path) -> list[str]:
     ]
 
 
-def _chosen(file: SuiteFile, kind: str) -> set[str]:
-    """Return the parameters of a kind of component that matching and tuning choose."""
-    vary = set() if file.match is None else {file.match.vary}
-    tuned = [] if file.tune is None else file.tune.space
-    return {key.removeprefix(f"{kind}.") for key in tuned if key.startswith(f"{kind}.")} | vary
-
-
-def _names(
-    file: SuiteFile, corpora: list[Component], backbones: list[Component], heads: list[Component], source: Source
-) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]], list[str]]:
-    """Return `Suite.names`, `Suite.labels`, and what is wrong with labels."""
-    sections = {"corpus": (corpora, CORPORA), "backbone": (backbones, BACKBONES), "head": (heads, HEADS)}
-    names, given, problems = {}, {}, []
-    for kind, (listed, registry) in sections.items():
-        chosen = _chosen(file, kind)
-        specs = [each.spec.without(chosen) for each in listed]
-        if kind == "head":
-            specs += [ComponentSpec(name=NGRAM_HEAD, params=ngram.head_params) for ngram in file.ngrams]
-        elif kind == "backbone" and file.ngrams:
-            specs.append(ComponentSpec(name=NGRAM_BACKBONE))
-        problems += label_problems(listed, specs, registry, source, chosen=chosen)
-        given[kind] = {str(spec): each.label for each, spec in zip(listed, specs, strict=False) if each.label}
-        names[kind] = names_of(specs, registry, labels=given[kind], chosen=chosen)
-    return names, given, problems
+def _named(kind: str, listed: list[Component], file: SuiteFile, source: Source) -> tuple[list[Component], list[str]]:
+    """Return all components of a kind with their names in views, and what is wrong with labels."""
+    registry, chosen = REGISTRIES[kind], chosen_parameters(kind, file.match, file.tune)
+    specs = [each.spec if each.spec.name == NGRAM_HEAD else each.spec.without(chosen) for each in listed]
+    problems = label_problems(listed, specs, registry, source, chosen=chosen)
+    labels = {str(spec): each.label for each, spec in zip(listed, specs, strict=True) if each.label}
+    names = names_of(specs, registry, labels=labels, chosen=chosen)
+    pairs = zip(listed, specs, strict=True)
+    return [replace(each, name=names[str(spec)], given=spec) for each, spec in pairs], problems
 
 
 def labels(path: Path) -> dict[str, dict[str, str]]:
@@ -389,38 +399,6 @@ def _too_long(file: SuiteFile, backbones: list[Component], positions: dict[str, 
         if read > most:
             found.append(source.problem(place, f"{each.spec} has {most} positions, and reads {read} tokens"))
     return found
-
-
-def _expanded(
-    file: SuiteFile,
-    combined: list[Combination],
-    texts: Texts,
-    names: dict[str, dict[str, str]],
-    settings: list[tuple[str, str, str | None]],
-    source: Source,
-) -> Suite:
-    """Return the suite with its trials: those of the combinations, then the n-grams."""
-    expanded, tuning = (), None
-    if file.tune is None:
-        expanded, origins = trials(combined, file.seeds, source)
-    else:
-        tuning, origins = tuned_rows.expand(file, combined, source)
-    ngrams, of_ngrams = trials(ngram_combinations(file.ngrams, texts), [0], source)
-    origins |= of_ngrams
-    parts = [part for each in origins.values() for part in (each.corpus, each.backbone, each.head)]
-    kept = ("name", "version", "core_minutes", "resources", "checkpoint", "timeout", "measure", "table", "match")
-    return Suite(
-        **{key: getattr(file, key) for key in kept},
-        trials=(*expanded, *ngrams),
-        overrides=tuple(settings),
-        source=source,
-        facts={str(corpus.spec): facts for corpus, facts, _ in texts},
-        contents={str(part.spec): part.content for part in parts if part.content is not None},
-        names=names,
-        params={trial_id: each.params for trial_id, each in origins.items()},
-        settled={trial_id: each.settled for trial_id, each in origins.items() if each.settled},
-        tuning=tuning,
-    )
 
 
 def _in_file_order(problems: list[str]) -> list[str]:

@@ -19,15 +19,11 @@ class ModelNote(NamedTuple):
     in_table: bool = True
 
 
-Named = dict[str, dict[str, str]]  # `Suite.names`
-
-
 def model_notes(
     facts: list[CorpusFacts],
     backbones: list[Component],
     heads: list[Component],
     construction: Construction,
-    names: Named,
 ) -> tuple[ModelNote, ...]:
     """Return the notes on what the folders hold, on tokenizers, on first tokens, and on heads that
     start at random beside heads that start from the model.
@@ -35,8 +31,8 @@ def model_notes(
     found = []
     tokenizers = [each.tokenizer for each in facts if each.tokenizer is not None]
     for backbone in backbones:
-        key = str(backbone.spec)
-        body, name = construction.bodies[key], names["backbone"].get(key, key)
+        key, name = str(backbone.spec), backbone.name
+        body = construction.bodies[key]
         if getattr(body, "output_layer", None) is None:
             continue
         found += map(ModelNote, getattr(body, "notes", ()))
@@ -46,7 +42,7 @@ def model_notes(
         from_model, at_random = [], []
         for head in heads:
             starts = from_model if (key, str(head.spec)) in construction.from_model else at_random
-            starts.append(names["head"].get(str(head.spec), str(head.spec)))
+            starts.append(head.name)
         if from_model and at_random:
             found.append(ModelNote(_on_starts(at_random, name)))
     return tuple(dict.fromkeys(found))

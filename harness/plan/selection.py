@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from harness.errors import SuiteError, nearest
-from harness.plan.loaded_suite import Suite, possible_trials, trials_of_row
 from harness.plan.parameters import resolved
 from harness.plan.reader import value_of
 from harness.plan.specs import ComponentSpec, TrialSpec, plain, value_text
+from harness.plan.suite import Row, Suite
 from harness.registry import BACKBONES, CORPORA, HEADS
 
 _REGISTRIES = {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}
@@ -106,7 +106,9 @@ def _facts(trial: TrialSpec, suite: Suite | None) -> dict[str, list[Any]]:
     facts: dict[str, list[Any]] = {"seed": [trial.seed], "id": [trial.id]}
     for kind, registry in _REGISTRIES.items():
         component: ComponentSpec = getattr(trial, kind)
-        facts[kind] = list(dict.fromkeys([component.name, *([] if suite is None else [suite.name_of(kind, trial)])]))
+        facts[kind] = list(
+            dict.fromkeys([component.name, *([] if suite is None else [getattr(suite.row_of(trial), kind).name])])
+        )
         for name, value in resolved(registry.get(component.name), component.params).items():
             if name not in _RESERVED:
                 facts.setdefault(name, []).append(value)
@@ -132,21 +134,20 @@ def _equal(values: list[Any] | None, text: str, read: list[Any]) -> bool:
     )
 
 
-def chosen_rows(suite: Suite, only: tuple[str, ...]) -> list[int]:
-    """Return the indices of the rows whose tuning belongs to some conditions: those with a trial that meets them.
+def chosen_rows(suite: Suite, only: tuple[str, ...]) -> list[Row]:
+    """Return the rows whose tuning belongs to some conditions: those with a trial that meets them.
 
     The trial is a tuning trial of the row, or a trial of the table at any of its points: 'seed=1' is met by every row.
 
     Raises: SuiteError as `select` does.
     """
-    met = {trial.id for trial in select(possible_trials(suite), only, suite)}
-    rows = () if suite.tuning is None else enumerate(suite.tuning.rows)
-    return [index for index, row in rows if not met.isdisjoint(trial.id for trial in trials_of_row(row))]
+    met = {trial.id for trial in select(suite.possible_trials, only, suite)}
+    return [row for row in suite.tuned_rows if any(trial.id in met for trial in row.possible_trials)]
 
 
 def chosen_tuning(suite: Suite, only: tuple[str, ...]) -> tuple[TrialSpec, ...]:
     """Return the tuning trials of `chosen_rows`."""
-    return tuple(trial for row in chosen_rows(suite, only) for trial in suite.tuning.rows[row].tuning_trials)
+    return tuple(trial for row in chosen_rows(suite, only) for trial in row.tuning_trials)
 
 
 def chosen_trials(suite: Suite, only: tuple[str, ...]) -> tuple[TrialSpec, ...]:
@@ -156,5 +157,5 @@ def chosen_trials(suite: Suite, only: tuple[str, ...]) -> tuple[TrialSpec, ...]:
 
     Raises: SuiteError as `select` does.
     """
-    met = {trial.id for trial in select(possible_trials(suite), only, suite)}
+    met = {trial.id for trial in select(suite.possible_trials, only, suite)}
     return tuple(trial for trial in suite.trials if trial.id in met)

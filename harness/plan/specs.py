@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from harness.plan.schedule import Schedule, Sparse, Strict
 
@@ -367,6 +367,24 @@ class TrialSpec(Strict):
     def is_ngram(self) -> bool:
         """Whether it is a trial of `ngrams`, which counts the text and depends on no seed."""
         return self.backbone.name == NGRAM_BACKBONE
+
+
+class Contents(Strict):
+    """What a trial reads, as in its id: hashes, or addresses whose content never changes.
+
+    Args:
+        backbone: the pretrained weights of the backbone; None if it started from random ones.
+        head: the files that its parameters name; None without any.
+    """
+
+    corpus: str
+    backbone: str | None = None
+    head: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_head(self, dumped: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A record without files of a head is as before there were any: earlier versions read it."""
+        return {key: value for key, value in dumped(self).items() if key != "head" or value}
 
 
 # Suite names and trial ids are names of folders, so they cannot contain path separators.

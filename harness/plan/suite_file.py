@@ -211,7 +211,7 @@ class MatchSpec(Strict):
     """A comparison at equal numbers of parameters, or at equal training time.
 
     Numbers of parameters: every trial gets the width at which its total number meets a target. Training time: every
-    head gets the epochs that take as long as those of a named head (harness/plan/expansion.py).
+    head gets the epochs that take as long as those of a named head (harness/plan/match.py).
 
     Args:
         params: the target: a number, or a head, which is not changed. With a head, the target is its total number of
@@ -267,7 +267,7 @@ class TrainFile(TrainSpec):
         optimizer, batch_size, seq_len: as in TrainSpec.
         epochs: as in TrainSpec.
         tokens: the number of targets to train on, in all epochs together. It becomes epochs of each corpus
-            (harness/plan/expansion.py).
+            (harness/plan/lengths.py).
     """
 
     optimizer: Optimizer = "sgd"

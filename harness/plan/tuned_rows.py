@@ -2,19 +2,21 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, get_args, get_origin
 
 from pydantic import ValidationError
 
 from harness.errors import SuiteError, nearest
 from harness.plan.components import MAX_TRIALS, Component, Construction
-from harness.plan.expansion import Combination, rescaled, trials
+from harness.plan.expansion import trials_of
+from harness.plan.lengths import rescaled
 from harness.plan.parameters import checked, is_place, parameters, sentence
 from harness.plan.reader import Source
-from harness.plan.specs import DECIDES_NO_RESULT, EvalSpec, Strict, TrainSpec, canonical
+from harness.plan.specs import DECIDES_NO_RESULT, EvalSpec, Strict, TrainSpec, TrialSpec, canonical
+from harness.plan.suite import Candidate, Row
 from harness.plan.suite_file import SuiteFile
-from harness.plan.tuning import Candidate, Point, TunedRow, TuneSpec, Tuning, point_text, points, with_setting
+from harness.plan.tuning import Point, TuneSpec, point_text, points, with_setting
 
 SPACE = ("tune", "space")
 
@@ -27,36 +29,33 @@ class TunedComponent(Component):
         return source.problem(SPACE, f"{self.spec}: {message}")
 
 
-def expand(file: SuiteFile, combined: list[Combination], source: Source) -> tuple[Tuning, dict[str, Combination]]:
-    """Return the rows of a suite: for each combination, its points without the keys that do not apply to it. And id of
-    each trial of any point -> its combination, with the parameters of its point.
-
-    Points that are equal then are one point. The values of a point take the place of those of `train`.
+def with_candidates(file: SuiteFile, rows: list[Row], source: Source) -> list[Row]:
+    """Return the rows of a suite with their candidates: the points of the space without the keys that do not apply to
+    the row. Points that are equal then are one. The values of a point take the place of those of `train`.
 
     Raises: SuiteError when a point cannot be built or changes the number of parameters of a matched model, and when
         two rows are equal.
     """
-    drawn, rows, problems = points(file.tune), [], []
-    if len(combined) * len(drawn) * (1 + len(file.seeds)) > MAX_TRIALS:
+    drawn, found, problems, known = points(file.tune), [], [], set()
+    if len(rows) * len(drawn) * (1 + len(file.seeds)) > MAX_TRIALS:
         raise SuiteError([source.problem(("tune",), f"expands to more than {MAX_TRIALS} trials, at most")])
-    origins: dict[str, Combination] = {}
-    for each in combined:
+    for row in rows:
         candidates: dict[str, Candidate | None] = {}
         for drawn_point in drawn:
             try:
-                point = _applicable(file.tune, drawn_point, each, source)
+                point = _applicable(file.tune, drawn_point, row, source)
                 if canonical(point) not in candidates:
                     candidates[canonical(point)] = None
-                    candidates[canonical(point)] = _candidate(file, each, point, origins, source)
+                    candidates[canonical(point)] = _candidate(file, row, point, known, source)
             except SuiteError as error:
                 problems += error.problems
-        rows.append(TunedRow(candidates=tuple(filter(None, candidates.values())), tune=file.tune))
+        found.append(replace(row, tune=file.tune, candidates=tuple(filter(None, candidates.values()))))
     if problems:
         raise SuiteError(list(dict.fromkeys(problems)))
-    return Tuning(spec=file.tune, rows=tuple(rows), choices=(None,) * len(rows)), origins
+    return found
 
 
-def _applicable(tune: TuneSpec, point: Point, combination: Combination, source: Source) -> Point:
+def _applicable(tune: TuneSpec, point: Point, row: Row, source: Source) -> Point:
     """Return the part of a point that applies to a combination, with the values in the types of its parameters.
 
     Raises: SuiteError for values of another type.
@@ -64,7 +63,7 @@ def _applicable(tune: TuneSpec, point: Point, combination: Combination, source: 
     found, problems = {}, []
     for key, value in point.items():
         owner, _, name = key.partition(".")
-        component = None if owner == "train" else getattr(combination, owner)
+        component = None if owner == "train" else getattr(row, owner)
         if component is None:
             found[key] = value
         elif (parameter := parameters(component.cls).get(name)) is not None:
@@ -88,44 +87,44 @@ def _of_value(tune: TuneSpec, key: str, value: Any, reason: str, source: Source)
     return source.problem((*place, "uniform" if axis.log_uniform is None else "log_uniform"), message)
 
 
-def _candidate(
-    file: SuiteFile, each: Combination, point: Point, origins: dict[str, Combination], source: Source
-) -> Candidate:
-    """Return a point of a row with its trials, and add these to `origins`."""
-    train = _train(file.tune, each.train, point, source)
-    at_point = _combination(each, point, source)
-    if file.match is not None and at_point.params != each.params:
-        message = f"{point_text(point)} changes the number of parameters of {each.head.spec}, which `match` fixes"
+def _candidate(file: SuiteFile, row: Row, point: Point, known: set[str], source: Source) -> Candidate:
+    """Return a row at a point, with its trials, and add the ids of these to `known`."""
+    train = _train(file.tune, row.train, point, source)
+    at_point = _at(row, point, source)
+    if file.match is not None and at_point.params != row.params:
+        message = f"{point_text(point)} changes the number of parameters of {row.head.spec}, which `match` fixes"
         raise SuiteError([source.problem(SPACE, message)])
     lengths = file.tune.lengths(train.epochs)
     if lengths[-1] > train.epochs:
-        message = f"{each.head.spec} is trained for {train.epochs:g} epochs, got {lengths[-1]:g} for its tuning"
+        message = f"{row.head.spec} is trained for {train.epochs:g} epochs, got {lengths[-1]:g} for its tuning"
         raise SuiteError([source.problem(("tune", "epochs"), message)])
-    short = [replace(at_point, train=rescaled(train, length)) for length in dict.fromkeys(lengths)]
-    tuning, of_tuning = trials(short, [file.tune.seed], source)
-    finals, of_finals = trials([replace(at_point, train=train)], file.seeds, source)
-    if not of_tuning.keys().isdisjoint(origins):
-        raise SuiteError([each.head.problem(source, f"the row of '{tuning[0]}' is in the suite twice")])
-    origins |= {**of_tuning, **of_finals}
-    return Candidate(point=point, trials=tuning, finals=finals)
+    parts = row, at_point.backbone, at_point.head
+    tuning: list[TrialSpec] = []
+    for length in dict.fromkeys(lengths):
+        tuning += trials_of(*parts, rescaled(train, length), [file.tune.seed])
+    finals = tuple(trials_of(*parts, train, file.seeds))
+    if any(trial.id in known for trial in tuning):
+        raise SuiteError([row.head.problem(source, f"the row of '{tuning[0]}' is in the suite twice")])
+    known.update(trial.id for trial in (*tuning, *finals))
+    return replace(at_point, tuning_trials=tuple(tuning), trials=finals)
 
 
-def _combination(each: Combination, point: Point, source: Source) -> Combination:
-    """Return a combination with the parameters of a point, built once to count its parameters."""
-    changes = {owner: _parameters_of(owner, point) for owner in ("backbone", "head")}
+def _at(row: Row, point: Point, source: Source) -> Candidate:
+    """Return a row at a point without trials, built once to count its parameters."""
+    made, changes = {}, {owner: _parameters_of(owner, point) for owner in ("backbone", "head")}
     if not any(changes.values()):
-        return each
-    made = {}
+        return Candidate(point=point, backbone=row.backbone, head=row.head, params=row.params, settled=row.settled)
     for owner, params in changes.items():
-        old: Component = getattr(each, owner)
+        old: Component = getattr(row, owner)
+        kept = {field.name: getattr(old, field.name) for field in fields(old)}
         spec = old.spec.model_copy(update={"params": {**old.spec.params, **params}})
-        made[owner] = TunedComponent(spec, old.cls, old.content, old.place)
+        made[owner] = TunedComponent(**{**kept, "spec": spec})
     construction = Construction(source)
-    construction.check([each.facts.vocab_size], [made["backbone"]], [made["head"]])
+    construction.check([row.facts.vocab_size], [made["backbone"]], [made["head"]])
     if construction.problems:
         raise SuiteError(construction.problems)
     ((params, settled),) = construction.models.values()
-    return replace(each, **made, params=params, settled=settled)
+    return Candidate(point=point, **made, params=params, settled=settled)
 
 
 def _parameters_of(owner: str, point: Point) -> dict[str, Any]:

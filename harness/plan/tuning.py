@@ -9,12 +9,15 @@ import json
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field, model_serializer, model_validator
 
 from harness.plan.specs import Strict, TrialSpec, as_number, value_text
+
+if TYPE_CHECKING:
+    from harness.plan.suite import Row
 
 Point = dict[str, Any]  # key of the space -> its value, in the order of the suite file
 WAYS = ("log_uniform", "uniform", "choice")
@@ -127,7 +130,7 @@ class TuneSpec(Strict):
 
     Args:
         trials: the number of points that are drawn, for each combination of the grids; None if all axes are grids.
-        epochs: of each tuning trial. Schedules are shortened with it (harness/plan/expansion.py). None: each is as
+        epochs: of each tuning trial. Schedules are shortened with it (harness/plan/lengths.py). None: each is as
             long as the trials that follow if its point is chosen; it must be so where `train.epochs` is in the space.
         seed: of the drawing, and of the tuning trials.
         method: how the points are tried. 'once': each once, and the one with the lowest validation perplexity is used.
@@ -152,7 +155,7 @@ class TuneSpec(Strict):
         """
 
     @abstractmethod
-    def next(self, row: "TunedRow", ppl: Mapping[str, float | None]) -> "list[TrialSpec] | Choice":
+    def next(self, row: "Row", ppl: Mapping[str, float | None]) -> "list[TrialSpec] | Choice":
         """Return the tuning trials to run next, or the choice.
 
         Args:
@@ -252,55 +255,6 @@ def _sobol(dimensions: int, number: int, seed: int) -> np.ndarray:
     return sequence.random_base2(math.ceil(math.log2(number)))[:number]
 
 
-class Candidate(Strict):
-    """One point of a row that is tuned.
-
-    Args:
-        point: the keys of `tune.space` that apply to the row, with their values: {'train.lr': 7.312}.
-        trials: the tuning trials that the method may ask for, under the seed of `tune`, the shortest first.
-        finals: the trials of the table if this point is chosen, one for each seed of the suite.
-    """
-
-    point: Point
-    trials: Annotated[tuple[TrialSpec, ...], Field(min_length=1)]
-    finals: tuple[TrialSpec, ...]
-
-    @property
-    def trial(self) -> TrialSpec:
-        """Its longest tuning trial."""
-        return self.trials[-1]
-
-
-class TunedRow(Strict):
-    """One corpus, backbone and head, with the points that are tried for it, in the order in which they were drawn."""
-
-    candidates: tuple[Candidate, ...]
-    tune: TuneSpec
-
-    @property
-    def tuning_trials(self) -> tuple[TrialSpec, ...]:
-        """All tuning trials that the method may ask for."""
-        return tuple(trial for each in self.candidates for trial in each.trials)
-
-    def next(self, ppl: Mapping[str, float | None]) -> "list[TrialSpec] | Choice":
-        """Return the tuning trials to run next, or the choice, as the method does."""
-        return self.tune.next(self, ppl)
-
-    def choice(self, ppl: Mapping[str, float | None]) -> "Choice | None":
-        """Return the choice that the perplexities of tuning trials give; None while the method asks for more trials."""
-        made = self.next(ppl)
-        return made if isinstance(made, Choice) else None
-
-    def compared(self, choice: "Choice") -> list[tuple[Point, TrialSpec]]:
-        """Return the trials whose perplexities compare with that of the chosen one, with their points: where a method
-        stops points at different lengths, those at the same place of `Candidate.trials`, which were run.
-        """
-        places = [{trial.id: at for at, trial in enumerate(each.trials)} for each in self.candidates]
-        (at,) = (ids[choice.trial] for ids in places if choice.trial in ids)
-        found = [(each.point, trial) for each in self.candidates for trial in each.trials[at : at + 1]]
-        return [(point, trial) for point, trial in found if trial.id in choice.valid_ppl]
-
-
 class Choice(Strict):
     """Which point of a row is used, and the validation perplexities that decided it.
 
@@ -324,42 +278,6 @@ class Choice(Strict):
         return {name: value for name, value in serialised(self).items() if (name, value) != ("method", "once")}
 
 
-class Tuning(Strict):
-    """The stage of a suite before its table: settings are tried, equally many for every row.
-
-    Args:
-        rows: in the order of the suite file.
-        choices: for each row, what was chosen; None: some of its tuning trials have no record.
-    """
-
-    spec: TuneSpec
-    rows: tuple[TunedRow, ...]
-    choices: tuple[Choice | None, ...]
-
-    def of_table(self, row: int) -> tuple[TrialSpec, ...]:
-        """The trials of the table of a row; () before a point is chosen."""
-        choice, found = self.choices[row], self.rows[row].candidates
-        chosen = None if choice is None else choice.trial
-        return next((each.finals for each in found if any(trial.id == chosen for trial in each.trials)), ())
-
-    @property
-    def budget(self) -> str:
-        """The length of the tuning trials: '2 epochs', '10 to 40 epochs'."""
-        return epochs_text(*(trial.train.epochs for row in self.rows for trial in row.tuning_trials))
-
-    @property
-    def final_budget(self) -> str:
-        """The length of the trials of the table, whichever points are chosen."""
-        finals = (trial for row in self.rows for each in row.candidates for trial in each.finals)
-        return epochs_text(*(trial.train.epochs for trial in finals))
-
-    @property
-    def points(self) -> dict[str, Point]:
-        """Id of each trial -> its point: of the tuning trials, and of the trials that may follow them."""
-        every = [each for row in self.rows for each in row.candidates]
-        return {trial.id: each.point for each in every for trial in (*each.trials, *each.finals)}
-
-
 class Once(TuneSpec):
     """Every point once, then the one with the lowest validation perplexity; of equal ones the first that was drawn."""
 
@@ -368,7 +286,7 @@ class Once(TuneSpec):
     def lengths(self, epochs: float) -> list[float]:
         return [epochs if self.epochs is None else self.epochs]
 
-    def next(self, row: TunedRow, ppl: Mapping[str, float | None]) -> list[TrialSpec] | Choice:
+    def next(self, row: "Row", ppl: Mapping[str, float | None]) -> list[TrialSpec] | Choice:
         return [trial for trial in row.tuning_trials if trial.id not in ppl] or lowest(row, row.tuning_trials, ppl)
 
     @staticmethod
@@ -377,21 +295,13 @@ class Once(TuneSpec):
         return choice.trial == min(ok, key=ok.get, default=None)
 
 
-def lowest(row: TunedRow, trials: Sequence[TrialSpec], ppl: Mapping[str, float | None]) -> Choice:
+def lowest(row: "Row", trials: Sequence[TrialSpec], ppl: Mapping[str, float | None]) -> Choice:
     """Return the choice of the point of the trial with the lowest perplexity; of none if all of these trials failed."""
     best = min((each for each in trials if ppl[each.id] is not None), key=lambda each: ppl[each.id], default=None)
-    point = next((each.point for each in row.candidates if best in each.trials), {})
+    point = next((each.point for each in row.candidates if best in each.tuning_trials), {})
     tried = {trial.id: ppl[trial.id] for trial in row.tuning_trials if trial.id in ppl}
     made = None if best is None else best.id
-    return Choice(row=row_label(row), trial=made, point=point, valid_ppl=tried, method=row.tune.method)
+    return Choice(row=row.label, trial=made, point=point, valid_ppl=tried, method=row.tune.method)
 
 
 METHODS: dict[str, type[TuneSpec]] = {"once": Once}
-
-
-def row_label(row: TunedRow) -> str:
-    """A row with its head, backbone and corpus: 'mos(num_mixtures=2) lstm markov'."""
-    first = row.candidates[0]
-    tuned = {key.removeprefix("head.") for key in first.point}
-    head = first.trial.head.label(*(name for name in first.trial.head.params if name not in tuned))
-    return f"{head} {first.trial.backbone.name} {first.trial.corpus.name}"

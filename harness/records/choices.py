@@ -13,9 +13,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.errors import RecordError
-from harness.plan.loaded_suite import Suite, with_choices
 from harness.plan.specs import TrialSpec, canonical
-from harness.plan.tuning import METHODS, Choice, TunedRow, point_text
+from harness.plan.suite import Row, Suite, with_choices
+from harness.plan.tuning import METHODS, Choice, point_text
 from harness.records import sealed, store
 from harness.records.contents import of_suite
 from harness.records.record import TrialRecord
@@ -76,7 +76,7 @@ def save(runs: Path, made: Iterable[Choice]) -> None:
     sealed.save(Tuning(suite=runs.name, choices=tuple(kept.values())), runs / FILE_NAME)
 
 
-def stored(found: Iterable[Choice], row: TunedRow, warn: Callable[[str], None]) -> Choice | None:
+def stored(found: Iterable[Choice], row: Row, warn: Callable[[str], None]) -> Choice | None:
     """The choice that was made of a row's tuning trials; None if there is none.
 
     Args:
@@ -85,7 +85,7 @@ def stored(found: Iterable[Choice], row: TunedRow, warn: Callable[[str], None]) 
     """
     trials = {trial.id for trial in row.tuning_trials}
     of_row = (each for each in found if each.valid_ppl.keys() <= trials)
-    both = next(((each, made) for each in of_row if (made := row.choice(each.valid_ppl)) is not None), None)
+    both = next(((each, made) for each in of_row if (made := row.choose(each.valid_ppl)) is not None), None)
     if both is None:
         return None
     kept, made = both
@@ -99,9 +99,9 @@ def stored(found: Iterable[Choice], row: TunedRow, warn: Callable[[str], None]) 
     return None
 
 
-def of_records(row: TunedRow, records: Mapping[str, TrialRecord]) -> Choice | None:
+def of_records(row: Row, records: Mapping[str, TrialRecord]) -> Choice | None:
     """The choice that the records of a row's tuning trials give; None while some of them are missing."""
-    return row.choice({trial: perplexity(record) for trial, record in records.items()})
+    return row.choose({trial: perplexity(record) for trial, record in records.items()})
 
 
 def perplexity(record: TrialRecord) -> float | None:
@@ -152,27 +152,31 @@ def read(
         verified: records of the suite's folder that are in hand, by id: they are not read again.
     """
     runs, before = store.runs_folder(results, suite.name), ()
-    if suite.tuning is not None:
+    if suite.tune is not None:
         kept = readable(runs, warn)
-        before = tuple(stored(kept, row, warn) for row in suite.tuning.rows)
+        before = tuple(stored(kept, row, warn) for row in suite.tuned_rows)
     return _completed(Records(suite=suite, runs=runs, warn=warn, stored=before, verified=dict(verified or {})))
 
 
-def keep(records: Records, rows: Iterable[int]) -> Records:
+def keep(records: Records, rows: Collection[Row]) -> Records:
     """Store the choices of some rows where none is stored. Returns the records with them. Raises: StorageError."""
-    waiting = (row for row in rows if records.stored[row] is None)
-    made = {row: now for row in waiting if (now := records.suite.tuning.choices[row]) is not None}
+    keys = {row.key for row in rows}
+    kept, made = [], []
+    for row, was in zip(records.suite.tuned_rows, records.stored, strict=True):
+        is_new = was is None and row.choice is not None and row.key in keys
+        made += [row.choice] if is_new else []
+        kept.append(row.choice if is_new else was)
     if made:
-        save(records.runs, made.values())
-    return replace(records, stored=tuple(made.get(row, was) for row, was in enumerate(records.stored)))
+        save(records.runs, made)
+    return replace(records, stored=tuple(kept))
 
 
 def _completed(records: Records, tried: Collection[str] = ()) -> Records:
     """Fill in the trials of the table, and which records are of which trials."""
     suite, verified, tuning, before = records.suite, dict(records.verified), {}, list(records.stored)
-    if suite.tuning is not None:
+    if suite.tune is not None:
         tuning = _of_trials(suite, suite.tuning_trials, records, verified)
-        now = [of_records(row, tuning) for row in suite.tuning.rows]
+        now = [of_records(row, tuning) for row in suite.tuned_rows]
         for index, (was, made) in enumerate(zip(before, now, strict=True)):
             if made is not None and not made.valid_ppl.keys().isdisjoint(tried):
                 before[index] = None

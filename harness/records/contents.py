@@ -10,12 +10,12 @@ from pathlib import Path
 from harness.corpora.corpus import CorpusFacts
 from harness.errors import HarnessError, RecordError
 from harness.plan.identity import Identified, trial_id
-from harness.plan.loaded_suite import Suite, possible_trials
 from harness.plan.parameters import checked, parameters, paths, with_paths
-from harness.plan.specs import ComponentSpec, TrialSpec
+from harness.plan.specs import ComponentSpec, Contents, TrialSpec
+from harness.plan.suite import Suite
 from harness.printable import counted
 from harness.records import store
-from harness.records.record import Contents, TrialRecord
+from harness.records.record import TrialRecord
 from harness.registry import BACKBONES, CORPORA, HEADS
 
 
@@ -109,7 +109,7 @@ def of_others(suite: Suite, runs: Path) -> str:
     They are read to see whether they have the settings of a trial: then the text has changed, or the weights that the
     backbone starts from.
     """
-    trials = {trial.id: trial for trial in (*suite.tuning_trials, *possible_trials(suite))}
+    trials = {trial.id: trial for trial in suite.possible_trials}
     others = sorted({place.parent.name for place in runs.glob(f"*/{store.FILE_NAME}")} - trials.keys())
     if not others:
         return ""
@@ -131,10 +131,8 @@ def _settings(spec: TrialSpec) -> str:
 
 def _has_id(spec: TrialSpec, trial: TrialSpec, suite: Suite) -> bool:
     """Whether settings have the id of a planned trial. Paths of files may differ."""
-    backbone, head = suite.contents.get(str(trial.backbone)), suite.contents.get(str(trial.head))
-    read = Contents(corpus=suite.contents[str(trial.corpus)], backbone=backbone, head=head)
     try:
-        return recomputed(spec, read) == trial.id
+        return recomputed(spec, suite.contents_of(trial)) == trial.id
     except (HarnessError, KeyError):
         return False
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from harness.plan.specs import TrialSpec
+from harness.plan.specs import Contents, TrialSpec
 
 SUM_ERROR = 1e-4  # float32 sums over 50,000 words have errors 100 times smaller
 LOWEST_NLL = -1e-5  # nats: rounding can put the nll of a certain token this far below 0
@@ -133,24 +133,6 @@ class Environment(_Frozen):
     def _without_read(self, dumped: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """A record in which nothing was read is as before that was noted: earlier versions read it."""
         return {key: value for key, value in dumped(self).items() if key != "read" or value}
-
-
-class Contents(_Frozen):
-    """What a trial read, as in its id: hashes, or addresses whose content never changes.
-
-    Args:
-        backbone: the pretrained weights of the backbone; None if it started from random ones.
-        head: the files that its parameters name; None without any.
-    """
-
-    corpus: str
-    backbone: str | None = None
-    head: str | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_head(self, dumped: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A record without files of a head is as before there were any: earlier versions read it."""
-        return {key: value for key, value in dumped(self).items() if key != "head" or value}
 
 
 class Fingerprints(_Frozen):

@@ -79,7 +79,7 @@ def _quantity(
 
 
 def _counts(findings: Findings) -> list[Quantity]:
-    counts = {line: head_counts(line, findings.evidence.suite) for line in findings.lines}
+    counts = {line: head_counts(line) for line in findings.lines}
     return [
         _quantity(symbol, {line: _whole(each[symbol]) for line, each in counts.items()}, "counts", key="counts")
         for symbol in ("#S", "#I", "#P")
@@ -110,8 +110,8 @@ def _sizes(findings: Findings) -> list[Quantity]:
 
 def _tuned(findings: Findings) -> list[Quantity]:
     """A column for each tuned key."""
-    tuning, found = findings.evidence.suite.tuning, []
-    for key in () if tuning is None else tuning.spec.space:
+    tune, found = findings.evidence.suite.tune, []
+    for key in () if tune is None else tune.space:
         cells = {line: _setting(line.tuned[key]) if key in line.tuned else EMPTY for line in findings.lines}
         numeric = all(cell is EMPTY or cell.value is not None for cell in cells.values())
         found.append(_quantity(f"{key.removeprefix('train.')} (tuned)", cells, "quality", numeric=numeric, key="tuned"))

@@ -4,10 +4,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from harness.plan.loaded_suite import Suite, row_labels
 from harness.plan.specs import as_number, value_text
+from harness.plan.suite import Row as PlannedRow
+from harness.plan.suite import Suite, row_labels
 from harness.plan.suite_file import Test
-from harness.plan.tuning import Axis, Choice, TunedRow, Tuning
+from harness.plan.tuning import Axis, Choice, TuneSpec
 from harness.printable import counted
 from harness.report import convergence, tuning_doubts, versions
 from harness.report.columns import change
@@ -30,7 +31,7 @@ GAP = (
     "Tuning gap: how much lower the perplexity of a row may be at values between those that were tried. "
     "Comparisons and ranks allow for it"
 )
-Named = tuple[str, TunedRow, Choice | None]  # a row as notes name it, and its choice
+Named = tuple[str, PlannedRow]  # a row as notes name it
 
 
 def of_comparisons(findings: Findings) -> list[str]:
@@ -81,7 +82,7 @@ def _listing(about: str, found: Iterable[str], level: Level = "detail") -> list[
 
 def _tests(findings: Findings) -> list[str]:
     table = findings.evidence.suite.table
-    beyond = "" if findings.evidence.suite.tuning is None else ", of differences beyond the tuning gaps"
+    beyond = "" if findings.evidence.suite.tune is None else ", of differences beyond the tuning gaps"
     tests = f"{TESTS[table.test]}{beyond}, corrected by Holm's method"
     if not findings.compared:
         return [f"Ranks: {tests}."] if findings.ranks else []
@@ -97,7 +98,7 @@ def _more_seeds(findings: Findings) -> list[str]:
             texts.append(f"{row_name(each.row, findings.lines)} {spanned(needed)}")
     if not texts:
         return []
-    where = "" if findings.evidence.suite.tuning is None else ", at the chosen settings"
+    where = "" if findings.evidence.suite.tune is None else ", at the chosen settings"
     needed = (
         f"Seeds still needed to detect a difference of {100 * margin:g} % with 80 % power (for the 95 % interval of "
         f"the spread{where}): {'; '.join(texts)}."
@@ -124,24 +125,24 @@ def spanned(numbers: Iterable[int]) -> str:
 def of_tuning(findings: Findings) -> list[str]:
     """How the settings of rows were chosen. Without `tune`, a table that compares or ranks says that they were not."""
     suite = findings.evidence.suite
-    tuning = suite.tuning
-    if tuning is None:
+    tune = suite.tune
+    if tune is None:
         trained = any(not trial.is_ngram for trial in suite.trials)
         compares = suite.table.baseline is not None or findings.ranks
         return [Note(NOT_TUNED, level="reading")] if compares and trained else []
-    named = list(zip(_names(findings), tuning.rows, tuning.choices, strict=True))
+    named = list(zip(_names(findings), suite.tuned_rows, strict=True))
     found = findings.evidence.tuning
-    tried = [(name, [found[each.id] for each in row.tuning_trials if each.id in found]) for name, row, _ in named]
+    tried = [(name, [found[each.id] for each in row.tuning_trials if each.id in found]) for name, row in named]
     lines = findings.lines
     doubts = [f"{row_name(row, lines)}: {row.tuning.doubt}" for row in lines if row.tuning.doubt]
     known = [f"{-percent(-row.tuning.gap):.1f} %" if math.isfinite(row.tuning.gap) else "not known" for row in lines]
     gaps = [f"{row_name(row, lines)} {gap}" for row, gap in zip(lines, known, strict=True)]
     unequal = _listing("Not tuned like the other rows, so without verdict, star and rank", doubts, "warning")
     return [
-        _budget(tuning, exceptions=bool(unequal)),
+        _budget(suite, exceptions=bool(unequal)),
         *unequal,
-        *([] if tuning_doubts.RATE in tuning.spec.space else [Note(RATE_NOT_TUNED, level="reading")]),
-        *_edges(tuning, named),
+        *([] if tuning_doubts.RATE in tune.space else [Note(RATE_NOT_TUNED, level="reading")]),
+        *_edges(tune, named),
         *_listing(GAP, gaps),
         *_not_ok(named, findings.evidence),
         *versions.of_tuning(tried, findings.evidence.outdated),
@@ -151,37 +152,31 @@ def of_tuning(findings: Findings) -> list[str]:
 
 def tuned_settings(suite: Suite) -> list[str]:
     """The settings of `train` that are tuned: their values differ between rows."""
-    space = [] if suite.tuning is None else suite.tuning.spec.space
+    space = [] if suite.tune is None else suite.tune.space
     return [key.removeprefix("train.") for key in space if key.startswith("train.")]
 
 
 def _names(findings: Findings) -> list[str]:
     """The rows of the tuning, named as in the table; one that is not in the table as `harness plan` names it."""
     lines, suite = findings.lines, findings.evidence.suite
-    shown = {trial.id: row_name(line, lines) for line in lines for trial in line.trials}
-    return [
-        next((shown[trial.id] for trial in suite.tuning.of_table(index)), label)
-        for index, label in enumerate(row_labels(suite))
-    ]
+    shown = {line.planned: row_name(line, lines) for line in lines}
+    return [shown.get(row, label) for row, label in zip(suite.tuned_rows, row_labels(suite), strict=True)]
 
 
-def _budget(tuning: Tuning, *, exceptions: bool) -> str:
+def _budget(suite: Suite, *, exceptions: bool) -> str:
     """'Tuned with the same points for every row: 8 trials of 2 epochs a row, seed 0; lr log-uniform in [0.5, 20].'"""
-    spec, chosen = tuning.spec, zip(tuning.rows, tuning.choices, strict=True)
-    numbers = [_attempts(row, choice) for row, choice in chosen]
+    spec, numbers = suite.tune, [_attempts(row) for row in suite.tuned_rows]
     most = counted(max(numbers), "trial")
     fewer = "" if min(numbers) == max(numbers) else " (fewer where a key does not apply)"
     other = " except those that the next note names" if exceptions else ""
     space = "; ".join(f"{key.removeprefix('train.')} {_values(axis)}" for key, axis in spec.space.items())
-    return (
-        f"Tuned with the same points for every row{other}: {most} of {tuning.budget} a row{fewer}, seed {spec.seed}; "
-        f"{space}. {spec.rule}"
-    )
+    trials = f"{most} of {suite.tuning_budget} a row{fewer}, seed {spec.seed}"
+    return f"Tuned with the same points for every row{other}: {trials}; {space}. {spec.rule}"
 
 
-def _attempts(row: TunedRow, choice: Choice | None) -> int:
+def _attempts(row: PlannedRow) -> int:
     """How many tuning trials of a row were run; before its choice is known, how many points it has."""
-    return len(row.candidates) if choice is None else len(choice.valid_ppl)
+    return len(row.candidates) if row.choice is None else len(row.choice.valid_ppl)
 
 
 def _values(axis: Axis) -> str:
@@ -191,28 +186,28 @@ def _values(axis: Axis) -> str:
     return f"{'one of' if axis.choice is not None else 'each of'} {value_text(axis.listed)}"
 
 
-def _edges(tuning: Tuning, rows: list[Named]) -> list[str]:
+def _edges(tune: TuneSpec, rows: list[Named]) -> list[str]:
     """The rows whose best point is the lowest or highest one that was tried: a better one may lie beyond."""
-    ends = [(name, "" if choice is None else ", ".join(_edge(tuning, row, choice))) for name, row, choice in rows]
+    ends = [(name, "" if row.choice is None else ", ".join(_edge(row, row.choice))) for name, row in rows]
     found = [f"{name}: {text}" for name, text in ends if text]
     if len(rows) > 1 and len({text for _, text in ends}) == 1 and found:
         found = [f"all rows: {ends[0][1]}"]
     about = "Chosen at the end of what was tried"
-    if not tuning.spec.ends:
+    if not tune.ends:
         return _listing(f"{about}, so a wider range may be better", found, "reading")
     return [
-        Note(f"{note} Why it ends there: {tuning.spec.ends.removesuffix('.')}.", level="reading")
+        Note(f"{note} Why it ends there: {tune.ends.removesuffix('.')}.", level="reading")
         for note in _listing(about, found)
     ]
 
 
-def _edge(tuning: Tuning, row: TunedRow, choice: Choice) -> Iterator[str]:
+def _edge(row: PlannedRow, choice: Choice) -> Iterator[str]:
     """'lr 19.2, the highest', for each key whose value is the lowest or the highest that the row was trained with.
 
     Only of values that are in an order, and not of 0 as the lowest: below a dropout of 0 there is nothing.
     """
     for key, value in choice.point.items():
-        if not tuning.spec.space[key].ordered:
+        if not row.tune.space[key].ordered:
             continue
         tried = [as_number(each.point[key]) for each in row.candidates]
         low, high = min(tried), max(tried)
@@ -225,15 +220,16 @@ def _edge(tuning: Tuning, row: TunedRow, choice: Choice) -> Iterator[str]:
 def _not_ok(rows: list[Named], evidence: Evidence) -> list[str]:
     """'Tuning trials that are not ok, ...: mos(num_mixtures=2): 2 diverged, 1 oom of 8.'"""
     found = []
-    for name, row, choice in rows:
-        statuses = Counter(_statuses(row, choice, evidence))
+    for name, row in rows:
+        statuses = Counter(_statuses(row, evidence))
         counts = ", ".join(f"{count} {status}" for status, count in statuses.items())
-        found += [f"{name}: {counts} of {_attempts(row, choice)}"] if statuses else []
+        found += [f"{name}: {counts} of {_attempts(row)}"] if statuses else []
     return _listing("Tuning trials that are not ok, so that they cannot be chosen", found)
 
 
-def _statuses(row: TunedRow, choice: Choice | None, evidence: Evidence) -> Iterator[str]:
+def _statuses(row: PlannedRow, evidence: Evidence) -> Iterator[str]:
     """Of the row's tuning trials that failed. The stored choice says that they did, also without their records."""
+    choice = row.choice
     for trial in row.tuning_trials:
         record = evidence.tuning.get(trial.id)
         if choice is not None and choice.valid_ppl.get(trial.id, math.inf) is not None:
@@ -245,8 +241,8 @@ def _statuses(row: TunedRow, choice: Choice | None, evidence: Evidence) -> Itera
 
 
 def _without_point(rows: list[Named]) -> list[str]:
-    waiting = [name for name, _, choice in rows if choice is None]
-    failed = [name for name, _, choice in rows if choice is not None and choice.trial is None]
+    waiting = [name for name, row in rows if row.choice is None]
+    failed = [name for name, row in rows if row.choice is not None and row.chosen is None]
     return [
         *_listing("Not in the table, because not all of their tuning trials are finished", waiting, "warning"),
         *_listing("Not in the table, because all of their tuning trials failed", failed, "warning"),

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from harness.errors import RecordError
-from harness.plan.loaded_suite import Suite, possible_trials
+from harness.plan.suite import Suite
 from harness.records import sidecars, store
 from harness.records.choices import Records
 from harness.records.record import TrialRecord
@@ -15,7 +15,7 @@ from harness.records.sidecars import Kept, Sidecar, Timing, TokenScores
 from harness.report import history, printed_numbers
 from harness.report.outputs import Trials
 from harness.report.printed_numbers import PrintedNumbers
-from harness.report.table_rows import Row, row_of, rows
+from harness.report.table_rows import Row, rows
 from harness.report.tuning_doubts import judged
 from harness.report.versions import Changed, changed
 
@@ -57,18 +57,13 @@ class Evidence:
     @property
     def rows_without_point(self) -> int:
         """The number of rows that are not in the table because no point is chosen for them; 0 without `tune`."""
-        tuning = self.suite.tuning
-        return 0 if tuning is None else sum(not tuning.of_table(index) for index in range(len(tuning.rows)))
+        return sum(row.chosen is None for row in self.suite.rows)
 
     @property
     def untuned_controls(self) -> set[tuple[str, str]]:
         """Corpus and backbone of controls that are not in the table because no point is chosen for them."""
-        suite, found = self.suite, set()
-        for index, row in enumerate(() if suite.tuning is None else suite.tuning.rows):
-            trial = row.candidates[0].trial
-            if suite.is_control(trial) and not suite.tuning.of_table(index):
-                found.add((suite.name_of("corpus", trial), suite.name_of("backbone", trial)))
-        return found
+        untuned = [row for row in self.suite.rows if row.is_control and row.chosen is None]
+        return {(row.corpus.name, row.backbone.name) for row in untuned}
 
     @property
     def trials(self) -> Trials:
@@ -121,19 +116,20 @@ def _further(suite: Suite, runs: Path) -> tuple[TrialRecord, ...]:
     """Records of the folder whose corpus, backbone and head a row of the table has, and that no plan of it has. Those
     of a text that has changed since do not count.
     """
-    planned = {trial.id for trial in (*possible_trials(suite), *suite.trials)}
+    planned = {trial.id for trial in suite.possible_trials}
     others = [each for each in history.trial_ids(runs) if each not in planned] if runs.is_dir() else []
     if not others:
         return ()
     found, _ = store.load_all(runs, others)
-    known = {row_of(suite, trial) for trial in suite.trials if not trial.is_ngram}
+    rows = {row.key: row for row in suite.rows if row.trials and not row.trials[0].is_ngram}
     components = {(str(trial.backbone), str(trial.head)) for trial in suite.trials}
     further = []
     for record in found.values():
         spec, contents = record.spec, record.contents
-        same_text = contents is None or contents.corpus == suite.contents.get(str(spec.corpus))
+        row = rows.get(suite.key_of(spec))
+        same_text = row is not None and (contents is None or contents.corpus == row.corpus.content)
         same_parts = (str(spec.backbone), str(spec.head)) in components
-        if not record.tuning and row_of(suite, spec) in known and same_parts and same_text:
+        if not record.tuning and same_parts and same_text:
             further.append(record)
     return tuple(further)
 

@@ -22,11 +22,20 @@ from harness.errors import RecordError
 from harness.plan.identity import described
 from harness.plan.names import names_of, shown, with_settings
 from harness.plan.parameters import resolved
-from harness.plan.specs import COMPARED, DECIDES_NO_RESULT, ComponentSpec, TrainSpec, TrialSpec, canonical, value_text
+from harness.plan.specs import (
+    COMPARED,
+    DECIDES_NO_RESULT,
+    ComponentSpec,
+    Contents,
+    TrainSpec,
+    TrialSpec,
+    canonical,
+    value_text,
+)
 from harness.protocols import Bidirectional
 from harness.records import sidecars, store
 from harness.records.contents import confirmed, facts_of, recomputed
-from harness.records.record import Contents, TrialRecord
+from harness.records.record import TrialRecord
 from harness.records.replicates import Seeds, result
 from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, CORPORA, HEADS, Registry

@@ -6,10 +6,11 @@ from collections.abc import Container, Iterator, Sequence
 from functools import partial
 
 from harness.errors import SuiteError
-from harness.plan.loaded_suite import Suite
 from harness.plan.loading import load
 from harness.plan.specs import TrialSpec, as_number
-from harness.plan.tuning import Axis, Tuning, rounded
+from harness.plan.suite import Row as PlannedRow
+from harness.plan.suite import Suite
+from harness.plan.tuning import Axis, TuneSpec, rounded
 from harness.printable import counted
 from harness.records.record import MENDED, Status
 from harness.report import convergence
@@ -59,14 +60,14 @@ def _steps(findings: Findings, trained: Sequence[Row]) -> Iterator[tuple[str, li
     more = [_with_seeds(seeds, RANK_SEEDS)] if len(seeds) < RANK_SEEDS else []
     epochs = LONGER * max(row.trials[0].train.epochs for row in trained)
     longer = [] if "epochs" in tuned_settings(suite) else [f"train.epochs={epochs:g}"]
-    rates = _rates(trained, seeds) if suite.tuning is None else []
+    rates = _rates(trained, seeds) if suite.tune is None else []
     if lost := [row for row in trained if convergence.collapsed(row) or _diverged(row)]:
         names = "; ".join(row_name(row, findings.lines) for row in lost)
         text = f"Collapsed (↓) or diverged: {names}."
         falling = any(convergence.mostly_unconverged(row) for row in lost)
         too = " and for longer" if falling else ""
         yield f"{text} At other learning rates{too}:", rates and rates + longer * falling
-        yield f"{text} With a wider range:", _wider(suite.tuning, lost)
+        yield f"{text} With a wider range:", _wider(suite, lost)
         collapsed = any(map(convergence.collapsed, lost))
         yield f"{text} Trained {LONGER} times as long:", longer * collapsed
     if not findings.evidence.printed.cells:  # they are of the settings that a paper used
@@ -75,12 +76,12 @@ def _steps(findings: Findings, trained: Sequence[Row]) -> Iterator[tuple[str, li
     if any(convergence.mostly_unconverged(row) for row in trained):
         yield f"Rows have not converged. Train {LONGER} times as long:", longer
     text = "The best value tried is the last of its range, so that a better one may lie beyond it."
-    yield f"{text} With a wider range:", _wider(suite.tuning, trained)
+    yield f"{text} With a wider range:", _wider(suite, trained)
     judged = "ranked" if suite.table.baseline is None else "ranked and have a verdict"
     yield f"With {RANK_SEEDS} seeds or more, rows are {judged}:", more
     if any(map(_coarse, compared)):
         text = "Rows may be lower between the values that were tried, by more than they differ."
-        yield f"{text} With more values:", _finer(suite.tuning)
+        yield f"{text} With more values:", _finer(suite.tune)
     margin, needed = suite.table.margin, {}
     for each in compared:
         further = more_seeds(each.difference, nats(margin))
@@ -123,16 +124,16 @@ def _accepted(suite: Suite, changes: list[str]) -> list[str]:
     return changes
 
 
-def _wider(tuning: Tuning | None, lines: Sequence[Row]) -> list[str]:
+def _wider(suite: Suite, lines: Sequence[Row]) -> list[str]:
     """The changes of the suite that add a value beyond each end of a grid at which a row's best value is, or that make
     a range wider on the side of its lowest or highest point if that is a row's best one; none if the suite says why
     its values end there.
     """
-    found = []
-    for key, axis in {} if tuning is None or tuning.spec.ends else tuning.spec.space.items():
+    found, tune = [], suite.tune
+    for key, axis in {} if tune is None or tune.ends else tune.space.items():
         chosen = {as_number(row.tuned.get(key)) for row in lines}
         if axis.range is not None:
-            found += _wider_range(key, axis, tuning, chosen)
+            found += _wider_range(key, axis, suite.tuned_rows, chosen)
         elif axis.ordered:
             grid = sorted(map(as_number, axis.grid))
             before = [grid[0] ** 2 / grid[1]] if grid[0] in chosen and grid[0] > 0 else []
@@ -141,8 +142,8 @@ def _wider(tuning: Tuning | None, lines: Sequence[Row]) -> list[str]:
     return found
 
 
-def _wider_range(key: str, axis: Axis, tuning: Tuning, chosen: Container[float | None]) -> list[str]:
-    tried = [each.point[key] for row in tuning.rows for each in row.candidates if key in each.point]
+def _wider_range(key: str, axis: Axis, rows: Sequence[PlannedRow], chosen: Container[float | None]) -> list[str]:
+    tried = [each.point[key] for row in rows for each in row.candidates if key in each.point]
     low, high = axis.range
     if axis.log_uniform is not None:
         way, below, above = "log_uniform", low / math.sqrt(high / low), high * math.sqrt(high / low)
@@ -163,15 +164,15 @@ def _longer_grid(key: str, axis: Axis, more: Sequence[float]) -> list[str]:
     return [] if longer == grid else [f"tune.space.{key}=[{values}]"]
 
 
-def _finer(tuning: Tuning | None) -> list[str]:
+def _finer(tune: TuneSpec | None) -> list[str]:
     """The changes of the suite that put a value between any two of a grid, or that draw twice as many points."""
     found, drawn = [], False
-    for key, axis in {} if tuning is None else tuning.spec.space.items():
+    for key, axis in {} if tune is None else tune.space.items():
         drawn = drawn or axis.range is not None
         if axis.grid is not None and axis.ordered:
             pairs = itertools.pairwise(sorted(map(as_number, axis.grid)))
             found += _longer_grid(key, axis, [math.sqrt(a * b) if a > 0 else (a + b) / 2 for a, b in pairs])
-    return [*found, *([f"tune.trials={2 * tuning.spec.trials}"] if drawn else [])]
+    return [*found, *([f"tune.trials={2 * tune.trials}"] if drawn else [])]
 
 
 def _with_seeds(seeds: Sequence[int], number: int) -> str:

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from harness.corpora.corpus import MANY_UNKNOWN
 from harness.corpora.overlap import MANY_SHARED, NOT_NEW
 from harness.plan.identity import is_frozen
-from harness.plan.loaded_suite import Suite
 from harness.plan.names import shown
 from harness.plan.parameters import parameters
 from harness.plan.specs import DECIDES_NO_RESULT, TrialSpec, value_text
+from harness.plan.suite import Suite
 from harness.plan.suite_file import DynamicSpec
 from harness.plan.tuning import epochs_text, with_setting
 from harness.printable import counted
@@ -110,8 +110,8 @@ def conditions(findings: Findings) -> str:
     said += _scored(trained, records)
     stages = dict.fromkeys(counted(each.train.finetune.epochs, "epoch") for each in trained if each.train.finetune)
     said += [f"a second stage of at most {' or '.join(stages)}"] if stages else []
-    if suite.tuning is not None:
-        most = max(len(row.candidates) for row in suite.tuning.rows)
+    if suite.tune is not None:
+        most = max(len(row.candidates) for row in suite.tuned_rows)
         said.append(f"tuned over {counted(most, 'point')} a row")
     elif sum(not row.is_ngram for row in findings.lines) > 1:
         said.append("not tuned")
@@ -217,7 +217,7 @@ def _backbones(suite: Suite, records: list[TrialRecord]) -> list[str]:
 
 def _backbone(suite: Suite, trial: TrialSpec) -> str:
     varied = suite.match is not None and suite.match.vary in parameters(BACKBONES.get(trial.backbone.name))
-    label = shown(suite.compared("backbone", trial), BACKBONES)
+    label = shown(suite.row_of(trial).backbone.given, BACKBONES)
     return f"{label}{f', {suite.match.vary} as in its column' if varied else ''}"
 
 
@@ -241,9 +241,9 @@ def _counting(suite: Suite, records: list[TrialRecord]) -> list[str]:
     train, notes = suite.trials[0].train, []
     first = "block" if train.batching == "blocks" else "split"
     part = f", of the first {train.eval_batches} batches of a split" if train.eval_batches is not None else ""
-    for key, corpus in {str(trial.corpus): trial.corpus for trial in suite.trials}.items():
+    for key, trial in {str(trial.corpus): trial for trial in suite.trials}.items():
         scored = f"every token except the first of a {first} is scored{part}"
-        note = f"Counting, {shown(corpus, CORPORA)}: {suite.facts[key].counting}; {scored}."
+        note = f"Counting, {shown(trial.corpus, CORPORA)}: {suite.row_of(trial).facts.counting}; {scored}."
         ok = [record.metrics for record in records if record.status == "ok" and str(record.spec.corpus) == key]
         for metric, model in _OF_TEXT.items():
             values = dict.fromkeys(f"{metrics[metric]:.2f}" for metrics in ok if metric in metrics)
@@ -280,8 +280,7 @@ def _unknown(lines: list[Row]) -> list[str]:
 def _in_train(suite: Suite, lines: list[Row]) -> list[str]:
     """A note on each text of a user's own of which training has read a part of the validation or test split."""
     notes = []
-    for key, name in suite.names["corpus"].items():
-        facts = suite.facts[key]
+    for name, facts in suite.corpora.items():
         if facts.text is None:
             continue  # what published corpora have of it is known
         said = []

@@ -411,7 +411,7 @@ def _missing(why: str) -> str:
 def _tuned(findings: Findings, lines: Sequence[Row]) -> list[str]:
     """That the settings are not tuned; or how much lower the rows may be at values between those that tuning tried."""
     gaps = [row.tuning.gap for row in lines if row.tuned]
-    if findings.evidence.suite.tuning is None and sum(bool(row.ok_seeds) and not row.is_ngram for row in lines) > 1:
+    if findings.evidence.suite.tune is None and sum(bool(row.ok_seeds) and not row.is_ngram for row in lines) > 1:
         return [comparison_notes.NOT_TUNED]
     if not gaps:
         return []

@@ -14,10 +14,10 @@ from typing import Literal
 import harness
 from harness.errors import HarnessError, SuiteError, nearest
 from harness.machine.files import read_bounded
-from harness.plan.loaded_suite import Suite
 from harness.plan.parameters import resolved
 from harness.plan.reader import value_of
 from harness.plan.specs import TrialSpec, plain
+from harness.plan.suite import Suite
 from harness.printable import counted
 from harness.records.metrics import METRICS
 from harness.registry import HEADS

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from harness.code import hashes
 from harness.errors import SuiteError
-from harness.plan.loaded_suite import Suite
 from harness.plan.reader import shown
 from harness.plan.selection import Facts, facts_of, matching
 from harness.plan.specs import TrialSpec, value_text
+from harness.plan.suite import Suite
 from harness.records.record import TrialRecord
 from harness.report.grouping import grouped
 from harness.report.table_rows import REGISTRIES, Row

@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-from harness.plan.expansion import ratio_key
-from harness.plan.loaded_suite import Suite
+from harness.plan.match import ratio_key
 from harness.plan.names import with_settings
 from harness.plan.specs import DECIDES_NO_RESULT, ComponentSpec, TrainSpec, value_text
+from harness.plan.suite import Suite
 from harness.printable import counted
 from harness.report.content import Note
 from harness.report.evidence import Evidence
 from harness.report.findings import Findings
 from harness.report.grouping import grouped
-from harness.report.table_rows import REGISTRIES, Row, of_head, ratio, row_name, row_of, time_of
+from harness.report.table_rows import REGISTRIES, Row, of_head, ratio, row_name, time_of
 
 FAR = 0.2  # by which a ratio of training times may differ from that of the measured times
 TIME = "train_ms_per_batch"
@@ -19,20 +19,21 @@ TIME = "train_ms_per_batch"
 
 def of_labels(findings: Findings) -> str:
     """'Labels: soft cap 30 is softmax(softcap=30).': what the labels of a suite's file stand for; '' without any."""
-    suite, said = findings.evidence.suite, {}
-    for trial in suite.trials:
+    said = {}
+    for row in findings.lines:
         for kind, registry in REGISTRIES.items():
-            spec = trial.corpus if kind == "corpus" else suite.compared(kind, trial)
-            if label := suite.labels.get(kind, {}).get(str(spec)):
-                said[f"{label} is {with_settings(spec, registry)}"] = None
+            component = getattr(row.planned, kind)
+            if component.label:
+                said[f"{component.label} is {with_settings(component.given, registry)}"] = None
     return f"Labels: {'; '.join(said)}." if said else ""
 
 
 def of_heads(suite: Suite) -> list[str]:
     """'Every mos: num_mixtures=3.': what all entries of one head share, because labels show only what differs."""
     entries: dict[str, dict[str, ComponentSpec]] = {}
-    for spec in (suite.compared("head", trial) for trial in suite.trials):
-        entries.setdefault(spec.name, {})[str(spec)] = spec
+    for row in suite.rows:
+        if row.trials:
+            entries.setdefault(row.head.spec.name, {})[row.head.written] = row.head.given
     notes = []
     for name, specs in entries.items():
         given = [{key: value_text(value) for key, value in spec.params.items()} for spec in specs.values()]
@@ -62,7 +63,7 @@ def _wrong_ratio(row: Row, findings: Findings) -> str:
     """
     suite, timings, trial = findings.evidence.suite, findings.evidence.timings, row.trials[0]
     alike = (each for each in of_head(findings.lines, suite.match.time) if each.group == row.group)
-    reference, key = next(alike, None), ratio_key(suite.match, *row_of(suite, trial))
+    reference, key = next(alike, None), ratio_key(suite.match, *row.planned.key)
     if key is None or reference is None or trial.train.batch_size != reference.trials[0].train.batch_size:
         return ""
     given, measured = suite.match.ratios[key], ratio(time_of(row, TIME, timings), time_of(reference, TIME, timings))
@@ -78,9 +79,9 @@ def _wrong_ratio(row: Row, findings: Findings) -> str:
 def of_further(evidence: Evidence) -> list[str]:
     """'9 further records of these rows lie in the folder: 6 with seeds 7 to 12; 3 with another `train.lr`.'"""
     suite = evidence.suite
-    trained = {row_of(suite, trial): trial.train for trial in suite.trials}
+    trained = {row.key: row.chosen.trials[0].train for row in suite.rows if row.trials}
     by_settings = grouped(
-        (_differing(each.spec.train, trained[row_of(suite, each.spec)]), each) for each in evidence.further
+        (_differing(each.spec.train, trained[suite.key_of(each.spec)]), each) for each in evidence.further
     )
     said = []
     for settings, records in sorted(by_settings.items()):

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import RecordError
-from harness.plan.loaded_suite import Suite
 from harness.plan.reader import results_option, shown
 from harness.plan.selection import chosen_trials
 from harness.plan.specs import TrialSpec
+from harness.plan.suite import Suite
 from harness.plan.suite_file import Form, Shape
 from harness.printable import counted
 from harness.records import choices

@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from harness.plan.loaded_suite import Suite
+from harness.plan.suite import Suite
 from harness.plan.suite_file import Form, Shape
 from harness.report import layouts, outputs, row_notes, table_forms
 from harness.report.content import Table
@@ -97,6 +97,6 @@ def title(suite: Suite) -> str:
 
 def _epochs(suite: Suite) -> float:
     """The most training epochs of a trial of the table; of a tuned suite they are known before a point is chosen."""
-    if suite.tuning is None:
+    if suite.tune is None:
         return suite.trials[0].train.epochs
-    return max(each.finals[0].train.epochs for each in suite.tuning.rows[0].candidates)
+    return max(each.trials[0].train.epochs for each in suite.tuned_rows[0].candidates)

@@ -6,9 +6,10 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from harness.plan.loaded_suite import Suite
 from harness.plan.parameters import resolved
 from harness.plan.specs import TrialSpec
+from harness.plan.suite import Row as PlannedRow
+from harness.plan.suite import Suite
 from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, CORPORA, HEADS
@@ -34,6 +35,8 @@ class Row:
         changed: seeds of ok records whose code has changed since.
         tuned: keys of the space of `tune` -> their chosen values; {} without `tune`.
         tuning: what is wrong with its tuning, and how much lower its log perplexity may be at other values.
+        settled: the integers that the head's constructor chose for parameters that are None.
+        planned: the row of the suite; None for that of a single trial.
     """
 
     corpus: str
@@ -50,6 +53,8 @@ class Row:
     changed: frozenset[int] = frozenset()
     tuned: Mapping[str, object] = field(default_factory=dict)
     tuning: Tuned = field(default_factory=Tuned)
+    settled: Mapping[str, int] = field(default_factory=dict)
+    planned: PlannedRow | None = None
 
     @property
     def group(self) -> tuple[str, str]:
@@ -173,41 +178,40 @@ def rows(
     records: dict[str, TrialRecord],
     interrupted: Container[str] = (),
     outdated: Changed = NOTHING,
-    judged: Mapping[str, Tuned] = NOTHING,
+    judged: Mapping[PlannedRow, Tuned] = NOTHING,
 ) -> list[Row]:
-    """The rows of a suite, in the order of its file. What matching and tuning chose does not distinguish rows.
+    """The rows of a suite that have trials, in the order of its file.
 
     Args:
         outdated: the changed components of trials whose code has changed since; see harness.report.versions.
-        judged: the tuning of rows, by the ids of their trials; see harness.report.tuning_doubts.
+        judged: the tuning of rows; see harness.report.tuning_doubts.
     """
-    compared = [row_of(suite, trial) for trial in suite.trials]
-    points = {} if suite.tuning is None else suite.tuning.points
-    alike = grouped(zip(compared, suite.trials, strict=True))
-    return [
-        Row(
-            corpus=suite.name_of("corpus", trials[0]),
-            backbone=suite.name_of("backbone", trials[0]),
-            head=suite.name_of("head", trials[0]),
-            is_control=suite.is_control(trials[0]),
-            written_head=head,
-            trials=tuple(trials),
-            records={trial.seed: records[trial.id] for trial in trials if trial.id in records},
-            params_total=suite.params[trials[0].id][0],
-            params_head=suite.params[trials[0].id][1],
-            interrupted=frozenset(trial.seed for trial in trials if trial.id in interrupted),
-            left_out=left_out([records[trial.id] for trial in trials if trial.id in records], outdated),
-            changed=frozenset(trial.seed for trial in trials if trial.id in outdated),
-            tuned=points.get(trials[0].id, {}),
-            tuning=judged.get(trials[0].id, Tuned()),
+    found = []
+    for planned in suite.rows:
+        chosen = planned.chosen
+        if chosen is None:
+            continue
+        made = {trial.seed: records[trial.id] for trial in chosen.trials if trial.id in records}
+        row = Row(
+            corpus=planned.corpus.name,
+            backbone=planned.backbone.name,
+            head=planned.head.name,
+            is_control=planned.is_control,
+            written_head=planned.head.written,
+            trials=chosen.trials,
+            records=made,
+            params_total=chosen.params[0],
+            params_head=chosen.params[1],
+            interrupted=frozenset(trial.seed for trial in chosen.trials if trial.id in interrupted),
+            left_out=left_out(made.values(), outdated),
+            changed=frozenset(trial.seed for trial in chosen.trials if trial.id in outdated),
+            tuned=chosen.point,
+            tuning=judged.get(planned, Tuned()),
+            settled=chosen.settled,
+            planned=planned,
         )
-        for (_, _, head), trials in alike.items()
-    ]
-
-
-def row_of(suite: Suite, trial: TrialSpec) -> tuple[str, str, str]:
-    """The corpus, backbone and head by which a trial belongs to a row of a suite."""
-    return str(trial.corpus), *(str(suite.compared(kind, trial)) for kind in ("backbone", "head"))
+        found.append(row)
+    return found
 
 
 def of_trial(record: TrialRecord) -> Row:
@@ -338,13 +342,13 @@ def time_of(row: Row, metric: str, timings: dict[str, Timing]) -> Time | None:
     )
 
 
-def head_counts(row: Row, suite: Suite) -> dict[str, int | None]:
+def head_counts(row: Row) -> dict[str, int | None]:
     """The counts of a row's head, by the symbols of the multi-facet poster; None if it has no such parameter.
 
     #S, K: `num_mixtures`, or the sum of `components`. #I: `num_input_layers` times `window` + 1. #P: `num_partitions`.
     Values that its constructor chooses are those that the plan found.
     """
-    params = {**row.params_of("head"), **suite.settled.get(row.trials[0].id, {})}
+    params = {**row.params_of("head"), **row.settled}
     layers, window = _whole(params.get("num_input_layers")), _whole(params.get("window"))
     return {
         "#S": _whole(params.get("num_mixtures")) or _total(params.get("components")),

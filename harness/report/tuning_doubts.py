@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from harness.plan.loaded_suite import Suite
 from harness.plan.specs import as_number
-from harness.plan.tuning import Axis, Choice, TunedRow, point_text
+from harness.plan.suite import Row, Suite
+from harness.plan.tuning import Axis, Choice, point_text
 from harness.records.choices import of_records
 from harness.records.record import TrialRecord
 
@@ -26,8 +26,8 @@ class Tuned(NamedTuple):
     gap: float = 0.0
 
 
-def judged(suite: Suite, records: Mapping[str, TrialRecord]) -> dict[str, Tuned]:
-    """Id of a trial of the table -> the tuning of its row; {} without `tune`. There is a doubt where
+def judged(suite: Suite, records: Mapping[str, TrialRecord]) -> dict[Row, Tuned]:
+    """The tuning of each row that has a point; {} without `tune`. There is a doubt where
 
     - a row had fewer tuning trials than another one: a key of the space does not apply to it, and a grid over that key
       gives the other rows more attempts;
@@ -37,27 +37,25 @@ def judged(suite: Suite, records: Mapping[str, TrialRecord]) -> dict[str, Tuned]
     Args:
         records: of the tuning trials, by id; where some of a row are missing, its stored choice counts.
     """
-    tuning, found = suite.tuning, {}
-    if tuning is None:
-        return found
-    most = max(len(row.candidates) for row in tuning.rows)
-    for index, (row, choice) in enumerate(zip(tuning.rows, tuning.choices, strict=True)):
+    found, most = {}, max((len(row.candidates) for row in suite.tuned_rows), default=0)
+    for row in suite.tuned_rows:
+        choice = row.choice
         if choice is None or choice.trial is None:
             continue
         attempts, now = len(row.candidates), of_records(row, records) or choice
-        doubts, gap = [], of_row(row, now, tuning.spec.space) if now.trial == choice.trial else math.inf
+        doubts, gap = [], of_row(row, now, row.tune.space) if now.trial == choice.trial else math.inf
         if attempts < most:
             doubts.append(f"{attempts} of the {most} tuning trials of another row")
         if now.trial != choice.trial:
             doubts.append(f"not the best of its tuning trials, which is {point_text(now.point) or 'no point'}")
-        found |= dict.fromkeys((trial.id for trial in tuning.of_table(index)), Tuned("; ".join(doubts), gap))
+        found[row] = Tuned("; ".join(doubts), gap)
     return found
 
 
-def of_row(row: TunedRow, choice: Choice, space: Mapping[str, Axis]) -> float:
+def of_row(row: Row, choice: Choice, space: Mapping[str, Axis]) -> float:
     """The sum of the gaps of all keys whose values are in an order (`Axis.ordered`), in nats.
 
-    The gap of a key is that of the trials that compare with the chosen one (`TunedRow.compared`) and agree with it in
+    The gap of a key is that of the trials that compare with the chosen one (`Row.compared`) and agree with it in
     the other keys, over the logarithm of the value, or over the value itself for a `uniform` range and for values that
     are not above 0. Of two ranges no two trials agree, so that nothing is known and the gap is infinite. So it is for a
     learning rate, also that of a group, with two values, or with a `choice`.

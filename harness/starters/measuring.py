@@ -53,7 +53,7 @@ def measured(suite: Path, *, size: int, data: Path, device: torch.device) -> Mea
     specs = rows_of(read, ())
     began = time.perf_counter()
     fetch_sources(specs, data)
-    load_planned(specs[0], data, read.contents)
+    load_planned(specs[0], data, read.contents_of(specs[0]))
     once = (time.perf_counter() - began) / 60
     faults: list[str] = []
     found = model_times([task_alone(read, spec, data, device) for spec in specs], faults.append)

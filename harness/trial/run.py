@@ -185,7 +185,7 @@ def record_of(task: Task, past: History, outcome: Outcome) -> TrialRecord:
         environment=past.environment(graphed=outcome.fitted.graphed),
         message=outcome.message,
         weights_sha256=outcome.weights_sha256,
-        contents=task.contents_read,
+        contents=task.contents,
         certificate=outcome.certificate,
         not_certified=outcome.not_certified,
         code=past.code,

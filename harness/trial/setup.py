@@ -22,7 +22,7 @@ from harness.kernels.products import Products
 from harness.machine import environment
 from harness.model import LanguageModel, build, build_backbone
 from harness.plan.identity import is_frozen, starting_content
-from harness.plan.specs import ComponentSpec, TrialSpec
+from harness.plan.specs import ComponentSpec, Contents, TrialSpec
 from harness.protocols import CountsText, StartsFromFiles
 from harness.random_streams import own_generators
 from harness.registry import BACKBONES, CORPORA, HEADS
@@ -81,19 +81,21 @@ def fetch_weights(backbone: ComponentSpec) -> None:
             raise WeightsError(str(cause)) from cause
 
 
-def load_planned(spec: TrialSpec, data: Path, contents: dict[str, str]) -> Corpus:
+def load_planned(spec: TrialSpec, data: Path, contents: Contents | None) -> Corpus:
     """Load a trial's corpus, with the states of a frozen backbone, whose weights are on this machine then.
 
     Args:
-        contents: str(component) -> content hash that the plan was made with. Others are not compared.
+        contents: what the plan was made with; None: nothing is compared.
     Raises: CorpusError when the corpus or the weights are not available, or are not what the plan was made with.
     """
     source = CORPORA.get(spec.corpus.name)(**spec.corpus.params)
     corpus = source.load(data)
-    _refuse_changed(spec.corpus, contents, partial(_content, source))  # guard: corpus-as-planned
+    planned = Contents(corpus="") if contents is None else contents
+    _refuse_changed(spec.corpus, planned.corpus, partial(_content, source))  # guard: corpus-as-planned
     fetch_weights(spec.backbone)
-    for component, registry in ((spec.backbone, BACKBONES), (spec.head, HEADS)):
-        _refuse_changed(component, contents, partial(starting_content, component, registry.get(component.name)))
+    parts = (spec.backbone, BACKBONES, planned.backbone), (spec.head, HEADS, planned.head)
+    for component, registry, content in parts:
+        _refuse_changed(component, content, partial(starting_content, component, registry.get(component.name)))
     return with_states(spec, corpus)
 
 
@@ -102,8 +104,8 @@ def _content(source: Any) -> str:
     return source.identity_of_tokens() if isinstance(source, TextSource) else source.facts().content
 
 
-def _refuse_changed(component: ComponentSpec, contents: dict[str, str], content: Callable[[], str | None]) -> None:
-    if (planned := contents.get(str(component))) is None:
+def _refuse_changed(component: ComponentSpec, planned: str | None, content: Callable[[], str | None]) -> None:
+    if not planned:
         return
     try:
         found = content()

@@ -8,10 +8,9 @@ from typing import Self
 from pydantic import TypeAdapter
 
 from harness.kernels.products import Route
-from harness.plan.specs import TrialSpec
+from harness.plan.specs import Contents, TrialSpec
 from harness.plan.suite_file import CheckpointSpec, MeasureSpec, TimeoutSpec
 from harness.records import store
-from harness.records.record import Contents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +30,7 @@ class Task:
         fresh: begin again, without the checkpoints that there are.
         replaces: digest of the record that the trial is to replace; any other record was made by another run in the
             meantime, and is kept.
-        contents: corpus, or backbone with pretrained weights -> content hash that the plan was made with; the files
-            that a worker reads must have it.
+        contents: what the plan was made with; the files that a worker reads must have it. None: not known.
         driver: name of the run that the trial belongs to; deaths of workers are counted within a run.
         retries: attempts that this run has made before and given up.
         certifier: address of the command's process that certifies; on another machine, or without one, a worker starts
@@ -57,7 +55,7 @@ class Task:
     memory_share: float = 1.0
     fresh: bool = False
     replaces: str | None = None
-    contents: dict[str, str] = field(default_factory=dict)
+    contents: Contents | None = None
     driver: str = field(default_factory=lambda: uuid.uuid4().hex)
     retries: int = 0
     certifier: Path | None = None
@@ -70,12 +68,6 @@ class Task:
     @property
     def folder(self) -> Path:
         return store.folder(self.runs, self.spec.id)
-
-    @property
-    def contents_read(self) -> Contents | None:
-        """The contents that the trial reads, for its record; None when the plan has none for its corpus."""
-        found = {kind: self.contents.get(str(getattr(self.spec, kind))) for kind in Contents.model_fields}
-        return None if found["corpus"] is None else Contents(**found)
 
     def to_json(self) -> str:
         return _ADAPTER.dump_json(self).decode()

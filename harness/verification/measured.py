@@ -16,10 +16,11 @@ from harness.execution.executors import Event, Execution, Resources
 from harness.machine.limits import cpus_available
 from harness.machine.processes import scratch_prefix
 from harness.model import count_parameters
+from harness.plan.specs import Contents
 from harness.plan.suite_file import DynamicSpec, MeasureSpec
 from harness.records import sidecars
 from harness.records.contents import files_named
-from harness.records.record import Contents, TrialRecord
+from harness.records.record import TrialRecord
 from harness.records.sidecars import TokenScores
 from harness.training.checkpoint import load_weights, weights_sha256
 from harness.training.clocks import Clock
@@ -135,9 +136,6 @@ def _task(record: TrialRecord, contents: Contents | None, options: VerificationO
     device = options.device
     if device == "auto":
         device = "cuda" if environment.matmul_route is None and torch.cuda.is_available() else "cpu"
-    known = {}
-    if contents is not None:
-        known = {str(getattr(spec, kind)): content for kind, content in contents.model_dump().items()}
     return Task(
         spec=spec,
         suite=record.suite,
@@ -148,7 +146,7 @@ def _task(record: TrialRecord, contents: Contents | None, options: VerificationO
         threads=min(max(environment.threads, 1), cpus_available()),
         route=environment.matmul_route or "default",
         measure=MeasureSpec(start="start_valid_ppl" in record.metrics, dynamic=DynamicSpec.of_metrics(record.metrics)),
-        contents={component: content for component, content in known.items() if content is not None},
+        contents=contents,
     )
 
 

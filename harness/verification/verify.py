@@ -22,11 +22,11 @@ from harness.errors import ExecutionError, HarnessError, RecordError
 from harness.exchange.bundle import FILES, Files, opened
 from harness.execution.executors import Event
 from harness.plan.selection import facts_of, matching
-from harness.plan.specs import TRIAL_ID
+from harness.plan.specs import TRIAL_ID, Contents
 from harness.printable import sentence
 from harness.records import sealed, store
 from harness.records.contents import confirmed
-from harness.records.record import MENDED, SCHEMA, Contents, Environment, TrialRecord
+from harness.records.record import MENDED, SCHEMA, Environment, TrialRecord
 from harness.records.replicates import AGREEMENT, NO_RESULT, Seeds, difference
 from harness.records.sidecars import TOKEN_NLL, TokenScores
 from harness.training.checkpoint import BEST

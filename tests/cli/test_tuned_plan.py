@@ -63,11 +63,11 @@ def test_before_tuning_the_trials_of_the_table_have_no_ids(suite, tmp_path, harn
 
 
 def test_a_chosen_row_has_ids_and_another_one_has_not(suite, tmp_path, harness):
-    row = plan.load(suite).tuning.rows[0]
+    row = plan.load(suite).tuned_rows[0]
     ids = [trial.id for trial in row.tuning_trials]
-    choices.save(tmp_path / "runs" / "tuned", [row.choice(dict(zip(ids, [9.0, 8.0], strict=True)))])
+    choices.save(tmp_path / "runs" / "tuned", [row.choose(dict(zip(ids, [9.0, 8.0], strict=True)))])
     found = stages(harness, suite, "--results", tmp_path)
-    assert [trial["id"] for trial in found["trials"]] == [trial.id for trial in row.candidates[1].finals]
+    assert [trial["id"] for trial in found["trials"]] == [trial.id for trial in row.candidates[1].trials]
     assert [each["head"] for each in found["after_tuning"]] == ["mos(num_mixtures=2)"]
     out = harness("plan", suite, "--results", tmp_path).out
     assert "stage 2, the table: 2 trials, 2 to run, 2 more after tuning, 3 epochs each\n" in out

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from harness.conformance import conformance, suite
+from harness.conformance import conformance, variants
 from harness.conformance.backbones import BACKBONE_CHECKS, BackboneCase
 from harness.conformance.heads import HEAD_CHECKS, HeadCase
 from harness.distributions import Logits, Mixture
@@ -28,7 +28,7 @@ def test_every_registered_component_passes(name):
 
 
 def test_a_variant_too_large_to_try_is_left_out_and_says_so(monkeypatch):
-    monkeypatch.setattr(suite, "MAX_PARAMETERS", 10_000)
+    monkeypatch.setattr(variants, "MAX_PARAMETERS", 10_000)
     sizes = {"d_model": 16, "num_layers": 1}  # 4 (16 + 16) 16 + 8 * 16 parameters beside the embedding's 11 * 16
     checked = {outcome.variant for outcome in conformance("lstm", sizes)[1] if "left out" in outcome.detail}
     assert checked == set()

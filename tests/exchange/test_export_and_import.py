@@ -12,7 +12,6 @@ from harness.code import hashes
 from harness.exchange.copying import export_records, import_records
 from harness.printable import counted
 from harness.records import sidecars, store
-from harness.records.record import Contents
 
 
 @pytest.fixture
@@ -107,7 +106,7 @@ def test_an_exported_record_names_the_text_and_not_the_folder_that_it_lies_in(tm
         (tmp_path / "texts" / f"{split}.txt").write_text(lines(9, seed=number))
     (tmp_path / "suite.yaml").write_text(handmade.suite_text(corpora="[{text: {path: texts}}]"))
     suite = plan.load(tmp_path / "suite.yaml")
-    contents = Contents(corpus=suite.contents[str(suite.trials[0].corpus)])
+    contents = suite.contents_of(suite.trials[0])
     keep(tmp_path / "there", record_of(suite.trials[0], suite=suite.name, contents=contents))
     export_records(tmp_path / "there", tmp_path / "sent.zip")
     (content,) = (each for name, each in members(tmp_path / "sent.zip").items() if name.endswith("record.json"))

@@ -36,7 +36,7 @@ def test_every_trial_leaves_a_verified_record_that_says_how_it_was_run(ran):
     assert record.suite == "tiny"
     assert [point.epoch for point in record.curve] == [1, 2]
     assert set(record.metrics) <= set(METRICS)
-    assert (record.metrics["params_total"], record.metrics["params_head"]) == suite.params[record.id]
+    assert (record.metrics["params_total"], record.metrics["params_head"]) == suite.candidate_of(record).params
 
 
 def test_trials_run_one_after_the_other_with_progress_at_every_epoch_and_the_saved_record_last(ran):

@@ -94,7 +94,7 @@ def test_both_stages_have_records_and_only_the_second_is_in_the_table(run):
     assert len(run.records()) == 8
     assert len(study.records) == 2
     assert [(record.spec.seed, record.tuning) for record in study.records.values()] == [(1, False)] * 2
-    tuning = [trial for row in study.suite.tuning.rows for trial in row.tuning_trials]
+    tuning = [trial for row in study.suite.tuned_rows for trial in row.tuning_trials]
     kept = {record.id: record for record in run.records() if record.tuning}
     assert kept.keys() == {trial.id for trial in tuning}
     assert {record.spec.seed for record in kept.values()} == {9}
@@ -112,7 +112,7 @@ def test_the_history_separates_tuning_trials_from_those_of_the_table(run):
 
 def test_the_point_with_the_lowest_validation_perplexity_is_trained(run):
     study = run.study()
-    for row, line in zip(study.suite.tuning.rows, study.rows, strict=True):
+    for row, line in zip(study.suite.tuned_rows, study.rows, strict=True):
         found = {each.trial.id: store.load(run.runs, each.trial.id) for each in row.candidates}
         ok = [each for each in row.candidates if found[each.trial.id].status == "ok"]
         best = min(ok, key=lambda each: found[each.trial.id].metrics["valid_ppl"])
@@ -148,7 +148,7 @@ def other_choice(run: Run) -> str:
     """Change the stored choice of softmax to its other point, as if its tuning trials had ended in another way."""
     stored = choices.load(run.runs)
     suite = run.study().suite
-    one, other, _ = suite.tuning.rows[0].candidates
+    one, other, _ = suite.tuned_rows[0].candidates
     was = next(each for each in stored if one.trial.id in each.valid_ppl)
     new = other if was.trial == one.trial.id else one
     ppl = {**was.valid_ppl, new.trial.id: 1.5}

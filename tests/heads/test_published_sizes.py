@@ -51,7 +51,7 @@ def planned():
     suite = plan.load(SUITE)
     found = {size: [] for size in SIZES}
     for trial in suite.trials:
-        found[trial.backbone.params["size"]].append(suite.params[trial.id])
+        found[trial.backbone.params["size"]].append(suite.candidate_of(trial).params)
     return found
 
 
@@ -144,7 +144,7 @@ def test_every_model_on_awd_lstm_has_the_size_of_the_formulas_and_of_the_papers(
     assert {trial.corpus.name for trial in suite.trials} == {corpus}
     for trial in suite.trials:
         own = tied_head(trial.head.name, trial.head.params, V, e, n, m)
-        assert suite.params[trial.id] == (V * e + layers + own, own)
+        assert suite.candidate_of(trial).params == (V * e + layers + own, own)
     for head, millions in printed.items():
-        largest = max(suite.params[trial.id][0] for trial in suite.trials if trial.head.name == head)
+        largest = max(suite.candidate_of(trial).params[0] for trial in suite.trials if trial.head.name == head)
         assert abs(largest / 1e6 - millions) < 0.6  # some round, some cut

@@ -154,5 +154,5 @@ def test_a_suite_of_ngrams_only(write):
     found = [f"{trial.corpus.name} {trial.head.params['order']}" for trial in suite.trials]
     assert found == ["ptb 3", "ptb 5", "wikitext2 3", "wikitext2 5"]
     assert {trial.train for trial in suite.trials} == {COUNTED}
-    assert set(suite.params.values()) == {(0, 0)}
-    assert set(suite.facts) == {"ptb", "wikitext2"} == set(suite.contents)
+    assert {row.params for row in suite.rows} == {(0, 0)}
+    assert list(suite.corpora) == ["ptb", "wikitext2"]

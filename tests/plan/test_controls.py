@@ -11,9 +11,9 @@ import pytest
 from stand_ins import placed
 
 from harness import plan
-from harness.plan.loaded_suite import Suite
 from harness.plan.parameters import resolved
 from harness.plan.specs import TrialSpec
+from harness.plan.suite import Suite
 from harness.registry import HEADS
 
 SUITES = sorted((Path(__file__).parents[2] / "suites").glob("*.yaml"))
@@ -115,7 +115,7 @@ def width(trial: TrialSpec) -> int:
 
 def alike(suite: Suite, one: TrialSpec, two: TrialSpec) -> bool:
     """The same corpus and backbone, and totals of parameters within 0.5 %."""
-    first, second = suite.params[one.id][0], suite.params[two.id][0]
+    first, second = suite.candidate_of(one).params[0], suite.candidate_of(two).params[0]
     return (one.corpus, one.backbone) == (two.corpus, two.backbone) and abs(first / second - 1) <= 0.005
 
 

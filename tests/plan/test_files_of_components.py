@@ -36,7 +36,7 @@ def trial(tmp_path, monkeypatch):
         (tmp_path / name).write_text(content)
         (tmp_path / "tiny.yaml").write_text(suite_text(f"reading: {{words: {name}}}", train=TRAIN))
         suite = plan.load(tmp_path / "tiny.yaml")
-        return suite.trials[0], suite.contents
+        return suite.trials[0], suite.contents_of(suite.trials[0])
 
     return loaded
 
@@ -55,7 +55,8 @@ class NamedOrRead(Softmax):
 def test_a_name_in_place_of_a_path_is_no_file(trial, tmp_path, monkeypatch):
     monkeypatch.setitem(HEADS._classes, "reading", NamedOrRead)
     (tmp_path / "tiny.yaml").write_text(suite_text("reading: {words: owner/name}", train=TRAIN))
-    assert set(plan.load(tmp_path / "tiny.yaml").contents) == {str(plan.load(tmp_path / "tiny.yaml").trials[0].corpus)}
+    suite = plan.load(tmp_path / "tiny.yaml")
+    assert suite.contents_of(suite.trials[0]).head is None
 
 
 class ReadingFolder(Softmax):
@@ -88,7 +89,7 @@ def test_the_record_names_the_content_and_a_file_that_changes_makes_no_record(tr
     task = partial(handmade.task, runs=tmp_path / "runs", contents=contents)
     record = run(task(spec=spec))
     assert record.status == "ok", record.message
-    assert record.contents.head == contents[str(spec.head)]
+    assert record.contents.head == contents.head
     assert confirmed(record) == record.contents
     with pytest.raises(RecordError, match="is not of that trial"):
         confirmed(record.model_copy(update={"contents": record.contents.model_copy(update={"head": "0" * 64})}))

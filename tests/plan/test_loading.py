@@ -84,7 +84,7 @@ def test_parameter_counts_are_those_of_the_formula(write):
     suite = load(write(SMALL))
     # V = 12, D = 8. Embedding V D = 96. LSTM: 4 gates of D (D + D) + 2 D: 4 * (128 + 16) = 576. Head: V D + V = 108.
     # MoS, K = 2: latent K D D + K D = 144, prior K D = 16, output 108: 268.
-    assert [suite.params[trial.id] for trial in suite.trials] == [(780, 108)] * 2 + [(940, 268)] * 2
+    assert [suite.candidate_of(trial).params for trial in suite.trials] == [(780, 108)] * 2 + [(940, 268)] * 2
 
 
 def test_text_path_is_relative_to_the_suite_file(write, problems, tmp_path, monkeypatch):
@@ -127,7 +127,7 @@ def test_what_is_missing_is_named_and_not_every_head_that_needs_it(problems):
 def test_loading_builds_no_tensor_of_the_models(write):
     # 10**6 words by 10**5 units would be 400 GB.
     suite = load(write(changed(("vocab_size: 12", "vocab_size: 1000000"), ("d_model: 8", "d_model: 100000"))))
-    assert suite.params[suite.trials[0].id][0] > 10**11
+    assert suite.candidate_of(suite.trials[0]).params[0] > 10**11
 
 
 @pytest.mark.system

@@ -5,8 +5,8 @@ from handmade import MATCHED_VOCAB, matched_suite
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.plan import expansion, load
-from harness.plan.expansion import MAX_GAP, closest_width
+from harness.plan import load, match
+from harness.plan.match import MAX_GAP, closest_width
 
 V = MATCHED_VOCAB
 
@@ -34,8 +34,8 @@ def widths(suite) -> dict[str, int]:
 @pytest.fixture
 def built(monkeypatch):
     """The models that a search asked for, in order."""
-    asked, count = [], expansion.count
-    monkeypatch.setattr(expansion, "count", lambda *model: asked.append(model) or count(*model))
+    asked, count = [], match.count
+    monkeypatch.setattr(match, "count", lambda *model: asked.append(model) or count(*model))
     return asked
 
 
@@ -46,7 +46,7 @@ def test_width_is_the_one_with_the_nearest_total(write):
         assert expected < 250
         assert widths(suite)[f"mos(num_mixtures={num_mixtures})"] == expected
         trial = next(trial for trial in suite.trials if trial.head.params.get("num_mixtures") == num_mixtures)
-        total, head = suite.params[trial.id]
+        total, head = suite.candidate_of(trial).params
         assert total == lstm_mos(expected, num_mixtures)
         assert head == total - V * expected - 8 * expected * expected - 8 * expected
         assert abs(total - target) <= 0.005 * target
@@ -78,7 +78,7 @@ def test_every_corpus_and_backbone_has_a_target_of_its_own(write):
     totals = {}
     for trial in suite.trials:
         key = trial.corpus.params["vocab_size"], trial.backbone.params["num_layers"]
-        totals.setdefault(key, []).append(suite.params[trial.id][0])
+        totals.setdefault(key, []).append(suite.candidate_of(trial).params[0])
     assert len(totals) == 4
     for found in totals.values():
         assert all(abs(total - found[0]) <= 0.005 * found[0] for total in found)
@@ -101,7 +101,7 @@ def test_widths_that_cannot_be_built_are_passed_over(write):
         mixture = k * (d * d + d) + k * d
         return 2 * V * d + V + 4 * d * d + 4 * d + 200 * d + 100 + d + 4 * d + mixture
 
-    assert suite.params[suite.trials[0].id][0] == total(800)
+    assert suite.candidate_of(suite.trials[0]).params[0] == total(800)
     expected = min(range(4, 1600, 4), key=lambda d: abs(total(d, 15) - total(800)))
     assert expected % 4 == 0
     assert widths(suite)["mos(num_mixtures=15)"] == expected

@@ -15,8 +15,9 @@ from harness.execution.executors import RunOptions
 from harness.execution.run_suite import due
 from harness.plan import tuning
 from harness.plan.specs import TrialSpec
+from harness.plan.suite import Row
 from harness.plan.suite_file import suite_schema
-from harness.plan.tuning import Choice, TunedRow, TuneSpec, lowest
+from harness.plan.tuning import Choice, TuneSpec, lowest
 from harness.records import choices, store
 from harness.records.record import TrialRecord
 from harness.report import tuning_doubts
@@ -43,15 +44,17 @@ class Halving(TuneSpec):
     def lengths(self, epochs: float) -> list[float]:
         return [epochs / 2**left for left in reversed(range(self.rungs))]
 
-    def next(self, row: TunedRow, ppl: Mapping[str, float | None]) -> list[TrialSpec] | Choice:
+    def next(self, row: Row, ppl: Mapping[str, float | None]) -> list[TrialSpec] | Choice:
         points = list(row.candidates)
-        for rung in range(len(points[0].trials)):
-            trials = [point.trials[rung] for point in points]
+        for rung in range(len(points[0].tuning_trials)):
+            trials = [point.tuning_trials[rung] for point in points]
             if missing := [trial for trial in trials if trial.id not in ppl]:
                 return missing
-            points.sort(key=lambda point: (ppl[point.trials[rung].id] is None, ppl[point.trials[rung].id] or 0.0))
+            points.sort(
+                key=lambda point: (ppl[point.tuning_trials[rung].id] is None, ppl[point.tuning_trials[rung].id] or 0.0)
+            )
             points = points[: max(1, len(points) // 2)]
-        return lowest(row, [points[0].trials[-1]], ppl)
+        return lowest(row, [points[0].tuning_trials[-1]], ppl)
 
     @staticmethod
     def allows(choice: Choice) -> bool:
@@ -134,7 +137,7 @@ def test_successive_halving_is_one_class(made, halving):
     assert softmax == [[(lr, 2.0) for lr in (0.5, 1.0, 2.0, 4.0)], [(2.0, 4.0), (1.0, 4.0)], [(2.0, 8.0)]]
     assert ran[3:] == [[(head, lr, 8.0, s) for head, lr in (("softmax", 2.0), ("mos", 0.5)) for s in (1, 2)]]
     # the choice is stored and read, though half of the points have no record of the whole length
-    kept = choices.keep(records, [0, 1])
+    kept = choices.keep(records, records.suite.tuned_rows)
     again = choices.read(records.suite, records.runs.parents[1], pytest.fail)
     assert again.stored == kept.stored
     assert [choice.point for choice in again.stored] == [{"train.lr": 2.0}, {"train.lr": 0.5}]
@@ -143,7 +146,7 @@ def test_successive_halving_is_one_class(made, halving):
 
 def test_a_method_may_choose_another_trial_than_the_best_of_all(made, halving):
     _, records = made(HALVED, lambda trial: best_at(trial) + trial.train.epochs)
-    choices.keep(records, [0, 1])
+    choices.keep(records, records.suite.tuned_rows)
     stored = choices.load(records.runs)
     assert [choice.point for choice in stored] == [{"train.lr": 2.0}, {"train.lr": 0.5}]
     for choice in stored:  # the longest trial of the row, though its shorter ones have lower perplexities
@@ -154,11 +157,11 @@ def test_a_method_may_choose_another_trial_than_the_best_of_all(made, halving):
 def test_perplexities_of_different_lengths_are_not_compared(made, halving):
     _, records = made(HALVED.replace("rungs: 3", "rungs: 2"), best_at)
     suite = records.suite
-    row, choice = suite.tuning.rows[0], suite.tuning.choices[0]
+    row, choice = suite.tuned_rows[0], suite.tuned_rows[0].choice
     compared = [(point["train.lr"], trial.train.epochs) for point, trial in row.compared(choice)]
     assert (choice.point, compared) == ({"train.lr": 2.0}, [(1.0, 8.0), (2.0, 8.0)])
     # at 4.0 there is a trial of 4 epochs only: how low the curve is above 2.0 is not known
-    assert tuning_doubts.of_row(row, choice, suite.tuning.spec.space) == math.inf
+    assert tuning_doubts.of_row(row, choice, suite.tune.space) == math.inf
     evidence = gather(records, pytest.fail)
     softmax, mos = learning.tried("train.lr", evidence.rows, suite)
     assert softmax.lowest == {1.0: 5 + 1 + 1 / 8, 2.0: 5 + 0 + 1 / 8}
@@ -198,7 +201,7 @@ def test_the_schema_for_editors_has_the_settings_of_all_methods(monkeypatch):
 @pytest.mark.parametrize("trial", [None, "0123456789ab", "another of its trials"])
 def test_a_choice_that_is_not_the_lowest_perplexity_is_refused(made, trial):
     _, records = made(SUITE, best_at)
-    first, second = (row.choice({t.id: best_at(t) for t in row.tuning_trials}) for row in records.suite.tuning.rows)
+    first, second = (row.choose({t.id: best_at(t) for t in row.tuning_trials}) for row in records.suite.tuned_rows)
     assert first.model_dump().keys() == {"row", "trial", "point", "valid_ppl"}  # as before there were other methods
     others = [each for each in first.valid_ppl if each != first.trial]
     chosen = others[0] if trial == "another of its trials" else trial

@@ -5,7 +5,6 @@ from handmade import changed
 
 from harness.errors import ExecutionError
 from harness.plan import load, select
-from harness.plan.loaded_suite import possible_trials
 from harness.plan.names import names_of
 from harness.plan.specs import ComponentSpec
 from harness.registry import HEADS
@@ -24,7 +23,12 @@ def suite_of(write):
 @pytest.fixture
 def named(suite_of):
     """A function: the same -> the names of the heads, in their order."""
-    return lambda heads, *changes: list(suite_of(heads, ("{baseline: softmax}", "{}"), *changes).names["head"].values())
+
+    def of(heads, *changes):
+        rows = suite_of(heads, ("{baseline: softmax}", "{}"), *changes).rows
+        return list(dict.fromkeys(row.head.name for row in rows))
+
+    return of
 
 
 @pytest.mark.parametrize(
@@ -75,15 +79,15 @@ def test_what_is_tuned_is_in_no_name(named):
 def test_a_label_changes_no_trial(suite_of):
     plain = suite_of("  - softmax\n  - mos: {num_mixtures: [2, 3]}\n")
     labelled = suite_of("  - softmax: {label: plain}\n  - mos: {num_mixtures: [2, 3], label: 'M {num_mixtures}'}\n")
-    assert [trial.id for trial in possible_trials(plain)] == [trial.id for trial in possible_trials(labelled)]
-    assert [labelled.name_of("head", trial) for trial in labelled.trials[::2]] == ["plain", "M 2", "M 3"]
+    assert [trial.id for trial in plain.possible_trials] == [trial.id for trial in labelled.possible_trials]
+    assert [labelled.row_of(trial).head.name for trial in labelled.trials[::2]] == ["plain", "M 2", "M 3"]
 
 
 def test_backbones_and_corpora_have_names_and_labels_too(suite_of):
     of_lstm = ("d_model: 8", "d_model: [8, 6], label: 'LSTM, {d_model} wide'")
     suite = suite_of("  - softmax\n", of_lstm, ("branching: 3", "branching: 3, label: a chain"))
-    assert list(suite.names["backbone"].values()) == ["LSTM, 8 wide", "LSTM, 6 wide"]
-    assert list(suite.names["corpus"].values()) == ["a chain"]
+    assert list(dict.fromkeys(row.backbone.name for row in suite.rows)) == ["LSTM, 8 wide", "LSTM, 6 wide"]
+    assert list(dict.fromkeys(row.corpus.name for row in suite.rows)) == ["a chain"]
 
 
 @pytest.mark.parametrize("baseline", ["affine softmax", "plain", "softmax(projection=True)"])
@@ -106,5 +110,5 @@ def test_a_condition_names_a_row_as_in_the_table(suite_of, only, heads):
     text = "  - softmax\n  - softmax: {projection: true, d_embed: [null, 4]}\n  - mos: {num_mixtures: 2}\n"
     suite = suite_of(text)
     chosen = select(suite.trials, (only,), suite)
-    assert list(dict.fromkeys(suite.name_of("head", trial) for trial in chosen)) == heads
+    assert list(dict.fromkeys(suite.row_of(trial).head.name for trial in chosen)) == heads
     assert {trial.seed for trial in chosen} == ({1} if "seed" in only else {1, 2})

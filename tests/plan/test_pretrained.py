@@ -38,13 +38,13 @@ def test_a_trial_is_known_by_what_its_weights_are_and_not_by_where(write, one):
     suite, first = trial(write)
     # counted without reading weights: V d + 32 d + L (12 d^2 + 13 d) + 2 d, and the head's V d + V
     head = 12 * 16 + 12
-    assert suite.params[first.id] == (12 * 16 + 32 * 16 + 3 * (12 * 256 + 13 * 16) + 2 * 16 + head, head)
+    assert suite.candidate_of(first).params == (12 * 16 + 32 * 16 + 3 * (12 * 256 + 13 * 16) + 2 * 16 + head, head)
     shutil.copytree(one, one.with_name("two"))
     copied, second = trial(write, ("path: one", "path: two"))
     assert first.id == second.id
     assert first.backbone != second.backbone
-    assert suite.contents[str(first.backbone)] == copied.contents[str(second.backbone)]
-    assert suite.contents.keys() == {str(first.corpus), str(first.backbone)}
+    assert suite.contents_of(first).backbone == copied.contents_of(second).backbone
+    assert suite.contents_of(first).head is None
     place = one.with_name("two") / "model.safetensors"
     tensors = load_file(place)
     tensors["ln_f.bias"][0] += 1e-3
@@ -67,18 +67,19 @@ def test_public_weights_are_planned_without_them(write, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *args, **kwargs: pytest.fail("went to the hub"))
     public = (("vocab_size: 12", "vocab_size: 50257"), ("path: one, ", ""))
     suite, small = trial(write, *public)
-    assert suite.params[small.id][0] == 124_439_808 + 50_257 * 768 + 50_257
+    assert suite.candidate_of(small).params[0] == 124_439_808 + 50_257 * 768 + 50_257
     medium_suite, medium = trial(write, *public, ("pretrained", "pretrained, size: medium"))
-    assert medium_suite.contents[str(medium.backbone)].startswith("openai-community/gpt2-medium@6dcaa7a")
+    assert medium_suite.contents_of(medium).backbone.startswith("openai-community/gpt2-medium@6dcaa7a")
     assert len({small.id, medium.id, trial(write, public[0], ("weights: pretrained, path: one, ", ""))[1].id}) == 3
 
 
 def test_a_matched_width_keeps_the_content(write, one):
     text = SUITE.replace("  - softmax\n", "  - softmax\n  - mos: {num_mixtures: 2}\n")
     suite = load(write(text + "match: {params: softmax, vary: d_embed}\n"))
-    assert {str(each.backbone) for each in suite.trials} < suite.contents.keys()
     plain = load(write(text))
-    assert suite.contents == plain.contents
+    (content,) = {suite.contents_of(each) for each in suite.trials}
+    assert content.backbone is not None
+    assert content == plain.contents_of(plain.trials[0])
 
 
 def with_config(**values):

@@ -21,7 +21,7 @@ def suite(tmp_path):
 
 
 def controls(suite):
-    return [suite.names["head"][text] for text, role in suite.roles.items() if role.is_control]
+    return list(dict.fromkeys(row.head.name for row in suite.rows if row.is_control))
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def controls(suite):
     ],
 )
 def test_a_control_is_a_plain_softmax_of_the_state(suite, head, is_control):
-    (role,) = suite(f"[{{{head}}}]" if ":" in head else f"[{head}]").roles.values()
-    assert role == (is_control, False)
+    (row,) = suite(f"[{{{head}}}]" if ":" in head else f"[{head}]").rows
+    assert row.is_control == is_control
 
 
 def test_tied_weights_are_a_claim_beside_an_untied_control_only(suite):

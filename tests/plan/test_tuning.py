@@ -12,11 +12,11 @@ from scipy.stats import qmc
 
 from harness import plan
 from harness.errors import SuiteError
-from harness.plan.expansion import rescaled
-from harness.plan.loaded_suite import row_labels, with_choices
+from harness.plan.lengths import rescaled
 from harness.plan.schedule import Schedule
 from harness.plan.selection import chosen_rows, chosen_trials
 from harness.plan.specs import TrainSpec
+from harness.plan.suite import row_labels, with_choices
 from harness.plan.tuning import Axis, Once, points
 
 SPACE = "train.lr: {log_uniform: [0.5, 20]}, head.dropout: {choice: [0, 0.2]}"
@@ -73,28 +73,28 @@ def test_the_space_has_one_way_for_each_key():
 
 def test_all_rows_have_the_same_points_without_what_does_not_apply(write):
     suite = plan.load(write(tuned()))
-    softmax, mos = suite.tuning.rows
+    softmax, mos = suite.tuned_rows
     of_rows = [[each.point["train.lr"] for each in row.candidates] for row in (softmax, mos)]
     assert of_rows[0] == of_rows[1]
     assert {key for each in softmax.candidates for key in each.point} == {"train.lr"}
     assert len(mos.candidates) == 5
     for each in mos.candidates:
-        assert (each.trial.train.lr, each.trial.head.params["dropout"]) == tuple(each.point.values())
-        assert (each.trial.seed, each.trial.train.epochs) == (7, 1)
-        assert [(trial.seed, trial.train.epochs) for trial in each.finals] == [(1, 2), (2, 2)]
+        assert (each.longest.train.lr, each.longest.head.params["dropout"]) == tuple(each.point.values())
+        assert (each.longest.seed, each.longest.train.epochs) == (7, 1)
+        assert [(trial.seed, trial.train.epochs) for trial in each.trials] == [(1, 2), (2, 2)]
     assert suite.trials == ()
     equal_without_a_key = plan.load(
         write(tuned("{epochs: 1, space: {train.lr: [0.1, 0.2], head.dropout: [0, 0.1, 0.2]}}"))
     )
-    assert [len(row.candidates) for row in equal_without_a_key.tuning.rows] == [2, 6]
+    assert [len(row.candidates) for row in equal_without_a_key.tuned_rows] == [2, 6]
 
 
 def test_a_trial_of_the_table_is_the_one_that_a_suite_with_these_values_has(write):
     suite = plan.load(write(tuned("{epochs: 1, space: {train.lr: [0.03], head.dropout: [0.25]}}")))
-    finals = [trial for row in suite.tuning.rows for trial in row.candidates[0].finals]
+    finals = [trial for row in suite.tuned_rows for trial in row.candidates[0].trials]
     by_hand = plan.load(write(changed(("lr: 0.01", "lr: 0.03"), ("num_mixtures: 2", "num_mixtures: 2, dropout: 0.25"))))
     assert [trial.id for trial in finals] == [trial.id for trial in by_hand.trials]
-    assert all(suite.params[trial.id] == by_hand.params[trial.id] for trial in finals)
+    assert all(suite.candidate_of(trial).params == by_hand.candidate_of(trial).params for trial in finals)
 
 
 DEEPER = "train.groups.head.lr: [x0.1, 0.3], train.schedule.warmup.steps: [4, 8], train.optimizer: [adamw, muon]"
@@ -106,15 +106,15 @@ def test_settings_within_settings_are_tuned_as_if_they_were_written_there(write)
         return "seq_len: 7", f"seq_len: 7, schedule: {warmup}, groups: {{vectors: {{lr: x2}}{groups}}}"
 
     candidates = (
-        plan.load(write(tuned(f"{{epochs: 1, space: {{{DEEPER}}}}}", settings(2, "")))).tuning.rows[0].candidates
+        plan.load(write(tuned(f"{{epochs: 1, space: {{{DEEPER}}}}}", settings(2, "")))).tuned_rows[0].candidates
     )
     assert len(candidates) == 8
     for each in candidates:
         rate, steps, optimizer = each.point.values()
         by_hand = settings(steps, f", head: {{lr: {rate}}}"), ("adam,", f"{optimizer},")
         written = plan.load(write(changed(*by_hand)))
-        assert [trial.id for trial in each.finals] == [trial.id for trial in written.trials[:2]]
-        assert each.trial.train.schedule.warmup.steps == steps / 2  # half of the epochs
+        assert [trial.id for trial in each.trials] == [trial.id for trial in written.trials[:2]]
+        assert each.longest.train.schedule.warmup.steps == steps / 2  # half of the epochs
 
 
 SETS = {  # a value of the command line -> the space
@@ -130,7 +130,7 @@ def test_set_names_a_key_of_the_space_which_has_a_dot_itself(override, write):
     given = plan.load(write(tuned("{epochs: 1, space: {train.lr: [0.03, 0.1]}}")), (f"tune.space.{override}",))
     in_the_file = plan.load(write(tuned(f"{{epochs: 1, space: {json.dumps(SETS[override])}}}")))
     assert [trial.id for trial in given.tuning_trials] == [trial.id for trial in in_the_file.tuning_trials]
-    assert given.tuning.spec.space == in_the_file.tuning.spec.space
+    assert given.tune.space == in_the_file.tune.space
 
 
 @pytest.fixture
@@ -140,30 +140,31 @@ def suite(write):
 
 
 def test_the_lowest_perplexity_is_chosen_the_first_of_equal_ones_and_its_trials_are_those_of_the_table(suite):
-    row = suite.tuning.rows[0]
+    row = suite.tuned_rows[0]
     ids = [trial.id for trial in row.tuning_trials]
     found = dict(zip(ids, [9.0, None, 8.0, 8.0, 8.5], strict=True))
-    assert row.choice(found).trial == ids[2]
-    assert row.choice(found).point == row.candidates[2].point
-    assert row.choice({trial: ppl for trial, ppl in found.items() if trial != ids[4]}) is None
-    lost = row.choice(dict.fromkeys(ids))
+    assert row.choose(found).trial == ids[2]
+    assert row.choose(found).point == row.candidates[2].point
+    assert row.choose({trial: ppl for trial, ppl in found.items() if trial != ids[4]}) is None
+    lost = row.choose(dict.fromkeys(ids))
     assert (lost.trial, lost.point) == (None, {})
-    mos = suite.tuning.rows[1]
-    choice = mos.choice(dict(zip([trial.id for trial in mos.tuning_trials], [9.0, 7.0, 8.0, 8.0, 8.5], strict=True)))
+    mos = suite.tuned_rows[1]
+    choice = mos.choose(dict(zip([trial.id for trial in mos.tuning_trials], [9.0, 7.0, 8.0, 8.0, 8.5], strict=True)))
     completed = with_choices(suite, [None, choice])
-    assert completed.trials == mos.candidates[1].finals
-    assert completed.compared("head", completed.trials[0]).params == {"num_mixtures": 2}
+    assert completed.trials == mos.candidates[1].trials
+    assert completed.key_of(completed.trials[0])[2] == "mos(num_mixtures=2)"
     assert with_choices(suite, [lost, None]).trials == ()
     assert row_labels(suite) == ["softmax", "MoS 2"]
 
 
 def test_a_condition_selects_the_tuning_of_its_rows(suite):
-    assert chosen_rows(suite, ()) == [0, 1]
-    assert chosen_rows(suite, ("head=mos,seed=2",)) == [1]
-    assert chosen_rows(suite, ("seed=2",)) == [0, 1]
-    assert chosen_rows(suite, ("seed=7",)) == [0, 1]
-    assert [trial.head.name for trial in suite.tuning.rows[0].tuning_trials] == ["softmax"] * 5
-    choices = [row.choice({trial.id: 9.0 for trial in row.tuning_trials}) for row in suite.tuning.rows]
+    softmax, mos = suite.tuned_rows
+    assert chosen_rows(suite, ()) == [softmax, mos]
+    assert chosen_rows(suite, ("head=mos,seed=2",)) == [mos]
+    assert chosen_rows(suite, ("seed=2",)) == [softmax, mos]
+    assert chosen_rows(suite, ("seed=7",)) == [softmax, mos]
+    assert [trial.head.name for trial in suite.tuned_rows[0].tuning_trials] == ["softmax"] * 5
+    choices = [row.choose({trial.id: 9.0 for trial in row.tuning_trials}) for row in suite.tuned_rows]
     completed = with_choices(suite, choices)
     assert [f"{each.head.name} {each.seed}" for each in chosen_trials(completed, ("seed=2",))] == ["softmax 2", "mos 2"]
     assert chosen_trials(completed, ("seed=7",)) == ()
@@ -186,23 +187,23 @@ def test_epochs_are_tuned_with_trials_of_their_length_and_scaled_schedules(write
         ("epochs: 2", "epochs: 4, schedule: {step: {after: 2, factor: 0.25}}"),
     )
     made = plan.load(write(text))
-    softmax, _ = made.tuning.rows
+    softmax, _ = made.tuned_rows
     lengths = [2, 4, 8]
     assert [tuple(each.point.values()) for each in softmax.candidates] == [*product([1, 2], lengths)]
     for each, epochs in zip(softmax.candidates[:3], lengths, strict=True):
-        assert {each.trial.train.epochs, *(final.train.epochs for final in each.finals)} == {epochs}
-        assert each.trial.seed == 7
+        assert {each.longest.train.epochs, *(final.train.epochs for final in each.trials)} == {epochs}
+        assert each.longest.seed == 7
     # of 4 epochs two have a lower rate, the last one 1/16: of 2 epochs one, of 8 epochs four, with the same last rate
-    steps = [each.trial.train.schedule.step for each in softmax.candidates[:3]]
+    steps = [each.longest.train.schedule.step for each in softmax.candidates[:3]]
     assert [step.after for step in steps] == [1, 2, 4]
     assert [rate(step, epochs) for step, epochs in zip(steps, lengths, strict=True)] == pytest.approx([1 / 16] * 3)
-    assert made.tuning.budget == made.tuning.final_budget == "2 to 8 epochs"
+    assert made.tuning_budget == made.table_budget == "2 to 8 epochs"
     made = plan.load(
         write(tuned("{seed: 7, space: {train.lr: [1, 2]}}"))
     )  # without epochs: as long as those that follow
-    found = [(each.trial.train, each.finals[0].train) for row in made.tuning.rows for each in row.candidates]
+    found = [(each.longest.train, each.trials[0].train) for row in made.tuned_rows for each in row.candidates]
     assert all(short == whole and short.epochs == 2 for short, whole in found)
-    assert made.tuning.budget == "2 epochs"
+    assert made.tuning_budget == "2 epochs"
 
 
 def test_a_shortened_step_ends_at_the_same_share_of_the_first_rate():

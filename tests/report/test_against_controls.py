@@ -144,7 +144,7 @@ def test_a_weak_baseline_is_named_as_what_it_is(suite_of, record_of):
     above = {"softmax": shifted(0.0), "affine softmax": turned(0.03), "MoS 3": shifted(-0.001, 0.012)}
     made = []
     for trial in suite.trials:
-        ppl = float(np.exp(LEVEL + above[suite.name_of("head", trial)])[trial.seed - 1])
+        ppl = float(np.exp(LEVEL + above[suite.row_of(trial).head.name])[trial.seed - 1])
         made.append(record_of(trial, test_ppl=ppl, valid_ppl=ppl))
     findings = handmade.findings(suite, made)
     first, second, *_ = outcome.sentences(findings, findings.lines)
@@ -172,6 +172,6 @@ def test_a_row_whose_validation_and_test_disagree_has_a_note_with_both_changes(l
         assert notes[0].endswith("of validation perplexity.")
         assert "] of test perplexity, but +1.0 % [" in notes[0]
     (compared,) = compare(rows).values()
-    suite = SimpleNamespace(table=TableSpec(), tuning=None)
+    suite = SimpleNamespace(table=TableSpec(), tune=None)
     findings = SimpleNamespace(lines=rows, compared={rows[1]: compared}, evidence=SimpleNamespace(suite=suite))
     assert [note for note in comparison_notes.of_comparisons(findings) if "disagree" in note] == notes

@@ -3,8 +3,7 @@
 import handmade
 import pytest
 
-from harness.plan.specs import COMPARED, DECIDES_NO_RESULT, EvalSpec, TrainSpec
-from harness.records.record import Contents
+from harness.plan.specs import COMPARED, DECIDES_NO_RESULT, Contents, EvalSpec, TrainSpec
 from harness.report.groups import Finished, groups
 
 

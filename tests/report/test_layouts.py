@@ -129,11 +129,11 @@ def test_a_long_label_of_a_corpus_is_told_once_and_named_by_a_number(suite_of, s
 def test_counts_of_a_head_are_read_off_its_parameters(suite_of, head, expected):
     text = SUITE.replace("VOCABS", "12").replace("[1, 2]}", "2}").replace("baseline: softmax, ", "")
     suite = suite_of(text.replace(HEADS, f"[{{{head}}}]" if ":" in head else f"[{head}]"))
-    assert head_counts(rows(suite, {})[0], suite) == dict(zip(("#S", "#I", "#P"), expected, strict=True))
+    assert head_counts(rows(suite, {})[0]) == dict(zip(("#S", "#I", "#P"), expected, strict=True))
 
 
 def test_a_matched_head_has_the_counts_of_its_constructor_too(suite_of):
     text = SUITE.replace("VOCABS", "5000").replace("d_model: 8, num_layers: [1, 2]", "d_model: 250, num_layers: 2")
     suite = suite_of(text.replace(HEADS, "[softmax, mfs]") + "match: {params: softmax, vary: d_model}\n")
     (mfs, *_) = [row for row in rows(suite, {}) if row.head == "MFS 3"]
-    assert head_counts(mfs, suite) == {"#S": 3, "#I": 6, "#P": 4}
+    assert head_counts(mfs) == {"#S": 3, "#I": 6, "#P": 4}

@@ -14,9 +14,9 @@ from rich.console import Console
 
 from harness import plan
 from harness.code import hashes
-from harness.plan.specs import ComponentSpec
+from harness.plan.specs import ComponentSpec, Contents
 from harness.records import sidecars, store
-from harness.records.record import Contents, CurvePoint
+from harness.records.record import CurvePoint
 from harness.report import leaderboard
 from harness.report.groups import gather, groups, is_pretrained
 from harness.report.layouts import of_group
@@ -50,7 +50,7 @@ def finish(tmp_path, results):
         for spec, ppl in zip(read.trials, ppls, strict=True):
             if ppl == 0:
                 continue
-            told = Contents(corpus=read.contents[str(spec.corpus)]) if contents else None
+            told = read.contents_of(spec) if contents else None
             values = {
                 "suite": suite,
                 "spec": spec,

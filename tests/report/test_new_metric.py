@@ -8,7 +8,6 @@ import pytest
 from harness.errors import RecordError
 from harness.records import store
 from harness.records.metrics import METRICS, Metric
-from harness.records.record import Contents
 from harness.report import diff, leaderboard, study
 from harness.report.diff import difference
 from harness.report.groups import gather, groups
@@ -41,7 +40,7 @@ def finish(suite, results, **metrics: float):
     """Save a record of every trial, each with a metric that its training would have measured."""
     runs = store.runs_folder(results, suite.name)
     for trial in suite.trials:
-        contents = Contents(corpus=suite.contents[str(trial.corpus)])
+        contents = suite.contents_of(trial)
         store.save(handmade.record(spec=trial, metrics=metrics, contents=contents), runs)
 
 

@@ -37,8 +37,8 @@ def plant(suite_of, record_of):
 
     def make(text, *changes, softmax, mos, best=1.0, steep=0.02, curve=FLAT, statuses=(), spread=0.02):
         suite = suite_of(text, *changes)
-        if suite.tuning is not None:
-            points = [[each.point["train.lr"] for each in row.candidates] for row in suite.tuning.rows]
+        if suite.tune is not None:
+            points = [[each.point["train.lr"] for each in row.candidates] for row in suite.tuned_rows]
             valid = [[9 * math.exp(steep * math.log2(rate / best) ** 2) for rate in rates] for rates in points]
             suite = handmade.chosen(suite, *valid)
         made = []

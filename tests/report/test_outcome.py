@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from dataclasses import replace
 
 import handmade
 import pytest
@@ -42,7 +43,7 @@ def without_control_notes(suite):
     """
     has_one = any(trial.head.params.get("num_mixtures") == 1 for trial in suite.trials)
     assert suite.control_notes == (() if has_one else (NO_AFFINE,))
-    return suite.model_copy(update={"control_notes": ()})
+    return replace(suite, control_notes=())
 
 
 @pytest.fixture

@@ -165,7 +165,7 @@ def test_printed_values_are_stars_where_tokens_are_counted_alike(counting, expec
     about = {"source": "paper/1", "counting": counting}  # of markov, whose rule of counting is ''
     cell = handmade.printed_cell(head="mos", params={"num_mixtures": 5}, value="89.5", **about)
     evidence = handmade.evidence(suite, made, PrintedNumbers((cell,), ("paper/1: the paper, 2021",)))
-    for draw, x in ((by_mixtures, 5), (comparison.by_size, suite.params[suite.trials[4].id][0])):
+    for draw, x in ((by_mixtures, 5), (comparison.by_size, suite.candidate_of(suite.trials[4]).params[0])):
         axes, _ = drawn(draw, evidence)
         assert lines(axes).get("the paper, 2021") == ([(x, 89.5)] if expected else None)
     axes, _ = drawn(comparison.by_time, evidence)  # a printed time is of another device

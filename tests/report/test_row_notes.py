@@ -6,7 +6,6 @@ from bundles import timing_of
 
 from harness import plan
 from harness.records import store
-from harness.records.record import Contents
 from harness.report import leaderboard, row_notes, study
 from harness.report.groups import Finished, groups
 
@@ -61,7 +60,7 @@ def test_a_board_says_what_labels_stand_for(suite_of):
     of = {"head": {"softmax(softcap=30.0)": "capped"}}
     finished = []
     for trial in suite.trials:
-        contents = Contents(corpus=suite.contents[str(trial.corpus)])
+        contents = suite.contents_of(trial)
         record = handmade.record(spec=trial, suite="small", contents=contents)
         finished.append(Finished(record=record, contents=contents, timing=None, suites=("small",)))
     (group,) = groups(finished, {"small": of})

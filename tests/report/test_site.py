@@ -14,7 +14,6 @@ from harness import plan
 from harness.errors import ExecutionError
 from harness.exchange import copying
 from harness.records import store
-from harness.records.record import Contents
 from harness.report import site as site_module
 
 pytestmark = pytest.mark.system
@@ -39,7 +38,7 @@ def finish(place: Path, name: str, *, known: bool = True) -> None:
     suite = plan.load(place / "suites" / f"{name}.yaml")
     for trial in suite.trials:
         ppl = PPLS[trial.head.name] + trial.seed
-        contents = Contents(corpus=suite.contents[str(trial.corpus)]) if known else None
+        contents = suite.contents_of(trial) if known else None
         told = {"contents": contents, "weights_sha256": f"{trial.seed:02x}" * 32}
         made = handmade.record(suite=name, spec=trial, metrics={"test_ppl": ppl, "valid_ppl": ppl}, **told)
         store.save(made, store.runs_folder(place / "results", name))
@@ -294,7 +293,7 @@ def test_what_an_import_says_is_said_of_the_records_of_a_site(harness, tmp_path)
     (tmp_path / "records").mkdir()
     (tmp_path / "suites" / "small.yaml").write_text(handmade.changed())
     suite = plan.load(tmp_path / "suites" / "small.yaml")
-    contents = Contents(corpus=suite.contents[str(suite.trials[0].corpus)])
+    contents = suite.contents_of(suite.trials[0])
     record = handmade.record(spec=suite.trials[0], contents=contents, code=handmade.code())
     store.save(record, store.runs_folder(tmp_path / "results", "small"))
     archive = tmp_path / "records" / "small.zip"

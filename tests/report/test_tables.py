@@ -2,6 +2,7 @@
 
 import os
 import re
+from dataclasses import replace
 
 import handmade
 import pytest
@@ -99,7 +100,7 @@ def test_a_changed_suite_says_so_in_its_title_and_file_name(suite_of, override, 
 
 
 def test_a_file_name_has_no_path_in_it(suite_of):
-    suite = suite_of(SUITE, "train.epochs=1").model_copy(update={"overrides": (("train.x", "../a/b", None),)})
+    suite = replace(suite_of(SUITE, "train.epochs=1"), overrides=(("train.x", "../a/b", None),))
     assert re.fullmatch(r"suite\.x=\.\._a_b-[0-9a-f]{8}", suite_table.stem(suite))
 
 
@@ -208,7 +209,7 @@ def test_notes_say_how_the_replicates_of_trials_agree(suite_of, record_of):
 def test_notes_on_pretrained_models_stand_under_the_table_where_it_would_mislead_without(suite_of, record_of):
     suite = suite_of(handmade.suite_text())
     told = (ModelNote("mine: the files hold another output matrix"), ModelNote("mine: 3 rows more", in_table=False))
-    suite = suite.model_copy(update={"notes": told})
+    suite = replace(suite, notes=told)
     made = [record_of(trial, test_ppl=100.0 + trial.seed) for trial in suite.trials]
     found = [note for note in notes_of(handmade.findings(suite, made)) if "mine" in note]
     assert [(str(note), note.level) for note in found] == [("mine: the files hold another output matrix.", "warning")]

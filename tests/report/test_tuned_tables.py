@@ -45,7 +45,7 @@ def tuned(suite_of):
 
 def by_lr(suite, row: int) -> list[int]:
     """The points of a row in the order of their learning rate."""
-    candidates = suite.tuning.rows[row].candidates
+    candidates = suite.tuned_rows[row].candidates
     return sorted(range(len(candidates)), key=lambda index: candidates[index].point["train.lr"])
 
 
@@ -61,7 +61,7 @@ def notes(text: str, beginning: str) -> list[str]:
 
 def test_a_value_at_either_end_of_a_range_is_named(tuned, suite_of):
     suite = tuned(LR, best_at(suite_of, 0), best_at(suite_of, 1), best_at(suite_of, 3))
-    low, high = (suite.tuning.choices[row].point["train.lr"] for row in (0, 2))
+    low, high = (suite.tuned_rows[row].choice.point["train.lr"] for row in (0, 2))
     (note,) = notes(tabulated(suite), "Chosen at the end")
     assert note.endswith(f": softmax: lr {low:g}, the lowest; MoS 3: lr {high:g}, the highest.")
 
@@ -76,7 +76,7 @@ def test_why_the_values_end_stands_in_the_note(tuned, suite_of):
 def test_an_end_that_all_rows_have_is_said_once(tuned, suite_of):
     suite = tuned(LR, *[best_at(suite_of, 0)] * 3)
     (note,) = notes(tabulated(suite), "Chosen at the end")
-    assert note.endswith(f": all rows: lr {suite.tuning.choices[0].point['train.lr']:g}, the lowest.")
+    assert note.endswith(f": all rows: lr {suite.tuned_rows[0].choice.point['train.lr']:g}, the lowest.")
 
 
 def test_of_a_list_only_three_or_more_numbers_have_ends(tuned):
@@ -117,7 +117,7 @@ def test_notes_name_a_row_as_the_table_does_and_one_that_is_not_in_it_as_the_pla
     # the rows are named by what distinguishes them, without the start that they share
     text = SUITE.replace("[softmax, {mos: {num_mixtures: [2, 3]}}]", HEADS).replace("TUNE", LR)
     suite = suite_of(text)
-    made = [[9.0] * len(row.tuning_trials) for row in suite.tuning.rows[:2]]
+    made = [[9.0] * len(row.tuning_trials) for row in suite.tuned_rows[:2]]
     table = tabulated(handmade.chosen(suite, *made, None))
     rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith(("| softmax", "| affine"))]
     assert rows == ["softmax", "affine softmax"]
@@ -133,15 +133,15 @@ def test_a_choice_that_its_records_contradict_is_named_and_cannot_be_judged(tune
     best = [2, 0, 2]  # by the records; the stored choices are all of point 2
     made = {
         trial.id: record_of(trial, valid_ppl=1.0 if index == chosen else 9.0)
-        for row, chosen in zip(suite.tuning.rows, best, strict=True)
+        for row, chosen in zip(suite.tuned_rows, best, strict=True)
         for index, trial in enumerate(row.tuning_trials)
     }
     (note,) = notes(tabulated(suite, tuning=made), "Not tuned like the other rows")
-    lr = suite.tuning.rows[1].candidates[0].point["train.lr"]
+    lr = suite.tuned_rows[1].candidates[0].point["train.lr"]
     assert note.endswith(f": MoS 2: not the best of its tuning trials, which is lr {lr:.4g}.")
     finished = [record_of(trial) for trial in suite.trials]
     assert [obstacle(row) for row in evidence(suite, finished, tuning=made).rows] == ["", "unequal tuning", ""]
-    del made[suite.tuning.rows[1].tuning_trials[3].id]  # then it is not known
+    del made[suite.tuned_rows[1].tuning_trials[3].id]  # then it is not known
     assert notes(tabulated(suite, tuning=made), "Not tuned like the other rows") == []
 
 
@@ -150,7 +150,7 @@ def test_the_page_says_what_tuning_leaves_open(tuned, record_of, suite_of):
     # log(12 / 9) h2^2 / (4 h1 (h1 + h2)), over h1 and h2, the distances to the neighbours
     order = by_lr(suite_of(SUITE.replace("TUNE", LR)), 0)
     suite = tuned(LR, best_at(suite_of, 1), best_at(suite_of, 1), best_at(suite_of, 0))
-    rates = [math.log(suite.tuning.rows[0].candidates[index].point["train.lr"]) for index in order]
+    rates = [math.log(suite.tuned_rows[0].candidates[index].point["train.lr"]) for index in order]
     before, after = rates[1] - rates[0], rates[2] - rates[1]
     gap = max(
         math.log(12 / 9) * after**2 / (4 * before * (before + after)),
@@ -191,7 +191,7 @@ def test_the_plot_has_the_lowest_of_each_value_the_chosen_one_and_what_failed(tu
     ppl = [12.0, None, 9.0, 100.0]
     suite = tuned(LR, ppl, [12.0, 11.0, 13.0, 14.0], None)
     made = evidence(suite, records(suite, record_of))
-    lrs = [each.point["train.lr"] for each in suite.tuning.rows[0].candidates]
+    lrs = [each.point["train.lr"] for each in suite.tuned_rows[0].candidates]
     with settings():
         on, caption = learning.tuning("train.lr", made.rows, made)
     softmax, mos = on.get_legend_handles_labels()[0]
@@ -256,7 +256,7 @@ def test_a_range_whose_last_point_is_the_best_is_made_wider(suite_of, record_of,
 def test_a_wider_range_that_the_suite_refuses_and_a_key_that_a_head_has_not_are_left_out(suite_of, record_of):
     tune = "trials: 4, epochs: 1, seed: 9, space: {head.dropout: {uniform: [0, 0.9]}}"  # 0.9 + 0.45 is no rate
     suite = suite_of(SIX_SEEDS.replace("TUNE", tune))
-    found = [[9.0 - each.point.get("head.dropout", 0) for each in row.candidates] for row in suite.tuning.rows]
+    found = [[9.0 - each.point.get("head.dropout", 0) for each in row.candidates] for row in suite.tuned_rows]
     suite = handmade.chosen(suite, *found)  # softmax has one point, without dropout
     assert next_commands(suite, records(suite, record_of)) == []
 

@@ -12,7 +12,6 @@ from tokenizers import Tokenizer
 
 from harness import plan
 from harness.errors import ExecutionError
-from harness.plan.loaded_suite import possible_trials
 from harness.plan.reader import read
 from harness.plan.suite_file import suite_schema
 from harness.starters import budget, measuring, new_suite
@@ -40,7 +39,7 @@ def given(tmp_path, monkeypatch):
     def milliseconds(train: float) -> None:
         def measured(place, *, size, data, device):
             loaded = plan.load(place)  # it can be planned, as when it is measured
-            rows = len({str(spec.head) for spec in possible_trials(loaded)})
+            rows = len({str(spec.head) for spec in loaded.possible_trials})
             steps = max(1, size // 2000)
             time = ModelTime(train_ms=train, eval_ms=1, steps=steps, valid_batches=1, test_batches=1)
             return Measured(bytes=size, once=0.0, rows=[time] * rows)
@@ -64,9 +63,9 @@ def test_a_suite_has_the_controls_and_is_planned(given, harness):
     jsonschema.Draft202012Validator(suite_schema()).validate(data)
     made = plan.load("mine")
     heads = ["softmax", "affine softmax", "MoS 1", "MoS 2", "MoC 2"]
-    assert (list(made.names["head"].values()), made.table.baseline) == (heads, "softmax")
-    assert [len(row.candidates) for row in made.tuning.rows] == [budget.RATES] * 5
-    assert {len(each.finals) for row in made.tuning.rows for each in row.candidates} == {budget.SEEDS}
+    assert (list(dict.fromkeys(row.head.name for row in made.rows)), made.table.baseline) == (heads, "softmax")
+    assert [len(row.candidates) for row in made.tuned_rows] == [budget.RATES] * 5
+    assert {len(each.trials) for row in made.tuned_rows for each in row.candidates} == {budget.SEEDS}
     assert data["corpora"] == [{"text": {"path": "../book.txt", "tokenizer": {"bpe": 500}}}]
     assert "All of the text, 60,000 bytes." in Path("suites/mine.yaml").read_text()
 
@@ -117,7 +116,7 @@ def test_a_folder_with_splits_and_one_with_documents_are_taken(given, harness):
     for name, path in (("three", "three"), ("rows", "rows.jsonl")):
         done = harness("new", "suite", name, "--text", path)
         assert (done.code, done.err) == (0, "")
-        assert plan.load(name).facts[next(iter(plan.load(name).facts))].text.number > 0
+        assert plan.load(name).rows[0].facts.text.number > 0
 
 
 def test_without_a_text_it_is_the_novel(given, harness):
@@ -142,7 +141,7 @@ def test_heads_on_a_model_start_as_it_does(given, harness):
         {"sigsoftmax": {"start": "pretrained"}},
         "ngpt",
     ]
-    assert [len(row.candidates) for row in plan.load("mine").tuning.rows] == [budget.RATES] * 5
+    assert [len(row.candidates) for row in plan.load("mine").tuned_rows] == [budget.RATES] * 5
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import handmade
 import numpy as np
 
 from harness import plan
-from harness.plan.specs import TrialSpec
+from harness.plan.specs import Contents, TrialSpec
 from harness.records import sidecars, store
-from harness.records.record import Contents, TrialRecord
+from harness.records.record import TrialRecord
 from harness.records.sidecars import Diagnosis, Timing, TokenScores
 from harness.registry import CORPORA
 
@@ -38,7 +38,7 @@ def contents_of(folder: Path, text: str = handmade.SMALL) -> Contents:
     """What the trials of the suite read."""
     (folder / "suite.yaml").write_text(text)
     suite = plan.load(folder / "suite.yaml")
-    return Contents(corpus=suite.contents[str(suite.trials[0].corpus)])
+    return suite.contents_of(suite.trials[0])
 
 
 def timing_of(record: TrialRecord, **changes) -> Timing:

@@ -270,14 +270,14 @@ def learned(made: TrialRecord, *valid: float, rates=None, loss: float = 5.0) -> 
 
 def choice(row, ppl: list[float | None]):
     """The choice of a row whose tuning trials have these validation perplexities; None: the trial failed."""
-    return row.choice(dict(zip([each.id for each in row.tuning_trials], ppl, strict=True)))
+    return row.choose(dict(zip([each.id for each in row.tuning_trials], ppl, strict=True)))
 
 
 def chosen(suite, *found: list[float | None] | None):
     """The suite whose rows are tuned, with the validation perplexities of each row's points; None: not finished."""
-    from harness.plan.loaded_suite import with_choices
+    from harness.plan.suite import with_choices
 
-    pairs = zip(suite.tuning.rows, found, strict=True)
+    pairs = zip(suite.tuned_rows, found, strict=True)
     return with_choices(suite, [None if ppl is None else choice(row, ppl) for row, ppl in pairs])
 
 

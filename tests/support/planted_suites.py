@@ -29,10 +29,10 @@ from bundles import timing_of
 from ruamel.yaml import YAML
 
 from harness.code import hashes
-from harness.plan.loaded_suite import Suite
-from harness.plan.specs import TrialSpec
+from harness.plan.specs import Contents, TrialSpec
+from harness.plan.suite import Suite
 from harness.records import choices, sidecars, store
-from harness.records.record import Contents, CurvePoint, TrialRecord
+from harness.records.record import CurvePoint, TrialRecord
 from harness.records.sidecars import TokenScores
 
 RULES = "records.yaml"
@@ -47,7 +47,7 @@ def plant(suite: Suite, rules: Path, results: Path) -> None:
     seeds = list(dict.fromkeys(trial.seed for trial in suite.trials)) or [1]
     for trial in suite.tuning_trials:
         _keep(suite, trial, _told(trial, found, seeds, tuning=True), results)
-    planned = choices.read(suite, results, _refused).suite if suite.tuning else suite
+    planned = choices.read(suite, results, _refused).suite if suite.tune else suite
     seeds = list(dict.fromkeys(trial.seed for trial in planned.trials))
     for trial in planned.trials:
         told = _told(trial, found, seeds, tuning=False)
@@ -123,7 +123,8 @@ def _curve(record: TrialRecord, told: dict[str, Any]) -> tuple[CurvePoint, ...]:
 
 
 def _record(suite: Suite, trial: TrialSpec, told: dict[str, Any], status: str) -> TrialRecord:
-    contents = Contents(corpus=suite.contents[str(trial.corpus)], **told.get("contents", {}))
+    of_row = next(row for row in suite.rows if row.key == suite.key_of(trial))
+    contents = Contents(corpus=of_row.corpus.content, **told.get("contents", {}))
     changes: dict[str, Any] = {
         "suite": suite.name,
         "spec": trial,

@@ -12,7 +12,7 @@ from texts import shuffled
 from harness import plan
 from harness.backbones.hf import HuggingFaceModel
 from harness.corpora import token_files
-from harness.plan.loaded_suite import Suite
+from harness.plan.suite import Suite
 from harness.records import store
 from harness.records.record import TrialRecord
 

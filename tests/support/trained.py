@@ -11,7 +11,7 @@ from disturbed import result
 
 from harness import plan
 from harness.machine.stop_request import Interrupted
-from harness.plan.loaded_suite import Suite
+from harness.plan.suite import Suite
 from harness.records import store
 from harness.records.record import TrialRecord
 from harness.training.averaging import Averaging

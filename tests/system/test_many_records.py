@@ -11,7 +11,6 @@ from handmade import record
 
 from harness import plan
 from harness.records import store
-from harness.records.record import Contents
 
 SEEDS = (1, 21)  # of 20 rows
 SECONDS_A_RECORD = 0.015  # of the processor: ten times what a table of 1,000 takes
@@ -39,9 +38,9 @@ def make(folder: Path, seeds: int) -> None:
     place.write_text(SUITE.replace("SEEDS", ", ".join(map(str, range(1, seeds + 1)))))
     suite = plan.load(place)
     for number, spec in enumerate(suite.trials):
-        total, head = suite.params[spec.id]
+        total, head = suite.candidate_of(spec).params
         metrics = {"test_ppl": 100.0 + number % 7, "params_total": total, "params_head": head}
-        contents = Contents(corpus=suite.contents[str(spec.corpus)])
+        contents = suite.contents_of(spec)
         made = record(suite="many", spec=spec, metrics=metrics, contents=contents)
         store.save(made, store.runs_folder(folder / "results", "many"))
 

@@ -36,7 +36,7 @@ def test_a_rare_leak_is_found_as_often_as_the_formula_says(one_in, tmp_path, mon
     (spec,) = plan.load(path).trials
     task = handmade.task(runs=tmp_path / "runs", spec=spec)
     counted_N = torch.from_numpy(sidecars.TOKEN_NLL.load(task.runs, run(task)).nll)
-    hit = (certifying.load_planned(spec, task.data, {}).test[:-1] % one_in == 0).double().mean().item()
+    hit = (certifying.load_planned(spec, task.data, None).test[:-1] % one_in == 0).double().mean().item()
     for positions in (64, 256):
         due = 1 - (1 - hit) ** positions
         found = share_found(task, counted_N, positions, monkeypatch)

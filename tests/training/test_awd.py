@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from harness.corpora.batching import training_segments
 from harness.corpora.corpus import Corpus, CorpusFacts
 from harness.errors import ExecutionError
-from harness.plan.expansion import in_tokens, rescaled
+from harness.plan.lengths import in_tokens, rescaled
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.plan.suite_file import CheckpointSpec
 from harness.random_streams import stream_seed

@@ -53,10 +53,10 @@ def test_a_text_edited_after_planning_makes_no_record_under_the_old_id(tmp_path,
     text.write_text(lines(60, seed=2))
     assert loaded(tmp_path, suite).trials[0].id != spec.id
     with pytest.raises(CorpusError, match="has changed since the trials were planned"):
-        ran(spec, runs, contents=planned.contents)
+        ran(spec, runs, contents=planned.contents_of(spec))
     assert store.load(runs, spec.id) is None
     text.write_text(lines(60, seed=1))
-    assert ran(spec, runs, contents=planned.contents).status == "ok"
+    assert ran(spec, runs, contents=planned.contents_of(spec)).status == "ok"
 
 
 @pytest.mark.guards("record-of-another-driver")

@@ -36,7 +36,7 @@ def test_the_record_has_the_perplexity_of_the_loops(tmp_path, boundary):
     spec = trial(tmp_path, "[{order: 3, cache: true}]", boundary)
     record = ran(spec, tmp_path)
     assert (record.status, record.message) == ("ok", "")
-    corpus = load_planned(spec, tmp_path, {})
+    corpus = load_planned(spec, tmp_path, None)
     train, test = corpus.train.tolist(), corpus.test.tolist()
     oracle = Oracle(train, 3, range(corpus.vocab_size), corpus.symbols.index("<eos>"))
     window, weight = int(record.metrics["cache_window"]), record.metrics["cache_weight"]
@@ -65,7 +65,7 @@ def test_the_record_is_certified_and_complete_and_its_weights_are_the_text(tmp_p
     assert not {"cache_window", "cache_weight"} & record.metrics.keys()
     assert store.load(tmp_path, spec.id) == record
     weights = torch.load(tmp_path / spec.id / "best.pt", weights_only=True)["weights"]
-    assert torch.equal(weights["head.text"].long(), load_planned(spec, tmp_path, {}).train)
+    assert torch.equal(weights["head.text"].long(), load_planned(spec, tmp_path, None).train)
 
 
 def test_a_trial_that_is_resumed_ends_with_the_same_record(tmp_path, monkeypatch):

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-from functools import partial
 from pathlib import Path
 
 import handmade
@@ -55,8 +54,9 @@ def record(tmp_path, monkeypatch):
     def finished(head):
         (tmp_path / "tiny.yaml").write_text(suite_text(head, train=TRAIN))
         suite = plan.load(tmp_path / "tiny.yaml")
-        task = partial(handmade.task, runs=tmp_path / "results" / "runs" / suite.name, contents=suite.contents)
-        return run(task(spec=suite.trials[0]))
+        (spec,) = suite.trials
+        runs = tmp_path / "results" / "runs" / suite.name
+        return run(handmade.task(spec, runs, contents=suite.contents_of(spec)))
 
     return finished
 

@@ -171,7 +171,7 @@ def test_torch_threads_are_set_for_the_trial_and_put_back(execute, monkeypatch):
 def test_what_each_test_token_costs_is_kept_beside_the_record_unless_the_suite_wants_none(execute, tmp_path):
     record = execute(number=-1)
     kept = sidecars.TOKEN_NLL.load(tmp_path, record)  # which compares it with the record
-    corpus = load_planned(record.spec, Path("no data"), {})
+    corpus = load_planned(record.spec, Path("no data"), None)
     assert kept.nll.shape == (len(corpus.test),)
     assert kept.count.tolist() == [corpus.train.tolist().count(token) for token in corpus.test.tolist()]
     without = execute(number=0, measure=MeasureSpec(token_nll=False))

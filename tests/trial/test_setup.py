@@ -62,7 +62,7 @@ def test_weights_that_cannot_be_had_are_a_sentence(planned, tmp_path, monkeypatc
     monkeypatch.setattr(Stored, "fault", fault)
     for use in (
         lambda: fetch_sources(planned.trials, tmp_path),
-        lambda: load_planned(planned.trials[0], tmp_path, planned.contents),
+        lambda: load_planned(planned.trials[0], tmp_path, planned.contents_of(planned.trials[0])),
     ):
         with pytest.raises(WeightsError, match=str(fault)):
             use()
@@ -85,11 +85,11 @@ def test_weights_with_a_number_that_is_not_finite_are_refused_before_a_trial_beg
 def test_a_worker_refuses_weights_that_are_no_longer_what_was_planned(planned, tmp_path, monkeypatch):
     monkeypatch.setattr(Stored, "said", "abd")
     with pytest.raises(CorpusError, match=r"stored\(d_model=4\) has changed since the trials were planned; run the"):
-        load_planned(planned.trials[0], tmp_path, planned.contents)
-    assert load_planned(planned.trials[0], tmp_path, {}).vocab_size == 12  # nothing was planned: nothing is compared
+        load_planned(planned.trials[0], tmp_path, planned.contents_of(planned.trials[0]))
+    assert load_planned(planned.trials[0], tmp_path, None).vocab_size == 12  # nothing was planned: nothing is compared
     monkeypatch.setattr(Stored, "said", ValueError("the folder is gone"))
     with pytest.raises(WeightsError, match="the folder is gone"):
-        load_planned(planned.trials[0], tmp_path, planned.contents)
+        load_planned(planned.trials[0], tmp_path, planned.contents_of(planned.trials[0]))
 
 
 @pytest.mark.parametrize(
@@ -139,10 +139,10 @@ def test_an_untrained_trial_scores_as_transformers_does_and_changed_weights_wait
     tensors["transformer.ln_f.bias"][0] += 1
     save_file(tensors, place)
     with pytest.raises(CorpusError, match="has changed since the trials were planned; run the command again"):
-        ran(spec, tmp_path, contents=suite.contents)
+        ran(spec, tmp_path, contents=suite.contents_of(spec))
     assert store.load(tmp_path, spec.id) is None
     place.write_bytes(whole)
-    record = ran(spec, tmp_path, contents=suite.contents)
+    record = ran(spec, tmp_path, contents=suite.contents_of(spec))
     assert record.status == "ok", record.message
     test = Markov(vocab_size=12, num_tokens=400, branching=3).load(tmp_path).test
     with torch.no_grad():

@@ -87,7 +87,7 @@ def test_the_weights_timed_are_those_of_the_record_or_initial_ones_which_it_says
         place.write_bytes(kept)
     spec = record.spec
     initial = weights_sha256(build(spec.backbone, spec.head, vocab_size=12, seed=1).state_dict())
-    test = tuple(clock.load_planned(spec, ran.runs, {}).test.tolist())
+    test = tuple(clock.load_planned(spec, ran.runs, None).test.tolist())
     assert timed_with == {(record.weights_sha256 if harm == "none" else initial, test)}
     assert (timing.trial, timing.weights_sha256) == (record.id, record.weights_sha256)
     assert timing.initial == (harm != "none")

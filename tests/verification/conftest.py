@@ -31,7 +31,7 @@ def trained(tmp_path_factory):
     suite = plan.load(folder / "tiny.yaml")
     runs = store.runs_folder(folder / "results", "tiny")
     about = {"suite": "tiny", "runs": runs, "data": folder / "data", "device": "cpu", "executor": "inline"}
-    tasks = [Task(spec=spec, **about, contents=suite.contents) for spec in suite.trials]
+    tasks = [Task(spec=spec, **about, contents=suite.contents_of(spec)) for spec in suite.trials]
     inline.execute(Execution(tasks=tasks, resources=Resources(cpus=1, gpus=0)), lambda event: None)
     return folder
 

@@ -12,10 +12,10 @@ import pytest
 
 from harness.distributions import Mixture
 from harness.execution import inline
-from harness.plan.specs import ComponentSpec
+from harness.plan.specs import ComponentSpec, Contents
 from harness.records import sealed, sidecars, store
 from harness.records.contents import recomputed
-from harness.records.record import Contents, CurvePoint, TrialRecord
+from harness.records.record import CurvePoint, TrialRecord
 from harness.training.checkpoint import load_weights, save, weights_sha256
 
 RETRAIN = ("--retrain",)

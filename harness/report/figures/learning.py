@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from matplotlib.ticker import MaxNLocator
 
-from harness.plan.loaded_suite import Suite
 from harness.plan.specs import as_number
+from harness.plan.suite import Suite
 from harness.plan.tuning import epochs_text
 from harness.report.evidence import Evidence
 from harness.report.figures.comparison import (
@@ -126,20 +126,18 @@ class Tried:
 
 def keys(suite: Suite) -> list[str]:
     """The keys of a tuned suite that have a plot: those whose values are in an order."""
-    return [] if suite.tuning is None else [key for key, axis in suite.tuning.spec.space.items() if axis.ordered]
+    return [] if suite.tune is None else [key for key, axis in suite.tune.space.items() if axis.ordered]
 
 
 def tried(key: str, rows: list[Row], suite: Suite) -> list[Tried]:
     """The tuning of the rows to which a key applies and for which a point is chosen."""
     found = []
-    index_of = {trial.id: index for index in range(len(suite.tuning.rows)) for trial in suite.tuning.of_table(index)}
     for row in rows:
-        index = index_of[row.trials[0].id]
-        choice = suite.tuning.choices[index]
-        if key not in choice.point:
+        choice = row.planned.choice
+        if choice is None or key not in choice.point:
             continue
         lowest, epochs = {}, []
-        for point, trial in suite.tuning.rows[index].compared(choice):
+        for point, trial in row.planned.compared(choice):
             value, ppl = as_number(point[key]), choice.valid_ppl[trial.id]
             known = [each for each in (lowest.get(value), ppl) if each is not None]
             lowest[value] = min(known, default=None)
@@ -158,7 +156,7 @@ def tuning(key: str, rows: list[Row], evidence: Evidence, frame: Frame | None = 
         return "no tuned row has this key"
     by_ppl = sorted(every, key=lambda each: each.best[1])
     shown = [each for each in every if each in by_ppl[:MOST]]
-    of, looks, series, crosses = evidence.suite.tuning, looks_of(evidence), [], []
+    tune, looks, series, crosses = evidence.suite.tune, looks_of(evidence), [], []
     joined = len(keys(evidence.suite)) == 1  # with a second key, a line would join points that differ in more
     for each in shown:
         points, limit = [], max(CEILING * by_ppl[0].best[1], each.best[1])
@@ -168,7 +166,7 @@ def tuning(key: str, rows: list[Row], evidence: Evidence, frame: Frame | None = 
             else:
                 points.append(Point(x=value, y=ppl, low=ppl, high=ppl))
         series.append(Series(label=each.row.head, look=looks[each.row], points=tuple(points), joined=joined))
-    log = "y" if of.spec.space[key].uniform is not None else "xy"
+    log = "y" if tune.space[key].uniform is not None else "xy"
     on = lines(series, key.removeprefix("train."), "validation perplexity", frame, log=log)
     for number, each in enumerate(shown):
         colour = looks[each.row].colour
@@ -176,7 +174,7 @@ def tuning(key: str, rows: list[Row], evidence: Evidence, frame: Frame | None = 
         at = [value for row, value in crosses if row is each]
         on.plot(at, [0.98 - 0.03 * number] * len(at), "x", color=colour, transform=on.get_xaxis_transform())
     budget = epochs_text(*(epochs for each in shown for epochs in each.epochs))
-    caption = f"The lowest of the tuning trials with each value: of {budget}, seed {of.spec.seed}. Circled: the chosen."
+    caption = f"The lowest of the tuning trials with each value: of {budget}, seed {tune.seed}. Circled: the chosen."
     caption += _CROSSES if crosses else ""
     if len(shown) < len(every):
         caption += f" Shown: {MOST} of {len(every)} rows, those with the lowest perplexity."

@@ -1,0 +1,262 @@
+"""A suite that was read and checked: its rows, and how they are run and shown. A row is one corpus, backbone and head,
+trained with every seed, at the best of the points that are tried for it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from harness.corpora.corpus import CorpusFacts
+from harness.plan.components import Component
+from harness.plan.model_notes import ModelNote
+from harness.plan.reader import Source
+from harness.plan.specs import Contents, TrainSpec, TrialSpec
+from harness.plan.suite_file import CheckpointSpec, MatchSpec, MeasureSpec, Resources, TableSpec, TimeoutSpec
+from harness.plan.tuning import Choice, Point, TuneSpec, epochs_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Candidate:
+    """A row at one of the points that are tried for it. A row that is not tuned has one, with the point {}.
+
+    Args:
+        point: the keys of `tune.space` that apply to the row, with their values: {'train.lr': 7.312}.
+        backbone, head: with the values of the point.
+        params: the numbers of parameters (total, head).
+        settled: the integers that the head's constructor chose for parameters that are None.
+        tuning_trials: those that the method may ask for, under the seed of `tune`, the shortest first.
+        trials: those of the table if this point is chosen, one for each seed of the suite.
+    """
+
+    point: Point
+    backbone: Component
+    head: Component
+    params: tuple[int, int]
+    settled: dict[str, int]
+    tuning_trials: tuple[TrialSpec, ...] = ()
+    trials: tuple[TrialSpec, ...] = ()
+
+    @property
+    def longest(self) -> TrialSpec:
+        """Its longest tuning trial."""
+        return self.tuning_trials[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Row:
+    """One corpus, backbone and head. Only itself is equal to it, so that it may be the key of a dict.
+
+    Args:
+        facts: what is known of the corpus before it is loaded.
+        params: the numbers of parameters (total, head) without what is tuned.
+        settled: the integers that the head's constructor chose for parameters that are None.
+        is_control: whether claims are compared with it (harness/plan/controls.py).
+        tune: how its point is chosen; None: it is not tuned.
+        candidates: in the order in which the points were drawn.
+        choice: the point that is used; None: some of its tuning trials have no record.
+    """
+
+    corpus: Component
+    facts: CorpusFacts
+    backbone: Component
+    head: Component
+    params: tuple[int, int]
+    settled: dict[str, int]
+    train: TrainSpec
+    is_control: bool = False
+    tune: TuneSpec | None = None
+    candidates: tuple[Candidate, ...] = ()
+    choice: Choice | None = None
+
+    @property
+    def model(self) -> tuple[int, str, str]:
+        """(V, backbone, head): the parameter counts depend on these only."""
+        return self.facts.vocab_size, str(self.backbone.spec), str(self.head.spec)
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Corpus, backbone and head without what matching and tuning chose."""
+        return self.corpus.written, self.backbone.written, self.head.written
+
+    @property
+    def chosen(self) -> Candidate | None:
+        """The candidate that is used; None before a point is chosen, and where all tuning trials failed."""
+        if self.tune is None:
+            return self.candidates[0]
+        best = None if self.choice is None else self.choice.trial
+        for candidate in self.candidates:
+            if any(trial.id == best for trial in candidate.tuning_trials):
+                return candidate
+        return None
+
+    @property
+    def trials(self) -> tuple[TrialSpec, ...]:
+        """The trials of the table; () before a point is chosen."""
+        return () if self.chosen is None else self.chosen.trials
+
+    @property
+    def tuning_trials(self) -> tuple[TrialSpec, ...]:
+        """All tuning trials that the method may ask for; () for a row that is not tuned."""
+        return tuple(trial for each in self.candidates for trial in each.tuning_trials)
+
+    @property
+    def possible_trials(self) -> tuple[TrialSpec, ...]:
+        """All trials that it may have, whichever point is chosen: the tuning trials, then those of the table."""
+        return (*self.tuning_trials, *(trial for each in self.candidates for trial in each.trials))
+
+    @property
+    def label(self) -> str:
+        """The row in files: 'mos(num_mixtures=2) lstm markov'."""
+        return f"{self.head.spec} {self.backbone.spec.name} {self.corpus.spec.name}"
+
+    def next(self, ppl: Mapping[str, float | None]) -> list[TrialSpec] | Choice:
+        """Return the tuning trials to run next, or the choice, as the method does."""
+        return self.tune.next(self, ppl)
+
+    def choose(self, ppl: Mapping[str, float | None]) -> Choice | None:
+        """Return the choice that the perplexities of tuning trials give; None while the method asks for more trials."""
+        made = self.next(ppl)
+        return made if isinstance(made, Choice) else None
+
+    def compared(self, choice: Choice) -> list[tuple[Point, TrialSpec]]:
+        """Return the trials whose perplexities compare with that of the chosen one, with their points: where a method
+        stops points at different lengths, those at the same place of `tuning_trials`, which were run.
+        """
+        places = [[trial.id for trial in each.tuning_trials] for each in self.candidates]
+        (at,) = (ids.index(choice.trial) for ids in places if choice.trial in ids)
+        found = [(each.point, trial) for each in self.candidates for trial in each.tuning_trials[at : at + 1]]
+        return [(point, trial) for point, trial in found if trial.id in choice.valid_ppl]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """A suite that was read and checked, with its rows in the order of the file, those of `ngrams` last.
+
+    Args:
+        overrides: the changes by --set, as strings (key, value, value in the file or None). They are part of the title
+            and the file name of the table.
+        match: the comparison at equal numbers of parameters or training time, which chose the trials' widths or epochs;
+            None without it.
+        tune: the stage before the table: settings are tried, equally many for every row; None without it.
+        notes: on the pretrained models (harness/plan/model_notes.py).
+        control_notes: on controls that the file declares or lacks (harness/plan/controls.py).
+        core_minutes: how long all trials take on one core of a CPU; None: not known.
+    """
+
+    name: str
+    version: int
+    rows: tuple[Row, ...]
+    resources: Resources
+    checkpoint: CheckpointSpec
+    timeout: TimeoutSpec
+    measure: MeasureSpec
+    table: TableSpec
+    overrides: tuple[tuple[str, str, str | None], ...]
+    source: Source
+    match: MatchSpec | None = None
+    tune: TuneSpec | None = None
+    notes: tuple[ModelNote, ...] = ()
+    control_notes: tuple[str, ...] = ()
+    core_minutes: float | None = None
+
+    @property
+    def path(self) -> Path:
+        """The suite file."""
+        return self.source.path
+
+    @cached_property
+    def trials(self) -> tuple[TrialSpec, ...]:
+        """The trials of the table: of a suite with `tune`, those of the rows for which a point is chosen."""
+        return tuple(trial for row in self.rows for trial in row.trials)
+
+    @cached_property
+    def tuning_trials(self) -> tuple[TrialSpec, ...]:
+        """All trials that its tuning may ask for; () without `tune`."""
+        return tuple(trial for row in self.rows for trial in row.tuning_trials)
+
+    @cached_property
+    def possible_trials(self) -> tuple[TrialSpec, ...]:
+        """All trials that it may have, whichever points are chosen."""
+        return tuple(trial for row in self.rows for trial in row.possible_trials)
+
+    @property
+    def tuned_rows(self) -> tuple[Row, ...]:
+        """All rows but those of `ngrams` of a suite with `tune`; () without it."""
+        return tuple(row for row in self.rows if row.tune is not None)
+
+    @property
+    def corpora(self) -> dict[str, CorpusFacts]:
+        """The name of each corpus -> what is known of it before it is loaded."""
+        return {row.corpus.name: row.facts for row in self.rows}
+
+    @cached_property
+    def _planned(self) -> dict[str, tuple[Row, Candidate]]:
+        """Trial id -> its row and candidate."""
+        found = {}
+        for row in self.rows:
+            for each in row.candidates:
+                found.update(dict.fromkeys((trial.id for trial in (*each.tuning_trials, *each.trials)), (row, each)))
+        return found
+
+    def row_of(self, trial: TrialSpec) -> Row:
+        """Return the row of one of its trials."""
+        return self._planned[trial.id][0]
+
+    def candidate_of(self, trial: TrialSpec) -> Candidate:
+        """Return the row of one of its trials at the trial's point."""
+        return self._planned[trial.id][1]
+
+    def contents_of(self, trial: TrialSpec) -> Contents:
+        """Return the contents that one of its trials reads, as in the trial's id."""
+        row, candidate = self._planned[trial.id]
+        parts = {"backbone": candidate.backbone.content, "head": candidate.head.content}
+        return Contents(corpus=row.corpus.content, **parts)
+
+    def trial_name(self, trial: TrialSpec) -> str:
+        """Return what messages call a trial: 'affine softmax lstm ptb seed=1'."""
+        row = self.row_of(trial)
+        return f"{row.head.name} {row.backbone.name} {row.corpus.name} seed={trial.seed}"
+
+    def key_of(self, trial: TrialSpec) -> tuple[str, str, str]:
+        """Return the key of the row to which any trial would belong: without what matching and tuning choose here."""
+        backbone, head = (
+            getattr(trial, kind).without(chosen_parameters(kind, self.match, self.tune))
+            for kind in ("backbone", "head")
+        )
+        return str(trial.corpus), str(backbone), str(head)
+
+    @property
+    def tuning_budget(self) -> str:
+        """The length of the tuning trials: '2 epochs', '10 to 40 epochs'."""
+        return epochs_text(*(trial.train.epochs for trial in self.tuning_trials))
+
+    @property
+    def table_budget(self) -> str:
+        """The length of the trials of the tuned rows of the table, whichever points are chosen."""
+        finals = [trial for row in self.tuned_rows for each in row.candidates for trial in each.trials]
+        return epochs_text(*(trial.train.epochs for trial in finals))
+
+
+def chosen_parameters(kind: str, match: MatchSpec | None, tune: TuneSpec | None) -> set[str]:
+    """Return the parameters of a kind of component that matching and tuning choose. A corpus has none."""
+    if kind == "corpus":
+        return set()
+    chosen = set() if match is None else {match.vary}
+    prefix = f"{kind}."
+    tuned = [] if tune is None else tune.space
+    return chosen | {key.removeprefix(prefix) for key in tuned if key.startswith(prefix)}
+
+
+def with_choices(suite: Suite, choices: Sequence[Choice | None]) -> Suite:
+    """Return the suite with the points that are chosen for its tuned rows."""
+    chosen = [replace(row, choice=choice) for row, choice in zip(suite.tuned_rows, choices, strict=True)]
+    return replace(suite, rows=(*chosen, *(row for row in suite.rows if row.tune is None)))
+
+
+def row_labels(suite: Suite) -> list[str]:
+    """The tuned rows as messages name them: by their head; with backbone and corpus where there are several."""
+    others = [f"{row.backbone.name} {row.corpus.name}" for row in suite.tuned_rows]
+    several = len(set(others)) > 1
+    heads = [row.head.name for row in suite.tuned_rows]
+    return [f"{head} {other}" if several else head for head, other in zip(heads, others, strict=True)]
