@@ -20,6 +20,7 @@ from harness.errors import ExecutionError
 from harness.kernels import products
 from harness.kernels.choice import Choice, using
 from harness.kernels.products import Products
+from harness.trial import routes
 
 OURS = {"ours": "auto", "chunked": "chunked", "stored": "stored"}  # name -> as train.loss_form has it
 EPSILON = 1e-8  # added to probabilities by the published codes
@@ -210,6 +211,6 @@ def ways(precisions: list[str], device: torch.device) -> list[Way]:
     for precision in precisions:
         if precision not in allowed:
             raise ExecutionError(f"--precision {precision}: expected {', '.join(allowed)} on {device.type}")
-        route = products.load_probe().route if device.type == "cpu" else "default"
+        route = routes.load_probe().route if device.type == "cpu" else "default"
         found += [(precision, each) for each in dict.fromkeys(["default", route][precision == "bf16" :])]
     return found

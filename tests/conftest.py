@@ -21,10 +21,9 @@ import pytest
 import torch
 from onednn import sitecustomize as onednn
 
-from harness.kernels import products
 from harness.machine.limits import cpus_available
 from harness.records import store
-from harness.trial import stages
+from harness.trial import routes, stages
 
 # No example of a property fails because the machine is busy.
 hypothesis.settings.register_profile(
@@ -131,8 +130,8 @@ def _own_cache(tmp_path_factory):
             (base / "home").mkdir()
             patch.setenv("HOME", str(base / "home"))
         if "HARNESS_TEST_ONEDNN" not in os.environ:
-            patch.setattr(products, "_speedup", lambda: 2 * products.WORTHWHILE)
-        products.load_probe()
+            patch.setattr(routes, "_speedup", lambda: 2 * routes.WORTHWHILE)
+        routes.load_probe()
         yield
 
 

@@ -32,6 +32,7 @@ from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.training.cuda_graph import Record, graphed
 from harness.training.optimizers import make_optimizer
 from harness.training.step import EagerStep
+from harness.trial import routes
 
 DISTRIBUTION = "output-head-harness"
 SHOWN_PACKAGES = ("torch", "triton", "ray", "mlflow", "pydantic", "scipy", "transformers")
@@ -76,12 +77,12 @@ def examine(results: Path, data: Path, *, again: bool = False, gpu: bool = False
 
 def facts(*, again: bool) -> dict[str, str]:
     """Everything that measured times depend on: name -> value; `again` measures what is kept on this machine again."""
-    found = products.load_probe(again=again)
+    found = routes.load_probe(again=again)
     chosen = "oneDNN" if found.route == "onednn" else "torch's default"
-    routes = "this torch has no oneDNN"
+    speed = "this torch has no oneDNN"
     if torch.backends.mkldnn.is_available():
         exactness = "as exact as float32" if found.exact else "NOT as exact as float32"
-        routes = f"oneDNN is {found.speedup:.2f} times as fast as the default and {exactness}"
+        speed = f"oneDNN is {found.speedup:.2f} times as fast as the default and {exactness}"
     memory = limits.memory()
     return {
         "harness": f"{harness.__version__} at {environment.commit()}",
@@ -91,7 +92,7 @@ def facts(*, again: bool) -> dict[str, str]:
         "processor": found.cpu,
         "threads": f"{torch.get_num_threads()} of torch, {limits.cpus_available()} cores for this process",
         "memory": f"{_gib(memory.free)} free of {_gib(memory.total)}",
-        "matrix products": f"float32 on the CPU by {chosen}; {routes} (relative error {found.error:.1e})",
+        "matrix products": f"float32 on the CPU by {chosen}; {speed} (relative error {found.error:.1e})",
     }
 
 

@@ -19,7 +19,6 @@ import torch
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, StorageError
 from harness.execution import EXECUTORS
-from harness.kernels import products
 from harness.machine import file_systems
 from harness.machine.environment import resolve_device
 from harness.plan.reader import results_option
@@ -33,7 +32,7 @@ from harness.tracking.sync import Tracker
 from harness.training.checkpoint import BEST, ends_with_seal
 from harness.training.loop import Progress
 from harness.training.step import refuse_unfit
-from harness.trial import sessions
+from harness.trial import routes, sessions
 from harness.trial.log import LOG_NAME
 from harness.trial.run import tidy
 from harness.trial.setup import fetch_sources
@@ -246,7 +245,7 @@ class Execution:
         """With the route of float32 products on the CPU, chosen once, so that all trials of a run multiply alike."""
         if self.on_gpu:
             return self
-        route = products.chosen_route()
+        route = routes.chosen_route()
         return replace(self, tasks=[replace(task, route=route) for task in self.tasks])
 
 

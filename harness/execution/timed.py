@@ -19,7 +19,6 @@ from harness.errors import ExecutionError, HarnessError
 from harness.execution.executors import LOCAL, NOT_TIMED, Execution, RunOptions, executor
 from harness.execution.live import Reporter
 from harness.execution.planned import PlannedSuite
-from harness.kernels import products
 from harness.machine import environment
 from harness.machine.environment import resolve_device
 from harness.model import LanguageModel
@@ -34,6 +33,7 @@ from harness.records.sidecars import Timing
 from harness.training.clocks import Clock, peak_memory_mib, reset_peak_memory
 from harness.training.evaluation import evaluate
 from harness.training.step import Diverged, refuse_unfit
+from harness.trial import routes
 from harness.trial.certify import Asking, log_epsilon
 from harness.trial.setup import count_text
 from harness.trial.task import Task
@@ -56,7 +56,7 @@ def task_alone(suite: Suite, spec: TrialSpec, data: Path, device: torch.device, 
         device=str(device),
         executor="inline",
         threads=threads or suite.resources.cpus,
-        route=products.chosen_route() if device.type == "cpu" else "default",
+        route=routes.chosen_route() if device.type == "cpu" else "default",
         contents=suite.contents_of(spec),
     )
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from harness.corpora.corpus import SPLITS, Corpus
 from harness.corpora.kept_states import KeptStates, Shards
 from harness.errors import ExecutionError, StorageError, WeightsError
-from harness.kernels.products import Products, chosen_route
+from harness.kernels.products import Products
 from harness.machine.environment import resolve_device
 from harness.machine.files import cache_folder, lacks_room, remove_stale
 from harness.machine.locks import held
@@ -26,6 +26,7 @@ from harness.model import build_backbone
 from harness.plan.identity import described, is_frozen, starting_content
 from harness.plan.specs import TrialSpec, canonical
 from harness.registry import BACKBONES
+from harness.trial.routes import chosen_route
 
 FORMAT = 1
 TOKENS_AT_ONCE = 2**12  # in one call of the backbone

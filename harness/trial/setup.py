@@ -29,6 +29,7 @@ from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.training.checkpoint import Checkpoint
 from harness.training.evaluation import refuse_stride, state_of
 from harness.training.step import refuse_tar, refuse_z_loss
+from harness.trial import routes
 from harness.trial.frozen import Shown, with_states
 from harness.trial.task import Task
 
@@ -151,7 +152,7 @@ def with_exact_route(task: Task, resumed: Checkpoint | None = None) -> Task:
     """The task with a route of products that is exact on this machine: the checkpoint's, its own, or torch's."""
     if task.device != "cpu":
         return task
-    return replace(task, route=products.checked_route(task.route if resumed is None else resumed.session.route))
+    return replace(task, route=routes.checked_route(task.route if resumed is None else resumed.session.route))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import pytest
 import torch
 from onednn import sitecustomize as onednn
 
-from harness.kernels import products
+from harness.trial import routes
 
 pytestmark = pytest.mark.system
 
@@ -17,7 +17,7 @@ def test_the_doctor_tells_machine_and_probe(harness, monkeypatch, tmp_path, opti
     asked = []
     monkeypatch.chdir(tmp_path)
     found = SimpleNamespace(route="onednn", speedup=2.125, error=2.5e-7, exact=True, cpu="A CPU")
-    monkeypatch.setattr(products, "load_probe", lambda again: asked.append(again) or found)
+    monkeypatch.setattr(routes, "load_probe", lambda again: asked.append(again) or found)
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
     done = harness("doctor", *options)

@@ -12,8 +12,9 @@ import torch
 
 from harness.errors import ExecutionError
 from harness.execution import doctor
-from harness.kernels import products, rows
+from harness.kernels import rows
 from harness.kernels.forms import LEAN, by_rows
+from harness.trial import routes
 
 VARIABLES = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 NOWHERE = Path("/proc/nowhere")
@@ -29,7 +30,7 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "home").mkdir()
     monkeypatch.chdir(tmp_path)
     found = SimpleNamespace(route="default", speedup=1.0, error=0.0, exact=True, cpu="A CPU")
-    monkeypatch.setattr(products, "load_probe", lambda again: found)
+    monkeypatch.setattr(routes, "load_probe", lambda again: found)
     return tmp_path
 
 

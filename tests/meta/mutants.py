@@ -32,7 +32,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ["-p", "no:cacheprovider", "-p", "no:unraisableexception"]
 PYTEST = ["-x", "-q", "-s", "--tb=line", "--assert=plain", *PLUGINS, "-o", "timeout=0"]
 LEAN = ("mixture", "chunked", "rows", "products", "token_statistics", "forms", "choice")
-MORE = {"products": ["tests/kernels/test_probe.py"]}
 AWD = [  # the parts of AWD-LSTM: file, module, tests
     ("backbones/awd_lstm.py", "backbones.awd_lstm", "tests/backbones/test_awd_lstm.py"),
     ("harness/training/averaging.py", "training.averaging", "tests/training/test_awd.py"),
@@ -89,10 +88,7 @@ def targets() -> list[Target]:
         *found,
         Target("distributions", "harness/distributions.py", "harness.distributions", every),
         Target("kernels", "harness/kernels/reference.py", "harness.kernels.reference", every),
-        *(
-            Target(name, f"harness/kernels/{name}.py", f"harness.kernels.{name}", [*lean, *MORE.get(name, [])])
-            for name in LEAN
-        ),
+        *(Target(name, f"harness/kernels/{name}.py", f"harness.kernels.{name}", lean) for name in LEAN),
         Target("oracles", "tests/support/oracles.py", "oracles", loops),
         *(Target(Path(file).stem, file, f"harness.{module}", [test]) for file, module, test in AWD),
     ]

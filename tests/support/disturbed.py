@@ -19,9 +19,9 @@ from commands import PATIENCE, WITHOUT_GPU
 from harness import plan
 from harness.execution import inline
 from harness.execution.executors import Execution, Resources
-from harness.kernels import products
 from harness.plan.specs import TrialSpec
 from harness.registry import HEADS
+from harness.trial import routes
 
 PLUGIN = Path(__file__).parent / "faulty"
 CORPUS = "corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]"
@@ -93,7 +93,7 @@ class Place:
     def setting(self) -> partial:
         """How `harness run --executor inline` runs them."""
         return partial(handmade.task, runs=self.runs,
-                       route=products.chosen_route())  # fmt: skip
+                       route=routes.chosen_route())  # fmt: skip
 
     @contextmanager
     def _known_here(self) -> Iterator[None]:

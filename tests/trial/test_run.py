@@ -26,6 +26,7 @@ from harness.registry import CORPORA, HEADS
 from harness.training.checkpoint import BEST, Checkpoints, load_weights, weights_sha256
 from harness.training.data_parallel import LostWorker
 from harness.training.evaluation import Score
+from harness.trial import routes
 from harness.trial.log import LOG_NAME
 from harness.trial.run import Ended, Failed, run, settle
 from harness.trial.setup import load_planned
@@ -140,7 +141,7 @@ def test_every_product_takes_the_proven_route_and_evaluation_is_in_float32(prove
     backend, seen, asked = torch.backends.mkldnn.matmul, set(), []
     before = backend.fp32_precision
     before_heads(monkeypatch, lambda head: seen.add((head.training, products.current(), backend.fp32_precision)))
-    monkeypatch.setattr(products, "checked_route", lambda route: asked.append(route) or proven)
+    monkeypatch.setattr(routes, "checked_route", lambda route: asked.append(route) or proven)
     record = execute("train.precision=bf16", "train.epochs=1", route="onednn")
     assert record.status == "ok", record.message
     expected = [(True, Products("bf16", proven)), (False, Products("fp32", proven))]
@@ -201,7 +202,7 @@ def test_a_route_that_is_not_exact_here_is_not_taken(machine, both, monkeypatch)
 def test_rounded_products_would_have_changed_the_weights(both, monkeypatch):
     """Else the test above could not fail. The certificate may notice them, too: log_probs and nll round differently."""
     onednn.imitate("inexact", monkeypatch.setattr)
-    monkeypatch.setattr(products, "checked_route", lambda route: route)
+    monkeypatch.setattr(routes, "checked_route", lambda route: route)
     rounded, exact = both()
     assert rounded.status in ("ok", "invalid")
     assert exact.status == "ok"

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 
 VARIABLE = "HARNESS_TEST_ONEDNN"
 SPEEDUPS = {"slower": 0.5, "faster": 2.0}
-PROBE = "harness.kernels.products"
+PROBE = "harness.trial.routes"
 
 
 def imitate(machine: str, replace=setattr) -> None:
@@ -27,8 +27,8 @@ def imitate(machine: str, replace=setattr) -> None:
     """
     import torch
 
-    from harness.kernels import products
     from harness.kernels.products import Products
+    from harness.trial import routes
 
     if machine == "inexact":
         replace(torch.backends.mkldnn, "is_available", lambda: True)
@@ -37,7 +37,7 @@ def imitate(machine: str, replace=setattr) -> None:
         replace(torch.backends.mkldnn, "is_available", lambda: False)
         replace(torch.backends.mkldnn, "enabled", False)
     elif machine in SPEEDUPS:
-        replace(products, "_speedup", lambda: SPEEDUPS[machine])
+        replace(routes, "_speedup", lambda: SPEEDUPS[machine])
     else:
         raise ValueError(f"{VARIABLE}={machine}: expected inexact, absent, slower or faster")
 

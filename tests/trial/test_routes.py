@@ -14,27 +14,29 @@ from onednn import sitecustomize as onednn
 
 import harness
 from harness.kernels import products
-from harness.kernels.products import Probe, Products
+from harness.kernels.products import Products
+from harness.trial import routes
+from harness.trial.routes import Probe
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
 
 
-SPEEDUP = products._speedup  # as it is measured: tests/conftest.py has another one in its place
+SPEEDUP = routes._speedup  # as it is measured: tests/conftest.py has another one in its place
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     """A function: the probes in a cache that is empty at first."""
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
-    monkeypatch.setattr(products, "_speedup", SPEEDUP)
+    monkeypatch.setattr(routes, "_speedup", SPEEDUP)
     return lambda: list((tmp_path / "probes").glob("*.json"))
 
 
 def planted(monkeypatch, *, speedup=2.0, error=1e-7):
     """A machine with oneDNN, of which the probe finds this."""
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
-    monkeypatch.setattr(products, "_speedup", lambda: speedup)
-    monkeypatch.setattr(products, "_error", lambda route: error if route == "onednn" else 1e-7)
+    monkeypatch.setattr(routes, "_speedup", lambda: speedup)
+    monkeypatch.setattr(routes, "_error", lambda route: error if route == "onednn" else 1e-7)
 
 
 @pytest.mark.parametrize(
@@ -50,16 +52,16 @@ def planted(monkeypatch, *, speedup=2.0, error=1e-7):
 )
 def test_the_faster_route_is_taken_if_it_is_exact(monkeypatch, speedup, error, route):
     planted(monkeypatch, speedup=speedup, error=error)
-    found = products.measure()
+    found = routes.measure()
     assert (found.route, found.speedup, found.error, found.exact) == (route, speedup, error, error <= 2e-6)
-    assert products.checked_route("onednn") == ("onednn" if found.exact else "default")
+    assert routes.checked_route("onednn") == ("onednn" if found.exact else "default")
 
 
 def test_one_thread_is_timed_and_the_speedup_rounded_to_a_thousandth(monkeypatch):
     threads = []
     planted(monkeypatch)
-    monkeypatch.setattr(products, "_speedup", lambda: threads.append(torch.get_num_threads()) or 1.23456)
-    assert (products.measure().speedup, threads) == (1.235, [1])
+    monkeypatch.setattr(routes, "_speedup", lambda: threads.append(torch.get_num_threads()) or 1.23456)
+    assert (routes.measure().speedup, threads) == (1.235, [1])
 
 
 PRODUCTS = {
@@ -82,7 +84,7 @@ def test_each_kind_of_product_of_a_trial_is_tried(monkeypatch, kind):
         return found.bfloat16().float() if found.dtype == torch.float32 and is_it(*given) else found
 
     monkeypatch.setattr(owner, name, rounded)
-    assert products._error("default") > 1e-3
+    assert routes._error("default") > 1e-3
 
 
 @pytest.mark.guards("route-there")
@@ -90,17 +92,17 @@ def test_without_onednn_nothing_is_measured(monkeypatch):
     onednn.imitate("absent", monkeypatch.setattr)
     for measured in ("_speedup", "_error"):
         monkeypatch.setattr(products, measured, lambda *given: pytest.fail("measured"))
-    found = products.measure()
+    found = routes.measure()
     assert found == Probe(found.cpu, torch.__version__, "default", speedup=1, error=0, default_error=0, exact=False)
-    assert products.checked_route("onednn") == "default"
+    assert routes.checked_route("onednn") == "default"
 
 
 @needs_onednn
 def test_this_machine_is_measured_and_its_switch_put_back():
     before = torch.backends.mkldnn.matmul.fp32_precision
-    found = products.measure()
+    found = routes.measure()
     assert found.speedup > 0
-    assert found.exact == (found.error < products.FLOAT32_ERROR)
+    assert found.exact == (found.error < routes.FLOAT32_ERROR)
     assert found.default_error < 1e-6  # torch's own route is float32
     assert torch.backends.mkldnn.matmul.fp32_precision == before
 
@@ -109,12 +111,12 @@ def test_the_speedup_is_the_ratio_of_the_medians_of_five_rounds_after_one_that_d
     seconds = [(9, 90), (4, 2), (8, 1), (5, 3), (6, 2), (7, 2)]  # of torch's route and of oneDNN's: medians 6 and 2
     ticks = [tick for pair in seconds for taken in pair for tick in (100, 100 + taken)]
     monkeypatch.setattr(products, "time", SimpleNamespace(perf_counter=partial(ticks.pop, 0)))
-    monkeypatch.setattr(products, "SIZES", (2, 3, 4))
+    monkeypatch.setattr(routes, "SIZES", (2, 3, 4))
     calls, each_round = [], [("mm_", (2, 4)), ("mm", (2, 4)), ("addmm_", (4, 3))]  # the first argument's shape
     for name, _ in each_round:
         made = lambda self, *given, name=name: calls.append((self.route, (name, given[0].shape)))  # noqa: E731
         monkeypatch.setattr(Products, name, made)
-    assert products._speedup() == 3
+    assert routes._speedup() == 3
     assert ticks == []
     assert calls == 6 * [(route, call) for route in ("default", "onednn") for call in each_round]
 
@@ -122,62 +124,61 @@ def test_the_speedup_is_the_ratio_of_the_medians_of_five_rounds_after_one_that_d
 @pytest.mark.guards("route-exact")
 def test_products_with_bfloat16_inside_are_noticed_and_not_taken_however_fast(monkeypatch):
     onednn.imitate("inexact", monkeypatch.setattr)
-    monkeypatch.setattr(products, "_speedup", lambda: 9.0)
-    found = products.measure()
+    monkeypatch.setattr(routes, "_speedup", lambda: 9.0)
+    found = routes.measure()
     assert found.error > 1e-3
     assert found.default_error < 1e-6  # torch's own route is float32 there, too
     assert (found.route, found.exact) == ("default", False)
-    assert (products.chosen_route(), products.checked_route("onednn")) == ("default", "default")
+    assert (routes.chosen_route(), routes.checked_route("onednn")) == ("default", "default")
 
 
 @needs_onednn
 def test_a_worker_takes_the_handed_route_without_timing_it(monkeypatch):
-    monkeypatch.setattr(products, "_speedup", lambda: pytest.fail("timed"))
-    assert products.checked_route("default") == "default"
-    expected = "onednn" if products._error("onednn") <= products.FLOAT32_ERROR else "default"
-    assert products.checked_route("onednn") == expected
+    monkeypatch.setattr(routes, "_speedup", lambda: pytest.fail("timed"))
+    assert routes.checked_route("default") == "default"
+    expected = "onednn" if routes._error("onednn") <= routes.FLOAT32_ERROR else "default"
+    assert routes.checked_route("onednn") == expected
 
 
 def test_a_probe_is_kept_for_the_machine_and_made_again_when_asked(monkeypatch, cache):
     planted(monkeypatch, speedup=3.0)
-    first = products.load_probe()
+    first = routes.load_probe()
     planted(monkeypatch, speedup=4.0)
     with monkeypatch.context() as context:
-        context.setattr(products, "measure", lambda: pytest.fail("measured again"))
-        assert products.load_probe() == first
-        assert products.chosen_route() == first.route
+        context.setattr(routes, "measure", lambda: pytest.fail("measured again"))
+        assert routes.load_probe() == first
+        assert routes.chosen_route() == first.route
     (kept,) = cache()
     assert json.loads(kept.read_text())["speedup"] == first.speedup == 3.0
-    assert products.load_probe(again=True) != first
-    assert products.load_probe() == products.measure()
+    assert routes.load_probe(again=True) != first
+    assert routes.load_probe() == routes.measure()
 
 
 def test_another_torch_or_a_processor_of_the_same_name_that_can_do_more_is_measured_anew(monkeypatch, cache, tmp_path):
     planted(monkeypatch)
     for number, flags in enumerate(("flags\t\t: fpu avx512f", "flags\t\t: fpu avx512f amx_bf16", "nothing of it")):
-        monkeypatch.setattr(products, "CPUINFO", tmp_path / str(number))
-        products.CPUINFO.write_text(f"model name\t: AMD EPYC\n{flags}\n")
-        products.load_probe()
+        monkeypatch.setattr(routes, "CPUINFO", tmp_path / str(number))
+        routes.CPUINFO.write_text(f"model name\t: AMD EPYC\n{flags}\n")
+        routes.load_probe()
     assert len(cache()) == 3
-    monkeypatch.setattr(products, "CPUINFO", tmp_path / "none")
-    assert products.probe_file() in cache()
-    changes = (torch, "__version__", "9.9.9"), (harness, "__version__", "9.9.9"), (products, "device_name", str)
+    monkeypatch.setattr(routes, "CPUINFO", tmp_path / "none")
+    changes = (torch, "__version__", "9.9.9"), (harness, "__version__", "9.9.9"), (routes, "device_name", str)
     for number, change in enumerate(changes, start=4):
         monkeypatch.setattr(*change)
-        products.load_probe()
+        routes.load_probe()
         assert len(cache()) == number
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"route": "onednn"}', '{"cpu": 1, "route": "x", "nonsense": 2}'])
 def test_a_spoilt_file_is_measured_over_and_a_cache_that_cannot_be_written_costs_that_only(monkeypatch, cache, content):
     planted(monkeypatch, speedup=2.5)
-    first = products.load_probe()
+    first = routes.load_probe()
     (kept,) = cache()
     kept.write_text(content)
-    assert products.load_probe() == first
+    assert routes.load_probe() == first
     assert json.loads(kept.read_text())["speedup"] == first.speedup
     monkeypatch.setenv("HARNESS_CACHE", str(kept))  # a file where the folder should be
-    assert products.load_probe() == products.measure()
+    assert routes.load_probe() == routes.measure()
 
 
 @needs_onednn
@@ -186,12 +187,12 @@ def test_onednn_really_is_another_route():
     a, b = torch.randn(2, 512, 512, generator=torch.Generator().manual_seed(0)).unbind()
     if torch.equal(Products().mm(a, b), Products(route="onednn").mm(a, b)):
         pytest.skip("torch takes oneDNN here anyway")
-    assert products._error("onednn") != products._error("default")
+    assert routes._error("onednn") != routes._error("default")
 
 
 @pytest.mark.system
 def test_processes_that_tests_start_imitate_the_same_machine():
-    code = "from harness.kernels import products; print(products.measure().exact, products.checked_route('onednn'))"
+    code = "from harness.kernels import products; print(routes.measure().exact, routes.checked_route('onednn'))"
     environment = {**os.environ, onednn.VARIABLE: "inexact", "PYTHONPATH": str(Path(onednn.__file__).parent)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("False default\n", "")
