@@ -13,7 +13,6 @@ import torch
 from onednn import sitecustomize as onednn
 
 import harness
-from harness.kernels import products
 from harness.kernels.products import Products
 from harness.trial import routes
 from harness.trial.routes import Probe
@@ -91,7 +90,7 @@ def test_each_kind_of_product_of_a_trial_is_tried(monkeypatch, kind):
 def test_without_onednn_nothing_is_measured(monkeypatch):
     onednn.imitate("absent", monkeypatch.setattr)
     for measured in ("_speedup", "_error"):
-        monkeypatch.setattr(products, measured, lambda *given: pytest.fail("measured"))
+        monkeypatch.setattr(routes, measured, lambda *given: pytest.fail("measured"))
     found = routes.measure()
     assert found == Probe(found.cpu, torch.__version__, "default", speedup=1, error=0, default_error=0, exact=False)
     assert routes.checked_route("onednn") == "default"
@@ -110,7 +109,7 @@ def test_this_machine_is_measured_and_its_switch_put_back():
 def test_the_speedup_is_the_ratio_of_the_medians_of_five_rounds_after_one_that_does_not_count(monkeypatch):
     seconds = [(9, 90), (4, 2), (8, 1), (5, 3), (6, 2), (7, 2)]  # of torch's route and of oneDNN's: medians 6 and 2
     ticks = [tick for pair in seconds for taken in pair for tick in (100, 100 + taken)]
-    monkeypatch.setattr(products, "time", SimpleNamespace(perf_counter=partial(ticks.pop, 0)))
+    monkeypatch.setattr(routes, "time", SimpleNamespace(perf_counter=partial(ticks.pop, 0)))
     monkeypatch.setattr(routes, "SIZES", (2, 3, 4))
     calls, each_round = [], [("mm_", (2, 4)), ("mm", (2, 4)), ("addmm_", (4, 3))]  # the first argument's shape
     for name, _ in each_round:
@@ -192,7 +191,7 @@ def test_onednn_really_is_another_route():
 
 @pytest.mark.system
 def test_processes_that_tests_start_imitate_the_same_machine():
-    code = "from harness.kernels import products; print(routes.measure().exact, routes.checked_route('onednn'))"
+    code = "from harness.trial import routes; print(routes.measure().exact, routes.checked_route('onednn'))"
     environment = {**os.environ, onednn.VARIABLE: "inexact", "PYTHONPATH": str(Path(onednn.__file__).parent)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("False default\n", "")
