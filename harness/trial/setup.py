@@ -138,7 +138,7 @@ def _built(spec: TrialSpec, corpus: Corpus) -> LanguageModel:
 
 
 def count_text(model: LanguageModel, corpus: Corpus, tokens: int | None = None) -> dict[str, float]:
-    """Let a head that counts read the training text, or so many tokens of it. Returns its metrics; {} of another head."""
+    """Let a head that counts read the training text, or so many tokens of it. Returns its metrics; {} of others."""
     head = model.head
     if not isinstance(head, CountsText):
         return {}
