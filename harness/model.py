@@ -267,7 +267,9 @@ def fingerprint(model: nn.Module) -> list[int]:
     sums = []
     for tensor in model.state_dict().values():
         real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-        sums.append(real.view(kinds[real.element_size()]).sum(dtype=torch.int64))
+        bits = real.view(kinds[real.element_size()])
+        # the sum of int32 may overflow, as bits of a hash may; in int64 it takes 70 times as long
+        sums.append(bits.sum(dtype=torch.int32 if bits.dtype == torch.int32 else torch.int64).long())
     return torch.stack(sums).tolist() if sums else []
 
 
