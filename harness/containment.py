@@ -117,7 +117,7 @@ def marked_signals() -> Iterator[None]:
 
 def first_line(error: BaseException) -> str:
     """Return 'ValueError: its text', one line of limited length, also for an exception whose text cannot be
-    computed.
+    computed. A first line that ends with a colon has the second one after it.
     """
     name = type(error).__name__
     try:
@@ -126,7 +126,8 @@ def first_line(error: BaseException) -> str:
         if is_from_outside(second):
             raise
         return f"{name}, whose text cannot be shown: its __str__ raises {type(second).__name__}"
-    return sentence(f"{name}: {text}".splitlines()[0] if text else name)
+    first, *more = f"{name}: {text}".splitlines() if text else [name]
+    return sentence(f"{first} {more[0].strip()}" if first.endswith(":") and more else first)
 
 
 def is_from_outside(error: BaseException) -> bool:

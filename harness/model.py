@@ -49,11 +49,17 @@ class LanguageModel(nn.Module):
         self.backbone, self.head = backbone, head
         self.backbone_name, self.head_name = names
         self._handles = handles_of(backbone)
+        self._counted = frozenset(name for name, _ in self.named_parameters())
 
     @property
     def taken_over(self) -> str:
         """What the head has done to the backbone since the model was built, as `taken_over` says it."""
         return taken_over(self._handles, self.backbone, self.head_name)
+
+    @property
+    def made_late(self) -> str:
+        """The first parameter that was made after the model was built; '' for none. It is not counted nor trained."""
+        return min((name for name, _ in self.named_parameters() if name not in self._counted), default="")
 
     def hidden(self, segment: Segment, state: Any = None) -> Hidden:
         """Return the states of a segment's inputs: those that the segment brings, or what the backbone computes.
@@ -131,6 +137,22 @@ def taken_over(before: Handles, backbone: nn.Module, head_name: str) -> str:
     return ""
 
 
+def _shares(head: nn.Module, backbone: nn.Module, head_name: str) -> str:
+    """Return which parameter of the backbone a head trains in another way than by its loss; '' for none."""
+    named = dict(backbone.named_parameters())
+    of_backbone = {id(each): name for name, each in named.items()}
+    for module in head.modules():
+        own = dict(module.named_parameters())
+        for name in getattr(module, "learning_rates", {}):
+            if (shared := of_backbone.get(id(own.get(name)))) is not None:
+                return f"{head_name} has given the backbone's {shared} a learning rate of its own"
+    places = {each.untyped_storage()._cdata: name for name, each in named.items()}
+    for name, each in head.named_parameters():
+        if id(each) not in of_backbone and (shared := places.get(each.untyped_storage()._cdata)) is not None:
+            return f"{head_name} has a parameter, {name}, in the memory of the backbone's {shared}: both are trained"
+    return ""
+
+
 class FromTheRight(nn.Module):
     """A bidirectional backbone as one that reads texts which begin with their last token."""
 
@@ -147,8 +169,21 @@ class FromTheRight(nn.Module):
 def build_backbone(spec: Choice, vocab_size: int) -> nn.Module:
     """Build a backbone by its name. Raises what its constructor raises, and ComponentError."""
     cls = BACKBONES.get(spec.name)
-    with guarded(f"backbone {spec.name}", "its constructor"):
+    with _constructing(f"backbone {spec.name}"):
         return cls(vocab_size, **spec.params)
+
+
+@contextmanager
+def _constructing(who: str) -> Iterator[None]:
+    """Within it a component is built. Raises ComponentError when it seeds torch: all seeds would begin alike."""
+    seed = torch.initial_seed()
+    with guarded(who, "its constructor"):
+        yield
+    if torch.initial_seed() != seed:  # guard: component-seeds-nothing
+        raise ComponentError(
+            f"{who} seeds torch's random generator in its constructor, so that it would be the same under every seed "
+            "of the suite; take the torch.manual_seed out: the harness seeds each trial"
+        )
 
 
 def build_head(spec: Choice, backbone: nn.Module, vocab_size: int, token_counts: Tensor | None) -> nn.Module:
@@ -170,11 +205,11 @@ def build_head(spec: Choice, backbone: nn.Module, vocab_size: int, token_counts:
     cls, name, embedding = HEADS.get(spec.name), f"head {spec.name}", backbone.embedding
     before = handles_of(backbone)
     start_VE = None if embedding.weight.is_meta else embedding.weight.detach().clone()
-    with guarded(name, "its constructor"):
+    with _constructing(name):
         head = cls(dims, embedding, **spec.params)
     if getattr(embedding, "changed_by", None) in spec.params:
         before = before._replace(hooks=handles_of(backbone).hooks)
-    fault = taken_over(before, backbone, name)
+    fault = taken_over(before, backbone, name) or _shares(head, backbone, name)
     is_same = start_VE is None or torch.equal(embedding.weight, start_VE)
     if not is_same and getattr(embedding.weight, "changed_by", None) not in spec.params:
         fault = f"{name} has changed the first values of the backbone's embedding"
@@ -222,8 +257,36 @@ def count_parameters(model: LanguageModel) -> tuple[int, int]:
     return size + own, own
 
 
-def _numbers(parameter: Tensor) -> int:
-    return parameter.numel() * (2 if parameter.is_complex() else 1)
+def _numbers(tensor: Tensor) -> int:
+    return tensor.numel() * (2 if tensor.is_complex() else 1)
+
+
+def fingerprint(model: nn.Module) -> list[int]:
+    """Return a number for each parameter and buffer of a model's weights, which another bit in it changes."""
+    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    sums = []
+    for tensor in model.state_dict().values():
+        real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+        bits = real.view(kinds[real.element_size()])
+        # the sum of int32 may overflow, as bits of a hash may; in int64 it takes 70 times as long
+        sums.append(bits.sum(dtype=torch.int32 if bits.dtype == torch.int32 else torch.int64).long())
+    return torch.stack(sums).tolist() if sums else []
+
+
+def buffers_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return copies of the buffers that belong to a model's weights, by name."""
+    weights = model.state_dict()
+    return {name: buffer.clone() for name, buffer in model.named_buffers() if name in weights}
+
+
+def count_changed(before: dict[str, Tensor], now: dict[str, Tensor]) -> int:
+    """Return how many numbers of buffers are others now: all of a buffer that is new or has another shape."""
+    changed = 0
+    for name, tensor in now.items():
+        old = before.get(name)
+        is_alike = old is not None and old.shape == tensor.shape and old.dtype == tensor.dtype
+        changed += _numbers(tensor[tensor != old] if is_alike else tensor)
+    return changed
 
 
 @contextmanager

@@ -183,11 +183,11 @@ class MayBeControl(Protocol):
 class CountsText(Protocol):
     """An optional method of a head that counts the training text instead of learning by gradient steps."""
 
-    def count(self, train_N: Tensor, valid_N: Tensor, line_end: int | None) -> dict[str, float]:
+    def count(self, train_N: Tensor, line_end: int | None) -> dict[str, float]:
         """Fit the head to a text. The same text gives the same head. What was counted is part of the state dict.
 
         Args:
-            train_N, valid_N: (N,) token ids of the splits.
+            train_N: (N,) token ids of the training split. No other split is given to a head.
             line_end: the id of the token at the end of each line, or None if tokens are not the words of lines.
         Returns: metrics of the table in harness/records/metrics.py.
         Raises: ValueError with one sentence when the text is unsuitable.

@@ -10,7 +10,8 @@ from torch.nn import functional
 from harness.protocols import NO_TOKEN, HeadDims, Hidden
 from harness.registry import HEADS
 
-WINDOWS = (50, 100, 200, 500, 1000, 2000)  # of the cache, in tokens: those that are tried on the validation split
+WINDOWS = (50, 100, 200, 500, 1000, 2000)  # of the cache, in tokens: those that are tried
+MOST_HELD_OUT = 2**18  # tokens of the training text that window and weight are chosen by
 CHUNK = 2**22  # comparisons of a token with the tokens before it that are in memory at the same time
 
 
@@ -50,7 +51,8 @@ class KneserNey(nn.Module):
     A line is a sentence: all tokens up to the end of the line before count as one <eos>, repeated. If tokens are not
     the words of lines, the context goes on. The cache reads the last W tokens of the text that is scored, of all lines
     and with <eos>; at its start there are fewer, and their number stands for W. W is one of WINDOWS, at most L, and l a
-    number in (0, 1): those with the lowest perplexity of the validation split.
+    number in (0, 1): those with the lowest perplexity of the last tenth of the training text, by n-grams of the text
+    before it. Then n-grams of the whole training text are counted.
     The state dict has the training text: an n-gram model is its text. The tables are computed again when it is loaded.
 
     Shapes: layer (B, T, L) of the backbone last_tokens -> probabilities float64.
@@ -96,7 +98,7 @@ class KneserNey(nn.Module):
             self._orders = counted(self.text.long(), self.order, self.vocab_size, int(self.line_end))
         return self._orders
 
-    def count(self, train_N: Tensor, valid_N: Tensor, line_end: int | None) -> dict[str, float]:
+    def count(self, train_N: Tensor, line_end: int | None) -> dict[str, float]:
         """See harness.protocols.CountsText."""
         if not len(train_N):
             raise ValueError("the training split is empty, and n-grams are counted there")
@@ -105,7 +107,7 @@ class KneserNey(nn.Module):
         self._orders = None
         found = {"stored_ngrams": sum(len(order.grams) for order in self.orders)}
         if self.cache:
-            window, weight = self._chosen(valid_N.to(self.text.device, torch.int64))
+            window, weight = self._chosen(*_last_held_out(self.text.long(), line_end))
             self.cache_window.fill_(window)
             self.cache_weight.fill_(weight)
             found |= {"cache_window": window, "cache_weight": weight}
@@ -119,15 +121,16 @@ class KneserNey(nn.Module):
         """(P, L) last tokens -> (P, order - 1), the context within the line; V stands for no token."""
         return _within_line(last_PL[:, last_PL.shape[1] - self.order + 1 :], int(self.line_end), self.vocab_size)
 
-    def _chosen(self, valid_N: Tensor) -> tuple[int, float]:
-        """The window and the weight of the cache with the lowest perplexity of a split."""
+    def _chosen(self, counted_N: Tensor, scored_N: Tensor) -> tuple[int, float]:
+        """The window and the weight of the cache with the lowest perplexity of a text, by n-grams of another."""
         from scipy.optimize import minimize_scalar  # here: it takes as long to import as all heads together
 
+        orders = counted(counted_N, self.order, self.vocab_size, int(self.line_end))
         longest = self.windows[-1]
-        last_NL, target_N = _before(valid_N, longest)[1:], valid_N[1:]
+        last_NL, target_N = _before(scored_N, longest)[1:], scored_N[1:]
         ngram, cached = [], []
         for last_PL, target_P in zip(last_NL.split(CHUNK // longest), target_N.split(CHUNK // longest), strict=True):
-            ngram.append(probability(self.orders, self.context(last_PL), target_P, self.vocab_size))
+            ngram.append(probability(orders, self.context(last_PL), target_P, self.vocab_size))
             cached.append(torch.stack([cache_probability(last_PL[:, -each:], target_P) for each in self.windows]))
         ngram_N, cached_WN = torch.cat(ngram).cpu().numpy(), torch.cat(cached, dim=1).cpu().numpy()
         best = [
@@ -289,6 +292,16 @@ def _discounted(k: int, contexts_C: Tensor, grams_G: Tensor, a_G: Tensor, vocab_
     removed_C = sum(discount[i] * sums((level_G == i).long()) for i in (1, 2, 3))
     share_G = (a_G - discount[level_G]) / total_C[grams_G // vocab_size]
     return Counted(contexts_C, begin, grams_G, share_G, removed_C / total_C)
+
+
+def _last_held_out(text_N: Tensor, line_end: int | None) -> tuple[Tensor, Tensor]:
+    """A text without its last tenth, and that tenth, which begins with a line: at most MOST_HELD_OUT tokens of it."""
+    length = min(max(len(text_N) // 10, 2), MOST_HELD_OUT)  # the first token is not scored
+    cut = max(len(text_N) - length, 0)
+    if line_end is not None:
+        ends = (text_N[:cut] == line_end).nonzero()
+        cut = int(ends[-1]) + 1 if len(ends) else cut
+    return text_N[:cut], text_N[cut:]
 
 
 def _before(text_N: Tensor, length: int) -> Tensor:

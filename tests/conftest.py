@@ -245,3 +245,17 @@ def cheating(monkeypatch):
     monkeypatch.setitem(BACKBONES._classes, "shared_memory", module.SharedMemory)
     monkeypatch.setitem(BACKBONES._classes, "left_known", module.LeftKnown)
     return module
+
+
+@pytest.fixture
+def careless(monkeypatch):
+    """tests/support/hostile/careless.py, its heads and backbones known to this process."""
+    from hostile import careless as module
+
+    from harness.registry import BACKBONES, HEADS
+
+    for registry, classes in ((HEADS, module.HEADS), (BACKBONES, module.BACKBONES)):
+        registry.names()  # all others are known before these
+        for name, cls in classes.items():
+            monkeypatch.setitem(registry._classes, name, cls)
+    return module

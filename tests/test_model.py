@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.model import build, count_parameters
+from harness.model import build, count_changed, count_parameters, fingerprint
 from harness.plan.specs import ComponentSpec
 from harness.training.checkpoint import weights_sha256
 
@@ -51,6 +51,46 @@ def test_a_complex_parameter_is_two_numbers():
 
 
 @pytest.mark.system
+def test_numbers_of_buffers_that_changed_are_counted():
+    before = {
+        "mean": torch.tensor([0.0, 1.0, 2.0]),
+        "phase": torch.zeros(2, dtype=torch.complex64),
+        "steps": torch.tensor(0),
+        "mask": torch.ones(4, dtype=torch.bool),
+    }
+    now = {
+        **before,
+        "mean": torch.tensor([0.5, 1.0, 3.0]),  # 2
+        "phase": torch.tensor([0, 1j]),  # 2: one complex number
+        "steps": torch.tensor(7),  # 1
+        "longer": torch.zeros(5),  # 5
+    }
+    assert count_changed(before, before) == 0
+    assert count_changed(before, now) == 2 + 2 + 1 + 5
+    assert count_changed({"mean": before["mean"]}, {"mean": torch.zeros(4)}) == 4
+
+
+def test_every_bit_of_weights_and_buffers_is_in_a_fingerprint():
+    class Holding(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.full((40, 3), 1e8).t())  # not contiguous
+            for kind in (torch.complex64, torch.float64, torch.bfloat16, torch.int64, torch.bool):
+                self.register_buffer(f"of_{str(kind)[6:]}", torch.ones(3, dtype=kind))
+            self.register_buffer("cache", torch.zeros(2), persistent=False)  # no part of the weights
+
+    held = Holding()
+    before = fingerprint(held)
+    held.cache.fill_(1)
+    assert fingerprint(held) == before
+    held.weight.data[2, 1] = torch.nextafter(held.weight.data[2, 1], torch.tensor(0.0))
+    assert fingerprint(held) != before
+    for name, buffer in held.named_buffers():
+        before = fingerprint(held)
+        buffer[1] = 0
+        assert (fingerprint(held) != before) == (name != "cache")
+
+
 def test_the_module_is_imported_alone():
     done = subprocess.run([sys.executable, "-c", "from harness.model import build"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

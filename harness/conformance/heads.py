@@ -187,12 +187,39 @@ def trains_every_parameter(case: HeadCase) -> str:
     return require_all_trained(head, lambda: head(case.hidden()).training_loss(case.targets()))
 
 
+def rows_apart(case: HeadCase) -> dict[str, float]:
+    """The distributions of a row of the batch do not depend on the other rows."""
+    head, hidden = case.build(), case.hidden()
+    one_row = Hidden(tuple(layer[:1] for layer in hidden.layers))
+    error = (head(hidden).log_probs()[:1] - head(one_row).log_probs()).abs().max().item()
+    require(error <= 1e-12, f"a row alone differs by {error:.1e}")
+    return {"a row alone": error}
+
+
+def mean_loss(case: HeadCase) -> str:
+    """The training loss is a mean over tokens: of two copies of a batch it is less than 1.5 times that of one."""
+    head, hidden, targets = case.build(), case.hidden(), case.targets()
+    twice = Hidden(tuple(torch.cat([layer, layer]) for layer in hidden.layers))
+    with seeded(0, "conformance", "loss"):
+        once_loss = head(hidden).training_loss(targets).item()
+        twice_loss = head(twice).training_loss(torch.cat([targets, targets])).item()
+    require(
+        abs(twice_loss - once_loss) < 0.5 * abs(once_loss),
+        f"it is {once_loss:.4g} for a batch, and {twice_loss:.4g} for two copies of it",
+    )
+    return f"{once_loss:.3g} and {twice_loss:.3g}"
+
+
 def counts_without_allocating(case: HeadCase) -> str:
-    """On the meta device it has the same number of parameters as on the CPU, because plans count parameters there."""
+    """On the meta device it has the same number of parameters as on the CPU, because plans count parameters there.
+    `forward` makes no further ones.
+    """
     with torch.device("meta"):
         dims = HeadDims(vocab_size=V, layer_dims=(D,) * NUM_LAYERS, d_embed=D)
         planned = case.cls(dims, nn.Embedding(V, D), **case.params)
-    return require_equal_counts(planned, case.build())
+    head = case.build()
+    head(case.hidden())
+    return require_equal_counts(planned, head)
 
 
 HEAD_CHECKS = {
@@ -200,6 +227,8 @@ HEAD_CHECKS = {
     "other widths": other_widths,
     "probabilities sum to 1": normalised,
     "nll, mean_nll and log_probs agree": agreement,
+    "rows are independent": rows_apart,
+    "the training loss is a mean": mean_loss,
     "statistics": statistics,
     "gradients": gradients,
     "same seed, same output": reproducible,

@@ -127,6 +127,9 @@ def _one_step(spec: TrialSpec, model: LanguageModel, corpus: Corpus) -> str:
     after = _loss(model, corpus, train, "after one step")
     memory = f"peak memory {peak_memory_mib(device):,.0f} MiB"
     _require_sums(spec, model, corpus)
+    if model.taken_over:
+        raise ExecutionError(model.taken_over)
+    model.train()  # after the evaluation
     return f"loss {before:.3f} -> {after:.3f}, {memory}, {statistics.median(warm(steps)):.1f} ms a step"
 
 

@@ -209,6 +209,12 @@ _ALL = (
         *("params_head", "head params", "Parameters of the head that the backbone does not share."),
         **{"unit": "parameters", **EVERYWHERE},
     ),
+    _count(
+        *("changed_buffers", "changed buffers"),
+        "Numbers in buffers that training changed, as running averages are: they are part of the weights, and are not "
+        "counted as parameters. Only where there are more than 16.",
+        **{"unit": "numbers", "required": False},
+    ),
     _of_ngrams("stored_ngrams", "n-grams", "Different n-grams, of all orders, that were counted.", kind="count"),
     _of_ngrams("cache_window", "cache tokens", "The last tokens of the scored text that the cache counts."),
     _of_ngrams("cache_weight", "cache weight", "Share of the cache in a probability.", digits=3, whole=False, high=1),

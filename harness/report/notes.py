@@ -363,6 +363,7 @@ def caveats(findings: Findings, records: list[TrialRecord]) -> list[str]:
         found.append(Note(LAST_EPOCH, ("ours - printed",)))
     found += [f"{each}." for record in records for each in record.environment.switched_off]
     found += row_notes.of_reading(lines)
+    found += row_notes.of_buffers(lines)
     rows = versions.of_rows(((row_name(row, lines), row) for row in lines), findings.evidence.outdated)
     found += [Note(text, level="warning") for text in rows]
     found += _unscored(findings)

@@ -15,6 +15,7 @@ from harness.report.table_rows import REGISTRIES, Row, of_head, ratio, row_name,
 
 FAR = 0.2  # by which a ratio of training times may differ from that of the measured times
 TIME = "train_ms_per_batch"
+MUCH = 0.01  # of the parameters: so many numbers in buffers make a model larger than its row says
 
 
 def of_labels(findings: Findings) -> str:
@@ -114,4 +115,17 @@ def of_reading(lines: list[Row]) -> list[str]:
             differs = ", and not the same for all seeds" if len(of_seeds) > 1 else ""
             said = f"{row_name(line, lines)} read what no parameter names, which is not part of the trial's id{differs}"
             notes.append(Note(f"{said}: {'; '.join(read)}.", level="warning"))
+    return notes
+
+
+def of_buffers(lines: list[Row]) -> list[str]:
+    """A note on each row with numbers in buffers that training changed: they are learned, and no parameters."""
+    notes = []
+    for line in lines:
+        changed = max(line.values("changed_buffers"), default=0)
+        if changed:
+            what = f"{row_name(line, lines)} keeps {changed:,.0f} numbers in buffers that training changed"
+            is_much = changed > MUCH * line.params_total
+            text = f"{what}; they are not counted as parameters."
+            notes.append(Note(text, level="warning" if is_much else "detail"))
     return notes

@@ -56,6 +56,7 @@ class SessionInfo:
         facts: what bits may depend on beside the trial's spec, as texts by name, in the last one.
         changed: sentences about facts that changed between sessions.
         shared: other work was known or observed to run in one of them.
+        read: what components read that no parameter names, in all of them.
     """
 
     number: int
@@ -66,6 +67,7 @@ class SessionInfo:
     facts: dict[str, str]
     changed: tuple[str, ...] = ()
     shared: bool = False
+    read: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,20 +226,27 @@ class Checkpoints:
 
 
 def _to_plain(checkpoint: Checkpoint) -> dict[str, Any]:
-    """A checkpoint as a file holds it: tensors and plain values only."""
+    """A checkpoint as a file holds it: tensors and plain values only.
+
+    Where nothing was read it is as before that was noted.
+    """
+    session = asdict(checkpoint.session)
+    if not session["read"]:
+        del session["read"]
     return {
         "schema": SCHEMA,
         "trial": checkpoint.trial,
         "position": list(checkpoint.position),
         "best_epoch": checkpoint.best_epoch,
-        "session": asdict(checkpoint.session),
+        "session": session,
         "parts": checkpoint.parts,
     }
 
 
 def _from_plain(content: dict[str, Any]) -> Checkpoint:
     """The checkpoint that `_to_plain` was given."""
-    session = SessionInfo(**{**content["session"], "changed": tuple(content["session"]["changed"])})
+    plain = content["session"]
+    session = SessionInfo(**{**plain, "changed": tuple(plain["changed"]), "read": tuple(plain.get("read", ()))})
     kept = {name: content[name] for name in ("trial", "best_epoch", "parts")}
     return Checkpoint(**kept, position=Position(*content["position"]), session=session)
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from harness.corpora.batching import Segment, evaluation_blocks, evaluation_segments, strided_segments, with_states
 from harness.corpora.corpus import Corpus
 from harness.corpora.overlap import shares_in_train
-from harness.errors import ExecutionError
-from harness.model import LanguageModel
+from harness.errors import ComponentError, ExecutionError
+from harness.model import LanguageModel, fingerprint
 from harness.plan.specs import EvalSpec
 from harness.protocols import HasStatistics
 from harness.training.clocks import Clock
@@ -108,9 +108,11 @@ def evaluate(
     Args:
         check: called after each batch; what it raises ends the evaluation.
     Returns: the score, and what each token costs.
-    Raises: ExecutionError for windows by `eval_stride` with a backbone that carries state.
+    Raises: ExecutionError for windows by `eval_stride` with a backbone that carries state; ComponentError when the
+        model learns while it is scored, or has parameters that nobody trains.
     """
     model.eval()
+    before = fingerprint(model)
     tokens, uncounted_id = TokenNll(len(getattr(corpus, split)), clock.device), corpus.uncounted_id
     totals = torch.zeros(3, dtype=torch.float64, device=clock.device)  # nats, scored tokens, those that do not count
     state: Any = None
@@ -130,6 +132,16 @@ def evaluate(
         refuse_stride(spec, state)
         state = None if spec.batching == "blocks" else state
     clock.settle()
+    if model.made_late:
+        raise ComponentError(
+            f"{model.made_late} was made after the model was built, so it is not counted and not trained; a component "
+            "makes its parameters in its constructor"
+        )
+    if fingerprint(model) != before:  # guard: nothing-learned-in-evaluation
+        raise ComponentError(
+            f"{model.head_name} or {model.backbone_name} changed its weights or buffers while the {split} split was "
+            "scored; where `self.training` is False a component must leave them as they are"
+        )
     nll_sum, num_scored, num_uncounted = totals.tolist()
     return Score(nll_sum, int(num_scored), int(num_scored - num_uncounted)), tokens
 

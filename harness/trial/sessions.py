@@ -107,7 +107,8 @@ class History:
         stuck: where the attempt before was silent, as the watchdog wrote it; '' when it was not ended for silence.
         choice: the forms that this session takes. What an earlier session left out stays left out.
 
-    `readings`: what the components read in this session; None before they are built.
+    `readings`: what the components read in this session; None before they are built. `read_before`: what they read in
+        earlier ones.
     `shared`: whether other work was known or observed to run, in this session or an earlier one.
     """
 
@@ -126,6 +127,7 @@ class History:
         self.code = hashes.of_trial(task.spec)
         self._fixed = _facts(task, self.code)
         self.readings: Readings | None = None
+        self.read_before: tuple[str, ...] = ()
         self.number, self.changed, self.started = 1, (), environment.now()
         self.shared = task.shared
         self.elapsed = self.peak_memory_mib = 0.0
@@ -136,6 +138,7 @@ class History:
             self.choice.leave_out(name, "it was left out before the trial was resumed")
         self.number, self.started = before.number + 1, before.started
         self.elapsed, self.peak_memory_mib = before.elapsed, before.peak_memory_mib
+        self.read_before = before.read
         # guard: changes-between-sessions + self._changes(resumed) ->
         self.changed = before.changed + self._changes(resumed)
         self.shared = task.shared or before.shared  # times are of all sessions
@@ -160,6 +163,12 @@ class History:
         form = {LOSS_FORM: self.choice.trained_by} if self.choice.trained_by else {}  # none before the first batch
         return {**self._fixed, **form, SWITCHED_OFF: ", ".join(sorted(self.choice.left_out)) or NOTHING}
 
+    @property
+    def read(self) -> tuple[str, ...]:
+        """What the components read that no parameter names, in this session and in those before."""
+        now = () if self.readings is None else self.readings.sentences()
+        return tuple(dict.fromkeys((*self.read_before, *now)))
+
     def info(self, elapsed: float, peak_memory_mib: float) -> SessionInfo:
         """For a checkpoint: with the seconds of all sessions, and the peak of this one, until now."""
         return SessionInfo(
@@ -171,6 +180,7 @@ class History:
             facts=self.facts,
             changed=self.changed,
             shared=self.shared,
+            read=self.read,
         )
 
     def environment(self, *, graphed: bool) -> Environment:
@@ -195,7 +205,7 @@ class History:
             retries=self.retries,
             changed=self.changed,
             switched_off=self.choice.sentences(),
-            read=() if self.readings is None else self.readings.sentences(),
+            read=self.read,
         )
 
     def _changes(self, checkpoint: Checkpoint) -> tuple[str, ...]:

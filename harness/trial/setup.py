@@ -141,11 +141,11 @@ def _built(spec: TrialSpec, corpus: Corpus) -> LanguageModel:
 
 
 def count_text(model: LanguageModel, corpus: Corpus, tokens: int | None = None) -> dict[str, float]:
-    """Let a head that counts read the text, or so many tokens of it. Returns its metrics; {} of another head."""
+    """Let a head that counts read the training text, or so many tokens of it. Returns its metrics; {} of others."""
     head = model.head
     if not isinstance(head, CountsText):
         return {}
-    return head.count(corpus.train[:tokens], corpus.valid[:tokens], line_end(corpus))
+    return head.count(corpus.train[:tokens], line_end(corpus))
 
 
 def with_exact_route(task: Task, resumed: Checkpoint | None = None) -> Task:

@@ -16,7 +16,7 @@ from harness.corpora.batching import Segment
 from harness.corpora.corpus import SPLITS, Corpus
 from harness.machine.environment import OtherWork
 from harness.machine.stop_request import StopRequest
-from harness.model import LanguageModel, count_parameters
+from harness.model import LanguageModel, buffers_of, count_changed, count_parameters
 from harness.plan.specs import EvalSpec
 from harness.plan.suite_file import CheckpointSpec, DynamicSpec
 from harness.records import sidecars
@@ -43,6 +43,7 @@ from harness.trial.timing import BUSY_CORES, inference_times
 from harness.trial.watch import Watch
 
 DIGESTED = 2**24  # tokens of a split
+FEW_NUMBERS = 16  # in buffers that training changed: counters and averages of a whole batch
 
 
 @dataclass(slots=True, kw_only=True)
@@ -217,9 +218,12 @@ def fit(trial: Trial, built: Built) -> None:
     """
     trial.outcome.metrics |= count_text(built.model, built.corpus)  # again when the trial is resumed
     trial.watch.beat()
+    before = buffers_of(built.model)  # of a resumed trial, too, those of the untrained model
     training = Training(built.model, built.on_device, trial.task.spec.train, seed=trial.task.spec.seed, host=trial)
     with trial.stop.deferring():
         training.fit(trial.history.resumed)
+    if (changed := count_changed(before, buffers_of(built.model))) > FEW_NUMBERS:
+        trial.outcome.metrics["changed_buffers"] = changed
     trial.workers.dismissed = True
 
 

@@ -86,7 +86,7 @@ def test_summary_has_the_worst_error_of_each_check_over_all_variants(named):
     assert found.name == "shifted"
     assert found.variants == 2
     assert found.checks == 2 * len(HEAD_CHECKS)
-    assert set(found.worst) == {"probabilities sum to 1", AGREE, "statistics", "gradients"}
+    assert set(found.worst) == {"probabilities sum to 1", AGREE, "rows are independent", "statistics", "gradients"}
     assert found.worst[AGREE] == pytest.approx(8e-13, **ROUNDING)
     assert 0 < found.worst["probabilities sum to 1"] <= 1e-5
     assert found.failures == []

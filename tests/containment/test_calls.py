@@ -183,6 +183,7 @@ def test_the_current_folder_is_put_back_also_from_one_that_was_removed(tmp_path,
 
 def test_an_exception_is_one_line_of_bounded_length():
     assert first_line(ValueError("one\ntwo")) == "ValueError: one"
+    assert first_line(ValueError("one:\n\ttwo\nthree")) == "ValueError: one: two"
     assert first_line(ValueError()) == "ValueError"
     assert first_line(ValueError("\x1b[31mred \udce9")) == r"ValueError: \x1b[31mred \udce9"
     assert len(first_line(ValueError("x" * 10_000_000))) < 2_100

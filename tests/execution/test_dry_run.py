@@ -76,10 +76,51 @@ class TwoToOne(Broken):
         return found
 
 
+class Late(Broken):
+    """A head that makes a parameter when it is called."""
+
+    def forward(self, hidden):
+        if not hasattr(self, "late"):
+            self.late = nn.Parameter(torch.ones(()))
+        return Logits(self.late * hidden.layers[-1] @ self.weight.T)
+
+
+class Hooking(Broken):
+    """A head that puts a hook on the embedding when it is called, and wants to know that it is trained."""
+
+    def __init__(self, dims, embedding):
+        super().__init__(dims, embedding)
+        self.given = [embedding]
+
+    def forward(self, hidden):
+        if self.training and self.given:
+            self.given.pop().register_forward_hook(lambda module, given, found: found)
+        return Logits(hidden.layers[-1] @ self.weight.T)
+
+
+class Trained(Broken):
+    """A head that is given gradients only in training."""
+
+    def forward(self, hidden):
+        if hidden.layers[-1].requires_grad and not self.training:
+            raise RuntimeError("a step in evaluation mode")
+        return Logits(hidden.layers[-1] @ self.weight.T)
+
+
+FAULTY = {
+    "broken": Broken,
+    "not_finite": NotFinite,
+    "two": TwoToOne,
+    "late": Late,
+    "hooking": Hooking,
+    "trained": Trained,
+}
+
+
 @pytest.fixture
 def faulty(monkeypatch):
     HEADS.names()  # discover before the table is changed
-    for name, head in {"broken": Broken, "not_finite": NotFinite, "two": TwoToOne}.items():
+    for name, head in FAULTY.items():
         monkeypatch.setitem(HEADS._classes, name, head)
 
 
@@ -204,3 +245,21 @@ def test_the_memory_of_a_row_is_given_back_before_the_next_is_built(tried, fault
     done = tried(SUITE.replace("[softmax,", "[softmax, broken, moc,"), "--set", "train.optimizer=adam")
     assert len(alive) == 4
     assert (done.out.count("ok    "), done.err.count("FAIL")) == (3, 1), done.err
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        ("late", "head.late was made after the model was built, so it is not counted and not trained"),
+        ("hooking", "head hooking has put a hook on the backbone's embedding"),
+    ],
+)
+def test_what_a_head_does_when_it_is_called_fails_its_row(tried, faulty, head, said):
+    done = tried(SUITE.replace("softmax", head))
+    assert done.code == 1
+    assert said in done.err
+    assert "1 ok, 1 failed" in done.out
+
+
+def test_all_steps_are_steps_of_training(tried, faulty):
+    assert tried(SUITE.replace("softmax", "trained")).code == 0

@@ -27,12 +27,12 @@ ONE = torch.tensor([[1]])
 TRAIN, VALID = TEXT[:8000].tolist(), TEXT[8000:].tolist()
 
 
-def model(order=3, *, length=50, line_end=END, train=TRAIN, valid=VALID, vocab_size=V, **params):
+def model(order=3, *, length=50, line_end=END, train=TRAIN, vocab_size=V, **params):
     """A backbone and a head that has counted a text."""
     backbone = LastTokens(vocab_size, length=length)
     dims = HeadDims(vocab_size=vocab_size, layer_dims=backbone.layer_dims, d_embed=0)
     head = KneserNey(dims, backbone.embedding, order=order, **params)
-    head.count(torch.as_tensor(train), torch.as_tensor(valid), line_end)
+    head.count(torch.as_tensor(train), line_end)
     return LanguageModel(backbone, head)
 
 
@@ -111,32 +111,49 @@ SOON = [word for begin in range(0, 280, 4) for word in TRAIN[begin : begin + 4] 
 LATE = [word for begin in range(0, 408, 51) for word in TRAIN[begin : begin + 51] * 2]
 
 
-@pytest.mark.parametrize(("valid", "expected"), [(SOON, 50), (LATE, 100)])
-def test_window_and_weight_of_a_cache_are_the_best_on_the_validation_split(valid, expected):
-    """By the loops, and the same search for the weight of every window."""
-    built = model(3, cache=True, length=WINDOWS[-1], valid=valid)
-    oracle = Oracle(TRAIN, 3, range(V), END)
-    places = range(1, len(valid))
-    ngram = np.array([oracle.probability(valid[i], valid[:i]) for i in places])
-    found = {}
+def best(first, held_out, line_end):
+    """(window, weight) by the loops, and the same search for the weight of every window."""
+    oracle, places, found = Oracle(first, 3, range(V), line_end), range(1, len(held_out)), {}
+    ngram = np.array([oracle.probability(held_out[i], held_out[:i]) for i in places])
     for window in WINDOWS:
-        recent = np.array([cached(valid[i], valid[:i], window) for i in places])
+        recent = np.array([cached(held_out[i], held_out[:i], window) for i in places])
         found[window] = minimize_scalar(
             lambda weight, recent=recent: -np.log((1 - weight) * ngram + weight * recent).mean(),
             bounds=(0, 1),
             method="bounded",
         )
-    assert min(found, key=lambda window: found[window].fun) == expected
-    assert int(built.head.cache_window) == expected
-    assert float(built.head.cache_weight) == pytest.approx(found[expected].x, abs=1e-6)
-    least = pytest.approx(found[expected].fun, rel=0, abs=rounding.bound(len(valid), 3))
-    assert scored(built, valid).mean().item() == least
+    window = min(found, key=lambda window: found[window].fun)
+    return window, pytest.approx(found[window].x, abs=1e-6)
 
 
-def test_chunks_of_the_validation_split_change_nothing(monkeypatch):
-    whole = model(3, cache=True, valid=SOON).head
+@pytest.mark.parametrize(("held_out", "window"), [(SOON, 50), (LATE, 100)])
+def test_window_and_weight_of_a_cache_are_the_best_on_a_text_that_is_held_out(held_out, window):
+    head = model(3, length=WINDOWS[-1]).head
+    assert best(TRAIN, held_out, END) == head._chosen(torch.tensor(TRAIN), torch.tensor(held_out))
+    assert best(TRAIN, held_out, END)[0] == window
+
+
+@pytest.mark.parametrize("line_end", [END, None])
+def test_held_out_is_the_last_tenth_of_the_training_text_from_the_beginning_of_a_line(line_end):
+    head = model(3, cache=True, length=WINDOWS[-1], line_end=line_end).head
+    cut = len(TRAIN) - len(TRAIN) // 10
+    while line_end is not None and TRAIN[cut - 1] != line_end:
+        cut -= 1
+    assert best(TRAIN[:cut], TRAIN[cut:], line_end) == (int(head.cache_window), float(head.cache_weight))
+    assert len(head.text) == len(TRAIN)  # n-grams of all of it are counted then
+
+
+def test_no_more_of_a_long_text_is_held_out(monkeypatch):
+    monkeypatch.setattr(kneser_ney, "MOST_HELD_OUT", 20)
+    text = torch.arange(1000)
+    assert torch.equal(kneser_ney._last_held_out(text, None)[1], text[-20:])
+    assert torch.equal(kneser_ney._last_held_out(text, 970)[1], text[971:])
+
+
+def test_chunks_of_the_held_out_text_change_nothing(monkeypatch):
+    whole = model(3, cache=True).head
     monkeypatch.setattr(kneser_ney, "CHUNK", 50 * 100)
-    parts = model(3, cache=True, valid=SOON).head
+    parts = model(3, cache=True).head
     assert torch.equal(parts.cache_window, whole.cache_window)
     assert float(parts.cache_weight) == pytest.approx(float(whole.cache_weight), abs=1e-12)
 
@@ -159,7 +176,7 @@ def test_new_tensors_are_on_the_device_of_the_text():
     hidden, targets = built.backbone(valid[None, :-1]), valid[None, 1:]
     before = built.head(hidden)
     with torch.device("meta"):
-        built.head.count(train, valid, END)
+        built.head.count(train, END)
         after = built.head(hidden)
         nll, logp = after.nll(targets), after.log_probs()
     assert torch.equal(nll, before.nll(targets))
@@ -202,7 +219,7 @@ def test_the_backbone_returns_the_last_tokens():
 
 
 def test_the_state_dict_is_the_whole_model():
-    built, other = model(4, cache=True), model(4, cache=True, train=TRAIN[:7000], valid=VALID[:90])
+    built, other = model(4, cache=True), model(4, cache=True, train=TRAIN[:7000])
     assert not torch.equal(scored(other, VALID), scored(built, VALID))
     other.load_state_dict(built.state_dict())
     fresh = uncounted(order=4, cache=True)
@@ -214,11 +231,11 @@ def test_the_state_dict_is_the_whole_model():
 
 def test_counting_says_how_many_ngrams_there_are_and_what_the_cache_is():
     oracle, built = Oracle(TRAIN, 4, range(V), END), model(4, cache=True).head
-    found = built.count(torch.tensor(TRAIN), torch.tensor(VALID), END)
+    found = built.count(torch.tensor(TRAIN), END)
     stored = {"stored_ngrams": sum(len(counts) for counts in oracle.counts.values())}
     assert found == stored | {"cache_window": int(built.cache_window), "cache_weight": float(built.cache_weight)}
     assert built.text.dtype == torch.int32
-    assert model(4).head.count(torch.tensor(TRAIN), torch.tensor(VALID), END) == stored
+    assert model(4).head.count(torch.tensor(TRAIN), END) == stored
 
 
 def test_mean_nll_weighs_targets():
@@ -265,6 +282,6 @@ def test_penn_treebank_has_the_printed_perplexity(real_data):
     from harness.corpora.vocabulary import line_end
 
     corpus = PennTreebank().load(real_data)
-    built = model(5, vocab_size=corpus.vocab_size, line_end=line_end(corpus), train=corpus.train, valid=corpus.valid)
+    built = model(5, vocab_size=corpus.vocab_size, line_end=line_end(corpus), train=corpus.train)
     test = corpus.test.tolist()
     assert scored(built, test, segment=1000).mean().exp().item() == pytest.approx(141.2, rel=0.003)

@@ -127,3 +127,18 @@ def test_records_of_other_rows_and_of_tuning_are_no_further_records(suite_of, no
     planned = {trial.id for trial in suite.trials}
     assert noted(suite, *(trial for trial in tuned.tuning_trials if trial.id not in planned), tuning=True) == []
     assert noted(tuned) == []
+
+
+@pytest.mark.parametrize(("more", "level"), [(1, "warning"), (0, "detail")])
+def test_buffers_that_training_changed_are_in_a_note_that_warns_above_a_hundredth_of_the_parameters(
+    suite_of, more, level
+):
+    suite = suite_of()
+    parameters, _ = suite.candidate_of(suite.trials[-1]).params
+    changed = parameters // 100 + more
+    records = [handmade.record(spec=trial, suite="small") for trial in suite.trials]
+    assert row_notes.of_buffers(handmade.findings(suite, records).lines) == []
+    records[-1] = handmade.record(spec=suite.trials[-1], suite="small", metrics={"changed_buffers": float(changed)})
+    (note,) = row_notes.of_buffers(handmade.findings(suite, records).lines)
+    said = f"MoS 2 keeps {changed:,} numbers in buffers that training changed; they are not counted as parameters."
+    assert (note, note.level) == (said, level)

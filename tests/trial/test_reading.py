@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import handmade
@@ -12,8 +13,11 @@ from disturbed import suite_text
 
 from harness import plan
 from harness.heads.softmax import Softmax
+from harness.plan.suite_file import CheckpointSpec
 from harness.registry import HEADS
 from harness.report import study
+from harness.training import checkpoint
+from harness.training.checkpoint import Checkpoint, Position, SessionInfo
 from harness.trial.run import run
 
 TRAIN = "train: {optimizer: adam, lr: 0.01, epochs: 1, batch_size: 4, seq_len: 7}"
@@ -51,12 +55,12 @@ def record(tmp_path, monkeypatch):
     (tmp_path / "named.txt").write_text("vectors")
     (tmp_path / "settings.json").write_text("{}")
 
-    def finished(head):
+    def finished(head, **more):
         (tmp_path / "tiny.yaml").write_text(suite_text(head, train=TRAIN))
         suite = plan.load(tmp_path / "tiny.yaml")
         (spec,) = suite.trials
         runs = tmp_path / "results" / "runs" / suite.name
-        return run(handmade.task(spec, runs, contents=suite.contents_of(spec)))
+        return run(handmade.task(spec, runs, contents=suite.contents_of(spec), **more))
 
     return finished
 
@@ -79,6 +83,29 @@ def test_an_honest_component_reads_nothing(head, record):
     found = record(head)
     assert found.environment.read == ()
     assert "read" not in found.environment.model_dump()
+
+
+def test_what_an_earlier_session_of_a_trial_read_is_in_the_record_too(record, tmp_path):
+    every_step = CheckpointSpec(epochs=1, minutes=1e-9)
+    with handmade.interrupted_before(3):
+        record("secretive", checkpoint=every_step)
+    (tmp_path / "settings.txt").write_text("another setting")
+    found = record("secretive", checkpoint=every_step)
+    assert found.environment.sessions == 2
+    settings = [each for each in found.environment.read if "settings.txt" in each]
+    assert settings == [
+        f"head secretive: settings.txt (sha256 {short(content)})" for content in (b"a setting", b"another setting")
+    ]
+    assert len(found.environment.read) == 4  # what both sessions read alike is there once
+
+
+def test_a_checkpoint_of_a_trial_that_read_nothing_is_as_before_that_was_noted():
+    about = SessionInfo(number=1, started="", elapsed=0.0, peak_memory_mib=0.0, route="default", facts={})
+    for read, keys in (((), set()), (("head mine: words.txt",), {"read"})):
+        one = Checkpoint(trial="a", position=Position(), best_epoch=None, session=replace(about, read=read), parts={})
+        plain = checkpoint._to_plain(one)
+        assert plain["session"].keys() & {"read"} == keys
+        assert checkpoint._from_plain(plain) == one
 
 
 class OfLibrary(Softmax):
