@@ -74,7 +74,7 @@ class _LocalText(TextSource):
         splits, part, number = self._shape()
         corpus = self._corpus if self.tokenizer is None else stored(self)
         characters = self._num_characters
-        lines = {} if characters is None else lines_in_train(self._texts())
+        lines = {} if characters is None else lines_in_train(self._content_and_units[1])
         of_splits, in_train = None, {}
         if corpus is not None:
             of_splits = split_facts(corpus)
