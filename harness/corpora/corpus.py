@@ -45,7 +45,7 @@ class SplitFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextFacts:
-    """What was read of a local text before it is trained on. A plan shows it.
+    """What was read of a text that is not a published corpus before it is trained on. A plan shows it.
 
     Args:
         part: what it consists of: 'line', 'paragraph' or 'document'.
@@ -77,7 +77,7 @@ class CorpusFacts:
         counting: the counting rule in words, printed under tables.
         in_train: the share of the tokens of a split that also stand in the training split, in runs
             (harness/corpora/overlap.py); {} where it is not known.
-        text: what else was read of a local text; None of another corpus. No trial depends on it.
+        text: what else was read of a text of one's own or of the hub; None of another corpus. No trial depends on it.
         tokenizer: of a model folder; None for other tokens.
     """
 

@@ -11,6 +11,7 @@ A line may be shorter than a run, as in collections of sentences: of local texts
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import chain
 
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.corpora.corpus import SPLITS, Corpus, SplitFacts
+from harness.corpora.corpus import SPLITS, Corpus, CorpusFacts, SplitFacts, TextFacts
 from harness.corpora.vocabulary import ByteCodec, CharacterCodec, line_end
 from harness.errors import CorpusError
 
@@ -48,6 +49,21 @@ def split_facts(corpus: Corpus) -> dict[str, SplitFacts]:
             in_train=shared.get(name),
         )
     return found
+
+
+def compared(facts: CorpusFacts, text: TextFacts, corpus: Corpus | None, where: str) -> CorpusFacts:
+    """Return the facts of a corpus with what was read of its text, and what its splits have in common.
+
+    Args:
+        corpus: None for a text that is not tokenised yet.
+    Raises: CorpusError as `refuse_equal`.
+    """
+    if corpus is None:
+        return replace(facts, text=text)
+    of_splits = split_facts(corpus)
+    refuse_equal(corpus, of_splits, text.lines_in_train, where)
+    in_train = {name: each.in_train for name, each in of_splits.items() if each.in_train is not None}
+    return replace(facts, in_train=in_train, text=replace(text, of_splits=of_splits))
 
 
 def lines_in_train(texts: Mapping[str, Sequence[str]]) -> dict[str, float]:
