@@ -121,10 +121,11 @@ class Corpus:
         symbols: the V symbols in the order of their ids, or None if ids have no names.
         codec: the conversion between text and ids, or None if ids have no text.
         test_size: the size of the text of all scored tokens of the test split (all except the first), if tokens are not
-            words. A word or character counts if its last byte belongs to a scored token. Perplexity is then also given
-            by word, character and byte. `<|endoftext|>` between documents is scored and has no text.
+            words and give back every byte of it. A word or character counts if its last byte belongs to a scored token.
+            Perplexity is then also given by word, character and byte. `<|endoftext|>` between documents is scored and
+            has no text.
         test_bytes: (N,) int32, the number of bytes of the text of each token of the test split, so that every choice of
-            scored tokens has an exact size; None for words, and for tokens of which it is not known.
+            scored tokens has an exact size; None for words, and for tokens of which it is not known or lost.
         unknown_id: the id of the token for what the vocabulary does not have, <unk>; None without
             one.
         uncounted_id: a boundary token (the <sos> of Benka et al., 2021) that is scored but that standard counting does
