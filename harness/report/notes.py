@@ -248,6 +248,11 @@ def _counting(suite: Suite, records: list[TrialRecord]) -> list[str]:
         for metric, model in _OF_TEXT.items():
             values = dict.fromkeys(f"{metrics[metric]:.2f}" for metrics in ok if metric in metrics)
             note += f" Test ppl of {model}: {', '.join(values)}." if values else ""
+        is_of_words = corpus.params.get("tokenizer") is None and corpus.params.get("level") != "char"
+        if ok and not is_of_words and not any("test_bits_per_byte" in metrics for metrics in ok):
+            unknown = any(metrics.get("test_unknown_share") for metrics in ok)
+            why = "some test tokens are unknown" if unknown else "its tokens do not give back every byte of the text"
+            note += f" No bits per byte: {why}."
         notes.append(note)
     return notes
 
