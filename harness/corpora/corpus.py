@@ -54,8 +54,8 @@ class TextFacts:
         splits: in words, how the splits are made or which files have them.
         of_splits: what is in each split; None for a tokenizer before the text is tokenised.
         lines_in_train: the share of the characters of the validation and the test split in whole
-            lines that also stand in the training split; {} where the text is read only when it is
-            tokenised.
+            lines that also stand in the training split; where the text is read only when it is tokenised, the
+            share of its tokens in such documents, and before {}.
     """
 
     part: Part
@@ -128,6 +128,7 @@ class Corpus:
             scored tokens has an exact size; None for words, and for tokens of which it is not known or lost.
         unknown_id: the id of the token for what the vocabulary does not have, <unk>; None without
             one.
+        end_of_text: the id of the token that a tokenizer puts between documents; None without one.
         uncounted_id: a boundary token (the <sos> of Benka et al., 2021) that is scored but that standard counting does
             not count in the denominator.
         source_test_nll: the mean nll, in nats, of the scored test tokens under the process that generated the text, if
@@ -144,6 +145,7 @@ class Corpus:
     test_size: TextSize | None = None
     test_bytes: Tensor | None = None
     unknown_id: int | None = None
+    end_of_text: int | None = None
     uncounted_id: int | None = None
     source_test_nll: float | None = None
     states: Mapping[str, KeptStates] = field(default_factory=dict)

@@ -7,10 +7,11 @@ stretch of 127 characters that two splits share is found, and a shorter one may 
 tokens the share is that of 512 blocks, spread evenly: where a single stretch is shared, it may be wrong by 0.2 % of the
 split, and of characters, of which the ends of a block may be missed, by 3 % of itself.
 
-A line may be shorter than a run, as in collections of sentences: of local texts whole lines are compared, too.
+A line or document may be shorter than a run, as in collections of sentences: of local texts whole lines are compared,
+too, and of documents that a tokenizer reads one by one whole documents.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain
@@ -25,7 +26,7 @@ from harness.errors import CorpusError
 
 RUN, RUN_OF_CHARACTERS = 13, 64
 MANY_SHARED = 0.01  # a share above which plan and table have a note
-LINE = 20  # characters; a shorter line may stand twice in any text
+LINE, DOCUMENT = 20, 5  # characters and tokens; a shorter line or document may stand twice in any text
 NOT_NEW = "perplexities are lower than those of new text; leave repeated documents out, or split by whole documents"
 MOST, BLOCK = 2**21, 2**12  # tokens of a split that are asked about, and of a part of a longer one
 CHUNK = 2**16  # tokens that are hashed at once, a multiple of RUN_OF_CHARACTERS
@@ -60,10 +61,10 @@ def compared(facts: CorpusFacts, text: TextFacts, corpus: Corpus | None, where: 
     """
     if corpus is None:
         return replace(facts, text=text)
-    of_splits = split_facts(corpus)
-    refuse_equal(corpus, of_splits, text.lines_in_train, where)
+    of_splits, lines = split_facts(corpus), text.lines_in_train or documents_in_train(corpus)
+    refuse_equal(corpus, of_splits, lines, where)
     in_train = {name: each.in_train for name, each in of_splits.items() if each.in_train is not None}
-    return replace(facts, in_train=in_train, text=replace(text, of_splits=of_splits))
+    return replace(facts, in_train=in_train, text=replace(text, of_splits=of_splits, lines_in_train=lines))
 
 
 def lines_in_train(texts: Mapping[str, Sequence[str]]) -> dict[str, float]:
@@ -73,17 +74,34 @@ def lines_in_train(texts: Mapping[str, Sequence[str]]) -> dict[str, float]:
     Args:
         texts: each split as a text, or as lines.
     """
-    asked = {name: list(_lines(texts[name])) for name in ("valid", "test")}
-    long = {line for lines in asked.values() for line in lines if len(line) >= LINE}
-    both, found = long.intersection(_lines(texts["train"])), {}
-    for name, lines in asked.items():
-        shared = sum(len(line) for line in lines if line in both)
-        found[name] = shared / max(1, sum(map(len, lines)))
+    lines = {name: text.splitlines() if isinstance(text, str) else text for name, text in texts.items()}
+    return _wholes_in_train({name: map(str.strip, each) for name, each in lines.items()}, LINE)
+
+
+def documents_in_train(corpus: Corpus) -> dict[str, float]:
+    """Return the same of tokens in documents of at least DOCUMENT tokens; {} without a token between documents."""
+    if corpus.end_of_text is None:
+        return {}
+    documents = {name: _documents(getattr(corpus, name).numpy(), corpus.end_of_text) for name in SPLITS}
+    return _wholes_in_train(documents, DOCUMENT * corpus.train.element_size())
+
+
+def _documents(tokens_N: np.ndarray, end: int) -> Iterator[bytes]:
+    start = 0
+    for stop in (*np.flatnonzero(tokens_N == end), len(tokens_N)):
+        yield tokens_N[start:stop].tobytes()
+        start = stop + 1
+
+
+def _wholes_in_train(parts: Mapping[str, Iterable[str | bytes]], least: int) -> dict[str, float]:
+    """Return the share of the validation and test split in parts of a length of at least `least` that train has."""
+    asked = {name: list(parts[name]) for name in ("valid", "test")}
+    long = {part for each in asked.values() for part in each if len(part) >= least}
+    both, found = long.intersection(parts["train"]), {}
+    for name, each in asked.items():
+        shared = sum(len(part) for part in each if part in both)
+        found[name] = shared / max(1, sum(map(len, each)))
     return found
-
-
-def _lines(text: Sequence[str]) -> Iterator[str]:
-    return map(str.strip, text.splitlines() if isinstance(text, str) else text)
 
 
 def shares_in_train(corpus: Corpus) -> dict[str, float]:
@@ -104,7 +122,7 @@ def refuse_equal(corpus: Corpus, found: Mapping[str, SplitFacts], lines: Mapping
     its lines are there.
 
     Args:
-        lines: what `lines_in_train` has found; {} where it is not known.
+        lines: what `lines_in_train` or `documents_in_train` has found; {} where it is not known.
     """
     run, stride = runs_of(corpus)
     for name, other in (("valid", "train"), ("test", "train"), ("test", "valid"), ("valid", "test")):

@@ -141,14 +141,16 @@ class _Index:
     """What is in a folder.
 
     Args:
-        vocab_size: V; None, as indices had it before, for the tokenizer's number of tokens.
+        vocab_size: V.
+        end_of_text: the id of the token between documents; None without one.
         test_bytes: the SHA-256 of test_bytes.int32; None if there is no such file.
     """
 
     identity: dict[str, object]
     tokenizer_sha256: str
     splits: dict[str, _File]
-    vocab_size: int | None = None
+    vocab_size: int
+    end_of_text: int | None
     test_bytes: str | None = None
 
 
@@ -233,6 +235,7 @@ def _write_all(source: TextSource, folder: Path, data: Path) -> None:
         tokenizer_sha256=_sha256(description),
         splits=splits,
         vocab_size=tokenizer.vocab_size,
+        end_of_text=tokenizer.end_of_text,
         test_bytes=test_bytes,
     )
     write_atomically(folder / "index.json", json.dumps(asdict(index), indent=1).encode())
@@ -293,9 +296,10 @@ def _opened(folder: Path, source: TextSource) -> Corpus | None:
     if (lengths_V := lengths_by_id(source.tokenizer, tokenizer)) is not None:
         tensors["test_bytes"] = torch.from_numpy(lengths_V)[tensors["test"].long()]
     return Corpus(
-        vocab_size=index.vocab_size or tokenizer.get_vocab_size(),
+        vocab_size=index.vocab_size,
         codec=SubwordCodec(tokenizer),
         unknown_id=unknown_id(tokenizer),
+        end_of_text=index.end_of_text,
         test_size=splits["test"].size,
         **tensors,
     )

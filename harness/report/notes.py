@@ -297,7 +297,7 @@ def _in_train(suite: Suite, lines: list[Row]) -> list[str]:
             if runs > MANY_SHARED:
                 said.append(f"{100 * runs:.1f} % of the tokens of {split}, in runs of 13 tokens or 64 characters")
             elif of_lines > MANY_SHARED:
-                said.append(f"{100 * of_lines:.1f} % of the text of {split}, in whole lines")
+                said.append(f"{100 * of_lines:.1f} % of the text of {split}, in whole lines or documents")
         if said:
             notes.append(Note(f"Also in the training split of {name}: {'; '.join(said)}: {NOT_NEW}.", level="reading"))
     return notes

@@ -64,16 +64,20 @@ def test_a_document_of_test_that_train_has_is_its_share_once_the_text_is_tokenis
     assert hub().facts().in_train == {}
     hub().fetch(data)
     facts, corpus = hub().facts(), hub().load(data)
-    share = len(corpus.codec.encode(numbered("copied"))) / len(corpus.test)
-    assert facts.in_train == {"valid": 0.0, "test": pytest.approx(share, abs=13 / len(corpus.test))}
+    copied, number = len(corpus.codec.encode(numbered("copied"))), len(corpus.test)
+    assert facts.in_train == {"valid": 0.0, "test": pytest.approx(copied / number, abs=13 / number)}
+    assert facts.text.lines_in_train == {"valid": 0.0, "test": copied / (number - 1)}  # without the mark between them
     (said,) = _corpora(SimpleNamespace(names={"corpus": {"key": "mine"}}, facts={"key": facts}))
     assert said.startswith("mine: 100 documents; split 96 / 2 / 2 by documents; tokens: train ")
-    assert f"{100 * facts.in_train['test']:.1f} % of test: perplexities are lower than those of new text" in said
+    assert said.endswith(
+        f"{100 * copied / (number - 1):.1f} % of test in whole lines or documents: perplexities are lower than those of new "
+        "text; leave repeated documents out, or split by whole documents"
+    )
 
 
 def test_documents_that_are_all_in_train_are_refused(data):
     plant(data, numbered("copied"), numbered("copied"))
-    with pytest.raises(CorpusError, match="^hub: .*: all of the test split also stands in the train split"):
+    with pytest.raises(CorpusError, match=r"^hub: .*: all of the test split also stands in the train split"):
         hub().fetch(data)
 
 
