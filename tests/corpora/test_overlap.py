@@ -11,6 +11,7 @@ import torch
 from texts import lines
 
 from harness.cli.plan import _corpora
+from harness.corpora import overlap
 from harness.corpora.corpus import CorpusFacts
 from harness.corpora.local_text import Text
 from harness.corpora.overlap import NOT_NEW, RUN_OF_CHARACTERS, lines_in_train, shares, shares_in_train
@@ -48,6 +49,30 @@ def test_runs_across_blocks_of_a_long_text_are_found():
     tokens[300:400] = within[65_500:65_600]  # a block has 65,536 tokens
     assert shares([tokens], within, 13) == [100 / 70_000]
     assert shares([tokens[:12]], within, 13) == [0.0]  # shorter than a run
+
+
+@pytest.fixture
+def few_parts(monkeypatch):
+    """Ask about 64 parts of 256 tokens of a longer split."""
+    monkeypatch.setattr(overlap, "MOST", 2**14)
+    monkeypatch.setattr(overlap, "BLOCK", 2**8)
+
+
+@pytest.mark.usefixtures("few_parts")
+@pytest.mark.parametrize("start", [0, 30_000, 90_000])
+def test_of_a_long_split_even_parts_are_asked_about(start):
+    draw = torch.Generator().manual_seed(1)
+    within, tokens = (torch.randint(50_000, (number,), generator=draw) for number in (200_000, 100_000))
+    tokens[start : start + 10_000] = within[100_001:110_001]
+    assert shares([tokens, within], within, 13) == [pytest.approx(0.1, abs=1 / 64), 1.0]
+
+
+@pytest.mark.usefixtures("few_parts")
+@pytest.mark.parametrize("params", [{}, {"level": "char"}])
+def test_a_long_split_within_another_is_refused_although_its_lines_end_elsewhere(params, tmp_path):
+    test, rest = (" ".join(lines(number, seed).split()) for number, seed in ((2500, 3), (400, 1)))
+    with pytest.raises(CorpusError, match=TEST_IN_TRAIN):
+        Text(path=folder(tmp_path, train=f"{rest} {test} {rest}\n", test=test), **params).facts()
 
 
 # Planted texts
