@@ -1,11 +1,13 @@
 """How much of a split also stands in another split: a test perplexity is lower where training has read the test text.
 
-A token counts as read where it lies in a run of 13 tokens that also stands in the other split, as in the reports of
-pretrained models: Brown et al. (2020), arXiv:2005.14165, appendix C. Characters and bytes are compared by runs of 64,
-which is about as much text, and only those runs of the other split are looked for that begin at a multiple of 64: every
-stretch of 127 characters that two splits share is found, and a shorter one may not be. Of a split of more than MOST
-tokens the share is that of 512 blocks, spread evenly: where a single stretch is shared, it may be wrong by 0.2 % of the
-split, and of characters, of which the ends of a block may be missed, by 3 % of itself.
+A word counts as read where it lies in a run of 13 words that also stands in the other split, as in the reports of
+pretrained models: Brown et al. (2020), arXiv:2005.14165, appendix C. Runs of 20 subwords, or of 64 characters or bytes,
+have about as much text: 13 subwords may be the name of a speaker between two lines of a play. Of characters only those
+runs of the other split are looked for that begin at a multiple of 64: every stretch of 127 characters that two splits
+share is found, and a shorter one may not be.
+
+Of a split of more than MOST tokens the share is that of 512 blocks, spread evenly. Where a single stretch is shared, it
+may be wrong by 0.2 % of the split, and of characters, of which the ends of a block may be missed, by 3 % of itself.
 
 A line or document may be shorter than a run, as in collections of sentences: of local texts whole lines are compared,
 too, and of documents that a tokenizer reads one by one whole documents.
@@ -24,7 +26,7 @@ from harness.corpora.corpus import SPLITS, Corpus, CorpusFacts, SplitFacts, Text
 from harness.corpora.vocabulary import ByteCodec, CharacterCodec, line_end
 from harness.errors import CorpusError
 
-RUN, RUN_OF_CHARACTERS = 13, 64
+RUN, RUN_OF_SUBWORDS, RUN_OF_CHARACTERS = 13, 20, 64
 MANY_SHARED = 0.01  # a share above which plan and table have a note
 LINE, DOCUMENT = 20, 5  # characters and tokens; a shorter line or document may stand twice in any text
 NOT_NEW = "perplexities are lower than those of new text; leave repeated documents out, or split by whole documents"
@@ -156,7 +158,9 @@ def _is_unknown(split: Tensor, corpus: Corpus) -> bool:
 def runs_of(corpus: Corpus) -> tuple[int, int]:
     """Return the number of tokens of a run, and that between the runs of the training split that are looked for."""
     is_character = isinstance(corpus.codec, CharacterCodec | ByteCodec)
-    return (RUN_OF_CHARACTERS, RUN_OF_CHARACTERS) if is_character else (RUN, 1)
+    if is_character:
+        return RUN_OF_CHARACTERS, RUN_OF_CHARACTERS
+    return (RUN_OF_SUBWORDS if corpus.symbols is None else RUN), 1  # subwords are known by their tokenizer alone
 
 
 def shares(splits: Sequence[Tensor], within_M: Tensor, run: int, stride: int = 1) -> list[float]:

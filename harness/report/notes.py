@@ -295,7 +295,7 @@ def _in_train(suite: Suite, lines: list[Row]) -> list[str]:
             runs = max([*measured, facts.in_train.get(split, 0.0)])
             of_lines = facts.text.lines_in_train.get(split, 0.0)
             if runs > MANY_SHARED:
-                said.append(f"{100 * runs:.1f} % of the tokens of {split}, in runs of 13 tokens or 64 characters")
+                said.append(f"{100 * runs:.1f} % of the tokens of {split}, in runs as long as 13 words")
             elif of_lines > MANY_SHARED:
                 said.append(f"{100 * of_lines:.1f} % of the text of {split}, in whole lines or documents")
         if said:

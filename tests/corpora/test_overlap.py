@@ -9,13 +9,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 from texts import lines
+from tokenizers import Tokenizer, models
 
 from harness.cli.plan import _corpora
 from harness.corpora import overlap
-from harness.corpora.corpus import CorpusFacts
+from harness.corpora.corpus import Corpus, CorpusFacts
 from harness.corpora.local_text import Text
 from harness.corpora.overlap import NOT_NEW, RUN_OF_CHARACTERS, lines_in_train, shares, shares_in_train
 from harness.corpora.published import PennTreebank, PennTreebankCharacters, WikiText2
+from harness.corpora.subwords import SubwordCodec
 from harness.corpora.synthetic import Markov
 from harness.errors import CorpusError
 from harness.report.notes import _in_train
@@ -174,7 +176,7 @@ SAID = {
         {},
         "0.0 % of test, 49.8 % of test in whole lines or documents: perplexities are lower",
     ),
-    # but for the number, and the words before it that make no run of 13 with it
+    # but for the number, and the words before it that make no run with it
     "the same paragraphs with line numbers": (
         {"train.txt": numbered(paragraphs(TRAIN + TEST)), "test.txt": numbered(paragraphs(TEST))},
         {},
@@ -192,7 +194,7 @@ SAID = {
         BPE,
         "% of test in whole lines or documents: perplex",
     ),
-    # 1 of 6 documents of fewer than 13 tokens
+    # 1 of 6 documents that are shorter than a run
     "a short document in train and test": (of_documents(21), {}, "also in train: 0.0 % of valid, 0.0 % of test, 1"),
     "a short document in train and test, subwords": (of_documents(15), BPE, "0.0 % of valid, 0.0 % of test, 1"),
     "a fifth of test is unknown": (
@@ -262,6 +264,16 @@ def test_long_lines_count_by_their_characters_and_short_ones_do_not():
 def test_tokens_without_text_are_not_compared(tmp_path):
     corpus = Markov(vocab_size=4, num_tokens=4000, branching=2).load(tmp_path)
     assert shares_in_train(corpus) == {}
+
+
+@pytest.mark.parametrize(("length", "share"), [(19, 0.0), (20, 0.2)])
+def test_a_run_of_subwords_has_twenty(length, share):
+    """13 may be the name of a speaker between two lines of a play."""
+    train, test = torch.arange(1000), torch.arange(2000, 2100)
+    test[40 : 40 + length] = train[:length]
+    codec = SubwordCodec(Tokenizer(models.BPE()))
+    corpus = Corpus(vocab_size=2100, train=train, valid=test[:30], test=test, codec=codec)
+    assert shares_in_train(corpus) == {"valid": 0.0, "test": share}
 
 
 @pytest.mark.parametrize("corpus", [PennTreebank, WikiText2, PennTreebankCharacters])
