@@ -197,7 +197,7 @@ SAID = {
     # 1 of 6 documents that are shorter than a run
     "a short document in train and test": (of_documents(21), {}, "also in train: 0.0 % of valid, 0.0 % of test, 1"),
     "a short document in train and test, subwords": (of_documents(15), BPE, "0.0 % of valid, 0.0 % of test, 1"),
-    "a fifth of test is unknown": (
+    "many words of test are unknown": (
         {"test.txt": TEST.replace(" w1", " new")},
         {},
         "% of the test tokens are <unk>, one token for all unknown words",
