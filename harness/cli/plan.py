@@ -213,7 +213,8 @@ def _corpora(suite: Suite) -> Iterator[str]:
             said += _unknown(of_splits["test"].unknown_share)
         lines = {} if text is None else text.lines_in_train
         shares = [f"{100 * share:.1f} % of {split}" for split, share in facts.in_train.items()]
-        shares += [f"{100 * share:.1f} % of {split} in whole lines" for split, share in lines.items() if share]
+        wholes = {split: share for split, share in lines.items() if share}
+        shares += [f"{100 * share:.1f} % of {split} in whole lines or documents" for split, share in wholes.items()]
         if shares:
             many = text is not None and max([*facts.in_train.values(), *lines.values()]) > MANY_SHARED
             said.append(f"also in train: {', '.join(shares)}" + f": {NOT_NEW}" * many)

@@ -45,7 +45,7 @@ class SplitFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextFacts:
-    """What was read of a local text before it is trained on. A plan shows it.
+    """What was read of a text that is not a published corpus before it is trained on. A plan shows it.
 
     Args:
         part: what it consists of: 'line', 'paragraph' or 'document'.
@@ -54,8 +54,8 @@ class TextFacts:
         splits: in words, how the splits are made or which files have them.
         of_splits: what is in each split; None for a tokenizer before the text is tokenised.
         lines_in_train: the share of the characters of the validation and the test split in whole
-            lines that also stand in the training split; {} where the text is read only when it is
-            tokenised.
+            lines that also stand in the training split; where the text is read only when it is tokenised, the
+            share of its tokens in such documents, and before {}.
     """
 
     part: Part
@@ -77,7 +77,7 @@ class CorpusFacts:
         counting: the counting rule in words, printed under tables.
         in_train: the share of the tokens of a split that also stand in the training split, in runs
             (harness/corpora/overlap.py); {} where it is not known.
-        text: what else was read of a local text; None of another corpus. No trial depends on it.
+        text: what else was read of a text of one's own or of the hub; None of another corpus. No trial depends on it.
         tokenizer: of a model folder; None for other tokens.
     """
 
@@ -121,12 +121,14 @@ class Corpus:
         symbols: the V symbols in the order of their ids, or None if ids have no names.
         codec: the conversion between text and ids, or None if ids have no text.
         test_size: the size of the text of all scored tokens of the test split (all except the first), if tokens are not
-            words. A word or character counts if its last byte belongs to a scored token. Perplexity is then also given
-            by word, character and byte. `<|endoftext|>` between documents is scored and has no text.
+            words and give back every byte of it. A word or character counts if its last byte belongs to a scored token.
+            Perplexity is then also given by word, character and byte. `<|endoftext|>` between documents is scored and
+            has no text.
         test_bytes: (N,) int32, the number of bytes of the text of each token of the test split, so that every choice of
-            scored tokens has an exact size; None for words, and for tokens of which it is not known.
+            scored tokens has an exact size; None for words, and for tokens of which it is not known or lost.
         unknown_id: the id of the token for what the vocabulary does not have, <unk>; None without
             one.
+        end_of_text: the id of the token that a tokenizer puts between documents; None without one.
         uncounted_id: a boundary token (the <sos> of Benka et al., 2021) that is scored but that standard counting does
             not count in the denominator.
         source_test_nll: the mean nll, in nats, of the scored test tokens under the process that generated the text, if
@@ -143,6 +145,7 @@ class Corpus:
     test_size: TextSize | None = None
     test_bytes: Tensor | None = None
     unknown_id: int | None = None
+    end_of_text: int | None = None
     uncounted_id: int | None = None
     source_test_nll: float | None = None
     states: Mapping[str, KeptStates] = field(default_factory=dict)

@@ -8,11 +8,12 @@ from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
-from harness.corpora.corpus import SPLITS
+from harness.corpora.corpus import SPLITS, CorpusFacts, TextFacts
+from harness.corpora.overlap import compared
 from harness.corpora.pieces import END_OF_TEXT, joined
 from harness.corpora.progress import followed
 from harness.corpora.subwords import TokenizerSpec, check_tokenizer, counting, folder_of
-from harness.corpora.token_files import TextSource
+from harness.corpora.token_files import TextSource, stored
 from harness.errors import CorpusError
 from harness.registry import CORPORA
 
@@ -70,6 +71,12 @@ class Hub(TextSource):
 
     def __str__(self) -> str:
         return f"hub: {self.dataset} at {self.revision[:12]}"
+
+    def facts(self) -> CorpusFacts:
+        """Facts of the documents; what is in each split once they are tokenised."""
+        splits = f"split {VALID_FROM} / {TEST_FROM - VALID_FROM} / {100 - TEST_FROM} by documents"
+        text = TextFacts(part="document", number=self.documents, characters=None, splits=splits)
+        return compared(super().facts(), text, stored(self), str(self))
 
     @property
     def counting(self) -> str:

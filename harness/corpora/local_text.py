@@ -7,7 +7,6 @@ import os
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate, chain, islice
 from pathlib import Path
@@ -22,7 +21,7 @@ from harness.corpora.documents import (
     read_text,
     scan,
 )
-from harness.corpora.overlap import lines_in_train, refuse_equal, split_facts
+from harness.corpora.overlap import compared, lines_in_train
 from harness.corpora.pieces import joined, pieces
 from harness.corpora.progress import followed
 from harness.corpora.split_files import WHOLE, files_in, refuse_empty
@@ -74,21 +73,9 @@ class _LocalText(TextSource):
         splits, part, number = self._shape()
         corpus = self._corpus if self.tokenizer is None else stored(self)
         characters = self._num_characters
-        lines = {} if characters is None else lines_in_train(self._texts())
-        of_splits, in_train = None, {}
-        if corpus is not None:
-            of_splits = split_facts(corpus)
-            refuse_equal(corpus, of_splits, lines, str(self))
-            in_train = {name: each.in_train for name, each in of_splits.items() if each.in_train is not None}
-        text = TextFacts(
-            part=part,
-            number=number,
-            characters=characters,
-            splits=splits,
-            of_splits=of_splits,
-            lines_in_train=lines,
-        )
-        return replace(facts, in_train=in_train, text=text)
+        lines = {} if characters is None else lines_in_train(self._content_and_units[1])
+        text = TextFacts(part=part, number=number, characters=characters, splits=splits, lines_in_train=lines)
+        return compared(facts, text, corpus, str(self))
 
     @property
     def _num_characters(self) -> int | None:

@@ -1,15 +1,20 @@
 """How much of a split also stands in another split: a test perplexity is lower where training has read the test text.
 
-A token counts as read where it lies in a run of 13 tokens that also stands in the other split, as in the reports of
-pretrained models: Brown et al. (2020), arXiv:2005.14165, appendix C. Characters and bytes are compared by runs of 64,
-which is about as much text, and only those runs of the other split are looked for that begin at a multiple of 64: every
-stretch of 127 characters that two splits share is found, and a shorter one may not be. Of a long split the share is
-that of blocks of it, spread evenly.
+A word counts as read where it lies in a run of 13 words that also stands in the other split, as in the reports of
+pretrained models: Brown et al. (2020), arXiv:2005.14165, appendix C. Runs of 20 subwords, or of 64 characters or bytes,
+have about as much text: 13 subwords may be the name of a speaker between two lines of a play. Of characters only those
+runs of the other split are looked for that begin at a multiple of 64: every stretch of 127 characters that two splits
+share is found, and a shorter one may not be.
 
-A line may be shorter than a run, as in collections of sentences: of local texts whole lines are compared, too.
+Of a split of more than MOST tokens the share is that of 512 blocks, spread evenly. Where a single stretch is shared, it
+may be wrong by 0.2 % of the split, and of characters, of which the ends of a block may be missed, by 3 % of itself.
+
+A line or document may be shorter than a run, as in collections of sentences: of local texts whole lines are compared,
+too, and of documents that a tokenizer reads one by one whole documents.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import chain
 
@@ -17,16 +22,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.corpora.corpus import SPLITS, Corpus, SplitFacts
+from harness.corpora.corpus import SPLITS, Corpus, CorpusFacts, SplitFacts, TextFacts
 from harness.corpora.vocabulary import ByteCodec, CharacterCodec, line_end
 from harness.errors import CorpusError
 
-RUN, RUN_OF_CHARACTERS = 13, 64
+RUN, RUN_OF_SUBWORDS, RUN_OF_CHARACTERS = 13, 20, 64
 MANY_SHARED = 0.01  # a share above which plan and table have a note
-LINE = 20  # characters; a shorter line may stand twice in any text
+LINE, DOCUMENT = 20, 5  # characters and tokens; a shorter line or document may stand twice in any text
 NOT_NEW = "perplexities are lower than those of new text; leave repeated documents out, or split by whole documents"
-BLOCK = 2**16  # tokens, a multiple of RUN_OF_CHARACTERS
-MOST = 2**24  # tokens of a split that are asked about
+MOST, BLOCK = 2**21, 2**12  # tokens of a split that are asked about, and of a part of a longer one
+CHUNK = 2**16  # tokens that are hashed at once, a multiple of RUN_OF_CHARACTERS
 BASE, SPREAD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)  # odd, with well mixed bits
 FREE = 5  # binary digits by which the table of hashes is larger than their number
 
@@ -49,18 +54,55 @@ def split_facts(corpus: Corpus) -> dict[str, SplitFacts]:
     return found
 
 
-def lines_in_train(texts: Mapping[str, str]) -> dict[str, float]:
+def compared(facts: CorpusFacts, text: TextFacts, corpus: Corpus | None, where: str) -> CorpusFacts:
+    """Return the facts of a corpus with what was read of its text, and what its splits have in common.
+
+    Args:
+        corpus: None for a text that is not tokenised yet.
+    Raises: CorpusError as `refuse_equal`.
+    """
+    if corpus is None:
+        return replace(facts, text=text)
+    of_splits, lines = split_facts(corpus), text.lines_in_train or documents_in_train(corpus)
+    refuse_equal(corpus, of_splits, lines, where)
+    in_train = {name: each.in_train for name, each in of_splits.items() if each.in_train is not None}
+    return replace(facts, in_train=in_train, text=replace(text, of_splits=of_splits, lines_in_train=lines))
+
+
+def lines_in_train(texts: Mapping[str, Sequence[str]]) -> dict[str, float]:
     """Return for the validation and the test split the share of its characters in lines of at least LINE characters
     that stand in the training split, too.
+
+    Args:
+        texts: each split as a text, or as lines.
     """
-    train = {hash(line.strip()) for line in texts["train"].splitlines()}
-    found = {}
-    for name in ("valid", "test"):
-        characters = shared = 0
-        for line in map(str.strip, texts[name].splitlines()):
-            characters += len(line)
-            shared += len(line) * (len(line) >= LINE and hash(line) in train)
-        found[name] = shared / characters if characters else 0.0
+    lines = {name: text.splitlines() if isinstance(text, str) else text for name, text in texts.items()}
+    return _wholes_in_train({name: map(str.strip, each) for name, each in lines.items()}, LINE)
+
+
+def documents_in_train(corpus: Corpus) -> dict[str, float]:
+    """Return the same of tokens in documents of at least DOCUMENT tokens; {} without a token between documents."""
+    if corpus.end_of_text is None:
+        return {}
+    documents = {name: _documents(getattr(corpus, name).numpy(), corpus.end_of_text) for name in SPLITS}
+    return _wholes_in_train(documents, DOCUMENT * corpus.train.element_size())
+
+
+def _documents(tokens_N: np.ndarray, end: int) -> Iterator[bytes]:
+    start = 0
+    for stop in (*np.flatnonzero(tokens_N == end), len(tokens_N)):
+        yield tokens_N[start:stop].tobytes()
+        start = stop + 1
+
+
+def _wholes_in_train(parts: Mapping[str, Iterable[str | bytes]], least: int) -> dict[str, float]:
+    """Return the share of the validation and test split in parts of a length of at least `least` that train has."""
+    asked = {name: list(parts[name]) for name in ("valid", "test")}
+    long = {part for each in asked.values() for part in each if len(part) >= least}
+    both, found = long.intersection(parts["train"]), {}
+    for name, each in asked.items():
+        shared = sum(len(part) for part in each if part in both)
+        found[name] = shared / max(1, sum(map(len, each)))
     return found
 
 
@@ -82,7 +124,7 @@ def refuse_equal(corpus: Corpus, found: Mapping[str, SplitFacts], lines: Mapping
     its lines are there.
 
     Args:
-        lines: what `lines_in_train` has found; {} where it is not known.
+        lines: what `lines_in_train` or `documents_in_train` has found; {} where it is not known.
     """
     run, stride = runs_of(corpus)
     for name, other in (("valid", "train"), ("test", "train"), ("test", "valid"), ("valid", "test")):
@@ -94,9 +136,10 @@ def refuse_equal(corpus: Corpus, found: Mapping[str, SplitFacts], lines: Mapping
             )
         same = torch.equal(split, within) or (other == "train" and lines.get(name) == 1.0)
         if not (facts.unknown_share or same) and len(split) <= len(within):
-            missed = 0 if stride == 1 else 2 * stride  # tokens at the ends of a copy
+            missed = 0 if stride == 1 else 2 * stride  # tokens at the ends of a copy that is asked about
             (shared,) = [facts.in_train] if other == "train" else shares([split], within, run, stride)
-            same = facts.tokens >= run + missed and round((shared or 0.0) * facts.tokens) >= facts.tokens - missed
+            asked = facts.tokens if facts.tokens <= MOST else BLOCK
+            same = facts.tokens >= run + missed and round((shared or 0.0) * asked) >= asked - missed
         if same:
             raise CorpusError(
                 f"{where}: all of the {name} split also stands in the {other} split, so its perplexity would not be "
@@ -115,7 +158,9 @@ def _is_unknown(split: Tensor, corpus: Corpus) -> bool:
 def runs_of(corpus: Corpus) -> tuple[int, int]:
     """Return the number of tokens of a run, and that between the runs of the training split that are looked for."""
     is_character = isinstance(corpus.codec, CharacterCodec | ByteCodec)
-    return (RUN_OF_CHARACTERS, RUN_OF_CHARACTERS) if is_character else (RUN, 1)
+    if is_character:
+        return RUN_OF_CHARACTERS, RUN_OF_CHARACTERS
+    return (RUN_OF_SUBWORDS if corpus.symbols is None else RUN), 1  # subwords are known by their tokenizer alone
 
 
 def shares(splits: Sequence[Tensor], within_M: Tensor, run: int, stride: int = 1) -> list[float]:
@@ -151,11 +196,11 @@ def _covered(is_found_n: np.ndarray, run: int) -> int:
 
 
 def _blocks(tokens_N: np.ndarray, run: int) -> list[np.ndarray]:
-    """Return the split, or blocks of it, each of at least one run."""
-    number = -(-len(tokens_N) // BLOCK)
-    step = -(-number // (MOST // BLOCK))
-    blocks = [tokens_N[start * BLOCK : (start + 1) * BLOCK] for start in range(0, number, step)]
-    return [block for block in blocks if len(block) >= run]
+    """Return the split, or blocks of a long one; none of a split that is shorter than a run."""
+    if len(tokens_N) <= MOST:
+        return [tokens_N] if len(tokens_N) >= run else []
+    starts = np.linspace(0, len(tokens_N) - BLOCK, MOST // BLOCK).astype(np.int64)
+    return [tokens_N[start : start + BLOCK] for start in starts]
 
 
 def _hashes(tokens_N: np.ndarray, run: int) -> np.ndarray:
@@ -198,12 +243,12 @@ def _those_in(hash_n: np.ndarray, within_M: np.ndarray, run: int, stride: int) -
     """Return hashes of runs of a text, sorted: at least all that are among `hash_n`."""
     found = [np.zeros(0, dtype=np.uint64)]
     if stride > 1:
-        for start in range(0, len(within_M), BLOCK):
-            found.append(_hashes_apart(within_M[start : start + BLOCK], run))
+        for start in range(0, len(within_M), CHUNK):
+            found.append(_hashes_apart(within_M[start : start + CHUNK], run))
         return np.sort(np.concatenate(found))
     marked, shift = _table(hash_n)
-    for start in range(0, len(within_M) - run + 1, BLOCK):
-        text_hash = _hashes(within_M[start : start + BLOCK + run - 1], run)
+    for start in range(0, len(within_M) - run + 1, CHUNK):
+        text_hash = _hashes(within_M[start : start + CHUNK + run - 1], run)
         found.append(text_hash[marked[text_hash >> shift]])
     return np.sort(np.concatenate(found))
 

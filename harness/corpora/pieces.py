@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from harness.containment import first_line
 from harness.corpora.limited import GIB, allow
-from harness.corpora.token_bytes import ends_in_bytes, known_lengths
+from harness.corpora.token_bytes import ends_in_bytes, gives_back, known_lengths
 from harness.errors import CorpusError
 from harness.machine.limits import memory
 
@@ -61,11 +61,14 @@ class EncodedPiece(NamedTuple):
 
     Shapes: ids, ends (n,) int32; ends: the number of bytes of the piece up to the end of each token; None unless asked
     for.
+    Args:
+        is_kept: whether the tokens give back every byte of the text; known where ends are asked for.
     """
 
     text: str
     ids: np.ndarray
     ends: np.ndarray | None = None
+    is_kept: bool = True
 
 
 def pieces(text: str) -> Iterator[str]:
@@ -110,6 +113,7 @@ def encode(source: TextTokenizer, texts: Iterable[str], *, ends: bool = False, w
         with _faults(source.where, where):
             encodings = encode_batch([cut.text[cut.skipped :] for cut in batch], add_special_tokens=False)
         for cut, encoding in zip(batch, encodings, strict=True):
+            is_kept = True
             if cut.text == END_OF_TEXT:
                 if source.end_of_text is None:
                     raise CorpusError(
@@ -122,7 +126,8 @@ def encode(source: TextTokenizer, texts: Iterable[str], *, ends: bool = False, w
             _refuse_beyond(source, ids, where)
             if lengths_V is not None and found is None:
                 found = cut.skipped + ends_in_bytes(cut.text[cut.skipped :], ids, encoding.offsets, lengths_V)
-            yield EncodedPiece(cut.text, ids, found if ends else None)
+                is_kept = gives_back(tokenizer, encoding.ids, cut.text)
+            yield EncodedPiece(cut.text, ids, found if ends else None, is_kept)
     allow(memory().free // 2)
 
 

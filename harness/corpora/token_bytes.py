@@ -58,6 +58,14 @@ def ends_in_bytes(
     return ends_N.astype(np.int32)
 
 
+def gives_back(tokenizer: Tokenizer, ids_N: Sequence[int], text: str) -> bool:
+    """Whether the tokens of a piece of text give back every byte of it. A blank at its beginning, which a tokenizer may
+    put there or take away, does not count.
+    """
+    found = tokenizer.decode(ids_N, skip_special_tokens=False)
+    return found.removeprefix(" ") == text.removeprefix(" ")
+
+
 def utf8_lengths(text: str) -> np.ndarray:
     """Return (C,) int64, the number of bytes of each character in UTF-8."""
     codes = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")

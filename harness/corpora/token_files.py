@@ -2,10 +2,12 @@
 
 The folder <cache>/tokens/<key>/ has {train,valid,test}.int32, tokenizer.json and index.json, which is written last and
 has the sizes and SHA-256 of the others. With the tokenizer of a model folder, test_bytes.int32 has the number of bytes
-of the text of each token of the test split. The key is the hash of everything that decides the tokens: text, tokenizer,
-options and version of the library. One process writes, under a lock, and others wait for it. Each file is written under
-a temporary name and then renamed. So a process that is killed leaves no incomplete files, and files that other
-processes have mapped do not change. Files that do not match the index are made again.
+of the text of each token of the test split. Where the tokens do not give back every byte of the test split, as those of
+a tokenizer in lower case, neither this file nor the size of the text is kept. The key is the hash of everything that
+decides the tokens: text, tokenizer, options and version of the library. One process writes, under a lock, and others
+wait for it. Each file is written under a temporary name and then renamed. So a process that is killed leaves no
+incomplete files, and files that other processes have mapped do not change. Files that do not match the index are made
+again.
 """
 
 import hashlib
@@ -44,7 +46,7 @@ from harness.errors import StorageError
 from harness.machine.files import atomically, cache_folder, read_bounded, remove_stale, write_atomically
 from harness.machine.locks import held
 
-FORMAT = 1
+FORMAT = 2
 TEST_BYTES = "test_bytes.int32"
 MAX_JSON_BYTES = 64 * 1024**2
 
@@ -125,8 +127,8 @@ class TextSource(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """One token file: the number of tokens, the SHA-256, and of the test split the size of the text of all tokens
-    except the first.
+    """One token file: the number of tokens, the SHA-256, and of a test split whose tokens give back every byte the size
+    of the text of all tokens except the first.
     """
 
     tokens: int
@@ -139,14 +141,16 @@ class _Index:
     """What is in a folder.
 
     Args:
-        vocab_size: V; None, as indices had it before, for the tokenizer's number of tokens.
+        vocab_size: V.
+        end_of_text: the id of the token between documents; None without one.
         test_bytes: the SHA-256 of test_bytes.int32; None if there is no such file.
     """
 
     identity: dict[str, object]
     tokenizer_sha256: str
     splits: dict[str, _File]
-    vocab_size: int | None = None
+    vocab_size: int
+    end_of_text: int | None
     test_bytes: str | None = None
 
 
@@ -222,7 +226,7 @@ def _write_all(source: TextSource, folder: Path, data: Path) -> None:
         file, lengths_N = _write(encoded, folder / f"{name}.int32", words)
         if file.tokens or name not in source.may_be_empty:
             refuse_short(file.tokens, name, str(source))
-        if name == "test" and folder_of(source.tokenizer) is not None:
+        if file.size is not None and folder_of(source.tokenizer) is not None:
             write_atomically(folder / TEST_BYTES, lengths_N.tobytes())
             test_bytes = _sha256(lengths_N.data)
         splits[name] = file
@@ -231,6 +235,7 @@ def _write_all(source: TextSource, folder: Path, data: Path) -> None:
         tokenizer_sha256=_sha256(description),
         splits=splits,
         vocab_size=tokenizer.vocab_size,
+        end_of_text=tokenizer.end_of_text,
         test_bytes=test_bytes,
     )
     write_atomically(folder / "index.json", json.dumps(asdict(index), indent=1).encode())
@@ -238,12 +243,11 @@ def _write_all(source: TextSource, folder: Path, data: Path) -> None:
 
 def _write(encoded: Iterable[EncodedPiece], place: Path, num_words: int | None) -> tuple[_File, np.ndarray]:
     """Write one split while it is read; one batch and the lengths are in memory. Return what is in the file, and (N,)
-    int32, the bytes of each token of pieces with ends: the text of a piece without tokens belongs to the token after
-    it, or to the last one.
+    int32, the bytes of each token of pieces with ends.
     """
     num_tokens, digest = 0, hashlib.sha256()
-    words = characters = read = 0
-    unscored, has_ends, last_end = TextSize(words=0, characters=0, bytes=0), False, 0
+    words = characters = 0
+    unscored, has_ends, is_kept = TextSize(words=0, characters=0, bytes=0), False, True
     lengths: list[np.ndarray] = []
     with atomically(place) as file:
         for piece in encoded:
@@ -251,22 +255,19 @@ def _write(encoded: Iterable[EncodedPiece], place: Path, num_words: int | None) 
                 if num_tokens == 0 and len(piece.ids):
                     unscored = _unscored(piece, by_lines=num_words is not None)
                 size = text_size("" if piece.text == END_OF_TEXT else piece.text)  # the mark is not part of the text
-                if len(piece.ends):
-                    lengths.append(np.diff(piece.ends, prepend=last_end - read).astype(np.int32))
-                    last_end = read + int(piece.ends[-1])
-                has_ends = True
-                words, characters, read = words + size.words, characters + size.characters, read + size.bytes
+                lengths.append(np.diff(piece.ends, prepend=0).astype(np.int32))
+                has_ends, is_kept = True, is_kept and piece.is_kept
+                words, characters = words + size.words, characters + size.characters
             num_tokens += len(piece.ids)
             file.write(piece.ids.data)
             digest.update(piece.ids.data)
     lengths_N = np.concatenate(lengths) if lengths else np.zeros(0, dtype=np.int32)
-    lengths_N[-1:] += read - last_end
     size = TextSize(
         words=(words if num_words is None else num_words) - unscored.words,
         characters=characters - unscored.characters,
         bytes=int(lengths_N[1:].sum()),
     )
-    return _File(tokens=num_tokens, sha256=digest.hexdigest(), size=size if has_ends else None), lengths_N
+    return _File(tokens=num_tokens, sha256=digest.hexdigest(), size=size if has_ends and is_kept else None), lengths_N
 
 
 def _unscored(piece: EncodedPiece, *, by_lines: bool) -> TextSize:
@@ -295,9 +296,10 @@ def _opened(folder: Path, source: TextSource) -> Corpus | None:
     if (lengths_V := lengths_by_id(source.tokenizer, tokenizer)) is not None:
         tensors["test_bytes"] = torch.from_numpy(lengths_V)[tensors["test"].long()]
     return Corpus(
-        vocab_size=index.vocab_size or tokenizer.get_vocab_size(),
+        vocab_size=index.vocab_size,
         codec=SubwordCodec(tokenizer),
         unknown_id=unknown_id(tokenizer),
+        end_of_text=index.end_of_text,
         test_size=splits["test"].size,
         **tensors,
     )

@@ -124,8 +124,8 @@ _ALL = (
     ),
     _score(
         *("test_in_train", "test tokens in train"),
-        "Share of the test tokens that lie in a run of 13 tokens (64 characters) that also stands in the training "
-        "split. Only where tokens are text.",
+        "Share of the test tokens that lie in a run of 13 words, 20 subwords or 64 characters that also stands in "
+        "the training split. Only where tokens are text.",
         **{"digits": 4, "high": 1, "of_text": True, "diff": False},
     ),
     _score(

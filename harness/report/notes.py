@@ -248,6 +248,11 @@ def _counting(suite: Suite, records: list[TrialRecord]) -> list[str]:
         for metric, model in _OF_TEXT.items():
             values = dict.fromkeys(f"{metrics[metric]:.2f}" for metrics in ok if metric in metrics)
             note += f" Test ppl of {model}: {', '.join(values)}." if values else ""
+        is_of_words = corpus.params.get("tokenizer") is None and corpus.params.get("level") != "char"
+        if ok and not is_of_words and not any("test_bits_per_byte" in metrics for metrics in ok):
+            unknown = any(metrics.get("test_unknown_share") for metrics in ok)
+            why = "some test tokens are unknown" if unknown else "its tokens do not give back every byte of the text"
+            note += f" No bits per byte: {why}."
         notes.append(note)
     return notes
 
@@ -289,9 +294,9 @@ def _in_train(suite: Suite, lines: list[Row]) -> list[str]:
             runs = max([*measured, facts.in_train.get(split, 0.0)])
             of_lines = facts.text.lines_in_train.get(split, 0.0)
             if runs > MANY_SHARED:
-                said.append(f"{100 * runs:.1f} % of the tokens of {split}, in runs of 13 tokens or 64 characters")
+                said.append(f"{100 * runs:.1f} % of the tokens of {split}, in runs as long as 13 words")
             elif of_lines > MANY_SHARED:
-                said.append(f"{100 * of_lines:.1f} % of the text of {split}, in whole lines")
+                said.append(f"{100 * of_lines:.1f} % of the text of {split}, in whole lines or documents")
         if said:
             notes.append(Note(f"Also in the training split of {name}: {'; '.join(said)}: {NOT_NEW}.", level="reading"))
     return notes

@@ -181,8 +181,8 @@ def state_of(model: LanguageModel) -> Any:
 
 def text_scores(score: Score, tokens: TokenNll, corpus: Corpus, spec: EvalSpec) -> dict[str, float]:
     """The summed loss of the test split by words, bytes and characters of its text, as metrics. {} when a token is a
-    word, or where a scored token is <unk>, which does not say what its text is. A perplexity that overflows is left
-    out.
+    word, where the tokens do not give back every byte of the text, or where a scored token is <unk>, which does not say
+    what its text is. A perplexity that overflows is left out.
 
     Bits per byte are of the text of the scored tokens, with blocks and `eval_batches`, too, if the bytes of each token
     are known (Corpus.test_bytes). The others need the size of the whole text, so that every token but the first must be

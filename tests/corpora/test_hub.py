@@ -2,9 +2,11 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from harness.cli.plan import _corpora
 from harness.corpora.corpus import SPLITS
 from harness.corpora.hub import Hub
 from harness.errors import CorpusError
@@ -43,6 +45,37 @@ def test_documents_are_split_in_order_with_a_mark_between_them(data):
     expected = {"train": DOCUMENTS[:96], "valid": DOCUMENTS[96:98], "test": DOCUMENTS[98:100]}  # 96 / 2 / 2 per cent
     assert texts == {name: "<|endoftext|>".join(documents) for name, documents in expected.items()}
     assert corpus.vocab_size == 300
+
+
+def numbered(word: str) -> str:
+    """A document of words that no other one has."""
+    return " ".join(f"{word}{number}" for number in range(40))
+
+
+def plant(data, *of_test: str) -> None:
+    """Let train have the document 'copied', and test two given ones."""
+    documents = [*DOCUMENTS[70:95], numbered("copied"), numbered("v"), numbered("w"), *of_test]
+    (place,) = data.glob("**/train-1.jsonl")
+    place.write_text("".join(json.dumps({"body": text}) + "\n" for text in documents))
+
+
+def test_a_document_of_test_that_train_has_is_its_share_once_the_text_is_tokenised(data):
+    plant(data, numbered("copied"), numbered("own"))
+    assert hub().facts().in_train == {}
+    hub().fetch(data)
+    facts, corpus = hub().facts(), hub().load(data)
+    copied, number = len(corpus.codec.encode(numbered("copied"))), len(corpus.test)
+    assert facts.in_train == {"valid": 0.0, "test": pytest.approx(copied / number, abs=13 / number)}
+    assert facts.text.lines_in_train == {"valid": 0.0, "test": copied / (number - 1)}  # without the mark between them
+    (said,) = _corpora(SimpleNamespace(names={"corpus": {"key": "mine"}}, facts={"key": facts}))
+    assert said.startswith("mine: 100 documents; split 96 / 2 / 2 by documents; tokens: train ")
+    assert f"{100 * copied / (number - 1):.1f} % of test in whole lines or documents: perplexities are lower" in said
+
+
+def test_documents_that_are_all_in_train_are_refused(data):
+    plant(data, numbered("copied"), numbered("copied"))
+    with pytest.raises(CorpusError, match=r"^hub: .*: all of the test split also stands in the train split"):
+        hub().fetch(data)
 
 
 def test_what_was_streamed_once_needs_the_data_set_no_more(data, tmp_path, monkeypatch):

@@ -1,16 +1,26 @@
 """How much of a split also stands in another one, against a count by loops; what is refused, and what plan says."""
 
+import gzip
+import json
 import random
+from collections.abc import Iterable
+from types import SimpleNamespace
 
 import pytest
 import torch
 from texts import lines
+from tokenizers import Tokenizer, models
 
+from harness.cli.plan import _corpora
+from harness.corpora import overlap
+from harness.corpora.corpus import Corpus, CorpusFacts
 from harness.corpora.local_text import Text
-from harness.corpora.overlap import RUN_OF_CHARACTERS, lines_in_train, shares, shares_in_train
+from harness.corpora.overlap import NOT_NEW, RUN_OF_CHARACTERS, lines_in_train, shares, shares_in_train
 from harness.corpora.published import PennTreebank, PennTreebankCharacters, WikiText2
+from harness.corpora.subwords import SubwordCodec
 from harness.corpora.synthetic import Markov
 from harness.errors import CorpusError
+from harness.report.notes import _in_train
 
 
 def by_loops(tokens: list[int], within: list[int], run: int, stride: int = 1) -> float:
@@ -43,6 +53,30 @@ def test_runs_across_blocks_of_a_long_text_are_found():
     assert shares([tokens[:12]], within, 13) == [0.0]  # shorter than a run
 
 
+@pytest.fixture
+def few_parts(monkeypatch):
+    """Ask about 64 parts of 256 tokens of a longer split."""
+    monkeypatch.setattr(overlap, "MOST", 2**14)
+    monkeypatch.setattr(overlap, "BLOCK", 2**8)
+
+
+@pytest.mark.usefixtures("few_parts")
+@pytest.mark.parametrize("start", [0, 30_000, 90_000])
+def test_of_a_long_split_even_parts_are_asked_about(start):
+    draw = torch.Generator().manual_seed(1)
+    within, tokens = (torch.randint(50_000, (number,), generator=draw) for number in (200_000, 100_000))
+    tokens[start : start + 10_000] = within[100_001:110_001]
+    assert shares([tokens, within], within, 13) == [pytest.approx(0.1, abs=1 / 64), 1.0]
+
+
+@pytest.mark.usefixtures("few_parts")
+@pytest.mark.parametrize("params", [{}, {"level": "char"}])
+def test_a_long_split_within_another_is_refused_although_its_lines_end_elsewhere(params, tmp_path):
+    test, rest = (" ".join(lines(number, seed).split()) for number, seed in ((2500, 3), (400, 1)))
+    with pytest.raises(CorpusError, match=TEST_IN_TRAIN):
+        Text(path=folder(tmp_path, train=f"{rest} {test} {rest}\n", test=test), **params).facts()
+
+
 # Planted texts
 
 TRAIN, VALID, TEST = lines(400, 1), lines(50, 2), lines(50, 3)
@@ -59,30 +93,149 @@ def test_a_careful_text_shares_nothing(tmp_path):
         assert Text(path=folder(tmp_path), **params).facts().in_train == {"valid": 0.0, "test": 0.0}
 
 
-REFUSED = {
-    "train contains test": ({"train": TRAIN + TEST}, {}, "all of the test split also stands in the train split"),
-    "train contains valid": ({"train": VALID + TRAIN}, {}, "all of the valid split also stands in the train split"),
-    "test is train": ({"test": TRAIN}, {}, "all of the test split also stands in the train split"),
-    "valid is test": ({"valid": TEST}, {}, "all of the test split also stands in the valid split"),
-    "test within valid": ({"valid": VALID + TEST}, {}, "all of the test split also stands in the valid split"),
-    "valid within test": ({"test": TEST + VALID}, {}, "all of the valid split also stands in the test split"),
-    "characters": ({"train": TRAIN + TEST}, {"level": "char"}, "all of the test split also stands in the train split"),
-    "only <unk>": ({}, {"min_count": 10**6}, "every word of the valid split is <unk>"),
-    "train's lines in another order": (
-        {"test": "".join(sorted(TRAIN.splitlines(keepends=True)))},
+def first(text: str, number: int, end: str = "\n") -> str:
+    return "".join(line + end for line in text.splitlines()[:number])
+
+
+def numbered(text: str) -> str:
+    return "".join(f"{number} {line}\n" for number, line in enumerate(text.splitlines(), 1))
+
+
+def paragraphs(text: str) -> str:
+    """Four lines of a text in each line."""
+    found = text.splitlines()
+    return "".join(" ".join(found[start : start + 4]) + "\n" for start in range(0, len(found), 4))
+
+
+def rows(documents: Iterable[str]) -> str:
+    return "".join(json.dumps({"text": document}) + "\n" for document in documents)
+
+
+def of_documents(size: int) -> dict[str, str]:
+    """.jsonl files of documents of so many characters, of which test has 6; one of them is in train, too."""
+    documents = [lines(5, 100 + seed)[:size].strip() for seed in range(300)]
+    splits = {"train": [*documents[:-10], documents[-1]], "valid": documents[-10:-6], "test": documents[-6:]}
+    return {f"{split}.jsonl": rows(each) for split, each in splits.items()}
+
+
+CHAPTER, LICENCE = lines(20, 4), lines(6, 9)
+BPE = {"tokenizer": {"bpe": 440}}  # almost every word is a token
+TEST_IN_TRAIN = "all of the test split also stands in the train split"
+VALID_IN_TEST = "all of the valid split also stands in the test split"
+ALL_UNKNOWN = "every word of the {} split is <unk>"
+NOTHING = "also in train: 0.0 % of valid, 0.0 % of test"
+# what is wrong with a text -> its files, in place of those of a careful one; parameters; what is said
+SAID = {
+    "train contains test": ({"train.txt": TRAIN + TEST}, {}, TEST_IN_TRAIN),
+    "train contains test, characters": ({"train.txt": TRAIN + TEST}, {"level": "char"}, TEST_IN_TRAIN),
+    "train contains test, subwords": ({"train.txt": TRAIN + TEST}, BPE, TEST_IN_TRAIN),
+    "train contains valid": (
+        {"train.txt": VALID + TRAIN},
         {},
-        "all of the test split also stands in the train split",
+        "all of the valid split also stands in the train split",
     ),
-    "another language": ({"test": "\u4e00 \u4e01\n" * 40}, {}, "every word of the test split is <unk>"),
-    "another alphabet": ({"test": "\u4e00\u4e01" * 40}, {"level": "char"}, "every word of the test split is <unk>"),
+    "test is train": ({"test.txt": TRAIN}, {}, TEST_IN_TRAIN),
+    "valid is test": ({"valid.txt": TEST}, {}, "all of the test split also stands in the valid split"),
+    "test within valid": ({"valid.txt": VALID + TEST}, {}, "all of the test split also stands in the valid split"),
+    "valid within test": ({"test.txt": TEST + VALID}, {}, VALID_IN_TEST),
+    "test is train's lines in another order": (
+        {"test.txt": "".join(sorted(TRAIN.splitlines(keepends=True)))},
+        {},
+        TEST_IN_TRAIN,
+    ),
+    "test is a part of train with other line ends": ({"test.txt": first(TRAIN, 60, "\r\n")}, {}, TEST_IN_TRAIN),
+    "test is a part of train with blanks at its lines": ({"test.txt": first(TRAIN, 60, "  \n")}, {}, TEST_IN_TRAIN),
+    "test is a part of train in other case": ({"test.txt": first(TRAIN, 60).upper()}, {}, ALL_UNKNOWN.format("test")),
+    "the same, and case does not count": (
+        {"test.txt": first(TRAIN, 60).upper()},
+        {"lowercase": True},
+        TEST_IN_TRAIN,
+    ),
+    "a file of the same documents twice": (
+        {"mine.jsonl": rows([lines(5, seed) for seed in (*range(45), *range(15))])},
+        {},
+        "all of the valid split also stands in the train split",
+    ),
+    "min_count leaves nothing": ({}, {"min_count": 10**6}, ALL_UNKNOWN.format("valid")),
+    "another language": ({"test.txt": "\u4e00 \u4e01\n" * 40}, {}, ALL_UNKNOWN.format("test")),
+    "another alphabet": ({"test.txt": "\u4e00\u4e01" * 40}, {"level": "char"}, ALL_UNKNOWN.format("test")),
+    # 20 of 70 lines
+    "a chapter in train and test": (
+        {"train.txt": TRAIN + CHAPTER, "test.txt": TEST + CHAPTER},
+        {},
+        "28.7 % of test, 28.4 % of test in whole lines or documents: perplexities are lower",
+    ),
+    # 6 of 56 lines
+    "a licence in all splits": (
+        {"train.txt": LICENCE + TRAIN, "valid.txt": LICENCE + VALID, "test.txt": LICENCE + TEST},
+        {},
+        "10.7 % of valid, 10.7 % of test, 10.6 % of valid in whole lines or documents, 10.7 % of test in whole lines",
+    ),
+    "every second line of test, which is shorter than a run": (
+        {"train.txt": TRAIN + "".join(TEST.splitlines(keepends=True)[::2])},
+        {},
+        "0.0 % of test, 49.8 % of test in whole lines or documents: perplexities are lower",
+    ),
+    # but for the number, and the words before it that make no run with it
+    "the same paragraphs with line numbers": (
+        {"train.txt": numbered(paragraphs(TRAIN + TEST)), "test.txt": numbered(paragraphs(TEST))},
+        {},
+        "% of test: perplexities are lower",
+    ),
+    # 1 of 6 documents of 55 tokens, and the <eos> before it: 56 / 330
+    "a document in train and test": (of_documents(999), {}, "also in train: 0.0 % of valid, 17.0 % of test, "),
+    "a document in train and test, characters": (
+        of_documents(999),
+        {"level": "char"},
+        "% of test in whole lines or doc",
+    ),
+    "a document in train and test, subwords": (
+        of_documents(999),
+        BPE,
+        "% of test in whole lines or documents: perplex",
+    ),
+    # 1 of 6 documents that are shorter than a run
+    "a short document in train and test": (of_documents(21), {}, "also in train: 0.0 % of valid, 0.0 % of test, 1"),
+    "a short document in train and test, subwords": (of_documents(15), BPE, "0.0 % of valid, 0.0 % of test, 1"),
+    "many words of test are unknown": (
+        {"test.txt": TEST.replace(" w1", " new")},
+        {},
+        "% of the test tokens are <unk>, one token for all unknown words",
+    ),
+    "a packed file": ({"test.txt": gzip.compress(TEST.encode())}, {}, "cannot be read as UTF-8 text"),
+    # nothing but its size is said of a test text that is too short to measure anything
+    "a test text of five tokens": ({"test.txt": "w1 w2 w3 w4\n"}, {}, "test 5; "),
+    # what the documents name as not found
+    "short lines with numbers": ({"train.txt": numbered(TRAIN + TEST), "test.txt": numbered(TEST)}, {}, NOTHING),
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_equal_or_contained_splits_are_refused(name, tmp_path):
-    texts, params, message = REFUSED[name]
-    with pytest.raises(CorpusError, match=message):
-        Text(path=folder(tmp_path, **texts), **params).facts()
+NAMES = {"corpus": {"key": "mine"}}
+
+
+def said_of(source: Text, place) -> tuple[str, CorpusFacts | None]:
+    """What a plan says of a text, with its facts; or why it is refused."""
+    try:
+        source.fetch(place)  # tokenises
+        facts = source.facts()
+    except CorpusError as refused:
+        return str(refused), None
+    (said,) = _corpora(SimpleNamespace(names=NAMES, facts={"key": facts}))
+    return said, facts
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize("name", SAID)
+def test_what_is_said_of_a_text(name, tmp_path):
+    files, params, expected = SAID[name]
+    if not any(file.endswith(".jsonl") for file in files):
+        files = {"train.txt": TRAIN, "valid.txt": VALID, "test.txt": TEST, **files}
+    for file, text in files.items():
+        (tmp_path / file).write_bytes(text if isinstance(text, bytes) else text.encode())
+    said, facts = said_of(Text(path=tmp_path, **params), tmp_path)
+    assert expected in said
+    notes = [] if facts is None else _in_train(SimpleNamespace(names=NAMES, facts={"key": facts}), [])
+    assert bool(notes) == (NOT_NEW in said)
 
 
 @pytest.mark.usefixtures("cache")
@@ -111,6 +264,16 @@ def test_long_lines_count_by_their_characters_and_short_ones_do_not():
 def test_tokens_without_text_are_not_compared(tmp_path):
     corpus = Markov(vocab_size=4, num_tokens=4000, branching=2).load(tmp_path)
     assert shares_in_train(corpus) == {}
+
+
+@pytest.mark.parametrize(("length", "share"), [(19, 0.0), (20, 0.2)])
+def test_a_run_of_subwords_has_twenty(length, share):
+    """13 may be the name of a speaker between two lines of a play."""
+    train, test = torch.arange(1000), torch.arange(2000, 2100)
+    test[40 : 40 + length] = train[:length]
+    codec = SubwordCodec(Tokenizer(models.BPE()))
+    corpus = Corpus(vocab_size=2100, train=train, valid=test[:30], test=test, codec=codec)
+    assert shares_in_train(corpus) == {"valid": 0.0, "test": share}
 
 
 @pytest.mark.parametrize("corpus", [PennTreebank, WikiText2, PennTreebankCharacters])

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizer_folders import KINDS, TEXT
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from harness.corpora import pieces as cutting
@@ -29,6 +29,7 @@ from harness.plan.specs import EvalSpec
 from harness.registry import CORPORA
 from harness.training.evaluation import Score, TokenNll, scored_segments, text_scores
 
+KEEPING = [kind for kind in KINDS if kind != "bert"]  # every byte of TEXT
 ODD = [" ", "\n", "\t", "\u00a0", "a", "bc", "cat", " the", "7", "'s", ",", "!", "\u6f22", "\u4f60\u597d", "\u00e9"]
 ODD += ["e\u0301", "\U0001f600", "\ufb01", "A", "\r\n", "\u2581", " mat"]
 
@@ -238,7 +239,7 @@ def uniform_bits(corpus, **changes) -> float:
     return text_scores(score, tokens, corpus, spec)["test_bits_per_byte"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KEEPING)
 @pytest.mark.parametrize(
     "changes", [{"eval_batches": None}, {"eval_batches": 2}, {"batching": "blocks", "eval_batches": None}]
 )
@@ -254,7 +255,7 @@ def test_bytes_of_our_own_tokenizers_and_of_characters_are_known(texts):
         assert corpus.test_size.bytes == int(corpus.test_bytes[1:].sum())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KEEPING)
 def test_the_sizes_of_a_text_are_those_of_its_tokens_without_the_first(kind, folders, texts):
     corpus = load_text(texts, folders[kind])
     assert corpus.test_bytes.dtype == torch.int32
@@ -275,14 +276,37 @@ def test_documents_ends_have_no_text(tmp_path, texts):
     assert corpus.codec.decode(corpus.test.tolist()) == "cat<end>\u6f22 mat<end><end>cat\n"
 
 
-def test_white_space_that_a_tokenizer_drops_is_text_of_the_next_token_or_of_the_last(folders, tmp_path):
-    folder = tmp_path / "spaced"
-    folder.mkdir()
-    for split in SPLITS:
-        (folder / split).write_text("  cat \n\n mat  \n")
-    lengths = load_text(folder, folders["bert"]).test_bytes
-    assert int(lengths.sum()) == len("  cat \n\n mat  \n")
-    assert int(lengths[0]) >= 3  # two blanks and a letter
+@pytest.mark.parametrize(
+    ("kind", "normalizer", "text", "is_kept"),
+    [
+        ("gpt2", None, "The  caf\u00e9\n", True),
+        ("gpt2", normalizers.Lowercase(), "The cat\n", False),
+        ("gpt2", normalizers.Lowercase(), "the cat\n", True),  # what it would change is not in this text
+        ("gpt2", normalizers.NFKC(), "a \ufb01ne mat\n", False),
+        ("gpt2", normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()]), "caf\u00e9\n", False),
+        ("gpt2", normalizers.Replace(Regex(" +"), " "), "the  cat\n", False),
+        ("gpt2 with a blank before", None, "The cat\n", True),
+        ("llama2", None, "the cat\n", True),  # it puts a blank before a text
+        ("t5", None, "the cat\n", True),
+        ("bert", None, "the cat\n", False),  # a blank for the line end
+    ],
+)
+def test_a_text_has_a_size_where_its_tokens_give_back_every_byte(kind, normalizer, text, is_kept, tmp_path, texts):
+    folder = tokenizer_folders.write(tmp_path / "model", kind)
+    if normalizer is not None:
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        tokenizer.normalizer = normalizer
+        tokenizer.save(str(folder / "tokenizer.json"))
+    (texts / "test.txt").write_text(text)
+    corpus = load_text(texts, folder)
+    assert (corpus.test_size is not None) == (corpus.test_bytes is not None) == is_kept
+    if is_kept:
+        assert int(corpus.test_bytes.sum()) == len(text.encode())
+
+
+def test_our_wordpiece_keeps_no_white_space(texts):
+    corpus = Text(path=texts, tokenizer={"wordpiece": 150}).load(texts)
+    assert corpus.test_size is None
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone"])

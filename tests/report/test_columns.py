@@ -163,6 +163,24 @@ def test_notes_name_a_text_but_not_its_place(suite_of, record_of, tmp_path):
     assert notes(markdown, "Counting")[0].endswith("Test ppl of a unigram model: 1100.00.")
 
 
+@pytest.mark.parametrize(
+    ("params", "metrics", "why"),
+    [
+        ("tokenizer: {wordpiece: 60}", {}, "its tokens do not give back every byte of the text"),
+        ("tokenizer: {wordpiece: 60}", {"test_unknown_share": 0.001}, "some test tokens are unknown"),
+        ("level: char", {"test_unknown_share": 0.001}, "some test tokens are unknown"),
+        ("tokenizer: {bpe: 300}", TEXT, None),
+        ("level: word", {"test_unknown_share": 0.001}, None),
+    ],
+)
+def test_why_a_text_has_no_bits_per_byte_is_said(suite_of, record_of, tmp_path, params, metrics, why):
+    (tmp_path / "novel.txt").write_text(lines(40, seed=1))
+    text = f"{{text: {{path: {tmp_path}/novel.txt, {params}}}}}"
+    suite = suite_of(SUITE.replace("{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}", text))
+    (note,) = notes(render(suite, record_of(suite.trials[0], test_ppl=10.0, **metrics)), "Counting")
+    assert note.endswith(f" No bits per byte: {why}.") if why else "bits per byte" not in note
+
+
 @pytest.mark.system
 @pytest.mark.guards("unscored-named")
 def test_trials_without_token_scores_are_named(tmp_path, harness):
