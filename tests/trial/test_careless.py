@@ -4,7 +4,7 @@ import handmade
 import pytest
 from trained import loaded
 
-from harness.conformance.suite import conformance
+from harness.conformance.variants import conformance
 from harness.errors import SuiteError
 from harness.plan.suite_file import CheckpointSpec
 from harness.report import study
