@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable
 
-from harness.corpora.corpus import MANY_UNKNOWN
-from harness.corpora.overlap import MANY_SHARED, NOT_NEW
 from harness.plan.identity import is_frozen
 from harness.plan.names import shown
 from harness.plan.parameters import parameters
@@ -17,8 +15,8 @@ from harness.records.metrics import METRICS
 from harness.records.record import UNKNOWN, TrialRecord
 from harness.records.replicates import Seeds, result
 from harness.records.sidecars import Timing
-from harness.registry import BACKBONES, CORPORA
-from harness.report import comparison_notes, row_notes, versions
+from harness.registry import BACKBONES
+from harness.report import comparison_notes, row_notes, text_notes, versions
 from harness.report.comparison_notes import spanned
 from harness.report.content import TIME_MARK, UNCERTIFIED_MARK, Note
 from harness.report.evidence import Evidence
@@ -38,7 +36,6 @@ BOTH_DIRECTIONS = (
     "A bidirectional backbone is two language models that share the embedding, the head and the loss; test ppl and the "
     "best epoch are of the one that reads from the left, and compare with no model that is trained in one direction."
 )
-_OF_TEXT = {"unigram_test_ppl": "a unigram model", "source_test_ppl": "the process that made the text"}
 SHOWN = 5  # of the trials without scores of tokens
 ONE_SEED = (
     "One seed: a 95 % interval over blocks of the test text, not over seeds, so that it describes these "
@@ -70,9 +67,9 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *_backbones(suite, records),
         *(Note(f"{each.text}.", level="warning") for each in suite.notes if each.in_table),
         *(Note(f"{text}.", level="warning") for text in suite.control_notes),
-        *_counting(suite, records),
-        *_unknown(findings.lines),
-        *_in_train(findings.evidence.suite, findings.lines),
+        *text_notes.of_counting(suite, records),
+        *text_notes.of_unknown(findings.lines),
+        *text_notes.of_train(suite, findings.lines),
         *of_shape,
         *row_notes.of_match(findings),
         *comparison_notes.of_tuning(findings),
@@ -235,71 +232,12 @@ def _context(record: TrialRecord) -> str:
     return f"segments of {tokens} tokens, {carried}"
 
 
-def _counting(suite: Suite, records: list[TrialRecord]) -> list[str]:
-    if not suite.trials:
-        return []  # no row is tuned yet
-    train, notes = suite.trials[0].train, []
-    first = "block" if train.batching == "blocks" else "split"
-    part = f", of the first {train.eval_batches} batches of a split" if train.eval_batches is not None else ""
-    for key, trial in {str(trial.corpus): trial for trial in suite.trials}.items():
-        scored = f"every token except the first of a {first} is scored{part}"
-        note = f"Counting, {shown(trial.corpus, CORPORA)}: {suite.row_of(trial).facts.counting}; {scored}."
-        ok = [record.metrics for record in records if record.status == "ok" and str(record.spec.corpus) == key]
-        for metric, model in _OF_TEXT.items():
-            values = dict.fromkeys(f"{metrics[metric]:.2f}" for metrics in ok if metric in metrics)
-            note += f" Test ppl of {model}: {', '.join(values)}." if values else ""
-        is_of_words = corpus.params.get("tokenizer") is None and corpus.params.get("level") != "char"
-        if ok and not is_of_words and not any("test_bits_per_byte" in metrics for metrics in ok):
-            unknown = any(metrics.get("test_unknown_share") for metrics in ok)
-            why = "some test tokens are unknown" if unknown else "its tokens do not give back every byte of the text"
-            note += f" No bits per byte: {why}."
-        notes.append(note)
-    return notes
-
-
 def _scored(trained: list[TrialSpec], records: list[TrialRecord]) -> list[str]:
     """How many test tokens were scored, where a setting leaves some out."""
     if all(trial.train.eval_batches is None for trial in trained):
         return []
     numbers = [record.metrics["scored_test_tokens"] for record in records if "scored_test_tokens" in record.metrics]
     return [f"only {min(numbers):,.0f} test tokens scored (`eval_batches`)"] if numbers else []
-
-
-def _unknown(lines: list[Row]) -> list[str]:
-    """A note on each corpus with many unknown test tokens: all of them are one token."""
-    shares: dict[str, float] = {}
-    for row in lines:
-        shares[row.corpus] = max([shares.get(row.corpus, 0.0), *row.values("test_unknown_share")])
-    return [
-        Note(
-            f"{100 * share:.1f} % of the test tokens of {corpus} are unknown: one token for all that the "
-            "vocabulary does not have. test ppl and its comparisons include it; the wide table also has those on "
-            "known words.",
-            level="reading",
-        )
-        for corpus, share in shares.items()
-        if share > MANY_UNKNOWN
-    ]
-
-
-def _in_train(suite: Suite, lines: list[Row]) -> list[str]:
-    """A note on each text of a user's own of which training has read a part of the validation or test split."""
-    notes = []
-    for name, facts in suite.corpora.items():
-        if facts.text is None:
-            continue  # what published corpora have of it is known
-        said = []
-        for split in ("valid", "test"):
-            measured = [each for row in lines if row.corpus == name for each in row.values(f"{split}_in_train")]
-            runs = max([*measured, facts.in_train.get(split, 0.0)])
-            of_lines = facts.text.lines_in_train.get(split, 0.0)
-            if runs > MANY_SHARED:
-                said.append(f"{100 * runs:.1f} % of the tokens of {split}, in runs as long as 13 words")
-            elif of_lines > MANY_SHARED:
-                said.append(f"{100 * of_lines:.1f} % of the text of {split}, in whole lines or documents")
-        if said:
-            notes.append(Note(f"Also in the training split of {name}: {'; '.join(said)}: {NOT_NEW}.", level="reading"))
-    return notes
 
 
 def _machines(records: list[TrialRecord]) -> list[str]:

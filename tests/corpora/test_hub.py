@@ -67,7 +67,7 @@ def test_a_document_of_test_that_train_has_is_its_share_once_the_text_is_tokenis
     copied, number = len(corpus.codec.encode(numbered("copied"))), len(corpus.test)
     assert facts.in_train == {"valid": 0.0, "test": pytest.approx(copied / number, abs=13 / number)}
     assert facts.text.lines_in_train == {"valid": 0.0, "test": copied / (number - 1)}  # without the mark between them
-    (said,) = _corpora(SimpleNamespace(names={"corpus": {"key": "mine"}}, facts={"key": facts}))
+    (said,) = _corpora(SimpleNamespace(corpora={"mine": facts}))
     assert said.startswith("mine: 100 documents; split 96 / 2 / 2 by documents; tokens: train ")
     assert f"{100 * copied / (number - 1):.1f} % of test in whole lines or documents: perplexities are lower" in said
 

@@ -20,7 +20,7 @@ from harness.corpora.published import PennTreebank, PennTreebankCharacters, Wiki
 from harness.corpora.subwords import SubwordCodec
 from harness.corpora.synthetic import Markov
 from harness.errors import CorpusError
-from harness.report.notes import _in_train
+from harness.report.text_notes import of_train
 
 
 def by_loops(tokens: list[int], within: list[int], run: int, stride: int = 1) -> float:
@@ -210,9 +210,6 @@ SAID = {
 }
 
 
-NAMES = {"corpus": {"key": "mine"}}
-
-
 def said_of(source: Text, place) -> tuple[str, CorpusFacts | None]:
     """What a plan says of a text, with its facts; or why it is refused."""
     try:
@@ -220,7 +217,7 @@ def said_of(source: Text, place) -> tuple[str, CorpusFacts | None]:
         facts = source.facts()
     except CorpusError as refused:
         return str(refused), None
-    (said,) = _corpora(SimpleNamespace(names=NAMES, facts={"key": facts}))
+    (said,) = _corpora(SimpleNamespace(corpora={"mine": facts}))
     return said, facts
 
 
@@ -234,7 +231,7 @@ def test_what_is_said_of_a_text(name, tmp_path):
         (tmp_path / file).write_bytes(text if isinstance(text, bytes) else text.encode())
     said, facts = said_of(Text(path=tmp_path, **params), tmp_path)
     assert expected in said
-    notes = [] if facts is None else _in_train(SimpleNamespace(names=NAMES, facts={"key": facts}), [])
+    notes = [] if facts is None else of_train(SimpleNamespace(corpora={"mine": facts}), [])
     assert bool(notes) == (NOT_NEW in said)
 
 

@@ -85,7 +85,7 @@ def test_the_route_is_chosen_once_for_trials_on_the_cpu(
     device, gpus, available, asked, suite, tasks, monkeypatch, tmp_path
 ):
     calls, handed = [], []
-    monkeypatch.setattr(executors.products, "chosen_route", lambda: calls.append(1) or "onednn")
+    monkeypatch.setattr(executors.routes, "chosen_route", lambda: calls.append(1) or "onednn")
     monkeypatch.setattr("torch.cuda.is_available", lambda: available)
     monkeypatch.setattr(inline, "execute", lambda execution, on_event: handed.append(execution.tasks))
     given = tasks(suite.trials, "driven", "inline", device=device, runs=tmp_path / "runs")

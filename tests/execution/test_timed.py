@@ -71,7 +71,7 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setattr(inline, "time_rows", made.take)
     monkeypatch.setattr(tuner, "time_rows", made.take)
     monkeypatch.setattr(timed.environment, "device_name", lambda device: HERE)
-    monkeypatch.setattr(executors.products, "chosen_route", lambda: "onednn")
+    monkeypatch.setattr(executors.routes, "chosen_route", lambda: "onednn")
     return made
 
 

@@ -1,0 +1,79 @@
+"""Notes on the texts of a table: how tokens are counted, what is unknown, what training has read of other splits."""
+
+from harness.corpora.corpus import MANY_UNKNOWN
+from harness.corpora.overlap import MANY_SHARED, NOT_NEW
+from harness.plan.names import shown
+from harness.plan.specs import ComponentSpec
+from harness.plan.suite import Suite
+from harness.records.record import TrialRecord
+from harness.registry import CORPORA
+from harness.report.content import Note
+from harness.report.table_rows import Row
+
+_OF_TEXT = {"unigram_test_ppl": "a unigram model", "source_test_ppl": "the process that made the text"}
+
+
+def of_counting(suite: Suite, records: list[TrialRecord]) -> list[str]:
+    if not suite.trials:
+        return []  # no row is tuned yet
+    train, notes = suite.trials[0].train, []
+    first = "block" if train.batching == "blocks" else "split"
+    part = f", of the first {train.eval_batches} batches of a split" if train.eval_batches is not None else ""
+    for key, trial in {str(trial.corpus): trial for trial in suite.trials}.items():
+        scored = f"every token except the first of a {first} is scored{part}"
+        note = f"Counting, {shown(trial.corpus, CORPORA)}: {suite.row_of(trial).facts.counting}; {scored}."
+        ok = [record.metrics for record in records if record.status == "ok" and str(record.spec.corpus) == key]
+        for metric, model in _OF_TEXT.items():
+            values = dict.fromkeys(f"{metrics[metric]:.2f}" for metrics in ok if metric in metrics)
+            note += f" Test ppl of {model}: {', '.join(values)}." if values else ""
+        if ok and not any("test_bits_per_byte" in metrics for metrics in ok):
+            note += _no_bits(trial.corpus, has_unknown=any(metrics.get("test_unknown_share") for metrics in ok))
+        notes.append(note)
+    return notes
+
+
+def _no_bits(corpus: ComponentSpec, *, has_unknown: bool) -> str:
+    """Why the trials of a text have no bits per byte; '' for words, and where it is not known, as of older records."""
+    has_tokenizer = corpus.params.get("tokenizer") is not None
+    if has_unknown and (has_tokenizer or corpus.params.get("level") == "char"):
+        return " No bits per byte: some test tokens are unknown."
+    if has_tokenizer:
+        return " No bits per byte: its tokens do not give back every byte of the text."
+    return ""
+
+
+def of_unknown(lines: list[Row]) -> list[str]:
+    """A note on each corpus with many unknown test tokens: all of them are one token."""
+    shares: dict[str, float] = {}
+    for row in lines:
+        shares[row.corpus] = max([shares.get(row.corpus, 0.0), *row.values("test_unknown_share")])
+    return [
+        Note(
+            f"{100 * share:.1f} % of the test tokens of {corpus} are unknown: one token for all that the "
+            "vocabulary does not have. test ppl and its comparisons include it; the wide table also has those on "
+            "known words.",
+            level="reading",
+        )
+        for corpus, share in shares.items()
+        if share > MANY_UNKNOWN
+    ]
+
+
+def of_train(suite: Suite, lines: list[Row]) -> list[str]:
+    """A note on each text of a user's own of which training has read a part of the validation or test split."""
+    notes = []
+    for name, facts in suite.corpora.items():
+        if facts.text is None:
+            continue  # what published corpora have of it is known
+        said = []
+        for split in ("valid", "test"):
+            measured = [each for row in lines if row.corpus == name for each in row.values(f"{split}_in_train")]
+            runs = max([*measured, facts.in_train.get(split, 0.0)])
+            of_lines = facts.text.lines_in_train.get(split, 0.0)
+            if runs > MANY_SHARED:
+                said.append(f"{100 * runs:.1f} % of the tokens of {split}, in runs as long as 13 words")
+            elif of_lines > MANY_SHARED:
+                said.append(f"{100 * of_lines:.1f} % of the text of {split}, in whole lines or documents")
+        if said:
+            notes.append(Note(f"Also in the training split of {name}: {'; '.join(said)}: {NOT_NEW}.", level="reading"))
+    return notes
