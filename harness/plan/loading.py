@@ -17,6 +17,7 @@ from harness.plan.components import MAX_TRIALS, Component, Construction, compone
 from harness.plan.controls import Role, control_notes, roles
 from harness.plan.expansion import Texts, combined, counted, ngram_components, with_seeds
 from harness.plan.identity import is_frozen, starting_content
+from harness.plan.kept_models import Body
 from harness.plan.labels import disguise, known_names
 from harness.plan.labels import problems as label_problems
 from harness.plan.lengths import in_tokens
@@ -61,7 +62,7 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
     if len(corpora) * grid > MAX_TRIALS:
         problems.append(source.problem((), f"expands to more than {MAX_TRIALS} trials"))
     else:
-        construction.check([fact.vocab_size for fact in facts], backbones, [] if wrong_backbones else heads)
+        construction.check([fact.vocab_size for fact in facts], backbones, [] if wrong_backbones else heads, keep=True)
     problems += wrong_facts + construction.problems
     if file is not None:
         complete = not (wrong_backbones or wrong_heads)
@@ -78,7 +79,7 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
         names = {head.written: head.name for head in every_head}
         file = file.model_copy(update={"table": with_baseline(file.table, heads, names)})
         problems += _combination_problems(file, backbones, heads, names, facts, source)
-        problems += _too_long(file, backbones, construction.positions, source)
+        problems += _too_long(file, backbones, construction.bodies, source)
     # Weights are read completely, so last. Without a vocabulary no backbone was built: a missing one is found here.
     if not problems or not facts:
         contents, missing = _asked([*backbones, *heads], lambda each: starting_content(each.spec, each.cls), source)
@@ -388,14 +389,14 @@ def _combination_problems(
     return problems
 
 
-def _too_long(file: SuiteFile, backbones: list[Component], positions: dict[str, int], source: Source) -> list[str]:
+def _too_long(file: SuiteFile, backbones: list[Component], bodies: dict[str, Body], source: Source) -> list[str]:
     """A problem for each backbone that has fewer positions than it reads tokens at a time. The last token of a block is
     only read for the states of a frozen backbone.
     """
     found, place = [], source.nearest_place(("train", "seq_len"))
     for each in backbones:
         blocks = file.train.batching == "blocks" and not is_frozen(each.spec, each.cls)
-        read, most = file.train.seq_len - blocks, positions.get(str(each.spec), math.inf)
+        read, most = file.train.seq_len - blocks, bodies[str(each.spec)].positions or math.inf
         if read > most:
             found.append(source.problem(place, f"{each.spec} has {most} positions, and reads {read} tokens"))
     return found
