@@ -35,6 +35,7 @@ from harness.cli.options import (
 )
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, SuiteError
+from harness.machine.files import unsynced
 from harness.plan.reader import suite_name
 from harness.plan.suite_file import Form, Shape
 from harness.printable import printable
@@ -268,7 +269,8 @@ def site(
         files = _files_of_site(results, suites)
     else:
         with tempfile.TemporaryDirectory(prefix="harness-site-") as imported:
-            _import(records, Path(imported))
+            with unsynced():
+                _import(records, Path(imported))
             files = _files_of_site(Path(imported), suites)
     site.write(files, out)
     say(f"site: {out / 'index.html'} ({len(files)} files, {sum(map(len, files.values())) / 2**20:.1f} MiB)")

@@ -4,8 +4,10 @@ import inspect
 import json
 import math
 import re
+import sys
 from collections.abc import Iterator
 from enum import StrEnum
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
@@ -14,11 +16,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from harness import FOLDER as PACKAGE
 from harness import bundled
 from harness.cli.commands import COMMANDS, FIRST
 from harness.cli.options import Data, Json, argument, console, option, say, warn
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import BrokenComponent, DuplicateComponent, ExecutionError, nearest
+from harness.machine.files import kept
+from harness.machine.source import of_package, source_hash
 from harness.plan.reader import ENDING, FOLDER, folders, introduction, name_of
 from harness.printable import counted
 from harness.report import screen
@@ -114,7 +119,7 @@ def list_components(
         what = "suites"
     if what not in (*KINDS, "suites"):
         raise ExecutionError(f"harness list {what}: expected heads, backbones, corpora or suites")
-    entries = _suites() if what == "suites" else _components(what)
+    entries = _suites() if what == "suites" else _kept_components(what)
     if name is not None:
         known = [entry["name"] for entry in entries]
         if name not in known:
@@ -153,6 +158,21 @@ def _suites() -> list[dict[str, Any]]:
             entry = {"name": name_of(path), "from": str(path), "kind": kind, "about": about, "brief": brief}
             entries.append({**entry, "source": source, "cost": cost, "core_minutes": minutes, "parameters": []})
     return entries
+
+
+def _kept_components(what: str) -> list[dict[str, Any]]:
+    """The entries of components, kept where all are of the package and sound: then nothing imports torch."""
+    users = Path(what)
+    has_own = users.is_dir() and users.resolve() != bundled(what).resolve()
+    if not source_hash() or has_own or entry_points(group=f"harness.{what}"):
+        return _components(what)
+
+    def make() -> list[dict[str, Any]] | None:
+        found, registry = _components(what), _registry(what)
+        names = {f"{registry.kind} {each['name']}" for each in found}
+        return found if names <= of_package() and not registry.faults() else None
+
+    return kept("lists", json.dumps([what, str(PACKAGE), source_hash(), sys.version]), make) or _components(what)
 
 
 def _components(what: str) -> list[dict[str, Any]]:

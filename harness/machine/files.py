@@ -10,24 +10,32 @@ import shutil
 import stat
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cache
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from filelock import FileLock
 
-import harness
 from harness.errors import StorageError
 
 MB, ROOM = 10**6, 2**27  # bytes; those of a disk that stay free
 MAX_KEPT = 2**20  # bytes of what was computed once
 # What some file systems answer when a folder is synced, as FUSE, SMB or 9p: the files in it are written all the same
 NOT_SUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF}
-BEGUN = time.time()  # of the process
 MAX_WAIT = 300  # seconds, for another process that computes the same; it may be stopped
+_SYNCED = ContextVar("_SYNCED", default=True)
+
+
+@contextmanager
+def unsynced() -> Iterator[None]:
+    """Within it, nothing waits for the disk: for files that end with this process, so that no crash can spoil them."""
+    before = _SYNCED.set(False)
+    try:
+        yield
+    finally:
+        _SYNCED.reset(before)
 
 
 @contextmanager
@@ -47,13 +55,15 @@ def atomically(place: Path) -> Iterator[BinaryIO]:
             with temporary.open("xb") as file:  # never through a link that a stranger left under this name
                 yield file
                 file.flush()
-                os.fsync(file.fileno())  # guard: fsync-file
+                if _SYNCED.get():
+                    os.fsync(file.fileno())  # guard: fsync-file
             # guard: rename-into-place temporary.replace(place) -> place.write_bytes(temporary.read_bytes())
             temporary.replace(place)
         finally:
             temporary.unlink(missing_ok=True)  # guard: failed-write-removed
         try:
-            sync(place.parent)  # guard: fsync-folder
+            if _SYNCED.get():
+                sync(place.parent)  # guard: fsync-folder
         except OSError as fault:
             if fault.errno not in NOT_SUPPORTED:  # guard: folder-not-synced always
                 raise
@@ -155,21 +165,6 @@ def cache_folder() -> Path:
     import pooch  # here: it takes a tenth of a second, and few need it
 
     return Path(os.environ.get("HARNESS_CACHE") or pooch.os_cache("output-head-harness")).absolute()
-
-
-@cache
-def source_hash() -> str:
-    """Return a hash of the source of the whole package and of all heads and backbones beside it; '' where a file was
-    edited after this process had begun, which may have imported what it was before.
-    """
-    found = hashlib.sha256()
-    for folder in (harness.FOLDER, harness.bundled("heads"), harness.bundled("backbones")):
-        for file in sorted(folder.rglob("*.py")):
-            if file.stat().st_ctime > BEGUN:
-                return ""
-            source = file.read_bytes()
-            found.update(f"{file.relative_to(folder)} {len(source)}\n".encode() + source)
-    return found.hexdigest()
 
 
 def kept_file(kind: str, key: str) -> Path:

@@ -7,11 +7,9 @@ the whole package, and on the versions of what they are built with. All else is 
 import json
 import sys
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import version
 
-import harness
-from harness.machine.files import source_hash
+from harness.machine.source import of_package, source_hash
 from harness.plan.identity import Identified
 from harness.plan.parameters import paths
 
@@ -43,13 +41,7 @@ def key_of(vocab_size: int, backbone: Identified, heads: list[Identified]) -> st
     if not source_hash():
         return None
     for kind, each in listed:
-        if f"{kind} {each.spec.name}" not in _of_package() or paths(each.cls, each.spec.params):
+        if f"{kind} {each.spec.name}" not in of_package() or paths(each.cls, each.spec.params):
             return None
     specs = [each.spec.model_dump(mode="json") for _, each in listed]
     return json.dumps([vocab_size, specs, source_hash(), sys.version, *map(version, BUILT_WITH)])
-
-
-@cache
-def _of_package() -> frozenset[str]:
-    """'head mos': the components of the package."""
-    return frozenset(json.loads((harness.FOLDER / "code" / "known.json").read_text(encoding="utf-8")))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.machine import files
+from harness.machine import source as source_module
 from harness.plan import kept_models
 from harness.plan.components import Component, Construction
 from harness.plan.kept_models import key_of
@@ -104,11 +104,11 @@ def package(tmp_path, monkeypatch):
         (tmp_path / folder).mkdir()
     (tmp_path / "harness" / "model.py").write_text("a = 1")
     (tmp_path / "heads" / "mos.py").write_text("b = 2")
-    monkeypatch.setattr(files.harness, "FOLDER", tmp_path / "harness")
-    monkeypatch.setattr(files, "BEGUN", os.stat(tmp_path / "heads" / "mos.py").st_ctime + 3600)
-    files.source_hash.cache_clear()
+    monkeypatch.setattr(source_module.harness, "FOLDER", tmp_path / "harness")
+    monkeypatch.setattr(source_module, "BEGUN", os.stat(tmp_path / "heads" / "mos.py").st_ctime + 3600)
+    source_module.source_hash.cache_clear()
     yield tmp_path
-    files.source_hash.cache_clear()
+    source_module.source_hash.cache_clear()
 
 
 EDITS = [("heads/mos.py", "b = 3"), ("harness/model.py", "a = 2"), ("backbones/new.py", "")]
@@ -116,17 +116,17 @@ EDITS = [("heads/mos.py", "b = 3"), ("harness/model.py", "a = 2"), ("backbones/n
 
 @pytest.mark.parametrize(("place", "text"), EDITS)
 def test_an_edit_of_any_file_changes_the_hash_of_the_source(package, place, text):
-    before = files.source_hash()
-    files.source_hash.cache_clear()
-    assert files.source_hash() == before
+    before = source_module.source_hash()
+    source_module.source_hash.cache_clear()
+    assert source_module.source_hash() == before
     (package / place).write_text(text)
-    files.source_hash.cache_clear()
-    assert files.source_hash() != before
+    source_module.source_hash.cache_clear()
+    assert source_module.source_hash() != before
 
 
 def test_nothing_is_kept_where_a_file_was_edited_after_the_process_had_begun(package, monkeypatch):
-    monkeypatch.setattr(files, "BEGUN", os.stat(package / "heads" / "mos.py").st_ctime - 1)
-    assert files.source_hash() == ""
+    monkeypatch.setattr(source_module, "BEGUN", os.stat(package / "heads" / "mos.py").st_ctime - 1)
+    assert source_module.source_hash() == ""
     monkeypatch.setattr(kept_models, "source_hash", lambda: "")
     assert key() is None
 
