@@ -16,11 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.extensions import EXTENSIONS
+
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(p for folder in ("harness", "heads", "backbones") for p in (ROOT / folder).rglob("*.py"))
 PACKAGES: tuple[tuple[str, ...], ...] = (
     ("printable",),
     ("errors",),
+    ("extensions",),
     ("removed",),
     ("random_streams",),
     ("machine",),
@@ -159,6 +162,24 @@ def test_a_package_imports_from_itself_and_from_those_before_it():
         if each.module.split(".")[1] not in BESIDE
         if place_of(each.module) > place_of(module_of(path))
     ]
+    assert not problems, listed(problems)
+
+
+def extension_of(module: str) -> str:
+    """The extension that a module belongs to; '' for the core."""
+    for extension, parts in EXTENSIONS.items():
+        if any(f"{module}.".startswith(f"{part}.") for part in parts):
+            return extension
+    return ""
+
+
+def test_no_module_imports_an_extension_but_its_own():
+    problems = []
+    for path in OURS:
+        own = extension_of(module_of(path))
+        for each in imports(path):
+            if each.at_run_time and extension_of(each.module) not in ("", own):
+                problems.append(f"{name(path)}:{each.line}: imports {each.module}; ask harness.extensions for it")
     assert not problems, listed(problems)
 
 
