@@ -10,7 +10,8 @@ from typing import Any
 
 EXTENSIONS = {  # name -> its packages and modules, which go together
     "board": (  # results of several suites
-        *("harness.cli.board", "harness.report.groups", "harness.report.leaderboard", "harness.report.site"),
+        *("harness.cli.board", "harness.cli.reproducing"),
+        *("harness.report.groups", "harness.report.leaderboard", "harness.report.site"),
         *("harness.report.diff", "harness.report.ground_truth", "harness.execution.ground_truths"),
     ),
     "conformance": ("harness.cli.starting", "harness.conformance", "harness.starters"),

@@ -1,4 +1,4 @@
-"""The commands that compare across suites: `harness leaderboard`, `diff`, `site` and `reproduce`."""
+"""The commands that compare across suites: `harness leaderboard`, `diff` and `site`."""
 
 import json
 import math
@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
@@ -21,17 +20,13 @@ from harness.cli.options import (
     Set,
     argument,
     console,
-    errors,
-    interruptible,
     option,
     say,
     warn,
 )
-from harness.cli.run import with_run_options
 from harness.cli.views import study_of
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
-from harness.execution.executors import RunOptions
 from harness.extensions import provided
 from harness.printable import printable
 from harness.records.metrics import METRICS
@@ -188,31 +183,3 @@ def _import(records: Path, results: Path) -> None:
     for path in found:
         for sentence in import_records(path, results).warnings:
             warn(f"{path}: {sentence}")
-
-
-@with_run_options
-def reproduce(
-    everything: option(bool, "Run the long suites, too: hours on several cores.", "--all") = False,
-    no_run: option(bool, "Run nothing: write the table from the records.", "--no-run") = False,
-    results: Results = RESULTS,
-    data: Data = DEFAULT_DATA,
-    *,
-    options: RunOptions,
-) -> None:
-    """Train published numbers that have a tolerance again (suites/ground_truth_*.yaml), and say which are reproduced.
-
-    Without --all only suites of at most two hours on one core are run. What is finished is not trained again.
-    """
-    from harness.execution import ground_truths
-    from harness.execution.live import Reporter
-    from harness.plan.reader import folders
-    from harness.plan.specs import GROUND_TRUTH
-
-    if everything and no_run:
-        raise ExecutionError("--all runs every suite and --no-run runs none: use only one of the two")
-    which = "none" if no_run else "all" if everything else "short"
-    reporter = Reporter(console, errors)
-    with interruptible():
-        folder = next(each for each in folders() if any(each.glob(f"{GROUND_TRUTH}_*.yaml")))  # ours has some
-        yes = ground_truths.reproduce(folder, which, results=results, data=data, options=options, reporter=reporter)
-    raise typer.Exit(0 if yes and not reporter.problems else 1)

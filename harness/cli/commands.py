@@ -48,7 +48,7 @@ _ALL = {
     "ui": Command("tracking:ui", "Start the MLflow UI.", "ui quickstart --port 5000"),
     # The others
     "reproduce": Command(
-        "board:reproduce",
+        "reproducing:reproduce",
         "Train published numbers again, and say which are reproduced.",
         "reproduce --cpus-per-trial 1, or harness reproduce --no-run",
     ),

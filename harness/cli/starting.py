@@ -1,4 +1,4 @@
-"""The commands for whoever writes a suite, a head or a backbone: `harness new` and `check`."""
+"""The commands for those who write a suite, a head or a backbone: `harness new` and `check`."""
 
 from enum import StrEnum
 from pathlib import Path
