@@ -1,7 +1,7 @@
 """The rules of the code's structure, checked by reading the source: who imports what, what a module says of itself.
 
-`ROOMS` is the order of the rooms of harness/. A room is a package or a module of harness/, or a few of them that belong
-together. A room imports from itself and from the rooms before it. CONTRIBUTING.md has the reasons.
+`PACKAGES` is the order of the packages and modules of harness/; a few of them may belong together. Each imports from
+itself and from those before it. CONTRIBUTING.md has the reasons.
 """
 
 import ast
@@ -16,11 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.extensions import EXTENSIONS
+
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(p for folder in ("harness", "heads", "backbones") for p in (ROOT / folder).rglob("*.py"))
-ROOMS: tuple[tuple[str, ...], ...] = (
+PACKAGES: tuple[tuple[str, ...], ...] = (
     ("printable",),
     ("errors",),
+    ("extensions",),
     ("removed",),
     ("random_streams",),
     ("machine",),
@@ -128,10 +131,10 @@ def imports(path: Path) -> tuple[Import, ...]:
     return tuple(found)
 
 
-def room_of(module: str) -> int:
-    """The place in ROOMS of a module of harness/."""
+def place_of(module: str) -> int:
+    """The place in PACKAGES of a module of harness/."""
     first = module.split(".")[1]
-    (found,) = [index for index, room in enumerate(ROOMS) if first in room]
+    (found,) = [index for index, together in enumerate(PACKAGES) if first in together]
     return found
 
 
@@ -145,24 +148,42 @@ def test_each_library_is_imported_in_its_home_only():
     assert not problems, listed(problems)
 
 
-def test_every_module_of_the_harness_belongs_to_a_room():
+def test_every_module_of_the_harness_belongs_to_a_package():
     tops = {module.split(".")[1] for module in MODULES if module != "harness"}
-    assert tops - BESIDE == {each for room in ROOMS for each in room}
+    assert tops - BESIDE == {each for package in PACKAGES for each in package}
 
 
-def test_a_room_imports_from_itself_and_from_the_rooms_before_it():
+def test_a_package_imports_from_itself_and_from_those_before_it():
     problems = [
-        f"{name(path)}:{each.line} imports {each.module}, which is of a later room"
+        f"{name(path)}:{each.line} imports {each.module}, which is of a later package"
         for path in OURS
         for each in imports(path)
         if module_of(path) != "harness" and each.module.startswith("harness.")
         if each.module.split(".")[1] not in BESIDE
-        if room_of(each.module) > room_of(module_of(path))
+        if place_of(each.module) > place_of(module_of(path))
     ]
     assert not problems, listed(problems)
 
 
-def test_importing_the_harness_imports_none_of_its_rooms():
+def extension_of(module: str) -> str:
+    """The extension that a module belongs to; '' for the core."""
+    for extension, parts in EXTENSIONS.items():
+        if any(f"{module}.".startswith(f"{part}.") for part in parts):
+            return extension
+    return ""
+
+
+def test_no_module_imports_an_extension_but_its_own():
+    problems = []
+    for path in OURS:
+        own = extension_of(module_of(path))
+        for each in imports(path):
+            if each.at_run_time and extension_of(each.module) not in ("", own):
+                problems.append(f"{name(path)}:{each.line}: imports {each.module}; ask harness.extensions for it")
+    assert not problems, listed(problems)
+
+
+def test_importing_the_harness_imports_none_of_its_packages():
     # the public names of harness/__init__.py are imported when they are asked for: `harness --help` needs no torch
     statements = [each for each in tree_of(ROOT / "harness" / "__init__.py").body if "import" in ast.unparse(each)]
     assert not [
@@ -236,15 +257,15 @@ def test_a_module_that_serves_one_sibling_is_an_idea_of_its_own():
 
 @pytest.mark.system
 def test_tables_and_pages_wait_for_no_library_of_plots():
-    rooms = "harness.cli.views, harness.report.study, harness.report.leaderboard, harness.report.page.document"
+    packages = "harness.cli.views, harness.report.study, harness.report.leaderboard, harness.report.page.document"
     slow = "{'matplotlib', 'pandas', 'scipy.stats', 'mlflow', 'ray'}"
-    code = f"import sys, {rooms}; print(sorted({slow} & sys.modules.keys()))"
+    code = f"import sys, {packages}; print(sorted({slow} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout == "[]\n"
 
 
 def test_no_two_modules_have_one_name():
-    # cli/ is exempt: a module there is called like the room whose commands it has
+    # cli/ is exempt: a module there is called like the package whose commands it has
     exempt = {"cli", *BESIDE}
     ours = [module for module in MODULES if module != "harness" and module.split(".")[1] not in exempt]
     counts = Counter(module.rpartition(".")[2] for module in ours)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from harness.extensions import is_there
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -19,7 +21,7 @@ class Command:
 
 
 # In the order in which they are listed: those to begin with, which `harness list` shows, come first.
-COMMANDS = {
+_ALL = {
     "run": Command(
         "run:run",
         "Train the trials of a suite that have no record yet, and write its table.",
@@ -29,36 +31,36 @@ COMMANDS = {
     "table": Command("views:table", "Write the table of a suite again.", "table quickstart"),
     "report": Command("views:report", "Write the plots and the web page of a suite.", "report quickstart"),
     "new": Command(
-        "write:new",
+        "starting:new",
         "Write a commented suite, head or backbone to start from.",
         "new head cosine, or harness new suite mine --text book.txt --minutes 20",
     ),
     "list": Command(
         "write:list_components", "List heads, backbones, corpora or suites.", "list, or harness list heads mos"
     ),
-    "check": Command("write:check", "Check a head or a backbone.", "check mos, or harness check --all"),
+    "check": Command("starting:check", "Check a head or a backbone.", "check mos, or harness check --all"),
     "docs": Command("write:docs", "Print a page of the documentation.", "docs tables"),
     "doctor": Command("machine:doctor", "Check whether this machine can run trials, and describe it.", "doctor"),
     "export": Command(
         "records:export", "Write records into a file.", "export records.zip --suite ptb_mixtures --no-token-nll"
     ),
     "import": Command("records:import_records", "Copy the records of such a file.", "import records.zip"),
-    "ui": Command("machine:ui", "Start the MLflow UI.", "ui quickstart --port 5000"),
+    "ui": Command("tracking:ui", "Start the MLflow UI.", "ui quickstart --port 5000"),
     # The others
     "reproduce": Command(
-        "run:reproduce",
+        "reproducing:reproduce",
         "Train published numbers again, and say which are reproduced.",
         "reproduce --cpus-per-trial 1, or harness reproduce --no-run",
     ),
     "diff": Command(
-        "views:diff",
+        "board:diff",
         "Show how two heads or two trials differ.",
         "diff softmax mos --suite quickstart, or harness diff 9b8ba74e 3f2c01aa",
     ),
     "schema": Command("write:schema", "Print the JSON schema of suites, for editors.", "schema > suites/schema.json"),
-    "leaderboard": Command("views:leaderboard", "Rank the finished trials of all suites.", "leaderboard --corpus ptb"),
+    "leaderboard": Command("board:leaderboard", "Rank the finished trials of all suites.", "leaderboard --corpus ptb"),
     "site": Command(
-        "views:site",
+        "board:site",
         "Write all results as web pages.",
         "site --out site, or harness site --records results/showcase/records",
     ),
@@ -88,6 +90,8 @@ COMMANDS = {
     "experiment": Command(
         "models:experiment", "Repeat an experiment on untrained layers.", "experiment degeneracy --seeds 5"
     ),
-    "sync": Command("machine:sync", "Write all records to MLflow.", "sync --results results"),
+    "sync": Command("tracking:sync", "Write all records to MLflow.", "sync --results results"),
 }
-FIRST = tuple(COMMANDS)[:12]
+# Those of extensions that are not there are not listed.
+COMMANDS = {name: each for name, each in _ALL.items() if is_there(f"harness.cli.{each.place.partition(':')[0]}")}
+FIRST = tuple(name for name in tuple(_ALL)[:12] if name in COMMANDS)

@@ -62,8 +62,9 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Show the most probable next words: of the mixture, and of each component and facet with its weight."""
-    from harness.diagnostics import facets, trained
+    from harness.diagnostics import facets
     from harness.machine.environment import resolve_device
+    from harness.trial import trained
 
     model = trained.load(results, trial, data, resolve_device(device.value))
     positions, is_mixture = facets.inspect(model, text, top=top, every=every)
@@ -96,8 +97,9 @@ def sample(
     A backbone with a recurrent state sees the whole text. Any other sees at most as many tokens as its training
     segments had.
     """
-    from harness.diagnostics import generation, trained
+    from harness.diagnostics import generation
     from harness.machine.environment import resolve_device
+    from harness.trial import trained
 
     choice = generation.Choice(temperature=temperature, top_k=top_k, top_p=top_p)
     model = trained.load(results, trial, data, resolve_device(device.value))

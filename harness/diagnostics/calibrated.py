@@ -1,9 +1,9 @@
 """The calibration of a trained head: does it know how often its most probable word is right?"""
 
 from harness.diagnostics.diagnostic import Amount, Diagnostic, Figure, NotDefined, Result, Settings
-from harness.diagnostics.trained import Trained
 from harness.errors import ExecutionError
 from harness.training.evaluation import calibration
+from harness.trial.trained import Trained
 
 MEASURED = ("test_calibration_error", "test_entropy")
 

@@ -20,7 +20,6 @@ from harness.code import hashes
 from harness.containment import contained, first_line
 from harness.corpora.corpus import Corpus
 from harness.diagnostics.diagnostic import Diagnostic, NotDefined, Result, Settings
-from harness.diagnostics.trained import Trained, rebuilt, tokens_of
 from harness.errors import HarnessError, RecordError, StorageError
 from harness.machine import environment
 from harness.model import components
@@ -28,6 +27,7 @@ from harness.records import sidecars, store
 from harness.records.record import TrialRecord
 from harness.records.sidecars import Diagnosis
 from harness.training.checkpoint import BEST
+from harness.trial.trained import Trained, rebuilt, tokens_of
 
 Watch = Callable[[int, int, str], None]
 

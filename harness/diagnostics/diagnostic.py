@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness.diagnostics.trained import Trained
 from harness.errors import HarnessError
+from harness.trial.trained import Trained
 
 
 class NotDefined(HarnessError):

@@ -13,10 +13,10 @@ from torch import Tensor
 from harness import kernels
 from harness.containment import contained
 from harness.corpora.batching import Segment
-from harness.diagnostics.trained import Trained
 from harness.distributions import Mixture
 from harness.kernels import Tensors
 from harness.model import components
+from harness.trial.trained import Trained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from harness import kernels
 from harness.diagnostics.diagnostic import Amount, Count, Diagnostic, Figure, NotDefined, Result, Settings
 from harness.diagnostics.facets import components_of
 from harness.diagnostics.positions import AT_PLACES, contexts
-from harness.diagnostics.trained import Trained
 from harness.kernels import Tensors
+from harness.trial.trained import Trained
 
 DEAD = 0.01  # of the even share 1 / K: a component with less responsibility is dead
 NONE = "is no mixture of softmaxes over one output matrix, so it has no gates"

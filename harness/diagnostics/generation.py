@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from harness.containment import contained
-from harness.diagnostics.trained import Trained
 from harness.errors import ExecutionError
 from harness.model import LanguageModel, components
 from harness.protocols import Hidden
+from harness.trial.trained import Trained
 
 
 class Decoder:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from harness.diagnostics.diagnostic import Count, Diagnostic, Figure, Result, Settings
 from harness.diagnostics.positions import AT_PLACES, contexts
-from harness.diagnostics.trained import Trained
 from harness.kernels import Tensors, reference
+from harness.trial.trained import Trained
 
 TOKENS_AT_ONCE = 64  # a block has the gradients of all components: K x V numbers a token
 Share = Annotated[float, Field(ge=0, le=1)]

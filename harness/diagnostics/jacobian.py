@@ -12,10 +12,10 @@ from torch import Tensor
 from harness import kernels
 from harness.diagnostics.diagnostic import Amount, Count, Curves, Diagnostic, Figure, Result, Settings
 from harness.diagnostics.positions import Scored, contexts
-from harness.diagnostics.trained import Trained
 from harness.distributions import Mixture
 from harness.model import LanguageModel
 from harness.protocols import Hidden
+from harness.trial.trained import Trained
 
 POSITIONS = 100  # a Jacobian takes D evaluations of the head
 

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 
 from harness.diagnostics.diagnostic import NotDefined
-from harness.diagnostics.trained import Trained
 from harness.distributions import Mixture
 from harness.errors import ExecutionError
 from harness.kernels import Tensors
 from harness.model import LanguageModel
 from harness.protocols import Hidden, TokenDistribution
 from harness.training.evaluation import refuse_stride, scored_segments
+from harness.trial.trained import Trained
 
 AT_PLACES = "scored positions of the validation split, at evenly spaced places"  # what they are, below a table
 BLOCK_BYTES = 2**27  # of the log-probabilities of one call of the head

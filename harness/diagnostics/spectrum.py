@@ -14,8 +14,8 @@ from harness.diagnostics import singular_values
 from harness.diagnostics.diagnostic import Amount, Count, Curves, Diagnostic, Figure, NotDefined, Result, Settings
 from harness.diagnostics.positions import AT_PLACES, Contexts, contexts
 from harness.diagnostics.singular_values import MOST_BY_GRAM, Values, Way, press_rank, press_tolerance
-from harness.diagnostics.trained import Trained
 from harness.distributions import LOGIT_MAPS, Mixture
+from harness.trial.trained import Trained
 
 EPSILONS = {"1e-3": 1e-3, "1e-4": 1e-4, "1e-5": 1e-5}  # by their names in tables
 

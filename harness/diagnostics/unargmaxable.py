@@ -13,7 +13,7 @@ from torch import Tensor
 
 from harness.diagnostics.diagnostic import Count, Diagnostic, Figure, NotDefined, Result, Settings
 from harness.diagnostics.positions import contexts
-from harness.diagnostics.trained import Trained
+from harness.trial.trained import Trained
 
 Known = Literal["in_contexts", "along_rows", "by_program", "never", "undecided"]  # as in Unargmaxable
 SHOWN = 100  # words that are kept by name

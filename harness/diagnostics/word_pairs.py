@@ -15,7 +15,7 @@ from harness.diagnostics.diagnostic import Amount, Count, Diagnostic, Figure, No
 from harness.diagnostics.generation import Decoder
 from harness.diagnostics.positions import BLOCK_BYTES
 from harness.diagnostics.prompts import Prompt, prompts_of
-from harness.diagnostics.trained import Trained
+from harness.trial.trained import Trained
 
 TOP = (2, 10, 100)  # how many most probable words
 ROWS = 256  # prompts of one call at most

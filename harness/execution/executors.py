@@ -28,7 +28,6 @@ from harness.records import store
 from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, HEADS, home
-from harness.tracking.sync import Tracker
 from harness.training.checkpoint import BEST, ends_with_seal
 from harness.training.loop import Progress
 from harness.training.step import refuse_unfit
@@ -293,6 +292,29 @@ class Executor(Protocol):
         """Time finished trials, one at a time (see harness.trial.timing). `records`: that of each trial, by id.
         SLURM's executor has none.
         """
+
+
+class Tracker(Protocol):
+    """Shows records elsewhere, as in MLflow. No method raises."""
+
+    def show(self, record: TrialRecord) -> None:
+        """Show the record of a trial that has just ended."""
+
+    def show_suite(self, suite: str, records: Iterable[TrialRecord]) -> None:
+        """Show those records of a suite that are not shown yet."""
+
+
+class NoTracker:
+    """The Tracker of an installation without one."""
+
+    def __init__(self, results: Path | None, warn: Callable[[str], None]):
+        pass
+
+    def show(self, record: TrialRecord) -> None:
+        """See Tracker."""
+
+    def show_suite(self, suite: str, records: Iterable[TrialRecord]) -> None:
+        """See Tracker."""
 
 
 def executor(execution: Execution) -> Executor:

@@ -19,8 +19,10 @@ from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, Interruption, StorageError
 from harness.execution.executors import (
     Execution,
+    NoTracker,
     Resources,
     RunOptions,
+    Tracker,
     check_folder,
     repeated,
     run_trials,
@@ -29,6 +31,7 @@ from harness.execution.executors import (
 )
 from harness.execution.live import LiveView, Reporter
 from harness.execution.timed import time_rows
+from harness.extensions import provided
 from harness.machine import locks
 from harness.plan.reader import RESULTS
 from harness.plan.selection import chosen_rows, chosen_trials, chosen_tuning
@@ -44,7 +47,6 @@ from harness.report import printed_numbers, retraining, study
 from harness.report.evidence import gather
 from harness.report.printed_numbers import PrintedNumbers
 from harness.report.study import Study
-from harness.tracking.sync import Tracker
 from harness.trial.task import Task
 
 SHOWN = 5  # how many trials a warning names
@@ -92,7 +94,8 @@ def run_suite(
         reporter=reporter or Reporter(),
     )
     records = choices.read(suite, results, run.reporter.warn)
-    tracking = Tracker(results if options.tracking else None, run.reporter.warn)
+    tracker = provided("harness.tracking.sync:Tracker", NoTracker)
+    tracking = tracker(results if options.tracking else None, run.reporter.warn)
     try:
         after, tried = _train(run, records, tracking)
         timed = _time(run, after)

@@ -35,7 +35,8 @@ CONTROL = "control"  # the key of a head that is, or is not, a control; a parame
 NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # owner/name of a repository, in place of a path
 MAX_TENSORS = 10_000  # of one component; GPT-2's largest has 580
 Built = TypeVar("Built")
-Found = tuple[dict[str, Any], list[tuple[tuple[int, int], dict[str, int], bool]]]
+OfHead = tuple[tuple[int, int], dict[str, int], bool]  # as in `Construction.models`; whether it copies weights
+Found = tuple[dict[str, Any], list[OfHead]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +231,13 @@ class Construction:
         for vocab_size, backbone in itertools.product(dict.fromkeys(vocab_sizes), backbones):
             build = partial(self._build, vocab_size, backbone, heads)
             key = key_of(vocab_size, backbone, heads) if keep else None
-            if (found := build() if key is None else kept("models", key, build)) is None:
+            found = _read(build()) if key is None else kept("models", key, build, _read)
+            if found is None:
                 continue
             name, (body, of_heads) = str(backbone.spec), found
-            self.bodies[name] = Body(**{**body, "notes": tuple(body["notes"])})
+            self.bodies[name] = body
             for head, (params, settled, copies) in zip(heads, of_heads, strict=True):
-                self.models[vocab_size, name, str(head.spec)] = tuple(params), settled
+                self.models[vocab_size, name, str(head.spec)] = params, settled
                 if copies:
                     self.from_model.add((name, str(head.spec)))
 
@@ -256,6 +258,15 @@ class Construction:
         if problem not in self.problems:
             self.problems.append(problem)
         return None
+
+
+def _read(found: Found | None) -> tuple[Body, list[OfHead]] | None:
+    """Return what `Construction._build` returns, or JSON has made of it. Raises: as `kept` expects of other content."""
+    if found is None:
+        return None
+    body, of_heads = found
+    read = [((int(total), int(own)), dict(settled), bool(copies)) for (total, own), settled, copies in of_heads]
+    return Body(**{**body, "notes": tuple(body["notes"])}), read
 
 
 def _body(built: nn.Module) -> Body:

@@ -9,7 +9,7 @@ from typing import Literal
 from harness.plan.specs import value_text
 from harness.records.metrics import METRICS, Metric, metrics_of
 from harness.report import convergence, printed_numbers
-from harness.report.content import FAILED_MARK, NOTHING, TIE_MARK, Cell, Column
+from harness.report.content import FAILED_MARK, NOTHING, TIE_MARK, Cell, Column, Topic
 from harness.report.findings import Findings, certificate_mark, percent
 from harness.report.printed_numbers import PrintedCell
 from harness.report.statistics import WIDEST
@@ -72,9 +72,16 @@ def _shown(*kinds: str) -> list[Metric]:
 
 
 def _quantity(
-    name: str, cells: dict[Row, Cell], kind: str, *, numeric: bool = True, key: str = "", spread: str = "sd", **more
+    name: str,
+    cells: dict[Row, Cell],
+    kind: str,
+    *topics: Topic,
+    numeric: bool = True,
+    key: str = "",
+    spread: str = "sd",
+    **more,
 ) -> Quantity:
-    column = Column(name=name, numeric=numeric, spread=spread, key=key)
+    column = Column(name=name, numeric=numeric, spread=spread, key=key, topics=topics)
     return Quantity(column=column, cells=cells, kind=kind, **more)
 
 
@@ -145,12 +152,12 @@ def _comparisons(findings: Findings) -> list[Quantity]:
     verdicts |= {line: Cell(text=STRONGEST) for line in findings.lines if findings.role(line) == STRONGEST}
     versus = f"vs {findings.reference}"
     return [
-        _quantity(versus, of(_against), "quality", key="change", rows=frozenset(findings.lines)),
+        _quantity(versus, of(_against), "quality", "comparison", key="change", rows=frozenset(findings.lines)),
         *_against_baseline(findings),
-        _quantity(f"{versus}, known words", of(_against_known), "quality", key="change_known"),
-        _quantity("verdict", verdicts, "quality", numeric=False, key="verdict"),
-        _quantity("p (Holm)", of(lambda compared: _probability(compared.p_holm)), "quality"),
-        _quantity("p (signs)", of(lambda compared: _probability(compared.p_sign_flip)), "quality"),
+        _quantity(f"{versus}, known words", of(_against_known), "quality", "comparison", key="change_known"),
+        _quantity("verdict", verdicts, "quality", "comparison", numeric=False, key="verdict"),
+        _quantity("p (Holm)", of(lambda compared: _probability(compared.p_holm)), "quality", "comparison"),
+        _quantity("p (signs)", of(lambda compared: _probability(compared.p_sign_flip)), "quality", "comparison"),
         _quantity("pairs", of(lambda compared: _whole(len(compared.seeds))), "quality"),
         _quantity("correlation", of(_correlation), "quality"),
     ]
@@ -169,13 +176,14 @@ def _printed(findings: Findings) -> list[Quantity]:
             found.append(_quantity(last.label, means, "quality", rows=rows, metric=last.name))
         key = "printed" if metric.name == "test_ppl" else ""
         printed = {line: _as_printed(cell) for line, cell in cells.items()}
-        found.append(_quantity(f"printed {metric.label}", printed, "quality", key=key, rows=rows))
+        found.append(_quantity(f"printed {metric.label}", printed, "quality", "printed", key=key, rows=rows))
         differences = {line: _difference(line, ours[line], cell) for line, cell in cells.items()}
         key = "difference" if metric.name == "test_ppl" else ""
-        found.append(_quantity(f"ours - printed {metric.label}", differences, "quality", key=key, rows=rows))
+        topics: tuple[Topic, ...] = ("printed", "difference")
+        found.append(_quantity(f"ours - printed {metric.label}", differences, "quality", *topics, key=key, rows=rows))
     known = findings.reproduced.items()
     answers = {line: Cell(text=printed_numbers.in_short(each) or NOTHING) for line, each in known}
-    return [*found, _quantity("reproduced", answers, "quality", numeric=False, key="reproduced")]
+    return [*found, _quantity("reproduced", answers, "quality", "reproduced", numeric=False, key="reproduced")]
 
 
 def _costs(findings: Findings) -> list[Quantity]:
@@ -184,15 +192,16 @@ def _costs(findings: Findings) -> list[Quantity]:
         about = {"key": metric.name, "rows": _where(metric, findings)}
         if metric.timed:
             cells = {line: time_cell(line, metric, findings) for line in lines}
-            times.append(_quantity(_with_batch(metric, lines), cells, "cost", spread="spread", **about))
+            times.append(_quantity(_with_batch(metric, lines), cells, "cost", "time", spread="spread", **about))
         else:
-            others.append(_quantity(metric.label, {line: _mean(line, metric) for line in lines}, "cost", **about))
+            means = {line: _mean(line, metric) for line in lines}
+            others.append(_quantity(metric.label, means, "cost", "memory", **about))
     printed = []
     for metric, name in PRINTED_TIMES.items():
         cells = _printed_cells(findings, metric)
         devices = ", ".join(dict.fromkeys(cell.note for cell in cells.values() if cell))
         shown = {line: _as_printed(cell) for line, cell in cells.items()}
-        printed.append(_quantity(f"printed {name} ({devices})", shown, "cost"))
+        printed.append(_quantity(f"printed {name} ({devices})", shown, "cost", "printed", "time"))
     return [*times, *printed, *others]
 
 
@@ -307,7 +316,7 @@ def _against_baseline(findings: Findings) -> list[Quantity]:
         baseline = findings.baselines[row.group]
         if baseline not in (row, compared.control):
             cells[row] = _untested(compared, baseline, "test_ppl")
-    return [_quantity(f"vs {findings.baseline}", cells, "quality", key="change_baseline")]
+    return [_quantity(f"vs {findings.baseline}", cells, "quality", "comparison", key="change_baseline")]
 
 
 def _against_known(compared: Compared) -> Cell:

@@ -19,7 +19,6 @@ from harness.report.statistics import RANK_SEEDS, more_seeds
 from harness.report.table_rows import Row, row_name
 from harness.report.verdicts import nats, splits_disagree
 
-COLUMNS = ("vs ", "verdict", "p (", "reduction")  # that the notes on tests are about
 MEAN = (
     "The change against the baseline (vs) is the geometric mean of the ratios of perplexity over the seeds that both "
     "rows have, less 1. It can differ from the ratio of the means."
@@ -87,7 +86,7 @@ def _tests(findings: Findings) -> list[str]:
     if not findings.compared:
         return [f"Ranks: {tests}."] if findings.ranks else []
     margin = f"smallest difference of interest {100 * table.margin:g} %."
-    return [Note(f"Comparisons: {tests}; {margin} {MEAN}", COLUMNS)]
+    return [Note(f"Comparisons: {tests}; {margin} {MEAN}", "comparison")]
 
 
 def _more_seeds(findings: Findings) -> list[str]:
@@ -103,7 +102,7 @@ def _more_seeds(findings: Findings) -> list[str]:
         f"Seeds still needed to detect a difference of {100 * margin:g} % with 80 % power (for the 95 % interval of "
         f"the spread{where}): {'; '.join(texts)}."
     )
-    return [Note(needed, COLUMNS)]
+    return [Note(needed, "comparison")]
 
 
 def _too_few(lines: list[Row]) -> list[str]:

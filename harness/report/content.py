@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 Rank = Literal["best", "tie", "behind"]
+Topic = Literal["time", "memory", "comparison", "printed", "difference", "reproduced"]
 TIE_MARK = "≈"
 NOT_CONVERGED_MARK = "↓"
 FAILED_MARK = "✗"
@@ -34,6 +35,7 @@ class Column:
         spread: the name of its cells' spreads in CSV.
         key: what it shows, by which forms choose columns (ORDER in harness/report/layouts.py): the metric's name,
             'change', 'verdict'. '' for one that nothing chooses.
+        topics: what it is about, by which notes belong to it.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Column:
     group: str = ""
     spread: str = "sd"
     key: str = ""
+    topics: tuple[Topic, ...] = ()
 
     @property
     def header(self) -> str:
@@ -124,22 +127,22 @@ class Note(str):
     """A note below a table. It is a string that knows which columns it is about.
 
     Args:
-        columns: parts of the names of these columns; without any of them the note is left out. (): it always stays.
+        topics: those of its columns; in a table without any of them the note is left out. (): it always stays.
         level: a 'warning', without which a reader would be misled; 'reading': it changes how the numbers are read;
             'detail': the wide form only has it, as plain strings. The default form has the first ones.
     """
 
-    columns: tuple[str, ...]
+    topics: tuple[Topic, ...]
     level: Level
 
-    def __new__(cls, text: str, columns: tuple[str, ...] = (), level: Level = "detail") -> Self:
+    def __new__(cls, text: str, *topics: Topic, level: Level = "detail") -> Self:
         made = super().__new__(cls, text)
-        made.columns, made.level = columns, level
+        made.topics, made.level = topics, level
         return made
 
-    def is_about(self, names: Iterable[str]) -> bool:
-        """Whether the note belongs to a table with columns of these names."""
-        return not self.columns or any(part in name for name in names for part in self.columns)
+    def is_about(self, columns: Iterable[Column]) -> bool:
+        """Whether the note belongs to a table with these columns."""
+        return not self.topics or any(topic in column.topics for column in columns for topic in self.topics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

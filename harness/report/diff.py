@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from harness.code.hashes import KINDS, alike
-from harness.diagnostics.trained import PREFIX, corpus_of, finished
 from harness.errors import CorpusError, ExecutionError, RecordError
 from harness.plan.parameters import resolved, with_paths
 from harness.plan.reader import shown
@@ -26,6 +25,7 @@ from harness.report.statistics import WIDEST, paired
 from harness.report.table_rows import Row, of_head, of_trial, ratio, time_of
 from harness.report.tokens import Band, Context, by_frequency, by_position, contexts
 from harness.report.verdicts import shared_seeds
+from harness.trial.trained import PREFIX, corpus_of, finished
 
 AGREEMENT = 1e-9  # relative, of sums of one order
 ABSENT = "-"

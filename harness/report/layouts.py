@@ -108,7 +108,7 @@ def _heads(findings: Findings, said: list[Quantity]) -> Layout:
         for place in range(len(first))
     ]
     if len(corpora) > 1 and "cost" in leading:
-        notes.append(Note(f"Times and memory are of {corpora[0]}.", ("ms/batch", "peak MiB"), level="reading"))
+        notes.append(Note(f"Times and memory are of {corpora[0]}.", "time", "memory", level="reading"))
     return columns, laid, notes
 
 
@@ -130,7 +130,8 @@ def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
         name = _label([row_of[head] for row_of in groups.values() if head in row_of], "head").text
         columns.append(Column(name="", numeric=True, group=name, spread="spread", key="quantity"))
         if head in reduced:
-            columns.append(Column(name="reduction", numeric=True, group=name, key="quantity"))
+            reduction_of = {"name": "reduction", "group": name, "topics": ("comparison",)}
+            columns.append(Column(**reduction_of, numeric=True, key="quantity"))
     laid = []
     for row_of in groups.values():
         first = next(iter(row_of.values()))
@@ -228,9 +229,9 @@ def _default(table: Table, *, compact: bool) -> Table:
 def with_columns(table: Table, chosen: Sequence[int]) -> Table:
     """The table with the columns of some indices, and the notes on these."""
     lines = [replace(line, cells=tuple(line.cells[index] for index in chosen)) for line in table.lines]
-    names = [table.columns[index].name for index in chosen]
-    notes = tuple(note for note in table.notes if not isinstance(note, Note) or note.is_about(names))
-    return replace(table, columns=tuple(table.columns[index] for index in chosen), lines=tuple(lines), notes=notes)
+    columns = tuple(table.columns[index] for index in chosen)
+    notes = tuple(note for note in table.notes if not isinstance(note, Note) or note.is_about(columns))
+    return replace(table, columns=columns, lines=tuple(lines), notes=notes)
 
 
 def _joined(table: Table, parts: Sequence[str]) -> list[str]:

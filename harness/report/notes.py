@@ -51,7 +51,6 @@ INVALID = (
     "invalid: the certificate of a trial failed, so its perplexity is not computed from probabilities "
     "(harness docs certificates), and its row has no means, no rank and no comparisons."
 )
-COLUMNS = ("ms/batch",)  # that these notes are about
 SHARED = f"{TIME_MARK} taken while other work ran on the machine: compare such times within this table only."
 OF_STATES = "ms/batch and memory are of the head alone: the states of the frozen backbone are read from files."
 NOTED_CORES = 0.05  # other work of fewer cores is rounded to 0.0
@@ -80,9 +79,9 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *of_times(findings),
         *_dynamic(findings.lines),
         *comparison_notes.of_comparisons(findings),
-        *(Note(f"Printed numbers of {source}.", ("printed",)) for source in evidence.printed.sources),
+        *(Note(f"Printed numbers of {source}.", "printed") for source in evidence.printed.sources),
         *(
-            Note(f"Reproduced, {row_name(line, findings.lines)}: {each}.", ("reproduced",))
+            Note(f"Reproduced, {row_name(line, findings.lines)}: {each}.", "reproduced")
             for line, numbers in findings.reproduced.items()
             for each in numbers
         ),
@@ -301,9 +300,9 @@ def caveats(findings: Findings, records: list[TrialRecord]) -> list[str]:
     found = [Note(INVALID, level="warning")] if any(line.invalid for line in lines) else []
     found += [_compat(line) for line in lines if line.compat is not None]
     if any(each.interval is not None and each.interval.low is not None for each in compared):
-        found.append(Note(ONE_SEED, comparison_notes.COLUMNS))
+        found.append(Note(ONE_SEED, "comparison"))
     if any(cell.weights == "last" for cell in findings.evidence.printed.cells):
-        found.append(Note(LAST_EPOCH, ("ours - printed",)))
+        found.append(Note(LAST_EPOCH, "difference"))
     found += [f"{each}." for record in records for each in record.environment.switched_off]
     found += row_notes.of_reading(lines)
     found += row_notes.of_buffers(lines)
@@ -395,9 +394,9 @@ def of_times(findings: Findings) -> list[str]:
         )
     backbones = [row.trials[0].backbone for row in lines if not row.is_ngram]
     frozen = any(is_frozen(each, BACKBONES.get(each.name)) for each in backbones)  # heads trained on kept states
-    of_states = [Note(OF_STATES, COLUMNS, level="reading")] if frozen else []
-    threads = [Note(text, COLUMNS, level="reading") for text in _of_threads(threads_of, lines)]
-    return [*of_states, *threads, *(Note(text, COLUMNS) for text in ([*found, SHARED] if shared else found))]
+    of_states = [Note(OF_STATES, "time", level="reading")] if frozen else []
+    threads = [Note(text, "time", level="reading") for text in _of_threads(threads_of, lines)]
+    return [*of_states, *threads, *(Note(text, "time") for text in ([*found, SHARED] if shared else found))]
 
 
 def _of_threads(threads_of: dict[Row, set[int]], lines: list[Row]) -> list[str]:

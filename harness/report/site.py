@@ -29,7 +29,6 @@ from harness.records import store
 from harness.records.record import CurvePoint
 from harness.registry import HEADS
 from harness.report import (
-    diagnosed,
     ground_truth,
     layouts,
     leaderboard,
@@ -137,7 +136,7 @@ def _of_suite(found: Study, of_all: Container[str]) -> dict[str, bytes]:
         "table as LaTeX": f"../tables/{name}.tex",
         **_data_links("../", of_all),
     }
-    sections, of_diagnostics = diagnosed.for_page(found.evidence)
+    sections, of_diagnostics = found.diagnosed()
     shown = [*drawn, *of_diagnostics]
     page = document.render(found.findings, table, shown, sections, links=links, plot_folder=f"../plots/{name}/")
     return {

@@ -9,13 +9,14 @@ print(study.table())
 
 import hashlib
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import RecordError
+from harness.extensions import provided
 from harness.plan.reader import results_option, shown
 from harness.plan.selection import chosen_trials
 from harness.plan.specs import TrialSpec
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from harness.report.figures.drawn import Plot
+    from harness.report.page.document import Section
 
 _IDENTITY = ("id", "corpus", "backbone", "head", "seed", "status")
 
@@ -150,8 +152,7 @@ class Study:
         Raises: RecordError where none of the trials has a record; StorageError; SuiteError where a condition is not
             valid.
         """
-        from harness.report import diagnosed  # here: matplotlib and jinja2 take a second to import
-        from harness.report.figures import plots
+        from harness.report.figures import plots  # here: matplotlib and jinja2 take a second to import
         from harness.report.page import document
 
         chosen = self._chosen(only)
@@ -162,7 +163,7 @@ class Study:
             table = replace(table, title=f"{table.title}; ONLY {' or '.join(only)}")
         page, folder = self.results / "reports" / f"{name}.html", self.results / "plots" / name
         drawn = plots.draw(self.findings, table.title, chosen)
-        sections, of_diagnostics = diagnosed.for_page(self.evidence, chosen)
+        sections, of_diagnostics = self.diagnosed(chosen)
         for_files = drawn if titled else plots.draw(self.findings, table.title, chosen, titled=False)
         files, gone = plots.files_of(for_files, folder, pdf=False)
         content = {page: document.render(self.findings, table, [*drawn, *of_diagnostics], sections).encode(), **files}
@@ -170,6 +171,15 @@ class Study:
         if boxes := plots.boxes_in([*drawn, *of_diagnostics]):
             self.evidence.warn(boxes)
         return list(content)
+
+    def diagnosed(self, only: Container[str] | None = None) -> "tuple[list[Section], list[Plot]]":
+        """The section of the page on what trained heads can express, and its plots; both are empty without results.
+
+        Args:
+            only: the ids of some trials; None: of all.
+        """
+        for_page = provided("harness.report.diagnosed:for_page", lambda evidence, only: ([], []))
+        return for_page(self.evidence, only)
 
     def write_figure(self, kind: str, only: Sequence[str] = (), *, width: float) -> list[Path]:
         """Write one kind of plot for a paper: PDF files with embedded fonts and without titles, one for each corpus and

@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from harness.diagnostics.trained import folders_of
 from harness.errors import ExecutionError, HarnessError, RecordError
 from harness.exchange.bundle import FILES, Files, opened
 from harness.execution.executors import Event
@@ -30,6 +29,7 @@ from harness.records.record import MENDED, SCHEMA, Environment, TrialRecord
 from harness.records.replicates import AGREEMENT, NO_RESULT, Seeds, difference
 from harness.records.sidecars import TOKEN_NLL, TokenScores
 from harness.training.checkpoint import BEST
+from harness.trial.trained import folders_of
 from harness.verification.measured import Measured, VerificationOptions, evaluate_again, train_again
 
 Outcome = Literal["identical", "plausible", "different", "not checked"]

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from harness.diagnostics.facets import inspect
-from harness.diagnostics.trained import Trained
 from harness.distributions import Logits, Mixture
 from harness.model import LanguageModel
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
 from harness.protocols import Hidden
+from harness.trial.trained import Trained
 
 WORDS = ("a", "b", "c", "d")
 FIRST, SECOND, GATE = [0.4, 0.3, 0.1, 0.2], [0.1, 0.1, 0.7, 0.1], [0.25, 0.75]

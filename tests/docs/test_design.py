@@ -22,8 +22,8 @@ def test_the_list_of_modules_is_what_their_docstrings_say():
 
 def test_the_index_has_the_packages_in_the_order_that_a_test_holds():
     tree = ast.parse((ROOT / "tests" / "test_architecture.py").read_text(encoding="utf-8"))
-    (rooms,) = [each.value for each in tree.body if isinstance(each, ast.AnnAssign) and each.target.id == "ROOMS"]
-    order = [name for room in ast.literal_eval(rooms) for name in room]
+    (packages,) = [each.value for each in tree.body if isinstance(each, ast.AnnAssign) and each.target.id == "PACKAGES"]
+    order = [name for together in ast.literal_eval(packages) for name in together]
     text = (DESIGN / "README.md").read_text(encoding="utf-8")
     (listed,) = re.findall(r"a test holds the order\.\n\n(.*?)\n\n", text, flags=re.DOTALL)
     shown = re.findall(r"`(\w+)`", listed)

@@ -113,9 +113,9 @@ def test_the_history_separates_tuning_trials_from_those_of_the_table(run):
 def test_the_point_with_the_lowest_validation_perplexity_is_trained(run):
     study = run.study()
     for row, line in zip(study.suite.tuned_rows, study.rows, strict=True):
-        found = {each.trial.id: store.load(run.runs, each.trial.id) for each in row.candidates}
-        ok = [each for each in row.candidates if found[each.trial.id].status == "ok"]
-        best = min(ok, key=lambda each: found[each.trial.id].metrics["valid_ppl"])
+        found = {each.longest.id: store.load(run.runs, each.longest.id) for each in row.candidates}
+        ok = [each for each in row.candidates if found[each.longest.id].status == "ok"]
+        best = min(ok, key=lambda each: found[each.longest.id].metrics["valid_ppl"])
         assert line.trials[0].train.lr == best.point["train.lr"] < 1e30
         assert line.tuned == best.point
     assert list(study.frame()["train.lr"]) == [line.tuned["train.lr"] for line in study.rows]
@@ -149,9 +149,9 @@ def other_choice(run: Run) -> str:
     stored = choices.load(run.runs)
     suite = run.study().suite
     one, other, _ = suite.tuned_rows[0].candidates
-    was = next(each for each in stored if one.trial.id in each.valid_ppl)
-    new = other if was.trial == one.trial.id else one
-    ppl = {**was.valid_ppl, new.trial.id: 1.5}
+    was = next(each for each in stored if one.longest.id in each.valid_ppl)
+    new = other if was.trial == one.longest.id else one
+    ppl = {**was.valid_ppl, new.longest.id: 1.5}
     choices.save(run.runs, [was.model_copy(update={"trial": new.trial.id, "point": new.point, "valid_ppl": ppl})])
     return f"{new.point['train.lr']:g}"
 

@@ -68,6 +68,14 @@ def test_what_is_kept_is_what_the_plan_says(suite):
     assert load(suite).rows[0].params == (5, 4)
 
 
+@pytest.mark.parametrize("content", ["[]", "[{}, []]", '[{"notes": []}, [[1, 2]]]', "nothing"])
+def test_a_file_of_another_form_is_not_used(suite, content):
+    before = [row.params for row in load(suite).rows]
+    (place,) = (suite.parent / "cache" / "models").glob("*.json")
+    place.write_text(content)
+    assert [row.params for row in load(suite).rows] == before
+
+
 @pytest.mark.parametrize(
     "changed",
     [

@@ -32,7 +32,11 @@ def table():
         Cell(text="26.3 ± 0.4 ‡", value=26.31, spread=0.4, mark="‡"),
         Cell(text="8/8"),
     )
-    columns = tuple(Column(name=name, key=key, numeric=name not in ("head", "n")) for name, key in COLUMNS.items())
+    topics = {"train_ms_per_batch": ("time",), "change": ("comparison",)}
+    columns = tuple(
+        Column(name=name, key=key, numeric=name not in ("head", "n"), topics=topics.get(key, ()))
+        for name, key in COLUMNS.items()
+    )
     return Table(title="small", columns=columns, lines=(Line(cells=cells, trials=("a",)),), notes=("a note",))
 
 
@@ -103,7 +107,7 @@ def test_of_several_corpora_a_name_is_of_all_and_with_its_corpus_of_one():
 
 
 def test_a_note_goes_with_the_columns_that_it_is_about():
-    notes = ("of all", Note("of times", ("ms/batch",)), Note("of comparisons", ("vs ", "verdict")))
+    notes = ("of all", Note("of times", "time"), Note("of comparisons", "comparison"))
     whole = replace(table(), notes=notes)
     assert layouts.select(whole, ["test ppl"]).notes == ("of all",)
     assert layouts.select(whole, ["train ms/batch"]).notes == ("of all", "of times")

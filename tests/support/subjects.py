@@ -7,9 +7,9 @@ import torch
 from ruamel.yaml import YAML
 
 from harness.corpora.corpus import Corpus
-from harness.diagnostics.trained import Trained
 from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
+from harness.trial.trained import Trained
 
 V = 12
 FIRST = "the came to house and we spoke"  # the words of the first template of harness/diagnostics/prompts.py

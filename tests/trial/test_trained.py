@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from harness.diagnostics.trained import find, load
 from harness.errors import Damaged, ExecutionError, RecordError
 from harness.model import build
 from harness.records import store
 from harness.training import checkpoint
+from harness.trial.trained import find, load
 
 CPU = torch.device("cpu")
 
