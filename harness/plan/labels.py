@@ -29,6 +29,7 @@ _LATIN = str.maketrans(dict(pair for each in _ALIKE for pair in zip(*each, stric
 _INVISIBLE = re.compile(r"FILLER|BLANK|JOINER|SELECTOR")  # in the name of a character that is drawn as nothing
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _LAST_NUMBER = re.compile(r"[\s\d.,]+$")
+_PRAISE = {"plain", "standard", "baseline", "vanilla", "ordinary", "normal", "the", "our", "ours"}
 INSTEAD = "write another label, which says what differs"
 
 Known = Mapping[str, Mapping[str, bool]]  # a name, as `_word` -> whose it is -> whether it is that of a plain softmax
@@ -98,6 +99,7 @@ def disguise(
         return ""  # a folder with a model may hold the model of any name
     first, comma, _ = label.partition(",")  # after a comma it may say what differs
     whose = known.get(_word(first), {}) | known.get(_word(_without_number(first, registry)), {})
+    whose = whose | known.get(_without_praise(first), {})
     if spec.name not in whose:
         begins = _seen(own).startswith(_seen(label))  # 'DOC' for 'DOC 3, poster'
         taken = [name for name, is_plain in whose.items() if is_plain or not begins]
@@ -112,6 +114,11 @@ def disguise(
         given = ", ".join(f"{name}={value_text(value)}" for name, value in each.spec.params.items())
         return f"'{label}' is what the harness calls a plain softmax, and this head is none ({given}); {INSTEAD}"
     return ""
+
+
+def _without_praise(label: str) -> str:
+    """'softmax' of 'plain softmax', 'the baseline softmax (ours)': words that say nothing of what a head computes."""
+    return "".join(word for word in re.findall(r"\w+", _seen(label)) if word not in _PRAISE)
 
 
 def _without_number(label: str, registry: Registry) -> str:

@@ -103,7 +103,8 @@ def _candidate(file: SuiteFile, row: Row, point: Point, known: set[str], source:
     for length in dict.fromkeys(lengths):
         tuning += trials_of(*parts, rescaled(train, length), [file.tune.seed])
     finals = tuple(trials_of(*parts, train, file.seeds))
-    if any(trial.id in known for trial in tuning):
+    ids = {trial.id for trial in tuning}
+    if len(ids) < len(tuning) or not ids.isdisjoint(known):
         raise SuiteError([row.head.problem(source, f"the row of '{tuning[0]}' is in the suite twice")])
     known.update(trial.id for trial in (*tuning, *finals))
     return replace(at_point, tuning_trials=tuple(tuning), trials=finals)

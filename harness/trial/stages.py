@@ -216,13 +216,14 @@ def fit(trial: Trial, built: Built) -> None:
     Raises: Diverged; StorageError; ExecutionError when the training split is too small; KeyboardInterrupt after a
     signal or another request to stop, which waits for the end of a step so that its state can be saved.
     """
+    before = buffers_of(built.model)  # of a resumed trial, too, those of the untrained model
     trial.outcome.metrics |= count_text(built.model, built.corpus)  # again when the trial is resumed
     trial.watch.beat()
-    before = buffers_of(built.model)  # of a resumed trial, too, those of the untrained model
     training = Training(built.model, built.on_device, trial.task.spec.train, seed=trial.task.spec.seed, host=trial)
     with trial.stop.deferring():
         training.fit(trial.history.resumed)
-    if (changed := count_changed(before, buffers_of(built.model))) > FEW_NUMBERS:
+    changed = count_changed(before, buffers_of(built.model))
+    if changed > FEW_NUMBERS and not trial.task.spec.is_ngram:  # n-grams say how many they have stored
         trial.outcome.metrics["changed_buffers"] = changed
     trial.workers.dismissed = True
 

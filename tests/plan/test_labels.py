@@ -41,6 +41,8 @@ def said(write):
     ("head", "whose"),
     [
         ("softmax: {softcap: 0.05, label: softmax}", "a plain softmax, and this head is none (softcap=0.05)"),
+        ("softmax: {softcap: 0.05, label: plain softmax}", "a plain softmax, and this head is none (softcap=0.05)"),
+        ("softmax: {softcap: 0.05, label: softmax (ours)}", "a plain softmax, and this head is none (softcap=0.05)"),
         ("softmax: {softcap: 0.05, label: Softmax}", "a plain softmax, and this head is none (softcap=0.05)"),
         ("softmax: {softcap: 0.05, label: soft-max}", "a plain softmax, and this head is none (softcap=0.05)"),
         ("softmax: {z_loss: 0.1, label: softmax 1}", "a plain softmax, and this head is none (z_loss=0.1)"),
