@@ -2,8 +2,8 @@
 
 None of it is part of the trial's id, so two rows, or two seeds of one row, may differ in it. An audit hook of Python
 sees each file that Python code opens; what a library opens in its own C++ or Rust code is not seen. A file counts if it
-is opened while the component's code runs, by itself or by a library, as numpy.load; one of Python, of a package or of a
-cache does not. An environment variable counts if the component reads it by functions of Python: what a library reads
+is opened while the component's code runs, also by a library as numpy.load; one of Python, of a package or of a cache
+does not. An environment variable counts if the component reads it by functions of Python: what a library reads
 for itself does not.
 """
 
