@@ -12,6 +12,7 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -44,19 +45,33 @@ def names_of(
         chosen: parameters whose values matching and tuning choose. They are in no name.
     Raises: ExecutionError when the `label` of a class fails, or its docstring has the former `Label:`.
     """
-    together: dict[str, dict[str, ComponentSpec]] = {}
+    by_class: dict[str, dict[str, ComponentSpec]] = {}
     for spec in specs:
-        together.setdefault(spec.name, {})[str(spec)] = spec
-    found = dict(labels or {})
-    for name, entries in together.items():
+        by_class.setdefault(spec.name, {})[str(spec)] = spec
+    written: dict[str, ComponentSpec] = {}
+    found: dict[str, str] = {}
+    for name, entries in by_class.items():
+        written |= entries
         values = {key: _values(spec, registry, chosen) for key, spec in entries.items()}
-        known = dict.fromkeys(parameter for each in values.values() for parameter in each)
-        differing = [each for each in known if len({value_text(value.get(each)) for value in values.values()}) > 1]
+        differing = _differing(values.values())
         for key, spec in entries.items():
-            found.setdefault(key, _name(spec, registry.get(name), values[key], differing))
-    written = {key: spec for entries in together.values() for key, spec in entries.items()}
+            found[key] = _name(spec, registry.get(name), values[key], differing)
+    found |= labels or {}
     used = Counter(found[key] for key in written)
-    return {key: found[key] if used[found[key]] == 1 else str(shown(spec, registry)) for key, spec in written.items()}
+    for key, spec in written.items():
+        if used[found[key]] > 1:
+            found[key] = str(shown(spec, registry))
+    return {key: found[key] for key in written}
+
+
+def _differing(entries: Collection[Mapping[str, Any]]) -> list[str]:
+    """Return the parameters that do not have one value in all entries of a class."""
+    differing = []
+    for name in dict.fromkeys(chain.from_iterable(entries)):
+        values = {value_text(entry.get(name)) for entry in entries}
+        if len(values) > 1:
+            differing.append(name)
+    return differing
 
 
 def automatic(spec: ComponentSpec, registry: Registry, chosen: Collection[str] = ()) -> str:
@@ -72,14 +87,22 @@ def labelled(label: Any, spec: ComponentSpec, registry: Registry) -> str:
 
     Raises: ValueError where the label is no short text, or names a parameter that the component does not have.
     """
-    if not (isinstance(label, str) and label.isprintable() and 0 < len(label.strip()) == len(label) <= MAX_LABEL):
-        raise ValueError(f"expected a text of 1 to {MAX_LABEL} characters in one line, got {str(label)[:MAX_LABEL]!r}")
+    is_line = isinstance(label, str) and label.isprintable() and label == label.strip()
+    if not (is_line and 0 < len(label) <= MAX_LABEL):
+        start = str(label)[:MAX_LABEL]
+        raise ValueError(f"expected a text of 1 to {MAX_LABEL} characters in one line, got {start!r}")
     values = _values(spec, registry, ())
-    if unknown := [name for name in _BRACES.findall(label) if name not in values]:
-        raise ValueError(f"the label has {{{unknown[0]}}}, which is no parameter of '{spec.name}'")
-    if _OPTIONAL.search(label):
+    for name in _BRACES.findall(label):
+        if name not in values:
+            raise ValueError(f"the label has {{{name}}}, which is no parameter of '{spec.name}'")
+    if _OPTIONAL.search(label):  # which labels of classes once had, and would stand in the table
         raise ValueError("nothing in brackets is left out of a label; give each row one of its own")
-    return _BRACES.sub(lambda found: "" if (value := values[found[1]]) is None else _number(value), label).strip()
+
+    def filled(braces: re.Match[str]) -> str:
+        value = values[braces[1]]
+        return "" if value is None else _number(value)
+
+    return _BRACES.sub(filled, label).strip()
 
 
 def shown(spec: ComponentSpec, registry: Registry) -> ComponentSpec:
@@ -90,8 +113,10 @@ def shown(spec: ComponentSpec, registry: Registry) -> ComponentSpec:
 
 def with_settings(spec: ComponentSpec, registry: Registry) -> str:
     """Return a component with its settings that are not the default: 'softmax(softcap=0.05)'."""
-    known, params = parameters(registry.get(spec.name)), shown(spec, registry).params
-    changed = {name: value for name, value in params.items() if value_text(value) != value_text(known[name].default)}
+    known, changed = parameters(registry.get(spec.name)), {}
+    for name, value in shown(spec, registry).params.items():
+        if value_text(value) != value_text(known[name].default):
+            changed[name] = value
     return str(ComponentSpec(name=spec.name, params=changed))
 
 
@@ -144,9 +169,13 @@ def _name(spec: ComponentSpec, cls: type, values: Mapping[str, Any], differing: 
     elif section(cls, "Label"):
         instead = INSTEAD["Label: in a docstring"]
         raise ExecutionError(f"'{spec.name}' has 'Label:' in its docstring, which was removed: {instead}")
-    others = [name for name in differing if name in values and name not in p._read]
-    shown = [name for name in others if _is_shown(parameters(cls)[name], values[name])]
-    return "".join([label, *(f", {_said(name, values[name])}" for name in shown)])
+    parts = [label]
+    for name in differing:
+        if name not in values or name in p._read:  # the label of the class says it
+            continue
+        if _is_shown(parameters(cls)[name], values[name]):
+            parts.append(_with_value(name, values[name]))
+    return ", ".join(parts)
 
 
 def _is_shown(parameter: Parameter, value: Any) -> bool:
@@ -155,7 +184,7 @@ def _is_shown(parameter: Parameter, value: Any) -> bool:
     return is_number or value_text(value) != value_text(parameter.default)
 
 
-def _said(name: str, value: Any) -> str:
+def _with_value(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return name if value else f"no {name}"
     return f"{name} {_number(value)}"
