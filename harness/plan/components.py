@@ -1,5 +1,6 @@
-"""The components that a suite names: checked against registries and signatures, with lists expanded to grids, and each
-model built once on the meta device, so that errors of constructors are found before a trial runs.
+"""The components that a suite names: checked against registries and signatures, with lists expanded
+to grids, and each model built once on the meta device, so that errors of constructors are found
+before a trial runs.
 """
 
 import itertools
@@ -38,10 +39,12 @@ from harness.registry import Registry
 
 MAX_TRIALS = 10_000
 LABEL = "label"  # the key of a component's own name; a parameter of this name comes first
-CONTROL = "control"  # the key of a head that is, or is not, a control; a parameter of this name comes first
+CONTROL = "control"  # the key of a head that is a control, or is none; as with LABEL
 NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # owner/name of a repository, in place of a path
 MAX_TENSORS = 10_000  # of one component; GPT-2's largest has 580
 Built = TypeVar("Built")
+# Of a model: its numbers of parameters (total, head), and the values that the head chose itself.
+Measured = tuple[tuple[int, int], dict[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,12 @@ class Component(Identified):
         problems.add((*self.place, *within), message)
 
 
-def components(entries: Any, registry: Registry, section: str, problems: Problems) -> list[Component]:
+def components(
+    entries: Any,
+    registry: Registry,
+    section: str,
+    problems: Problems,
+) -> list[Component]:
     """Return the components of a section ('heads') in the order of the file.
 
     An entry with problems is returned with its valid parameters, so that later checks can find more
@@ -124,7 +132,12 @@ def _grid(
     return itertools.product(*axes.values())
 
 
-def _labelled(label: Any, entry: list[Component], registry: Registry, problems: Problems) -> list[Component]:
+def _labelled(
+    label: Any,
+    entry: list[Component],
+    registry: Registry,
+    problems: Problems,
+) -> list[Component]:
     """Return the points of an entry with the names that its label gives them."""
     if not entry:
         return []
@@ -148,7 +161,8 @@ def _name_and_params(entry: Any) -> tuple[str, dict[str, Any]]:
         ((name, params),) = entry.items()
         if params is None or isinstance(params, dict):
             return name, dict(params or {})
-    raise ValueError("expected a name, or one name with its parameters like 'mos: {num_mixtures: 5}'")
+    example = "'mos: {num_mixtures: 5}'"
+    raise ValueError(f"expected a name, or one name with its parameters like {example}")
 
 
 def _axes(
@@ -189,26 +203,26 @@ def _axes(
 
 
 def _resolved(source: Source, named: bool, value: Path | str) -> str:
-    """Return a path, which is relative to the suite file, as an absolute path. With `named` a name like 'owner/name'
-    stays as it is, unless there is such a file or folder.
+    """Return a path, which is relative to the suite file, as an absolute path. With `named` a name
+    like 'owner/name' stays as it is, unless there is such a file or folder.
 
-    A relative path must stay in the folder that contains the suite's folder: a project may have its texts beside
-    suites/. An absolute path may be anywhere.
+    A relative path must stay in the folder that contains the suite's folder: a project may have its
+    texts beside suites/. An absolute path may be anywhere.
 
-    Raises: ValueError for a relative path that leaves this folder, by its text or by symbolic links, and for one that
-    exists only below the working folder.
+    Raises: ValueError for a relative path that leaves this folder, by its text or by symbolic
+    links, and for one that exists only below the working folder.
     """
     folder = Path(os.path.realpath(source.path)).parent
     if named and NAME.fullmatch(str(value)) and not os.path.exists(folder / value):
         return str(value)
     # guard: text-beside-suite folder / value -> value
-    place = Path(os.path.realpath(folder / value))  # no error for links in a circle, unlike Path.resolve()
+    # Not Path.resolve(), which raises an error for links in a circle.
+    place = Path(os.path.realpath(folder / value))
     # guard: text-in-project
-    if not Path(value).is_absolute() and not all(each.is_relative_to(folder.parent) for each in _reached(place)):
-        raise ValueError(
-            f"'{value}' is outside of {folder.parent}, the folder that contains the suite's folder; "
-            "write an absolute path if that is intended"
-        )
+    if not Path(value).is_absolute() and not _lies_in(folder.parent, place):
+        outside = f"'{value}' is outside of {folder.parent}"
+        what = "the folder that contains the suite's folder"
+        raise ValueError(f"{outside}, {what}; write an absolute path if that is intended")
     here = os.path.realpath(value)
     if not os.path.exists(place) and os.path.exists(here):
         raise ValueError(
@@ -218,10 +232,11 @@ def _resolved(source: Source, named: bool, value: Path | str) -> str:
     return str(place)
 
 
-def _reached(place: Path) -> list[Path]:
-    """Return a path and, if it is a folder, the paths of its entries, with symbolic links resolved."""
+def _lies_in(folder: Path, place: Path) -> bool:
+    """Whether a path, and the entries of a folder, lie in `folder`, also by symbolic links."""
     entries = place.glob("*") if os.path.isdir(place) else ()
-    return [place, *(Path(os.path.realpath(entry)) for entry in entries)]
+    reached = [Path(os.path.realpath(each)) for each in (place, *entries)]
+    return all(each.is_relative_to(folder) for each in reached)
 
 
 @dataclass
@@ -238,12 +253,17 @@ class Construction:
     """
 
     problems: Problems
-    models: dict[tuple[int, str, str], tuple[tuple[int, int], dict[str, int]]] = field(default_factory=dict)
+    models: dict[tuple[int, str, str], Measured] = field(default_factory=dict)
     positions: dict[str, int] = field(default_factory=dict)
     bodies: dict[str, nn.Module] = field(default_factory=dict)
     from_model: set[tuple[str, str]] = field(default_factory=set)
 
-    def check(self, vocab_sizes: list[int], backbones: list[Component], heads: list[Component]) -> None:
+    def check(
+        self,
+        vocab_sizes: list[int],
+        backbones: list[Component],
+        heads: list[Component],
+    ) -> None:
         """Build every head on every backbone for every vocabulary size."""
         for vocab_size, backbone in itertools.product(dict.fromkeys(vocab_sizes), backbones):
             body, name = self._backbone(backbone, vocab_size), str(backbone.spec)
@@ -273,19 +293,21 @@ class Construction:
             return None
 
 
-def _measured(head: Component, body: nn.Module, vocab_size: int) -> tuple[tuple[int, int], dict[str, int]]:
-    """Build a head. Return what `Construction.models` has of it: what it chose are integers that are its attributes."""
+def _measured(head: Component, body: nn.Module, vocab_size: int) -> Measured:
+    """Build a head. What it chose are integers that are its attributes."""
     built = build_head(head.spec, body, vocab_size, None)
     chosen = {}
     for name, value in resolved(head.cls, head.spec.params).items():
-        # type() and not isinstance(): True is an int, and a switch is no number of anything
+        # type() and not isinstance(): True is an int, and a switch is no number of anything.
         if value is None and type(vars(built).get(name)) is int:
             chosen[name] = vars(built)[name]
     return count_parameters(LanguageModel(body, built)), chosen
 
 
 class _Copies(TorchFunctionMode):
-    """Within it, whether a head that is built reads the output matrix or the embedding of a pretrained backbone."""
+    """Within it, whether a head that is built reads the output matrix or the embedding of a
+    pretrained backbone.
+    """
 
     def __init__(self, body: nn.Module):
         super().__init__()
@@ -296,36 +318,48 @@ class _Copies(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func.__name__ != "__get__":  # which asks for a shape or a device, and for no value
             for weight in self._of_model:
-                # by identity: == of tensors compares their values
+                # By identity: == of tensors compares their values
                 self.made = self.made or any(each is weight for each in args)
         return func(*args, **(kwargs or {}))
 
 
 def count(vocab_size: int, backbone: ComponentSpec, head: ComponentSpec) -> tuple[int, int]:
-    """Return the numbers of parameters (total, head) of a model. Raises ValueError if it cannot be built."""
+    """Return the numbers of parameters (total, head) of a model. Raises ValueError if it cannot be
+    built.
+    """
     body = _attempt(backbone, lambda: build_backbone(backbone, vocab_size))
-    return _attempt(head, lambda: count_parameters(LanguageModel(body, build_head(head, body, vocab_size, None))))
+
+    def counted() -> tuple[int, int]:
+        return count_parameters(LanguageModel(body, build_head(head, body, vocab_size, None)))
+
+    return _attempt(head, counted)
 
 
 def embedding_width(vocab_size: int, backbone: ComponentSpec) -> int:
-    """Return E, the embedding width of a backbone. Raises ValueError with the reason if it cannot be built."""
+    """Return E, the embedding width of a backbone. Raises ValueError with the reason if it cannot
+    be built.
+    """
     return _attempt(backbone, lambda: build_backbone(backbone, vocab_size)).embedding.embedding_dim
 
 
 def _attempt(spec: ComponentSpec, build: Callable[[], Built]) -> Built:
-    """Build something on the meta device. Any exception of a constructor becomes a ValueError with one line."""
+    """Build something on the meta device. Any exception of a constructor becomes a ValueError with
+    one line.
+    """
     try:
         with contained(str(spec)), on_meta(), _bounded():
             return build()
     except (ValueError, ComponentError) as error:
         raise ValueError(str(error).partition("\n")[0]) from error
-    except Exception as error:  # the component may be third-party code: show a sentence, not a traceback
+    # the component may be third-party code: show a sentence, not a traceback
+    except Exception as error:
         raise ValueError(f"{spec} cannot be built: {first_line(error)}") from error
 
 
 @contextmanager
 def _bounded() -> Iterator[None]:
-    """Count the parameter tensors that are made within the block; raise ValueError if there are too many.
+    """Count the parameter tensors that are made within the block; raise ValueError if there are too
+    many.
 
     A suite that asks for a billion layers ends with a message, and not after days.
     """
@@ -333,9 +367,8 @@ def _bounded() -> Iterator[None]:
 
     def count_one(*_) -> None:
         if next(made) > MAX_TENSORS:
-            raise ValueError(
-                f"the model has more than {MAX_TENSORS:,} parameter tensors; use fewer layers or components"
-            )
+            many = f"more than {MAX_TENSORS:,} parameter tensors"
+            raise ValueError(f"the model has {many}; use fewer layers or components")
 
     counting = register_module_parameter_registration_hook(count_one)
     try:

@@ -1,4 +1,4 @@
-"""Expand corpora, backbones and heads to rows, and rows to trials, in the order of the suite file."""
+"""Expand corpora, backbones and heads to rows, and rows to trials, in the order of the file."""
 
 import itertools
 from collections.abc import Iterator
@@ -8,12 +8,20 @@ from harness.corpora.corpus import CorpusFacts
 from harness.plan.components import Component, Construction
 from harness.plan.identity import trial_id
 from harness.plan.reader import Problems
-from harness.plan.specs import COUNTED, NGRAM_BACKBONE, NGRAM_HEAD, ComponentSpec, TrainSpec, TrialSpec
+from harness.plan.specs import (
+    COUNTED,
+    NGRAM_BACKBONE,
+    NGRAM_HEAD,
+    ComponentSpec,
+    TrainSpec,
+    TrialSpec,
+)
 from harness.plan.suite import Candidate, Row
 from harness.plan.suite_file import NgramSpec
 from harness.registry import BACKBONES, HEADS
 
-Texts = list[tuple[Component, CorpusFacts, TrainSpec]]  # corpora, each with how models are trained on it
+# corpora, each with how models are trained on it
+Texts = list[tuple[Component, CorpusFacts, TrainSpec]]
 
 
 def combined(
@@ -35,8 +43,8 @@ def combined(
 
 
 def ngram_components(ngrams: list[NgramSpec]) -> tuple[list[Component], list[Component]]:
-    """Return the backbones and the heads of `ngrams`, which a suite does not name; none where it has
-    no `ngrams`.
+    """Return the backbones and the heads of `ngrams`, which a suite does not name; none where it
+    has no `ngrams`.
     """
     heads = []
     for index, each in enumerate(ngrams):

@@ -123,13 +123,14 @@ def _rows(
     construction: Construction,
     problems: Problems,
 ) -> list[Row]:
-    """Return the rows that are trained: corpora x backbones x heads, matched, then with their points
-    and trials.
+    """Return the rows that are trained: corpora x backbones x heads, matched, then with their
+    points and trials.
 
     Args:
         known: the role of each head.
     """
-    controls = {head.written for head, role in zip(parts.heads, known, strict=True) if role.is_control}
+    pairs = zip(parts.heads, known, strict=True)
+    controls = {head.written for head, role in pairs if role.is_control}
     rows = []
     for row in combined(texts, parts.backbones, parts.heads, construction):
         rows.append(replace(row, is_control=row.head.written in controls))
@@ -161,8 +162,9 @@ def _parsed(data: dict[str, Any], path: Path, problems: Problems) -> SuiteFile |
         data["name"] = path.stem
     file = _checked_file(data, problems)
     if data.get("name") is None:
-        fault = f"the key 'name' is missing, and the name of the file, '{path.stem}', cannot take its place"
-        problems.add((), f"{fault}: expected lower-case letters, digits, _ and -, at most 64")
+        fault = f"the name of the file, '{path.stem}', cannot take its place"
+        expected = "expected lower-case letters, digits, _ and -, at most 64"
+        problems.add((), f"the key 'name' is missing, and {fault}: {expected}")
     if file is None:
         return None
     for index, seed in enumerate(file.seeds):
@@ -211,7 +213,8 @@ def _known_keys(place: Place) -> list[str]:
     for part in place:
         named = node.get("properties", {}).get(part) or node.get("additionalProperties") or {}
         node = node.get("items", {}) if isinstance(part, int) else named
-        for option in [node, *node.get("anyOf", [])]:  # `anyOf` is an optional key's: itself or null
+        # `anyOf` is an optional key's: itself or null
+        for option in [node, *node.get("anyOf", [])]:
             if "$ref" in option:
                 node = schema["$defs"][option["$ref"].rpartition("/")[2]]
     keys = []
@@ -235,7 +238,11 @@ def _facts_of(corpus: Component) -> CorpusFacts:
     return corpus.cls(**corpus.spec.params).facts()
 
 
-def _asked(components: list[Component], question: Callable[[Component], Answer], problems: Problems) -> list[Answer]:
+def _asked(
+    components: list[Component],
+    question: Callable[[Component], Answer],
+    problems: Problems,
+) -> list[Answer]:
     """Return what each component answers; those that cannot have a problem and no answer."""
     answers = []
     for component in components:
@@ -246,7 +253,12 @@ def _asked(components: list[Component], question: Callable[[Component], Answer],
     return answers
 
 
-def _constructed(file: SuiteFile | None, parts: Parts, facts: list[CorpusFacts], problems: Problems) -> Construction:
+def _constructed(
+    file: SuiteFile | None,
+    parts: Parts,
+    facts: list[CorpusFacts],
+    problems: Problems,
+) -> Construction:
     """Build every combination of components once, unless there are too many."""
     construction = Construction(problems)
     seeds, ngrams = (len(file.seeds), len(file.ngrams)) if file is not None else (1, 0)
@@ -254,7 +266,7 @@ def _constructed(file: SuiteFile | None, parts: Parts, facts: list[CorpusFacts],
     if len(parts.corpora) * (models * seeds + ngrams) > MAX_TRIALS:
         problems.add((), f"expands to more than {MAX_TRIALS} trials")
         return construction
-    # A backbone with a problem has lost a parameter, and a head may not fit what is built without it.
+    # A backbone with a problem has lost a parameter, and no head is judged by what is built then.
     heads = [] if "backbones" in parts.faulty else parts.heads
     construction.check([fact.vocab_size for fact in facts], parts.backbones, heads)
     return construction
@@ -275,12 +287,17 @@ def _named(file: SuiteFile, parts: Parts, problems: Problems) -> Parts:
     )
 
 
-def _with_names(listed: list[Component], registry: Registry, file: SuiteFile, problems: Problems) -> list[Component]:
+def _with_names(
+    listed: list[Component],
+    registry: Registry,
+    file: SuiteFile,
+    problems: Problems,
+) -> list[Component]:
     """Return components of a kind with their names, and check their labels."""
     chosen = chosen_parameters(registry.kind, file.match, file.tune)
     specs, labels = [], {}
     for each in listed:
-        # Matching and tuning choose nothing of an n-gram model, also where a parameter has the name.
+        # Matching and tuning choose nothing of an n-gram model, whatever its parameters are called.
         spec = each.spec if each.spec.name == NGRAM_HEAD else each.spec.without(chosen)
         specs.append(spec)
         if each.label:
@@ -292,7 +309,7 @@ def _with_names(listed: list[Component], registry: Registry, file: SuiteFile, pr
 
 
 def labels(path: Path) -> dict[str, dict[str, str]]:
-    """Return the labels that a suite gives to components: kind -> str(component) as views show it -> label.
+    """Return the labels that a suite gives: kind -> str(component) as views show it -> label.
 
     {} where the file cannot be read. A label that a suite may not give is none.
     """
@@ -315,13 +332,13 @@ def labels(path: Path) -> dict[str, dict[str, str]]:
 
 
 def _with_baseline(table: TableSpec, parts: Parts) -> TableSpec:
-    """Return the settings of the table with the baseline as the suite writes its head, where the file
-    gives it by its name in the table; and with one where the file gives none.
+    """Return the settings of the table with the baseline as the suite writes its head, where the
+    file gives it by its name in the table; and with one where the file gives none.
 
     Then it is the head that the plan prints as `softmax`; without one, the only softmax without a
     projection. A softmax with a projection is a head of its own in the papers, and of several
-    softmaxes with other parameters none is the obvious one: these suites have no baseline until they
-    name it. Neither has a suite of one head.
+    softmaxes with other parameters none is the obvious one: these suites have no baseline until
+    they name it. Neither has a suite of one head.
     """
     if "baseline" in table.model_fields_set:
         for head in (*parts.heads, *parts.ngrams[1]):
@@ -359,8 +376,8 @@ def _check_together(
     counted = [fact.num_tokens["train"] for fact in facts if fact.num_tokens is not None]
     smallest, fewest = min(counted, default=math.inf), 2 * train.batch_size
     if train.epochs != 0 and smallest < fewest:  # a column needs a token to read and one to predict
-        message = f"{train.batch_size} rows need {fewest} training tokens, the corpus has {smallest}"
-        problems.add(("train", "batch_size"), message)
+        need = f"{train.batch_size} rows need {fewest} training tokens"
+        problems.add(("train", "batch_size"), f"{need}, the corpus has {smallest}")
     gpus, workers = file.resources.gpus, train.data_parallel
     if gpus and max(gpus, 1) != workers:  # several trials may share a GPU, but no two workers
         fault = f"{gpus:g} GPUs do not fit train.data_parallel {workers}"
@@ -395,12 +412,18 @@ def _with_contents(parts: Parts, problems: Problems) -> Parts:
     contents = _asked(trained, lambda each: starting_content(each.spec, each.cls), problems)
     if problems:
         return parts
-    found = [replace(each, content=content) for each, content in zip(trained, contents, strict=True)]
+    pairs = zip(trained, contents, strict=True)
+    found = [replace(each, content=content) for each, content in pairs]
     number = len(parts.backbones)
     return parts._replace(backbones=found[:number], heads=found[number:])
 
 
-def _trained(file: SuiteFile, corpora: list[Component], facts: list[CorpusFacts], problems: Problems) -> Texts:
+def _trained(
+    file: SuiteFile,
+    corpora: list[Component],
+    facts: list[CorpusFacts],
+    problems: Problems,
+) -> Texts:
     """Return each corpus with its facts, and with how models are trained on it: for epochs or for a
     number of tokens.
 

@@ -1,7 +1,7 @@
 """The key `match` of a suite: rows of equal numbers of parameters, or of equal training time.
 
-A head with more parameters, or more time, may be better because of these and not because of its structure. Source:
-Parthiban et al. (2021), main table 5.
+A head with more parameters, or more time, may be better because of these and not because of its
+structure. Source: Parthiban et al. (2021), main table 5.
 """
 
 import bisect
@@ -23,7 +23,8 @@ from harness.plan.suite_file import TOLERANCE, MatchSpec
 TIME_DIGITS = 2  # of epochs that stand for a time
 PARAMS, RATIOS = ("match", "params"), ("match", "ratios")
 MAX_WIDTH = 2**16
-MAX_GAP = 64  # the largest gap between two widths that can be built: the number of attention heads must divide a width
+# The largest gap between two widths that can be built: attention heads must divide a width.
+MAX_GAP = 64
 
 
 def in_equal_time(match: MatchSpec, rows: list[Row], problems: Problems) -> list[Row]:
@@ -127,14 +128,16 @@ def _at_width_of(solved: Row, row: Row) -> Row:
 
 
 def closest_width(count_at: Callable[[int], int | None], target: int, start: int) -> int | None:
-    """Return the width up to MAX_WIDTH whose count is nearest to the target; None if no width can be built.
+    """Return the width up to MAX_WIDTH whose count is nearest to the target; None if no width can
+    be built.
 
-    Of two widths that are equally near, the one that is nearer to `start` is returned. The widths that can be built are
-    taken to be those of one distance, as the multiples of a number of attention heads, between a lowest and a highest
-    one. Of them the count is bisected.
+    Of two widths that are equally near, the one that is nearer to `start` is returned. The widths
+    that can be built are taken to be those of one distance, as the multiples of a number of
+    attention heads, between a lowest and a highest one. Of them the count is bisected.
 
     Args:
-        count_at: returns the count at a width, which increases with the width; None if the width cannot be built.
+        count_at: returns the count at a width, which increases with the width; None if the width
+            cannot be built.
     """
     count = cache(lambda width: count_at(width) if width > 0 else None)  # a count builds a model
     first = _first_width(count, start)
@@ -158,7 +161,7 @@ def closest_width(count_at: Callable[[int], int | None], target: int, start: int
 
 
 def _first_width(count: Callable[[int], int | None], start: int) -> int | None:
-    """Return a width that can be built: the start or a half of it, else the next one above these."""
+    """Return a width that can be built: the start, a half of it, or the next one above these."""
     halves = [start >> power for power in range(start.bit_length())]
     for width in halves:
         if count(width) is not None:
@@ -181,7 +184,8 @@ def _step_of_widths(count: Callable[[int], int | None], width: int) -> int | Non
 def _nearest(vary: str, row: Row, target: int) -> tuple[Row | None, str]:
     """Return the row at the nearest width, or None if no width can be built; and a reason.
 
-    The reason is why the first width that failed cannot be built, if at most one width can be built; else ''.
+    The reason is why the first width that failed cannot be built, if at most one width can be
+    built; else ''.
     """
     (owner,) = _owners(vary, row)
     component = getattr(row, owner)
@@ -244,12 +248,18 @@ def _owners(vary: str, row: Row) -> list[str]:
 
 
 def _references(name: int | str, rows: list[Row]) -> list[str]:
-    """Return the heads that a name may mean: the one that the plan prints so, or all of this name."""
+    """Return the heads that a name may mean: the one that the plan prints so, or all called so."""
     names = {str(row.head.spec): row.head.spec.name for row in rows}
     return [name] if name in names else [text for text in names if names[text] == name]
 
 
-def _check_reference(name: int | str, references: list[str], rows: list[Row], place: Place, problems: Problems) -> None:
+def _check_reference(
+    name: int | str,
+    references: list[str],
+    rows: list[Row],
+    place: Place,
+    problems: Problems,
+) -> None:
     """The name must be a number or name exactly one head."""
     if isinstance(name, int) or len(references) == 1:
         return
@@ -277,11 +287,10 @@ def _check_widths(match: MatchSpec, others: list[Row], problems: Problems) -> No
         else:
             of_head, of_backbone = _widths(row.head), _widths(row.backbone)
             near = nearest(match.vary, [*of_head, *of_backbone])
-            lists = f"{head}: {', '.join(of_head) or 'none'}; {backbone}: {', '.join(of_backbone) or 'none'}"
-            message = (
-                f"neither {head} nor {backbone} has a width '{match.vary}'{near} "
-                f"(widths are whole numbers named d_...; {lists})"
-            )
+            lists = f"{head}: {', '.join(of_head) or 'none'}"
+            lists += f"; {backbone}: {', '.join(of_backbone) or 'none'}"
+            fault = f"neither {head} nor {backbone} has a width '{match.vary}'{near}"
+            message = f"{fault} (widths are whole numbers named d_...; {lists})"
         problems.add(("match", "vary"), message)
 
 

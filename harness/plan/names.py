@@ -1,11 +1,13 @@
 """The names of rows: what every view calls a head, a backbone and a corpus.
 
-A suite may give a component a `label`, a text with names of parameters in braces: 'ours, K = {num_mixtures}'. Without
-one, the name is what the class says, or its registered name; after it stands what else differs between the entries of
-one suite:
+A suite may give a component a `label`, a text with names of parameters in braces:
+'ours, K = {num_mixtures}'. Without one, the name is what the class says, or its registered name;
+after it stands what else differs between the entries of one suite:
 
-    def label(cls, p): return f"MoS {p.num_mixtures}"       MoS 2 | MoS 5 | MoS 5, dropout 0.2 | MoS 5, dropout 0.5
-    no such method, `cosine: {sharpness: [5, 10]}`          cosine, sharpness 5 | cosine, sharpness 10
+    def label(cls, p): return f"MoS {p.num_mixtures}"
+        MoS 2 | MoS 5 | MoS 5, dropout 0.2 | MoS 5, dropout 0.5
+    no such method, `cosine: {sharpness: [5, 10]}`
+        cosine, sharpness 5 | cosine, sharpness 10
 """
 
 import inspect
@@ -36,14 +38,15 @@ def names_of(
 ) -> dict[str, str]:
     """Return the names of components: str(spec) -> name. No two have the same.
 
-    Of several entries of one class the parameters in which they differ are said, but for those that the class says
-    itself: numbers always, other values where they are not the default. Where two names would be equal, both are
-    written in full: 'mos(num_mixtures=2, gate=static)'.
+    Of several entries of one class the parameters in which they differ are said, but for those that
+    the class says itself: numbers always, other values where they are not the default. Where two
+    names would be equal, both are written in full: 'mos(num_mixtures=2, gate=static)'.
 
     Args:
         labels: str(spec) -> the label that the suite gives.
         chosen: parameters whose values matching and tuning choose. They are in no name.
-    Raises: ExecutionError when the `label` of a class fails, or its docstring has the former `Label:`.
+    Raises: ExecutionError when the `label` of a class fails, or its docstring has the former
+        `Label:`.
     """
     by_class: dict[str, dict[str, ComponentSpec]] = {}
     for spec in specs:
@@ -85,12 +88,13 @@ def automatic(spec: ComponentSpec, registry: Registry, chosen: Collection[str] =
 def labelled(label: Any, spec: ComponentSpec, registry: Registry) -> str:
     """Return the name that a suite's label gives to one point of an entry.
 
-    Raises: ValueError where the label is no short text, or names a parameter that the component does not have.
+    Raises: ValueError where the label is no short text, or names a parameter that the component
+        does not have.
     """
     is_line = isinstance(label, str) and label.isprintable() and label == label.strip()
     if not (is_line and 0 < len(label) <= MAX_LABEL):
-        start = str(label)[:MAX_LABEL]
-        raise ValueError(f"expected a text of 1 to {MAX_LABEL} characters in one line, got {start!r}")
+        expected = f"expected a text of 1 to {MAX_LABEL} characters in one line"
+        raise ValueError(f"{expected}, got {str(label)[:MAX_LABEL]!r}")
     values = _values(spec, registry, ())
     for name in _BRACES.findall(label):
         if name not in values:
@@ -106,7 +110,7 @@ def labelled(label: Any, spec: ComponentSpec, registry: Registry) -> str:
 
 
 def shown(spec: ComponentSpec, registry: Registry) -> ComponentSpec:
-    """Return a component as views show it: with the name of a file or folder instead of its path."""
+    """Return a component as views show it: with the name of a file or folder and not its path."""
     short = with_paths(registry.get(spec.name), spec.params, lambda path: Path(path).name)
     return ComponentSpec(name=spec.name, params=short) if short != spec.params else spec
 
@@ -121,13 +125,16 @@ def with_settings(spec: ComponentSpec, registry: Registry) -> str:
 
 
 def family(cls: type) -> str:
-    """Return what a component declares as its family in its docstring, `Family: plain`; '' without a declaration."""
+    """Return what a component declares as its family in its docstring, `Family: plain`; '' without
+    a declaration.
+    """
     return section(cls, "Family")
 
 
 def section(cls: type, title: str) -> str:
-    """Return what stands in a section of a component's docstring, `Cost: K softmaxes`; '' without it."""
-    found = re.search(rf"^{title}:(.*(?:\n +.*)*)", inspect.cleandoc(cls.__doc__ or ""), re.MULTILINE)
+    """Return a section of a component's docstring, `Cost: K softmaxes`; '' without it."""
+    docstring = inspect.cleandoc(cls.__doc__ or "")
+    found = re.search(rf"^{title}:(.*(?:\n +.*)*)", docstring, re.MULTILINE)
     return found[1].strip() if found else ""
 
 
@@ -138,13 +145,16 @@ def without_sections(cls: type, titles: Collection[str]) -> str:
 
 
 def _values(spec: ComponentSpec, registry: Registry, chosen: Collection[str]) -> dict[str, Any]:
-    values = resolved(registry.get(spec.name), shown(spec, registry).params)
-    return {name: value for name, value in values.items() if name not in chosen or name in spec.params}
+    values = {}
+    for name, value in resolved(registry.get(spec.name), shown(spec, registry).params).items():
+        if name not in chosen or name in spec.params:
+            values[name] = value
+    return values
 
 
 class _Parameters:
-    """The parameters of an entry as the `label` of its class sees them, and the names of those that it has read. One
-    that matching or tuning chooses is ''.
+    """The parameters of an entry as the `label` of its class sees them, and the names of those that
+    it has read. One that matching or tuning chooses is ''.
     """
 
     def __init__(self, cls: type, values: Mapping[str, Any]):
@@ -158,17 +168,23 @@ class _Parameters:
         return self._values[name]
 
 
-def _name(spec: ComponentSpec, cls: type, values: Mapping[str, Any], differing: Collection[str]) -> str:
+def _name(
+    spec: ComponentSpec,
+    cls: type,
+    values: Mapping[str, Any],
+    differing: Collection[str],
+) -> str:
     """Return the name of one entry, which differs from others of its class in some parameters."""
     label, p = spec.name, _Parameters(cls, values)
     if "label" in vars(cls):
         try:
             label = str(cls.label(p)).strip()
         except Exception as fault:
-            raise ExecutionError(f"the label of '{spec.name}' raised {type(fault).__name__}: {fault}") from fault
+            raised = f"{type(fault).__name__}: {fault}"
+            raise ExecutionError(f"the label of '{spec.name}' raised {raised}") from fault
     elif section(cls, "Label"):
-        instead = INSTEAD["Label: in a docstring"]
-        raise ExecutionError(f"'{spec.name}' has 'Label:' in its docstring, which was removed: {instead}")
+        removed = f"which was removed: {INSTEAD['Label: in a docstring']}"
+        raise ExecutionError(f"'{spec.name}' has 'Label:' in its docstring, {removed}")
     parts = [label]
     for name in differing:
         if name not in values or name in p._read:  # the label of the class says it
@@ -179,7 +195,9 @@ def _name(spec: ComponentSpec, cls: type, values: Mapping[str, Any], differing: 
 
 
 def _is_shown(parameter: Parameter, value: Any) -> bool:
-    """Whether a value says more than that it is the default. A number always does: nobody knows all defaults."""
+    """Whether a value says more than that it is the default. A number always does: nobody knows all
+    defaults.
+    """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number or value_text(value) != value_text(parameter.default)
 

@@ -1,4 +1,4 @@
-"""Apply the changes of the command line, `--set train.epochs=2`, to what was read of a suite file."""
+"""Apply changes of the command line, `--set train.epochs=2`, to what was read of a suite file."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def overridden(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> 
 
 
 def _workers(data: dict[str, Any]) -> int:
-    """Return `train.data_parallel`, or else the number of GPUs, as a number of workers; 1 if invalid."""
+    """Return `train.data_parallel`, or else the number of GPUs; 1 if invalid."""
     resources, train = data.get("resources"), data.get("train")
     gpus = resources.get("gpus") if isinstance(resources, dict) else None
     workers = train.get("data_parallel", gpus) if isinstance(train, dict) else None

@@ -1,5 +1,5 @@
-"""A suite that was read and checked: its rows, and how they are run and shown. A row is one corpus, backbone and head,
-trained with every seed, at the best of the points that are tried for it.
+"""A suite that was read and checked: its rows, and how they are run and shown. A row is one corpus,
+backbone and head, trained with every seed, at the best of the points that are tried for it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,20 +13,30 @@ from harness.plan.components import Component
 from harness.plan.model_notes import ModelNote
 from harness.plan.reader import Source
 from harness.plan.specs import Contents, TrainSpec, TrialSpec
-from harness.plan.suite_file import CheckpointSpec, MatchSpec, MeasureSpec, Resources, TableSpec, TimeoutSpec
+from harness.plan.suite_file import (
+    CheckpointSpec,
+    MatchSpec,
+    MeasureSpec,
+    Resources,
+    TableSpec,
+    TimeoutSpec,
+)
 from harness.plan.tuning import Choice, Point, TuneSpec, epochs_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Candidate:
-    """A row at one of the points that are tried for it. A row that is not tuned has one, with the point {}.
+    """A row at one of the points that are tried for it. A row that is not tuned has one, with the
+    point {}.
 
     Args:
-        point: the keys of `tune.space` that apply to the row, with their values: {'train.lr': 7.312}.
+        point: the keys of `tune.space` that apply to the row, with their values: {'train.lr':
+            7.312}.
         backbone, head: with the values of the point.
         params: the numbers of parameters (total, head).
         settled: the integers that the head's constructor chose for parameters that are None.
-        tuning_trials: those that the method may ask for, under the seed of `tune`, the shortest first.
+        tuning_trials: those that the method may ask for, under the seed of `tune`, the shortest
+            first.
         trials: those of the table if this point is chosen, one for each seed of the suite.
     """
 
@@ -46,7 +56,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Row:
-    """One corpus, backbone and head. Only itself is equal to it, so that it may be the key of a dict.
+    """One corpus, backbone and head. Only itself is equal to it, so that it may be the key of a
+    dict.
 
     Args:
         facts: what is known of the corpus before it is loaded.
@@ -82,7 +93,9 @@ class Row:
 
     @property
     def chosen(self) -> Candidate | None:
-        """The candidate that is used; None before a point is chosen, and where all tuning trials failed."""
+        """The candidate that is used; None before a point is chosen, and where all tuning trials
+        failed.
+        """
         if self.tune is None:
             return self.candidates[0]
         best = None if self.choice is None else self.choice.trial
@@ -103,7 +116,9 @@ class Row:
 
     @property
     def possible_trials(self) -> tuple[TrialSpec, ...]:
-        """All trials that it may have, whichever point is chosen: the tuning trials, then those of the table."""
+        """All trials that it may have, whichever point is chosen: the tuning trials, then those of
+        the table.
+        """
         return self.tuning_trials + _joined(each.trials for each in self.candidates)
 
     @property
@@ -116,13 +131,15 @@ class Row:
         return self.tune.next(self, ppl)
 
     def choose(self, ppl: Mapping[str, float | None]) -> Choice | None:
-        """Return the choice that the perplexities of tuning trials give; None while the method asks for more trials."""
+        """Return the choice that the perplexities of tuning trials give; None while the method asks
+        for more trials.
+        """
         made = self.next(ppl)
         return made if isinstance(made, Choice) else None
 
     def compared(self, choice: Choice) -> list[tuple[Point, TrialSpec]]:
-        """Return the trials whose perplexities compare with that of the chosen one, with their points:
-        where a method stops points at different lengths, those that stopped where it did.
+        """Return the trials whose perplexities compare with that of the chosen one, with their
+        points: where a method stops points at different lengths, those that stopped where it did.
         """
         stage = None
         for each in self.candidates:
@@ -139,14 +156,16 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """A suite that was read and checked, with its rows in the order of the file, those of `ngrams` last.
+    """A suite that was read and checked, with its rows in the order of the file, those of `ngrams`
+    last.
 
     Args:
-        overrides: the changes by --set, as strings (key, value, value in the file or None). They are part of the title
-            and the file name of the table.
-        match: the comparison at equal numbers of parameters or training time, which chose the trials' widths or epochs;
-            None without it.
-        tune: the stage before the table: settings are tried, equally many for every row; None without it.
+        overrides: the changes by --set, as strings (key, value, value in the file or None). They
+            are part of the title and the file name of the table.
+        match: the comparison at equal numbers of parameters or training time, which chose the
+            trials' widths or epochs; None without it.
+        tune: the stage before the table: settings are tried, equally many for every row; None
+            without it.
         notes: on the pretrained models (harness/plan/model_notes.py).
         control_notes: on controls that the file declares or lacks (harness/plan/controls.py).
         core_minutes: how long all trials take on one core of a CPU; None: not known.
@@ -175,7 +194,9 @@ class Suite:
 
     @cached_property
     def trials(self) -> tuple[TrialSpec, ...]:
-        """The trials of the table: of a suite with `tune`, those of the rows for which a point is chosen."""
+        """The trials of the table: of a suite with `tune`, those of the rows for which a point is
+        chosen.
+        """
         return _joined(row.trials for row in self.rows)
 
     @cached_property
@@ -228,7 +249,9 @@ class Suite:
         return f"{row.head.name} {row.backbone.name} {row.corpus.name} seed={trial.seed}"
 
     def key_of(self, trial: TrialSpec) -> tuple[str, str, str]:
-        """Return the key of the row to which any trial would belong: without what matching and tuning choose here."""
+        """Return the key of the row to which any trial would belong: without what matching and
+        tuning choose here.
+        """
         backbone = trial.backbone.without(chosen_parameters("backbone", self.match, self.tune))
         head = trial.head.without(chosen_parameters("head", self.match, self.tune))
         return str(trial.corpus), str(backbone), str(head)
@@ -249,7 +272,9 @@ class Suite:
 
 
 def chosen_parameters(kind: str, match: MatchSpec | None, tune: TuneSpec | None) -> set[str]:
-    """Return the parameters of a kind of component that matching and tuning choose. A corpus has none."""
+    """Return the parameters of a kind of component that matching and tuning choose. A corpus has
+    none.
+    """
     if kind == "corpus":
         return set()
     chosen = set() if match is None else {match.vary}
@@ -273,7 +298,9 @@ def with_choices(suite: Suite, choices: Sequence[Choice | None]) -> Suite:
 
 
 def row_labels(suite: Suite) -> list[str]:
-    """The tuned rows as messages name them: by their head; with backbone and corpus where there are several."""
+    """The tuned rows as messages name them: by their head; with backbone and corpus where there are
+    several.
+    """
     rest = {row: f"{row.backbone.name} {row.corpus.name}" for row in suite.tuned_rows}
     several = len(set(rest.values())) > 1
     return [f"{row.head.name} {rest[row]}" if several else row.head.name for row in rest]

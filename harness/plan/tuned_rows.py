@@ -32,9 +32,9 @@ class TunedComponent(Component):
 
 
 def with_candidates(file: SuiteFile, rows: list[Row], problems: Problems) -> list[Row]:
-    """Return the rows of a suite with their candidates: the points of the space without the keys that
-    do not apply to the row. Points that are equal then are one. The values of a point take the place
-    of those of `train`.
+    """Return the rows of a suite with their candidates: the points of the space without the keys
+    that do not apply to the row. Points that are equal then are one. The values of a point take the
+    place of those of `train`.
 
     Raises: SuiteError when a point cannot be built or changes the number of parameters of a matched
         model, and when two rows are equal.
@@ -100,7 +100,13 @@ def _add_of_value(tune: TuneSpec, key: str, value: Any, reason: str, problems: P
     problems.add((*place, "uniform" if axis.log_uniform is None else "log_uniform"), message)
 
 
-def _candidate(file: SuiteFile, row: Row, point: Point, known: set[str], problems: Problems) -> Candidate:
+def _candidate(
+    file: SuiteFile,
+    row: Row,
+    point: Point,
+    known: set[str],
+    problems: Problems,
+) -> Candidate:
     """Return a row at a point, with its trials, and add the ids of these to `known`."""
     train = _train(file.tune, row.train, point, problems)
     at_point = _at(row, point, problems)
@@ -145,12 +151,16 @@ def _at(row: Row, point: Point, problems: Problems) -> Candidate:
 
 
 def _parameters_of(owner: str, point: Point) -> dict[str, Any]:
-    prefix = f"{owner}."
-    return {key.removeprefix(prefix): value for key, value in point.items() if key.startswith(prefix)}
+    found = {}
+    for key, value in point.items():
+        first, _, name = key.partition(".")
+        if first == owner:
+            found[name] = value
+    return found
 
 
 def _train(tune: TuneSpec, train: TrainSpec, point: Point, problems: Problems) -> TrainSpec:
-    """Return the settings of a point. Where it has epochs, the schedule of the suite is scaled to these."""
+    """Return the settings of a point, with the schedule of the suite scaled to its epochs."""
     changes = _parameters_of("train", point)
     epochs = changes.pop("epochs", train.epochs)
     given = train.model_dump(mode="json", exclude_defaults=True)
@@ -277,7 +287,7 @@ def _check_of_components(key: str, components: list[Component], problems: Proble
         message = f"no {owner} of this suite has a parameter '{name}'{nearest(name, known)}"
         problems.add((*SPACE, key), message, at_key=True)
     elif any(is_place(parameters(each.cls)[name]) for each in owners):
-        # Another path would be another text or model, and no other setting of this one.
+        # Paths enter no trial's id: two points would be one trial (harness/plan/parameters.py).
         problems.add((*SPACE, key), f"{name} is a path, which cannot be tuned", at_key=True)
     else:
         for each in owners:
