@@ -98,33 +98,23 @@ def matched(match: MatchSpec, rows: list[Row], problems: Problems) -> list[Row]:
     for row in rows:
         if str(row.head.spec) in references:
             solved[row.model] = row
-            targets[_body(row)] = row.params[0]
+            targets[row.model[:2]] = row.params[0]  # of its vocabulary and backbone
     for row in others:
         if row.model in solved:
             continue
-        target = targets.get(_body(row), match.params)
+        target = targets.get(row.model[:2], match.params)
         found, reason = _nearest(match.vary, row, target)
         solved[row.model] = found or row
         if abs(solved[row.model].params[0] - target) > TOLERANCE * target:
             message = _miss(match, row, found, target, reason)
             problems.add(("match",), message + _alternatives(match.vary, row, others))
     problems.raise_if_any()
-    return [_at_width_of(solved[row.model], row) for row in rows]
-
-
-def _body(row: Row) -> tuple[int, str]:
-    """Vocabulary and backbone: heads are compared on equal ones."""
-    return row.model[:2]
-
-
-def _at_width_of(solved: Row, row: Row) -> Row:
-    return replace(
-        row,
-        backbone=solved.backbone,
-        head=solved.head,
-        params=solved.params,
-        settled=solved.settled,
-    )
+    found = []
+    for row in rows:
+        at = solved[row.model]
+        parts = {"backbone": at.backbone, "head": at.head}
+        found.append(replace(row, **parts, params=at.params, settled=at.settled))
+    return found
 
 
 def closest_width(count_at: Callable[[int], int | None], target: int, start: int) -> int | None:

@@ -41,11 +41,11 @@ class Source:
 
     def problem(self, place: Place, message: str, *, at_key: bool = False) -> str:
         """Return 'file:line:column: path.to.key: message', or '--set key=value: ...'."""
+        name = ".".join(map(str, place))
         override = self._overridden(place)
         if override is not None:
-            return f"--set {override}: {'.'.join(map(str, place))}: {message}"
+            return f"--set {override}: {name}: {message}"
         line, column = self.position(place, at_key=at_key)
-        name = ".".join(map(str, place))
         below = [text for set_, text in self.overridden.items() if place and set_[: len(place)] == place]
         cause = f" (with --set {below[0]})" if below else ""
         return f"{self.path}:{line}:{column}: {name + ': ' if name else ''}{message}{cause}"
