@@ -10,7 +10,7 @@ from harness.plan.components import LABEL, Component
 from harness.plan.controls import computes_softmax
 from harness.plan.names import automatic, names_of
 from harness.plan.parameters import REQUIRED, parameters
-from harness.plan.reader import Source
+from harness.plan.reader import Problems
 from harness.plan.specs import ComponentSpec, value_text
 from harness.protocols import StartsFromFiles
 from harness.registry import Registry
@@ -52,22 +52,22 @@ def known_names(registry: Registry) -> Known:
     return found
 
 
-def problems(
+def check_labels(
     listed: Sequence[Component],
     specs: Sequence[ComponentSpec],
     registry: Registry,
-    source: Source,
+    problems: Problems,
     *,
     chosen: Collection[str] = (),
-) -> list[str]:
-    """Return what is wrong with the labels of the components of a kind, at their places in the suite file.
+) -> None:
+    """Add what is wrong with the labels of the components of a kind, at their places in the suite file.
 
     Args:
         specs: of the components, without the parameters `chosen` by matching and tuning; then of others of the kind.
     """
     if not any(each.label for each in listed):
-        return []
-    known, found, before = known_names(registry), [], {}
+        return
+    known, before = known_names(registry), {}
     names = names_of(specs, registry, chosen=chosen)
     for each, spec in zip(listed, specs, strict=False):
         if not each.label:
@@ -82,8 +82,8 @@ def problems(
         elif not wrong and seen in before:
             wrong = f"'{each.label}' looks like the label '{before[seen]}' of another component; {INSTEAD}"
         before.setdefault(seen, each.label)
-        found += [source.problem((*each.place, each.spec.name, LABEL), wrong)] if wrong else []
-    return found
+        if wrong:
+            problems.add((*each.place, each.spec.name, LABEL), wrong)
 
 
 def disguise(
