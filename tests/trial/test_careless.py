@@ -82,6 +82,13 @@ def test_what_is_said_of_a_mistake(case, careless, tmp_path):
     assert ("in buffers" in shown) == ("in buffers" in said)
 
 
+@pytest.mark.guards("counting-leaves-backbone")
+def test_a_head_that_counts_leaves_the_backbone_as_it_is(careless, tmp_path):
+    planned = suite(tmp_path, "counts_and_initialises", careless)
+    record = run(handmade.task(planned.trials[0], tmp_path / "runs"))
+    assert "while it counted the text" in record.message
+
+
 def test_buffers_of_a_trial_that_was_resumed_are_counted_from_its_beginning(careless, tmp_path):
     spec = suite(tmp_path, "hides_weights", careless).trials[0]
     every_step = CheckpointSpec(epochs=1, minutes=1e-9)
