@@ -1,11 +1,12 @@
 """The model of a trial: a backbone and a head from the registries, combined into one module."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from harness.containment import guarded
@@ -143,9 +144,12 @@ def _shares(head: nn.Module, backbone: nn.Module, head_name: str) -> str:
     of_backbone = {id(each): name for name, each in named.items()}
     for module in head.modules():
         own = dict(module.named_parameters())
-        for name in getattr(module, "learning_rates", {}):
+        rates = getattr(module, "learning_rates", {})
+        for name in rates if isinstance(rates, Mapping) else ():
             if (shared := of_backbone.get(id(own.get(name)))) is not None:
                 return f"{head_name} has given the backbone's {shared} a learning rate of its own"
+    if lazy := next((name for name, each in head.named_parameters() if is_lazy(each)), ""):
+        return f"{head_name} has a parameter, {lazy}, whose shape is not known when it is built"
     places = {each.untyped_storage()._cdata: name for name, each in named.items()}
     for name, each in head.named_parameters():
         if id(each) not in of_backbone and (shared := places.get(each.untyped_storage()._cdata)) is not None:
@@ -261,16 +265,17 @@ def _numbers(tensor: Tensor) -> int:
     return tensor.numel() * (2 if tensor.is_complex() else 1)
 
 
-def fingerprint(model: nn.Module) -> list[int]:
-    """Return a number for each parameter and buffer of a model's weights, which another bit in it changes."""
+def fingerprint(model: nn.Module) -> dict[str, int]:
+    """Return a number for each parameter and buffer of a model's weights, which changes with any one of its bits."""
     kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    weights = {name: each for name, each in model.state_dict().items() if isinstance(each, Tensor)}
     sums = []
-    for tensor in model.state_dict().values():
+    for tensor in weights.values():
         real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
         bits = real.view(kinds[real.element_size()])
         # the sum of int32 may overflow, as bits of a hash may; in int64 it takes 70 times as long
         sums.append(bits.sum(dtype=torch.int32 if bits.dtype == torch.int32 else torch.int64).long())
-    return torch.stack(sums).tolist() if sums else []
+    return dict(zip(weights, torch.stack(sums).tolist(), strict=True)) if sums else {}
 
 
 def buffers_of(model: nn.Module) -> dict[str, Tensor]:
@@ -285,8 +290,13 @@ def count_changed(before: dict[str, Tensor], now: dict[str, Tensor]) -> int:
     for name, tensor in now.items():
         old = before.get(name)
         is_alike = old is not None and old.shape == tensor.shape and old.dtype == tensor.dtype
-        changed += _numbers(tensor[tensor != old] if is_alike else tensor)
+        changed += _numbers(tensor[_differs(tensor, old)] if is_alike else tensor)
     return changed
+
+
+def _differs(tensor: Tensor, old: Tensor) -> Tensor:
+    """Where two tensors differ. NaN is as NaN."""
+    return (tensor != old) & ~((tensor != tensor) & (old != old))
 
 
 @contextmanager

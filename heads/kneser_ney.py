@@ -295,12 +295,15 @@ def _discounted(k: int, contexts_C: Tensor, grams_G: Tensor, a_G: Tensor, vocab_
 
 
 def _last_held_out(text_N: Tensor, line_end: int | None) -> tuple[Tensor, Tensor]:
-    """A text without its last tenth, and that tenth, which begins with a line: at most MOST_HELD_OUT tokens of it."""
+    """A text without its last tenth, and that tenth: about MOST_HELD_OUT tokens at most. It begins with a line if one
+    begins near.
+    """
     length = min(max(len(text_N) // 10, 2), MOST_HELD_OUT)  # the first token is not scored
     cut = max(len(text_N) - length, 0)
     if line_end is not None:
         ends = (text_N[:cut] == line_end).nonzero()
-        cut = int(ends[-1]) + 1 if len(ends) else cut
+        begin = int(ends[-1]) + 1 if len(ends) else 0
+        cut = begin if begin and cut - begin <= length else cut  # a very long line is cut within
     return text_N[:cut], text_N[cut:]
 
 

@@ -66,6 +66,8 @@ def test_numbers_of_buffers_that_changed_are_counted():
         "longer": torch.zeros(5),  # 5
     }
     assert count_changed(before, before) == 0
+    unknown = {"mean": torch.tensor([float("nan"), 1.0])}
+    assert count_changed(unknown, {"mean": torch.tensor([float("nan"), 2.0])}) == 1
     assert count_changed(before, now) == 2 + 2 + 1 + 5
     assert count_changed({"mean": before["mean"]}, {"mean": torch.zeros(4)}) == 4
 

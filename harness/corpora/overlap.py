@@ -27,6 +27,10 @@ from harness.corpora.vocabulary import ByteCodec, CharacterCodec, line_end
 from harness.errors import CorpusError
 
 RUN, RUN_OF_SUBWORDS, RUN_OF_CHARACTERS = 13, 20, 64
+MUCH_UNKNOWN = 0.1  # a share of <unk> from which runs do not say that two texts are one: they differ where it stands
+ALMOST = (
+    0.3  # a share by the quick look at train from which a whole one is worth its time: parts at the ends are missed
+)
 MANY_SHARED = 0.01  # a share above which plan and table have a note
 LINE, DOCUMENT = 20, 5  # characters and tokens; a shorter line or document may stand twice in any text
 NOT_NEW = "perplexities are lower than those of new text; leave repeated documents out, or split by whole documents"
@@ -120,13 +124,13 @@ def shares_in_train(corpus: Corpus) -> dict[str, float]:
 def refuse_equal(corpus: Corpus, found: Mapping[str, SplitFacts], lines: Mapping[str, float], where: str) -> None:
     """Raise CorpusError where the validation or test split is a part of another split, or of nothing but <unk>.
 
-    <unk> stands for different words, so a split that has some is refused only if it equals the other one, or if all of
-    its lines are there.
+    <unk> stands for different words, so a split with much of it is refused only if it equals the other one, or if all
+    of its lines are there.
 
     Args:
         lines: what `lines_in_train` or `documents_in_train` has found; {} where it is not known.
     """
-    run, stride = runs_of(corpus)
+    run, _ = runs_of(corpus)
     for name, other in (("valid", "train"), ("test", "train"), ("test", "valid"), ("valid", "test")):
         facts, split, within = found[name], getattr(corpus, name), getattr(corpus, other)
         if facts.tokens >= run and facts.unknown_share and _is_unknown(split, corpus):
@@ -135,11 +139,11 @@ def refuse_equal(corpus: Corpus, found: Mapping[str, SplitFacts], lines: Mapping
                 "min_count, or give splits of the same language"
             )
         same = torch.equal(split, within) or (other == "train" and lines.get(name) == 1.0)
-        if not (facts.unknown_share or same) and len(split) <= len(within):
-            missed = 0 if stride == 1 else 2 * stride  # tokens at the ends of a copy that is asked about
-            (shared,) = [facts.in_train] if other == "train" else shares([split], within, run, stride)
-            asked = facts.tokens if facts.tokens <= MOST else BLOCK
-            same = facts.tokens >= run + missed and round((shared or 0.0) * asked) >= asked - missed
+        is_asked = run <= len(split) <= len(within) and (facts.unknown_share or 0.0) < MUCH_UNKNOWN
+        if is_asked and not same and (other != "train" or (facts.in_train or 0.0) > ALMOST):
+            (shared,) = shares([split], within, run)  # here every run of the other split is looked for
+            asked = facts.tokens if facts.tokens <= MOST else BLOCK  # a block of a long split may be cut anywhere
+            same = round(shared * asked) >= asked
         if same:
             raise CorpusError(
                 f"{where}: all of the {name} split also stands in the {other} split, so its perplexity would not be "

@@ -38,6 +38,12 @@ def files_in(folder: Path) -> dict[str, list[Path]]:
     named = {split: [path for path in found if _is_named(path, split)] for split in SPLITS}
     texts = [path for path in found if path.suffix.lower() in SUFFIXES]
     if texts and not (named["valid"] or named["test"]):
+        if len(alike := _seem_named(texts)) > 1:
+            listed = ", ".join(path.name for path in alike.values())
+            raise CorpusError(
+                f"{folder}: {listed} seem to be splits, and their names are not: name them train, valid and test, with "
+                "other words apart as in mine.train.jsonl"
+            )
         return {WHOLE: texts}
     for first, second in combinations(SPLITS, 2):
         if both := [path for path in named[first] if path in named[second]]:
@@ -69,6 +75,16 @@ def refuse_empty(files: Sequence[Path]) -> None:
 def _listed(files: Sequence[Path]) -> str:
     more = [f"{len(files) - MAX_NAMES} more"] if len(files) > MAX_NAMES else []
     return ", ".join([*(path.name for path in files[:MAX_NAMES]), *more])
+
+
+def _seem_named(texts: Sequence[Path]) -> dict[str, Path]:
+    """Split -> a file with a word that begins as its name does: testdata.jsonl."""
+    found = {}
+    for split, beginnings in {"train": ("train",), "valid": ("valid", "eval"), "test": ("test",)}.items():
+        for path in texts:
+            if any(word.startswith(beginnings) for word in _WORD_OF_NAME.findall(path.name.lower())):
+                found.setdefault(split, path)
+    return found
 
 
 def _is_named(path: Path, split: str) -> bool:

@@ -1,12 +1,13 @@
-"""The components that a suite names: checked against registries and signatures, with lists expanded to grids, and each
-model built once on the meta device, so that errors of constructors are found before a trial runs.
+"""The components that a suite names: checked against registries and signatures, with lists expanded
+to grids, and each model built once on the meta device, so that errors of constructors are found
+before a trial runs.
 """
 
 import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -24,18 +25,29 @@ from harness.model import LanguageModel, build_backbone, build_head, count_param
 from harness.plan.identity import Identified
 from harness.plan.kept_models import Body, key_of
 from harness.plan.names import labelled
-from harness.plan.parameters import REQUIRED, axis, changed_paths, checked, parameters, resolved, takes_name
-from harness.plan.reader import Place, Source
+from harness.plan.parameters import (
+    REQUIRED,
+    Parameter,
+    axis,
+    changed_paths,
+    checked,
+    parameters,
+    resolved,
+    takes_name,
+)
+from harness.plan.reader import Place, Problems, Source
 from harness.plan.specs import ComponentSpec
 from harness.registry import Registry
 
 MAX_TRIALS = 10_000
 LABEL = "label"  # the key of a component's own name; a parameter of this name comes first
-CONTROL = "control"  # the key of a head that is, or is not, a control; a parameter of this name comes first
+CONTROL = "control"  # the key of a head that is a control, or is none; as with LABEL
 NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # owner/name of a repository, in place of a path
 MAX_TENSORS = 10_000  # of one component; GPT-2's largest has 580
 Built = TypeVar("Built")
-OfHead = tuple[tuple[int, int], dict[str, int], bool]  # as in `Construction.models`; whether it copies weights
+# Of a model: its numbers of parameters (total, head), and the values that the head chose itself.
+Measured = tuple[tuple[int, int], dict[str, int]]
+OfHead = tuple[tuple[int, int], dict[str, int], bool]  # as Measured, and whether it copies weights
 Found = tuple[dict[str, Any], list[OfHead]]
 
 
@@ -61,66 +73,89 @@ class Component(Identified):
         """The component as the suite has it: 'mos(num_mixtures=2)'."""
         return str(self.given or self.spec)
 
-    def problem(self, source: Source, message: str) -> str:
-        """Return a message at the parameter that it begins with, or else at the entry."""
+    def report(self, problems: Problems, message: str) -> None:
+        """Add a problem at the parameter that its message begins with, or else at the entry."""
         first = message.split(" ")[0].rstrip(":")
-        if first in self.spec.params:
-            return source.problem((*self.place, self.spec.name, first), message)
-        return source.problem(self.place, message)
+        within = (self.spec.name, first) if first in self.spec.params else ()
+        problems.add((*self.place, *within), message)
 
 
-def components(entries: Any, registry: Registry, section: str, source: Source) -> tuple[list[Component], list[str]]:
-    """Return the components of a section ('heads') in the order of the file, and the problems of the section.
+def components(
+    entries: Any,
+    registry: Registry,
+    section: str,
+    problems: Problems,
+) -> list[Component]:
+    """Return the components of a section ('heads') in the order of the file.
 
-    An entry with problems is returned with its valid parameters, so that later checks can find more problems of it. A
-    suite with problems is never run.
+    An entry with problems is returned with its valid parameters, so that later checks can find more
+    problems of it. A suite with problems is never run.
     """
-    found, problems = [], []
+    found = []
     for index, entry in enumerate(entries if isinstance(entries, list) else []):
-        place, first = (section, index), len(found)
+        place = (section, index)
         try:
             name, params = _name_and_params(entry)
             cls = registry.listed(name)
             known = parameters(cls)
         except (ValueError, HarnessError) as error:
             at = (*place, *entry) if isinstance(entry, dict) and len(entry) == 1 else place
-            problems.append(source.problem(at, str(error), at_key=True))
+            problems.add(at, str(error), at_key=True)
             continue
         except (TypeError, NameError) as error:
-            problems.append(source.problem(place, f"{registry.kind} '{entry}' has no readable signature: {error}"))
+            message = f"{registry.kind} '{entry}' has no readable signature: {error}"
+            problems.add(place, message)
             continue
         label = params.pop(LABEL, "") if LABEL not in known else ""
-        control = params.pop(CONTROL, None) if section == "heads" and CONTROL not in known else None
+        takes_control = section == "heads" and CONTROL not in known
+        control = params.pop(CONTROL, None) if takes_control else None
         if not isinstance(control, bool | None):
-            at = source.nearest_place((*place, name, CONTROL))
-            problems.append(source.problem(at, f"expected true or false, got {control!r}"))
-        axes, wrong = _axes(known, params, (*place, name), f"{registry.kind} '{name}'", source)
-        problems += wrong
-        if math.prod(map(len, axes.values())) > MAX_TRIALS:
-            problems.append(source.problem(place, f"a grid of more than {MAX_TRIALS} points"))
-        elif all(name in axes for name, parameter in known.items() if parameter.default is REQUIRED):
-            # also for an entry with problems: its valid parameters may have a mistake that only the constructor finds
-            for values in itertools.product(*axes.values()):
-                spec = ComponentSpec(name=name, params=dict(zip(axes, values, strict=True)))
-                found.append(Component(spec, cls, place=place, control=control))
-        if label != "":
-            found[first:], wrong = _labelled(label, found[first:], registry, source)
-            problems += wrong
-    return found, problems
+            at = problems.source.nearest_place((*place, name, CONTROL))
+            problems.add(at, f"expected true or false, got {control!r}")
+        axes = _axes(known, params, (*place, name), f"{registry.kind} '{name}'", problems)
+        grid = []
+        for values in _grid(known, axes, place, problems):
+            spec = ComponentSpec(name=name, params=dict(zip(axes, values, strict=True)))
+            grid.append(Component(spec, cls, place=place, control=control))
+        found += _labelled(label, grid, registry, problems) if label != "" else grid
+    return found
+
+
+def _grid(
+    known: dict[str, Parameter], axes: dict[str, list[Any]], place: Place, problems: Problems
+) -> Iterable[tuple[Any, ...]]:
+    """Return the points of the grid of an entry; none of one that is too large or lacks a value."""
+    if math.prod(map(len, axes.values())) > MAX_TRIALS:
+        problems.add(place, f"a grid of more than {MAX_TRIALS} points")
+        return ()
+    for name, parameter in known.items():
+        if parameter.default is REQUIRED and name not in axes:
+            return ()
+    # An entry with problems has points, too: its valid parameters may have a mistake that only the
+    # constructor finds.
+    return itertools.product(*axes.values())
 
 
 def _labelled(
-    label: Any, entry: list[Component], registry: Registry, source: Source
-) -> tuple[list[Component], list[str]]:
-    """Return the points of an entry with the names that its label gives them, and what is wrong with the label."""
-    problem = partial(source.problem, (*entry[0].place, entry[0].spec.name, LABEL)) if entry else str
+    label: Any,
+    entry: list[Component],
+    registry: Registry,
+    problems: Problems,
+) -> list[Component]:
+    """Return the points of an entry with the names that its label gives them."""
+    if not entry:
+        return []
+    place = (*entry[0].place, entry[0].spec.name, LABEL)
     try:
         labels = [labelled(label, each.spec, registry) for each in entry]
     except ValueError as error:
-        return entry, [problem(str(error))]
+        problems.add(place, str(error))
+        return entry
     if len(set(labels)) < len(labels):
-        return entry, [problem(f"names {len(labels)} rows of one grid; write what differs in it, as {{num_mixtures}}")]
-    return [replace(each, label=text) for each, text in zip(entry, labels, strict=True)], []
+        what = "write what differs in it, as {num_mixtures}"
+        problems.add(place, f"names {len(labels)} rows of one grid; {what}")
+        return entry
+    return [replace(each, label=text) for each, text in zip(entry, labels, strict=True)]
 
 
 def _name_and_params(entry: Any) -> tuple[str, dict[str, Any]]:
@@ -130,61 +165,68 @@ def _name_and_params(entry: Any) -> tuple[str, dict[str, Any]]:
         ((name, params),) = entry.items()
         if params is None or isinstance(params, dict):
             return name, dict(params or {})
-    raise ValueError("expected a name, or one name with its parameters like 'mos: {num_mixtures: 5}'")
+    example = "'mos: {num_mixtures: 5}'"
+    raise ValueError(f"expected a name, or one name with its parameters like {example}")
 
 
-def _axes(known, params, place: Place, owner: str, source: Source) -> tuple[dict[str, list[Any]], list[str]]:
-    axes, problems = {}, []
+def _axes(
+    known: dict[str, Parameter],
+    params: dict[str, Any],
+    place: Place,
+    owner: str,
+    problems: Problems,
+) -> dict[str, list[Any]]:
+    """Return parameter -> its valid values, for those that an entry gives."""
+    axes = {}
     for key in params.keys() - known.keys():
         takes = f" (it takes{': ' + ', '.join(known) if known else ' none'})"
         message = f"unknown parameter '{key}' of {owner}{nearest(key, list(known)) or takes}"
-        problems.append(source.problem((*place, key), message, at_key=True))
+        problems.add((*place, key), message, at_key=True)
     for name, parameter in known.items():
         if name not in params:
             if parameter.default is REQUIRED:
-                problems.append(
-                    source.problem(place, f"{owner} needs the parameter '{name}', which has no default", at_key=True)
-                )
+                message = f"{owner} needs the parameter '{name}', which has no default"
+                problems.add(place, message, at_key=True)
             continue
         values = axis(parameter, params[name])
         if not values:
-            problems.append(source.problem((*place, name), "must not be empty"))
-        is_axis = values is params[name]
-        checked_values = []
+            problems.add((*place, name), "must not be empty")
+        # The list of a grid is in the file, and each of its values has a place; a single value, and
+        # a list that is one value, do not.
+        is_grid = values is params[name]
+        absolute = partial(_resolved, problems.source, takes_name(parameter))
+        valid = []
         for index, value in enumerate(values):
             try:
-                found = checked(parameter, value)
-                found = changed_paths(parameter, found, partial(_resolved, source, takes_name(parameter)))
-                checked_values.append(found)
+                valid.append(changed_paths(parameter, checked(parameter, value), absolute))
             except ValueError as error:
-                at = (*place, name, index) if is_axis else (*place, name)
-                problems.append(source.problem(at, str(error)))
-        if checked_values:
-            axes[name] = checked_values
-    return axes, problems
+                problems.add((*place, name, index) if is_grid else (*place, name), str(error))
+        if valid:
+            axes[name] = valid
+    return axes
 
 
 def _resolved(source: Source, named: bool, value: Path | str) -> str:
-    """Return a path, which is relative to the suite file, as an absolute path. With `named` a name like 'owner/name'
-    stays as it is, unless there is such a file or folder.
+    """Return a path, which is relative to the suite file, as an absolute path. With `named` a name
+    like 'owner/name' stays as it is, unless there is such a file or folder.
 
-    A relative path must stay in the folder that contains the suite's folder: a project may have its texts beside
-    suites/. An absolute path may be anywhere.
+    A relative path must stay in the folder that contains the suite's folder: a project may have its
+    texts beside suites/. An absolute path may be anywhere.
 
-    Raises: ValueError for a relative path that leaves this folder, by its text or by symbolic links, and for one that
-    exists only below the working folder.
+    Raises: ValueError for a relative path that leaves this folder, by its text or by symbolic
+    links, and for one that exists only below the working folder.
     """
     folder = Path(os.path.realpath(source.path)).parent
     if named and NAME.fullmatch(str(value)) and not os.path.exists(folder / value):
         return str(value)
     # guard: text-beside-suite folder / value -> value
-    place = Path(os.path.realpath(folder / value))  # no error for links in a circle, unlike Path.resolve()
+    # Not Path.resolve(), which raises an error for links in a circle.
+    place = Path(os.path.realpath(folder / value))
     # guard: text-in-project
-    if not Path(value).is_absolute() and not all(each.is_relative_to(folder.parent) for each in _reached(place)):
-        raise ValueError(
-            f"'{value}' is outside of {folder.parent}, the folder that contains the suite's folder; "
-            "write an absolute path if that is intended"
-        )
+    if not Path(value).is_absolute() and not _lies_in(folder.parent, place):
+        outside = f"'{value}' is outside of {folder.parent}"
+        what = "the folder that contains the suite's folder"
+        raise ValueError(f"{outside}, {what}; write an absolute path if that is intended")
     here = os.path.realpath(value)
     if not os.path.exists(place) and os.path.exists(here):
         raise ValueError(
@@ -194,36 +236,39 @@ def _resolved(source: Source, named: bool, value: Path | str) -> str:
     return str(place)
 
 
-def _reached(place: Path) -> list[Path]:
-    """Return a path and, if it is a folder, the paths of its entries, with symbolic links resolved."""
+def _lies_in(folder: Path, place: Path) -> bool:
+    """Whether a path, and the entries of a folder, lie in `folder`, also by symbolic links."""
     entries = place.glob("*") if os.path.isdir(place) else ()
-    return [place, *(Path(os.path.realpath(entry)) for entry in entries)]
+    reached = [Path(os.path.realpath(each)) for each in (place, *entries)]
+    return all(each.is_relative_to(folder) for each in reached)
 
 
 @dataclass
 class Construction:
-    """Builds every combination of components once; keeps the problems and the numbers of parameters.
+    """Builds every combination of components once, and keeps the numbers of parameters.
 
     Args:
-        source: the suite file, for messages.
-        problems: one message for each problem.
-        models: (V, backbone, head) -> numbers of parameters (total, head), and the values that the head chose for
-            parameters that are None: {'num_input_layers': 3}.
+        problems: receives those of the constructors.
+        models: (V, backbone, head) -> numbers of parameters (total, head), and the values that the
+            head chose for parameters that are None: {'num_input_layers': 3}.
         bodies: backbone -> what is known of the last one that was built.
         from_model: (backbone, head) of heads that start with weights of the backbone's files.
     """
 
-    source: Source
-    problems: list[str] = field(default_factory=list)
-    models: dict[tuple[int, str, str], tuple[tuple[int, int], dict[str, int]]] = field(default_factory=dict)
+    problems: Problems
+    models: dict[tuple[int, str, str], Measured] = field(default_factory=dict)
     bodies: dict[str, Body] = field(default_factory=dict)
     from_model: set[tuple[str, str]] = field(default_factory=set)
 
     def check(
-        self, vocab_sizes: list[int], backbones: list[Component], heads: list[Component], *, keep: bool = False
+        self,
+        vocab_sizes: list[int],
+        backbones: list[Component],
+        heads: list[Component],
+        *,
+        keep: bool = False,
     ) -> None:
-        """Build every head on every backbone for every vocabulary size. A head is not built on a backbone that cannot
-        be built: what it would complain of may be the fault of the backbone.
+        """Build every head on every backbone for every vocabulary size.
 
         Args:
             keep: take what is kept of models without problems, and keep it.
@@ -242,11 +287,15 @@ class Construction:
                     self.from_model.add((name, str(head.spec)))
 
     def _build(self, vocab_size: int, backbone: Component, heads: list[Component]) -> Found | None:
-        """Return what is asked of a backbone, and of each head on it; None where one of them has a problem."""
-        body, of_heads = self._built(backbone, "", partial(build_backbone, backbone.spec, vocab_size)), []
-        for head in heads if body is not None else ():
+        """Return what is asked of a backbone and of each head on it; None where one has a problem."""
+        body = self._built(backbone, "", partial(build_backbone, backbone.spec, vocab_size))
+        if body is None:  # what a head would complain of may be the fault of the backbone
+            return None
+        of_heads = []
+        for head in heads:
             with _Copies(body) as copies:
-                found = self._built(head, str(backbone.spec), partial(_measured, head, body, vocab_size))
+                build = partial(_measured, head, body, vocab_size)
+                found = self._built(head, str(backbone.spec), build)
             of_heads.append(found and (*found, copies.made))
         return (asdict(_body(body)), of_heads) if of_heads and None not in of_heads else None
 
@@ -254,18 +303,19 @@ class Construction:
         try:
             return _attempt(component.spec, build)
         except ValueError as error:
-            problem = component.problem(self.source, str(error) + (f" (on {on})" if on else ""))
-        if problem not in self.problems:
-            self.problems.append(problem)
-        return None
+            component.report(self.problems, str(error) + (f" (on {on})" if on else ""))
+            return None
 
 
 def _read(found: Found | None) -> tuple[Body, list[OfHead]] | None:
-    """Return what `Construction._build` returns, or JSON has made of it. Raises: as `kept` expects of other content."""
+    """Return what `Construction._build` returns, or what JSON has made of it. Raises: as `kept`
+    expects where it is something else.
+    """
     if found is None:
         return None
-    body, of_heads = found
-    read = [((int(total), int(own)), dict(settled), bool(copies)) for (total, own), settled, copies in of_heads]
+    (body, of_heads), read = found, []
+    for (total, own), settled, copies in of_heads:
+        read.append(((int(total), int(own)), dict(settled), bool(copies)))
     return Body(**{**body, "notes": tuple(body["notes"])}), read
 
 
@@ -279,16 +329,21 @@ def _body(built: nn.Module) -> Body:
     )
 
 
-def _measured(head: Component, body: nn.Module, vocab_size: int) -> tuple[tuple[int, int], dict[str, int]]:
-    """Build a head. Return what `Construction.models` has of it: what it chose are integers that are its attributes."""
+def _measured(head: Component, body: nn.Module, vocab_size: int) -> Measured:
+    """Build a head. What it chose are integers that are its attributes."""
     built = build_head(head.spec, body, vocab_size, None)
-    left = [name for name, value in resolved(head.cls, head.spec.params).items() if value is None]
-    settled = {name: vars(built)[name] for name in left if type(vars(built).get(name)) is int}
-    return count_parameters(LanguageModel(body, built)), settled
+    chosen = {}
+    for name, value in resolved(head.cls, head.spec.params).items():
+        # type() and not isinstance(): True is an int, and a switch is no number of anything.
+        if value is None and type(vars(built).get(name)) is int:
+            chosen[name] = vars(built)[name]
+    return count_parameters(LanguageModel(body, built)), chosen
 
 
 class _Copies(TorchFunctionMode):
-    """Within it, whether a head that is built reads the output matrix or the embedding of a pretrained backbone."""
+    """Within it, whether a head that is built reads the output matrix or the embedding of a
+    pretrained backbone.
+    """
 
     def __init__(self, body: nn.Module):
         super().__init__()
@@ -297,37 +352,50 @@ class _Copies(TorchFunctionMode):
         self.made = False
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        values = func.__name__ != "__get__"  # a shape or a device is none
-        if values and any(each is of for each in args for of in self._of_model):
-            self.made = True
+        if func.__name__ != "__get__":  # which asks for a shape or a device, and for no value
+            for weight in self._of_model:
+                # By identity: == of tensors compares their values
+                self.made = self.made or any(each is weight for each in args)
         return func(*args, **(kwargs or {}))
 
 
 def count(vocab_size: int, backbone: ComponentSpec, head: ComponentSpec) -> tuple[int, int]:
-    """Return the numbers of parameters (total, head) of a model. Raises ValueError if it cannot be built."""
+    """Return the numbers of parameters (total, head) of a model. Raises ValueError if it cannot be
+    built.
+    """
     body = _attempt(backbone, lambda: build_backbone(backbone, vocab_size))
-    return _attempt(head, lambda: count_parameters(LanguageModel(body, build_head(head, body, vocab_size, None))))
+
+    def counted() -> tuple[int, int]:
+        return count_parameters(LanguageModel(body, build_head(head, body, vocab_size, None)))
+
+    return _attempt(head, counted)
 
 
 def embedding_width(vocab_size: int, backbone: ComponentSpec) -> int:
-    """Return E, the embedding width of a backbone. Raises ValueError with the reason if it cannot be built."""
+    """Return E, the embedding width of a backbone. Raises ValueError with the reason if it cannot
+    be built.
+    """
     return _attempt(backbone, lambda: build_backbone(backbone, vocab_size)).embedding.embedding_dim
 
 
 def _attempt(spec: ComponentSpec, build: Callable[[], Built]) -> Built:
-    """Build something on the meta device. Any exception of a constructor becomes a ValueError with one line."""
+    """Build something on the meta device. Any exception of a constructor becomes a ValueError with
+    one line.
+    """
     try:
         with contained(str(spec)), on_meta(), _bounded():
             return build()
     except (ValueError, ComponentError) as error:
         raise ValueError(str(error).partition("\n")[0]) from error
-    except Exception as error:  # the component may be third-party code: show a sentence, not a traceback
+    # the component may be third-party code: show a sentence, not a traceback
+    except Exception as error:
         raise ValueError(f"{spec} cannot be built: {first_line(error)}") from error
 
 
 @contextmanager
 def _bounded() -> Iterator[None]:
-    """Count the parameter tensors that are made within the block; raise ValueError if there are too many.
+    """Count the parameter tensors that are made within the block; raise ValueError if there are too
+    many.
 
     A suite that asks for a billion layers ends with a message, and not after days.
     """
@@ -335,9 +403,8 @@ def _bounded() -> Iterator[None]:
 
     def count_one(*_) -> None:
         if next(made) > MAX_TENSORS:
-            raise ValueError(
-                f"the model has more than {MAX_TENSORS:,} parameter tensors; use fewer layers or components"
-            )
+            many = f"more than {MAX_TENSORS:,} parameter tensors"
+            raise ValueError(f"the model has {many}; use fewer layers or components")
 
     counting = register_module_parameter_registration_hook(count_one)
     try:

@@ -1,62 +1,93 @@
-"""Expand corpora, backbones and heads to rows, and rows to trials, in the order of the suite file."""
+"""Expand corpora, backbones and heads to rows, and rows to trials, in the order of the file."""
 
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
 from harness.corpora.corpus import CorpusFacts
-from harness.errors import SuiteError
 from harness.plan.components import Component, Construction
 from harness.plan.identity import trial_id
-from harness.plan.reader import Source
-from harness.plan.specs import COUNTED, NGRAM_BACKBONE, NGRAM_HEAD, ComponentSpec, TrainSpec, TrialSpec
+from harness.plan.reader import Problems
+from harness.plan.specs import (
+    COUNTED,
+    NGRAM_BACKBONE,
+    NGRAM_HEAD,
+    ComponentSpec,
+    TrainSpec,
+    TrialSpec,
+)
 from harness.plan.suite import Candidate, Row
 from harness.plan.suite_file import NgramSpec
 from harness.registry import BACKBONES, HEADS
 
-Texts = list[tuple[Component, CorpusFacts, TrainSpec]]  # corpora, each with how models are trained on it
+# corpora, each with how models are trained on it
+Texts = list[tuple[Component, CorpusFacts, TrainSpec]]
 
 
-def combined(texts: Texts, backbones: list[Component], heads: list[Component], construction: Construction) -> list[Row]:
-    """Return the rows corpora x backbones x heads, with the parameter counts of `construction` and without trials."""
+def combined(
+    texts: Texts,
+    backbones: list[Component],
+    heads: list[Component],
+    construction: Construction,
+) -> list[Row]:
+    """Return the rows corpora x backbones x heads, with the parameter counts of `construction` and
+    without trials.
+    """
     found = []
     for (corpus, facts, train), backbone, head in itertools.product(texts, backbones, heads):
-        params, settled = construction.models[facts.vocab_size, str(backbone.spec), str(head.spec)]
-        row = Row(corpus=corpus, facts=facts, backbone=backbone, head=head, params=params, settled=settled, train=train)
-        found.append(row)
+        model = (facts.vocab_size, str(backbone.spec), str(head.spec))
+        params, settled = construction.models[model]
+        parts = {"corpus": corpus, "facts": facts, "backbone": backbone, "head": head}
+        found.append(Row(**parts, params=params, settled=settled, train=train))
     return found
 
 
 def ngram_components(ngrams: list[NgramSpec]) -> tuple[list[Component], list[Component]]:
-    """Return the backbones and the heads of `ngrams`, which a suite does not name; none where it has no `ngrams`."""
-    heads = [
-        Component(ComponentSpec(name=NGRAM_HEAD, params=each.head_params), HEADS.get(NGRAM_HEAD), place=("ngrams", n))
-        for n, each in enumerate(ngrams)
-    ]
+    """Return the backbones and the heads of `ngrams`, which a suite does not name; none where it
+    has no `ngrams`.
+    """
+    heads = []
+    for index, each in enumerate(ngrams):
+        spec = ComponentSpec(name=NGRAM_HEAD, params=each.head_params)
+        heads.append(Component(spec, HEADS.get(NGRAM_HEAD), place=("ngrams", index)))
     backbone = Component(ComponentSpec(name=NGRAM_BACKBONE), BACKBONES.get(NGRAM_BACKBONE))
     return [backbone] if heads else [], heads
 
 
-def counted(texts: Texts, backbones: list[Component], heads: list[Component], source: Source) -> list[Row]:
-    """Return the rows of `ngrams`, one for each corpus and model. Each has one trial, of seed 0."""
+def counted(
+    texts: Texts,
+    backbones: list[Component],
+    heads: list[Component],
+    problems: Problems,
+) -> list[Row]:
+    """Return the rows of `ngrams`, one for each corpus and model."""
     found = []
     for (corpus, facts, _), backbone, head in itertools.product(texts, backbones, heads):
         parts = {"corpus": corpus, "facts": facts, "backbone": backbone, "head": head}
         found.append(Row(**parts, params=(0, 0), settled={}, train=COUNTED))
-    return with_seeds(found, [0], source)
+    return with_seeds(found, [0], problems)  # one seed: counting draws nothing
 
 
-def with_seeds(rows: list[Row], seeds: list[int], source: Source) -> list[Row]:
-    """Return rows that are not tuned, with a trial for each seed. Raises SuiteError when two trials are equal."""
+def with_seeds(rows: list[Row], seeds: list[int], problems: Problems) -> list[Row]:
+    """Return rows that are not tuned, with a trial for each seed.
+
+    Raises: SuiteError when two trials are equal.
+    """
     found, known = [], set()
     for row in rows:
         trials = tuple(trials_of(row, row.backbone, row.head, row.train, seeds))
         for trial in trials:
             if trial.id in known:
-                raise SuiteError([row.head.problem(source, f"the trial '{trial}' is in the suite twice")])
+                row.head.report(problems, f"the trial '{trial}' is in the suite twice")
+                problems.raise_if_any()  # the other seeds of the row would say the same
             known.add(trial.id)
         only = Candidate(
-            point={}, backbone=row.backbone, head=row.head, params=row.params, settled=row.settled, trials=trials
+            point={},
+            backbone=row.backbone,
+            head=row.head,
+            params=row.params,
+            settled=row.settled,
+            trials=trials,
         )
         found.append(replace(row, candidates=(only,)))
     return found

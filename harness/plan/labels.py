@@ -10,7 +10,7 @@ from harness.plan.components import LABEL, Component
 from harness.plan.controls import computes_softmax
 from harness.plan.names import automatic, names_of
 from harness.plan.parameters import REQUIRED, parameters
-from harness.plan.reader import Source
+from harness.plan.reader import Problems
 from harness.plan.specs import ComponentSpec, value_text
 from harness.protocols import StartsFromFiles
 from harness.registry import Registry
@@ -29,6 +29,7 @@ _LATIN = str.maketrans(dict(pair for each in _ALIKE for pair in zip(*each, stric
 _INVISIBLE = re.compile(r"FILLER|BLANK|JOINER|SELECTOR")  # in the name of a character that is drawn as nothing
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _LAST_NUMBER = re.compile(r"[\s\d.,]+$")
+_PRAISE = {"plain", "standard", "baseline", "vanilla", "ordinary", "normal", "the", "our", "ours"}
 INSTEAD = "write another label, which says what differs"
 
 Known = Mapping[str, Mapping[str, bool]]  # a name, as `_word` -> whose it is -> whether it is that of a plain softmax
@@ -51,22 +52,22 @@ def known_names(registry: Registry) -> Known:
     return found
 
 
-def problems(
+def check_labels(
     listed: Sequence[Component],
     specs: Sequence[ComponentSpec],
     registry: Registry,
-    source: Source,
+    problems: Problems,
     *,
     chosen: Collection[str] = (),
-) -> list[str]:
-    """Return what is wrong with the labels of the components of a kind, at their places in the suite file.
+) -> None:
+    """Add what is wrong with the labels of the components of a kind, at their places in the suite file.
 
     Args:
         specs: of the components, without the parameters `chosen` by matching and tuning; then of others of the kind.
     """
     if not any(each.label for each in listed):
-        return []
-    known, found, before = known_names(registry), [], {}
+        return
+    known, before = known_names(registry), {}
     names = names_of(specs, registry, chosen=chosen)
     for each, spec in zip(listed, specs, strict=False):
         if not each.label:
@@ -81,8 +82,8 @@ def problems(
         elif not wrong and seen in before:
             wrong = f"'{each.label}' looks like the label '{before[seen]}' of another component; {INSTEAD}"
         before.setdefault(seen, each.label)
-        found += [source.problem((*each.place, each.spec.name, LABEL), wrong)] if wrong else []
-    return found
+        if wrong:
+            problems.add((*each.place, each.spec.name, LABEL), wrong)
 
 
 def disguise(
@@ -98,6 +99,7 @@ def disguise(
         return ""  # a folder with a model may hold the model of any name
     first, comma, _ = label.partition(",")  # after a comma it may say what differs
     whose = known.get(_word(first), {}) | known.get(_word(_without_number(first, registry)), {})
+    whose = whose | known.get(_without_praise(first), {})
     if spec.name not in whose:
         begins = _seen(own).startswith(_seen(label))  # 'DOC' for 'DOC 3, poster'
         taken = [name for name, is_plain in whose.items() if is_plain or not begins]
@@ -112,6 +114,11 @@ def disguise(
         given = ", ".join(f"{name}={value_text(value)}" for name, value in each.spec.params.items())
         return f"'{label}' is what the harness calls a plain softmax, and this head is none ({given}); {INSTEAD}"
     return ""
+
+
+def _without_praise(label: str) -> str:
+    """'softmax' of 'plain softmax', 'the baseline softmax (ours)': words that say nothing of what a head computes."""
+    return "".join(word for word in re.findall(r"\w+", _seen(label)) if word not in _PRAISE)
 
 
 def _without_number(label: str, registry: Registry) -> str:

@@ -41,17 +41,23 @@ class Source:
 
     def problem(self, place: Place, message: str, *, at_key: bool = False) -> str:
         """Return 'file:line:column: path.to.key: message', or '--set key=value: ...'."""
+        name = ".".join(map(str, place))
         override = self._overridden(place)
         if override is not None:
-            return f"--set {override}: {'.'.join(map(str, place))}: {message}"
-        position = self.keys.get(place) if at_key else None
-        for end in range(len(place), -1, -1):
-            position = position or self.values.get(place[:end])
-        line, column = position or (1, 1)
-        name = ".".join(map(str, place))
+            return f"--set {override}: {name}: {message}"
+        line, column = self.position(place, at_key=at_key)
         below = [text for set_, text in self.overridden.items() if place and set_[: len(place)] == place]
         cause = f" (with --set {below[0]})" if below else ""
         return f"{self.path}:{line}:{column}: {name + ': ' if name else ''}{message}{cause}"
+
+    def position(self, place: Place, *, at_key: bool = False) -> tuple[int, int]:
+        """Return line and column of a place, or of what contains it; (0, 0) of one that --set gave."""
+        if self._overridden(place) is not None:
+            return 0, 0
+        found = self.keys.get(place) if at_key else None
+        for end in range(len(place), -1, -1):
+            found = found or self.values.get(place[:end])
+        return found or (1, 1)
 
     def nearest_place(self, place: Place) -> Place:
         """Return the longest beginning of a place that exists in the file or a --set.
@@ -70,6 +76,32 @@ class Source:
                 return self.overridden[place[:end]]
         below = (text for set_, text in self.overridden.items() if set_[: len(place)] == place)
         return next(below, None) if place and place not in self.values else None
+
+
+class Problems:
+    """What is wrong with a suite, collected so that one error shows all of it."""
+
+    def __init__(self, source: Source):
+        self.source = source
+        self._positions: dict[str, tuple[int, int]] = {}  # a dict, since two checks may find the same
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def add(self, place: Place, message: str, *, at_key: bool = False) -> None:
+        problem = self.source.problem(place, message, at_key=at_key)
+        self._positions[problem] = self.source.position(place, at_key=at_key)
+
+    def update(self, others: "Problems") -> None:
+        self._positions |= others._positions
+
+    def raise_if_any(self, *, in_file_order: bool = False) -> None:
+        """Raises: SuiteError with every problem, as they were found, or by line with --set first."""
+        found = list(self._positions)
+        if in_file_order:
+            found.sort(key=self._positions.get)
+        if found:
+            raise SuiteError(found)
 
 
 def read(path: Path) -> tuple[dict[str, Any], Source]:

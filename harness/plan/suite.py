@@ -1,10 +1,11 @@
-"""A suite that was read and checked: its rows, and how they are run and shown. A row is one corpus, backbone and head,
-trained with every seed, at the best of the points that are tried for it.
+"""A suite that was read and checked: its rows, and how they are run and shown. A row is one corpus,
+backbone and head, trained with every seed, at the best of the points that are tried for it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 from harness.corpora.corpus import CorpusFacts
@@ -12,20 +13,30 @@ from harness.plan.components import Component
 from harness.plan.model_notes import ModelNote
 from harness.plan.reader import Source
 from harness.plan.specs import Contents, TrainSpec, TrialSpec
-from harness.plan.suite_file import CheckpointSpec, MatchSpec, MeasureSpec, Resources, TableSpec, TimeoutSpec
+from harness.plan.suite_file import (
+    CheckpointSpec,
+    MatchSpec,
+    MeasureSpec,
+    Resources,
+    TableSpec,
+    TimeoutSpec,
+)
 from harness.plan.tuning import Choice, Point, TuneSpec, epochs_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Candidate:
-    """A row at one of the points that are tried for it. A row that is not tuned has one, with the point {}.
+    """A row at one of the points that are tried for it. A row that is not tuned has one, with the
+    point {}.
 
     Args:
-        point: the keys of `tune.space` that apply to the row, with their values: {'train.lr': 7.312}.
+        point: the keys of `tune.space` that apply to the row, with their values: {'train.lr':
+            7.312}.
         backbone, head: with the values of the point.
         params: the numbers of parameters (total, head).
         settled: the integers that the head's constructor chose for parameters that are None.
-        tuning_trials: those that the method may ask for, under the seed of `tune`, the shortest first.
+        tuning_trials: those that the method may ask for, under the seed of `tune`, the shortest
+            first.
         trials: those of the table if this point is chosen, one for each seed of the suite.
     """
 
@@ -45,7 +56,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Row:
-    """One corpus, backbone and head. Only itself is equal to it, so that it may be the key of a dict.
+    """One corpus, backbone and head. Only itself is equal to it, so that it may be the key of a
+    dict.
 
     Args:
         facts: what is known of the corpus before it is loaded.
@@ -81,7 +93,9 @@ class Row:
 
     @property
     def chosen(self) -> Candidate | None:
-        """The candidate that is used; None before a point is chosen, and where all tuning trials failed."""
+        """The candidate that is used; None before a point is chosen, and where all tuning trials
+        failed.
+        """
         if self.tune is None:
             return self.candidates[0]
         best = None if self.choice is None else self.choice.trial
@@ -98,12 +112,14 @@ class Row:
     @property
     def tuning_trials(self) -> tuple[TrialSpec, ...]:
         """All tuning trials that the method may ask for; () for a row that is not tuned."""
-        return tuple(trial for each in self.candidates for trial in each.tuning_trials)
+        return _joined(each.tuning_trials for each in self.candidates)
 
     @property
     def possible_trials(self) -> tuple[TrialSpec, ...]:
-        """All trials that it may have, whichever point is chosen: the tuning trials, then those of the table."""
-        return (*self.tuning_trials, *(trial for each in self.candidates for trial in each.trials))
+        """All trials that it may have, whichever point is chosen: the tuning trials, then those of
+        the table.
+        """
+        return self.tuning_trials + _joined(each.trials for each in self.candidates)
 
     @property
     def label(self) -> str:
@@ -115,30 +131,41 @@ class Row:
         return self.tune.next(self, ppl)
 
     def choose(self, ppl: Mapping[str, float | None]) -> Choice | None:
-        """Return the choice that the perplexities of tuning trials give; None while the method asks for more trials."""
+        """Return the choice that the perplexities of tuning trials give; None while the method asks
+        for more trials.
+        """
         made = self.next(ppl)
         return made if isinstance(made, Choice) else None
 
     def compared(self, choice: Choice) -> list[tuple[Point, TrialSpec]]:
-        """Return the trials whose perplexities compare with that of the chosen one, with their points: where a method
-        stops points at different lengths, those at the same place of `tuning_trials`, which were run.
+        """Return the trials whose perplexities compare with that of the chosen one, with their
+        points: where a method stops points at different lengths, those that stopped where it did.
         """
-        places = [[trial.id for trial in each.tuning_trials] for each in self.candidates]
-        (at,) = (ids.index(choice.trial) for ids in places if choice.trial in ids)
-        found = [(each.point, trial) for each in self.candidates for trial in each.tuning_trials[at : at + 1]]
-        return [(point, trial) for point, trial in found if trial.id in choice.valid_ppl]
+        stage = None
+        for each in self.candidates:
+            for index, trial in enumerate(each.tuning_trials):
+                if trial.id == choice.trial:
+                    stage = index
+        found = []
+        for each in self.candidates:
+            for index, trial in enumerate(each.tuning_trials):
+                if index == stage and trial.id in choice.valid_ppl:
+                    found.append((each.point, trial))
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """A suite that was read and checked, with its rows in the order of the file, those of `ngrams` last.
+    """A suite that was read and checked, with its rows in the order of the file, those of `ngrams`
+    last.
 
     Args:
-        overrides: the changes by --set, as strings (key, value, value in the file or None). They are part of the title
-            and the file name of the table.
-        match: the comparison at equal numbers of parameters or training time, which chose the trials' widths or epochs;
-            None without it.
-        tune: the stage before the table: settings are tried, equally many for every row; None without it.
+        overrides: the changes by --set, as strings (key, value, value in the file or None). They
+            are part of the title and the file name of the table.
+        match: the comparison at equal numbers of parameters or training time, which chose the
+            trials' widths or epochs; None without it.
+        tune: the stage before the table: settings are tried, equally many for every row; None
+            without it.
         notes: on the pretrained models (harness/plan/model_notes.py).
         control_notes: on controls that the file declares or lacks (harness/plan/controls.py).
         core_minutes: how long all trials take on one core of a CPU; None: not known.
@@ -167,18 +194,20 @@ class Suite:
 
     @cached_property
     def trials(self) -> tuple[TrialSpec, ...]:
-        """The trials of the table: of a suite with `tune`, those of the rows for which a point is chosen."""
-        return tuple(trial for row in self.rows for trial in row.trials)
+        """The trials of the table: of a suite with `tune`, those of the rows for which a point is
+        chosen.
+        """
+        return _joined(row.trials for row in self.rows)
 
     @cached_property
     def tuning_trials(self) -> tuple[TrialSpec, ...]:
         """All trials that its tuning may ask for; () without `tune`."""
-        return tuple(trial for row in self.rows for trial in row.tuning_trials)
+        return _joined(row.tuning_trials for row in self.rows)
 
     @cached_property
     def possible_trials(self) -> tuple[TrialSpec, ...]:
         """All trials that it may have, whichever points are chosen."""
-        return tuple(trial for row in self.rows for trial in row.possible_trials)
+        return _joined(row.possible_trials for row in self.rows)
 
     @property
     def tuned_rows(self) -> tuple[Row, ...]:
@@ -196,7 +225,8 @@ class Suite:
         found = {}
         for row in self.rows:
             for each in row.candidates:
-                found.update(dict.fromkeys((trial.id for trial in (*each.tuning_trials, *each.trials)), (row, each)))
+                for trial in (*each.tuning_trials, *each.trials):
+                    found[trial.id] = row, each
         return found
 
     def row_of(self, trial: TrialSpec) -> Row:
@@ -219,11 +249,11 @@ class Suite:
         return f"{row.head.name} {row.backbone.name} {row.corpus.name} seed={trial.seed}"
 
     def key_of(self, trial: TrialSpec) -> tuple[str, str, str]:
-        """Return the key of the row to which any trial would belong: without what matching and tuning choose here."""
-        backbone, head = (
-            getattr(trial, kind).without(chosen_parameters(kind, self.match, self.tune))
-            for kind in ("backbone", "head")
-        )
+        """Return the key of the row to which any trial would belong: without what matching and
+        tuning choose here.
+        """
+        backbone = trial.backbone.without(chosen_parameters("backbone", self.match, self.tune))
+        head = trial.head.without(chosen_parameters("head", self.match, self.tune))
         return str(trial.corpus), str(backbone), str(head)
 
     @property
@@ -234,29 +264,43 @@ class Suite:
     @property
     def table_budget(self) -> str:
         """The length of the trials of the tuned rows of the table, whichever points are chosen."""
-        finals = [trial for row in self.tuned_rows for each in row.candidates for trial in each.trials]
-        return epochs_text(*(trial.train.epochs for trial in finals))
+        epochs = []
+        for row in self.tuned_rows:
+            for each in row.candidates:
+                epochs += [trial.train.epochs for trial in each.trials]
+        return epochs_text(*epochs)
 
 
 def chosen_parameters(kind: str, match: MatchSpec | None, tune: TuneSpec | None) -> set[str]:
-    """Return the parameters of a kind of component that matching and tuning choose. A corpus has none."""
+    """Return the parameters of a kind of component that matching and tuning choose. A corpus has
+    none.
+    """
     if kind == "corpus":
         return set()
     chosen = set() if match is None else {match.vary}
-    prefix = f"{kind}."
-    tuned = [] if tune is None else tune.space
-    return chosen | {key.removeprefix(prefix) for key in tuned if key.startswith(prefix)}
+    for key in [] if tune is None else tune.space:
+        owner, _, parameter = key.partition(".")
+        if owner == kind:
+            chosen.add(parameter)
+    return chosen
+
+
+def _joined(groups: Iterable[tuple[TrialSpec, ...]]) -> tuple[TrialSpec, ...]:
+    return tuple(chain.from_iterable(groups))
 
 
 def with_choices(suite: Suite, choices: Sequence[Choice | None]) -> Suite:
     """Return the suite with the points that are chosen for its tuned rows."""
-    chosen = [replace(row, choice=choice) for row, choice in zip(suite.tuned_rows, choices, strict=True)]
-    return replace(suite, rows=(*chosen, *(row for row in suite.rows if row.tune is None)))
+    pairs = zip(suite.tuned_rows, choices, strict=True)
+    tuned = [replace(row, choice=choice) for row, choice in pairs]
+    others = [row for row in suite.rows if row.tune is None]  # those of `ngrams`, which are last
+    return replace(suite, rows=(*tuned, *others))
 
 
 def row_labels(suite: Suite) -> list[str]:
-    """The tuned rows as messages name them: by their head; with backbone and corpus where there are several."""
-    others = [f"{row.backbone.name} {row.corpus.name}" for row in suite.tuned_rows]
-    several = len(set(others)) > 1
-    heads = [row.head.name for row in suite.tuned_rows]
-    return [f"{head} {other}" if several else head for head, other in zip(heads, others, strict=True)]
+    """The tuned rows as messages name them: by their head; with backbone and corpus where there are
+    several.
+    """
+    rest = {row: f"{row.backbone.name} {row.corpus.name}" for row in suite.tuned_rows}
+    several = len(set(rest.values())) > 1
+    return [f"{row.head.name} {rest[row]}" if several else row.head.name for row in rest]

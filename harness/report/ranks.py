@@ -18,38 +18,45 @@ from harness.report.statistics import (
     holm,
 )
 from harness.report.table_rows import Row
-from harness.report.verdicts import difference, nats, obstacle, scored_seeds, shared_seeds
+from harness.report.verdicts import competes, difference, nats, obstacle, scored_seeds, shared_seeds
 
 Place = tuple[str, str, str]  # corpus, backbone, device
 
-Pair = tuple[MeanDifference, float]  # two rows, first less second, and p corrected over all pairs of the table
+# Two rows, first less second, and p corrected over all pairs of the table.
+Pair = tuple[MeanDifference, float]
 Pairs = dict[tuple[Row, Row], Pair]  # in both orders; only of those that can be tested
 
 
 def ranks(lines: list[Row], test: Test, margin: float, without_point: int = 0) -> dict[Row, Rank]:
-    """The rank of each row among the rows of its corpus, backbone and device; rows without a rank are left out.
+    """The rank of each row among the rows of its corpus, backbone and device; rows without a rank
+    are left out.
 
-    A row without an obstacle (harness.report.verdicts) is ranked if it has six seeds and another such row is
-    there. Of these rows, the lowest is the one with the lowest mean test perplexity.
+    A row without an obstacle (harness.report.verdicts) is ranked if it has six seeds and another
+    such row is there. Of these rows, the lowest is the one with the lowest mean test perplexity.
 
-    It is 'best' if it is better than every other row of the place: p below 0.05 in each test, corrected by Holm's
-    method over these rows; and equivalent to none: no difference is shown to be within the margin. The others are then
-    'behind'. So the choice of the row after its results are known is harmless: of equal rows, only one that is better
-    than all others by chance would be called the best.
+    It is 'best' if it is better than every other row of the place: p below 0.05 in each test,
+    corrected by Holm's method over these rows; and equivalent to none: no difference is shown to be
+    within the margin. The others are then 'behind'. So the choice of the row after its results are
+    known is harmless: of equal rows, only one that is better than all others by chance would be
+    called the best.
 
-    Otherwise the lowest row is a 'tie'. Another row is 'behind' if p is below 0.025, corrected over all pairs of rows
-    of the table because any row could have been the lowest, and it is not equivalent to the lowest; and a 'tie' if not.
+    Otherwise the lowest row is a 'tie'. Another row is 'behind' if p is below 0.025, corrected over
+    all pairs of rows of the table because any row could have been the lowest, and it is not
+    equivalent to the lowest; and a 'tie' if not.
 
-    Rows that are not ranked are tested like the others, so that one that may be better prevents a best row; a row that
-    shares fewer than six seeds prevents it, too, also if it has none: not run, not tuned, or all of its trials failed.
-    The corrections count the tests that such rows lack with p = 1. Collapsed rows are not tested; they are 'behind'.
-    N-grams, rows of several devices, and rows with a compatibility switch compete with nothing.
+    Rows that are not ranked are tested like the others, so that one that may be better prevents a
+    best row; a row that shares fewer than six seeds prevents it, too, also if it has none: not run,
+    not tuned, or all of its trials failed. The corrections count the tests that such rows lack with
+    p = 1. Collapsed rows are not tested; they are 'behind'. N-grams, rows of several devices, and
+    rows with a compatibility switch compete with nothing.
 
     Args:
         margin: the smallest relative difference of interest.
-        without_point: the number of rows that are not in `lines` because no point is chosen for them.
+        without_point: the number of rows that are not in `lines` because no point is chosen for
+            them.
     """
     places, unscored = _places(lines), _unscored(lines)
+    # A row without a result has no device yet, so it may belong to any place of its group.
     lacking = {place: unscored[place[:2]] + without_point for place in places}
     pairs = _pairs(places, test, lacking)
     found: dict[Row, Rank] = {}
@@ -59,23 +66,31 @@ def ranks(lines: list[Row], test: Test, margin: float, without_point: int = 0) -
 
 
 def rankable(row: Row) -> bool:
-    """Whether a row can have a rank at all: nothing prevents its judgement, and it has six seeds or more."""
+    """Whether a row can have a rank at all: nothing prevents its judgement, and it has six seeds or
+    more.
+    """
     return not obstacle(row) and len(scored_seeds(row)) >= RANK_SEEDS
 
 
 def _places(lines: list[Row]) -> dict[Place, list[Row]]:
-    places = [({row.records[seed].environment.device for seed in row.ok_seeds}, row) for row in lines]
-    return grouped(
-        ((*row.group, *devices), row)
-        for devices, row in places
-        if len(devices) == 1 and scored_seeds(row) and not row.is_ngram and row.compat is None
-    )
+    """The rows that compete, by their place; one of several devices has none."""
+    pairs = []
+    for row in lines:
+        devices = {row.records[seed].environment.device for seed in row.ok_seeds}
+        if len(devices) == 1 and scored_seeds(row) and competes(row):
+            pairs.append(((*row.group, *devices), row))
+    return grouped(pairs)
 
 
 def _unscored(lines: list[Row]) -> Counter[tuple[str, str]]:
-    """Corpus and backbone -> the number of its competing rows without any finished trial with a test perplexity."""
-    competing = (row for row in lines if not (row.is_ngram or row.invalid) and row.compat is None)
-    return Counter(row.group for row in competing if not scored_seeds(row))
+    """Corpus and backbone -> the number of its competing rows without any finished trial with a
+    test perplexity.
+    """
+    found: Counter[tuple[str, str]] = Counter()
+    for row in lines:
+        if competes(row) and not row.invalid and not scored_seeds(row):
+            found[row.group] += 1
+    return found
 
 
 def _pairs(places: dict[Place, list[Row]], test: Test, lacking: dict[Place, int]) -> Pairs:
@@ -90,7 +105,8 @@ def _pairs(places: dict[Place, list[Row]], test: Test, lacking: dict[Place, int]
     adjusted = holm([found.p_settled for found in tested.values()], planned - len(tested))
     pairs = {}
     for ((a, b), found), p in zip(tested.items(), adjusted, strict=True):
-        pairs |= {(a, b): (found, p), (b, a): (found.reverse, p)}
+        pairs[a, b] = found, p
+        pairs[b, a] = found.reverse, p
     return pairs
 
 
@@ -106,29 +122,33 @@ def _of_place(rows: list[Row], pairs: Pairs, margin: float, lacking: int) -> dic
         return {}
     lowest = min(ranked, key=lambda row: statistics.fmean(row.values("test_ppl")))
     last = list(filter(collapsed, rows))
-    others = [pairs.get((lowest, other)) for other in rows if other is not lowest and other not in last]
-    if not lacking and _is_best(others, margin):
+    against = []
+    for other in rows:
+        if other is not lowest and other not in last:
+            against.append(pairs.get((lowest, other)))
+    if not lacking and _is_best(against, margin):
         return dict.fromkeys([*ranked, *last], "behind") | {lowest: "best"}
     found: dict[Row, Rank] = dict.fromkeys(last, "behind") | {lowest: "tie"}
     for other in ranked:
         if other is not lowest:
             pair = pairs.get((lowest, other))
-            is_behind = pair is not None and pair[1] < RANK_SIGNIFICANT and not _is_equivalent(pair, margin)
-            found[other] = "behind" if is_behind else "tie"
+            differs = pair is not None and pair[1] < RANK_SIGNIFICANT
+            found[other] = "behind" if differs and not _is_equivalent(pair, margin) else "tie"
     return found
 
 
 def _is_best(against: list[Pair | None], margin: float) -> bool:
-    """Whether a row is better than each of some others, and not by less than is of interest. None: there is no test of
-    it.
+    """Whether a row is better than each of some others, and not by less than is of interest. None:
+    there is no test of it.
     """
-    if any(pair is None or pair[0].mean >= 0 or _is_equivalent(pair, margin) for pair in against):
-        return False
+    for pair in against:
+        if pair is None or pair[0].mean >= 0 or _is_equivalent(pair, margin):
+            return False
     return max(holm([difference.p_settled for difference, _ in against])) < SIGNIFICANT
 
 
 def _is_equivalent(pair: Pair, margin: float) -> bool:
-    """Whether the difference is shown to be within the margin. Not corrected: no row is the best where a verdict says
-    'equivalent'.
+    """Whether the difference is shown to be within the margin. Not corrected: no row is the best
+    where a verdict says 'equivalent'.
     """
     return equivalence(pair[0], margin) < SIGNIFICANT

@@ -1,8 +1,9 @@
-"""Heads compared with the controls of their group: which rows can be judged, the tests over shared seeds, and the words
-for them.
+"""Heads compared with the controls of their group: which rows can be judged, the tests over shared
+seeds, and the words for them.
 
-The controls are the rows that compute a plain softmax of the state (harness/plan/controls.py), and the baseline. A head
-is better only if it is better than every control, so that the choice of the baseline decides nothing.
+The controls are the rows that compute a plain softmax of the state (harness/plan/controls.py), and
+the baseline. A head is better only if it is better than every control, so that the choice of the
+baseline decides nothing.
 """
 
 import math
@@ -33,18 +34,30 @@ from harness.report.table_rows import Row, of_head
 from harness.report.tokens import differences
 
 Obstacle = Literal[
-    "", "seeds failed", "seeds missing", "equal seeds", "not certified", "unequal tuning", "collapsed", "not converged"
+    "",
+    "seeds failed",
+    "seeds missing",
+    "equal seeds",
+    "not certified",
+    "unequal tuning",
+    "collapsed",
+    "not converged",
 ]
-LIMITS = ("collapsed", "not converged")  # obstacles that limit a comparison to its budget, and do not prevent it
-BOTH = {"collapsed": "both collapsed", "not converged": "neither converged"}  # of a row and its control
-DISAGREES = "validation disagrees"  # beyond the spread of seeds: no claim rests on the test split alone
+# Obstacles that limit a comparison to its budget, and do not prevent it.
+LIMITS = ("collapsed", "not converged")
+# What is said where a row and its control have the same limit.
+BOTH = {"collapsed": "both collapsed", "not converged": "neither converged"}
+# No claim rests on the test split alone, where the two differ by more than the spread of seeds.
+DISAGREES = "validation disagrees"
 STRONGEST = "strongest control"  # what that of several controls is called
 Word = Literal["better", "worse", "equivalent", "undecided", "too few seeds", "control"]
 Group = tuple[str, str]  # corpus and backbone
 
 
 class Corrected(NamedTuple):
-    """p of a difference, and of equivalence within the margin, corrected for the comparisons of the table."""
+    """p of a difference, and of equivalence within the margin, corrected for the comparisons of the
+    table.
+    """
 
     different: float
     equivalent: float
@@ -55,8 +68,9 @@ class Verdict(NamedTuple):
 
     Args:
         word: what the tests say; 'control' of a row that is one itself.
-        why: the reason why they say nothing, 'seeds missing'; or what limits the word to the chosen settings and to
-            the budget of the suite: 'coarse tuning', 'neither converged', or both. '' for nothing.
+        why: the reason why they say nothing, 'seeds missing'; or what limits the word to the chosen
+            settings and to the budget of the suite: 'coarse tuning', 'neither converged', or both.
+            '' for nothing.
     """
 
     word: Word
@@ -67,15 +81,16 @@ class Verdict(NamedTuple):
         if not self.why:
             return self.word
         is_limit = self.word != "undecided" or self.why.endswith((*LIMITS, *BOTH.values()))
-        return f"{self.word}{', ' if is_limit else ': '}{self.why}"
+        return f"{self.word}, {self.why}" if is_limit else f"{self.word}: {self.why}"
 
 
 def obstacle(row: Row) -> Obstacle:
     """Why a row has no rank and no star; '' where nothing prevents it.
 
-    A planned seed failed, or has no finished trial of the row's code; two seeds have the same result, so they are no
-    repetition; a trial could not be certified; the row was tuned otherwise than the others; it is collapsed; or more
-    than half of its trials are not converged. The first that applies is named.
+    A planned seed failed, or has no finished trial of the row's code; two seeds have the same
+    result, so they are no repetition; a trial could not be certified; the row was tuned otherwise
+    than the others; it is collapsed; or more than half of its trials are not converged. The first
+    that applies is named.
     """
     if any(record.status != "ok" for record in row.records.values()):
         return "seeds failed"
@@ -92,20 +107,37 @@ def obstacle(row: Row) -> Obstacle:
     return "not converged" if mostly_unconverged(row) else ""
 
 
+def competes(row: Row) -> bool:
+    """Whether a row is compared at all: an n-gram is no head, and the "probabilities" of a
+    compatibility switch need not sum to 1.
+    """
+    return not row.is_ngram and row.compat is None
+
+
 def limit_of(row: Obstacle, control: Obstacle) -> str:
-    """What limits a comparison to the budget of the suite: 'not converged', 'control collapsed', 'both collapsed'."""
+    """What limits a comparison to the budget of the suite: 'not converged', 'control collapsed',
+    'both collapsed'.
+    """
     if row == control != "":
         return BOTH[row]
-    return row or (f"control {control}" if control else "")
+    if row or not control:
+        return row
+    return f"control {control}"
 
 
-def verdict(found: MeanDifference, beyond: Corrected, at_settings: Corrected, limit: str) -> Verdict:
+def verdict(
+    found: MeanDifference,
+    beyond: Corrected,
+    at_settings: Corrected,
+    limit: str,
+) -> Verdict:
     """How a row compares with its control.
 
-    Equivalent: the difference is within the margin (two one-sided tests), even if it is not 0. Otherwise better or
-    worse if there is a difference, limited to the chosen settings ('coarse tuning') if it is only shown there.
-    Otherwise undecided: because of coarse tuning, if equivalence is shown at the chosen settings. Rows that have
-    collapsed or not converged are compared at the budget that they had.
+    Equivalent: the difference is within the margin (two one-sided tests), even if it is not 0.
+    Otherwise better or worse if there is a difference, limited to the chosen settings ('coarse
+    tuning') if it is only shown there. Otherwise undecided: because of coarse tuning, if
+    equivalence is shown at the chosen settings. Rows that have collapsed or not converged are
+    compared at the budget that they had.
     Args:
         beyond: the tests beyond what tuning leaves open.
     """
@@ -115,7 +147,8 @@ def verdict(found: MeanDifference, beyond: Corrected, at_settings: Corrected, li
         return Verdict("undecided", COARSE)
     if at_settings.different < SIGNIFICANT:
         limits = [COARSE, limit] if beyond.different >= SIGNIFICANT else [limit]
-        return Verdict("better" if found.mean < 0 else "worse", ", ".join(filter(None, limits)))
+        why = ", ".join(each for each in limits if each)
+        return Verdict("better" if found.mean < 0 else "worse", why)
     return Verdict("undecided", limit)
 
 
@@ -140,30 +173,45 @@ def logarithms(row: Row, seeds: tuple[int, ...], metric: str = "test_ppl") -> li
     return [math.log(value) for value in row.values(metric, seeds)]
 
 
-def difference(row: Row, other: Row, seeds: tuple[int, ...], test: Test, metric: str = "test_ppl") -> MeanDifference:
-    """Compare the log perplexities of shared seeds, row less other. Raises ValueError when there is no seed.
+def difference(
+    row: Row,
+    other: Row,
+    seeds: tuple[int, ...],
+    test: Test,
+    metric: str = "test_ppl",
+) -> MeanDifference:
+    """Compare the log perplexities of shared seeds, row less other.
 
-    A tuning gap leaves a mean log perplexity at 0 or above, because no perplexity is below 1.
+    Raises: ValueError when there is no seed.
     """
     ours, theirs = logarithms(row, seeds, metric), logarithms(other, seeds, metric)
     if test == "welch":
         found = statistics.welch(ours, theirs)
     else:
-        found = statistics.paired([our - their for our, their in zip(ours, theirs, strict=True)])
-    return replace(found, below=min(row.tuning.gap, fmean(ours)), above=min(other.tuning.gap, fmean(theirs)))
+        pairs = zip(ours, theirs, strict=True)
+        found = statistics.paired([our - their for our, their in pairs])
+    # At most to a mean of 0: no perplexity is below 1, also where a gap is not known and infinite.
+    below, above = min(row.tuning.gap, fmean(ours)), min(other.tuning.gap, fmean(theirs))
+    return replace(found, below=below, above=above)
 
 
 class Against(NamedTuple):
-    """A row compared with one control: the difference of log perplexity over shared seeds, row less control."""
+    """A row compared with one control: the difference of log perplexity over shared seeds, row less
+    control.
+    """
 
     control: Row
     seeds: tuple[int, ...]
     difference: MeanDifference
 
 
-def splits_disagree(row: Row, other: Row, test: Test) -> tuple[MeanDifference, MeanDifference] | None:
-    """The differences of test and of validation, row less other, if one is above 0 and the other below, and the 95 %
-    interval of neither includes 0; else None.
+def splits_disagree(
+    row: Row,
+    other: Row,
+    test: Test,
+) -> tuple[MeanDifference, MeanDifference] | None:
+    """The differences of test and of validation, row less other, if one is above 0 and the other
+    below, and the 95 % interval of neither includes 0; else None.
     """
     found = []
     for metric in ("test_ppl", "valid_ppl"):
@@ -180,13 +228,16 @@ class Compared:
     """A row compared with the controls of its group, by test perplexity.
 
     Args:
-        is_control: whether it is one of the controls. Then it is compared with the strongest only, and not judged.
+        is_control: whether it is one of the controls. Then it is compared with the strongest only,
+            and not judged.
         against: each control that shares a seed with the row, the strongest first.
-        missing: why the row cannot be judged, of a control that is not in `against`; '' for nothing.
-        beyond: p of a difference from the strongest control (`_p_values`), and of equivalence, beyond what tuning
-            leaves open, each corrected by Holm's method over all heads; None for one seed and for a control.
-        interval: of the mean difference in nats, row less the strongest control, over blocks of the test split; only
-            for a single shared seed, if both trials stored their token scores.
+        missing: why the row cannot be judged, of a control that is not in `against`; '' for
+            nothing.
+        beyond: p of a difference from the strongest control (`_p_values`), and of equivalence,
+            beyond what tuning leaves open, each corrected by Holm's method over all heads; None for
+            one seed and for a control.
+        interval: of the mean difference in nats, row less the strongest control, over blocks of the
+            test split; only for a single shared seed, if both trials stored their token scores.
     """
 
     row: Row
@@ -221,11 +272,12 @@ class Compared:
         if min(each.difference.n for each in self.against) < RANK_SEEDS:
             return Verdict("too few seeds")
         of_row, of_control = obstacle(self.row), obstacle(self.control)
-        others = (obstacle(each.control) for each in self.against)
-        for each in (of_row, self.missing, *others):
-            if each and each not in LIMITS:
-                return Verdict("undecided", each)
-        found = verdict(self.difference, self.beyond, self.at_settings, limit_of(of_row, of_control))
+        of_controls = [obstacle(each.control) for each in self.against]
+        for why in (of_row, self.missing, *of_controls):
+            if why and why not in LIMITS:
+                return Verdict("undecided", why)
+        limit = limit_of(of_row, of_control)
+        found = verdict(self.difference, self.beyond, self.at_settings, limit)
         if found.word in ("better", "worse") and splits_disagree(self.row, self.control, self.test):
             return Verdict("undecided", DISAGREES)
         return found
@@ -237,20 +289,29 @@ class Compared:
 
     @property
     def p_holm(self) -> float | None:
-        """The corrected p of a difference, beyond what tuning leaves open; None for one seed and for a control."""
+        """The corrected p of a difference, beyond what tuning leaves open; None for one seed and
+        for a control.
+        """
         return None if self.beyond is None else self.beyond.different
 
     @property
     def stars(self) -> str:
         """The stars of p_holm; '' where the row or a control cannot be judged."""
-        judged = self.judged.word not in ("control", "too few seeds") and self.judged.why != DISAGREES
-        hindered = obstacle(self.row) or obstacle(self.control) or self.missing
-        hindered = hindered or any(obstacle(each.control) not in ("", *LIMITS) for each in self.against)
-        return stars(self.p_holm, self.difference.n) if judged and not hindered else ""
+        if self.judged.word in ("control", "too few seeds") or self.judged.why == DISAGREES:
+            return ""
+        if obstacle(self.row) or obstacle(self.control) or self.missing:
+            return ""
+        for each in self.against:
+            # A weaker control that has not converged limits nothing: the strongest one decides.
+            if obstacle(each.control) not in ("", *LIMITS):
+                return ""
+        return stars(self.p_holm, self.difference.n)
 
     @property
     def p_sign_flip(self) -> float | None:
-        """p of the sign-flip test of the pairs, not corrected; None for one seed, and where the test is Welch's."""
+        """p of the sign-flip test of the pairs, not corrected; None for one seed, and where the
+        test is Welch's.
+        """
         if self.test == "welch" or len(self.seeds) < 2:
             return None
         pairs = zip(*self._logarithms, strict=True)
@@ -258,7 +319,7 @@ class Compared:
 
     @property
     def correlation(self) -> float | None:
-        """The correlation of both log perplexities over the seeds; None for fewer than three seeds."""
+        """The correlation of both log perplexities over the seeds; None for fewer than three."""
         return correlation(*self._logarithms)
 
     @property
@@ -267,46 +328,51 @@ class Compared:
 
 
 def compare(lines: list[Row], table: TableSpec, evidence: Evidence) -> dict[Row, Compared]:
-    """The comparison of each row with the controls of its group; none if the suite names no baseline, or the group has
-    no row of it.
+    """The comparison of each row with the controls of its group; none if the suite names no
+    baseline, or the group has no row of it.
 
-    The strongest control is not compared, nor is a row that shares no seed with it, nor a row with a compatibility
-    switch. Where all rows of a group are controls, they are compared with the baseline as if they were none.
+    The strongest control is not compared, nor is a row that shares no seed with it, nor a row with
+    a compatibility switch. Where all rows of a group are controls, they are compared with the
+    baseline as if they were none.
 
-    Holm's correction and the stars are of the t test: a sign-flip test of 8 seeds has no p below 2 / 256, which times
-    ten comparisons is never below 0.05. The correction is over all planned heads: one that is not there, because it is
-    not tuned, has not run or failed, counts with p = 1. So no star of an incomplete table is there only because
-    comparisons are missing.
+    Holm's correction and the stars are of the t test: a sign-flip test of 8 seeds has no p below 2
+    / 256, which times ten comparisons is never below 0.05. The correction is over all planned
+    heads: one that is not there, because it is not tuned, has not run or failed, counts with p = 1.
+    So no star of an incomplete table is there only because comparisons are missing.
     """
     of_group = controls(lines, table.baseline)
     against, planned = {}, 0
     for row in lines:
         known = of_group.get(row.group, ())
-        if row.compat is not None or row.is_ngram or not known or row is known[0]:
+        if not competes(row) or not known or row is known[0]:
             continue
         planned += row not in known
         of_row = known if row not in known else known[:1]
-        found = [
-            Against(control, seeds, difference(row, control, seeds, table.test))
-            for control in of_row
-            if (seeds := shared_seeds(row, control))
-        ]
+        found = []
+        for control in of_row:
+            if seeds := shared_seeds(row, control):
+                found.append(Against(control, seeds, difference(row, control, seeds, table.test)))
         if found and found[0].control is known[0]:
             against[row] = tuple(found)
     tested = {}
     for row, each in against.items():
-        if row not in of_group[row.group] and min(one.difference.n for one in each) > 1:
+        is_control = row in of_group[row.group]
+        if not is_control and min(one.difference.n for one in each) > 1:
             tested[row] = each
+    # What is planned counts before it has run: else first results would be corrected too little.
     untested = planned + evidence.rows_without_point - len(tested)
-    beyond = _corrected(tested, untested, nats(table.margin))
-    at_settings = _corrected(_without_gaps(tested), untested, nats(table.margin))
+    margin = nats(table.margin)
+    beyond = _corrected(tested, untested, margin)
+    at_settings = _corrected(_without_gaps(tested), untested, margin)
     compared = {}
     for row, found in against.items():
         known = of_group[row.group]
         is_control = row in known
-        missing = "seeds missing" if not is_control and len(found) < len(known) else ""
-        if row.group in evidence.untuned_controls:
-            missing = missing or "a control is not tuned"
+        missing = ""
+        if not is_control and len(found) < len(known):
+            missing = "seeds missing"
+        elif row.group in evidence.untuned_controls:
+            missing = "a control is not tuned"
         compared[row] = Compared(
             row=row,
             is_control=is_control,
@@ -320,9 +386,16 @@ def compare(lines: list[Row], table: TableSpec, evidence: Evidence) -> dict[Row,
     return compared
 
 
-def _corrected(tested: dict[Row, tuple[Against, ...]], untested: int, margin: float) -> dict[Row, Corrected]:
-    """Both tests of each head, each corrected over all of them and some that cannot be tested yet."""
-    p_values = [_p_values([one.difference for one in each], margin) for each in tested.values()]
+def _corrected(
+    tested: dict[Row, tuple[Against, ...]],
+    untested: int,
+    margin: float,
+) -> dict[Row, Corrected]:
+    """Both tests of each head, corrected over all of them and some that cannot be tested yet."""
+    p_values = []
+    for against in tested.values():
+        of_row = [each.difference for each in against]
+        p_values.append(_p_values(of_row, margin))
     different = holm([each.different for each in p_values], untested)
     equivalent = holm([each.equivalent for each in p_values], untested)
     return dict(zip(tested, map(Corrected, different, equivalent), strict=True))
@@ -331,10 +404,12 @@ def _corrected(tested: dict[Row, tuple[Against, ...]], untested: int, margin: fl
 def _p_values(found: list[MeanDifference], margin: float) -> Corrected:
     """p of a head against all controls, before the correction for other heads.
 
-    Better than every control, or not worse than any of them by the margin: the largest p counts, without a correction
-    (an intersection-union test). Worse than the strongest control, or not better than it by the margin: p times the
-    number of controls, because the results themselves show which is the strongest.
-    Source: Berger (1982), Multiparameter hypothesis testing and acceptance sampling, Technometrics 24.
+    Better than every control, or not worse than any of them by the margin: the largest p counts,
+    without a correction (an intersection-union test). Worse than the strongest control, or not
+    better than it by the margin: p times the number of controls, because the results themselves
+    show which is the strongest.
+    Source: Berger (1982), Multiparameter hypothesis testing and acceptance sampling, Technometrics
+        24.
     """
     strongest = max(found, key=lambda each: each.mean)
     if strongest.mean < 0:
@@ -348,21 +423,26 @@ def _p_values(found: list[MeanDifference], margin: float) -> Corrected:
 
 def _without_gaps(tested: dict[Row, tuple[Against, ...]]) -> dict[Row, tuple[Against, ...]]:
     found = {}
-    for row, each in tested.items():
-        found[row] = tuple(one._replace(difference=replace(one.difference, below=0.0, above=0.0)) for one in each)
+    for row, against in tested.items():
+        found[row] = ()
+        for each in against:
+            without = replace(each.difference, below=0.0, above=0.0)
+            found[row] += (each._replace(difference=without),)
     return found
 
 
 def controls(lines: list[Row], baseline: str | None) -> dict[Group, tuple[Row, ...]]:
-    """Corpus and backbone -> the rows with which the others are compared, the strongest first: the controls and the
-    baseline, or the baseline alone where all other rows are controls. The strongest has the lowest mean log perplexity
-    over its own seeds.
+    """Corpus and backbone -> the rows with which the others are compared, the strongest first: the
+    controls and the baseline, or the baseline alone where all other rows are controls. The
+    strongest has the lowest mean log perplexity over its own seeds.
     """
     found = {}
     for group, first in baselines(lines, baseline).items():
-        rows = [row for row in lines if row.group == group and row.compat is None and not row.is_ngram]
+        rows = [row for row in lines if row.group == group and competes(row)]
         known = [row for row in rows if row.is_control or row is first]
-        known = [first] if len(known) == len(rows) else known
+        if len(known) == len(rows):
+            known = [first]
+        # Those without a result last: so a row is compared with the ones that there are.
         found[group] = tuple(sorted(known, key=lambda row: (not scored_seeds(row), _mean(row))))
     return found
 
@@ -375,7 +455,8 @@ def _mean(row: Row) -> float:
 def baselines(lines: list[Row], baseline: str | None) -> dict[Group, Row]:
     """Corpus and backbone -> the baseline of this group."""
     found: dict[Group, Row] = {}
-    for row in of_head((row for row in lines if row.compat is None), baseline):
+    comparable = [row for row in lines if row.compat is None]
+    for row in of_head(comparable, baseline):
         found.setdefault(row.group, row)
     return found
 
@@ -383,11 +464,12 @@ def baselines(lines: list[Row], baseline: str | None) -> dict[Group, Row]:
 def _interval(row: Row, other: Row, seeds: tuple[int, ...], evidence: Evidence) -> Interval | None:
     if len(seeds) != 1:
         return None
-    ours, theirs = (evidence.token_scores(each.records[seeds[0]].id) for each in (row, other))
+    one, two = row.records[seeds[0]].id, other.records[seeds[0]].id
+    ours, theirs = evidence.token_scores(one), evidence.token_scores(two)
     if ours is None or theirs is None:
         return None
     try:
         return block_interval(differences(theirs, ours).nats)
     except RecordError as misfit:
-        evidence.warn(f"{row.records[seeds[0]].id} and {other.records[seeds[0]].id}: {misfit}")
+        evidence.warn(f"{one} and {two}: {misfit}")
         return None

@@ -137,10 +137,12 @@ def evaluate(
             f"{model.made_late} was made after the model was built, so it is not counted and not trained; a component "
             "makes its parameters in its constructor"
         )
-    if fingerprint(model) != before:  # guard: nothing-learned-in-evaluation
+    after = fingerprint(model)
+    if after != before:  # guard: nothing-learned-in-evaluation
+        changed = next(name for name in after if after[name] != before.get(name))
         raise ComponentError(
-            f"{model.head_name} or {model.backbone_name} changed its weights or buffers while the {split} split was "
-            "scored; where `self.training` is False a component must leave them as they are"
+            f"{model.head_name} or {model.backbone_name} changed {changed} while the {split} split was scored; where "
+            "`self.training` is False a component must leave its weights and buffers as they are"
         )
     nll_sum, num_scored, num_uncounted = totals.tolist()
     return Score(nll_sum, int(num_scored), int(num_scored - num_uncounted)), tokens

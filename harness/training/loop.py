@@ -1,6 +1,6 @@
-"""Train: epochs of gradient steps, each followed by a validation; the learning rate follows the schedule; the weights
-of the best epoch are kept. Training can be interrupted between any two steps and be resumed from a checkpoint. It
-reports its progress, and what it leaves is `Fitted`.
+"""Train: epochs of gradient steps, each followed by a validation; the learning rate follows the
+schedule; the weights of the best epoch are kept. Training can be interrupted between any two steps
+and be resumed from a checkpoint. It reports its progress, and what it leaves is `Fitted`.
 """
 
 import math
@@ -28,7 +28,15 @@ from harness.training.evaluation import Score, TokenNll, evaluate
 from harness.training.optimizers import clear_momentum, make_optimizer
 from harness.training.parts import OptimizerState, Parts, Stateful, step_parts
 from harness.training.schedules import make_schedule
-from harness.training.step import Diverged, EagerStep, Step, ordered, segments_of, steps_of, train_epoch
+from harness.training.step import (
+    Diverged,
+    EagerStep,
+    Step,
+    ordered,
+    segments_of,
+    steps_of,
+    train_epoch,
+)
 
 PROGRESS_SECONDS = 2.0
 
@@ -84,9 +92,9 @@ class Fitted:
         self.best_epoch, self.train_seconds = state["best_epoch"], state["train_seconds"]
         self.epoch_seconds = state["epoch_seconds"]
         self.averaged_from = state.get("averaged_from", 0)  # older checkpoints do not have it
-        scores = (state["start"], state["best"], state["last"])
-        # guard: scores-state
-        self.start, self.best, self.last = (None if score is None else Score(**score) for score in scores)
+        names = ("start", "best", "last")
+        scores = [None if state[name] is None else Score(**state[name]) for name in names]
+        self.start, self.best, self.last = scores  # guard: scores-state
         self.curve[:] = [CurvePoint(**point) for point in state["curve"]]  # guard: curve-state
 
 
@@ -94,7 +102,8 @@ class Host:
     """Who has a model trained; a trial is one. Its methods here report nothing and write nothing.
 
     Attributes:
-        stop: whether training is to stop. It does so after the step under way, and saves a checkpoint first.
+        stop: whether training is to stop. It does so after the step under way, and saves a
+            checkpoint first.
         pace: how often a checkpoint is written.
         score_start: score the model before the first update, too.
     """
@@ -109,20 +118,24 @@ class Host:
         """Receive the progress."""
 
     def prepare(self, step: EagerStep, segment: Segment, parts: Parts) -> Step:
-        """The step to train with, made before any clock starts, from the eager step, the first segment and the parts of
-        training, which it must not change.
+        """The step to train with, made before any clock starts, from the eager step, the first
+        segment and the parts of training, which it must not change.
         """
         return step
 
     def agree(self, score: Score) -> Score:
-        """The score that counts, from the score of this process; with several workers that of the first."""
+        """The score that counts, from the score of this process; with several workers that of the
+        first.
+        """
         return score
 
     def save(self, position: Position, parts: Parts) -> None:
         """Write a checkpoint. Raises StorageError."""
 
     def save_best(self, weights: dict[str, Tensor], epoch: int, tokens: TokenNll) -> None:
-        """Write the weights of the best epoch so far; `tokens` is of the validation split. Raises StorageError."""
+        """Write the weights of the best epoch so far; `tokens` is of the validation split. Raises
+        StorageError.
+        """
 
     def best_weights(self) -> dict[str, Tensor]:
         """The weights that were written last, from which a second stage of training goes on."""
@@ -137,7 +150,15 @@ class Training:
         position: the present epoch, and how many of its steps are done.
     """
 
-    def __init__(self, model: LanguageModel, corpus: Corpus, train: TrainSpec, *, seed: int, host: Host):
+    def __init__(
+        self,
+        model: LanguageModel,
+        corpus: Corpus,
+        train: TrainSpec,
+        *,
+        seed: int,
+        host: Host,
+    ):
         self.model, self.corpus, self.train, self.seed, self.host = model, corpus, train, seed, host
         self.fitted, self.clocks = host.fitted, host.clocks
         self.optimizer = make_optimizer(model, train)
@@ -153,21 +174,24 @@ class Training:
         }
         self.first_stage = math.ceil(train.epochs)  # epochs; the last one may be a part of an epoch
         self.position = Position()
-        self._saved_at, self._report_due, self._epoch_began = time.monotonic(), 0.0, 0.0
+        self._saved_at, self._next_report, self._epoch_began = time.monotonic(), 0.0, 0.0
 
     def fit(self, checkpoint: Checkpoint | None = None) -> None:
-        """Train, from a checkpoint if there is one. Afterwards the model has the weights of the last epoch; those of
-        the best epoch by validation are beside the checkpoints.
+        """Train, from a checkpoint if there is one. Afterwards the model has the weights of the
+        last epoch; those of the best epoch by validation are beside the checkpoints.
 
         Args:
-            checkpoint: the states of its parts are removed from it as they are loaded, which frees their memory.
-        Raises: Diverged when the training or validation loss of an epoch is not finite; StorageError; ExecutionError
-        when the training split is too small for a single segment; Interrupted when it was asked to stop.
+            checkpoint: the states of its parts are removed from it as they are loaded, which frees
+                their memory.
+        Raises: Diverged when the training or validation loss of an epoch is not finite;
+        StorageError; ExecutionError when the training split is too small for a single segment;
+        Interrupted when it was asked to stop.
         """
         if self.train.epochs and not self.segments:
+            train, tokens = self.train, len(self.corpus.train)
             raise ExecutionError(
-                f"train: batch_size {self.train.batch_size} and seq_len {self.train.seq_len} (batching: "
-                f"{self.train.batching}) make no batch of a training split of {len(self.corpus.train)} tokens; "
+                f"train: batch_size {train.batch_size} and seq_len {train.seq_len} (batching: "
+                f"{train.batching}) make no batch of a training split of {tokens} tokens; "
                 "make them smaller, or give a longer text"
             )
         step = self._resumed(checkpoint) if checkpoint is not None else self._step()
@@ -179,7 +203,7 @@ class Training:
                 self._begin_second_stage()
             with self._explained():
                 self._train_epoch(step)
-        self.averaging.swap()
+        self.averaging.swap()  # training ends with the average, if there is one
 
     @property
     def _in_second_stage(self) -> bool:
@@ -189,22 +213,29 @@ class Training:
         """Whether training has ended; the second stage may end before its last epoch."""
         if self.position.epoch > math.ceil(self.train.most_epochs):
             return True
+        # Where the second stage begins, the losses are still those of the first.
         if not self._in_second_stage or self.position == Position(self.first_stage + 1):
             return False
-        ended = self.position.step == 0
-        return ended and is_above_the_best(self.averaging.losses, self.train.finetune.non_monotone)
+        if self.position.step:
+            return False
+        return is_above_the_best(self.averaging.losses, self.train.finetune.non_monotone)
 
     def _begin_second_stage(self) -> None:
         """From the best weights of the first one, with a new optimizer and a new average."""
         self.model.load_state_dict(self.host.best_weights())
-        groups, lr = self.optimizer.param_groups, self.train.finetune.lr or self.train.lr
-        rates = [group["initial_lr"] * lr / self.train.lr for group in groups]
+        lr = self.train.finetune.lr or self.train.lr
+        rates = []
+        for group in self.optimizer.param_groups:  # groups keep the ratios of their rates
+            rates.append(group["initial_lr"] * lr / self.train.lr)
+        # Emptied in place: a CUDA graph reads the optimizer's tensors where they are.
         OptimizerState(self.optimizer).load_state_dict({"state": {}, "lr": rates})
         self.averaging.begin()
 
     def _step(self) -> Step:
         step = EagerStep(self.model, self.optimizer, self.train)
-        return self.host.prepare(step, self.segments[0], self.parts) if self.train.epochs else step
+        if not self.train.epochs:  # there may be no segment, and no step is taken
+            return step
+        return self.host.prepare(step, self.segments[0], self.parts)
 
     def _resumed(self, checkpoint: Checkpoint) -> Step:
         """Load all parts, the step last: it is made of the others."""
@@ -233,21 +264,24 @@ class Training:
             device = next(self.model.parameters()).device
             segments = segments_of(self.corpus, self.train, device, seed=self.seed, epoch=number)
         steps = steps_of(number, self.train.most_epochs, len(segments))
+        # So that the seconds of an epoch are those of all sessions that trained it.
         self._epoch_began = time.perf_counter() - self.fitted.epoch_seconds
         if self.train.reset_momentum and first == 0:
             clear_momentum(self.optimizer)
 
         def before_step(done: int) -> None:
-            if not self._in_second_stage:
+            if not self._in_second_stage:  # which has a constant rate
                 self.schedule.before_step((number - 1) * len(self.segments) + done)
 
         def after_step(done: int) -> None:
             self.averaging.update()
-            self.position, self.fitted.epoch_seconds = Position(number, done), time.perf_counter() - self._epoch_began
+            self.position = Position(number, done)
+            self.fitted.epoch_seconds = time.perf_counter() - self._epoch_began
             self._report(number, done, steps)
             if self.host.stop.asked:
                 self._stop_within_epoch(step)
-            if done < steps and self._is_due_by_time() and step.resumable:
+            # After the last step the epoch ends, and what is saved then has its validation.
+            if done < steps and self._last_save_is_old() and step.resumable:
                 self._save(step)
 
         segments = ordered(segments, self.train, seed=self.seed, epoch=number)
@@ -265,23 +299,27 @@ class Training:
         seconds = time.perf_counter() - self._epoch_began
         try:
             self._validate(number)
-        except Interrupted:
+        except Interrupted:  # resumed after the last step, it validates again
             self._stop_within_epoch(step)
         self._end_epoch(number, train_loss, seconds)
         self._report(number, steps, steps, ended=True)
-        due = number % self.host.pace.epochs == 0 or self._is_due_by_time()
-        # guard: checkpoint-after-last-epoch -> not self._is_done() and due
-        if self._is_done() or due or self.host.stop.asked:
+        by_pace = number % self.host.pace.epochs == 0 or self._last_save_is_old()
+        # After the last epoch, too: what follows may fail, and training is not to be done again.
+        # guard: checkpoint-after-last-epoch -> not self._is_done() and by_pace
+        if self._is_done() or by_pace or self.host.stop.asked:
             self._save(step)
         self.host.stop.check()
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Within it, a divergence says the learning rate of its step and whether gradients are clipped."""
+        """Within it, a divergence says the learning rate of its step and whether gradients are
+        clipped.
+        """
         number = self.position.epoch
         try:
             yield
         except Diverged as fault:
+            # Later steps of the epoch may have changed the rate: set again that of the step.
             if fault.step is not None and not self._in_second_stage:
                 self.schedule.before_step((number - 1) * len(self.segments) + fault.step - 1)
             lr = float(self.optimizer.param_groups[0]["lr"])
@@ -289,16 +327,23 @@ class Training:
             raise Diverged(f"{fault}; learning rate {lr:g}, {clip}", fault.step) from fault
 
     def _stop_within_epoch(self, step: Step) -> None:
-        """Save the state after the last step, where the step is resumable, and raise Interrupted."""
+        """Save the state after the last step, where it can be resumed, and raise Interrupted."""
         if step.resumable:
             self._save(step)  # guard: saved-when-stopped
         raise Interrupted
 
     def _end_epoch(self, number: int, train_loss: float, seconds: float) -> None:
-        """Add its point to the curve, let the schedule change the learning rate, and go to the next epoch."""
+        """Add its point to the curve, let the schedule change the learning rate, and go to the next
+        epoch.
+        """
         lr, score = float(self.optimizer.param_groups[0]["lr"]), self.fitted.last
-        done = min(number, self.train.most_epochs)
-        point = CurvePoint(epoch=done, train_loss=train_loss, valid_ppl=score.ppl, lr=lr, seconds=seconds)
+        point = CurvePoint(
+            epoch=min(number, self.train.most_epochs),  # 1.4 and not 2 of 1.4 epochs
+            train_loss=train_loss,
+            valid_ppl=score.ppl,
+            lr=lr,
+            seconds=seconds,
+        )
         self.fitted.curve.append(point)
         self.fitted.train_seconds += seconds
         self.fitted.epoch_seconds = 0.0
@@ -308,10 +353,13 @@ class Training:
         self.position = Position(number + 1)
 
     def _validate(self, epoch: int) -> None:
-        """Score the weights after an epoch, or their average if there is one; keep them if they are the best so far.
+        """Score the weights after an epoch, or their average if there is one; keep them if they are
+        the best so far.
 
-        Raises: Diverged; Interrupted, with all parts as they were before, except the clock of evaluation.
+        Raises: Diverged; Interrupted, with all parts as they were before, except the clock of
+            evaluation.
         """
+        # A validation that is interrupted is made again: then it must draw the same numbers.
         generators = self.parts["generators"]
         drawn = generators.state_dict()
         self.averaging.swap()
@@ -322,7 +370,8 @@ class Training:
             generators.load_state_dict(drawn)  # guard: validation-draws-again
             raise
         self.fitted.last = score
-        self.fitted.averaged_from = self.fitted.averaged_from or (epoch if self.averaging.number else 0)
+        if self.averaging.number and not self.fitted.averaged_from:
+            self.fitted.averaged_from = epoch
         if not math.isfinite(score.ppl):  # guard: validation-loss-finite
             raise Diverged(f"validation loss is {score.mean_nll} after epoch {epoch}")
         if self.fitted.best is None or score.mean_nll < self.fitted.best.mean_nll:
@@ -342,17 +391,20 @@ class Training:
         self._saved_at = time.monotonic()
         self._epoch_began += time.perf_counter() - began  # which is no time of training
 
-    def _is_due_by_time(self) -> bool:
+    def _last_save_is_old(self) -> bool:
         """Whether the last checkpoint is so many minutes old that another is to be written."""
         return time.monotonic() - self._saved_at >= 60 * self.host.pace.minutes
 
     def _report(self, epoch: int, step: int, steps: int, *, ended: bool = False) -> None:
-        """Report the progress: at most every PROGRESS_SECONDS within an epoch, and always at its end."""
-        if not ended and (time.monotonic() < self._report_due or step == steps):
+        """Report the progress: at most every PROGRESS_SECONDS within an epoch, and always at its
+        end.
+        """
+        # The last step of an epoch is reported after the validation, with its perplexity.
+        if not ended and (time.monotonic() < self._next_report or step == steps):
             return
         if (recent := self.clocks.train.recent()) is None:  # a GPU has not ended its first step
             return
-        self._report_due = time.monotonic() + PROGRESS_SECONDS
+        self._next_report = time.monotonic() + PROGRESS_SECONDS
         last = self.fitted.last
         progress = Progress(
             epoch=epoch,

@@ -1,7 +1,8 @@
-"""A training step: the loss of a segment, its gradients, clipping, the update; and an epoch of them.
+"""A training step: the loss of a segment, its gradients, clipping, the update; and an epoch of
+them.
 
-Here torch runs a step operation by operation; harness/training/cuda_graph.py runs it as a CUDA graph, with the same
-interface and the same result.
+Here torch runs a step operation by operation; harness/training/cuda_graph.py runs it as a CUDA
+graph, with the same interface and the same result.
 """
 
 import math
@@ -29,12 +30,14 @@ from harness.training.clocks import Clock
 
 
 class Step(Protocol):
-    """A training step, called for each segment of an epoch. A part of training (harness/training/parts.py).
+    """A training step, called for each segment of an epoch. A part of training
+    (harness/training/parts.py).
 
     Attributes:
         loss_sum: () float64 on the device, nats since `begin_epoch`, summed over tokens.
-        resumable: whether `state_dict` holds the whole state. False for a data-parallel worker while the other workers
-            carry a state: a checkpoint within an epoch is not possible then.
+        resumable: whether `state_dict` holds the whole state. False for a data-parallel worker
+            while the other workers carry a state: a checkpoint within an epoch is not possible
+            then.
     """
 
     loss_sum: Tensor
@@ -47,31 +50,37 @@ class Step(Protocol):
         """Train on one segment. It does not wait for a GPU."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What the next call within the epoch depends on beside model and optimizer: 'loss_sum' and 'carried', the
-        carried state: a tensor, nested tuples of tensors, or None.
+        """What the next call within the epoch depends on beside model and optimizer: 'loss_sum' and
+        'carried', the carried state: a tensor, nested tuples of tensors, or None.
         """
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue within an epoch, from what `state_dict` returned; sets the model to training mode."""
+        """Continue within an epoch, from what `state_dict` returned; sets the model to training
+        mode.
+        """
 
 
 class SegmentLoss(nn.Module):
     """A model and its loss of a segment as one module, which DistributedDataParallel can wrap.
 
-    loss = training loss + ar mean(y^2) + tar mean((h_t - h_{t-1})^2),  y: the top layer's output, h: before its dropout
+    loss = training loss + ar mean(y^2) + tar mean((h_t - h_{t-1})^2)
+
+    with y the top layer's output, and h the same before its dropout.
 
     The loss of a bidirectional model is the mean of the losses of its two directions.
 
     Args:
-        train: with `z_loss`, the weight of the z-loss in the training loss (TakesZLoss in harness/protocols.py), `ar`
-            and `tar`; None: all are 0.
+        train: with `z_loss`, the weight of the z-loss in the training loss (TakesZLoss in
+            harness/protocols.py), `ar` and `tar`; None: all are 0.
     Source: Merity et al. (2018), arXiv:1708.02182, section 4.6 (AR and TAR).
     """
 
     def __init__(self, model: LanguageModel, train: TrainSpec | None = None):
         super().__init__()
         self.model = model
-        self.z_loss, self.ar, self.tar = (0.0, 0.0, 0.0) if train is None else (train.z_loss, train.ar, train.tar)
+        self.z_loss = self.ar = self.tar = 0.0
+        if train is not None:
+            self.z_loss, self.ar, self.tar = train.z_loss, train.ar, train.tar
 
     def forward(self, segment: Segment, state: Any) -> tuple[Tensor, Any]:
         """() loss, nats a token, and the state to carry."""
@@ -100,20 +109,27 @@ class SegmentLoss(nn.Module):
 
 
 class EagerStep:
-    """The step, operation by operation. The backbone's state is carried to the next call where segments continue each
-    other (`carries`): not when they are shuffled, and not for blocks.
+    """The step, operation by operation. The backbone's state is carried to the next call where
+    segments continue each other (`carries`): not when they are shuffled, and not for blocks.
 
-    With `accumulation` the rows of a segment are computed in so many equal parts, one after the other, and their
-    gradients are added: the mean over all tokens is the mean of the parts' means. Each part carries its own state.
+    With `accumulation` the rows of a segment are computed in so many equal parts, one after the
+    other, and their gradients are added: the mean over all tokens is the mean of the parts' means.
+    Each part carries its own state.
 
     Args:
-        loss: the model's loss, by default SegmentLoss(model, train). With several workers it is wrapped in
-            DistributedDataParallel, which exchanges the gradients once a step.
+        loss: the model's loss, by default SegmentLoss(model, train). With several workers it is
+            wrapped in DistributedDataParallel, which exchanges the gradients once a step.
     """
 
     resumable = True
 
-    def __init__(self, model: LanguageModel, optimizer: Optimizer, train: TrainSpec, loss: nn.Module | None = None):
+    def __init__(
+        self,
+        model: LanguageModel,
+        optimizer: Optimizer,
+        train: TrainSpec,
+        loss: nn.Module | None = None,
+    ):
         self.model, self.optimizer, self.train = model, optimizer, train
         self.loss = SegmentLoss(model, train) if loss is None else loss
         self.parameters = list(model.parameters())
@@ -139,24 +155,26 @@ class EagerStep:
         self._state = changed(state["carried"], lambda tensor: tensor.to(self.loss_sum.device))
 
     def advance(self, segment: Segment, state: Any) -> Any:
-        """Train on one segment from a given state. Returns the state after the segment, detached; with several parts a
-        tuple of their states.
+        """Train on one segment from a given state. Returns the state after the segment, detached;
+        with several parts a tuple of their states.
 
         Raises: ValueError when the rows cannot be divided into `accumulation` equal parts.
         """
         parts = self.train.accumulation
-        states = state if parts > 1 and state is not None else (state,) * parts
+        one_each = parts > 1 and state is not None
+        states = state if one_each else (state,) * parts
         carried = []
         self.optimizer.zero_grad(set_to_none=True)
         with products.using(replace(products.current(), precision=self.train.precision)):
             for part, before in zip(segment.rows(parts), states, strict=True):
-                last = len(carried) == parts - 1
-                held = isinstance(self.loss, DistributedDataParallel) and not last  # gradients are exchanged once
-                with self.loss.no_sync() if held else nullcontext():
+                is_last = len(carried) == parts - 1
+                # Workers exchange gradients once a step, when those of all parts are added.
+                wait = isinstance(self.loss, DistributedDataParallel) and not is_last
+                with self.loss.no_sync() if wait else nullcontext():
                     loss, after = self.loss(part, before)
-                    (loss / parts).backward()
+                    (loss / parts).backward()  # equal parts: the mean of their means is that of all
                 self.loss_sum += loss.detach().double() * part.targets.numel()
-                carried.append(changed(after, Tensor.detach))
+                carried.append(changed(after, Tensor.detach))  # gradients end with the segment
         if self.train.clip is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.train.clip)
         with self._rates_of(segment):
@@ -171,6 +189,7 @@ class EagerStep:
         if self.train.random_lengths is None:
             yield
             return
+        # A step of a short segment has the mean of fewer losses: its rate is smaller by as much.
         groups = self.optimizer.param_groups
         before = [group["lr"].clone() for group in groups]
         for group in groups:
@@ -181,7 +200,9 @@ class EagerStep:
 
 
 def changed(state: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """A carried state (a tensor, nested tuples of tensors, or None) with each of its tensors changed."""
+    """A carried state (a tensor, nested tuples of tensors, or None) with each of its tensors
+    changed.
+    """
     if isinstance(state, tuple):
         return tuple(changed(part, change) for part in state)
     return change(state) if isinstance(state, Tensor) else state
@@ -189,14 +210,19 @@ def changed(state: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 @torch.no_grad()
 def refuse_z_loss(model: LanguageModel) -> None:
-    """Raises ExecutionError when the head's distribution takes no z-loss, or its training loss ignores it."""
+    """Raises ExecutionError when the head's distribution takes no z-loss, or its training loss
+    ignores it.
+    """
     model.eval()
     tokens_BT = torch.zeros(1, 2, dtype=torch.int64, device=next(model.parameters()).device)
-    states = torch.zeros(1, 2, sum(model.backbone.layer_dims), device=tokens_BT.device)  # any will do for a head
+    # For a model of kept states: a head takes any.
+    states = torch.zeros(1, 2, sum(model.backbone.layer_dims), device=tokens_BT.device)
     distribution, _ = model(Segment(tokens_BT, tokens_BT, states=states))
     returned = f"train.z_loss: {model.head_name} returns a {type(distribution).__name__}"
     if not isinstance(distribution, TakesZLoss):
-        raise ExecutionError(f"{returned}, which has no attribute z_loss (harness/protocols.py); leave z_loss out")
+        lacks = "which has no attribute z_loss (harness/protocols.py)"
+        raise ExecutionError(f"{returned}, {lacks}; leave z_loss out")
+    # It is ignored where a weight of 1 changes nothing: the term is the square of log Z, and not 0.
     losses = []
     for weight in (0.0, 1.0):
         distribution.z_loss = weight
@@ -204,9 +230,8 @@ def refuse_z_loss(model: LanguageModel) -> None:
             torch.manual_seed(0)  # a loss may draw
             losses.append(distribution.training_loss(tokens_BT).item())
     if losses[0] == losses[1]:
-        raise ExecutionError(
-            f"{returned}, whose training_loss ignores z_loss (harness/protocols.py); add the term, or leave z_loss out"
-        )
+        ignores = "whose training_loss ignores z_loss (harness/protocols.py)"
+        raise ExecutionError(f"{returned}, {ignores}; add the term, or leave z_loss out")
 
 
 @torch.no_grad()
@@ -214,34 +239,33 @@ def refuse_tar(model: LanguageModel) -> None:
     """Raises ExecutionError when the backbone does not return its states before dropout."""
     tokens_BT = torch.zeros(1, 2, dtype=torch.int64, device=next(model.parameters()).device)
     if model.eval().hidden(Segment(tokens_BT, tokens_BT)).undropped is None:
-        raise ExecutionError(
-            f"train.tar: {model.backbone_name} does not return its states before dropout (Hidden.undropped), as "
-            "awd_lstm does; leave tar out"
-        )
+        lacks = "does not return its states before dropout (Hidden.undropped), as awd_lstm does"
+        raise ExecutionError(f"train.tar: {model.backbone_name} {lacks}; leave tar out")
 
 
 def refuse_unfit(train: TrainSpec, device: str) -> None:
-    """Raises ExecutionError when the device, or several workers on it, cannot do what `train` asks for."""
+    """Raises ExecutionError when the device, or several workers on it, cannot do what `train` asks
+    for.
+    """
     if train.cuda_graph == "on" and train.data_parallel > 1:
-        raise ExecutionError(
-            f"train.cuda_graph is on, and the steps of {train.data_parallel} workers are eager: set it to auto or off"
-        )
+        steps = f"the steps of {train.data_parallel} workers are eager"
+        raise ExecutionError(f"train.cuda_graph is on, and {steps}: set it to auto or off")
     if device == "cuda":
         return
     if train.precision == "tf32":
-        raise ExecutionError("train.precision is tf32, which only a GPU has: on the CPU it is fp32 or bf16")
+        on_cpu = "on the CPU it is fp32 or bf16"
+        raise ExecutionError(f"train.precision is tf32, which only a GPU has: {on_cpu}")
     if train.cuda_graph == "on":
-        raise ExecutionError(
-            "train.cuda_graph is on, but the trials run on the CPU: set train.cuda_graph to auto or off"
-        )
+        instead = "set train.cuda_graph to auto or off"
+        raise ExecutionError(f"train.cuda_graph is on, but the trials run on the CPU: {instead}")
 
 
 class Diverged(Exception):
     """The loss is not a finite number.
 
     Args:
-        step: the first step of the epoch after which the training loss is not finite, from 1; None where another loss
-            is not.
+        step: the first step of the epoch after which the training loss is not finite, from 1; None
+            where another loss is not.
     """
 
     def __init__(self, message: str, step: int | None = None):
@@ -277,18 +301,23 @@ def train_epoch(
         seed: the trial's, for dropout.
         first: steps that are done already; the step has the state that they left.
         steps: number of the step after which it ends; None: with the last segment.
-        after_step, before_step: called after and before each step with the number of steps of the epoch that are done.
+        after_step, before_step: called after and before each step with the number of steps of the
+            epoch that are done.
     Returns: the mean loss since the epoch's beginning, in nats a token.
     Raises: Diverged when that is not finite.
     """
     if first == 0:
         step.begin_epoch()
-    finite = torch.zeros((), dtype=torch.int64, device=step.loss_sum.device)  # steps; counted without waiting for a GPU
+    # Steps with a finite sum, on the device: to ask after each step would wait for a GPU.
+    finite = torch.zeros((), dtype=torch.int64, device=step.loss_sum.device)
     last = len(segments) if steps is None else steps
-    num_targets = sum(segments[number].targets.numel() for number in range(first))
+    num_targets = 0  # also of the steps before, which are in the sum of a resumed step
+    for number in range(first):
+        num_targets += segments[number].targets.numel()
     for number in range(first, last):
         segment = segments[number]
         num_targets += segment.targets.numel()
+        # By the step's number: a resumed trial draws the same masks, and so does every head.
         torch.manual_seed(stream_seed(seed, "dropout", epoch, number))  # guard: dropout-stream
         before_step(number)
         with clock.lap():
@@ -298,9 +327,9 @@ def train_epoch(
     mean_loss = step.loss_sum.item() / num_targets
     clock.settle()
     # guard: training-loss-finite
-    if not math.isfinite(mean_loss):  # a large one may be right: the loss of some heads is not in nats a token
-        diverged = first + int(finite) + 1
-        raise Diverged(f"training loss is {mean_loss} in epoch {epoch}, step {diverged} of {last}", diverged)
+    if not math.isfinite(mean_loss):  # a large one may be right: some heads' is not in nats a token
+        at = first + int(finite) + 1
+        raise Diverged(f"training loss is {mean_loss} in epoch {epoch}, step {at} of {last}", at)
     return mean_loss
 
 
@@ -310,13 +339,14 @@ def segments_of(
     """The segments of an epoch, in the order of the text.
 
     Args:
-        seed: the trial's, for where the columns begin with `shift_columns`: within the length of a column, from the
-            stream 'columns'.
+        seed: the trial's, for where the columns begin with `shift_columns`: within the length of a
+            column, from the stream 'columns'.
         epoch: from 1, of which the lengths are drawn with `random_lengths`; None: all have seq_len.
     """
     length = len(corpus.train) // train.batch_size
-    shift = stream_seed(seed, "columns") % length if train.shift_columns and length else 0
-    drawn = None
+    shift, drawn = 0, None
+    if train.shift_columns and length:
+        shift = stream_seed(seed, "columns") % length
     if epoch is not None and train.random_lengths is not None:
         drawn = random_lengths(train, length, stream_seed(seed, "lengths", epoch))
     return training_segments(
@@ -332,23 +362,32 @@ def segments_of(
 
 
 def random_lengths(train: TrainSpec, total: int, seed: int) -> list[int]:
-    """Lengths of segments that have `total` tokens or more together (RandomLengths in harness/plan/specs.py).
+    """Lengths of segments that have `total` tokens or more together (RandomLengths in
+    harness/plan/specs.py).
 
-    Source: Merity et al. (2018), arXiv:1708.02182, section 4.1; salesforce/awd-lstm-lm, main.py; the longest:
+    Source: Merity et al. (2018), arXiv:1708.02182, section 4.1; salesforce/awd-lstm-lm, main.py;
+        the longest:
         zihangdai/mos, main.py, max_seq_len_delta.
-    Differs: the last segment of a text is cut, and its step has the rate of what is left; the authors' has that of the
-        drawn length. They leave out a last segment of one token.
+    Differs: the last segment of a text is cut, and its step has the rate of what is left; the
+        authors' has that of the drawn length. They leave out a last segment of one token.
     """
-    settings, chance, lengths, left = train.random_lengths, random.Random(seed), [], total
+    settings, chance = train.random_lengths, random.Random(seed)
+    lengths, left = [], total
     while left > 0:
-        mean = train.seq_len / 2 if chance.random() < settings.half else train.seq_len
+        is_half = chance.random() < settings.half
+        mean = train.seq_len / 2 if is_half else train.seq_len
         length = max(settings.shortest, int(chance.gauss(mean, settings.deviation)))
-        lengths.append(length if settings.longest is None else min(length, settings.longest))
-        left -= lengths[-1]
+        if settings.longest is not None:
+            length = min(length, settings.longest)
+        lengths.append(length)
+        left -= length
     return lengths
 
 
 def steps_of(epoch: int, epochs: float, segments: int) -> int:
-    """Steps of an epoch of so many segments. The last epoch of `epochs: 1.4` has round(0.4 segments), at least 1."""
-    part = Fraction(str(epochs)) % 1  # of the number as the suite writes it: the float 1.4 - 1 is less than 0.4
+    """Steps of an epoch of so many segments. The last epoch of `epochs: 1.4` has round(0.4
+    segments), at least 1.
+    """
+    # Of the number as the suite writes it: the float 1.4 - 1 is less than 0.4.
+    part = Fraction(str(epochs)) % 1
     return segments if epoch <= epochs else max(1, round(part * segments))

@@ -1,8 +1,10 @@
 """What a head or backbone reads that no parameter names: files that it opens, and environment variables.
 
 None of it is part of the trial's id, so two rows, or two seeds of one row, may differ in it. An audit hook of Python
-sees each file that Python code opens; what a library opens in its own C++ or Rust code is not seen. A read counts if
-the component's module makes it, by functions of Python or of files beside it; what a library reads for itself does not.
+sees each file that Python code opens; what a library opens in its own C++ or Rust code is not seen. A file counts if it
+is opened while the component's code runs, also by a library as numpy.load; one of Python, of a package or of a cache
+does not. An environment variable counts if the component reads it by functions of Python: what a library reads
+for itself does not.
 """
 
 import hashlib
@@ -10,6 +12,7 @@ import os
 import site
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -47,12 +50,12 @@ class Readings:
 
     def file(self, given: Any) -> None:
         """Note a file that is being opened, if a component opens it. Each is read once."""
-        if not isinstance(given, str | bytes | os.PathLike) or (who := self._component()) is None:
+        if not isinstance(given, str | bytes | os.PathLike) or (who := self._component(by_library=True)) is None:
             return
         place = Path(os.fsdecode(given)).resolve()
         if place in self._found or len(self._found) == MOST or place.suffix in CODE or not place.is_file():
             return
-        if any(place.is_relative_to(root) for root in (*self._named, *_packages(), *_of_python())):
+        if any(place.is_relative_to(root) for root in (*self._named, *_packages(), *_of_python(), *_caches())):
             return
         token = _current.set(None)  # the file is opened once more here
         try:
@@ -64,12 +67,18 @@ class Readings:
 
     def variable(self, name: str, value: str | bytes) -> None:
         """Note an environment variable that a component reads."""
-        if name not in self._found and len(self._found) < MOST and (who := self._component()) is not None:
+        if (
+            name not in self._found
+            and len(self._found) < MOST
+            and (who := self._component(by_library=False)) is not None
+        ):
             digest = hashlib.sha256(os.fsencode(value)).hexdigest()
             self._found[name] = f"{who}: environment variable {printable(name)} (sha256 {digest[:12]})"
 
-    def _component(self) -> str | None:
-        """The component that reads; None for the harness, an import, and a library that reads for itself."""
+    def _component(self, *, by_library: bool) -> str | None:
+        """The component that reads; None for the harness, an import, and, if not `by_library`, for a library that reads
+        for itself.
+        """
         frame, is_reader = sys._getframe(3), True  # the caller of the audit hook
         for _ in range(MOST_FRAMES):
             # what stands above the trial is a script or notebook that runs it, in which a component may be defined
@@ -80,7 +89,7 @@ class Readings:
                 return None
             if (who := self._modules.get(frame.f_globals.get("__name__"))) is not None:
                 return who
-            if is_reader and file.startswith(tuple(map(str, _packages()))):
+            if not by_library and is_reader and file.startswith(tuple(map(str, _packages()))):
                 return None
             is_reader &= file.startswith(("<frozen", *map(str, _of_python())))
             frame = frame.f_back
@@ -147,3 +156,11 @@ def _of_python() -> tuple[Path, ...]:
     """Where Python itself lies, and what the machine says of itself."""
     found = [sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")]
     return tuple(Path(root).resolve() for root in (*found, "/proc", "/sys", "/dev"))
+
+
+@cache
+def _caches() -> tuple[Path, ...]:
+    """Where libraries keep what they have made: compiled code, what they have downloaded."""
+    found = [Path.home() / ".cache", os.environ.get("XDG_CACHE_HOME"), os.environ.get("TORCHINDUCTOR_CACHE_DIR")]
+    compiled = Path(tempfile.gettempdir()).glob("torchinductor_*")
+    return tuple(Path(root).resolve() for root in (*filter(None, found), *compiled))

@@ -1,7 +1,8 @@
 """One trial from its task to its record. The one function to read first is `run`.
 
-What ends a trial early is a status of its record, if the trial itself is the cause. A data-parallel trial is one trial:
-its first worker has the lock, the log, the checkpoints and the record; the others train along and write nothing.
+What ends a trial early is a status of its record, if the trial itself is the cause. A data-parallel
+trial is one trial: its first worker has the lock, the log, the checkpoints and the record; the
+others train along and write nothing.
 """
 
 import logging
@@ -33,7 +34,8 @@ from harness.trial.stages import Outcome, Trial
 from harness.trial.task import Task
 from harness.trial.watch import SILENT, TimedOut, Watch
 
-RESUMABLE = ("timeout", "oom")  # statuses of trials that a later run may resume: their checkpoints stay
+# Statuses of trials that a later run may resume: their checkpoints stay.
+RESUMABLE = ("timeout", "oom")
 LOCK_SECONDS = 10.0  # that a driver waits for the trial's lock
 
 Listener = Callable[[Progress], None]
@@ -44,7 +46,9 @@ class WorkerDied(Exception):
 
 
 class Failed(Exception):
-    """A further worker failed: what the trial's record is to say, and the traceback. The first one does not know it."""
+    """A further worker failed: what the trial's record is to say, and the traceback. The first one
+    does not know it.
+    """
 
     def __init__(self, status: Status, message: str, trace: str):
         super().__init__(status, message, trace)
@@ -61,16 +65,20 @@ def run(
     workers: Workers | None = None,
     stop: StopRequest | None = None,
 ) -> TrialRecord:
-    """Run one trial, from its newest checkpoint if it has one. Returns its record, which is saved. A trial that fails
-    has a record, too; the traceback is in its log. While another process runs the trial, this waits for its record.
+    """Run one trial, from its newest checkpoint if it has one. Returns its record, which is saved.
+    A trial that fails has a record, too; the traceback is in its log. While another process runs
+    the trial, this waits for its record.
 
     Args:
         workers: of which this is the first; the others run `follow`.
-        stop: whether training is to stop after the step under way, by default when this process gets a signal.
-    Raises: StorageError when the folder cannot be written, CorpusError without the corpus, LostWorker when another
-        worker has ended, KeyboardInterrupt when the trial was asked to stop: it can be resumed later.
+        stop: whether training is to stop after the step under way, by default when this process
+            gets a signal.
+    Raises: StorageError when the folder cannot be written, CorpusError without the corpus,
+        LostWorker when another worker has ended, KeyboardInterrupt when the trial was asked to
+        stop: it can be resumed later.
     """
     with store.writing(task.runs, task.id):  # the trial's lock
+        # Another command may have finished the trial while this one waited for the lock.
         if (finished := _other_record(task)) is not None:
             tidy(task.folder, finished.status)  # guard: tidy-after-other-driver
             return finished
@@ -79,7 +87,8 @@ def run(
             trial = begin(task, log, workers or Workers(), listener, stop or StopRequest())
             with failure_as_status(trial):
                 refuse_hopeless(trial)
-                certifier.begin(task)
+                certifier.begin(task)  # so early that its imports are done when training is
+                # The others refuse to go on from another checkpoint: weights would be mixed.
                 trial.workers.from_first(*trial.history.position)
                 work(trial)
             record = record_of(trial.task, trial.history, trial.outcome)
@@ -90,10 +99,11 @@ def run(
 
 
 def follow(task: Task, workers: Workers) -> None:
-    """Train together with the first worker, from the checkpoint that it is resumed from. Returns when training has
-    ended or diverged; the first worker finds the same.
+    """Train together with the first worker, from the checkpoint that it is resumed from. Returns
+    when training has ended or diverged; the first worker finds the same.
 
-    The first worker enforces the trial's limits of time; each worker enforces the limits of memory for itself.
+    The first worker enforces the trial's limits of time; each worker enforces the limits of memory
+    for itself.
 
     Raises: Failed with what went wrong here; LostWorker; CorpusError and StorageError, as `run`.
     """
@@ -101,13 +111,13 @@ def follow(task: Task, workers: Workers) -> None:
     silent.addHandler(logging.NullHandler())
     silent.propagate = False
     try:
-        expected = workers.from_first(0, 0)  # it writes no checkpoint before all workers have read this one
-        trial = begin(replace(task, timeout=TimeoutSpec()), silent, workers)
+        # The first worker writes no checkpoint before all have read this one.
+        expected = workers.from_first(0, 0)
+        trial = begin(replace(task, timeout=TimeoutSpec()), silent, workers)  # no limit of time
         if (found := list(trial.history.position)) != expected:
-            raise RuntimeError(
-                f"worker {workers.rank} found the checkpoint of position {found}, worker 0 that of {expected}; "
-                "all workers must read the same results folder"
-            )
+            own = f"worker {workers.rank} found the checkpoint of position {found}"
+            others = f"worker 0 that of {expected}"
+            raise RuntimeError(f"{own}, {others}; all workers must read the same results folder")
         work(trial)
     except Diverged:
         return
@@ -128,10 +138,12 @@ def begin(
 ) -> Trial:
     """Find the checkpoint to resume from, and begin a session. The first worker notes the attempt.
 
-    Without a checkpoint to resume from, all are removed: by their names they would count as newer than those to come.
+    Without a checkpoint to resume from, all are removed: by their names they would count as newer
+    than those to come.
     """
     log.info("trial %s: %s", task.id, task.spec)
     checkpoints = Checkpoints(task.folder, log.warning)
+    # A task that is to begin afresh does so once: after a death, the checkpoints are of this run.
     again = sessions.follows(task.folder, task.driver)
     # guard: resume -> resumed = None
     # guard: fresh-without-checkpoint always
@@ -167,7 +179,7 @@ def work(trial: Trial) -> None:
         # guard: settings-compared-in-trial guarded(components(spec)), ->
         with conditions(trial.task), guarded(components(spec)), using(trial.history.choice):
             stages.fit(trial, built)
-            if trial.workers.rank:
+            if trial.workers.rank:  # what is measured, the first worker measures
                 return
             counted = stages.evaluate(trial, built)
             stages.time(trial, built)
@@ -195,7 +207,9 @@ def record_of(task: Task, past: History, outcome: Outcome) -> TrialRecord:
 
 
 def tidy(folder: Path, status: Status) -> None:
-    """Remove the files that a finished trial does not need. `attempt.json` goes last: it marks what is not tidied."""
+    """Remove the files that a finished trial does not need. `attempt.json` goes last: it marks what
+    is not tidied.
+    """
     if status not in RESUMABLE:
         Checkpoints(folder).remove()
     sessions.end(folder)
@@ -211,10 +225,11 @@ def status_of(error: Exception) -> Status:
 
 @contextmanager
 def failure_as_status(trial: Trial) -> Iterator[None]:
-    """An error within it ends the block and becomes the trial's status and message, with a traceback in the log.
+    """An error within it ends the block and becomes the trial's status and message, with a
+    traceback in the log.
 
-    Raises: StorageError and CorpusError as they are, and LostWorker when another worker has ended: these are no
-    failures of the trial.
+    Raises: StorageError and CorpusError as they are, and LostWorker when another worker has ended:
+    these are no failures of the trial.
     """
     try:
         yield
@@ -223,38 +238,46 @@ def failure_as_status(trial: Trial) -> Iterator[None]:
         raise
     except KeyboardInterrupt as interruption:
         fault = interruption.__context__
+        asked = "interrupted: the process was asked to end"
         if isinstance(fault, StorageError):  # guard: cannot-be-saved
-            trial.log.error("interrupted: the process was asked to end, and the trial is not saved: %s", fault)
+            trial.log.error("%s, and the trial is not saved: %s", asked, fault)
             raise fault from None
-        trial.log.error("interrupted: the process was asked to end")
+        trial.log.error(asked)
         raise
     except Exception as error:  # guard: failure-as-status
         if trial.workers.explains(error):
             trial.log.error("interrupted: another worker of this trial has ended")
             raise LostWorker(sentence(str(error))) from error
         outcome = trial.outcome
+        outcome.status = status_of(error)
         # guard: message-readable first_line(error) -> str(error)
-        outcome.status, outcome.message, outcome.certificate = status_of(error), first_line(error), None
+        outcome.message = first_line(error)
+        outcome.certificate = None  # which is of a trial that ends well
         trial.log.error("%s\n%s", outcome.status, traceback.format_exc())
 
 
 def refuse_hopeless(trial: Trial) -> None:
-    """Raises TimedOut after an attempt that was silent, WorkerDied after too many deaths at this position."""
+    """Raises TimedOut after an attempt that was silent, WorkerDied after too many deaths at this
+    position.
+    """
     past = trial.history
     if past.stuck:  # guard: stuck-is-timeout
-        trial.log.error("the attempt before gave no sign of life, and was ended here:\n%s", past.stuck)
+        silent = "the attempt before gave no sign of life, and was ended here"
+        trial.log.error("%s:\n%s", silent, past.stuck)
         raise TimedOut(SILENT)
     if past.attempt.deaths >= MAX_DEATHS:  # guard: two-deaths
         epoch, step = past.position
-        raise WorkerDied(f"the worker died {past.attempt.deaths} times after {step} steps of epoch {epoch}")
+        deaths = f"the worker died {past.attempt.deaths} times"
+        raise WorkerDied(f"{deaths} after {step} steps of epoch {epoch}")
 
 
 def give_up(task: Task, status: Status, message: str) -> TrialRecord:
-    """Save the record of a trial whose worker died too often to make one, with the curve of its newest checkpoint, and
-    return it. A record that the trial saved itself is kept and returned, unless it is the one to be replaced. Raises
-    StorageError.
+    """Save the record of a trial whose worker died too often to make one, with the curve of its
+    newest checkpoint, and return it. A record that the trial saved itself is kept and returned,
+    unless it is the one to be replaced. Raises StorageError.
     """
-    with store.writing(task.runs, task.id, wait=LOCK_SECONDS):  # guard: give-up-without-waiting LOCK_SECONDS -> -1
+    # guard: give-up-without-waiting LOCK_SECONDS -> -1
+    with store.writing(task.runs, task.id, wait=LOCK_SECONDS):
         if (own := _other_record(task)) is not None:  # guard: record-made-after-all
             return own
         store.set_aside(task.runs, task.id)
@@ -271,30 +294,39 @@ def give_up(task: Task, status: Status, message: str) -> TrialRecord:
 
 
 def settle(task: Task, failures: dict[int, BaseException]) -> None:
-    """After a trial's workers were ended: save a record of the worker that failed, unless the first one saved its own.
+    """After a trial's workers were ended: save a record of the worker that failed, unless the first
+    one saved its own.
 
     Args:
         failures: rank -> what was raised there, or an error that stands for its death.
-    Raises: LostWorker when no worker failed, so that the trial is to be resumed; StorageError and CorpusError, as the
-        first worker raised them.
+    Raises: LostWorker when no worker failed, so that the trial is to be resumed; StorageError and
+        CorpusError, as the first worker raised them.
     """
     if _other_record(task) is not None:
         return
+    # A missing corpus or a full disk is no failure of the trial, whatever else went wrong after it.
     for failure in failures.values():
         if isinstance(failure, StorageError | CorpusError):
             raise failure
     for rank, failure in failures.items():
         if isinstance(failure, Failed):
             with trial_log(task.folder) as log:
-                log.error("worker %d of %d:\n%s", rank, task.spec.train.data_parallel, failure.trace)
+                number = task.spec.train.data_parallel
+                log.error("worker %d of %d:\n%s", rank, number, failure.trace)
             give_up(task, failure.status, failure.message)
             return
-    said = "; ".join(f"worker {rank}: {type(each).__name__}: {each}".splitlines()[0] for rank, each in failures.items())
-    raise LostWorker(said or "the workers could not be started")
+    reasons = []
+    for rank, failure in failures.items():
+        lines = f"worker {rank}: {type(failure).__name__}: {failure}".splitlines()
+        reasons.append(lines[0])
+    raise LostWorker("; ".join(reasons) or "the workers could not be started")
 
 
 def _other_record(task: Task) -> TrialRecord | None:
     """The trial's record, unless it is the one to be replaced."""
     known, _ = store.load_all(task.runs, [task.id])
-    # guard: record-of-another-driver never
-    return known[task.id] if task.id in known and store.digest(known[task.id]) != task.replaces else None
+    record = known.get(task.id)
+    # guard: record-of-another-driver always
+    if record is None or store.digest(record) == task.replaces:
+        return None
+    return record

@@ -1,8 +1,10 @@
-"""Who worked on a trial before: its attempts while it has no record, and the sessions that its checkpoint names.
+"""Who worked on a trial before: its attempts while it has no record, and the sessions that its
+checkpoint names.
 
-`attempt.json` is in the trial's folder until its record is; its time of change is the trial's heartbeat. A worker that
-finds an attempt of its own run there knows that an earlier worker died. A session is one process' part in training; the
-record reports what differs between a trial's sessions.
+`attempt.json` is in the trial's folder until its record is; its time of change is the trial's
+heartbeat. A worker that finds an attempt of its own run there knows that an earlier worker died. A
+session is one process' part in training; the record reports what differs between a trial's
+sessions.
 """
 
 import json
@@ -29,7 +31,8 @@ SWITCHED_OFF, LOSS_FORM, NOTHING = "switched off", "loss form", "nothing"
 FILE_NAME = "attempt.json"
 STUCK = "stuck.log"  # where the watchdog writes what a silent trial was doing
 NOWHERE = (-1, -1)  # no attempt begins there
-MAX_DEATHS = 2  # of workers at one position; after so many the cause is the trial and not the machine
+# Of workers at one position; after so many the cause is the trial and not the machine.
+MAX_DEATHS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,7 @@ def begin(folder: Path, driver: str, position: tuple[int, int]) -> Attempt:
     before, attempt = last(folder), Attempt(driver=driver, position=position)
     if before is not None and before.driver == driver:
         same = before.position == position
+        # A death elsewhere is forgiven: the trial went on after it, so that was not its fault.
         # guard: deaths-counted -> deaths = 0
         # guard: deaths-forgiven always
         deaths = (before.deaths if same else 0) + 1
@@ -94,7 +98,8 @@ def last(folder: Path) -> Attempt | None:
     try:
         content = json.loads((folder / FILE_NAME).read_bytes())
         return Attempt(**{**content, "position": tuple(content["position"])})
-    except (FileNotFoundError, ValueError, TypeError, KeyError):  # there is none, or another version wrote it
+    # There is none, or another version wrote it.
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
         return None
 
 
@@ -104,11 +109,12 @@ class History:
     Args:
         resumed: the checkpoint that training is resumed from, or None.
         attempt: which attempt this is; None where none is kept.
-        stuck: where the attempt before was silent, as the watchdog wrote it; '' when it was not ended for silence.
+        stuck: where the attempt before was silent, as the watchdog wrote it; '' when it was not
+            ended for silence.
         choice: the forms that this session takes. What an earlier session left out stays left out.
 
-    `readings`: what the components read in this session; None before they are built. `read_before`: what they read in
-        earlier ones.
+    `readings`: what the components read in this session; None before they are built. `read_before`:
+        what they read in earlier ones.
     `shared`: whether other work was known or observed to run, in this session or an earlier one.
     """
 
@@ -134,6 +140,7 @@ class History:
         if resumed is None:
             return
         before = resumed.session
+        # A form that failed once would change the bits again where it is tried again.
         for name in _left_out(before.facts):
             self.choice.leave_out(name, "it was left out before the trial was resumed")
         self.number, self.started = before.number + 1, before.started
@@ -145,11 +152,14 @@ class History:
 
     @classmethod
     def begun(cls, task: Task, resumed: Checkpoint | None, warn: Callable[[str], None]) -> Self:
-        """An attempt that begins now, noted in its folder. `warn` receives a sentence for each form left out."""
+        """An attempt that begins now, noted in its folder. `warn` receives a sentence for each form
+        left out.
+        """
         folder, before = task.folder, last(task.folder)
-        log, same_run = folder / STUCK, before is not None and before.driver == task.driver
-        silent = same_run and log.exists()
-        stuck = log.read_text(encoding="utf-8", errors="replace") if silent else ""
+        log, stuck = folder / STUCK, ""
+        # What another run left behind is no reason to give up in this one.
+        if before is not None and before.driver == task.driver and log.exists():
+            stuck = log.read_text(encoding="utf-8", errors="replace")
         attempt = begin(folder, task.driver, place_of(resumed))
         return cls(task, resumed, attempt, stuck, Choice(task.spec.train.loss_form, log=warn))
 
@@ -160,8 +170,11 @@ class History:
     @property
     def facts(self) -> dict[str, str]:
         """What bits may depend on, beside the spec, by the names that records use."""
-        form = {LOSS_FORM: self.choice.trained_by} if self.choice.trained_by else {}  # none before the first batch
-        return {**self._fixed, **form, SWITCHED_OFF: ", ".join(sorted(self.choice.left_out)) or NOTHING}
+        facts = {**self._fixed}
+        if self.choice.trained_by:  # which is not known before the first batch
+            facts[LOSS_FORM] = self.choice.trained_by
+        facts[SWITCHED_OFF] = ", ".join(sorted(self.choice.left_out)) or NOTHING
+        return facts
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -170,7 +183,7 @@ class History:
         return tuple(dict.fromkeys((*self.read_before, *now)))
 
     def info(self, elapsed: float, peak_memory_mib: float) -> SessionInfo:
-        """For a checkpoint: with the seconds of all sessions, and the peak of this one, until now."""
+        """For a checkpoint: with the seconds of all sessions, and the peak of this one, so far."""
         return SessionInfo(
             number=self.number,
             started=self.started,
@@ -211,8 +224,12 @@ class History:
     def _changes(self, checkpoint: Checkpoint) -> tuple[str, ...]:
         """'commit aaa until epoch 2' for each fact that is another one in this session."""
         (epoch, step), old = checkpoint.position, checkpoint.session.facts
-        until = f"until epoch {epoch}" + (f", step {step}" if step else "")
-        return tuple(f"{name} {old[name]} {until}" for name, now in self.facts.items() if old.get(name, now) != now)
+        until = f"until epoch {epoch}, step {step}" if step else f"until epoch {epoch}"
+        changes = []
+        for name, now in self.facts.items():
+            if old.get(name, now) != now:  # an older checkpoint may lack a fact
+                changes.append(f"{name} {old[name]} {until}")
+        return tuple(changes)
 
 
 def place_of(checkpoint: Checkpoint | None) -> Position:

@@ -16,11 +16,11 @@ from harness.containment import guarded
 from harness.corpora.corpus import Corpus
 from harness.corpora.token_files import TextSource
 from harness.corpora.vocabulary import line_end
-from harness.errors import CorpusError, WeightsError
+from harness.errors import ComponentError, CorpusError, WeightsError
 from harness.kernels import products
 from harness.kernels.products import Products
 from harness.machine import environment
-from harness.model import LanguageModel, build, build_backbone
+from harness.model import LanguageModel, build, build_backbone, fingerprint
 from harness.plan.identity import is_frozen, starting_content
 from harness.plan.specs import ComponentSpec, Contents, TrialSpec
 from harness.protocols import CountsText, StartsFromFiles
@@ -145,7 +145,14 @@ def count_text(model: LanguageModel, corpus: Corpus, tokens: int | None = None) 
     head = model.head
     if not isinstance(head, CountsText):
         return {}
-    return head.count(corpus.train[:tokens], line_end(corpus))
+    before = fingerprint(model.backbone)
+    found = head.count(corpus.train[:tokens], line_end(corpus))
+    if fingerprint(model.backbone) != before:  # guard: counting-leaves-backbone
+        raise ComponentError(
+            f"{model.head_name} changed weights of {model.backbone_name} while it counted the text: other heads begin "
+            "with other ones, so that the comparison would not be of heads"
+        )
+    return found
 
 
 def with_exact_route(task: Task, resumed: Checkpoint | None = None) -> Task:

@@ -1,5 +1,5 @@
-"""The stages of a trial, build -> fit -> evaluate -> time -> check, and what they share: the Trial, whose outcome they
-fill. harness/trial/run.py calls them.
+"""The stages of a trial, build -> fit -> evaluate -> time -> check, and what they share: the Trial,
+whose outcome they fill. harness/trial/run.py calls them.
 """
 
 import hashlib
@@ -48,7 +48,8 @@ FEW_NUMBERS = 16  # in buffers that training changed: counters and averages of a
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What a trial has so far. It is filled while the trial runs, so that one that fails keeps what it had.
+    """What a trial has so far. It is filled while the trial runs, so that one that fails keeps what
+    it had.
 
     Args:
         message: one line about a status that is not 'ok'.
@@ -64,8 +65,8 @@ class Outcome:
     certificate: Certificate | None = None
     not_certified: str = ""
 
-    def doubt(self, fault: str) -> None:
-        """The trial is invalid. The first reason is kept."""
+    def make_invalid(self, fault: str) -> None:
+        """The perplexities do not count. The first reason stays: others may follow from it."""
         if self.status == "ok":
             self.status, self.message = "invalid", fault
 
@@ -94,7 +95,8 @@ class Trial(Host):
     Args:
         task: with its route of products that is exact on this machine.
         workers: of which this process is one; only the first of them writes.
-        valid_tokens: what the best weights gave the validation split; None where an earlier session validated them.
+        valid_tokens: what the best weights gave the validation split; None where an earlier session
+            validated them.
     """
 
     task: Task
@@ -113,7 +115,8 @@ class Trial(Host):
     def __post_init__(self) -> None:
         self.clocks = Clocks(self.device, self.watch.beat)
         if self.history.resumed is not None:
-            self.fitted.load_state_dict(self.history.resumed.parts["fitted"])  # guard: curve-of-failed-trial
+            # guard: curve-of-failed-trial
+            self.fitted.load_state_dict(self.history.resumed.parts["fitted"])
 
     @property
     def device(self) -> torch.device:
@@ -136,7 +139,8 @@ class Trial(Host):
             self.log.info("%s", progress)
         # guard: driver-waits-no-silence self.watch.paused(), ->
         # guard: tune-exit-is-no-components , from_outside() ->
-        with self.watch.paused(), from_outside():  # the driver may take long, and may end the trial by a SystemExit
+        # The driver may take long, and may end the trial by a SystemExit.
+        with self.watch.paused(), from_outside():
             self.listener(progress)
 
     def prepare(self, step: EagerStep, segment: Segment, parts: Parts) -> Step:
@@ -148,14 +152,15 @@ class Trial(Host):
         return self.workers.agreed(score)
 
     def notice_other_work(self) -> None:
-        """The times are not exclusive where other programs used BUSY_CORES or more since the trial began. Further
-        workers of the trial are other processes, too: with them it is not known.
+        """The times are not exclusive where other programs used BUSY_CORES or more since the trial
+        began. Further workers of the trial are other processes, too: with them it is not known.
         """
-        if self.workers.number == 1 and self.other_work.cores() >= BUSY_CORES:  # guard: other-work-in-trial
+        # guard: other-work-in-trial
+        if self.workers.number == 1 and self.other_work.cores() >= BUSY_CORES:
             self.history.shared = True
 
     def save(self, position: Position, parts: Parts) -> None:
-        if self.workers.rank:
+        if self.workers.rank:  # all have the same parts, and one folder
             return
         self.notice_other_work()
         checkpoint = Checkpoint(
@@ -179,18 +184,20 @@ class Trial(Host):
 def build(trial: Trial) -> Built:
     """The corpus and the initialised model, on the trial's device. Counts the parameters.
 
-    Raises: ExecutionError for settings that the device, or the model, does not allow; CorpusError; what a component
-    raises.
+    Raises: ExecutionError for settings that the device, or the model, does not allow; CorpusError;
+    what a component raises.
     """
     task, spec = trial.task, trial.task.spec
     refuse_unfit(spec.train, task.device)
+    # A process may train several trials; the peak is to be of this one.
     reset_peak_memory(trial.device)
     corpus = load_planned(spec, task.data, task.contents)
-    digest = digest_of(corpus)
+    digest = digest_of(corpus)  # before a component's code has seen the text
     model = built_model(spec, corpus, trial.device)
     if (dynamic := _dynamic(task)) is not None:
         refuse_dynamic(model, corpus, dynamic)
-    trial.outcome.metrics |= dict(zip(("params_total", "params_head"), count_parameters(model), strict=True))
+    total, of_head = count_parameters(model)
+    trial.outcome.metrics |= {"params_total": total, "params_head": of_head}
     built = Built(model=model, corpus=corpus, on_device=corpus.to(trial.device), digest=digest)
     trial.watch.beat()
     return built
@@ -202,42 +209,51 @@ def _dynamic(task: Task) -> DynamicSpec | None:
 
 
 def digest_of(corpus: Corpus) -> str:
-    """SHA-256 of the token ids of all splits; of a split of more than DIGESTED tokens, of so many or half as many."""
+    """SHA-256 of the token ids of all splits; of a split of more than DIGESTED tokens, of so many
+    or half as many.
+    """
     digest = hashlib.sha256()
     for split in SPLITS:
         tokens_N = getattr(corpus, split)
-        digest.update(tokens_N[:: 1 + len(tokens_N) // DIGESTED].contiguous().cpu().numpy())
+        step = 1 + len(tokens_N) // DIGESTED  # a large text by a sample: it is read twice
+        digest.update(tokens_N[::step].contiguous().cpu().numpy())
     return digest.hexdigest()
 
 
 def fit(trial: Trial, built: Built) -> None:
-    """Train from the checkpoint, or from the beginning. Afterwards the model has the weights of the last epoch.
+    """Train from the checkpoint, or from the beginning. Afterwards the model has the weights of the
+    last epoch.
 
-    Raises: Diverged; StorageError; ExecutionError when the training split is too small; KeyboardInterrupt after a
-    signal or another request to stop, which waits for the end of a step so that its state can be saved.
+    Raises: Diverged; StorageError; ExecutionError when the training split is too small;
+    KeyboardInterrupt after a signal or another request to stop, which waits for the end of a step
+    so that its state can be saved.
     """
-    trial.outcome.metrics |= count_text(built.model, built.corpus)  # again when the trial is resumed
-    trial.watch.beat()
     before = buffers_of(built.model)  # of a resumed trial, too, those of the untrained model
-    training = Training(built.model, built.on_device, trial.task.spec.train, seed=trial.task.spec.seed, host=trial)
+    # Counted again when the trial is resumed.
+    trial.outcome.metrics |= count_text(built.model, built.corpus)
+    trial.watch.beat()
+    spec = trial.task.spec
+    training = Training(built.model, built.on_device, spec.train, seed=spec.seed, host=trial)
     with trial.stop.deferring():
         training.fit(trial.history.resumed)
-    if (changed := count_changed(before, buffers_of(built.model))) > FEW_NUMBERS:
+    changed = count_changed(before, buffers_of(built.model))
+    if changed > FEW_NUMBERS and not spec.is_ngram:  # n-grams say how many they have stored
         trial.outcome.metrics["changed_buffers"] = changed
-    trial.workers.dismissed = True
+    trial.workers.dismissed = True  # the others are at their end, too, and no longer needed
 
 
 def evaluate(trial: Trial, built: Built) -> dict[str, TokenNll]:
-    """Score the test split with the last weights, then with the best. The best ones stay in the model, and are saved
-    as best.pt.
+    """Score the test split with the last weights, then with the best. The best ones stay in the
+    model, and are saved as best.pt.
 
-    Returns: what the best weights give each token of a split: of test, of valid, and of test from the right where the
-        model reads in both directions.
+    Returns: what the best weights give each token of a split: of test, of valid, and of test from
+        the right where the model reads in both directions.
     Raises: Diverged when a score is too large for a record.
     """
     fitted, train, corpus = trial.outcome.fitted, trial.task.spec.train, built.on_device
     last, tokens = score(trial, built, "test", trial.clocks.eval)
     test = last
+    # Scored once where the last epoch is the best one: its weights are in the model.
     if fitted.best_epoch != len(fitted.curve):
         built.model.load_state_dict(trial.checkpoints.best_weights(fitted.best_epoch, trial.device))
         test, tokens = score(trial, built, "test", trial.clocks.eval)
@@ -253,47 +269,59 @@ def evaluate(trial: Trial, built: Built) -> dict[str, TokenNll]:
     }
     if fitted.start is not None and math.isfinite(fitted.start.ppl):
         scores["start_valid_ppl"] = fitted.start.ppl
-    if not all(score <= METRICS[name].high for name, score in scores.items()):  # guard: perplexity-of-record
-        raise Diverged(
-            f"test perplexity is {test.ppl} with the weights of the best epoch, {last.ppl} with those of the last"
-        )
+    # Negated, so that nan, which is above and below no number, is caught, too.
+    # guard: perplexity-of-record
+    if not all(score <= METRICS[name].high for name, score in scores.items()):
+        of_best = f"test perplexity is {test.ppl} with the weights of the best epoch"
+        raise Diverged(f"{of_best}, {last.ppl} with those of the last")
+    model, beat = built.model, trial.watch.beat
     if trial.task.measure.calibration:
-        scores |= evaluation.calibration(built.model, corpus, train.evaluation, beat=trial.watch.beat)
+        scores |= evaluation.calibration(model, corpus, train.evaluation, beat=beat)
     if (dynamic := _dynamic(trial.task)) is not None:
-        scores |= dynamic_evaluation(built.model, corpus, dynamic, beat=trial.watch.beat) | dynamic.as_metrics()
-    counted["valid"] = trial.valid_tokens or score(trial, built, "valid", Clock(trial.device, trial.watch.beat))[1]
+        scores |= dynamic_evaluation(model, corpus, dynamic, beat=beat) | dynamic.as_metrics()
+    if trial.valid_tokens is not None:
+        counted["valid"] = trial.valid_tokens
+    else:  # with a clock of its own: the validation of an earlier session is counted already
+        clock = Clock(trial.device, trial.watch.beat)
+        _, counted["valid"] = score(trial, built, "valid", clock)
     nats = counted["valid"].counted_N
+    # The best epoch must have been chosen by the weights that are saved: no head may give another
+    # loss while it is trained.
     mean = nats[~nats.isnan()].double().mean().item()
     # guard: choice-by-these-weights
     if not math.isclose(mean, fitted.best.mean_nll, rel_tol=MEAN_GAP, abs_tol=MEAN_GAP):
-        trial.outcome.doubt(
-            f"epoch {fitted.best_epoch} was chosen by the validation perplexity {fitted.best.ppl:.4f}, and its weights "
-            f"give {evaluation.perplexity(mean):.4f}"
-        )
+        claimed, found = f"{fitted.best.ppl:.4f}", f"{evaluation.perplexity(mean):.4f}"
+        chosen = f"epoch {fitted.best_epoch} was chosen by the validation perplexity {claimed}"
+        trial.outcome.make_invalid(f"{chosen}, and its weights give {found}")
     peak = max(peak_memory_mib(trial.device), trial.history.peak_memory_mib)
     trial.outcome.metrics |= {**scores, "peak_memory_mib": peak}
     return counted
 
 
 def time(trial: Trial, built: Built) -> None:
-    """Time the forward pass with loss, where the suite asks for it. Steps and evaluation were timed as they ran."""
+    """Time the forward pass with loss, where the suite asks for it. Steps and evaluation were timed
+    as they ran.
+    """
     if (batch := trial.task.measure.inference_batch) is not None:
         spec = trial.task.spec.train.evaluation
-        trial.outcome.metrics |= inference_times(built.model, built.on_device, spec, batch=batch, beat=trial.watch.beat)
+        beat = trial.watch.beat
+        times = inference_times(built.model, built.on_device, spec, batch=batch, beat=beat)
+        trial.outcome.metrics |= times
     trial.notice_other_work()
 
 
 def check(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
-    """Check that the perplexities are made of probabilities: the certificate. The trial is invalid where they are not.
+    """Check that the perplexities are made of probabilities: the certificate. The trial is invalid
+    where they are not.
 
     Args:
         counted: what `evaluate` returned.
     """
     outcome, task = trial.outcome, trial.task
     if digest_of(built.on_device) != built.digest:  # guard: text-stays
-        outcome.doubt("the text was changed in memory while the trial ran")
+        outcome.make_invalid("the text was changed in memory while the trial ran")
     if built.model.taken_over:  # guard: head-leaves-backbone-in-training
-        outcome.doubt(built.model.taken_over)
+        outcome.make_invalid(built.model.taken_over)
     nll = {name: tokens.counted_N for name, tokens in counted.items()}
     if trial.device.type == "cuda":
         torch.cuda.empty_cache()  # for the other process
@@ -306,17 +334,20 @@ def check(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
             return
     trial.log.info("certificate: %s", outcome.certificate.model_dump(exclude={"drawn"}))
     if (fault := outcome.certificate.fault) is not None:  # guard: certificate-decides
-        outcome.doubt(fault)
+        outcome.make_invalid(fault)
 
 
 def complete(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
-    """Add the costs, the reference perplexities and the digest of the best weights; write the scores of tokens."""
+    """Add the costs, the reference perplexities and the digest of the best weights; write the
+    scores of tokens.
+    """
     fitted, train, outcome = trial.outcome.fitted, trial.task.spec.train, trial.outcome
+    averaged = {"averaged_from_epoch": fitted.averaged_from} if fitted.averaged_from else {}
     outcome.metrics |= {
         "train_minutes": fitted.train_seconds / 60,
-        "best_epoch": min(fitted.best_epoch, train.most_epochs),
+        "best_epoch": min(fitted.best_epoch, train.most_epochs),  # 1.4 and not 2 of 1.4 epochs
         "context_tokens": train.seq_len,
-        **({"averaged_from_epoch": fitted.averaged_from} if fitted.averaged_from else {}),
+        **averaged,
         **trial.clocks.summary(),
         **evaluation.references(built.corpus, train.evaluation),
     }
@@ -328,23 +359,32 @@ def complete(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
 
 
 def score(trial: Trial, built: Built, split: str, clock: Clock) -> tuple[Score, TokenNll]:
-    return evaluation.evaluate(built.model, built.on_device, split, trial.task.spec.train.evaluation, clock=clock)
+    spec = trial.task.spec.train.evaluation
+    return evaluation.evaluate(built.model, built.on_device, split, spec, clock=clock)
 
 
 def scores_of_test(
     built: Built, spec: EvalSpec, test: Score, tokens: TokenNll, *, beat: Callable[[], None]
 ) -> tuple[dict[str, float], dict[str, TokenNll]]:
-    """What the weights in the model give the test split, as metrics, and by token in each direction that is read.
+    """What the weights in the model give the test split, as metrics, and by token in each direction
+    that is read.
 
     Args:
-        test, tokens: from left to right; from right to left it is scored here, where the model reads so.
+        test, tokens: from left to right; from right to left it is scored here, where the model
+            reads so.
     """
-    metrics = {"test_ppl": test.ppl, "test_ppl_standard": test.ppl_standard, "scored_test_tokens": test.num_scored}
+    metrics = {
+        "test_ppl": test.ppl,
+        "test_ppl_standard": test.ppl_standard,
+        "scored_test_tokens": test.num_scored,
+    }
     metrics |= evaluation.text_scores(test, tokens, built.corpus, spec)
     metrics |= evaluation.known_scores(tokens, built.corpus)
     counted = {"test": tokens}
-    if (right := evaluation.score_from_the_right(built.model, built.on_device, spec, beat=beat)) is not None:
-        metrics["test_ppl_from_the_right"], counted["test" + FROM_THE_RIGHT] = right[0].ppl, right[1]
+    right = evaluation.score_from_the_right(built.model, built.on_device, spec, beat=beat)
+    if right is not None:
+        from_the_right, counted["test" + FROM_THE_RIGHT] = right
+        metrics["test_ppl_from_the_right"] = from_the_right.ppl
     return metrics, counted
 
 

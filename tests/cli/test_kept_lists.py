@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from harness import heads
 from harness.cli import write
 from harness.registry import CORPORA, HEADS
 
@@ -86,4 +87,16 @@ def test_a_list_with_a_fault_is_never_kept(folder, monkeypatch):
     CORPORA.names()
     monkeypatch.setattr(CORPORA, "_faults", ["a file cannot be imported"])
     made(monkeypatch, "corpora")
+    assert not list((folder / "cache").glob("lists/*.json"))
+
+
+def test_a_folder_that_this_process_has_added_is_seen(folder, monkeypatch):
+    write._kept_components("heads")
+    monkeypatch.setattr(heads, "__path__", [*heads.__path__, str(folder)])
+    assert made(monkeypatch) == 2
+
+
+def test_a_list_with_a_broken_head_is_never_kept(folder, monkeypatch):
+    monkeypatch.setitem(HEADS._twice, "mos", ("harness.heads.other", "head 'mos' is registered twice"))
+    made(monkeypatch)
     assert not list((folder / "cache").glob("lists/*.json"))

@@ -18,7 +18,7 @@ HEADER = "test ppl"
 def terminal(monkeypatch):
     """A terminal of 80 characters, in place of standard output. `shown()` is what was printed on it."""
     console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=80, height=24)
-    for module in ("run", "views", "plan", "options"):  # the first three import that of the last
+    for module in ("run", "views", "board", "plan", "options"):  # the others import that of the last
         monkeypatch.setattr(f"harness.cli.{module}.console", console)
     return SimpleNamespace(console=console, shown=console.file.getvalue)
 

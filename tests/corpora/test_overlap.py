@@ -138,6 +138,11 @@ SAID = {
     "valid is test": ({"valid.txt": TEST}, {}, "all of the test split also stands in the valid split"),
     "test within valid": ({"valid.txt": VALID + TEST}, {}, "all of the test split also stands in the valid split"),
     "valid within test": ({"test.txt": TEST + VALID}, {}, VALID_IN_TEST),
+    "test within valid, with <unk>": (
+        {"valid.txt": VALID + TEST.replace(" w17 ", " new "), "test.txt": TEST.replace(" w17 ", " new ")},
+        {},
+        "all of the test split also stands in the valid split",
+    ),
     "test is train's lines in another order": (
         {"test.txt": "".join(sorted(TRAIN.splitlines(keepends=True)))},
         {},

@@ -46,6 +46,7 @@ def test_without_a_validation_or_test_file_all_are_one_text(names, tmp_path):
             "from another one: add the file, or give all as one file$",
         ),
         ("train.txt test.txt", r"'valid' or 'validation' or 'val' or 'dev' in its name, found none \("),
+        ("traindata.jsonl evaldata.jsonl testdata.jsonl", "seem to be splits, and their names are not: name them"),
         ("train.jsonl valid.jsonl latest.jsonl", "'test' in its name, found none"),
         ("valid.txt test.txt", "'train' or 'training' in its name, found none"),
         ("a.train.txt b.train.txt valid.txt test.txt", r"in its name, found a\.train\.txt, b\.train\.txt; join them"),

@@ -152,7 +152,7 @@ def other_choice(run: Run) -> str:
     was = next(each for each in stored if one.longest.id in each.valid_ppl)
     new = other if was.trial == one.longest.id else one
     ppl = {**was.valid_ppl, new.longest.id: 1.5}
-    choices.save(run.runs, [was.model_copy(update={"trial": new.trial.id, "point": new.point, "valid_ppl": ppl})])
+    choices.save(run.runs, [was.model_copy(update={"trial": new.longest.id, "point": new.point, "valid_ppl": ppl})])
     return f"{new.point['train.lr']:g}"
 
 

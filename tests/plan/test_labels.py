@@ -9,9 +9,9 @@ from texts import lines
 from harness.errors import SuiteError
 from harness.plan import load
 from harness.plan.components import components
-from harness.plan.labels import problems
+from harness.plan.labels import check_labels
 from harness.plan.loading import labels
-from harness.plan.reader import read
+from harness.plan.reader import Problems, read
 from harness.registry import BACKBONES, CORPORA, HEADS
 
 SUITES = sorted((Path(__file__).parent.parent.parent / "suites").glob("*.yaml"))
@@ -41,6 +41,8 @@ def said(write):
     ("head", "whose"),
     [
         ("softmax: {softcap: 0.05, label: softmax}", "a plain softmax, and this head is none (softcap=0.05)"),
+        ("softmax: {softcap: 0.05, label: plain softmax}", "a plain softmax, and this head is none (softcap=0.05)"),
+        ("softmax: {softcap: 0.05, label: softmax (ours)}", "a plain softmax, and this head is none (softcap=0.05)"),
         ("softmax: {softcap: 0.05, label: Softmax}", "a plain softmax, and this head is none (softcap=0.05)"),
         ("softmax: {softcap: 0.05, label: soft-max}", "a plain softmax, and this head is none (softcap=0.05)"),
         ("softmax: {z_loss: 0.1, label: softmax 1}", "a plain softmax, and this head is none (z_loss=0.1)"),
@@ -143,8 +145,10 @@ def test_an_honest_label_is_taken(said, head):
 def test_no_label_of_a_suite_of_the_repository_is_refused(path):
     data, source = read(path)
     for section, registry in (("corpora", CORPORA), ("backbones", BACKBONES), ("heads", HEADS)):
-        found, _ = components(data.get(section), registry, section, source)
-        assert problems(found, [each.spec for each in found], registry, source) == []
+        problems = Problems(source)
+        found = components(data.get(section), registry, section, problems)
+        check_labels(found, [each.spec for each in found], registry, problems)
+        problems.raise_if_any()
 
 
 def test_views_that_read_a_suite_again_take_no_refused_label(write):

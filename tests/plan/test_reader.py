@@ -3,7 +3,7 @@
 import pytest
 
 from harness.errors import SuiteError
-from harness.plan.reader import MAX_BYTES, assignment, read, value_of
+from harness.plan.reader import MAX_BYTES, Problems, assignment, read, value_of
 
 TEXT = """\
 a: 1
@@ -35,6 +35,19 @@ def test_data_is_plain_and_line_and_column_of_keys_and_values_are_known(write):
     assert data == {"a": 1, "bb": {"c": "word", "d": [10, {"e": 2.5}], "f": ["x", "y"]}}
     assert [type(value) for value in (data, data["a"], data["bb"], data["bb"]["c"])] == [dict, int, dict, str]
     assert [type(value) for value in (data["bb"]["d"], data["bb"]["d"][1]["e"])] == [list, float]
+
+
+def test_problems_of_a_file_come_by_line_and_column_once_each_and_those_of_a_set_first(tmp_path):
+    path = tmp_path / "a: 9:9: b.yaml"  # what looks like a position is part of the name
+    path.write_text(TEXT)
+    problems = Problems(read(path)[1])
+    problems.source.overridden["a",] = "a=2"
+    for place in (("bb", "f", 1), ("bb", "d", 1), ("bb", "d", 0), ("bb", "f", 1), ("a",)):
+        problems.add(place, "wrong")
+    inside = [f"{path}:{at}: wrong" for at in ("4:7: bb.d.0", "4:11: bb.d.1", "7:9: bb.f.1")]
+    with pytest.raises(SuiteError) as error:
+        problems.raise_if_any(in_file_order=True)
+    assert error.value.problems == ["--set a=2: a: wrong", *inside]
 
 
 def test_problem_is_located_at_key_or_value_or_the_nearest_place_that_the_file_has_or_a_set_made(write):

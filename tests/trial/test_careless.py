@@ -14,7 +14,7 @@ pytestmark = pytest.mark.system
 
 ASKED = "the nll that was counted for a token is not -log_probs of its target, asked in a process of its own"
 GRADIENTS, AGREE, ROWS = "gradients", "nll, mean_nll and log_probs agree", "rows are independent"
-SEEDS, LEARNS = "same seed, same output", "changed its weights or buffers while the valid split was scored"
+SEEDS, LEARNS = "same seed, same output", "while the valid split was scored; where"
 # component -> the check of `harness check` that fails ('' for none), how its trial ends, what is said of it there
 SAID = {
     "drops_out_always": (GRADIENTS, "invalid", ASKED),
@@ -40,6 +40,8 @@ SAID = {
         "hides_weights keeps 96 numbers in buffers that training changed; they are not counted",
     ),
     "normalises_running": ("", "ok", "normalises_running keeps 17 numbers in buffers that training changed"),
+    "counts_and_initialises": ("", "error", "changed weights of backbone lstm while it counted the text"),
+    "counts_pairs": ("", "ok", "numbers in buffers that training changed"),
     # no trial finds these: docs/certificates.md names those that may give a better number
     "detaches": (GRADIENTS, "ok", ""),
     "scales_gradient": (GRADIENTS, "ok", ""),
@@ -78,6 +80,13 @@ def test_what_is_said_of_a_mistake(case, careless, tmp_path):
     assert said in shown
     assert ended == "ok" or said in record.message
     assert ("in buffers" in shown) == ("in buffers" in said)
+
+
+@pytest.mark.guards("counting-leaves-backbone")
+def test_a_head_that_counts_leaves_the_backbone_as_it_is(careless, tmp_path):
+    planned = suite(tmp_path, "counts_and_initialises", careless)
+    record = run(handmade.task(planned.trials[0], tmp_path / "runs"))
+    assert "while it counted the text" in record.message
 
 
 def test_buffers_of_a_trial_that_was_resumed_are_counted_from_its_beginning(careless, tmp_path):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import handmade
+import numpy as np
 import pytest
 import torch
 from disturbed import suite_text
@@ -42,6 +43,16 @@ class Secretive(Softmax):
         os.close(os.open("settings.txt", os.O_WRONLY))
         json.loads(Path("settings.json").read_text())  # once more in each step, and noted once
         return super().forward(hidden)
+
+
+class WithLibraries(Softmax):
+    """It reads word vectors by the functions of libraries."""
+
+    def __init__(self, dims, embedding):
+        super().__init__(dims, embedding)
+        np.load("vectors.npy")
+        torch.load("vectors.pt")
+        np.loadtxt("vectors.txt")
 
 
 @pytest.fixture
@@ -106,6 +117,15 @@ def test_a_checkpoint_of_a_trial_that_read_nothing_is_as_before_that_was_noted()
         plain = checkpoint._to_plain(one)
         assert plain["session"].keys() & {"read"} == keys
         assert checkpoint._from_plain(plain) == one
+
+
+def test_files_that_libraries_open_for_a_head_are_noted(record, tmp_path, monkeypatch):
+    monkeypatch.setitem(HEADS._classes, "with_libraries", WithLibraries)
+    np.save(tmp_path / "vectors.npy", np.zeros(3))
+    torch.save(torch.zeros(3), tmp_path / "vectors.pt")
+    (tmp_path / "vectors.txt").write_text("0.5")
+    found = record("with_libraries").environment.read
+    assert [each.split()[2] for each in found] == ["vectors.npy", "vectors.pt", "vectors.txt"]
 
 
 class OfLibrary(Softmax):

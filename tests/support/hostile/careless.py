@@ -322,6 +322,31 @@ class DecaysEmbedding(Softmax):
         return super().forward(hidden)
 
 
+class CountsPairs(Softmax):
+    """It keeps how often each pair of words occurs in a buffer."""
+
+    def __init__(self, dims, embedding):
+        super().__init__(dims, embedding)
+        self.register_buffer("pairs_VV", torch.zeros(dims.vocab_size, dims.vocab_size))
+
+    def count(self, train_N, line_end):
+        pairs = torch.stack([train_N[:-1], train_N[1:]])
+        self.pairs_VV.index_put_(tuple(pairs), torch.ones(len(train_N) - 1), accumulate=True)
+        return {}
+
+
+class CountsAndInitialises(Softmax):
+    """It gives the backbone's embedding other first values where it counts the text."""
+
+    def __init__(self, dims, embedding):
+        super().__init__(dims, embedding)
+        self.given = [embedding]
+
+    def count(self, train_N, line_end):
+        torch.nn.init.normal_(self.given[0].weight)
+        return {}
+
+
 class ForgetsState(StackedLSTM):
     """It returns a state, and begins each segment from zero."""
 
@@ -375,5 +400,7 @@ HEADS = {
     "counts_calls": CountsCalls,
     "scales_by_batch": ScalesByBatch,
     "decays_embedding": DecaysEmbedding,
+    "counts_pairs": CountsPairs,
+    "counts_and_initialises": CountsAndInitialises,
 }
 BACKBONES = {"forgets_state": ForgetsState, "remembers_text": RemembersText, "pools_segment": PoolsSegment}
