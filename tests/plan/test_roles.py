@@ -35,7 +35,7 @@ def controls(suite):
         ("softmax: {mu_loss: 0.0001}", False),
         ("softmax: {mu_centering: true}", False),
         ("softmax: {loss: binary}", False),
-        ("softmax: {input_gradient_scale: 0.5}", False),
+        ("softmax: {tie_weights: true, input_gradient_scale: 0.5}", False),
         ("softmax: {compat: {log_epsilon: 1.0e-8}}", False),
         ("mos: {num_mixtures: 1}", True),
         ("mos: {num_mixtures: 1, logit_map: sigsoftmax}", False),
