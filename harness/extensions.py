@@ -15,7 +15,12 @@ EXTENSIONS = {  # name -> its packages and modules, which go together
         *("harness.report.diff", "harness.report.ground_truth", "harness.execution.ground_truths"),
     ),
     "conformance": ("harness.cli.starting", "harness.conformance", "harness.starters"),
-    "diagnostics": (*("harness.cli.models", "harness.diagnostics", "harness.experiments", "harness.report.diagnosed"),),
+    "diagnostics": (
+        "harness.cli.models",
+        "harness.diagnostics",
+        "harness.experiments",
+        "harness.report.diagnosed",
+    ),
     "tracking": ("harness.cli.tracking", "harness.tracking"),
 }
 

@@ -41,6 +41,7 @@ UNITS = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4}  # in inches
 
 
 def study_of(suite: Path, overrides: Iterable[str], results: Path) -> "Study":
+    """Read the records of a suite, and say what lies in its folder and is not of it. Raises SuiteError."""
     from harness.records import contents
     from harness.report import history, study
 

@@ -14,6 +14,7 @@ _OF_TEXT = {"unigram_test_ppl": "a unigram model", "source_test_ppl": "the proce
 
 
 def of_counting(suite: Suite, records: list[TrialRecord]) -> list[str]:
+    """How the tokens of each text are counted, what simple models reach on it, and why it has no bits per byte."""
     if not suite.trials:
         return []  # no row is tuned yet
     train, notes = suite.trials[0].train, []

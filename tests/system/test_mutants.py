@@ -103,6 +103,8 @@ def run(folder: Path, test: str, *excused: str, seconds: int = 10, within: str =
     (folder / "heads" / "planted.py").write_text(PLANTED)
     (folder / "tests" / "heads" / "test_planted.py").write_text(test)
     (folder / "tests" / "meta").mkdir()
+    (folder / "tests" / "plan").mkdir()
+    (folder / "tests" / "plan" / "test_roles.py").touch()  # every head's tests include it
     shutil.copy(ROOT / "pyproject.toml", folder)
     shutil.copy(META / "mutations.py", folder / "tests" / "meta")
     entries = [f'Equivalent("scaled", "{text}", "for the test"),' for text in excused]

@@ -51,7 +51,7 @@ class WithLibraries(Softmax):
     def __init__(self, dims, embedding):
         super().__init__(dims, embedding)
         np.load("vectors.npy")
-        torch.load("vectors.pt")
+        torch.load("vectors.pt", weights_only=True)
         np.loadtxt("vectors.txt")
 
 
