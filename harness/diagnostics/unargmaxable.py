@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from scipy.optimize import linprog
 from torch import Tensor
 
 from harness.diagnostics.diagnostic import Count, Diagnostic, Figure, NotDefined, Result, Settings
@@ -138,8 +139,6 @@ def _by_program(word: int, weight_VE: np.ndarray, bias_V: np.ndarray, end: float
     With a_y = (w_x - w_y, b_x - b_y), divided by its norm, it maximises min_y a_y . (h, s) over |h_i| <= 1 and
     0 <= s <= 1. The maximum is above 0 if and only if there is such a state: h / s, or for s = 0 a large multiple of h.
     """
-    from scipy.optimize import linprog  # here: the list of diagnostics, which reports read, does not need it
-
     if time.monotonic() >= end:
         return None
     differences = np.hstack([weight_VE[word] - weight_VE, (bias_V[word] - bias_V)[:, None]])

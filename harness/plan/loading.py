@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from harness.corpora.corpus import CorpusFacts
 from harness.errors import ComponentError, CorpusError, SuiteError, nearest
 from harness.plan import tuned_rows
-from harness.plan.components import LABEL, MAX_TRIALS, Component, Construction, components
+from harness.plan.components import MAX_TRIALS, Component, Construction, components
 from harness.plan.controls import Role, control_notes, roles
 from harness.plan.expansion import Texts, combined, counted, ngram_components, with_seeds
 from harness.plan.identity import is_frozen, starting_content
@@ -34,7 +34,6 @@ from harness.plan.reader import (
     namesake,
     read,
     suite_file,
-    text_of,
 )
 from harness.plan.specs import NGRAM_HEAD, SUITE_NAME
 from harness.plan.suite import Row, Suite, chosen_parameters
@@ -316,8 +315,6 @@ def labels(path: Path) -> dict[str, dict[str, str]]:
     {} where the file cannot be read. A label that a suite may not give is none.
     """
     try:
-        if LABEL not in text_of(path):
-            return {}  # reading the YAML of a suite takes 20 ms
         data, source = read(path)
     except SuiteError:
         return {}

@@ -110,7 +110,7 @@ def read(path: Path) -> tuple[dict[str, Any], Source]:
     Raises: SuiteError when the file cannot be read, is too large, is not a YAML mapping, has a key twice, or exceeds
     the limits of depth and number of values.
     """
-    text = text_of(path)
+    text = _text(path)
     try:
         tree = _parser().load(text)
     except MarkedYAMLError as error:
@@ -160,8 +160,7 @@ def assignment(text: str) -> tuple[str, Any]:
         raise SuiteError([f"--set {text}: {error}"]) from None
 
 
-def text_of(path: Path) -> str:
-    """Return the text of a suite file. Raises: SuiteError when it cannot be read or is too large."""
+def _text(path: Path) -> str:
     try:
         return read_bounded(path, MAX_BYTES).decode("utf-8")  # guard: suite-size MAX_BYTES -> 10**9
     except FileNotFoundError:
