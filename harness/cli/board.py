@@ -28,6 +28,7 @@ from harness.cli.views import study_of
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
 from harness.extensions import provided
+from harness.machine.files import unsynced
 from harness.printable import printable
 from harness.records.metrics import METRICS
 from harness.report import screen
@@ -161,7 +162,8 @@ def site(
         files = _files_of_site(results, suites)
     else:
         with tempfile.TemporaryDirectory(prefix="harness-site-") as imported:
-            _import(records, Path(imported))
+            with unsynced():
+                _import(records, Path(imported))
             files = _files_of_site(Path(imported), suites)
     site.write(files, out)
     say(f"site: {out / 'index.html'} ({len(files)} files, {sum(map(len, files.values())) / 2**20:.1f} MiB)")
