@@ -43,8 +43,6 @@ UNTESTED = ("lower", "higher")  # what a change is called that was not tested
 DIGITS = {"test_ppl": 2, "train_ms_per_batch": 1}  # of numbers in a summary, by the key of their column
 NAMES = {"train_ms_per_batch": "ms/batch", "n": "seeds"}  # the key of a column -> its header in a summary
 OF_SUITE = ("test_ppl", "change", "reproduced", "train_ms_per_batch", "n")  # keys of columns, after that of the head
-OF_GROUP = ("rank", "label", "test_ppl", "vs_best", "train_ms_per_batch", "n")
-OF_TRUTHS = ("label", "printed", "test_ppl", "difference", "reproduced")
 
 
 Layout = tuple[list[Column], list[Line], list[str]]  # columns, lines, and notes on the layout
@@ -296,12 +294,12 @@ def of_suite(table: Table, *, compact: bool = False) -> Table:
     *grouping, head = (at for at, column in enumerate(table.columns) if column.key == "label")
     groups = grouped((", ".join(line.cells[at].text for at in grouping), line) for line in table.lines)
     lines = [replace(_in_words(line, table), section=name) for name, group in groups.items() for line in group]
-    (seeds,) = _places(table, ["n"])
+    (seeds,) = places_of(table, ["n"])
     keys = [key for key in OF_SUITE if key != "n"]
     states = {line.cells[seeds].text for line in table.lines}  # '3/3', or with what is not ok: '1/3: 2 diverged'
     if len(states) > 1 or any(":" in state for state in states):  # else the conditions below the table name the seeds
         keys.append("n")
-    made = _summary(replace(table, lines=tuple(lines)), [head, *_places(table, keys)])
+    made = summary(replace(table, lines=tuple(lines)), [head, *places_of(table, keys)])
     columns = [
         replace(each, name="vs control", numeric=False) if each.key == "change" else each for each in made.columns
     ]
@@ -309,28 +307,11 @@ def of_suite(table: Table, *, compact: bool = False) -> Table:
     return _short(made) if compact else made
 
 
-def of_group(table: Table) -> Table:
-    """The summary of a table of the leaderboard, which compares with the row of rank 1. A backbone that all rows have
-    stands in the title.
-    """
-    texts = {
-        at: list(dict.fromkeys(line.cells[at].text for line in table.lines)) for at in _places(table, ["label"])[1:]
-    }
-    shared = {at: found[0] for at, found in texts.items() if len(found) == 1}
-    made = _summary(table, [at for at in _places(table, OF_GROUP) if at not in shared])
-    return replace(made, title=", ".join([table.title, *shared.values()]))
-
-
-def of_truths(table: Table) -> Table:
-    """The summary of the table of ground truths."""
-    return _summary(table, _places(table, OF_TRUTHS))
-
-
-def _places(table: Table, keys: Sequence[str]) -> list[int]:
+def places_of(table: Table, keys: Sequence[str]) -> list[int]:
     return [at for key in keys for at, column in enumerate(table.columns) if column.key == key]
 
 
-def _summary(table: Table, kept: Sequence[int]) -> Table:
+def summary(table: Table, kept: Sequence[int]) -> Table:
     """Some columns of a table, numbers without their spread; its notes are warnings, and what marks and words mean."""
     made = _each_cell(
         with_columns(table, kept), lambda cell, key: cell.without_spread(DIGITS[key]) if key in DIGITS else cell

@@ -3,11 +3,12 @@
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from harness.board.groups import Entry, Group, gather, groups
 from harness.errors import ExecutionError, nearest
 from harness.plan.loading import labels
 from harness.plan.names import shown
@@ -23,8 +24,7 @@ from harness.report.columns import change
 from harness.report.content import NOTHING, OUTDATED_MARK, TIME_MARK, Cell, Column, Line, Table
 from harness.report.convergence import collapsed
 from harness.report.findings import all_certified_earlier, certificate_mark
-from harness.report.groups import Entry, Group, gather, groups
-from harness.report.layouts import of_group
+from harness.report.layouts import places_of, summary
 from harness.report.notes import ALL_EARLIER, on_certificates
 from harness.report.outputs import Trials
 from harness.report.ranks import rankable
@@ -35,6 +35,7 @@ from harness.report.verdicts import difference, nats, shared_seeds
 
 FILE_NAME = f"{LEADERBOARD}.md"
 MARGIN = TableSpec().margin  # of suites that declare none: smaller differences are of no interest
+OF_GROUP = ("rank", "label", "test_ppl", "vs_best", "train_ms_per_batch", "n")  # keys of the columns of a summary
 NAMED = 3  # rows of rank 1 that the contents name
 MEANING = (
     f"rank: by test perplexity, as in the tables of suites, of rows with {RANK_SEEDS} seeds or more that can be judged "
@@ -93,6 +94,18 @@ def table(group: Group) -> Table:
         lead=_comparable(group),
         conditions=ALL_EARLIER if all_certified_earlier([entry.row for entry in group.entries]) else "",
     )
+
+
+def of_group(table: Table) -> Table:
+    """The summary of a table of the leaderboard, which compares with the row of rank 1. A backbone that all rows have
+    stands in the title.
+    """
+    texts = {
+        at: list(dict.fromkeys(line.cells[at].text for line in table.lines)) for at in places_of(table, ["label"])[1:]
+    }
+    shared = {at: found[0] for at, found in texts.items() if len(found) == 1}
+    made = summary(table, [at for at in places_of(table, OF_GROUP) if at not in shared])
+    return replace(made, title=", ".join([table.title, *shared.values()]))
 
 
 def contents(groups: Sequence[Group], tables: Sequence[Group]) -> Table:

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 
 import harness
 from harness import bundled, plan
+from harness.board import ground_truths, leaderboard
+from harness.board.leaderboard import Leaderboard
 from harness.errors import ExecutionError, SuiteError
 from harness.machine.files import read_bounded, write_atomically
 from harness.plan.names import without_sections
@@ -29,9 +31,7 @@ from harness.records import store
 from harness.records.record import CurvePoint
 from harness.registry import HEADS
 from harness.report import (
-    ground_truth,
     layouts,
-    leaderboard,
     outcome,
     outputs,
     study,
@@ -42,7 +42,6 @@ from harness.report.columns import EMPTY, quantities
 from harness.report.content import Cell, Column, Line, Table
 from harness.report.figures import plots
 from harness.report.figures.drawn import Plot
-from harness.report.leaderboard import Leaderboard
 from harness.report.page import document
 from harness.report.page.document import Section
 from harness.report.study import Study
@@ -166,7 +165,7 @@ def index_page(found: Sequence[Study], links: Mapping[str, str]) -> str:
         Section(heading="Suites", tables=(_suites(ordered),)),
     ]
     if truths:
-        sections.append(Section(heading="Printed numbers trained again", tables=(ground_truth.table(truths),)))
+        sections.append(Section(heading="Printed numbers trained again", tables=(ground_truths.table(truths),)))
     lead = "Only rows of one suite compare: each suite has its own budget and, for 'vs control', its own controls."
     lead += " The leaderboard compares rows of several suites." if "leaderboard" in links else ""
     rows = _rows("Rows of all suites", lead, ((each, each.rows) for each in found))
