@@ -9,18 +9,19 @@ from typing import Literal
 from harness.plan.specs import value_text
 from harness.records.metrics import METRICS, Metric, metrics_of
 from harness.report import convergence, printed_numbers
-from harness.report.content import FAILED_MARK, NOTHING, TIE_MARK, Cell, Column, Topic
+from harness.report.content import COARSE, FAILED_MARK, NOTHING, TIE_MARK, Cell, Column, Topic
 from harness.report.findings import Findings, certificate_mark, percent
 from harness.report.printed_numbers import PrintedCell
 from harness.report.statistics import WIDEST
 from harness.report.table_rows import Row, head_counts, ratio, time_mark, time_of
-from harness.report.verdicts import STRONGEST, Compared, difference, shared_seeds
+from harness.report.verdicts import STRONGEST, Compared, Verdict, difference, shared_seeds
 
 PRINTED_TIMES = {  # the papers' times -> their name in a column
     "train_ms_per_batch": "ms/batch",
     "inference_ms_per_batch": "inference ms/batch",
 }
 EMPTY = Cell(text=NOTHING)
+UNTESTED = ("lower", "higher")  # what a change is called that was not tested
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,11 +149,17 @@ def _comparisons(findings: Findings) -> list[Quantity]:
         known = findings.compared
         return {line: cell_of(known[line]) if line in known else EMPTY for line in findings.lines}
 
+    changes = of(_against)
     verdicts = of(lambda compared: Cell(text=compared.verdict))
-    verdicts |= {line: Cell(text=STRONGEST) for line in findings.lines if findings.role(line) == STRONGEST}
+    for line in findings.lines:
+        role = findings.role(line)
+        if role:
+            changes[line] = replace(changes[line], summary=Cell(text=role))
+        if role == STRONGEST:
+            verdicts[line] = Cell(text=STRONGEST)
     versus = f"vs {findings.reference}"
     return [
-        _quantity(versus, of(_against), "quality", "comparison", key="change", rows=frozenset(findings.lines)),
+        _quantity(versus, changes, "quality", "comparison", key="change", rows=frozenset(findings.lines)),
         *_against_baseline(findings),
         _quantity(f"{versus}, known words", of(_against_known), "quality", "comparison", key="change_known"),
         _quantity("verdict", verdicts, "quality", "comparison", numeric=False, key="verdict"),
@@ -305,8 +312,26 @@ def _against(compared: Compared) -> Cell:
     """The change of test perplexity against the strongest control, with its interval if there is one."""
     difference, blocks = compared.difference, compared.interval
     if difference.low is None and blocks is not None:
-        return change(difference.mean, blocks.low, blocks.high)
-    return change(difference.mean, difference.low, difference.high, compared.stars)
+        cell = change(difference.mean, blocks.low, blocks.high)
+    else:
+        cell = change(difference.mean, difference.low, difference.high, compared.stars)
+    return replace(cell, summary=in_words(cell, compared.judged))
+
+
+def in_words(cell: Cell, judged: Verdict) -> Cell:
+    """'-3.2 % [-4.0, -2.4] better', in short '3.2 % better'; '3.2 % lower' where it is untested; 'equivalent -0.1 %',
+    'undecided: seeds failed'.
+
+    That a row is collapsed or not converged is said by the mark of its perplexity.
+    """
+    value, word = cell.value, str(judged._replace(limits=()))
+    if word == "too few seeds":
+        word = UNTESTED[value > 0]
+    is_size = word in ("better", "worse", *UNTESTED)
+    short = f"{abs(value):.1f} % {word}" if is_size else f"{word} {value:+.1f} %"
+    whole = f"{cell.text.removesuffix(cell.mark).strip()} {word}" if cell.interval else short
+    coarse = f", {COARSE}" if COARSE in judged.limits else ""
+    return Cell(text=f"{whole}{coarse}", short=f"{short}{coarse}")
 
 
 def _against_baseline(findings: Findings) -> list[Quantity]:

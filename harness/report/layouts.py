@@ -10,9 +10,8 @@ from harness.errors import RecordError
 from harness.plan.suite_file import Shape
 from harness.printable import counted
 from harness.registry import nearest
-from harness.report.columns import EMPTY, Quantity, quantities
+from harness.report.columns import EMPTY, UNTESTED, Quantity, quantities
 from harness.report.content import (
-    COARSE,
     NOTHING,
     OUTDATED_MARK,
     Cell,
@@ -38,8 +37,6 @@ ORDER = (
 MOST_NOTES = 6  # of the default form
 LINK = "What columns, marks and tests mean: harness docs tables, harness docs statistics."
 
-FEW = "too few seeds"
-UNTESTED = ("lower", "higher")  # what a change is called that was not tested
 DIGITS = {"test_ppl": 2, "train_ms_per_batch": 1}  # of numbers in a summary, by the key of their column
 NAMES = {"train_ms_per_batch": "ms/batch", "n": "seeds"}  # the key of a column -> its header in a summary
 OF_SUITE = ("test_ppl", "change", "reproduced", "train_ms_per_batch", "n")  # keys of columns, after that of the head
@@ -71,7 +68,6 @@ def _mixtures(findings: Findings, said: list[Quantity]) -> Layout:
         Line(
             cells=(*(_label([row], column.name) for column in labels), *(each.cells[row] for each in kept)),
             trials=tuple(trial.id for trial in row.trials),
-            reference=findings.role(row),
         )
         for row in lines
     ]
@@ -293,7 +289,7 @@ def of_suite(table: Table, *, compact: bool = False) -> Table:
     """
     *grouping, head = (at for at, column in enumerate(table.columns) if column.key == "label")
     groups = grouped((", ".join(line.cells[at].text for at in grouping), line) for line in table.lines)
-    lines = [replace(_in_words(line, table), section=name) for name, group in groups.items() for line in group]
+    lines = [replace(line, section=name) for name, group in groups.items() for line in group]
     (seeds,) = places_of(table, ["n"])
     keys = [key for key in OF_SUITE if key != "n"]
     states = {line.cells[seeds].text for line in table.lines}  # '3/3', or with what is not ok: '1/3: 2 diverged'
@@ -313,9 +309,7 @@ def places_of(table: Table, keys: Sequence[str]) -> list[int]:
 
 def summary(table: Table, kept: Sequence[int]) -> Table:
     """Some columns of a table, numbers without their spread; its notes are warnings, and what marks and words mean."""
-    made = _each_cell(
-        with_columns(table, kept), lambda cell, key: cell.without_spread(DIGITS[key]) if key in DIGITS else cell
-    )
+    made = _each_cell(with_columns(table, kept), _summarised)
     columns = tuple(replace(each, name=NAMES.get(each.key, each.name), group="") for each in made.columns)
     cells = [cell for line in made.lines for cell in line.cells]
     warnings = [note for note in table.notes if isinstance(note, Note) and note.level == "warning"]
@@ -325,29 +319,6 @@ def summary(table: Table, kept: Sequence[int]) -> Table:
     return replace(made, columns=columns, notes=tuple(notes))
 
 
-def _by_key(line: Line, table: Table) -> dict[str, Cell]:
-    return {column.key: cell for column, cell in zip(table.columns, line.cells, strict=True) if column.key}
-
-
-def _in_words(line: Line, table: Table) -> Line:
-    """A line with its comparison in words: '-3.2 % [-4.0, -2.4] better', in short '3.2 % better'; '3.2 % lower' where
-    it is untested; 'equivalent -0.1 %', 'undecided: seeds failed', 'baseline'.
-
-    That a row is collapsed or not converged is said by the mark of its perplexity.
-    """
-    cells = _by_key(line, table)
-    if "change" not in cells:
-        return line
-    value, verdict = cells["change"].value, cells["verdict"].text if "verdict" in cells else NOTHING
-    word, *limits = verdict.split(", ")
-    if value is None:
-        said = Cell(text=line.reference or NOTHING)
-    else:
-        word = UNTESTED[value > 0] if word == FEW else word
-        short = f"{abs(value):.1f} % {word}" if word in ("better", "worse", *UNTESTED) else f"{word} {value:+.1f} %"
-        whole = cells["change"].text.removesuffix(cells["change"].mark).strip()
-        coarse = f", {COARSE}" if COARSE in limits else ""
-        text = f"{whole} {word}" if cells["change"].interval else short
-        said = Cell(text=f"{text}{coarse}", short=f"{short}{coarse}")
-    pairs = zip(table.columns, line.cells, strict=True)
-    return replace(line, cells=tuple(said if column.key == "change" else cell for column, cell in pairs))
+def _summarised(cell: Cell, key: str) -> Cell:
+    cell = cell.summary or cell
+    return cell.without_spread(DIGITS[key]) if key in DIGITS else cell

@@ -20,7 +20,7 @@ from harness.report.findings import Findings
 from harness.report.retraining import of_trials
 from harness.report.statistics import RANK_SEEDS, more_seeds
 from harness.report.table_rows import Row, row_name
-from harness.report.verdicts import Compared, nats
+from harness.report.verdicts import Compared, Verdict, nats
 
 LONGER = 3  # times the epochs: of the command that comes next
 FACTORS = (0.25, 0.5, 1, 2, 4)  # of a learning rate that was not tuned
@@ -85,7 +85,7 @@ def _steps(findings: Findings, trained: Sequence[Row]) -> Iterator[tuple[str, li
     margin, needed = suite.table.margin, {}
     for each in compared:
         further = more_seeds(each.difference, nats(margin))
-        if each.judged == ("undecided", "") and further is not None and further[1] > 0:
+        if each.judged == Verdict("undecided") and further is not None and further[1] > 0:
             needed[further[1]] = each.row.head
     if needed:
         number = min(needed)
@@ -102,7 +102,7 @@ def _coarse(each: Compared) -> bool:
     at an end.
     """
     rows = [each.row, *(one.control for one in each.against)]
-    return COARSE in each.judged.why and all(math.isfinite(row.tuning.gap) for row in rows)
+    return COARSE in each.judged.reasons and all(math.isfinite(row.tuning.gap) for row in rows)
 
 
 def _rates(trained: Sequence[Row], seeds: Sequence[int]) -> list[str]:

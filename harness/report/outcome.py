@@ -15,7 +15,16 @@ from harness.report.next_step import next_step
 from harness.report.ranks import rankable
 from harness.report.statistics import RANK_SEEDS, MeanDifference
 from harness.report.table_rows import Row, ratio, row_name, time_of
-from harness.report.verdicts import DISAGREES, STRONGEST, Compared, difference, nats, shared_seeds, splits_disagree
+from harness.report.verdicts import (
+    DISAGREES,
+    STRONGEST,
+    Compared,
+    Verdict,
+    difference,
+    nats,
+    shared_seeds,
+    splits_disagree,
+)
 
 DECIDED = ("better", "worse", "equivalent")
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -71,7 +80,7 @@ def _of_group(compared: Sequence[Compared], findings: Findings) -> list[str]:
         within = f"within {100 * findings.evidence.suite.table.margin:g} %{_limits(equal)}"
         found.append(f"{_who(equal, listed=True)} {_be(len(equal))} equivalent to {control}, {within}")
     open_, few = words.get("undecided", []), words.get("too few seeds", [])
-    unclear = [each for each in open_ if not each.judged.why]  # nothing but the seeds prevents a verdict
+    unclear = [each for each in open_ if not each.judged.reasons]  # nothing but the seeds prevents a verdict
     if len(unclear) == len(judged):
         return [f"{each}." for each in (_not_shown(judged), *_weak_baseline(compared, findings))]
     if len(open_) + len(few) == len(judged):
@@ -211,10 +220,10 @@ def _limits(some: Sequence[Compared]) -> str:
     """' at 6 epochs (none converged)', ' at the chosen settings (coarse tuning for two of them)': what limits these
     comparisons to the budget and to the tuning of the suite.
     """
-    limited = [each for each in some if each.judged.why]
+    limited = [each for each in some if each.judged.reasons]
     if not limited:
         return ""
-    epochs = {each.row.trials[0].train.epochs for each in limited if each.judged.why != COARSE}
+    epochs = {each.row.trials[0].train.epochs for each in limited if each.judged.reasons != (COARSE,)}
     least = f"{min(epochs):g} to " if len(epochs) > 1 else ""
     at = f"{least}{counted(max(epochs), 'epoch')}" if epochs else "the chosen settings"
     return f" at {at} ({'; '.join(_reasons(limited, of=len(some)))})"
@@ -224,7 +233,7 @@ def _reasons(some: Sequence[Compared], of: int = 0) -> list[str]:
     """What limits some comparisons: 'neither converged', of several rows 'none converged'; '6 of 6 seeds collapsed';
     'coarse tuning for two of them', if it is not so for all `of` them.
     """
-    found = grouped((reason, each) for each in some for reason in each.judged.why.split(", "))
+    found = grouped((reason, each) for each in some for reason in each.judged.reasons or ("",))
     return [
         _words_of(reason, rows) + (f" for {_number(len(rows))} of them" if len(rows) < of else "")
         for reason, rows in found.items()
@@ -393,7 +402,7 @@ def _unjudged(findings: Findings, lines: Sequence[Row]) -> list[str]:
 def _undecided(findings: Findings, lines: Sequence[Row]) -> list[str]:
     """'7 of 9 comparisons with the baseline are undecided, which does not mean equal (coarse tuning in 5; ...).'"""
     compared = findings.compared_of(lines)
-    reasons = Counter(_missing(each.judged.why) for each in compared if each.judged.word == "undecided")
+    reasons = Counter(_missing(each.judged) for each in compared if each.judged.word == "undecided")
     if not reasons:
         return []
     why = "; ".join(f"{reason} in {count}" for reason, count in reasons.most_common())
@@ -401,11 +410,11 @@ def _undecided(findings: Findings, lines: Sequence[Row]) -> list[str]:
     return [f"{number} of {of_all} with the baseline {_be(number)} undecided, which does not mean equal ({why})."]
 
 
-def _missing(why: str) -> str:
+def _missing(judged: Verdict) -> str:
     """What would decide a comparison: 'more seeds are needed' where nothing but the evidence is missing."""
-    if why.endswith(("converged", "collapsed")):
+    if judged.limits:  # not converged, or collapsed
         return "more seeds or longer training are needed"
-    return why or "more seeds are needed"
+    return judged.reason or "more seeds are needed"
 
 
 def _tuned(findings: Findings, lines: Sequence[Row]) -> list[str]:

@@ -68,20 +68,25 @@ class Verdict(NamedTuple):
 
     Args:
         word: what the tests say; 'control' of a row that is one itself.
-        why: the reason why they say nothing, 'seeds missing'; or what limits the word to the chosen
-            settings and to the budget of the suite: 'coarse tuning', 'neither converged', or both.
-            '' for nothing.
+        reason: why nothing is decided: 'seeds missing'; '' where nothing but the evidence lacks.
+        limits: what limits the word to the chosen settings and to the budget of the suite:
+            'coarse tuning', 'neither converged', or both.
     """
 
     word: Word
-    why: str = ""
+    reason: str = ""
+    limits: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """'better', 'worse, not converged', 'undecided: seeds missing'."""
-        if not self.why:
-            return self.word
-        is_limit = self.word != "undecided" or self.why.endswith((*LIMITS, *BOTH.values()))
-        return f"{self.word}, {self.why}" if is_limit else f"{self.word}: {self.why}"
+        if self.reason:
+            return f"{self.word}: {self.reason}"
+        return ", ".join((self.word, *self.limits))
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The reason, or the limits."""
+        return (self.reason,) if self.reason else self.limits
 
 
 def obstacle(row: Row) -> Obstacle:
@@ -141,15 +146,16 @@ def verdict(
     Args:
         beyond: the tests beyond what tuning leaves open.
     """
+    limits = (limit,) if limit else ()
     if beyond.equivalent < SIGNIFICANT:
-        return Verdict("equivalent", limit)
+        return Verdict("equivalent", limits=limits)
     if at_settings.equivalent < SIGNIFICANT <= beyond.different:
         return Verdict("undecided", COARSE)
     if at_settings.different < SIGNIFICANT:
-        limits = [COARSE, limit] if beyond.different >= SIGNIFICANT else [limit]
-        why = ", ".join(each for each in limits if each)
-        return Verdict("better" if found.mean < 0 else "worse", why)
-    return Verdict("undecided", limit)
+        if beyond.different >= SIGNIFICANT:
+            limits = (COARSE, *limits)
+        return Verdict("better" if found.mean < 0 else "worse", limits=limits)
+    return Verdict("undecided", limits=limits)
 
 
 def nats(margin: float) -> float:
@@ -297,7 +303,7 @@ class Compared:
     @property
     def stars(self) -> str:
         """The stars of p_holm; '' where the row or a control cannot be judged."""
-        if self.judged.word in ("control", "too few seeds") or self.judged.why == DISAGREES:
+        if self.judged.word in ("control", "too few seeds") or self.judged.reason == DISAGREES:
             return ""
         if obstacle(self.row) or obstacle(self.control) or self.missing:
             return ""
