@@ -22,8 +22,8 @@ from harness.report.content import NOTHING, Cell, Column, Line, Table
 from harness.report.grouping import grouped
 from harness.report.layouts import places_of, summary
 from harness.report.printed_numbers import Reproduction, furthest, together
+from harness.report.row_facts import RowFacts
 from harness.report.study import Study, load
-from harness.report.table_rows import Row
 
 SHORT_MINUTES = 120  # of one core, for all trials of a suite
 Which = Literal["short", "all", "none"]
@@ -133,7 +133,7 @@ def write(studies: Sequence[Study], results: Path) -> list[Path]:
     return list(files)
 
 
-def _name(study: Study, row: Row) -> str:
+def _name(study: Study, row: RowFacts) -> str:
     """'zaremba: softmax, ptb, 13 epochs'. The head has parameters where several rows have it."""
     trial = row.trials[0]
     alike = [each for each in study.rows if each.trials[0].head.name == trial.head.name]
@@ -142,7 +142,7 @@ def _name(study: Study, row: Row) -> str:
     return f"{study.suite.name.removeprefix(f'{GROUND_TRUTH}_')}: {', '.join(parts)}"
 
 
-def _line(study: Study, row: Row, numbers: list[Reproduction]) -> Line:
+def _line(study: Study, row: RowFacts, numbers: list[Reproduction]) -> Line:
     difference, tolerances = furthest(numbers), dict.fromkeys(f"{each.printed.tolerance:g} %" for each in numbers)
     first, last = numbers[0], numbers[-1]
     minutes, device = _minutes(row)
@@ -174,7 +174,7 @@ def _ours(numbers: list[Reproduction]) -> Cell:
     return Cell.mean(numbers[0].values, 2)
 
 
-def _minutes(row: Row) -> tuple[Cell, Cell]:
+def _minutes(row: RowFacts) -> tuple[Cell, Cell]:
     """Minutes of training, a mean over the ok trials of each device, and the devices: '35.2; 4.1' and 'A; B'."""
     ok = [row.records[seed] for seed in row.ok_seeds if "train_minutes" in row.records[seed].metrics]
     on = grouped((record.environment.device, record.metrics["train_minutes"]) for record in ok)

@@ -28,9 +28,9 @@ from harness.report.layouts import places_of, summary
 from harness.report.notes import ALL_EARLIER, on_certificates
 from harness.report.outputs import Trials
 from harness.report.ranks import rankable
+from harness.report.row_facts import RowFacts, time_of
 from harness.report.statistics import RANK_SEEDS, MeanDifference
 from harness.report.table_forms import markdown
-from harness.report.table_rows import Row, time_of
 from harness.report.verdicts import difference, nats, shared_seeds
 
 FILE_NAME = f"{LEADERBOARD}.md"
@@ -168,7 +168,7 @@ def _columns(*kinds: str) -> list[Column]:
     return [Column(name=each.label, numeric=True, key=each.name) for each in shown]
 
 
-def _value(metric: Metric, row: Row, group: Group) -> float | None:
+def _value(metric: Metric, row: RowFacts, group: Group) -> float | None:
     """A row's value of a metric; None where it was not measured.
 
     A time is that of an exclusive pass, if there was one. Other costs are the highest over seeds, scores the mean.
@@ -246,7 +246,7 @@ def _comparable(group: Group) -> str:
     )
 
 
-def _cell(metric: Metric, row: Row, group: Group) -> Cell:
+def _cell(metric: Metric, row: RowFacts, group: Group) -> Cell:
     """'86.89 ± 0.31' for a score, '1,234' for a count, '26.3 ‡' for a time that is not exclusive."""
     value = _value(metric, row, group)
     if value is None:
@@ -332,7 +332,7 @@ def places(group: Group) -> list[Place]:
     ]
 
 
-def _shared_ranks(ranked: Sequence[int], rows: Sequence[Row], group: Group) -> dict[int, tuple[int, int]]:
+def _shared_ranks(ranked: Sequence[int], rows: Sequence[RowFacts], group: Group) -> dict[int, tuple[int, int]]:
     """Index of a row -> the first and the last of the ranks that it shares.
 
     A tie begins at its lowest row, and ends with the last row that cannot be distinguished from that one. The rows
@@ -353,7 +353,7 @@ def _is_behind(found: MeanDifference | None) -> bool:
     return found is not None and found.low is not None and found.low > 0 and found.high >= nats(MARGIN)
 
 
-def _difference(row: Row, first: Row, group: Group) -> MeanDifference | None:
+def _difference(row: RowFacts, first: RowFacts, group: Group) -> MeanDifference | None:
     compares = row is not first and group.compat is None and not row.is_ngram and not first.is_ngram
     seeds = shared_seeds(row, first) if compares else ()
     return difference(row, first, seeds, "paired") if seeds else None

@@ -44,8 +44,8 @@ from harness.report.figures import plots
 from harness.report.figures.drawn import Plot
 from harness.report.page import document
 from harness.report.page.document import Section
+from harness.report.row_facts import RowFacts, time_of
 from harness.report.study import Study
-from harness.report.table_rows import Row, time_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -235,7 +235,7 @@ def _suites(found: Iterable[Study]) -> Table:
     return Table(title="Question, finding and page of each suite", columns=columns, lines=tuple(lines), lead=lead)
 
 
-def _rows(title: str, lead: str, found: Iterable[tuple[Study, Sequence[Row]]], up: str = "") -> Table:
+def _rows(title: str, lead: str, found: Iterable[tuple[Study, Sequence[RowFacts]]], up: str = "") -> Table:
     columns = [Column(name=name, key="label") for name in ("head", "backbone", "corpus", "suite")]
     columns += [Column(name=name, numeric=name not in TEXTS) for name in SHOWN]
     lines = []
@@ -314,7 +314,7 @@ def results_json(found: Sequence[Study], groups: Sequence[Mapping[str, object]])
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
-def _row_json(found: Study, row: Row) -> dict[str, object]:
+def _row_json(found: Study, row: RowFacts) -> dict[str, object]:
     compared = found.findings.compared.get(row)
     ppl, time = row.values("test_ppl"), time_of(row, "train_ms_per_batch", found.evidence.timings)
     against = None if compared is None else compared.difference

@@ -12,8 +12,8 @@ from harness.report import convergence, printed_numbers
 from harness.report.content import COARSE, FAILED_MARK, NOTHING, TIE_MARK, Cell, Column, Topic
 from harness.report.findings import Findings, certificate_mark, percent
 from harness.report.printed_numbers import PrintedCell
+from harness.report.row_facts import RowFacts, head_counts, ratio, time_mark, time_of
 from harness.report.statistics import WIDEST
-from harness.report.table_rows import Row, head_counts, ratio, time_mark, time_of
 from harness.report.verdicts import STRONGEST, Compared, Verdict, difference, shared_seeds
 
 PRINTED_TIMES = {  # the papers' times -> their name in a column
@@ -37,12 +37,12 @@ class Quantity:
     """
 
     column: Column
-    cells: dict[Row, Cell]
+    cells: dict[RowFacts, Cell]
     kind: Literal["counts", "size", "cost", "quality", "state"]
-    rows: frozenset[Row] | None = None
+    rows: frozenset[RowFacts] | None = None
     metric: str = ""
 
-    def is_of(self, rows: Iterable[Row]) -> bool:
+    def is_of(self, rows: Iterable[RowFacts]) -> bool:
         """Whether a table of these rows has the column."""
         if self.rows is not None:
             return not self.rows.isdisjoint(rows)
@@ -64,7 +64,7 @@ def quantities(findings: Findings) -> list[Quantity]:
     ]
 
 
-def _where(metric: Metric, findings: Findings) -> frozenset[Row] | None:
+def _where(metric: Metric, findings: Findings) -> frozenset[RowFacts] | None:
     return frozenset(findings.lines) if metric.table == "always" else None
 
 
@@ -74,7 +74,7 @@ def _shown(*kinds: str) -> list[Metric]:
 
 def _quantity(
     name: str,
-    cells: dict[Row, Cell],
+    cells: dict[RowFacts, Cell],
     kind: str,
     *topics: Topic,
     numeric: bool = True,
@@ -145,7 +145,7 @@ def _comparisons(findings: Findings) -> list[Quantity]:
     if findings.reference is None:
         return []
 
-    def of(cell_of: Callable[[Compared], Cell]) -> dict[Row, Cell]:
+    def of(cell_of: Callable[[Compared], Cell]) -> dict[RowFacts, Cell]:
         known = findings.compared
         return {line: cell_of(known[line]) if line in known else EMPTY for line in findings.lines}
 
@@ -212,7 +212,7 @@ def _costs(findings: Findings) -> list[Quantity]:
     return [*times, *printed, *others]
 
 
-def _with_batch(metric: Metric, lines: list[Row]) -> str:
+def _with_batch(metric: Metric, lines: list[RowFacts]) -> str:
     """The header of a time, with the batch size for inference, which is its own: 'inference ms/batch (b=4)'."""
     if metric.name != "inference_ms_per_batch":
         return metric.label
@@ -220,16 +220,16 @@ def _with_batch(metric: Metric, lines: list[Row]) -> str:
     return f"{metric.label} (b={', '.join(f'{value:g}' for value in batches)})"
 
 
-def _printed_cells(findings: Findings, metric: str) -> dict[Row, PrintedCell | None]:
+def _printed_cells(findings: Findings, metric: str) -> dict[RowFacts, PrintedCell | None]:
     printed = findings.evidence.printed
     return {line: printed.find(line.trials[0], line.params, metric) for line in findings.lines}
 
 
-def _mean(line: Row, metric: Metric) -> Cell:
+def _mean(line: RowFacts, metric: Metric) -> Cell:
     return Cell.mean(line.values(metric.name), metric.digits)
 
 
-def time_cell(line: Row, metric: Metric, findings: Findings) -> Cell:
+def time_cell(line: RowFacts, metric: Metric, findings: Findings) -> Cell:
     """'63.2 ± 1.5 (4.6x)': a time, and how many times that of the baseline it is."""
     time = time_of(line, metric.name, findings.evidence.timings)
     if time is None:
@@ -245,7 +245,7 @@ def time_cell(line: Row, metric: Metric, findings: Findings) -> Cell:
     return cell.marked(time_mark(time, reference))
 
 
-def _ranked(cell: Cell, line: Row, findings: Findings) -> Cell:
+def _ranked(cell: Cell, line: RowFacts, findings: Findings) -> Cell:
     """The test perplexity with its rank, and the mark of a row that is collapsed or not converged."""
     if cell.value is None:
         return cell
@@ -254,7 +254,7 @@ def _ranked(cell: Cell, line: Row, findings: Findings) -> Cell:
     return replace(tied.marked(mark), rank=rank)
 
 
-def _state(line: Row, findings: Findings) -> Cell:
+def _state(line: RowFacts, findings: Findings) -> Cell:
     short = f"{line.done} {FAILED_MARK}" if line.failed else line.done  # the text says how many failed, and how
     return Cell(text=line.state, short=short).marked(certificate_mark(line, findings.lines))
 
@@ -281,7 +281,7 @@ def _as_printed(cell: PrintedCell | None) -> Cell:
     return EMPTY if cell is None else Cell(text=cell.value, value=cell.number)
 
 
-def _difference(line: Row, metric: Metric, cell: PrintedCell | None) -> Cell:
+def _difference(line: RowFacts, metric: Metric, cell: PrintedCell | None) -> Cell:
     """Ours minus printed, if both count tokens in the same way."""
     values = line.values(metric.name)
     if cell is None or not values:
@@ -349,7 +349,7 @@ def _against_known(compared: Compared) -> Cell:
     return _untested(compared, compared.control, "test_ppl_known")
 
 
-def _untested(compared: Compared, other: Row, metric: str) -> Cell:
+def _untested(compared: Compared, other: RowFacts, metric: str) -> Cell:
     """The change of a metric against another row, without a test."""
     seeds = shared_seeds(compared.row, other, metric)
     if not seeds:

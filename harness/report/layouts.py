@@ -24,8 +24,8 @@ from harness.report.content import (
 )
 from harness.report.findings import Findings
 from harness.report.grouping import grouped
+from harness.report.row_facts import RowFacts, of_head, reduction
 from harness.report.statistics import RANK_SEEDS
-from harness.report.table_rows import Row, of_head, reduction
 
 MAX_NAME = 30  # of a corpus, as a header or in many lines
 OF_THE_MODEL = ("counts", "size", "cost")
@@ -52,7 +52,7 @@ def lay_out(findings: Findings, shape: Shape) -> Layout:
     return _SHAPES[shape](findings, quantities(findings))
 
 
-def _one_size(rows: Iterable[Row]) -> bool:
+def _one_size(rows: Iterable[RowFacts]) -> bool:
     """Whether a backbone and head have the same number of parameters on every corpus."""
     models = {(row.backbone, row.head, row.params_total, row.params_head) for row in rows}
     return len(models) == len({each[:2] for each in models})
@@ -145,11 +145,11 @@ def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
 _SHAPES = {"mixtures": _mixtures, "heads": _heads, "corpora": _corpora}
 
 
-def _kept(said: Iterable[Quantity], rows: Collection[Row]) -> list[Quantity]:
+def _kept(said: Iterable[Quantity], rows: Collection[RowFacts]) -> list[Quantity]:
     return [quantity for quantity in said if quantity.is_of(rows)]
 
 
-def _labels(rows: list[Row], kinds: tuple[str, ...]) -> list[Column]:
+def _labels(rows: list[RowFacts], kinds: tuple[str, ...]) -> list[Column]:
     return [
         Column(name=kind, key="label")
         for kind in kinds
@@ -157,7 +157,7 @@ def _labels(rows: list[Row], kinds: tuple[str, ...]) -> list[Column]:
     ]
 
 
-def _short_names(rows: list[Row]) -> tuple[dict[str, str], list[str]]:
+def _short_names(rows: list[RowFacts]) -> tuple[dict[str, str], list[str]]:
     """The label of each corpus -> a short name for headers and lines, and notes that explain these names."""
     labels = dict.fromkeys(row.corpus for row in rows)
     if all(len(label) <= MAX_NAME for label in labels):
@@ -166,7 +166,7 @@ def _short_names(rows: list[Row]) -> tuple[dict[str, str], list[str]]:
     return names, [Note(f"{name}: {label}.", level="reading") for label, name in names.items()]
 
 
-def _label(rows: list[Row], kind: str) -> Cell:
+def _label(rows: list[RowFacts], kind: str) -> Cell:
     """The label that some rows share; that of a head with the marks of any of them."""
     label = getattr(rows[0], kind)
     if kind != "head":
@@ -174,7 +174,7 @@ def _label(rows: list[Row], kind: str) -> Cell:
     return Cell(text=label).marked(OUTDATED_MARK if any(row.outdated for row in rows) else "")
 
 
-def _reduction(row: Row, reference: Row | None, metric: str) -> Cell:
+def _reduction(row: RowFacts, reference: RowFacts | None, metric: str) -> Cell:
     share = reduction(row, reference, metric) if metric else None
     return EMPTY if share is None else Cell(text=f"{100 * share:.1f} %", value=100 * share)
 

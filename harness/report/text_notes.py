@@ -8,7 +8,7 @@ from harness.plan.suite import Suite
 from harness.records.record import TrialRecord
 from harness.registry import CORPORA
 from harness.report.content import Note
-from harness.report.table_rows import Row
+from harness.report.row_facts import RowFacts
 
 _OF_TEXT = {"unigram_test_ppl": "a unigram model", "source_test_ppl": "the process that made the text"}
 
@@ -43,7 +43,7 @@ def _no_bits(corpus: ComponentSpec, *, has_unknown: bool) -> str:
     return ""
 
 
-def of_unknown(lines: list[Row]) -> list[str]:
+def of_unknown(lines: list[RowFacts]) -> list[str]:
     """A note on each corpus with many unknown test tokens: all of them are one token."""
     shares: dict[str, float] = {}
     for row in lines:
@@ -60,7 +60,7 @@ def of_unknown(lines: list[Row]) -> list[str]:
     ]
 
 
-def of_train(suite: Suite, lines: list[Row]) -> list[str]:
+def of_train(suite: Suite, lines: list[RowFacts]) -> list[str]:
     """A note on each text of a user's own of which training has read a part of the validation or test split."""
     notes = []
     for name, facts in suite.corpora.items():

@@ -12,8 +12,8 @@ import pytest
 from harness.plan.suite_file import TableSpec
 from harness.records.sidecars import TokenScores
 from harness.report import verdicts
+from harness.report.row_facts import rows
 from harness.report.statistics import block_interval, paired, sign_flip
-from harness.report.table_rows import rows
 from harness.report.verdicts import BOTH, LIMITS, Corrected, limit_of, verdict
 
 SUITE = handmade.suite_text(

@@ -7,7 +7,7 @@ import pytest
 
 from harness import plan
 from harness.records.record import TrialRecord
-from harness.report.table_rows import rows
+from harness.report.row_facts import rows
 
 ENVIRONMENT = handmade.environment()
 CODE = handmade.code()

@@ -18,8 +18,8 @@ from harness.report.evidence import Evidence
 from harness.report.figures.looks import FAINT, INK, VERDICTS, looks_of
 from harness.report.figures.style import Frame, axes, belongs, shown
 from harness.report.findings import Findings, percent
+from harness.report.row_facts import RowFacts
 from harness.report.statistics import CONFIDENCE
-from harness.report.table_rows import Row
 from harness.report.verdicts import Compared, Verdict, logarithms
 
 WIDE, NARROW, PHONE = 6.6, 5.0, 2.7  # inches: as it is drawn, below which texts stand above intervals, and on a phone
@@ -57,7 +57,9 @@ class Effect:
     blocks: bool = False
 
 
-def draw(findings: Findings, rows: list[Row], evidence: Evidence, frame: Frame | None = None) -> tuple[Axes, str] | str:
+def draw(
+    findings: Findings, rows: list[RowFacts], evidence: Evidence, frame: Frame | None = None
+) -> tuple[Axes, str] | str:
     """The plot of some rows of one corpus and backbone. The line at 0 is the strongest control."""
     compared = findings.compared
     effects = {row: effect(compared[row]) for row in rows if row in compared}
@@ -193,7 +195,7 @@ def _colour(word: str) -> str:
     return INK
 
 
-def _texts(row: Row, findings: Findings, *, short: bool) -> tuple[str, str, str]:
+def _texts(row: RowFacts, findings: Findings, *, short: bool) -> tuple[str, str, str]:
     """The verdict or state of a row, its perplexity and its time."""
     if row in findings.compared:
         judged = findings.compared[row].judged
