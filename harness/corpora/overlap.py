@@ -33,6 +33,7 @@ ALMOST = (
 )
 MANY_SHARED = 0.01  # a share above which plan and table have a note
 LINE, DOCUMENT = 20, 5  # characters and tokens; a shorter line or document may stand twice in any text
+NOT_APART = "epochs and settings are chosen on text that counts as new; split by whole documents, each in one split"
 NOT_NEW = "perplexities are lower than those of new text; leave repeated documents out, or split by whole documents"
 MOST, BLOCK = 2**21, 2**12  # tokens of a split that are asked about, and of a part of a longer one
 CHUNK = 2**16  # tokens that are hashed at once, a multiple of RUN_OF_CHARACTERS
@@ -43,7 +44,7 @@ FREE = 5  # binary digits by which the table of hashes is larger than their numb
 def split_facts(corpus: Corpus) -> dict[str, SplitFacts]:
     """Return what is in each split of a text, as a plan shows it."""
     counts = {name: torch.bincount(getattr(corpus, name), minlength=corpus.vocab_size) for name in SPLITS}
-    shared, found = shares_in_train(corpus), {}
+    shared, with_valid, found = shares_in_train(corpus), _shares_in(corpus, "valid", ("test",)), {}
     for name, count_V in counts.items():
         tokens, unknown = int(count_V.sum()), None
         if corpus.unknown_id is not None and tokens:
@@ -54,6 +55,7 @@ def split_facts(corpus: Corpus) -> dict[str, SplitFacts]:
             unseen_types=int(((count_V > 0) & (counts["train"] == 0)).sum()),
             unknown_share=unknown,
             in_train=shared.get(name),
+            in_valid=with_valid.get(name),
         )
     return found
 
@@ -114,11 +116,15 @@ def shares_in_train(corpus: Corpus) -> dict[str, float]:
     """Return the share of the tokens of the validation and of the test split that the training split has, too, in runs.
     {} where tokens are no text; a split without tokens is left out.
     """
-    names = [name for name in ("valid", "test") if len(getattr(corpus, name))]
-    if corpus.codec is None or not len(corpus.train):
+    return _shares_in(corpus, "train", ("valid", "test"))
+
+
+def _shares_in(corpus: Corpus, other: str, names: Sequence[str]) -> dict[str, float]:
+    within, asked = getattr(corpus, other), [name for name in names if len(getattr(corpus, name))]
+    if corpus.codec is None or not len(within):
         return {}
-    found = shares([getattr(corpus, name) for name in names], corpus.train, *runs_of(corpus))
-    return dict(zip(names, found, strict=True))
+    found = shares([getattr(corpus, name) for name in asked], within, *runs_of(corpus))
+    return dict(zip(asked, found, strict=True))
 
 
 def refuse_equal(corpus: Corpus, found: Mapping[str, SplitFacts], lines: Mapping[str, float], where: str) -> None:

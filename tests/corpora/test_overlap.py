@@ -15,7 +15,7 @@ from harness.cli.plan import _corpora
 from harness.corpora import overlap
 from harness.corpora.corpus import Corpus, CorpusFacts
 from harness.corpora.local_text import Text
-from harness.corpora.overlap import NOT_NEW, RUN_OF_CHARACTERS, lines_in_train, shares, shares_in_train
+from harness.corpora.overlap import NOT_APART, NOT_NEW, RUN_OF_CHARACTERS, lines_in_train, shares, shares_in_train
 from harness.corpora.published import PennTreebank, PennTreebankCharacters, WikiText2
 from harness.corpora.subwords import SubwordCodec
 from harness.corpora.synthetic import Markov
@@ -170,6 +170,23 @@ SAID = {
         {},
         "28.7 % of test, 28.4 % of test in whole lines or documents: perplexities are lower",
     ),
+    # 20 of 70 lines
+    "a chapter in valid and test": (
+        {"valid.txt": VALID + CHAPTER, "test.txt": TEST + CHAPTER},
+        {},
+        f"also in train: 0.0 % of valid, 0.0 % of test; also in valid: 28.7 % of test: {NOT_APART}",
+    ),
+    "a chapter in valid and test, characters": (
+        {"valid.txt": VALID + CHAPTER, "test.txt": TEST + CHAPTER},
+        {"level": "char"},
+        f"% of test: {NOT_APART}",
+    ),
+    # 2 of 302 lines: too few for a note
+    "a line of valid in test": (
+        {"valid.txt": VALID + lines(1, 4) * 2, "test.txt": lines(300, 3) + lines(1, 4) * 2},
+        {},
+        "also in valid: 0.7 % of test",
+    ),
     # 6 of 56 lines
     "a licence in all splits": (
         {"train.txt": LICENCE + TRAIN, "valid.txt": LICENCE + VALID, "test.txt": LICENCE + TEST},
@@ -237,7 +254,7 @@ def test_what_is_said_of_a_text(name, tmp_path):
     said, facts = said_of(Text(path=tmp_path, **params), tmp_path)
     assert expected in said
     notes = [] if facts is None else of_train(SimpleNamespace(corpora={"mine": facts}), [])
-    assert bool(notes) == (NOT_NEW in said)
+    assert len(notes) == (NOT_NEW in said) + (NOT_APART in said)
 
 
 @pytest.mark.usefixtures("cache")
