@@ -278,6 +278,11 @@ def fingerprint(model: nn.Module) -> dict[str, int]:
     return dict(zip(weights, torch.stack(sums).tolist(), strict=True)) if sums else {}
 
 
+def changed_since(before: dict[str, int], model: nn.Module) -> str:
+    """Return the name of a parameter or buffer that is another than when `before` was its fingerprint; '' for none."""
+    return next((name for name, each in fingerprint(model).items() if each != before.get(name)), "")
+
+
 def buffers_of(model: nn.Module) -> dict[str, Tensor]:
     """Return copies of the buffers that belong to a model's weights, by name."""
     weights = model.state_dict()

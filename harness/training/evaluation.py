@@ -13,7 +13,7 @@ from harness.corpora.batching import Segment, evaluation_blocks, evaluation_segm
 from harness.corpora.corpus import Corpus
 from harness.corpora.overlap import documents_in_train, split_facts
 from harness.errors import ComponentError, ExecutionError
-from harness.model import LanguageModel, fingerprint
+from harness.model import LanguageModel, changed_since, fingerprint
 from harness.plan.specs import EvalSpec
 from harness.protocols import HasStatistics
 from harness.training.clocks import Clock
@@ -137,9 +137,7 @@ def evaluate(
             f"{model.made_late} was made after the model was built, so it is not counted and not trained; a component "
             "makes its parameters in its constructor"
         )
-    after = fingerprint(model)
-    if after != before:  # guard: nothing-learned-in-evaluation
-        changed = next(name for name in after if after[name] != before.get(name))
+    if changed := changed_since(before, model):  # guard: nothing-learned-in-evaluation
         raise ComponentError(
             f"{model.head_name} or {model.backbone_name} changed {changed} while the {split} split was scored; where "
             "`self.training` is False a component must leave its weights and buffers as they are"
