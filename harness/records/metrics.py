@@ -251,9 +251,13 @@ _ALL = (
     ),
     _count(
         *("changed_buffers", "changed buffers"),
-        "Numbers in buffers that training changed, as running averages are: they are part of the weights, and are not "
-        "counted as parameters. Only where there are more than 16.",
+        "Numbers in buffers that training changed, as running averages are: they are part of the weights. Only where "
+        "there are more than 16; of more than a hundredth of the parameters, tables count them as parameters.",
         **{"unit": "numbers", "required": False},
+    ),
+    _count(
+        *("changed_buffers_head", "changed buffers of the head", "How many of them are in buffers of the head."),
+        **{"unit": "numbers", "required": False, **ASIDE},
     ),
     _of_ngrams("stored_ngrams", "n-grams", "Different n-grams, of all orders, that were counted.", kind="count"),
     _of_ngrams("cache_window", "cache tokens", "The last tokens of the scored text that the cache counts."),

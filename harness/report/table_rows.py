@@ -19,6 +19,7 @@ from harness.report.tuning_doubts import Tuned
 from harness.report.versions import Changed, left_out
 
 REGISTRIES = {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}
+MUCH = 0.01  # of the parameters: so many numbers in buffers make a model larger than its parameters say
 NOTHING: Mapping = MappingProxyType({})
 
 
@@ -28,6 +29,8 @@ class Row:
 
     Args:
         corpus, backbone, head: their names in views (harness/plan/names.py).
+        params_total, params_head: with those of `buffers`.
+        buffers: numbers in buffers that count as parameters, because training changed them.
         is_control: whether it computes a plain softmax of the state (harness/plan/controls.py).
         written_head: the head as the suite gives it, without what is matched or tuned: 'softmax(projection=True)'.
         interrupted: seeds of trials that have a checkpoint and no record.
@@ -46,6 +49,7 @@ class Row:
     records: dict[int, TrialRecord]
     params_total: int
     params_head: int
+    buffers: int = 0
     is_control: bool = False
     written_head: str = ""
     interrupted: frozenset[int] = frozenset()
@@ -200,8 +204,7 @@ def rows(
             written_head=planned.head.written,
             trials=chosen.trials,
             records=made,
-            params_total=chosen.params[0],
-            params_head=chosen.params[1],
+            **sizes(chosen.params, made.values()),
             interrupted=frozenset(trial.seed for trial in chosen.trials if trial.id in interrupted),
             left_out=left_out(made.values(), outdated),
             changed=frozenset(trial.seed for trial in chosen.trials if trial.id in outdated),
@@ -212,6 +215,22 @@ def rows(
         )
         found.append(row)
     return found
+
+
+def sizes(params: tuple[int, int], records: Iterable[TrialRecord]) -> dict[str, int]:
+    """Return `params_total`, `params_head` and `buffers` of a row, given its numbers of parameters.
+
+    Numbers that training changed in buffers count, too, if they are more than a hundredth of the parameters: running
+    averages of a batch are fewer.
+    """
+    ok = [record.metrics for record in records if record.status == "ok"]
+    changed, of_head = (
+        int(max((each.get(name, 0) for each in ok), default=0)) for name in ("changed_buffers", "changed_buffers_head")
+    )
+    total, head = params
+    if changed <= MUCH * total:
+        return {"params_total": total, "params_head": head}
+    return {"params_total": total + changed, "params_head": head + of_head, "buffers": changed}
 
 
 def of_trial(record: TrialRecord) -> Row:

@@ -38,10 +38,14 @@ SAID = {
     "hides_weights": (
         "",
         "ok",
-        "hides_weights keeps 96 numbers in buffers that training changed; they are not counted",
+        "hides_weights keeps 96 numbers in buffers that training changed; they count as parameters",
     ),
     "normalises_running": ("", "ok", "normalises_running keeps 17 numbers in buffers that training changed"),
     "counts_and_initialises": ("", "error", "changed weights of backbone lstm while it counted the text"),
+    "counts_unsaved": ("", "invalid", "changed the buffer head.counts_V, which is not among the saved weights"),
+    "centres_unsaved": ("", "invalid", "changed the buffer head.mean, which is not among the saved weights"),
+    "counts_validation": ("", "refused", r"its method is count\(train_N, valid_N, line_end\), expected count\(train_N"),
+    "caches_mask": ("", "ok", ""),
     "counts_pairs": ("", "ok", "numbers in buffers that training changed"),
     # no trial finds these: docs/certificates.md names those that may give a better number
     "detaches": (GRADIENTS, "ok", ""),
