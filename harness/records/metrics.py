@@ -143,8 +143,8 @@ _ALL = (
     *(
         _score(
             *(f"{split}_lines_in_train", f"{split} lines in train"),
-            f"Share of the {split} split in whole lines or documents that also stand in the training split. Only of "
-            "texts of one's own, and of documents.",
+            f"Share of the {split} split in whole lines or documents that also stand in the training split; of a list, "
+            "how much more than by chance. Only of texts of one's own, and of documents.",
             **_SHARE_OF_TEXT,
         )
         for split in ("valid", "test")
