@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -14,6 +15,7 @@ from harness.corpora.batching import Segment
 from harness.errors import ComponentError
 from harness.protocols import (
     Bidirectional,
+    CountsText,
     HeadDims,
     Hidden,
     TokenDistribution,
@@ -211,6 +213,7 @@ def build_head(spec: Choice, backbone: nn.Module, vocab_size: int, token_counts:
     start_VE = None if embedding.weight.is_meta else embedding.weight.detach().clone()
     with _constructing(name):
         head = cls(dims, embedding, **spec.params)
+    _refuse_other_count(head, name)
     if getattr(embedding, "changed_by", None) in spec.params:
         before = before._replace(hooks=handles_of(backbone).hooks)
     fault = taken_over(before, backbone, name) or _shares(head, backbone, name)
@@ -223,6 +226,20 @@ def build_head(spec: Choice, backbone: nn.Module, vocab_size: int, token_counts:
             "of the suite asks for it (harness docs heads: `changed_by`)"
         )
     return head
+
+
+def _refuse_other_count(head: nn.Module, head_name: str) -> None:
+    """Raise ComponentError where a head that counts text cannot be called as the harness calls it."""
+    if not isinstance(head, CountsText):
+        return
+    given = signature(head.count)
+    try:
+        given.bind(None, None)
+    except TypeError:
+        raise ComponentError(
+            f"{head_name}: its method is count({', '.join(given.parameters)}), expected count(train_N, line_end): the "
+            "token ids of the training split, and the id that ends a line; no other split is given to a head"
+        ) from None
 
 
 def build(
@@ -278,10 +295,15 @@ def fingerprint(model: nn.Module) -> dict[str, int]:
     return dict(zip(weights, torch.stack(sums).tolist(), strict=True)) if sums else {}
 
 
-def buffers_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return copies of the buffers that belong to a model's weights, by name."""
+def changed_since(before: dict[str, int], model: nn.Module) -> str:
+    """Return the name of a parameter or buffer that is another than when `before` was its fingerprint; '' for none."""
+    return next((name for name, each in fingerprint(model).items() if each != before.get(name)), "")
+
+
+def buffers_of(model: nn.Module, *, saved: bool = True) -> dict[str, Tensor]:
+    """Return copies of the buffers that belong to a model's weights, by name; not `saved`: of the other ones."""
     weights = model.state_dict()
-    return {name: buffer.clone() for name, buffer in model.named_buffers() if name in weights}
+    return {name: buffer.clone() for name, buffer in model.named_buffers() if (name in weights) == saved}
 
 
 def count_changed(before: dict[str, Tensor], now: dict[str, Tensor]) -> int:

@@ -43,7 +43,7 @@ from harness.report import history
 from harness.report.convergence import collapsed
 from harness.report.grouping import grouped
 from harness.report.ranks import rankable
-from harness.report.row_facts import RowFacts
+from harness.report.row_facts import RowFacts, sizes
 from harness.report.versions import changed, left_out
 
 Labels = Mapping[str, Mapping[str, Mapping[str, str]]]  # suite -> what harness.plan.loading.labels returns
@@ -277,8 +277,7 @@ def _entry_of(line: list[Finished], names: Mapping[str, Mapping[str, str]], diff
         **{kind: of[str(getattr(spec, kind))] for kind, of in names.items()},
         trials=tuple(record.spec for record in found),
         records={record.spec.seed: record for record in found},
-        params_total=int(counts.get("params_total", 0)),
-        params_head=int(counts.get("params_head", 0)),
+        **sizes((int(counts.get("params_total", 0)), int(counts.get("params_head", 0))), found),
         left_out=left_out(found, outdated),
         changed=frozenset(record.spec.seed for record in found if record.id in outdated),
     )

@@ -28,7 +28,7 @@ from harness.cli.options import (
 )
 from harness.corpora.corpus import MANY_UNKNOWN
 from harness.corpora.download import DEFAULT_DATA
-from harness.corpora.overlap import MANY_SHARED, NOT_NEW
+from harness.corpora.overlap import MANY_SHARED, NOT_APART, NOT_NEW
 from harness.execution.executors import RunOptions, repeated
 from harness.execution.planned import PlannedSuite, PlannedTrial, planned
 from harness.execution.timed import RowTime, match_text, reference, suite_times
@@ -218,6 +218,8 @@ def _corpora(suite: Suite) -> Iterator[str]:
         if shares:
             many = text is not None and max([*facts.in_train.values(), *lines.values()]) > MANY_SHARED
             said.append(f"also in train: {', '.join(shares)}" + f": {NOT_NEW}" * many)
+        if of_splits and (share := of_splits["test"].in_valid):
+            said.append(f"also in valid: {100 * share:.1f} % of test" + f": {NOT_APART}" * (share > MANY_SHARED))
         yield f"{name}: {'; '.join(said)}"
 
 

@@ -10,7 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.conformance.require import require, require_all_trained, require_equal_counts, require_module
+from harness.conformance.require import (
+    require,
+    require_all_trained,
+    require_equal_counts,
+    require_module,
+    require_nothing_learned,
+)
 from harness.containment import guarded
 from harness.model import FromTheRight
 from harness.protocols import Bidirectional, require_hidden
@@ -131,6 +137,12 @@ def trains_every_parameter(case: BackboneCase) -> str:
     return require_all_trained(backbone, loss)
 
 
+def learns_nothing(case: BackboneCase) -> str:
+    """What it reads in evaluation changes no parameter and no buffer."""
+    backbone = case.build()
+    return require_nothing_learned(backbone, lambda: backbone(case.tokens()))
+
+
 def from_the_right(case: BackboneCase) -> str:
     """The states that a bidirectional backbone reads from right to left pass the same checks as the others: shapes,
     no dependence on what is read later, rows, same seed.
@@ -157,6 +169,7 @@ BACKBONE_CHECKS = {
     "carried state": carries_state,
     "same seed, same output": reproducible,
     "from right to left": from_the_right,
+    "nothing is learned in evaluation": learns_nothing,
     "every parameter is trained": trains_every_parameter,
     "counted without allocating": counts_without_allocating,
 }

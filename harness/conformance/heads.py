@@ -11,7 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.conformance.require import require, require_all_trained, require_equal_counts, require_module
+from harness.conformance.require import (
+    require,
+    require_all_trained,
+    require_equal_counts,
+    require_module,
+    require_nothing_learned,
+)
 from harness.containment import guarded
 from harness.protocols import HasStatistics, HeadDims, Hidden, TokenDistribution, require_distribution
 from harness.random_streams import seeded
@@ -187,6 +193,12 @@ def trains_every_parameter(case: HeadCase) -> str:
     return require_all_trained(head, lambda: head(case.hidden()).training_loss(case.targets()))
 
 
+def learns_nothing(case: HeadCase) -> str:
+    """What it scores changes no parameter and no buffer."""
+    head = case.build()
+    return require_nothing_learned(head, lambda: head(case.hidden()).nll(case.targets()))
+
+
 def rows_apart(case: HeadCase) -> dict[str, float]:
     """The distributions of a row of the batch do not depend on the other rows."""
     head, hidden = case.build(), case.hidden()
@@ -232,6 +244,7 @@ HEAD_CHECKS = {
     "statistics": statistics,
     "gradients": gradients,
     "same seed, same output": reproducible,
+    "nothing is learned in evaluation": learns_nothing,
     "every parameter is trained": trains_every_parameter,
     "counted without allocating": counts_without_allocating,
 }

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from harness.model import changed_since, fingerprint
+
 MAX_NAMES = 20  # the largest number of parameters that are listed by name
 STEP = 0.01  # of every parameter, as in the first step of Adam with this learning rate
 
@@ -49,6 +51,16 @@ def require_all_trained(module: nn.Module, loss: Callable[[], Tensor]) -> str:
         require(bool(parameter.grad.abs().max() > 0), f"the gradient of {name} is all zero, also after one step")
     names = [name for name, _ in module.named_parameters()]
     return (", ".join(names) or "no parameters") if len(names) <= MAX_NAMES else f"{len(names)} tensors"
+
+
+def require_nothing_learned(module: nn.Module, score: Callable[[], Any]) -> str:
+    """Require that a module in evaluation mode is after it has scored a text as it was before, as a trial does."""
+    before = fingerprint(module)
+    with torch.no_grad():
+        score()
+    changed = changed_since(before, module)
+    require(not changed, f"{changed} changed in evaluation; where `self.training` is False it must stay as it is")
+    return "nothing changed"
 
 
 def require_equal_counts(planned: nn.Module, built: nn.Module) -> str:

@@ -34,13 +34,15 @@ class SplitFacts:
         unknown_share: the share of <unk> in its tokens; None if there is no <unk>.
         in_train: the share of its tokens that lie in a run of tokens that also stands in the training split
             (harness/corpora/overlap.py); None of the training split.
+        in_valid: the same of a run that also stands in the validation split; None but of the test split.
     """
 
     tokens: int
     types: int
     unseen_types: int
     unknown_share: float | None
-    in_train: float | None
+    in_train: float | None = None
+    in_valid: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +135,8 @@ class Corpus:
             not count in the denominator.
         source_test_nll: the mean nll, in nats, of the scored test tokens under the process that generated the text, if
             it is known.
+        lines_in_train: the share of the characters of the validation and the test split in whole lines that also
+            stand in the training split; {} where it is not known.
         states: the hidden states of each split under a frozen backbone, by the split's name; {} without one.
     """
 
@@ -148,6 +152,7 @@ class Corpus:
     end_of_text: int | None = None
     uncounted_id: int | None = None
     source_test_nll: float | None = None
+    lines_in_train: Mapping[str, float] = field(default_factory=dict)
     states: Mapping[str, KeptStates] = field(default_factory=dict)
 
     @property

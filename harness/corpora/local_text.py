@@ -7,6 +7,7 @@ import os
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate, chain, islice
 from pathlib import Path
@@ -73,9 +74,18 @@ class _LocalText(TextSource):
         splits, part, number = self._shape()
         corpus = self._corpus if self.tokenizer is None else stored(self)
         characters = self._num_characters
-        lines = {} if characters is None else lines_in_train(self._content_and_units[1])
+        lines = self._lines_in_train
         text = TextFacts(part=part, number=number, characters=characters, splits=splits, lines_in_train=lines)
         return compared(facts, text, corpus, str(self))
+
+    def load(self, data: Path) -> Corpus:
+        """Read the tokens, and compare the lines of the splits."""
+        return replace(super().load(data), lines_in_train=self._lines_in_train)
+
+    @cached_property
+    def _lines_in_train(self) -> dict[str, float]:
+        """{} where the text is read only when it is tokenised."""
+        return {} if self._num_characters is None else lines_in_train(self._content_and_units[1])
 
     @property
     def _num_characters(self) -> int | None:

@@ -10,9 +10,12 @@ Of a split of more than MOST tokens the share is that of 512 blocks, spread even
 may be wrong by 0.2 % of the split, and of characters, of which the ends of a block may be missed, by 3 % of itself.
 
 A line or document may be shorter than a run, as in collections of sentences: of local texts whole lines are compared,
-too, and of documents that a tokenizer reads one by one whole documents.
+too, and of documents that a tokenizer reads one by one whole documents. Short ones are left out, unless almost all are,
+as in a list of names: then it counts how many more of them train has than chance gives.
 """
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -33,6 +36,10 @@ ALMOST = (
 )
 MANY_SHARED = 0.01  # a share above which plan and table have a note
 LINE, DOCUMENT = 20, 5  # characters and tokens; a shorter line or document may stand twice in any text
+FEW_LONG = 0.1  # a share of a split in long lines below which it is a list
+LEAST_LINES, MOST_LINES = 100, 2**16  # of a list: of fewer nothing is said, of more some are asked about
+DEVIATIONS = 4  # standard errors
+NOT_APART = "epochs and settings are chosen on text that counts as new; split by whole documents, each in one split"
 NOT_NEW = "perplexities are lower than those of new text; leave repeated documents out, or split by whole documents"
 MOST, BLOCK = 2**21, 2**12  # tokens of a split that are asked about, and of a part of a longer one
 CHUNK = 2**16  # tokens that are hashed at once, a multiple of RUN_OF_CHARACTERS
@@ -43,7 +50,7 @@ FREE = 5  # binary digits by which the table of hashes is larger than their numb
 def split_facts(corpus: Corpus) -> dict[str, SplitFacts]:
     """Return what is in each split of a text, as a plan shows it."""
     counts = {name: torch.bincount(getattr(corpus, name), minlength=corpus.vocab_size) for name in SPLITS}
-    shared, found = shares_in_train(corpus), {}
+    shared, with_valid, found = shares_in_train(corpus), _shares_in(corpus, "valid", ("test",)), {}
     for name, count_V in counts.items():
         tokens, unknown = int(count_V.sum()), None
         if corpus.unknown_id is not None and tokens:
@@ -54,6 +61,7 @@ def split_facts(corpus: Corpus) -> dict[str, SplitFacts]:
             unseen_types=int(((count_V > 0) & (counts["train"] == 0)).sum()),
             unknown_share=unknown,
             in_train=shared.get(name),
+            in_valid=with_valid.get(name),
         )
     return found
 
@@ -103,22 +111,46 @@ def _wholes_in_train(parts: Mapping[str, Iterable[str | bytes]], least: int) -> 
     """Return the share of the validation and test split in parts of a length of at least `least` that train has."""
     asked = {name: list(parts[name]) for name in ("valid", "test")}
     long = {part for each in asked.values() for part in each if len(part) >= least}
+    sizes = {name: max(1, sum(map(len, each))) for name, each in asked.items()}
+    if all(sum(len(part) for part in each if part in long) < FEW_LONG * sizes[name] for name, each in asked.items()):
+        train = list(filter(None, parts["train"]))
+        return {name: _beyond_chance(list(filter(None, each)), train) for name, each in asked.items()}
     both, found = long.intersection(parts["train"]), {}
     for name, each in asked.items():
-        shared = sum(len(part) for part in each if part in both)
-        found[name] = shared / max(1, sum(map(len, each)))
+        found[name] = sum(len(part) for part in each if part in both) / sizes[name]
     return found
+
+
+def _beyond_chance(asked: list[str | bytes], train: list[str | bytes]) -> float:
+    """Return by how much more of a list stands in the training split than of that split itself stands there twice,
+    beyond DEVIATIONS standard errors of the difference.
+
+    That share estimates how much of a new list of the same source is there: Good (1953), Biometrika 40, section 2.
+    """
+    if min(len(asked), len(train)) < LEAST_LINES:
+        return 0.0
+    asked, own = (each[:: 1 + len(each) // MOST_LINES] for each in (asked, train))
+    wanted = {*own, *asked}
+    counts = Counter(part for part in train if part in wanted)
+    chance = sum(counts[part] > 1 for part in own) / len(own)
+    share = sum(counts[part] > 0 for part in asked) / len(asked)
+    error = math.sqrt(chance * (1 - chance) * (1 / len(own) + 1 / len(asked)))
+    return max(0.0, share - chance - DEVIATIONS * error)
 
 
 def shares_in_train(corpus: Corpus) -> dict[str, float]:
     """Return the share of the tokens of the validation and of the test split that the training split has, too, in runs.
     {} where tokens are no text; a split without tokens is left out.
     """
-    names = [name for name in ("valid", "test") if len(getattr(corpus, name))]
-    if corpus.codec is None or not len(corpus.train):
+    return _shares_in(corpus, "train", ("valid", "test"))
+
+
+def _shares_in(corpus: Corpus, other: str, names: Sequence[str]) -> dict[str, float]:
+    within, asked = getattr(corpus, other), [name for name in names if len(getattr(corpus, name))]
+    if corpus.codec is None or not len(within):
         return {}
-    found = shares([getattr(corpus, name) for name in names], corpus.train, *runs_of(corpus))
-    return dict(zip(names, found, strict=True))
+    found = shares([getattr(corpus, name) for name in asked], within, *runs_of(corpus))
+    return dict(zip(asked, found, strict=True))
 
 
 def refuse_equal(corpus: Corpus, found: Mapping[str, SplitFacts], lines: Mapping[str, float], where: str) -> None:

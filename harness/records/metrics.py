@@ -94,6 +94,8 @@ def _of_dynamic(name: str, description: str, **more) -> Metric:
 
 EVERYWHERE = {"required": True, "table": "always", "leaderboard": True}
 ASIDE = {"table": "never", "diff": False}
+_COUNT_OF_TEXT = {"of_text": True, "required": False, **ASIDE}
+_SHARE_OF_TEXT = {"digits": 4, "high": 1, "of_text": True, **ASIDE}
 # In the order of a table's columns. Perplexities are of the best epoch by validation unless the name says 'last'.
 _ALL = (
     _perplexity(
@@ -132,6 +134,44 @@ _ALL = (
         *("valid_in_train", "valid tokens in train"),
         "The same share of the validation tokens.",
         **{"digits": 4, "high": 1, "of_text": True, "diff": False},
+    ),
+    _score(
+        *("test_in_valid", "test tokens in valid"),
+        "Share of the test tokens that lie in such a run that also stands in the validation split.",
+        **_SHARE_OF_TEXT,
+    ),
+    *(
+        _score(
+            *(f"{split}_lines_in_train", f"{split} lines in train"),
+            f"Share of the {split} split in whole lines or documents that also stand in the training split; of a list, "
+            "how much more than by chance. Only of texts of one's own, and of documents.",
+            **_SHARE_OF_TEXT,
+        )
+        for split in ("valid", "test")
+    ),
+    *(
+        _score(
+            *(f"{split}_unknown_share", f"unknown {split} tokens"),
+            f"Share of <unk>, or of the unknown token of a tokenizer, in the {split} split.",
+            **_SHARE_OF_TEXT,
+        )
+        for split in ("train", "valid")
+    ),
+    *(
+        _count(f"{split}_tokens", f"{split} tokens", f"Tokens of the {split} split.", unit="tokens", **_COUNT_OF_TEXT)
+        for split in ("train", "valid", "test")
+    ),
+    *(
+        _count(f"{split}_types", f"{split} types", f"Different tokens of the {split} split.", **_COUNT_OF_TEXT)
+        for split in ("train", "valid", "test")
+    ),
+    *(
+        _count(
+            *(f"{split}_unseen_types", f"unseen {split} types"),
+            f"How many of the different tokens of the {split} split the training split does not have.",
+            **_COUNT_OF_TEXT,
+        )
+        for split in ("valid", "test")
     ),
     _perplexity(
         *("test_ppl_from_the_right", "test ppl, from the right"),
@@ -211,9 +251,13 @@ _ALL = (
     ),
     _count(
         *("changed_buffers", "changed buffers"),
-        "Numbers in buffers that training changed, as running averages are: they are part of the weights, and are not "
-        "counted as parameters. Only where there are more than 16.",
+        "Numbers in buffers that training changed, as running averages are: they are part of the weights. Only where "
+        "there are more than 16; of more than a hundredth of the parameters, tables count them as parameters.",
         **{"unit": "numbers", "required": False},
+    ),
+    _count(
+        *("changed_buffers_head", "changed buffers of the head", "How many of them are in buffers of the head."),
+        **{"unit": "numbers", "required": False, **ASIDE},
     ),
     _of_ngrams("stored_ngrams", "n-grams", "Different n-grams, of all orders, that were counted.", kind="count"),
     _of_ngrams("cache_window", "cache tokens", "The last tokens of the scored text that the cache counts."),

@@ -19,6 +19,7 @@ from harness.report.tuning_doubts import Tuned
 from harness.report.versions import Changed, left_out
 
 REGISTRIES = {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}
+MUCH = 0.01  # of the parameters: so many numbers in buffers make a model larger than its parameters say
 NOTHING: Mapping = MappingProxyType({})
 
 
@@ -30,6 +31,8 @@ class RowFacts:
         corpus, backbone, head: their names in views (harness/plan/names.py).
         trials: those that differ only in their seed.
         records: seed -> the record of its trial, for those that have one.
+        params_total, params_head: with those of `buffers`.
+        buffers: numbers in buffers that count as parameters, because training changed them.
         interrupted: seeds of trials that have a checkpoint and no record.
         left_out: seeds whose records are ok, but of another version of the code than the numbers of the row.
         changed: seeds of ok records whose code has changed since.
@@ -44,6 +47,7 @@ class RowFacts:
     records: dict[int, TrialRecord]
     params_total: int
     params_head: int
+    buffers: int = 0
     interrupted: frozenset[int] = frozenset()
     left_out: frozenset[int] = frozenset()
     changed: frozenset[int] = frozenset()
@@ -202,8 +206,7 @@ def rows(
             head=planned.head.name,
             trials=chosen.trials,
             records=made,
-            params_total=chosen.params[0],
-            params_head=chosen.params[1],
+            **sizes(chosen.params, made.values()),
             interrupted=frozenset(trial.seed for trial in chosen.trials if trial.id in interrupted),
             left_out=left_out(made.values(), outdated),
             changed=frozenset(trial.seed for trial in chosen.trials if trial.id in outdated),
@@ -212,6 +215,22 @@ def rows(
         )
         found.append(row)
     return found
+
+
+def sizes(params: tuple[int, int], records: Iterable[TrialRecord]) -> dict[str, int]:
+    """Return `params_total`, `params_head` and `buffers` of a row, given its numbers of parameters.
+
+    Numbers that training changed in buffers count, too, if they are more than a hundredth of the parameters: running
+    averages of a batch are fewer.
+    """
+    ok = [record.metrics for record in records if record.status == "ok"]
+    changed, of_head = (
+        int(max((each.get(name, 0) for each in ok), default=0)) for name in ("changed_buffers", "changed_buffers_head")
+    )
+    total, head = params
+    if changed <= MUCH * total:
+        return {"params_total": total, "params_head": head}
+    return {"params_total": total + changed, "params_head": head + of_head, "buffers": changed}
 
 
 def of_trial(record: TrialRecord) -> RowFacts:

@@ -15,7 +15,6 @@ from harness.report.row_facts import REGISTRIES, RowFacts, of_head, ratio, row_n
 
 FAR = 0.2  # by which a ratio of training times may differ from that of the measured times
 TIME = "train_ms_per_batch"
-MUCH = 0.01  # of the parameters: so many numbers in buffers make a model larger than its row says
 
 
 def of_labels(findings: Findings) -> str:
@@ -125,7 +124,6 @@ def of_buffers(lines: list[RowFacts]) -> list[str]:
         changed = max(line.values("changed_buffers"), default=0)
         if changed:
             what = f"{row_name(line, lines)} keeps {changed:,.0f} numbers in buffers that training changed"
-            is_much = changed > MUCH * line.params_total
-            text = f"{what}; they are not counted as parameters."
-            notes.append(Note(text, level="warning" if is_much else "detail"))
+            counts = "count as parameters, and a plan does not know them" if line.buffers else "are no parameters"
+            notes.append(Note(f"{what}; they {counts}.", level="warning" if line.buffers else "detail"))
     return notes

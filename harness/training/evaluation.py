@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
@@ -11,9 +11,9 @@ from torch import Tensor
 
 from harness.corpora.batching import Segment, evaluation_blocks, evaluation_segments, strided_segments, with_states
 from harness.corpora.corpus import Corpus
-from harness.corpora.overlap import shares_in_train
+from harness.corpora.overlap import documents_in_train, split_facts
 from harness.errors import ComponentError, ExecutionError
-from harness.model import LanguageModel, fingerprint
+from harness.model import LanguageModel, changed_since, fingerprint
 from harness.plan.specs import EvalSpec
 from harness.protocols import HasStatistics
 from harness.training.clocks import Clock
@@ -137,9 +137,7 @@ def evaluate(
             f"{model.made_late} was made after the model was built, so it is not counted and not trained; a component "
             "makes its parameters in its constructor"
         )
-    after = fingerprint(model)
-    if after != before:  # guard: nothing-learned-in-evaluation
-        changed = next(name for name in after if after[name] != before.get(name))
+    if changed := changed_since(before, model):  # guard: nothing-learned-in-evaluation
         raise ComponentError(
             f"{model.head_name} or {model.backbone_name} changed {changed} while the {split} split was scored; where "
             "`self.training` is False a component must leave its weights and buffers as they are"
@@ -241,10 +239,14 @@ def unigram_ppl(corpus: Corpus, spec: EvalSpec) -> float | None:
 
 def references(corpus: Corpus, spec: EvalSpec) -> dict[str, float]:
     """What depends on the text only, as metrics, each where it exists: the test perplexity of the unigram, and of the
-    process that generated the text; how much of a split also stands in train.
+    process that generated the text; what is in each split, and how much of it also stands in another.
     """
     found = {"unigram_test_ppl": unigram_ppl(corpus, spec)}
-    found |= {f"{split}_in_train": share for split, share in shares_in_train(corpus).items()}
+    for split, facts in split_facts(corpus).items():
+        found |= {f"{split}_{name}": value for name, value in asdict(facts).items()}
+    lines = corpus.lines_in_train or documents_in_train(corpus)
+    found |= {f"{split}_lines_in_train": share for split, share in lines.items()}
+    del found["train_unseen_types"], found["test_unknown_share"]  # 0; known_scores has that of the scored tokens
     if corpus.source_test_nll is not None:
         found["source_test_ppl"] = perplexity(corpus.source_test_nll)
     return {name: value for name, value in found.items() if value is not None}

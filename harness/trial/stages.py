@@ -236,9 +236,12 @@ def fit(trial: Trial, built: Built) -> None:
     training = Training(built.model, built.on_device, spec.train, seed=spec.seed, host=trial)
     with trial.stop.deferring():
         training.fit(trial.history.resumed)
-    changed = count_changed(before, buffers_of(built.model))
+    after = buffers_of(built.model)
+    changed = count_changed(before, after)
     if changed > FEW_NUMBERS and not spec.is_ngram:  # n-grams say how many they have stored
+        of_head = {name: each for name, each in after.items() if name.startswith("head.")}
         trial.outcome.metrics["changed_buffers"] = changed
+        trial.outcome.metrics["changed_buffers_head"] = count_changed(before, of_head)
     trial.workers.dismissed = True  # the others are at their end, too, and no longer needed
 
 
@@ -335,6 +338,19 @@ def check(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
     trial.log.info("certificate: %s", outcome.certificate.model_dump(exclude={"drawn"}))
     if (fault := outcome.certificate.fault) is not None:  # guard: certificate-decides
         outcome.make_invalid(fault)
+    if outcome.status == "invalid" and (lost := _unsaved(trial, built)):
+        outcome.message = (
+            f"training or counting changed the buffer {lost}, which is not among the saved weights, so that "
+            f"these may be of another model: register it without persistent=False ({outcome.message})"
+        )
+
+
+def _unsaved(trial: Trial, built: Built) -> str:
+    """The first buffer of other values than in a new model that is not part of the weights; '' for none."""
+    new = built_model(trial.task.spec, built.corpus, trial.device)
+    before = buffers_of(new, saved=False)
+    now = buffers_of(built.model, saved=False)
+    return next((name for name in now if count_changed(before, {name: now[name]})), "")
 
 
 def complete(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:

@@ -115,6 +115,16 @@ class UnseededNoise(PlainHead):
         return Logits(self.output(hidden.layers[-1]) + 1e-3 * type(self).counter * torch.eye(13)[0])
 
 
+class LearnsWhileItScores(PlainHead):
+    def __init__(self, dims, embedding):
+        super().__init__(dims, embedding)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, hidden):
+        self.seen += 1
+        return super().forward(hidden)
+
+
 class UnusedParameter(PlainHead):
     def __init__(self, dims, embedding):
         super().__init__(dims, embedding)
@@ -225,6 +235,7 @@ def test_a_distribution_without_statistics_is_not_asked_for_them():
         ("statistics", AnotherTopWord),
         ("gradients", LosesOneInput),
         ("same seed, same output", UnseededNoise),
+        ("nothing is learned in evaluation", LearnsWhileItScores),
         ("every parameter is trained", UnusedParameter),
         ("every parameter is trained", MultipliedByZero),
         ("counted without allocating", AnotherCountOnMeta),
@@ -310,6 +321,13 @@ class ForgetsState(PlainBackbone):
         return super().forward(tokens, None)
 
 
+class LearnsWhileItReads(PlainBackbone):
+    def forward(self, tokens, state=None):
+        with torch.no_grad():
+            self.embedding.weight += 1e-9
+        return super().forward(tokens, state)
+
+
 class UnusedWeight(PlainBackbone):
     def __init__(self, vocab_size):
         super().__init__(vocab_size)
@@ -323,6 +341,7 @@ class UnusedWeight(PlainBackbone):
         ("no dependence on later tokens", SeesTheFuture),
         ("rows are independent", MixesRows),
         ("carried state", ForgetsState),
+        ("nothing is learned in evaluation", LearnsWhileItReads),
         ("every parameter is trained", UnusedWeight),
     ],
 )

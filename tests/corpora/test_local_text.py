@@ -218,9 +218,9 @@ def test_facts_say_what_is_in_each_split(tmp_path):
     for name, text in {"train": "a b\n", "dev": "a\n", "test": "c a c b\n"}.items():
         (tmp_path / f"{name}.csv").write_text(text)
     found = Text(path=tmp_path).facts().text
-    assert found.of_splits["train"] == SplitFacts(tokens=3, types=3, unseen_types=0, unknown_share=0.0, in_train=None)
+    assert found.of_splits["train"] == SplitFacts(tokens=3, types=3, unseen_types=0, unknown_share=0.0)
     assert found.of_splits["test"] == SplitFacts(
-        tokens=5, types=4, unseen_types=1, unknown_share=2 / 5, in_train=0.0
+        tokens=5, types=4, unseen_types=1, unknown_share=2 / 5, in_train=0.0, in_valid=0.0
     )  # <unk>, a, <unk>, b, <eos>
     assert (found.number, found.characters) == (3, 14)
     assert found.splits == (

@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+from collections import Counter
 from collections.abc import Iterable
 from types import SimpleNamespace
 
@@ -15,7 +16,7 @@ from harness.cli.plan import _corpora
 from harness.corpora import overlap
 from harness.corpora.corpus import Corpus, CorpusFacts
 from harness.corpora.local_text import Text
-from harness.corpora.overlap import NOT_NEW, RUN_OF_CHARACTERS, lines_in_train, shares, shares_in_train
+from harness.corpora.overlap import NOT_APART, NOT_NEW, RUN_OF_CHARACTERS, lines_in_train, shares, shares_in_train
 from harness.corpora.published import PennTreebank, PennTreebankCharacters, WikiText2
 from harness.corpora.subwords import SubwordCodec
 from harness.corpora.synthetic import Markov
@@ -170,6 +171,23 @@ SAID = {
         {},
         "28.7 % of test, 28.4 % of test in whole lines or documents: perplexities are lower",
     ),
+    # 20 of 70 lines
+    "a chapter in valid and test": (
+        {"valid.txt": VALID + CHAPTER, "test.txt": TEST + CHAPTER},
+        {},
+        f"also in train: 0.0 % of valid, 0.0 % of test; also in valid: 28.7 % of test: {NOT_APART}",
+    ),
+    "a chapter in valid and test, characters": (
+        {"valid.txt": VALID + CHAPTER, "test.txt": TEST + CHAPTER},
+        {"level": "char"},
+        f"% of test: {NOT_APART}",
+    ),
+    # 2 of 302 lines: too few for a note
+    "a line of valid in test": (
+        {"valid.txt": VALID + lines(1, 4) * 2, "test.txt": lines(300, 3) + lines(1, 4) * 2},
+        {},
+        "also in valid: 0.7 % of test",
+    ),
     # 6 of 56 lines
     "a licence in all splits": (
         {"train.txt": LICENCE + TRAIN, "valid.txt": LICENCE + VALID, "test.txt": LICENCE + TEST},
@@ -237,7 +255,7 @@ def test_what_is_said_of_a_text(name, tmp_path):
     said, facts = said_of(Text(path=tmp_path, **params), tmp_path)
     assert expected in said
     notes = [] if facts is None else of_train(SimpleNamespace(corpora={"mine": facts}), [])
-    assert bool(notes) == (NOT_NEW in said)
+    assert len(notes) == (NOT_NEW in said) + (NOT_APART in said)
 
 
 @pytest.mark.usefixtures("cache")
@@ -261,6 +279,43 @@ def test_long_lines_count_by_their_characters_and_short_ones_do_not():
     long, new, short = "twenty characters or more", "another line, which is new", "* * * * *"
     texts = {"train": f"{long}\n{short}\n", "valid": f"{long}\n{new}\n{short}\n", "test": f"{short}\nname\n"}
     assert lines_in_train(texts) == {"valid": len(long) / len(long + new + short), "test": 0.0}
+
+
+def names(number: int, seed: int) -> list[str]:
+    """Different ones, of 8 letters."""
+    return [format(each, "08x") for each in random.Random(seed).sample(range(2**32), number)]
+
+
+@pytest.mark.parametrize("copied", [0, 60, 300])
+def test_of_a_list_without_repetitions_each_name_that_train_has_counts(copied, tmp_path):
+    listed = names(4000, 1)
+    train, test = listed[:3400], [*listed[3700 + copied :], *listed[:copied]]
+    shared = lines_in_train({"train": train, "valid": listed[3400:3700], "test": test})
+    assert shared == {"valid": 0.0, "test": copied / 300}
+    texts = {name: "".join(f"{each}\n" for each in split) for name, split in (("train", train), ("test", test))}
+    source = Text(path=folder(tmp_path, valid="\n".join(listed[3400:3700]), **texts), level="char")
+    if copied == 300:
+        with pytest.raises(CorpusError, match=TEST_IN_TRAIN):
+            source.facts()
+    else:
+        notes = of_train(SimpleNamespace(corpora={"mine": source.facts()}), [])
+        assert len(notes) == (copied > 0)
+
+
+def test_of_a_list_with_repetitions_no_more_counts_than_chance_gives():
+    draw, known = random.Random(1), names(2000, 1)
+    weights = [1 / rank for rank in range(1, 2001)]  # as names of people and words are
+    texts = {split: draw.choices(known, weights, k=size) for split, size in (("train", 9000), ("valid", 999))}
+    assert sum(name in texts["train"] for name in texts["valid"]) > 0.9 * 999
+    rare = names(9000, 2)
+    texts["train"] += rare
+    texts["test"] = draw.sample(rare, 900)  # all of them stand in train, where half of the lines stand once
+    twice = sum(number for number in Counter(texts["train"]).values() if number > 1) / 18_000
+    error = (twice * (1 - twice) * (1 / 18_000 + 1 / 900)) ** 0.5
+    assert lines_in_train(texts)["test"] == pytest.approx(1 - twice - 4 * error)
+    texts["test"] = texts["valid"]
+    texts["train"] = texts["train"][:9000]
+    assert lines_in_train(texts) == {"valid": 0.0, "test": 0.0}
 
 
 def test_tokens_without_text_are_not_compared(tmp_path):

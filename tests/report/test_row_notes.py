@@ -130,16 +130,21 @@ def test_records_of_other_rows_and_of_tuning_are_no_further_records(suite_of, no
     assert noted(tuned) == []
 
 
-@pytest.mark.parametrize(("more", "level"), [(1, "warning"), (0, "detail")])
-def test_buffers_that_training_changed_are_in_a_note_that_warns_above_a_hundredth_of_the_parameters(
-    suite_of, more, level
-):
+@pytest.mark.parametrize(
+    ("more", "level", "counts"),
+    [(1, "warning", "count as parameters, and a plan does not know them"), (0, "detail", "are no parameters")],
+)
+def test_numbers_in_changed_buffers_count_above_a_hundredth_of_the_parameters(suite_of, more, level, counts):
     suite = suite_of()
-    parameters, _ = suite.candidate_of(suite.trials[-1]).params
+    parameters, of_head = suite.candidate_of(suite.trials[-1]).params
     changed = parameters // 100 + more
     records = [handmade.record(spec=trial, suite="small") for trial in suite.trials]
     assert row_notes.of_buffers(handmade.findings(suite, records).lines) == []
-    records[-1] = handmade.record(spec=suite.trials[-1], suite="small", metrics={"changed_buffers": float(changed)})
-    (note,) = row_notes.of_buffers(handmade.findings(suite, records).lines)
-    said = f"MoS 2 keeps {changed:,} numbers in buffers that training changed; they are not counted as parameters."
+    buffers = {"changed_buffers": float(changed), "changed_buffers_head": 2.0}
+    records[-1] = handmade.record(spec=suite.trials[-1], suite="small", metrics=buffers)
+    lines = handmade.findings(suite, records).lines
+    (note,) = row_notes.of_buffers(lines)
+    said = f"MoS 2 keeps {changed:,} numbers in buffers that training changed; they {counts}."
     assert (note, note.level) == (said, level)
+    added = (changed, 2) if more else (0, 0)
+    assert (lines[-1].params_total, lines[-1].params_head) == (parameters + added[0], of_head + added[1])

@@ -12,6 +12,7 @@ from harness.corpora.corpus import Corpus, TextSize
 from harness.errors import ExecutionError
 from harness.model import LanguageModel
 from harness.protocols import Hidden
+from harness.records.metrics import METRICS
 from harness.training.clocks import Clock
 from harness.training.evaluation import (
     Score,
@@ -117,7 +118,23 @@ def test_unigram_perplexity_of_the_scored_tokens_by_hand(test, settings, expecte
     corpus = Corpus(vocab_size=3, train=train, valid=train, test=torch.tensor(test))
     assert unigram_ppl(corpus, eval_spec(**settings)) == pytest.approx(expected)
     untrained = Corpus(vocab_size=3, train=train[:0], valid=train, test=torch.tensor(test))
-    assert references(untrained, eval_spec(**settings)) == {}
+    assert "unigram_test_ppl" not in references(untrained, eval_spec(**settings))
+
+
+def test_what_is_in_each_split_by_hand():
+    symbols = ("<unk>", "a", "b", "c")
+    splits = {"train": [0, 1, 1, 2], "valid": [0, 0, 3], "test": [1, 3, 3, 0, 2]}
+    tensors = {name: torch.tensor(ids) for name, ids in splits.items()}
+    half = {"test": 0.5}
+    corpus = Corpus(vocab_size=4, symbols=symbols, unknown_id=0, lines_in_train=half, **tensors)
+    found = references(corpus, eval_spec())
+    del found["unigram_test_ppl"]
+    assert found == {
+        **{"train_tokens": 4, "train_types": 3, "train_unknown_share": 1 / 4},
+        **{"valid_tokens": 3, "valid_types": 2, "valid_unseen_types": 1, "valid_unknown_share": 2 / 3},
+        **{"test_tokens": 5, "test_types": 4, "test_unseen_types": 1, "test_lines_in_train": 0.5},
+    }
+    assert set(found) <= set(METRICS)
 
 
 def causal(kind=Average):

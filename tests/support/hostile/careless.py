@@ -335,6 +335,55 @@ class CountsPairs(Softmax):
         return {}
 
 
+class CountsUnsaved(_Plain):
+    """What it counts is in a buffer that is not saved with the weights."""
+
+    def __init__(self, dims, embedding):
+        super().__init__(dims, embedding)
+        self.register_buffer("counts_V", torch.zeros(dims.vocab_size), persistent=False)
+
+    def count(self, train_N, line_end):
+        self.counts_V.copy_(train_N.bincount(minlength=len(self.counts_V)))
+        return {}
+
+    def forward(self, hidden):
+        return Logits(self.output(hidden.layers[-1]) + self.counts_V.log1p())
+
+
+class CentresUnsaved(Softmax):
+    """The running mean that it subtracts is not saved with the weights."""
+
+    def __init__(self, dims, embedding):
+        super().__init__(dims, embedding)
+        self.register_buffer("mean", torch.zeros(dims.layer_dims[-1]), persistent=False)
+
+    def forward(self, hidden):
+        top_BTD = hidden.layers[-1]
+        if self.training:
+            self.mean.lerp_(top_BTD.detach().mean((0, 1)), 0.5)
+        return super().forward(_with_top(hidden, 30 * (top_BTD - self.mean)))
+
+
+class CountsValidation(Softmax):
+    """Its method `count` is as it was when the validation text was given to heads."""
+
+    def count(self, train_N, valid_N, line_end):
+        return {}
+
+
+class CachesMask(Softmax):
+    """It keeps a tensor of the length of the text in a buffer that is not saved, as a mask is kept: no mistake."""
+
+    def __init__(self, dims, embedding):
+        super().__init__(dims, embedding)
+        self.register_buffer("mask", torch.ones(1), persistent=False)
+
+    def forward(self, hidden):
+        if len(self.mask) < hidden.layers[-1].shape[1]:
+            self.mask = torch.ones(hidden.layers[-1].shape[1])
+        return super().forward(hidden)
+
+
 class CountsAndInitialises(Softmax):
     """It gives the backbone's embedding other first values where it counts the text."""
 
@@ -402,5 +451,9 @@ HEADS = {
     "decays_embedding": DecaysEmbedding,
     "counts_pairs": CountsPairs,
     "counts_and_initialises": CountsAndInitialises,
+    "counts_unsaved": CountsUnsaved,
+    "centres_unsaved": CentresUnsaved,
+    "counts_validation": CountsValidation,
+    "caches_mask": CachesMask,
 }
 BACKBONES = {"forgets_state": ForgetsState, "remembers_text": RemembersText, "pools_segment": PoolsSegment}
