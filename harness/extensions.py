@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from harness.errors import ExecutionError
+from harness.errors import ExecutionError, HarnessError
 
 EXTENSIONS = {  # name -> its packages and modules, which go together
     "awd": ("harness.backbones.awd_lstm", "harness.training.dynamic_evaluation"),
@@ -21,6 +21,7 @@ EXTENSIONS = {  # name -> its packages and modules, which go together
         "harness.experiments",
         "harness.report.diagnosed",
     ),
+    "pretrained": ("harness.backbones.hf", "harness.pretrained"),
     "tracking": ("harness.cli.tracking", "harness.tracking"),
 }
 KEYS = {  # section and key of a suite -> the module without which it keeps its default
@@ -52,14 +53,14 @@ def provided(place: str, otherwise: Any) -> Any:
     return getattr(import_module(module), name) if is_there(module) else otherwise
 
 
-def needed(place: str, what: str) -> Any:
+def needed(place: str, what: str, error: type[HarnessError] = ExecutionError) -> Any:
     """Return what an extension adds, given as 'module:name', where nothing can take its place.
 
     Args:
         what: was asked for, for the message.
-    Raises: ExecutionError where the extension is not there.
+        error: is raised where the extension is not there.
     """
     found = provided(place, None)
     if found is None:
-        raise ExecutionError(f"{what} {lack_of(place.partition(':')[0])}")
+        raise error(f"{what} {lack_of(place.partition(':')[0])}")
     return found

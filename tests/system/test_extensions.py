@@ -16,6 +16,10 @@ ASKED = {  # extension -> what a suite may ask of it, and where and why it is re
         "measure.dynamic.lr=0.1": "measure.dynamic: it",
         "backbones=[awd_lstm]": "backbones.0: the backbone 'awd_lstm'",
     },
+    "pretrained": {
+        "backbones=[hf]": "backbones.0: the backbone 'hf'",
+        "corpora=[{embedded: {tokenizer: {pretrained: .}}}]": "corpora.0: tokenizer.pretrained",
+    },
 }
 
 
