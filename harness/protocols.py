@@ -132,7 +132,7 @@ class StartsFromFiles(Protocol):
 @runtime_checkable
 class Frozen(Protocol):
     """An optional class method of a backbone whose weights may stay as they are. Its hidden states are then computed
-    once for each block of a text, and kept in files (harness/trial/frozen.py). Trials read the files.
+    once for each block of a text, and kept in files (harness/pretrained/frozen.py). Trials read the files.
 
     Such a backbone has no parameters, and `forward` loads the weights when it is called. Besides the attributes of a
     Backbone it has `num_parameters`, the number of those that it does not hold.

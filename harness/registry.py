@@ -31,6 +31,7 @@ from harness.errors import (
     UnknownComponent,
     nearest,
 )
+from harness.extensions import lack_of
 from harness.printable import sentence
 
 LOG = logging.getLogger(__name__)
@@ -99,6 +100,8 @@ class Registry:
             if wrong := _misfit(found, self.given):
                 raise BrokenComponent(f"{self.kind} '{name}' of {self.origin(name)}: {wrong}")
             return found
+        if lack := lack_of(f"{self.package}.{name}"):
+            raise UnknownComponent(f"the {self.kind} '{name}' {lack}")
         known = self.names()
         others = f"{nearest(name, known)} (known: {', '.join(known)})"
         raise UnknownComponent("; ".join([f"unknown {self.kind} '{name}'{others}", *self.faults(name)]))

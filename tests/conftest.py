@@ -21,6 +21,7 @@ import pytest
 import torch
 from onednn import sitecustomize as onednn
 
+from harness.extensions import EXTENSIONS, is_there
 from harness.machine.limits import cpus_available
 from harness.records import store
 from harness.trial import routes, stages
@@ -67,6 +68,16 @@ _paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
 if (_machine := os.environ.get("HARNESS_TEST_ONEDNN")) and _ONEDNN not in _paths:
     onednn.imitate(_machine)
     os.environ["PYTHONPATH"] = os.pathsep.join([_ONEDNN, *filter(None, _paths)])  # of processes that tests start
+
+
+DELETED = [name for name, modules in EXTENSIONS.items() if not all(map(is_there, modules))]
+collect_ignore = DELETED  # the folders of their tests
+
+
+def pytest_runtest_setup(item):
+    for needs in item.iter_markers("needs"):
+        for name in set(needs.args) & set(DELETED):
+            pytest.skip(f"the extension '{name}' is not there")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what `-m` does not name

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from harness.corpora.kept_states import KeptStates
+from harness.corpora.corpus import States
 
 
 class Segment(NamedTuple):
@@ -98,7 +98,7 @@ def training_segments(
     batching: Literal["stream", "blocks"] = "stream",
     device: torch.device | None = None,
     shift: int = 0,
-    states: KeptStates | None = None,
+    states: States | None = None,
     lengths: Sequence[int] | None = None,
 ) -> Segments:
     """Cut a training split into segments.
@@ -179,7 +179,7 @@ def evaluation_blocks(tokens_N: Tensor, *, batch_size: int, seq_len: int) -> Ite
         yield _window(tokens_N, begins_B, min(seq_len, len(tokens_N)) - 1)
 
 
-def with_states(segment: Segment, states: KeptStates | None) -> Segment:
+def with_states(segment: Segment, states: States | None) -> Segment:
     """Return a segment with the kept states of its inputs, if there are any. An input stands before its target."""
     return segment if states is None else segment._replace(states=states.rows(segment.place - 1))
 

@@ -16,7 +16,6 @@ from typing import Literal, Protocol, Self
 import torch
 from torch import Tensor
 
-from harness.corpora.kept_states import KeptStates
 from harness.corpora.pieces import TextTokenizer
 
 SPLITS = ("train", "valid", "test")
@@ -113,6 +112,13 @@ class Codec(Protocol):
         ...
 
 
+class States(Protocol):
+    """The hidden states of a split under a frozen backbone (harness/pretrained/kept_states.py)."""
+
+    def rows(self, places: Tensor) -> Tensor:
+        """Return (..., width) float32, the states of the tokens at these places (...) of the split."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corpus:
     """Token ids of the three splits.
@@ -153,7 +159,7 @@ class Corpus:
     uncounted_id: int | None = None
     source_test_nll: float | None = None
     lines_in_train: Mapping[str, float] = field(default_factory=dict)
-    states: Mapping[str, KeptStates] = field(default_factory=dict)
+    states: Mapping[str, States] = field(default_factory=dict)
 
     @property
     def token_counts(self) -> Tensor:

@@ -1,5 +1,5 @@
 """The tokenizers that a suite can name: byte-level BPE and WordPiece of the tokenizers library, with GPT-2's vocabulary
-or one trained on a training split; and the tokenizer of a model folder (harness/corpora/pretrained_tokenizer.py).
+or one trained on a training split; and the tokenizer of a model folder (harness/pretrained/tokenizer.py).
 
 `<|endoftext|>` in a text is one token, number 50256 of GPT-2's vocabulary.
 """
@@ -16,9 +16,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from harness.corpora import download
 from harness.corpora.download import PinnedFile
 from harness.corpora.pieces import END_OF_TEXT, MAX_VOCAB, TextTokenizer
-from harness.corpora.pretrained_tokenizer import read_tokenizer
 from harness.corpora.token_bytes import known_lengths
 from harness.errors import CorpusError
+from harness.extensions import needed
 
 PretrainedSpec = dict[Literal["pretrained"], Path]
 TokenizerSpec = Literal["gpt2"] | dict[Literal["bpe", "wordpiece"], int] | PretrainedSpec
@@ -53,6 +53,12 @@ def check_tokenizer(spec: TokenizerSpec) -> None:
 def folder_of(spec: TokenizerSpec | None) -> Path | None:
     """Return the model folder of a tokenizer; None for another tokenizer."""
     return Path(spec["pretrained"]) if isinstance(spec, dict) and "pretrained" in spec else None
+
+
+def read_tokenizer(folder: Path) -> TextTokenizer:
+    """Return the tokenizer of a model folder. Raises CorpusError."""
+    read = needed("harness.pretrained.tokenizer:read_tokenizer", "tokenizer.pretrained", CorpusError)
+    return read(folder)
 
 
 def tokenizer_identity(spec: TokenizerSpec) -> object:

@@ -27,7 +27,6 @@ from torch import Tensor
 from harness.corpora.corpus import SPLITS, Corpus, CorpusFacts, TextSize
 from harness.corpora.limited import Send, limited
 from harness.corpora.pieces import END_OF_TEXT, EncodedPiece, encode
-from harness.corpora.pretrained_tokenizer import read_tokenizer
 from harness.corpora.progress import report, send_all
 from harness.corpora.subwords import (
     SubwordCodec,
@@ -37,6 +36,7 @@ from harness.corpora.subwords import (
     folder_of,
     lengths_by_id,
     make_tokenizer,
+    read_tokenizer,
     tokenizer_identity,
     unknown_id,
     vocab_size,

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from harness.corpora.corpus import CorpusFacts
 from harness.errors import ComponentError, CorpusError, SuiteError, nearest
+from harness.extensions import KEYS, lack_of
 from harness.plan import tuned_rows
 from harness.plan.components import MAX_TRIALS, Component, Construction, components
 from harness.plan.controls import Role, control_notes, roles
@@ -369,6 +370,11 @@ def _check_together(
 ) -> None:
     """Check settings that are valid alone against the components and against each other."""
     train = file.train
+    for (section, key), module in KEYS.items():
+        part = getattr(file, section)
+        is_asked = getattr(part, key) != type(part).model_fields[key].default
+        if is_asked and (lack := lack_of(module)):
+            problems.add((section, key), f"it {lack}")
     frozen = [each for each in parts.backbones if is_frozen(each.spec, each.cls)]
     if frozen and train.batching != "blocks":
         states = f"the states of the frozen backbone {frozen[0].spec.name}"

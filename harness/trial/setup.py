@@ -17,6 +17,7 @@ from harness.corpora.corpus import Corpus
 from harness.corpora.token_files import TextSource
 from harness.corpora.vocabulary import line_end
 from harness.errors import ComponentError, CorpusError, WeightsError
+from harness.extensions import needed
 from harness.kernels import products
 from harness.kernels.products import Products
 from harness.machine import environment
@@ -30,9 +31,9 @@ from harness.training.checkpoint import Checkpoint
 from harness.training.evaluation import refuse_stride, state_of
 from harness.training.step import refuse_tar, refuse_z_loss
 from harness.trial import routes
-from harness.trial.frozen import Shown, with_states
 from harness.trial.task import Task
 
+FROZEN = "harness.pretrained.frozen"
 NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
 
 
@@ -55,7 +56,18 @@ def fetch_sources(specs: Iterable[TrialSpec], data: Path) -> None:
     refuse_unfit_weights(specs)
     frozen = [spec for spec in specs if is_frozen(spec.backbone, BACKBONES.get(spec.backbone.name))]
     for spec in {f"{each.corpus} {each.backbone} {each.train.seq_len}": each for each in frozen}.values():
-        with_states(spec, CORPORA.get(spec.corpus.name)(**spec.corpus.params).load(data), Shown(spec))
+        shown = needed(f"{FROZEN}:Shown", f"the frozen backbone {spec.backbone.name}")(spec)
+        with_states(spec, CORPORA.get(spec.corpus.name)(**spec.corpus.params).load(data), shown)
+
+
+def with_states(spec: TrialSpec, corpus: Corpus, *listener: Callable[[str, int, int], None]) -> Corpus:
+    """Return a corpus with the states of its tokens under a frozen backbone (harness/pretrained/frozen.py); without
+    any for another backbone.
+    """
+    if not is_frozen(spec.backbone, BACKBONES.get(spec.backbone.name)):
+        return replace(corpus, states={})
+    found = needed(f"{FROZEN}:with_states", f"the frozen backbone {spec.backbone.name}")
+    return found(spec, corpus, *listener)
 
 
 def refuse_unfit_weights(specs: list[TrialSpec]) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from harness.containment import from_outside
 from harness.corpora.batching import Segment
 from harness.corpora.corpus import SPLITS, Corpus
+from harness.extensions import needed
 from harness.machine.environment import OtherWork
 from harness.machine.stop_request import StopRequest
 from harness.model import LanguageModel, buffers_of, count_changed, count_parameters
@@ -28,7 +29,6 @@ from harness.training.checkpoint import BEST, Checkpoint, Checkpoints, Position,
 from harness.training.clocks import Clock, Clocks, peak_memory_mib, reset_peak_memory
 from harness.training.cuda_graph import graphed
 from harness.training.data_parallel import Workers, parallel
-from harness.training.dynamic_evaluation import dynamic_evaluation, refuse_dynamic
 from harness.training.evaluation import Score, TokenNll
 from harness.training.loop import Fitted, Host, Progress, Training
 from harness.training.parts import Parts
@@ -43,6 +43,7 @@ from harness.trial.timing import BUSY_CORES, inference_times
 from harness.trial.watch import Watch
 
 DIGESTED = 2**24  # tokens of a split
+DYNAMIC = "harness.training.dynamic_evaluation"
 FEW_NUMBERS = 16  # in buffers that training changed: counters and averages of a whole batch
 
 
@@ -195,7 +196,7 @@ def build(trial: Trial) -> Built:
     digest = digest_of(corpus)  # before a component's code has seen the text
     model = built_model(spec, corpus, trial.device)
     if (dynamic := _dynamic(task)) is not None:
-        refuse_dynamic(model, corpus, dynamic)
+        needed(f"{DYNAMIC}:refuse_dynamic", "measure.dynamic")(model, corpus, dynamic)
     total, of_head = count_parameters(model)
     trial.outcome.metrics |= {"params_total": total, "params_head": of_head}
     built = Built(model=model, corpus=corpus, on_device=corpus.to(trial.device), digest=digest)
@@ -281,7 +282,8 @@ def evaluate(trial: Trial, built: Built) -> dict[str, TokenNll]:
     if trial.task.measure.calibration:
         scores |= evaluation.calibration(model, corpus, train.evaluation, beat=beat)
     if (dynamic := _dynamic(trial.task)) is not None:
-        scores |= dynamic_evaluation(model, corpus, dynamic, beat=beat) | dynamic.as_metrics()
+        evaluated = needed(f"{DYNAMIC}:dynamic_evaluation", "measure.dynamic")
+        scores |= evaluated(model, corpus, dynamic, beat=beat) | dynamic.as_metrics()
     if trial.valid_tokens is not None:
         counted["valid"] = trial.valid_tokens
     else:  # with a clock of its own: the validation of an earlier session is counted already

@@ -32,8 +32,7 @@ from harness.training.cuda_graph import graphed
 from harness.training.evaluation import evaluate, scored_segments
 from harness.training.optimizers import make_optimizer
 from harness.training.step import Diverged, EagerStep, ordered, segments_of, steps_of, train_epoch
-from harness.trial.frozen import with_states
-from harness.trial.setup import built_model, conditions, fetch_sources, load_planned, with_exact_route
+from harness.trial.setup import built_model, conditions, fetch_sources, load_planned, with_exact_route, with_states
 from harness.trial.task import Task
 
 ROUNDS = 3

@@ -33,13 +33,9 @@ PLUGINS = ["-p", "no:cacheprovider", "-p", "no:unraisableexception"]
 PYTEST = ["-x", "-q", "-s", "--tb=line", "--assert=plain", *PLUGINS, "-o", "timeout=0"]
 LEAN = ("mixture", "chunked", "rows", "products", "token_statistics", "forms", "choice")
 AWD = [  # the parts of AWD-LSTM: file, module, tests
-    ("backbones/awd_lstm.py", "backbones.awd_lstm", "tests/backbones/test_awd_lstm.py"),
-    ("harness/training/averaging.py", "training.averaging", "tests/training/test_awd.py"),
-    (
-        "harness/training/dynamic_evaluation.py",
-        "training.dynamic_evaluation",
-        "tests/training/test_dynamic_evaluation.py",
-    ),
+    ("backbones/awd_lstm.py", "backbones.awd_lstm", "tests/awd/test_awd_lstm.py"),
+    ("harness/training/averaging.py", "training.averaging", "tests/awd/test_awd.py"),
+    ("harness/training/dynamic_evaluation.py", "training.dynamic_evaluation", "tests/awd/test_dynamic_evaluation.py"),
 ]
 OF_INSTANCES = {  # modules whose constants are made of a target's classes and functions, in the order of their imports
     "mixture": ["harness.kernels.planted"],

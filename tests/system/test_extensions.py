@@ -1,38 +1,41 @@
 """Each extension may be deleted: in a copy of the tree without its modules a suite runs, and its views are written."""
 
 import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from commands import SUITE, WITHOUT_GPU
+from without import HIDE, copied
 
 from harness.cli.commands import COMMANDS
 from harness.extensions import EXTENSIONS
 
-ROOT = Path(__file__).parents[2]
-FOLDERS = ("harness", "heads", "backbones", "suites", "docs", "results/published")
+ASKED = {  # extension -> what a suite may ask of it, and where and why it is refused without it
+    "awd": {
+        "measure.dynamic.lr=0.1": "measure.dynamic: it",
+        "backbones=[awd_lstm]": "backbones.0: the backbone 'awd_lstm'",
+    },
+    "pretrained": {
+        "backbones=[hf]": "backbones.0: the backbone 'hf'",
+        "corpora=[{embedded: {tokenizer: {pretrained: .}}}]": "corpora.0: tokenizer.pretrained",
+    },
+}
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
 def test_without_it_a_suite_runs_and_is_shown(extension, tmp_path):
     tree, project = tmp_path / "tree", tmp_path / "project"
-    for folder in FOLDERS:
-        shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for module in EXTENSIONS[extension]:
-        place = tree / module.replace(".", "/")
-        shutil.rmtree(place) if place.is_dir() else place.with_suffix(".py").unlink()
+    copied(extension, tree)
     (project / "suites").mkdir(parents=True)
     (project / "suites" / "tiny.yaml").write_text(SUITE)
 
-    def harness(*arguments: str) -> str:
-        command = [sys.executable, "-m", "harness.cli", *arguments]
+    def harness(*arguments: str, refused: bool = False) -> str:
+        command = [sys.executable, "-c", f"{HIDE}from harness.cli import main; main()", *arguments]
         environment = {**os.environ, **WITHOUT_GPU, "PYTHONPATH": str(tree)}
         done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        assert done.returncode == (2 if refused else 0), done.stderr
+        return done.stderr if refused else done.stdout
 
     listed = harness("--help")
     for name, command in COMMANDS.items():
@@ -43,3 +46,7 @@ def test_without_it_a_suite_runs_and_is_shown(extension, tmp_path):
     assert "MoS 2" in harness("table", "tiny", "--form", "md")
     assert "page: " in harness("report", "tiny")
     assert "ok" in harness("runs", "tiny")
+    for change, fault in ASKED.get(extension, {}).items():
+        line, _ = harness("plan", "tiny", "--set", change, refused=True).splitlines()
+        lack = f"belongs to the extension '{extension}', which is not installed; leave it out, or install it"
+        assert line == f"--set {change}: {fault} {lack}"

@@ -300,6 +300,7 @@ def test_measures_are_in_the_record_where_they_are_asked_for_and_change_no_resul
     assert asked.metrics["inference_ms_per_batch"] > 0
 
 
+@pytest.mark.needs("awd")
 def test_dynamic_evaluation_has_columns_of_its_own_and_changes_no_other_number(executed):
     plain, asked = executed(), executed(DYNAMIC)
     assert outcome(plain)[:2] == outcome(asked)[:2]
@@ -314,6 +315,7 @@ def test_dynamic_evaluation_has_columns_of_its_own_and_changes_no_other_number(e
     assert {asked.weights_sha256} == {plain.weights_sha256}
 
 
+@pytest.mark.needs("awd")
 def test_a_backbone_without_a_state_is_refused_before_it_trains(executed):
     encoder = 'backbones=[{"transformer_encoder": {"d_model": 4, "num_heads": 2, "d_ff": 4, "num_layers": 1}}]'
     record = executed(DYNAMIC, encoder)

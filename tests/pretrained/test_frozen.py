@@ -17,7 +17,7 @@ from harness.machine import files
 from harness.plan.specs import ComponentSpec
 from harness.plan.suite_file import CheckpointSpec
 from harness.registry import CORPORA
-from harness.trial.frozen import with_states
+from harness.trial.setup import with_states
 
 pytestmark = pytest.mark.system
 
@@ -123,7 +123,7 @@ def test_other_states_are_kept_beside_them(change, tmp_path, specs):
 @pytest.mark.guards("kept-states-checksum")
 @pytest.mark.parametrize("damage", ["missing", "cut off", "one bit"])
 def test_what_is_missing_or_damaged_is_computed_again_with_the_same_bits(damage, tmp_path, specs, monkeypatch):
-    monkeypatch.setattr("harness.corpora.kept_states.SHARD_BYTES", 100 * 16 * 4)  # six blocks
+    monkeypatch.setattr("harness.pretrained.kept_states.SHARD_BYTES", 100 * 16 * 4)  # six blocks
     with_states(specs[0], corpus_of(specs[0]))
     files = shards(tmp_path)
     assert len(files) == 11 + 2 + 2  # 1000, 100 and 100 tokens in shards of 96
@@ -139,7 +139,7 @@ def test_what_is_missing_or_damaged_is_computed_again_with_the_same_bits(damage,
 
 
 def test_killed_while_states_are_computed_it_goes_on_with_the_rest(tmp_path, specs, monkeypatch):
-    monkeypatch.setattr("harness.corpora.kept_states.SHARD_BYTES", 100 * 16 * 4)
+    monkeypatch.setattr("harness.pretrained.kept_states.SHARD_BYTES", 100 * 16 * 4)
     corpus = corpus_of(specs[0])
     with_states(specs[0], corpus)
     before = {each: each.read_bytes() for each in shards(tmp_path)}

@@ -1,6 +1,6 @@
 """The hidden states of a frozen backbone: computed once for each block of a text, and kept in files of the cache.
 
-Trials read the files (harness/corpora/kept_states.py), so they never load the backbone. A second suite on the same
+Trials read the files (harness/pretrained/kept_states.py), so they never load the backbone. A second suite on the same
 model, text and length of blocks computes nothing.
 """
 
@@ -16,15 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from harness.corpora.corpus import SPLITS, Corpus
-from harness.corpora.kept_states import KeptStates, Shards
 from harness.errors import ExecutionError, StorageError, WeightsError
 from harness.kernels.products import Products
 from harness.machine.environment import resolve_device
 from harness.machine.files import cache_folder, lacks_room, remove_stale
 from harness.machine.locks import held
 from harness.model import build_backbone
-from harness.plan.identity import described, is_frozen, starting_content
+from harness.plan.identity import described, starting_content
 from harness.plan.specs import TrialSpec, canonical
+from harness.pretrained.kept_states import KeptStates, Shards
 from harness.registry import BACKBONES
 from harness.trial.routes import chosen_route
 
@@ -34,14 +34,12 @@ Listener = Callable[[str, int, int], None]  # the split, tokens that are done, t
 
 
 def with_states(spec: TrialSpec, corpus: Corpus, listener: Listener = lambda split, done, total: None) -> Corpus:
-    """Return a corpus with the states that a trial's backbone gives its tokens, if it is frozen; without any if not.
-    States that are not there yet are computed. Another process that needs the same waits.
+    """Return a corpus with the states that a trial's backbone, which is frozen, gives its tokens. States that are not
+    there yet are computed. Another process that needs the same waits.
 
     Raises: ExecutionError when a token's state depends on a later token; StorageError when there is no room;
         WeightsError when the backbone's files are unfit, or a block is too long for it.
     """
-    if not is_frozen(spec.backbone, BACKBONES.get(spec.backbone.name)):
-        return replace(corpus, states={})
     found = [each for each in shards_of(spec, corpus) if each.rows]
     kept = [KeptStates.of(each) for each in found]
     if None in kept:

@@ -21,11 +21,11 @@ from harness.corpora import pieces as cutting
 from harness.corpora.corpus import SPLITS
 from harness.corpora.local_text import Embedded, Text
 from harness.corpora.pieces import END_OF_TEXT, encode, pieces
-from harness.corpora.pretrained_tokenizer import read_tokenizer
 from harness.corpora.token_bytes import ends_in_bytes, known_lengths
 from harness.errors import CorpusError, SuiteError
 from harness.plan import load
 from harness.plan.specs import EvalSpec
+from harness.pretrained.tokenizer import read_tokenizer
 from harness.registry import CORPORA
 from harness.training.evaluation import Score, TokenNll, scored_segments, text_scores
 

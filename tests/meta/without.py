@@ -1,0 +1,43 @@
+"""The tests of the core without an extension: `python tests/meta/without.py board -q -n 1 tests/report`.
+
+They run in a copy of the repository in which the modules of the extension and the folder of its tests are deleted.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from harness.extensions import EXTENSIONS
+
+ROOT = Path(__file__).parents[2]
+# Without pip's finder of a harness that is installed: it would lend the modules that are gone.
+HIDE = 'import sys; sys.meta_path[:] = [each for each in sys.meta_path if "Editable" not in str(each)]; '
+
+
+def copied(extension: str, tree: Path) -> None:
+    """Copy what git does not ignore to a new folder, without an extension."""
+    command = ["git", "ls-files", "-zco", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).exists():  # it may be deleted, and not committed yet
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tree / name)
+    shutil.rmtree(tree / "tests" / extension, ignore_errors=True)
+    for module in EXTENSIONS[extension]:
+        beside = module.removeprefix("harness.") if ".backbones." in module else module
+        place = tree / beside.replace(".", "/")
+        shutil.rmtree(place) if place.is_dir() else place.with_suffix(".py").unlink()
+
+
+def main(extension: str, *arguments: str) -> int:
+    with TemporaryDirectory() as folder:
+        copied(extension, tree := Path(folder, "tree"))
+        command = [sys.executable, "-c", f"{HIDE}import pytest; sys.exit(pytest.main())", *arguments]
+        return subprocess.run(command, cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
