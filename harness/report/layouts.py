@@ -26,6 +26,7 @@ from harness.report.findings import Findings
 from harness.report.grouping import grouped
 from harness.report.row_facts import RowFacts, of_head, reduction
 from harness.report.statistics import RANK_SEEDS
+from harness.report.verdicts import Group
 
 MAX_NAME = 30  # of a corpus, as a header or in many lines
 OF_THE_MODEL = ("counts", "size", "cost")
@@ -52,97 +53,116 @@ def lay_out(findings: Findings, shape: Shape) -> Layout:
     return _SHAPES[shape](findings, quantities(findings))
 
 
+def _mixtures(findings: Findings, said: list[Quantity]) -> Layout:
+    """As table 2 of Benka et al.: a line for each corpus, backbone and head, with its number of
+    softmaxes.
+    """
+    rows = findings.lines
+    labels = _labels(rows, ("corpus", "backbone", "head"))
+    # A mixture's table has K alone: of other counts it has none.
+    kept = _kept([each for each in said if each.column.name not in ("#I", "#P")], rows)
+    columns = list(labels)
+    for each in kept:
+        is_count = each.kind == "counts"
+        columns.append(replace(each.column, name="K") if is_count else each.column)
+    lines = []
+    for row in rows:
+        cells = [_label([row], column.name) for column in labels]
+        cells += [each.cells[row] for each in kept]
+        lines.append(Line(cells=tuple(cells), trials=_trials([row])))
+    return columns, lines, []
+
+
+def _heads(findings: Findings, said: list[Quantity]) -> Layout:
+    """As table 1 of the multi-facet poster: a line for each backbone and head, with its quality on
+    each corpus.
+
+    Size and cost are shown once, for the first corpus, if the size is the same on all corpora.
+    """
+    rows = findings.lines
+    labels = _labels(rows, ("backbone", "head"))
+    names, notes = _short_names(rows)
+    of_corpus = grouped((names[row.corpus], row) for row in rows)
+    of_line: dict[tuple[str, str], dict[str, RowFacts]] = {}  # backbone, head -> corpus -> row
+    for row in rows:
+        of_line.setdefault((row.backbone, row.head), {})[names[row.corpus]] = row
+    several = len(of_corpus) > 1
+    leading = ("counts",) if several and not _one_size(rows) else OF_THE_MODEL
+    first_corpus, first = next(iter(of_corpus.items()))
+    # Blocks of columns: the header above them, the corpus of their rows, and what they say.
+    of_model = _kept([each for each in said if each.kind in leading], first)
+    blocks = [("", first_corpus, of_model)]
+    of_text = [each for each in said if each.kind not in leading]
+    for name, alike in of_corpus.items():
+        blocks.append((name if several else "", name, _kept(of_text, alike)))
+    columns = list(labels)
+    for group, _, kept in blocks:
+        columns += [replace(each.column, group=group) for each in kept]
+    lines = []
+    for row_of in of_line.values():
+        cells = [_label(list(row_of.values()), column.name) for column in labels]
+        for _, corpus, kept in blocks:
+            row = row_of.get(corpus)  # None: it has no point of the tuning on this corpus yet
+            cells += [EMPTY if row is None else each.cells[row] for each in kept]
+        lines.append(Line(cells=tuple(cells), trials=_trials(row_of.values())))
+    if several and "cost" in leading:
+        text = f"Times and memory are of {first_corpus}."
+        notes.append(Note(text, "time", "memory", level="reading"))
+    return columns, lines, notes
+
+
 def _one_size(rows: Iterable[RowFacts]) -> bool:
     """Whether a backbone and head have the same number of parameters on every corpus."""
     models = {(row.backbone, row.head, row.params_total, row.params_head) for row in rows}
     return len(models) == len({each[:2] for each in models})
 
 
-def _mixtures(findings: Findings, said: list[Quantity]) -> Layout:
-    """As table 2 of Benka et al.: a line for each corpus, backbone and head, with its number of softmaxes."""
-    lines = findings.lines
-    labels = _labels(lines, ("corpus", "backbone", "head"))
-    kept = _kept([each for each in said if each.column.name not in ("#I", "#P")], lines)
-    columns = [*labels, *(replace(each.column, name="K") if each.kind == "counts" else each.column for each in kept)]
-    laid = [
-        Line(
-            cells=(*(_label([row], column.name) for column in labels), *(each.cells[row] for each in kept)),
-            trials=tuple(trial.id for trial in row.trials),
-        )
-        for row in lines
-    ]
-    return columns, laid, []
-
-
-def _heads(findings: Findings, said: list[Quantity]) -> Layout:
-    """As table 1 of the multi-facet poster: a line for each backbone and head, with its quality on each corpus.
-
-    Size and cost are shown once, for the first corpus, if the size is the same on all corpora.
-    """
-    lines = findings.lines
-    labels = _labels(lines, ("backbone", "head"))
-    names, notes = _short_names(lines)
-    corpora = list(names.values())
-    of_corpus = {name: [row for row in lines if names[row.corpus] == name] for name in corpora}
-    first = of_corpus[corpora[0]]
-    leading = OF_THE_MODEL if len(corpora) == 1 or _one_size(lines) else ("counts",)
-    blocks = [("", first, _kept([each for each in said if each.kind in leading], first))]
-    for name, rows in of_corpus.items():
-        kept = _kept([each for each in said if each.kind not in leading], rows)
-        blocks.append((name if len(corpora) > 1 else "", rows, kept))
-    columns = [*labels, *(replace(each.column, group=group) for group, _, kept in blocks for each in kept)]
-    laid = [
-        Line(
-            cells=(
-                *(_label([rows[place] for rows in of_corpus.values()], column.name) for column in labels),
-                *(each.cells[rows[place]] for _, rows, kept in blocks for each in kept),
-            ),
-            trials=tuple(trial.id for rows in of_corpus.values() for trial in rows[place].trials),
-        )
-        for place in range(len(first))
-    ]
-    if len(corpora) > 1 and "cost" in leading:
-        notes.append(Note(f"Times and memory are of {corpora[0]}.", "time", "memory", level="reading"))
-    return columns, laid, notes
-
-
 def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
-    """As table 1 of Benka et al.: a line for each corpus, backbone and quantity; a column for each head, with its
-    reduction against the baseline.
+    """As table 1 of Benka et al.: a line for each corpus, backbone and quantity; a column for each
+    head, with its reduction against the baseline.
     """
     rows = findings.lines
     names, notes = _short_names(rows)
     labels = _labels(rows, ("backbone",))
-    groups = {  # corpus and backbone -> head -> its row
-        group: {row.head: row for row in alike} for group, alike in grouped((row.group, row) for row in rows).items()
-    }
-    heads = dict.fromkeys(row.head for row in rows)
-    baseline = next((row.head for row in of_head(rows, findings.evidence.suite.table.baseline)), None)
-    reduced = {head for row_of in groups.values() if baseline in row_of for head in row_of} - {baseline}
-    columns = [Column(name="corpus", key="label"), *labels, Column(name="quantity", key="label")]
-    for head in heads:
-        name = _label([row_of[head] for row_of in groups.values() if head in row_of], "head").text
-        columns.append(Column(name="", numeric=True, group=name, spread="spread", key="quantity"))
-        if head in reduced:
-            reduction_of = {"name": "reduction", "group": name, "topics": ("comparison",)}
-            columns.append(Column(**reduction_of, numeric=True, key="quantity"))
-    laid = []
+    groups: dict[Group, dict[str, RowFacts]] = {}  # corpus and backbone -> head -> its row
+    for row in rows:
+        groups.setdefault(row.group, {})[row.head] = row
+    named = of_head(rows, findings.evidence.suite.table.baseline)
+    baseline = named[0].head if named else None
+    heads, reduced = {}, set()  # head -> a row of it; the heads that have a reduction
     for row_of in groups.values():
-        first = next(iter(row_of.values()))
+        for head, row in row_of.items():
+            heads.setdefault(head, []).append(row)
+            if baseline in row_of and head != baseline:
+                reduced.add(head)
+    columns = [Column(name="corpus", key="label"), *labels, Column(name="quantity", key="label")]
+    for head, alike in heads.items():
+        about = {"group": _label(alike, "head").text, "numeric": True, "key": "quantity"}
+        columns.append(Column(name="", spread="spread", **about))
+        if head in reduced:
+            columns.append(Column(name="reduction", topics=("comparison",), **about))
+    lines = []
+    for row_of in groups.values():
+        first, *_ = row_of.values()
+        start = [Cell(text=names[first.corpus])]
+        start += [_label([first], column.name) for column in labels]
         for each in _kept([one for one in said if one.kind != "counts"], row_of.values()):
-            cells = [Cell(text=names[first.corpus]), *(_label([first], column.name) for column in labels)]
-            cells.append(Cell(text=each.column.name))
+            cells = [*start, Cell(text=each.column.name)]
             for head in heads:
                 row = row_of.get(head)
                 cells.append(EMPTY if row is None else each.cells[row])
                 if head in reduced:
-                    cells.append(EMPTY if row is None else _reduction(row, row_of.get(baseline), each.metric))
-            trials = tuple(trial.id for row in row_of.values() for trial in row.trials)
-            laid.append(Line(cells=tuple(cells), trials=trials, is_main=each.column.key in ORDER))
-    return columns, laid, notes
+                    cells.append(_reduction(row, row_of.get(baseline), each.metric))
+            is_main = each.column.key in ORDER
+            lines.append(Line(cells=tuple(cells), trials=_trials(row_of.values()), is_main=is_main))
+    return columns, lines, notes
 
 
 _SHAPES = {"mixtures": _mixtures, "heads": _heads, "corpora": _corpora}
+
+
+def _trials(rows: Iterable[RowFacts]) -> tuple[str, ...]:
+    return tuple(trial.id for row in rows for trial in row.trials)
 
 
 def _kept(said: Iterable[Quantity], rows: Collection[RowFacts]) -> list[Quantity]:
@@ -150,23 +170,29 @@ def _kept(said: Iterable[Quantity], rows: Collection[RowFacts]) -> list[Quantity
 
 
 def _labels(rows: list[RowFacts], kinds: tuple[str, ...]) -> list[Column]:
-    return [
-        Column(name=kind, key="label")
-        for kind in kinds
-        if kind == "head" or len({getattr(row, kind) for row in rows}) > 1
-    ]
+    """A column for the head, and for what differs between rows."""
+    found = []
+    for kind in kinds:
+        if kind == "head" or len({getattr(row, kind) for row in rows}) > 1:
+            found.append(Column(name=kind, key="label"))
+    return found
 
 
 def _short_names(rows: list[RowFacts]) -> tuple[dict[str, str], list[str]]:
-    """The label of each corpus -> a short name for headers and lines, and notes that explain these names."""
+    """The label of each corpus -> a short name for headers and lines, and notes that explain these
+    names.
+    """
     labels = dict.fromkeys(row.corpus for row in rows)
     if all(len(label) <= MAX_NAME for label in labels):
         return {label: label for label in labels}, []
-    names = {label: f"{label.partition(',')[0]} {number}" for number, label in enumerate(labels, start=1)}
-    return names, [Note(f"{name}: {label}.", level="reading") for label, name in names.items()]
+    names, notes = {}, []
+    for number, label in enumerate(labels, start=1):
+        names[label] = f"{label.partition(',')[0]} {number}"
+        notes.append(Note(f"{names[label]}: {label}.", level="reading"))
+    return names, notes
 
 
-def _label(rows: list[RowFacts], kind: str) -> Cell:
+def _label(rows: Sequence[RowFacts], kind: str) -> Cell:
     """The label that some rows share; that of a head with the marks of any of them."""
     label = getattr(rows[0], kind)
     if kind != "head":
@@ -174,8 +200,10 @@ def _label(rows: list[RowFacts], kind: str) -> Cell:
     return Cell(text=label).marked(OUTDATED_MARK if any(row.outdated for row in rows) else "")
 
 
-def _reduction(row: RowFacts, reference: RowFacts | None, metric: str) -> Cell:
-    share = reduction(row, reference, metric) if metric else None
+def _reduction(row: RowFacts | None, reference: RowFacts | None, metric: str) -> Cell:
+    if row is None or not metric:
+        return EMPTY
+    share = reduction(row, reference, metric)
     return EMPTY if share is None else Cell(text=f"{100 * share:.1f} %", value=100 * share)
 
 

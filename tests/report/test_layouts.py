@@ -1,5 +1,7 @@
 """The three shapes: which lines and columns they have, and where a quantity is told."""
 
+from dataclasses import replace
+
 import handmade
 import pytest
 from handmade import findings
@@ -54,6 +56,18 @@ def test_heads_has_a_line_for_each_backbone_and_head_and_columns_for_each_corpus
         ("122.00", "222.00"),
     ]
     assert headers(table)[:7] == ["backbone", "head", "#S", "params", "head params", "train ms/batch", "eval ms/batch"]
+
+
+@pytest.mark.parametrize("place", [1, 5])  # of the first corpus, of the second
+def test_heads_has_an_empty_cell_for_a_row_that_is_not_there_yet(suite, record_of, place):
+    """As of a head that has no point of the tuning on one corpus."""
+    found = findings(suite, by_place(suite, record_of, "test_ppl"))
+    lines = [line for at, line in enumerate(found.lines) if at != place]
+    table = suite_table.build(replace(found, lines=lines), "heads")
+    one, two = "markov, branching 2 test ppl", "markov, branching 3 test ppl"
+    expected = [("111.00", "211.00"), ("112.00", "212.00"), ("121.00", "221.00"), ("122.00", "222.00")]
+    expected[1] = ("-", "212.00") if place == 1 else ("112.00", "-")
+    assert sorted((row[one].split()[0], row[two].split()[0]) for row in texts(table)) == sorted(expected)
 
 
 def test_heads_tells_size_and_time_of_each_corpus_where_sizes_differ(suite_of, record_of):
