@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["RunOptions", "load_study", "register_head", "run_suite"]
 
-_FOLDER = Path(__file__).parent
-if not (_FOLDER / "heads").is_dir():  # a clone: heads and backbones lie beside this folder, not in it
-    __path__.append(str(_FOLDER.parent))
+FOLDER = Path(__file__).parent
+if not (FOLDER / "heads").is_dir():  # a clone: heads and backbones lie beside this folder, not in it
+    __path__.append(str(FOLDER.parent))
 
 if not os.path.isabs(os.environ.get("HOME", "")):  # without a home many libraries fail; Docker's choice, too, is '/'
     os.environ.pop("HOME", None)
@@ -37,8 +37,8 @@ def bundled(folder: str) -> Path:
 
     In an installed wheel it is inside the package, in a clone beside it.
     """
-    inside = _FOLDER / folder
-    return inside if inside.is_dir() else _FOLDER.parent / {"published": "results/published"}.get(folder, folder)
+    inside = FOLDER / folder
+    return inside if inside.is_dir() else FOLDER.parent / {"published": "results/published"}.get(folder, folder)
 
 
 def __getattr__(name: str):

@@ -9,11 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 EXTENSIONS = {  # name -> its packages and modules, which go together
-    "board": (  # results of several suites
-        *("harness.cli.board", "harness.cli.reproducing"),
-        *("harness.report.groups", "harness.report.leaderboard", "harness.report.site"),
-        *("harness.report.diff", "harness.report.ground_truth", "harness.execution.ground_truths"),
-    ),
+    "board": ("harness.board", "harness.cli.board", "harness.cli.reproducing"),  # results of several suites
     "conformance": ("harness.cli.starting", "harness.conformance", "harness.starters"),
     "diagnostics": (
         "harness.cli.models",

@@ -11,12 +11,13 @@ import torch
 from stand_ins import placed
 
 from harness import plan
+from harness.board import ground_truths
+from harness.board.ground_truths import found_in
 from harness.conformance import conformance
-from harness.execution.ground_truths import found_in
 from harness.model import build
 from harness.plan.specs import ComponentSpec
 from harness.registry import HEADS
-from harness.report import ground_truth, study, suite_table
+from harness.report import study, suite_table
 from harness.trial.run import run
 
 ROOT = Path(__file__).parent.parent
@@ -98,7 +99,7 @@ def test_the_committed_table_of_ground_truths_has_every_number_of_the_suites_tha
     expected, committed = (
         [line.split("|")[1].strip() for line in lines_of_table(text)]
         for text in (
-            suite_table.text(ground_truth.table(studies)),
+            suite_table.text(ground_truths.table(studies)),
             GROUND_TRUTHS.read_text(encoding="utf-8"),  # `harness reproduce --no-run` writes it again
         )
     )

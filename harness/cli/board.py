@@ -28,12 +28,13 @@ from harness.cli.views import study_of
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
 from harness.extensions import provided
+from harness.machine.files import unsynced
 from harness.printable import printable
 from harness.records.metrics import METRICS
 from harness.report import screen
 
 if TYPE_CHECKING:  # a command waits only for the modules that it works with
-    from harness.report.diff import Difference, MetricDifference
+    from harness.board.diff import Difference, MetricDifference
     from harness.report.tokens import Context
 
 NAMED = "a trial's id or its first digits; with --suite, a head by its name or as the table shows it."
@@ -46,7 +47,7 @@ def leaderboard(
     as_json: Json = False,
 ) -> None:
     """Rank the finished trials of all suites, in groups with the same text, counting, evaluation and budget."""
-    from harness.report.leaderboard import load
+    from harness.board.leaderboard import load
 
     found = load(results, warn)
     if as_json:
@@ -74,8 +75,8 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Show what differs: settings, metrics with intervals, and the test words on which they differ most."""
+    from harness.board.diff import difference, of_heads, of_trials
     from harness.plan.selection import chosen_trials
-    from harness.report.diff import difference, of_heads, of_trials
 
     if suite is None:
         if overrides or only:
@@ -155,20 +156,21 @@ def site(
 
     The folder needs no network and no server: open its index.html, or copy it to any host.
     """
-    from harness.report import site
+    from harness.board import site
 
     if records is None:
         files = _files_of_site(results, suites)
     else:
         with tempfile.TemporaryDirectory(prefix="harness-site-") as imported:
-            _import(records, Path(imported))
+            with unsynced():
+                _import(records, Path(imported))
             files = _files_of_site(Path(imported), suites)
     site.write(files, out)
     say(f"site: {out / 'index.html'} ({len(files)} files, {sum(map(len, files.values())) / 2**20:.1f} MiB)")
 
 
 def _files_of_site(results: Path, suites: Path) -> dict[str, bytes]:
-    from harness.report import site  # here: matplotlib, jinja2 and pandas take seconds to import
+    from harness.board import site  # here: matplotlib, jinja2 and pandas take seconds to import
 
     return site.files_of(site.studies(results, suites, warn), results, suites, warn)
 

@@ -22,7 +22,7 @@ def reproduce(
 
     Without --all only suites of at most two hours on one core are run. What is finished is not trained again.
     """
-    from harness.execution import ground_truths
+    from harness.board import ground_truths
     from harness.execution.live import Reporter
     from harness.plan.reader import folders
     from harness.plan.specs import GROUND_TRUTH

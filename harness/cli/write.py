@@ -1,10 +1,13 @@
 """The commands that say what there is: `harness list`, `schema` and `docs`."""
 
+import importlib
 import inspect
 import json
 import math
 import re
+import sys
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
@@ -12,10 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 from rich.table import Table
 from rich.text import Text
 
+from harness import FOLDER as PACKAGE
 from harness import bundled
 from harness.cli.commands import COMMANDS, FIRST
 from harness.cli.options import Json, argument, console, option, say
 from harness.errors import BrokenComponent, DuplicateComponent, ExecutionError, nearest
+from harness.machine.files import kept
+from harness.machine.source import of_package, source_hash
 from harness.plan.reader import ENDING, FOLDER, folders, introduction, name_of
 from harness.report import screen
 
@@ -24,6 +30,7 @@ if TYPE_CHECKING:  # a list of suites waits for nothing that imports torch
     from harness.registry import Registry
 
 FIRST_SUITES = 10  # that a list shows
+BROKEN = "broken: "  # begins what is said in the place of parameters
 SHORT = 13  # characters of a cost
 KINDS = ("heads", "backbones", "corpora")
 WORDS = {int: "integer", float: "number", bool: "true | false", str: "text", NoneType: "null", Path: "path"}
@@ -68,7 +75,7 @@ def list_components(
         what = "suites"
     if what not in (*KINDS, "suites"):
         raise ExecutionError(f"harness list {what}: expected heads, backbones, corpora or suites")
-    entries = _suites() if what == "suites" else _components(what)
+    entries = _suites() if what == "suites" else _kept_components(what)
     if name is not None:
         known = [entry["name"] for entry in entries]
         if name not in known:
@@ -109,6 +116,23 @@ def _suites() -> list[dict[str, Any]]:
     return entries
 
 
+def _kept_components(what: str) -> list[dict[str, Any]]:
+    """The entries of components, kept where all are of the package and sound: then nothing imports torch."""
+    users = Path(what).resolve()
+    added = len(importlib.import_module(f"harness.{what}").__path__) > 1  # a folder, by this process
+    has_own = added or (users.is_dir() and users != bundled(what).resolve())
+    if not source_hash() or has_own or entry_points(group=f"harness.{what}"):
+        return _components(what)
+
+    def make() -> list[dict[str, Any]] | None:
+        found, registry = _components(what), _registry(what)
+        broken = [each for each in found if any(text.startswith(BROKEN) for text in each["parameters"])]
+        names = {f"{registry.kind} {each['name']}" for each in found}
+        return None if broken or registry.faults() or not names <= of_package() else found
+
+    return kept("lists", json.dumps([what, str(PACKAGE), source_hash(), sys.version]), make) or _components(what)
+
+
 def _components(what: str) -> list[dict[str, Any]]:
     """An entry for each component. That of a component that cannot be used says why."""
     from harness.plan.names import section
@@ -123,7 +147,7 @@ def _components(what: str) -> list[dict[str, Any]]:
             about = inspect.cleandoc(cls.__doc__ or "").partition("\n")[0]
             brief, source, cost = section(cls, "Brief"), _cited(section(cls, "Source"))[0], section(cls, "Cost")
         except (BrokenComponent, DuplicateComponent) as error:
-            shown = [f"broken: {error}"]
+            shown = [f"{BROKEN}{error}"]
         entry = {"name": name, "from": registry.origin(name), "about": about, "brief": brief}
         entries.append({**entry, "source": source, "cost": cost, "parameters": shown})
     return entries
@@ -144,7 +168,7 @@ def _lines(entries: list[dict[str, Any]]) -> Iterator[Table | Text]:
     columns = ("name", "what it is", "cost") if any(costs) else ("name", "what it is")
     yield screen.grid(columns, [row[: len(columns)] for row in rows], whole=columns)
     for entry in entries:
-        yield from (screen.text(f"{entry['name']}: {why}") for why in entry["parameters"] if why.startswith("broken: "))
+        yield from (screen.text(f"{entry['name']}: {why}") for why in entry["parameters"] if why.startswith(BROKEN))
 
 
 def _what_it_is(entry: dict[str, Any], room: int) -> str:
@@ -172,7 +196,7 @@ def _show(entry: dict[str, Any], what: str) -> None:
     from harness.plan.suite_file import descriptions
 
     say("\n".join(filter(None, (entry["about"], entry["source"], f"from {entry['from']}"))))
-    if entry["parameters"][:1] and entry["parameters"][0].startswith("broken: "):
+    if entry["parameters"][:1] and entry["parameters"][0].startswith(BROKEN):
         return say(entry["parameters"][0])
     meanings = descriptions(_registry(what).get(entry["name"]))
     rows = []

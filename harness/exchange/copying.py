@@ -244,11 +244,13 @@ def _others(bundle: Bundle, results: Path, seeds: Seeds) -> list[str]:
 
 def _differing(bundle: Bundle, results: Path, seeds: Seeds) -> Iterator[str]:
     """A sentence for each imported trial that has different results in another suite of the results folder."""
-    suites = sorted(place.name for place in (results.resolve() / "runs").iterdir() if place.is_dir())
+    runs = results.resolve() / "runs"
+    suites = sorted(place.name for place in runs.iterdir() if place.is_dir())
     for trial in bundle.trials:
-        ours = _here(results, trial.suite, trial.id)
-        for suite in suites:
-            other = _here(results, suite, trial.id) if suite != trial.suite else None
+        others = [suite for suite in suites if suite != trial.suite and (runs / suite / trial.id).is_dir()]
+        ours = _here(results, trial.suite, trial.id) if others else None
+        for suite in others:
+            other = _here(results, suite, trial.id)
             if ours and other and seeds.contradiction([ours, other]):
                 two = f"the suites {trial.suite} ({result(ours)}) and {suite} ({result(other)})"
                 yield f"trial {trial.id} has different results in {two}; the leaderboard leaves it out"

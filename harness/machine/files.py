@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,6 +25,17 @@ MAX_KEPT = 2**20  # bytes of what was computed once
 # What some file systems answer when a folder is synced, as FUSE, SMB or 9p: the files in it are written all the same
 NOT_SUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF}
 MAX_WAIT = 300  # seconds, for another process that computes the same; it may be stopped
+_SYNCED = ContextVar("_SYNCED", default=True)
+
+
+@contextmanager
+def unsynced() -> Iterator[None]:
+    """Within it, nothing waits for the disk: for files that end with this process, so that no crash can spoil them."""
+    before = _SYNCED.set(False)
+    try:
+        yield
+    finally:
+        _SYNCED.reset(before)
 
 
 @contextmanager
@@ -43,13 +55,15 @@ def atomically(place: Path) -> Iterator[BinaryIO]:
             with temporary.open("xb") as file:  # never through a link that a stranger left under this name
                 yield file
                 file.flush()
-                os.fsync(file.fileno())  # guard: fsync-file
+                if _SYNCED.get():
+                    os.fsync(file.fileno())  # guard: fsync-file
             # guard: rename-into-place temporary.replace(place) -> place.write_bytes(temporary.read_bytes())
             temporary.replace(place)
         finally:
             temporary.unlink(missing_ok=True)  # guard: failed-write-removed
         try:
-            sync(place.parent)  # guard: fsync-folder
+            if _SYNCED.get():
+                sync(place.parent)  # guard: fsync-folder
         except OSError as fault:
             if fault.errno not in NOT_SUPPORTED:  # guard: folder-not-synced always
                 raise

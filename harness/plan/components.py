@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,8 +20,10 @@ from torch.overrides import TorchFunctionMode
 
 from harness.containment import contained, first_line
 from harness.errors import ComponentError, HarnessError, nearest
+from harness.machine.files import kept
 from harness.model import LanguageModel, build_backbone, build_head, count_parameters, on_meta
 from harness.plan.identity import Identified
+from harness.plan.kept_models import Body, key_of
 from harness.plan.names import labelled
 from harness.plan.parameters import (
     REQUIRED,
@@ -45,6 +47,8 @@ MAX_TENSORS = 10_000  # of one component; GPT-2's largest has 580
 Built = TypeVar("Built")
 # Of a model: its numbers of parameters (total, head), and the values that the head chose itself.
 Measured = tuple[tuple[int, int], dict[str, int]]
+OfHead = tuple[tuple[int, int], dict[str, int], bool]  # as Measured, and whether it copies weights
+Found = tuple[dict[str, Any], list[OfHead]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,15 +251,13 @@ class Construction:
         problems: receives those of the constructors.
         models: (V, backbone, head) -> numbers of parameters (total, head), and the values that the
             head chose for parameters that are None: {'num_input_layers': 3}.
-        positions: backbone -> how many tokens it can read at most, for those that have a limit.
-        bodies: backbone -> the last one that was built.
+        bodies: backbone -> what is known of the last one that was built.
         from_model: (backbone, head) of heads that start with weights of the backbone's files.
     """
 
     problems: Problems
     models: dict[tuple[int, str, str], Measured] = field(default_factory=dict)
-    positions: dict[str, int] = field(default_factory=dict)
-    bodies: dict[str, nn.Module] = field(default_factory=dict)
+    bodies: dict[str, Body] = field(default_factory=dict)
     from_model: set[tuple[str, str]] = field(default_factory=set)
 
     def check(
@@ -263,27 +265,39 @@ class Construction:
         vocab_sizes: list[int],
         backbones: list[Component],
         heads: list[Component],
+        *,
+        keep: bool = False,
     ) -> None:
-        """Build every head on every backbone for every vocabulary size."""
+        """Build every head on every backbone for every vocabulary size.
+
+        Args:
+            keep: take what is kept of models without problems, and keep it.
+        """
         for vocab_size, backbone in itertools.product(dict.fromkeys(vocab_sizes), backbones):
-            body, name = self._backbone(backbone, vocab_size), str(backbone.spec)
-            if body is None:  # what a head would complain of may be the fault of the backbone
+            build = partial(self._build, vocab_size, backbone, heads)
+            key = key_of(vocab_size, backbone, heads) if keep else None
+            found = _read(build()) if key is None else kept("models", key, build, _read)
+            if found is None:
                 continue
-            for head in heads:
-                with _Copies(body) as copies:
-                    found = self._built(head, name, partial(_measured, head, body, vocab_size))
-                if found is not None:
-                    self.models[vocab_size, name, str(head.spec)] = found
-                if copies.made:
+            name, (body, of_heads) = str(backbone.spec), found
+            self.bodies[name] = body
+            for head, (params, settled, copies) in zip(heads, of_heads, strict=True):
+                self.models[vocab_size, name, str(head.spec)] = params, settled
+                if copies:
                     self.from_model.add((name, str(head.spec)))
 
-    def _backbone(self, backbone: Component, vocab_size: int) -> nn.Module | None:
-        model = self._built(backbone, "", lambda: build_backbone(backbone.spec, vocab_size))
-        if (positions := getattr(model, "num_positions", None)) is not None:
-            self.positions[str(backbone.spec)] = positions
-        if model is not None:
-            self.bodies[str(backbone.spec)] = model
-        return model
+    def _build(self, vocab_size: int, backbone: Component, heads: list[Component]) -> Found | None:
+        """Return what is asked of a backbone and of each head on it; None where one has a problem."""
+        body = self._built(backbone, "", partial(build_backbone, backbone.spec, vocab_size))
+        if body is None:  # what a head would complain of may be the fault of the backbone
+            return None
+        of_heads = []
+        for head in heads:
+            with _Copies(body) as copies:
+                build = partial(_measured, head, body, vocab_size)
+                found = self._built(head, str(backbone.spec), build)
+            of_heads.append(found and (*found, copies.made))
+        return (asdict(_body(body)), of_heads) if of_heads and None not in of_heads else None
 
     def _built(self, component: Component, on: str, build: Callable[[], Built]) -> Built | None:
         try:
@@ -291,6 +305,28 @@ class Construction:
         except ValueError as error:
             component.report(self.problems, str(error) + (f" (on {on})" if on else ""))
             return None
+
+
+def _read(found: Found | None) -> tuple[Body, list[OfHead]] | None:
+    """Return what `Construction._build` returns, or what JSON has made of it. Raises: as `kept`
+    expects where it is something else.
+    """
+    if found is None:
+        return None
+    (body, of_heads), read = found, []
+    for (total, own), settled, copies in of_heads:
+        read.append(((int(total), int(own)), dict(settled), bool(copies)))
+    return Body(**{**body, "notes": tuple(body["notes"])}), read
+
+
+def _body(built: nn.Module) -> Body:
+    return Body(
+        fits=built.layer_dims[-1] == built.embedding.embedding_dim,
+        positions=getattr(built, "num_positions", None),
+        is_pretrained=getattr(built, "output_layer", None) is not None,
+        notes=tuple(getattr(built, "notes", ())),
+        first_token=getattr(built, "first_token", None),
+    )
 
 
 def _measured(head: Component, body: nn.Module, vocab_size: int) -> Measured:

@@ -8,10 +8,9 @@ entry of `heads`.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from torch import nn
-
 from harness.containment import guarded
 from harness.plan.components import Component
+from harness.plan.kept_models import Body
 from harness.plan.parameters import parameters, resolved
 from harness.protocols import MayBeControl
 
@@ -48,7 +47,7 @@ def roles(heads: Sequence[Component]) -> list[Role]:
 
 
 def control_notes(
-    heads: Sequence[Component], known: Sequence[Role], names: Sequence[str], bodies: Iterable[nn.Module]
+    heads: Sequence[Component], known: Sequence[Role], names: Sequence[str], bodies: Iterable[Body]
 ) -> list[str]:
     """Return sentences on controls: those that the suite's file declares, and the rows that it lacks.
 
@@ -64,7 +63,7 @@ def control_notes(
     mapped = [each for each in controls if _value(each, MAP) or _is_mixture(each)]
     has_plain = any(computes_softmax(each) and not (_value(each, MAP) or _is_mixture(each)) for each in heads)
     # a plain softmax fits only where the state is as wide as the embedding
-    fits = all(body.layer_dims[-1] == body.embedding.embedding_dim for body in bodies)
+    fits = all(body.fits for body in bodies)
     if claims and not has_plain and fits:
         found.append(NO_PLAIN)
     if not mapped and any(_is_mixture(each) for each in claims):

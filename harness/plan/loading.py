@@ -268,7 +268,8 @@ def _constructed(
         return construction
     # A backbone with a problem has lost a parameter, and no head is judged by what is built then.
     heads = [] if "backbones" in parts.faulty else parts.heads
-    construction.check([fact.vocab_size for fact in facts], parts.backbones, heads)
+    sizes = [fact.vocab_size for fact in facts]
+    construction.check(sizes, parts.backbones, heads, keep=True)
     return construction
 
 
@@ -388,7 +389,7 @@ def _check_together(
         # The last token of a block is a target only, but the states of a frozen backbone have it.
         is_short = train.batching == "blocks" and each not in frozen
         tokens = train.seq_len - 1 if is_short else train.seq_len
-        most = construction.positions.get(str(each.spec), math.inf)
+        most = construction.bodies[str(each.spec)].positions or math.inf
         if tokens > most:
             problems.add(place, f"{each.spec} has {most} positions, and reads {tokens} tokens")
 

@@ -33,12 +33,12 @@ def model_notes(
     for backbone in backbones:
         key, name = str(backbone.spec), backbone.name
         body = construction.bodies[key]
-        if getattr(body, "output_layer", None) is None:
+        if not body.is_pretrained:
             continue
-        found += map(ModelNote, getattr(body, "notes", ()))
+        found += map(ModelNote, body.notes)
         for tokenizer in tokenizers:
             found += _on_ids(tokenizer)
-            found += _on_first_token(tokenizer, name, getattr(body, "first_token", None))
+            found += _on_first_token(tokenizer, name, body.first_token)
         from_model, at_random = [], []
         for head in heads:
             starts = from_model if (key, str(head.spec)) in construction.from_model else at_random

@@ -114,7 +114,7 @@ class EvalSpec(Strict):
 
     Functions that evaluate take an EvalSpec and no TrainSpec: a setting that changes what they compute has to be a
     field here, with the name that it has in TrainSpec. Trials that differ in a field are in different groups of the
-    leaderboard (harness/report/groups.py).
+    leaderboard (harness/board/groups.py).
 
     Args:
         seq_len, batching, eval_batch_size, eval_stride, eval_batches: as in harness.plan.specs.TrainSpec.

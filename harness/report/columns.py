@@ -2,25 +2,36 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.plan.specs import value_text
 from harness.records.metrics import METRICS, Metric, metrics_of
 from harness.report import convergence, printed_numbers
-from harness.report.content import FAILED_MARK, NOTHING, TIE_MARK, Cell, Column, Topic
+from harness.report.content import (
+    COARSE,
+    FAILED_MARK,
+    NOTHING,
+    TIE_MARK,
+    Cell,
+    Column,
+    Topic,
+)
 from harness.report.findings import Findings, certificate_mark, percent
 from harness.report.printed_numbers import PrintedCell
+from harness.report.row_facts import RowFacts, head_counts, ratio, time_mark, time_of
 from harness.report.statistics import WIDEST
-from harness.report.table_rows import Row, head_counts, ratio, time_mark, time_of
-from harness.report.verdicts import STRONGEST, Compared, difference, shared_seeds
+from harness.report.verdicts import STRONGEST, Compared, Verdict, difference, shared_seeds
 
 PRINTED_TIMES = {  # the papers' times -> their name in a column
     "train_ms_per_batch": "ms/batch",
     "inference_ms_per_batch": "inference ms/batch",
 }
 EMPTY = Cell(text=NOTHING)
+UNTESTED = ("lower", "higher")  # what a change is called that was not tested
+Kind = Literal["counts", "size", "cost", "quality", "state"]
+CellOf = Callable[[RowFacts], Cell]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,19 +40,21 @@ class Quantity:
 
     Args:
         cells: that of each row.
-        kind: the head's 'counts', the 'size' of the model, its 'cost' in time and memory, the 'quality' of its
-            predictions, or the 'state' of the row's trials.
-        rows: those that have the quantity, even where their cells are empty; None: the rows whose cells are not empty.
-        metric: the metric that it shows, where a reduction against the baseline can be given, else ''.
+        kind: the head's 'counts', the 'size' of the model, its 'cost' in time and memory, the
+            'quality' of its predictions, or the 'state' of the row's trials.
+        rows: those that have the quantity, even where their cells are empty; None: the rows whose
+            cells are not empty.
+        metric: the metric that it shows, where a reduction against the baseline can be given, else
+            ''.
     """
 
     column: Column
-    cells: dict[Row, Cell]
-    kind: Literal["counts", "size", "cost", "quality", "state"]
-    rows: frozenset[Row] | None = None
+    cells: dict[RowFacts, Cell]
+    kind: Kind
+    rows: frozenset[RowFacts] | None = None
     metric: str = ""
 
-    def is_of(self, rows: Iterable[Row]) -> bool:
+    def is_of(self, rows: Iterable[RowFacts]) -> bool:
         """Whether a table of these rows has the column."""
         if self.rows is not None:
             return not self.rows.isdisjoint(rows)
@@ -50,7 +63,6 @@ class Quantity:
 
 def quantities(findings: Findings) -> list[Quantity]:
     """All columns that a table of the suite can have, in order."""
-    state = {line: _state(line, findings) for line in findings.lines}
     return [
         *_counts(findings),
         *_sizes(findings),
@@ -59,107 +71,179 @@ def quantities(findings: Findings) -> list[Quantity]:
         *_comparisons(findings),
         *_printed(findings),
         *_costs(findings),
-        _quantity("n", state, "state", numeric=False, key="n", rows=frozenset(findings.lines)),
+        _state(findings),
     ]
 
 
-def _where(metric: Metric, findings: Findings) -> frozenset[Row] | None:
-    return frozenset(findings.lines) if metric.table == "always" else None
+def _quantity(
+    findings: Findings,
+    name: str,
+    kind: Kind,
+    cell_of: CellOf,
+    *topics: Topic,
+    key: str = "",
+    numeric: bool = True,
+    spread: str = "sd",
+    rows: frozenset[RowFacts] | None = None,
+    metric: str = "",
+) -> Quantity:
+    """A column by its header and the cell of a row."""
+    cells = {row: cell_of(row) for row in findings.lines}
+    column = Column(name=name, numeric=numeric, spread=spread, key=key, topics=topics)
+    return Quantity(column=column, cells=cells, kind=kind, rows=rows, metric=metric)
 
 
 def _shown(*kinds: str) -> list[Metric]:
     return [metric for metric in metrics_of(*kinds) if metric.table != "never"]
 
 
-def _quantity(
-    name: str,
-    cells: dict[Row, Cell],
-    kind: str,
-    *topics: Topic,
-    numeric: bool = True,
-    key: str = "",
-    spread: str = "sd",
-    **more,
-) -> Quantity:
-    column = Column(name=name, numeric=numeric, spread=spread, key=key, topics=topics)
-    return Quantity(column=column, cells=cells, kind=kind, **more)
+def _where(metric: Metric, findings: Findings) -> frozenset[RowFacts] | None:
+    """All rows, of a metric that a table has even where no trial has measured it."""
+    return frozenset(findings.lines) if metric.table == "always" else None
 
 
 def _counts(findings: Findings) -> list[Quantity]:
-    counts = {line: head_counts(line) for line in findings.lines}
-    return [
-        _quantity(symbol, {line: _whole(each[symbol]) for line, each in counts.items()}, "counts", key="counts")
-        for symbol in ("#S", "#I", "#P")
-    ]
+    def count(symbol: str) -> CellOf:
+        return lambda row: _whole(head_counts(row)[symbol])
+
+    symbols = ("#S", "#I", "#P")
+    return [_quantity(findings, each, "counts", count(each), key="counts") for each in symbols]
 
 
 def _sizes(findings: Findings) -> list[Quantity]:
-    """Counts and settings. Numbers of parameters are the plan's, which knows them before a trial has run."""
-    match, lines, found = findings.evidence.suite.match, findings.lines, []
-    if match is not None:
-        if match.time is not None:
-            name, cells = "epochs", {line: _setting(line.trials[0].train.epochs) for line in lines}
-        else:
-            params = {line: {**line.params_of("backbone"), **line.params_of("head")} for line in lines}
-            name, cells = match.vary, {line: _whole(each.get(match.vary)) for line, each in params.items()}
-        found.append(_quantity(f"{name} (matched)", cells, "size", key="tuned", rows=frozenset(lines)))
-    counts = {
-        "params_total": {line: line.params_total for line in lines},
-        "params_head": {line: line.params_head for line in lines},
-        "stored_ngrams": {line: next(map(int, line.values("stored_ngrams")), None) for line in lines},
-    }
+    """What was matched, counts and settings."""
+    found = _matched(findings)
     for metric in _shown("count", "setting"):
-        known = counts.get(metric.name)
-        cells = {line: _mean(line, metric) if known is None else _whole(known[line]) for line in lines}
-        found.append(_quantity(metric.label, cells, "size", key=metric.name, rows=_where(metric, findings)))
+        cell_of = _size(metric)
+        about = {"key": metric.name, "rows": _where(metric, findings)}
+        found.append(_quantity(findings, metric.label, "size", cell_of, **about))
     return found
 
 
+def _matched(findings: Findings) -> list[Quantity]:
+    """The width or the epochs that matching has chosen for each row."""
+    match = findings.evidence.suite.match
+    if match is None:
+        return []
+
+    def chosen(row: RowFacts) -> Cell:
+        if match.time is not None:
+            return _setting(row.trials[0].train.epochs)
+        params = row.params_of("backbone") | row.params_of("head")
+        return _whole(params.get(match.vary))
+
+    name = f"{'epochs' if match.time is not None else match.vary} (matched)"
+    about = {"key": "tuned", "rows": frozenset(findings.lines)}
+    return [_quantity(findings, name, "size", chosen, **about)]
+
+
+def _size(metric: Metric) -> CellOf:
+    # The plan counts parameters before a trial has run, so that a row has them without a record.
+    if metric.name in ("params_total", "params_head"):
+        return lambda row: _whole(getattr(row, metric.name))
+    if metric.name == "stored_ngrams":
+        return lambda row: _whole(next(map(int, row.values(metric.name)), None))
+    return _mean(metric)
+
+
 def _tuned(findings: Findings) -> list[Quantity]:
-    """A column for each tuned key."""
-    tune, found = findings.evidence.suite.tune, []
+    """A column for each tuned key. A key need not apply to every row."""
+
+    def chosen(key: str) -> CellOf:
+        return lambda row: _setting(row.tuned[key]) if key in row.tuned else EMPTY
+
+    found, tune = [], findings.evidence.suite.tune
     for key in () if tune is None else tune.space:
-        cells = {line: _setting(line.tuned[key]) if key in line.tuned else EMPTY for line in findings.lines}
-        numeric = all(cell is EMPTY or cell.value is not None for cell in cells.values())
-        found.append(_quantity(f"{key.removeprefix('train.')} (tuned)", cells, "quality", numeric=numeric, key="tuned"))
+        name = f"{key.removeprefix('train.')} (tuned)"
+        made = _quantity(findings, name, "quality", chosen(key), key="tuned")
+        cells = [cell for cell in made.cells.values() if cell is not EMPTY]
+        numeric = all(cell.value is not None for cell in cells)
+        found.append(replace(made, column=replace(made.column, numeric=numeric)))
     return found
 
 
 def _scores(findings: Findings) -> list[Quantity]:
-    """The metrics of predictions. Standard counting is shown where the suite's own counting is another."""
-    lines, found = findings.lines, []
-    differ = frozenset(line for line in lines if line.boundary == "sos_eos")
+    """The metrics of predictions."""
+    found = []
+    # Standard counting is shown where the suite's own counting is another one.
+    differ = frozenset(row for row in findings.lines if row.boundary == "sos_eos")
     for metric in _shown("score"):
-        cells, rows = {line: _mean(line, metric) for line in lines}, _where(metric, findings)
+        cell_of, rows = _mean(metric), _where(metric, findings)
         if metric.name == "test_ppl":
-            cells = {line: _ranked(cell, line, findings) for line, cell in cells.items()}
+            cell_of = _ranked(metric, findings)
         if metric.name == "test_ppl_standard":
-            cells, rows = {line: cell if line in differ else EMPTY for line, cell in cells.items()}, differ
+            cell_of, rows = _mean_of_some(metric, differ), differ
         reducible = metric.name if metric.direction == "lower" else ""
-        found.append(_quantity(metric.label, cells, "quality", key=metric.name, metric=reducible, rows=rows))
+        about = {"key": metric.name, "metric": reducible, "rows": rows}
+        found.append(_quantity(findings, metric.label, "quality", cell_of, **about))
     return found
 
 
+def _mean(metric: Metric) -> CellOf:
+    return lambda row: Cell.mean(row.values(metric.name), metric.digits)
+
+
+def _mean_of_some(metric: Metric, rows: frozenset[RowFacts]) -> CellOf:
+    mean = _mean(metric)
+    return lambda row: mean(row) if row in rows else EMPTY
+
+
+def _ranked(metric: Metric, findings: Findings) -> CellOf:
+    """The mean with its rank, and the mark of a row that is collapsed or not converged."""
+    mean = _mean(metric)
+
+    def cell_of(row: RowFacts) -> Cell:
+        cell = mean(row)
+        if cell.value is None:
+            return cell
+        rank = findings.ranks.get(row, "")
+        if rank == "tie":
+            cell = replace(cell, text=f"{cell.text} {TIE_MARK}")
+        return replace(cell.marked(convergence.mark(row)), rank=rank)
+
+    return cell_of
+
+
 def _comparisons(findings: Findings) -> list[Quantity]:
+    """What is said of rows that are compared; none without a baseline."""
     if findings.reference is None:
         return []
 
-    def of(cell_of: Callable[[Compared], Cell]) -> dict[Row, Cell]:
+    def of(cell: Callable[[Compared], Cell]) -> CellOf:
         known = findings.compared
-        return {line: cell_of(known[line]) if line in known else EMPTY for line in findings.lines}
+        return lambda row: cell(known[row]) if row in known else EMPTY
 
-    verdicts = of(lambda compared: Cell(text=compared.verdict))
-    verdicts |= {line: Cell(text=STRONGEST) for line in findings.lines if findings.role(line) == STRONGEST}
-    versus = f"vs {findings.reference}"
+    def change_of(row: RowFacts) -> Cell:
+        cell, role = of(_against)(row), findings.role(row)
+        return replace(cell, summary=Cell(text=role)) if role else cell
+
+    def verdict(row: RowFacts) -> Cell:
+        if findings.role(row) == STRONGEST:
+            return Cell(text=STRONGEST)
+        return of(lambda compared: Cell(text=compared.verdict))(row)
+
+    def against_baseline(row: RowFacts) -> Cell:
+        # Empty where the baseline is the strongest control: the column before it says the same.
+        compared, baseline = findings.compared.get(row), findings.baselines.get(row.group)
+        if compared is None or baseline in (row, compared.control):
+            return EMPTY
+        return _untested(compared, baseline, "test_ppl")
+
+    def add(name: str, cell_of: CellOf, *topics: Topic, **about) -> Quantity:
+        return _quantity(findings, name, "quality", cell_of, *topics, **about)
+
+    versus, every = f"vs {findings.reference}", frozenset(findings.lines)
+    known = of(lambda compared: _untested(compared, compared.control, "test_ppl_known"))
+    baseline = f"vs {findings.baseline}"
     return [
-        _quantity(versus, of(_against), "quality", "comparison", key="change", rows=frozenset(findings.lines)),
-        *_against_baseline(findings),
-        _quantity(f"{versus}, known words", of(_against_known), "quality", "comparison", key="change_known"),
-        _quantity("verdict", verdicts, "quality", "comparison", numeric=False, key="verdict"),
-        _quantity("p (Holm)", of(lambda compared: _probability(compared.p_holm)), "quality", "comparison"),
-        _quantity("p (signs)", of(lambda compared: _probability(compared.p_sign_flip)), "quality", "comparison"),
-        _quantity("pairs", of(lambda compared: _whole(len(compared.seeds))), "quality"),
-        _quantity("correlation", of(_correlation), "quality"),
+        add(versus, change_of, "comparison", key="change", rows=every),
+        add(baseline, against_baseline, "comparison", key="change_baseline"),
+        add(f"{versus}, known words", known, "comparison", key="change_known"),
+        add("verdict", verdict, "comparison", numeric=False, key="verdict"),
+        add("p (Holm)", of(lambda compared: _probability(compared.p_holm)), "comparison"),
+        add("p (signs)", of(lambda compared: _probability(compared.p_sign_flip)), "comparison"),
+        add("pairs", of(lambda compared: _whole(len(compared.seeds)))),
+        add("correlation", of(_correlation)),
     ]
 
 
@@ -167,93 +251,113 @@ def _printed(findings: Findings) -> list[Quantity]:
     """The papers' scores, and ours less theirs: of the weights that the paper tested."""
     found = []
     for metric in _shown("score"):
-        cells = _printed_cells(findings, metric.name)
-        rows = frozenset(line for line, cell in cells.items() if cell)
-        last = METRICS.get(f"last_{metric.name}")
-        ours = {line: METRICS[cell.of_ours] if cell else metric for line, cell in cells.items()}
-        if last in ours.values():
-            means = {line: _mean(line, last) for line in findings.lines}
-            found.append(_quantity(last.label, means, "quality", rows=rows, metric=last.name))
-        key = "printed" if metric.name == "test_ppl" else ""
-        printed = {line: _as_printed(cell) for line, cell in cells.items()}
-        found.append(_quantity(f"printed {metric.label}", printed, "quality", "printed", key=key, rows=rows))
-        differences = {line: _difference(line, ours[line], cell) for line, cell in cells.items()}
-        key = "difference" if metric.name == "test_ppl" else ""
-        topics: tuple[Topic, ...] = ("printed", "difference")
-        found.append(_quantity(f"ours - printed {metric.label}", differences, "quality", *topics, key=key, rows=rows))
-    known = findings.reproduced.items()
-    answers = {line: Cell(text=printed_numbers.in_short(each) or NOTHING) for line, each in known}
-    return [*found, _quantity("reproduced", answers, "quality", "reproduced", numeric=False, key="reproduced")]
+        found += _printed_score(metric, findings)
+
+    def answer(row: RowFacts) -> Cell:
+        return Cell(text=printed_numbers.in_short(findings.reproduced[row]) or NOTHING)
+
+    about = {"key": "reproduced", "numeric": False}
+    found.append(_quantity(findings, "reproduced", "quality", answer, "reproduced", **about))
+    return found
+
+
+def _printed_score(metric: Metric, findings: Findings) -> list[Quantity]:
+    printed = _printed_cells(findings, metric.name)
+    having = [row for row, cell in printed.items() if cell]
+    rows = frozenset(having)
+    # A paper that tested the weights after the last epoch is compared with that metric of ours.
+    ours = dict.fromkeys(findings.lines, metric)
+    for row in having:
+        ours[row] = METRICS[printed[row].of_ours]
+    last, found = METRICS.get(f"last_{metric.name}"), []
+    if last in ours.values():
+        about = {"rows": rows, "metric": last.name}
+        found.append(_quantity(findings, last.label, "quality", _mean(last), **about))
+
+    def difference_of(row: RowFacts) -> Cell:
+        return _difference(row, ours[row], printed[row])
+
+    is_main = metric.name == "test_ppl"  # which the default form shows
+    name, as_printed = f"printed {metric.label}", _as_printed(printed)
+    about = {"key": "printed" if is_main else "", "rows": rows}
+    found.append(_quantity(findings, name, "quality", as_printed, "printed", **about))
+    topics: tuple[Topic, ...] = ("printed", "difference")
+    about["key"] = "difference" if is_main else ""
+    name = f"ours - printed {metric.label}"
+    found.append(_quantity(findings, name, "quality", difference_of, *topics, **about))
+    return found
 
 
 def _costs(findings: Findings) -> list[Quantity]:
-    lines, times, others = findings.lines, [], []
+    """Times, the papers' times, then memory and other costs."""
+    times, printed, others = [], [], []
     for metric in _shown("cost"):
         about = {"key": metric.name, "rows": _where(metric, findings)}
         if metric.timed:
-            cells = {line: time_cell(line, metric, findings) for line in lines}
-            times.append(_quantity(_with_batch(metric, lines), cells, "cost", "time", spread="spread", **about))
+            name, cell_of = _with_batch(metric, findings.lines), _time(metric, findings)
+            about["spread"] = "spread"
+            times.append(_quantity(findings, name, "cost", cell_of, "time", **about))
         else:
-            means = {line: _mean(line, metric) for line in lines}
-            others.append(_quantity(metric.label, means, "cost", "memory", **about))
-    printed = []
+            cell_of = _mean(metric)
+            others.append(_quantity(findings, metric.label, "cost", cell_of, "memory", **about))
     for metric, name in PRINTED_TIMES.items():
         cells = _printed_cells(findings, metric)
         devices = ", ".join(dict.fromkeys(cell.note for cell in cells.values() if cell))
-        shown = {line: _as_printed(cell) for line, cell in cells.items()}
-        printed.append(_quantity(f"printed {name} ({devices})", shown, "cost", "printed", "time"))
+        header, cell_of = f"printed {name} ({devices})", _as_printed(cells)
+        printed.append(_quantity(findings, header, "cost", cell_of, "printed", "time"))
     return [*times, *printed, *others]
 
 
-def _with_batch(metric: Metric, lines: list[Row]) -> str:
-    """The header of a time, with the batch size for inference, which is its own: 'inference ms/batch (b=4)'."""
+def _with_batch(metric: Metric, lines: list[RowFacts]) -> str:
+    """The header of a time, with the batch size for inference, which is its own: 'inference
+    ms/batch (b=4)'.
+    """
     if metric.name != "inference_ms_per_batch":
         return metric.label
-    batches = dict.fromkeys(value for line in lines for value in line.values("inference_batch"))
-    return f"{metric.label} (b={', '.join(f'{value:g}' for value in batches)})"
+    sizes = {}
+    for line in lines:
+        sizes |= dict.fromkeys(line.values("inference_batch"))
+    return f"{metric.label} (b={', '.join(f'{size:g}' for size in sizes)})"
 
 
-def _printed_cells(findings: Findings, metric: str) -> dict[Row, PrintedCell | None]:
-    printed = findings.evidence.printed
-    return {line: printed.find(line.trials[0], line.params, metric) for line in findings.lines}
+def _time(metric: Metric, findings: Findings) -> CellOf:
+    return lambda row: time_cell(row, metric, findings)
 
 
-def _mean(line: Row, metric: Metric) -> Cell:
-    return Cell.mean(line.values(metric.name), metric.digits)
-
-
-def time_cell(line: Row, metric: Metric, findings: Findings) -> Cell:
+def time_cell(row: RowFacts, metric: Metric, findings: Findings) -> Cell:
     """'63.2 ± 1.5 (4.6x)': a time, and how many times that of the baseline it is."""
-    time = time_of(line, metric.name, findings.evidence.timings)
+    timings = findings.evidence.timings
+    time, baseline = time_of(row, metric.name, timings), findings.baselines.get(row.group)
     if time is None:
         return EMPTY
-    cell, baseline = Cell.of(time.value, time.spread, metric.digits), findings.baselines.get(line.group)
-    reference = None if baseline is None else time_of(baseline, metric.name, findings.evidence.timings)
-    times = None if baseline is line else ratio(time, reference)
-    cell = cell if times is None else replace(cell, text=f"{cell.text} ({times:.1f}x)", ratio=times)
-    if baseline is None:  # the first row of the group that was timed
-        rows = (row for row in findings.lines if row.group == line.group)
-        known = (time_of(row, metric.name, findings.evidence.timings) for row in rows)
+    cell = Cell.of(time.value, time.spread, metric.digits)
+    if baseline is not None:
+        reference = time_of(baseline, metric.name, timings)
+        times = None if baseline is row else ratio(time, reference)
+        if times is not None:
+            cell = replace(cell, text=f"{cell.text} ({times:.1f}x)", ratio=times)
+    else:  # marks are against the first row of the group that was timed
+        alike = (each for each in findings.lines if each.group == row.group)
+        known = (time_of(each, metric.name, timings) for each in alike)
         reference = next(each for each in known if each is not None)
     return cell.marked(time_mark(time, reference))
 
 
-def _ranked(cell: Cell, line: Row, findings: Findings) -> Cell:
-    """The test perplexity with its rank, and the mark of a row that is collapsed or not converged."""
-    if cell.value is None:
-        return cell
-    rank, mark = findings.ranks.get(line, ""), convergence.mark(line)
-    tied = replace(cell, text=f"{cell.text} {TIE_MARK}") if rank == "tie" else cell
-    return replace(tied.marked(mark), rank=rank)
+def _state(findings: Findings) -> Quantity:
+    def cell_of(row: RowFacts) -> Cell:
+        # The text says how many trials failed, and how; a compact table has a mark instead.
+        short = f"{row.done} {FAILED_MARK}" if row.failed else row.done
+        mark = certificate_mark(row, findings.lines)
+        return Cell(text=row.state, short=short).marked(mark)
 
-
-def _state(line: Row, findings: Findings) -> Cell:
-    short = f"{line.done} {FAILED_MARK}" if line.failed else line.done  # the text says how many failed, and how
-    return Cell(text=line.state, short=short).marked(certificate_mark(line, findings.lines))
+    about = {"key": "n", "numeric": False, "rows": frozenset(findings.lines)}
+    return _quantity(findings, "n", "state", cell_of, **about)
 
 
 def _whole(value: object) -> Cell:
-    """A count with commas. The width of a matched suite may be of another type: it is shown as text."""
+    """A count with commas. The width of a matched suite may be of another type: it is shown as
+    text.
+    """
     if isinstance(value, int) and not isinstance(value, bool):
         return Cell(text=f"{value:,}", value=value)
     return EMPTY if value is None else Cell(text=str(value))
@@ -270,16 +374,25 @@ def _correlation(compared: Compared) -> Cell:
     return EMPTY if found is None else Cell(text=f"{found:+.2f}", value=found)
 
 
-def _as_printed(cell: PrintedCell | None) -> Cell:
-    return EMPTY if cell is None else Cell(text=cell.value, value=cell.number)
+def _printed_cells(findings: Findings, metric: str) -> dict[RowFacts, PrintedCell | None]:
+    printed = findings.evidence.printed
+    return {row: printed.find(row.trials[0], row.params, metric) for row in findings.lines}
 
 
-def _difference(line: Row, metric: Metric, cell: PrintedCell | None) -> Cell:
+def _as_printed(cells: Mapping[RowFacts, PrintedCell | None]) -> CellOf:
+    def cell_of(row: RowFacts) -> Cell:
+        cell = cells[row]
+        return EMPTY if cell is None else Cell(text=cell.value, value=cell.number)
+
+    return cell_of
+
+
+def _difference(row: RowFacts, metric: Metric, cell: PrintedCell | None) -> Cell:
     """Ours minus printed, if both count tokens in the same way."""
-    values = line.values(metric.name)
+    values = row.values(metric.name)
     if cell is None or not values:
         return EMPTY
-    if cell.counting and cell.counting != line.boundary:
+    if cell.counting and cell.counting != row.boundary:
         return Cell(text=f"{NOTHING} (counted by {cell.counting})")
     if cell.number is None:
         return EMPTY
@@ -305,26 +418,29 @@ def _against(compared: Compared) -> Cell:
     """The change of test perplexity against the strongest control, with its interval if there is one."""
     difference, blocks = compared.difference, compared.interval
     if difference.low is None and blocks is not None:
-        return change(difference.mean, blocks.low, blocks.high)
-    return change(difference.mean, difference.low, difference.high, compared.stars)
+        cell = change(difference.mean, blocks.low, blocks.high)
+    else:
+        cell = change(difference.mean, difference.low, difference.high, compared.stars)
+    return replace(cell, summary=in_words(cell, compared.judged))
 
 
-def _against_baseline(findings: Findings) -> list[Quantity]:
-    """The same against the baseline, without stars, where that is not the strongest control."""
-    cells = dict.fromkeys(findings.lines, EMPTY)
-    for row, compared in findings.compared.items():
-        baseline = findings.baselines[row.group]
-        if baseline not in (row, compared.control):
-            cells[row] = _untested(compared, baseline, "test_ppl")
-    return [_quantity(f"vs {findings.baseline}", cells, "quality", "comparison", key="change_baseline")]
+def in_words(cell: Cell, judged: Verdict) -> Cell:
+    """'-3.2 % [-4.0, -2.4] better', in short '3.2 % better'; '3.2 % lower' where it is untested; 'equivalent -0.1 %',
+    'undecided: seeds failed'.
+
+    That a row is collapsed or not converged is said by the mark of its perplexity.
+    """
+    value, word = cell.value, str(judged._replace(limits=()))
+    if word == "too few seeds":
+        word = UNTESTED[value > 0]
+    is_size = word in ("better", "worse", *UNTESTED)
+    short = f"{abs(value):.1f} % {word}" if is_size else f"{word} {value:+.1f} %"
+    whole = f"{cell.text.removesuffix(cell.mark).strip()} {word}" if cell.interval else short
+    coarse = f", {COARSE}" if COARSE in judged.limits else ""
+    return Cell(text=f"{whole}{coarse}", short=f"{short}{coarse}")
 
 
-def _against_known(compared: Compared) -> Cell:
-    """The same of the perplexity on known words; empty where a row does not have it."""
-    return _untested(compared, compared.control, "test_ppl_known")
-
-
-def _untested(compared: Compared, other: Row, metric: str) -> Cell:
+def _untested(compared: Compared, other: RowFacts, metric: str) -> Cell:
     """The change of a metric against another row, without a test."""
     seeds = shared_seeds(compared.row, other, metric)
     if not seeds:

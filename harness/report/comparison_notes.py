@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from harness.plan.specs import as_number, value_text
-from harness.plan.suite import Row as PlannedRow
-from harness.plan.suite import Suite, row_labels
+from harness.plan.suite import Row, Suite, row_labels
 from harness.plan.suite_file import Test
 from harness.plan.tuning import Axis, Choice, TuneSpec
 from harness.printable import counted
@@ -15,8 +14,8 @@ from harness.report.columns import change
 from harness.report.content import Level, Note
 from harness.report.evidence import Evidence
 from harness.report.findings import Findings, percent
+from harness.report.row_facts import RowFacts, row_name
 from harness.report.statistics import RANK_SEEDS, more_seeds
-from harness.report.table_rows import Row, row_name
 from harness.report.verdicts import nats, splits_disagree
 
 MEAN = (
@@ -30,7 +29,7 @@ GAP = (
     "Tuning gap: how much lower the perplexity of a row may be at values between those that were tried. "
     "Comparisons and ranks allow for it"
 )
-Named = tuple[str, PlannedRow]  # a row as notes name it
+Named = tuple[str, Row]  # a row as notes name it
 
 
 def of_comparisons(findings: Findings) -> list[str]:
@@ -49,7 +48,7 @@ def of_comparisons(findings: Findings) -> list[str]:
     ]
 
 
-def of_splits(name: str, row: Row, other: Row, test: Test = "paired") -> list[str]:
+def of_splits(name: str, row: RowFacts, other: RowFacts, test: Test = "paired") -> list[str]:
     """A note on a row whose two splits disagree about another row, beyond the spread of seeds."""
     found = splits_disagree(row, other, test)
     if found is None:
@@ -60,7 +59,7 @@ def of_splits(name: str, row: Row, other: Row, test: Test = "paired") -> list[st
     return [Note(text, level="warning")]
 
 
-def of_convergence(lines: list[Row]) -> list[str]:
+def of_convergence(lines: list[RowFacts]) -> list[str]:
     """Notes on rows with trials that are not converged, on collapsed rows, and on collapsed trials of other rows."""
     named = [(row_name(row, lines), row) for row in lines if not row.is_ngram]
     falling = [(name, len(convergence.unconverged_seeds(row)), len(row.ok_seeds)) for name, row in named]
@@ -105,7 +104,7 @@ def _more_seeds(findings: Findings) -> list[str]:
     return [Note(needed, "comparison")]
 
 
-def _too_few(lines: list[Row]) -> list[str]:
+def _too_few(lines: list[RowFacts]) -> list[str]:
     """A note where rows could be ranked, but too few seeds are planned."""
     rows = Counter(row.group for row in lines if not row.is_ngram)
     planned = max((len(row.trials) for row in lines if rows[row.group] > 1 and not row.is_ngram), default=RANK_SEEDS)
@@ -173,7 +172,7 @@ def _budget(suite: Suite, *, exceptions: bool) -> str:
     return f"Tuned with the same points for every row{other}: {trials}; {space}. {spec.rule}"
 
 
-def _attempts(row: PlannedRow) -> int:
+def _attempts(row: Row) -> int:
     """How many tuning trials of a row were run; before its choice is known, how many points it has."""
     return len(row.candidates) if row.choice is None else len(row.choice.valid_ppl)
 
@@ -200,7 +199,7 @@ def _edges(tune: TuneSpec, rows: list[Named]) -> list[str]:
     ]
 
 
-def _edge(row: PlannedRow, choice: Choice) -> Iterator[str]:
+def _edge(row: Row, choice: Choice) -> Iterator[str]:
     """'lr 19.2, the highest', for each key whose value is the lowest or the highest that the row was trained with.
 
     Only of values that are in an order, and not of 0 as the lowest: below a dropout of 0 there is nothing.
@@ -226,7 +225,7 @@ def _not_ok(rows: list[Named], evidence: Evidence) -> list[str]:
     return _listing("Tuning trials that are not ok, so that they cannot be chosen", found)
 
 
-def _statuses(row: PlannedRow, evidence: Evidence) -> Iterator[str]:
+def _statuses(row: Row, evidence: Evidence) -> Iterator[str]:
     """Of the row's tuning trials that failed. The stored choice says that they did, also without their records."""
     choice = row.choice
     for trial in row.tuning_trials:

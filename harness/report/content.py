@@ -63,6 +63,7 @@ class Cell:
         rank: see harness.report.ranks; '' for a cell without one. Only the 'best' is bold.
         ratio: of its number to that of the baseline, None if they cannot be compared.
         full: the full name of what it names, which a page shows and searches; '' for none.
+        summary: the cell that stands in its place in a summary; None: it does itself.
     """
 
     text: str
@@ -75,6 +76,7 @@ class Cell:
     ratio: float | None = None
     link: str = ""
     full: str = ""
+    summary: "Cell | None" = None
 
     @classmethod
     def of(cls, value: float, spread: float | None, digits: int) -> Self:
@@ -108,15 +110,12 @@ class Line:
 
     Args:
         cells: one for each column.
-        reference: 'baseline' or 'strongest control', if the other lines of its corpus and backbone are compared with
-            it; '' for another line.
         section: a heading that it shares with its neighbours in a summary: its corpus and backbone; '' for none.
     """
 
     cells: tuple[Cell, ...]
     trials: tuple[str, ...] = ()
     is_main: bool = True
-    reference: str = ""
     section: str = ""
 
 

@@ -7,7 +7,7 @@ from harness.plan.schedule import StepDecay, Warmup
 from harness.plan.specs import TrainSpec
 from harness.records.record import CurvePoint, TrialRecord
 from harness.report.content import NOT_CONVERGED_MARK
-from harness.report.table_rows import Row
+from harness.report.row_facts import RowFacts
 
 STILL_FALLING = 0.01  # of validation perplexity in an epoch
 DECAYED = 0.25  # of the first learning rate: a rate that ends above it has not decayed
@@ -70,22 +70,22 @@ def _decays_to_the_end(train: TrainSpec) -> bool:
     return isinstance(way, Warmup) and way.decay != "none"
 
 
-def unconverged_seeds(row: Row) -> list[int]:
+def unconverged_seeds(row: RowFacts) -> list[int]:
     """The seeds of the row's numbers whose trials are not converged."""
     return [seed for seed in row.ok_seeds if not_converged(row.records[seed])]
 
 
-def mostly_unconverged(row: Row) -> bool:
+def mostly_unconverged(row: RowFacts) -> bool:
     """Whether more than half of the row's ok trials are not converged."""
     return 2 * len(unconverged_seeds(row)) > len(row.ok_seeds)
 
 
-def partly_unconverged(row: Row) -> bool:
+def partly_unconverged(row: RowFacts) -> bool:
     """Whether some of the row's ok trials are not converged, and not most of them."""
     return bool(unconverged_seeds(row)) and not mostly_unconverged(row)
 
 
-def collapsed(row: Row) -> bool:
+def collapsed(row: RowFacts) -> bool:
     """Whether the mean test perplexity is 0.95 of the unigram's or worse. Never of n-grams, which are not trained."""
     metrics = [row.records[seed].metrics for seed in row.ok_seeds]
     known = [each for each in metrics if "test_ppl" in each and "unigram_test_ppl" in each]
@@ -95,7 +95,7 @@ def collapsed(row: Row) -> bool:
     return ours >= COLLAPSED * unigram
 
 
-def collapsed_seeds(row: Row) -> list[int]:
+def collapsed_seeds(row: RowFacts) -> list[int]:
     """The seeds whose test perplexity is 0.95 of the unigram's or worse."""
     metrics = {} if row.is_ngram else {seed: row.records[seed].metrics for seed in row.ok_seeds}
     return [
@@ -105,6 +105,6 @@ def collapsed_seeds(row: Row) -> list[int]:
     ]
 
 
-def mark(row: Row) -> str:
+def mark(row: RowFacts) -> str:
     """The mark of the perplexity of a row that is collapsed or not converged; '' for others."""
     return NOT_CONVERGED_MARK if collapsed(row) or unconverged_seeds(row) else ""

@@ -14,7 +14,7 @@ from harness.report import layouts, outputs, suite_table
 from harness.report.content import Cell, Column, Line, Table
 from harness.report.evidence import Evidence
 from harness.report.outputs import Trials
-from harness.report.table_rows import Row
+from harness.report.row_facts import RowFacts
 
 if TYPE_CHECKING:
     from harness.report.figures.drawn import Plot
@@ -111,7 +111,7 @@ def _cell(figure: Figure, results: Sequence[Result]) -> Cell:
     return cell
 
 
-def _notes(rows: Sequence[Row], of: Diagnosed) -> list[str]:
+def _notes(rows: Sequence[RowFacts], of: Diagnosed) -> list[str]:
     contexts = sorted({each.contexts for each in of.results.values() if hasattr(each, "contexts")})
     notes = list(of.diagnostic.notes)
     if contexts:

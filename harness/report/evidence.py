@@ -15,7 +15,7 @@ from harness.records.sidecars import Kept, Sidecar, Timing, TokenScores
 from harness.report import history, printed_numbers
 from harness.report.outputs import Trials
 from harness.report.printed_numbers import PrintedNumbers
-from harness.report.table_rows import Row, rows
+from harness.report.row_facts import RowFacts, rows
 from harness.report.tuning_doubts import judged
 from harness.report.versions import Changed, changed
 
@@ -45,7 +45,7 @@ class Evidence:
     further: tuple[TrialRecord, ...] = ()
 
     @cached_property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[RowFacts]:
         """The trials in groups that differ only in their seed, in the order of the suite file."""
         return rows(self.suite, self.records, self.interrupted, self.outdated, judged(self.suite, self.tuning))
 

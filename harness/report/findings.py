@@ -8,7 +8,7 @@ from harness.report.content import UNCERTIFIED_MARK, Rank
 from harness.report.evidence import Evidence
 from harness.report.printed_numbers import Reproduction, of_row
 from harness.report.ranks import ranks
-from harness.report.table_rows import Row, of_head
+from harness.report.row_facts import RowFacts, of_head
 from harness.report.verdicts import STRONGEST, Compared, Group, baselines, compare, controls
 
 LARGEST_NATS = 700  # of a difference shown in percent; e^710 is too large for a float
@@ -26,12 +26,12 @@ class Findings:
     """
 
     evidence: Evidence
-    lines: list[Row]
-    compared: dict[Row, Compared]
-    ranks: dict[Row, Rank]
-    reproduced: dict[Row, list[Reproduction]]
-    baselines: dict[Group, Row]
-    controls: dict[Group, tuple[Row, ...]]
+    lines: list[RowFacts]
+    compared: dict[RowFacts, Compared]
+    ranks: dict[RowFacts, Rank]
+    reproduced: dict[RowFacts, list[Reproduction]]
+    baselines: dict[Group, RowFacts]
+    controls: dict[Group, tuple[RowFacts, ...]]
 
     @property
     def baseline(self) -> str | None:
@@ -50,14 +50,14 @@ class Findings:
         names = {known[0].head for known in self.controls.values()}
         return names.pop() if len(names) == 1 else STRONGEST if names else self.baseline
 
-    def role(self, row: Row) -> str:
+    def role(self, row: RowFacts) -> str:
         """'baseline' or 'strongest control', if the other rows of its group are compared with it; else ''."""
         known = self.controls.get(row.group, ())
         if not known or row is not known[0]:
             return ""
         return "baseline" if len(known) == 1 else STRONGEST
 
-    def compared_of(self, lines: Sequence[Row]) -> list[Compared]:
+    def compared_of(self, lines: Sequence[RowFacts]) -> list[Compared]:
         """The comparisons of some rows."""
         return [each for row, each in self.compared.items() if row in lines]
 
@@ -81,7 +81,7 @@ def percent(nats: float) -> float:
     return 100 * math.expm1(nats) if nats < LARGEST_NATS else math.inf
 
 
-def certificate_mark(row: Row, rows: Sequence[Row]) -> str:
+def certificate_mark(row: RowFacts, rows: Sequence[RowFacts]) -> str:
     """The mark of a row whose certificates say less than those of today; '' if they say as much, and where those of all
     rows say as little: then it is said once.
     """
@@ -89,7 +89,7 @@ def certificate_mark(row: Row, rows: Sequence[Row]) -> str:
     return UNCERTIFIED_MARK if less else ""
 
 
-def all_certified_earlier(rows: Sequence[Row]) -> bool:
+def all_certified_earlier(rows: Sequence[RowFacts]) -> bool:
     """Whether all rows with numbers are certified by earlier rules."""
     made = [row for row in rows if row.ok_seeds]
     return bool(made) and all(row.certified_earlier for row in made)

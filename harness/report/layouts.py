@@ -10,9 +10,8 @@ from harness.errors import RecordError
 from harness.plan.suite_file import Shape
 from harness.printable import counted
 from harness.registry import nearest
-from harness.report.columns import EMPTY, Quantity, quantities
+from harness.report.columns import EMPTY, UNTESTED, Quantity, quantities
 from harness.report.content import (
-    COARSE,
     NOTHING,
     OUTDATED_MARK,
     Cell,
@@ -25,8 +24,8 @@ from harness.report.content import (
 )
 from harness.report.findings import Findings
 from harness.report.grouping import grouped
+from harness.report.row_facts import RowFacts, of_head, reduction
 from harness.report.statistics import RANK_SEEDS
-from harness.report.table_rows import Row, of_head, reduction
 
 MAX_NAME = 30  # of a corpus, as a header or in many lines
 OF_THE_MODEL = ("counts", "size", "cost")
@@ -38,13 +37,9 @@ ORDER = (
 MOST_NOTES = 6  # of the default form
 LINK = "What columns, marks and tests mean: harness docs tables, harness docs statistics."
 
-FEW = "too few seeds"
-UNTESTED = ("lower", "higher")  # what a change is called that was not tested
 DIGITS = {"test_ppl": 2, "train_ms_per_batch": 1}  # of numbers in a summary, by the key of their column
 NAMES = {"train_ms_per_batch": "ms/batch", "n": "seeds"}  # the key of a column -> its header in a summary
 OF_SUITE = ("test_ppl", "change", "reproduced", "train_ms_per_batch", "n")  # keys of columns, after that of the head
-OF_GROUP = ("rank", "label", "test_ppl", "vs_best", "train_ms_per_batch", "n")
-OF_TRUTHS = ("label", "printed", "test_ppl", "difference", "reproduced")
 
 
 Layout = tuple[list[Column], list[Line], list[str]]  # columns, lines, and notes on the layout
@@ -57,7 +52,7 @@ def lay_out(findings: Findings, shape: Shape) -> Layout:
     return _SHAPES[shape](findings, quantities(findings))
 
 
-def _one_size(rows: Iterable[Row]) -> bool:
+def _one_size(rows: Iterable[RowFacts]) -> bool:
     """Whether a backbone and head have the same number of parameters on every corpus."""
     models = {(row.backbone, row.head, row.params_total, row.params_head) for row in rows}
     return len(models) == len({each[:2] for each in models})
@@ -73,7 +68,6 @@ def _mixtures(findings: Findings, said: list[Quantity]) -> Layout:
         Line(
             cells=(*(_label([row], column.name) for column in labels), *(each.cells[row] for each in kept)),
             trials=tuple(trial.id for trial in row.trials),
-            reference=findings.role(row),
         )
         for row in lines
     ]
@@ -151,11 +145,11 @@ def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
 _SHAPES = {"mixtures": _mixtures, "heads": _heads, "corpora": _corpora}
 
 
-def _kept(said: Iterable[Quantity], rows: Collection[Row]) -> list[Quantity]:
+def _kept(said: Iterable[Quantity], rows: Collection[RowFacts]) -> list[Quantity]:
     return [quantity for quantity in said if quantity.is_of(rows)]
 
 
-def _labels(rows: list[Row], kinds: tuple[str, ...]) -> list[Column]:
+def _labels(rows: list[RowFacts], kinds: tuple[str, ...]) -> list[Column]:
     return [
         Column(name=kind, key="label")
         for kind in kinds
@@ -163,7 +157,7 @@ def _labels(rows: list[Row], kinds: tuple[str, ...]) -> list[Column]:
     ]
 
 
-def _short_names(rows: list[Row]) -> tuple[dict[str, str], list[str]]:
+def _short_names(rows: list[RowFacts]) -> tuple[dict[str, str], list[str]]:
     """The label of each corpus -> a short name for headers and lines, and notes that explain these names."""
     labels = dict.fromkeys(row.corpus for row in rows)
     if all(len(label) <= MAX_NAME for label in labels):
@@ -172,7 +166,7 @@ def _short_names(rows: list[Row]) -> tuple[dict[str, str], list[str]]:
     return names, [Note(f"{name}: {label}.", level="reading") for label, name in names.items()]
 
 
-def _label(rows: list[Row], kind: str) -> Cell:
+def _label(rows: list[RowFacts], kind: str) -> Cell:
     """The label that some rows share; that of a head with the marks of any of them."""
     label = getattr(rows[0], kind)
     if kind != "head":
@@ -180,7 +174,7 @@ def _label(rows: list[Row], kind: str) -> Cell:
     return Cell(text=label).marked(OUTDATED_MARK if any(row.outdated for row in rows) else "")
 
 
-def _reduction(row: Row, reference: Row | None, metric: str) -> Cell:
+def _reduction(row: RowFacts, reference: RowFacts | None, metric: str) -> Cell:
     share = reduction(row, reference, metric) if metric else None
     return EMPTY if share is None else Cell(text=f"{100 * share:.1f} %", value=100 * share)
 
@@ -295,13 +289,13 @@ def of_suite(table: Table, *, compact: bool = False) -> Table:
     """
     *grouping, head = (at for at, column in enumerate(table.columns) if column.key == "label")
     groups = grouped((", ".join(line.cells[at].text for at in grouping), line) for line in table.lines)
-    lines = [replace(_in_words(line, table), section=name) for name, group in groups.items() for line in group]
-    (seeds,) = _places(table, ["n"])
+    lines = [replace(line, section=name) for name, group in groups.items() for line in group]
+    (seeds,) = places_of(table, ["n"])
     keys = [key for key in OF_SUITE if key != "n"]
     states = {line.cells[seeds].text for line in table.lines}  # '3/3', or with what is not ok: '1/3: 2 diverged'
     if len(states) > 1 or any(":" in state for state in states):  # else the conditions below the table name the seeds
         keys.append("n")
-    made = _summary(replace(table, lines=tuple(lines)), [head, *_places(table, keys)])
+    made = summary(replace(table, lines=tuple(lines)), [head, *places_of(table, keys)])
     columns = [
         replace(each, name="vs control", numeric=False) if each.key == "change" else each for each in made.columns
     ]
@@ -309,32 +303,13 @@ def of_suite(table: Table, *, compact: bool = False) -> Table:
     return _short(made) if compact else made
 
 
-def of_group(table: Table) -> Table:
-    """The summary of a table of the leaderboard, which compares with the row of rank 1. A backbone that all rows have
-    stands in the title.
-    """
-    texts = {
-        at: list(dict.fromkeys(line.cells[at].text for line in table.lines)) for at in _places(table, ["label"])[1:]
-    }
-    shared = {at: found[0] for at, found in texts.items() if len(found) == 1}
-    made = _summary(table, [at for at in _places(table, OF_GROUP) if at not in shared])
-    return replace(made, title=", ".join([table.title, *shared.values()]))
-
-
-def of_truths(table: Table) -> Table:
-    """The summary of the table of ground truths."""
-    return _summary(table, _places(table, OF_TRUTHS))
-
-
-def _places(table: Table, keys: Sequence[str]) -> list[int]:
+def places_of(table: Table, keys: Sequence[str]) -> list[int]:
     return [at for key in keys for at, column in enumerate(table.columns) if column.key == key]
 
 
-def _summary(table: Table, kept: Sequence[int]) -> Table:
+def summary(table: Table, kept: Sequence[int]) -> Table:
     """Some columns of a table, numbers without their spread; its notes are warnings, and what marks and words mean."""
-    made = _each_cell(
-        with_columns(table, kept), lambda cell, key: cell.without_spread(DIGITS[key]) if key in DIGITS else cell
-    )
+    made = _each_cell(with_columns(table, kept), _summarised)
     columns = tuple(replace(each, name=NAMES.get(each.key, each.name), group="") for each in made.columns)
     cells = [cell for line in made.lines for cell in line.cells]
     warnings = [note for note in table.notes if isinstance(note, Note) and note.level == "warning"]
@@ -344,29 +319,6 @@ def _summary(table: Table, kept: Sequence[int]) -> Table:
     return replace(made, columns=columns, notes=tuple(notes))
 
 
-def _by_key(line: Line, table: Table) -> dict[str, Cell]:
-    return {column.key: cell for column, cell in zip(table.columns, line.cells, strict=True) if column.key}
-
-
-def _in_words(line: Line, table: Table) -> Line:
-    """A line with its comparison in words: '-3.2 % [-4.0, -2.4] better', in short '3.2 % better'; '3.2 % lower' where
-    it is untested; 'equivalent -0.1 %', 'undecided: seeds failed', 'baseline'.
-
-    That a row is collapsed or not converged is said by the mark of its perplexity.
-    """
-    cells = _by_key(line, table)
-    if "change" not in cells:
-        return line
-    value, verdict = cells["change"].value, cells["verdict"].text if "verdict" in cells else NOTHING
-    word, *limits = verdict.split(", ")
-    if value is None:
-        said = Cell(text=line.reference or NOTHING)
-    else:
-        word = UNTESTED[value > 0] if word == FEW else word
-        short = f"{abs(value):.1f} % {word}" if word in ("better", "worse", *UNTESTED) else f"{word} {value:+.1f} %"
-        whole = cells["change"].text.removesuffix(cells["change"].mark).strip()
-        coarse = f", {COARSE}" if COARSE in limits else ""
-        text = f"{whole} {word}" if cells["change"].interval else short
-        said = Cell(text=f"{text}{coarse}", short=f"{short}{coarse}")
-    pairs = zip(table.columns, line.cells, strict=True)
-    return replace(line, cells=tuple(said if column.key == "change" else cell for column, cell in pairs))
+def _summarised(cell: Cell, key: str) -> Cell:
+    cell = cell.summary or cell
+    return cell.without_spread(DIGITS[key]) if key in DIGITS else cell

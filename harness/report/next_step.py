@@ -8,8 +8,7 @@ from functools import partial
 from harness.errors import SuiteError
 from harness.plan.loading import load
 from harness.plan.specs import TrialSpec, as_number
-from harness.plan.suite import Row as PlannedRow
-from harness.plan.suite import Suite
+from harness.plan.suite import Row, Suite
 from harness.plan.tuning import Axis, TuneSpec, rounded
 from harness.printable import counted
 from harness.records.record import MENDED, Status
@@ -18,16 +17,16 @@ from harness.report.comparison_notes import NOT_TUNED, tuned_settings
 from harness.report.content import COARSE
 from harness.report.findings import Findings
 from harness.report.retraining import of_trials
+from harness.report.row_facts import RowFacts, row_name
 from harness.report.statistics import RANK_SEEDS, more_seeds
-from harness.report.table_rows import Row, row_name
-from harness.report.verdicts import Compared, nats
+from harness.report.verdicts import Compared, Verdict, nats
 
 LONGER = 3  # times the epochs: of the command that comes next
 FACTORS = (0.25, 0.5, 1, 2, 4)  # of a learning rate that was not tuned
 DIVERGED: Status = "diverged"  # such a trial would end so again: it needs another rate
 
 
-def next_step(findings: Findings, lines: Sequence[Row]) -> tuple[str, str] | None:
+def next_step(findings: Findings, lines: Sequence[RowFacts]) -> tuple[str, str] | None:
     """What would make the result fuller or surer, and its command; None where nothing would."""
     evidence = findings.evidence
     trials = [trial for row in lines for trial in row.trials]
@@ -50,7 +49,7 @@ def next_step(findings: Findings, lines: Sequence[Row]) -> tuple[str, str] | Non
     return None
 
 
-def _steps(findings: Findings, trained: Sequence[Row]) -> Iterator[tuple[str, list[str]]]:
+def _steps(findings: Findings, trained: Sequence[RowFacts]) -> Iterator[tuple[str, list[str]]]:
     """What would decide more, in the order in which it helps: each with the changes of the suite that
     do it, which are none where they do not apply. What changes the choice of a point or the length of
     training is before more seeds, which would have to be trained again after it.
@@ -85,7 +84,7 @@ def _steps(findings: Findings, trained: Sequence[Row]) -> Iterator[tuple[str, li
     margin, needed = suite.table.margin, {}
     for each in compared:
         further = more_seeds(each.difference, nats(margin))
-        if each.judged == ("undecided", "") and further is not None and further[1] > 0:
+        if each.judged == Verdict("undecided") and further is not None and further[1] > 0:
             needed[further[1]] = each.row.head
     if needed:
         number = min(needed)
@@ -93,7 +92,7 @@ def _steps(findings: Findings, trained: Sequence[Row]) -> Iterator[tuple[str, li
         yield text, [_with_seeds(seeds, len(seeds) + number)]
 
 
-def _diverged(row: Row) -> bool:
+def _diverged(row: RowFacts) -> bool:
     return any(record.status == DIVERGED for record in row.records.values())
 
 
@@ -102,10 +101,10 @@ def _coarse(each: Compared) -> bool:
     at an end.
     """
     rows = [each.row, *(one.control for one in each.against)]
-    return COARSE in each.judged.why and all(math.isfinite(row.tuning.gap) for row in rows)
+    return COARSE in each.judged.reasons and all(math.isfinite(row.tuning.gap) for row in rows)
 
 
-def _rates(trained: Sequence[Row], seeds: Sequence[int]) -> list[str]:
+def _rates(trained: Sequence[RowFacts], seeds: Sequence[int]) -> list[str]:
     """The change of the suite that tunes the learning rate, around its value, under a new seed."""
     rate = trained[0].trials[0].train.lr
     grid = ", ".join(f"{rounded(rate * factor, 2):g}" for factor in FACTORS)
@@ -124,7 +123,7 @@ def _accepted(suite: Suite, changes: list[str]) -> list[str]:
     return changes
 
 
-def _wider(suite: Suite, lines: Sequence[Row]) -> list[str]:
+def _wider(suite: Suite, lines: Sequence[RowFacts]) -> list[str]:
     """The changes of the suite that add a value beyond each end of a grid at which a row's best value is, or that make
     a range wider on the side of its lowest or highest point if that is a row's best one; none if the suite says why
     its values end there.
@@ -142,7 +141,7 @@ def _wider(suite: Suite, lines: Sequence[Row]) -> list[str]:
     return found
 
 
-def _wider_range(key: str, axis: Axis, rows: Sequence[PlannedRow], chosen: Container[float | None]) -> list[str]:
+def _wider_range(key: str, axis: Axis, rows: Sequence[Row], chosen: Container[float | None]) -> list[str]:
     tried = [each.point[key] for row in rows for each in row.candidates if key in each.point]
     low, high = axis.range
     if axis.log_uniform is not None:

@@ -22,7 +22,7 @@ from harness.report.content import TIME_MARK, UNCERTIFIED_MARK, Note
 from harness.report.evidence import Evidence
 from harness.report.findings import Findings, all_certified_earlier
 from harness.report.grouping import grouped
-from harness.report.table_rows import Row, row_name, time_of
+from harness.report.row_facts import RowFacts, row_name, time_of
 
 LEGEND = "What the columns, marks and tests mean: harness docs tables, harness docs statistics."
 NGRAMS = (
@@ -129,7 +129,7 @@ def of_doubt(suite: Suite) -> list[str]:
     return [Note(f"These numbers are in doubt: {doubt}.", level="warning")] if doubt else []
 
 
-def _dynamic(lines: list[Row]) -> list[str]:
+def _dynamic(lines: list[RowFacts]) -> list[str]:
     """The settings of dynamic evaluation, which stand in no trial's id."""
     found: dict[str, list[str]] = {}
     for row in lines:
@@ -180,7 +180,7 @@ def _training(findings: Findings) -> list[str]:
     return [f"Training: {training}; {_seeds([row for row in findings.lines if not row.is_ngram])}.", *notes]
 
 
-def _seeds(rows: list[Row]) -> str:
+def _seeds(rows: list[RowFacts]) -> str:
     """'seeds 1, 2, 3'; where not all have run, 'seeds 1, 2, 3; run so far: 1, 2 in all rows; 3 in 2 of 8 rows'."""
     finished = {trial.seed: 0 for row in rows for trial in row.trials}  # a seed -> in how many rows it has a record
     planned = f"seeds {_listed(finished)}"
@@ -319,7 +319,7 @@ def caveats(findings: Findings, records: list[TrialRecord]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def on_certificates(rows: Iterable[Row]) -> list[str]:
+def on_certificates(rows: Iterable[RowFacts]) -> list[str]:
     """What the certificates of rows do not say."""
     rows = list(rows)
     records = [row.records[seed] for row in rows for seed in row.ok_seeds]
@@ -344,7 +344,7 @@ def _chosen_seeds(records: list[TrialRecord]) -> list[str]:
     return [Note(text, level="warning")]
 
 
-def _compat(row: Row) -> str:
+def _compat(row: RowFacts) -> str:
     switches = ", ".join(f"{name}={value_text(value)}" for name, value in row.compat.items())
     return (
         f'{row.head}: compat {switches}, computed as a published code does. Its "probabilities" need not sum to 1: '
@@ -368,8 +368,8 @@ def _unscored(findings: Findings) -> list[str]:
 def of_times(findings: Findings) -> list[str]:
     """Under which conditions ms/batch was taken: in each exclusive pass, or while trials trained."""
     timings, lines = findings.evidence.timings, findings.lines
-    rows_of: dict[str | None, list[Row]] = {}  # the pass that a row's times are of; None: taken while it trained
-    threads_of: dict[Row, set[int]] = {}
+    rows_of: dict[str | None, list[RowFacts]] = {}  # the pass that a row's times are of; None: taken while it trained
+    threads_of: dict[RowFacts, set[int]] = {}
     left_out: dict[str, int] = {}
     shared = False
     for row in lines:
@@ -400,7 +400,7 @@ def of_times(findings: Findings) -> list[str]:
     return [*of_states, *threads, *(Note(text, "time") for text in ([*found, SHARED] if shared else found))]
 
 
-def _of_threads(threads_of: dict[Row, set[int]], lines: list[Row]) -> list[str]:
+def _of_threads(threads_of: dict[RowFacts, set[int]], lines: list[RowFacts]) -> list[str]:
     """Which rows were timed with how many threads, where these differ within a corpus and backbone."""
     names: dict[int, list[str]] = {}
     for rows in grouped((row.group, row) for row in threads_of).values():
@@ -412,7 +412,7 @@ def _of_threads(threads_of: dict[Row, set[int]], lines: list[Row]) -> list[str]:
     return [f"{TIME_MARK} times with different numbers of threads do not compare: {said}."] if names else []
 
 
-def _pass(name: str, rows: list[Row], timings: dict[str, Timing]) -> str:
+def _pass(name: str, rows: list[RowFacts], timings: dict[str, Timing]) -> str:
     taken = [each for each in _timings(rows, timings) if each.pass_id == name]
     one, rounds, batches = taken[0], {each.rounds for each in taken}, {each.batches for each in taken}
     busy = max((each.busy for each in taken if each.busy is not None), default=0.0)
@@ -429,12 +429,12 @@ def _at(commit: str) -> str:
     return "" if commit == UNKNOWN else f" at {commit}"
 
 
-def _while_training(rows: list[Row], timings: dict[str, Timing]) -> str:
+def _while_training(rows: list[RowFacts], timings: dict[str, Timing]) -> str:
     """How trials' own times were taken, and whether other work prevented an exclusive pass."""
     disturbed = [each.busy for each in _timings(rows, timings) if each.shared and each.busy is not None]
     why = f" In the exclusive pass, other work used {max(disturbed):.1f} cores." if disturbed else ""
     return f"of each trial while it trained, the mean over seeds.{why}"
 
 
-def _timings(rows: list[Row], timings: dict[str, Timing]) -> list[Timing]:
+def _timings(rows: list[RowFacts], timings: dict[str, Timing]) -> list[Timing]:
     return [timings[trial.id] for row in rows for trial in row.trials if trial.id in timings]

@@ -13,9 +13,18 @@ from harness.report.findings import Findings, percent
 from harness.report.grouping import grouped
 from harness.report.next_step import next_step
 from harness.report.ranks import rankable
+from harness.report.row_facts import RowFacts, ratio, row_name, time_of
 from harness.report.statistics import RANK_SEEDS, MeanDifference
-from harness.report.table_rows import Row, ratio, row_name, time_of
-from harness.report.verdicts import DISAGREES, STRONGEST, Compared, difference, nats, shared_seeds, splits_disagree
+from harness.report.verdicts import (
+    DISAGREES,
+    STRONGEST,
+    Compared,
+    Verdict,
+    difference,
+    nats,
+    shared_seeds,
+    splits_disagree,
+)
 
 DECIDED = ("better", "worse", "equivalent")
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -24,12 +33,12 @@ NAMED, LISTED = 2, 6  # heads that a sentence names; that it lists in brackets a
 MOST = 4  # corpora and backbones in a text
 
 
-def sentences(findings: Findings, lines: Sequence[Row]) -> list[str]:
+def sentences(findings: Findings, lines: Sequence[RowFacts]) -> list[str]:
     """The outcome in sentences, after what makes the numbers doubtful, if the suite says so."""
     return [*notes.of_doubt(findings.evidence.suite), *_outcome(findings, lines)]
 
 
-def _outcome(findings: Findings, lines: Sequence[Row]) -> list[str]:
+def _outcome(findings: Findings, lines: Sequence[RowFacts]) -> list[str]:
     groups = grouped((each.row.group, each) for each in findings.compared_of(lines))
     several = len({row.group for row in lines if not row.is_ngram}) > 1
     found = []
@@ -71,7 +80,7 @@ def _of_group(compared: Sequence[Compared], findings: Findings) -> list[str]:
         within = f"within {100 * findings.evidence.suite.table.margin:g} %{_limits(equal)}"
         found.append(f"{_who(equal, listed=True)} {_be(len(equal))} equivalent to {control}, {within}")
     open_, few = words.get("undecided", []), words.get("too few seeds", [])
-    unclear = [each for each in open_ if not each.judged.why]  # nothing but the seeds prevents a verdict
+    unclear = [each for each in open_ if not each.judged.reasons]  # nothing but the seeds prevents a verdict
     if len(unclear) == len(judged):
         return [f"{each}." for each in (_not_shown(judged), *_weak_baseline(compared, findings))]
     if len(open_) + len(few) == len(judged):
@@ -211,10 +220,10 @@ def _limits(some: Sequence[Compared]) -> str:
     """' at 6 epochs (none converged)', ' at the chosen settings (coarse tuning for two of them)': what limits these
     comparisons to the budget and to the tuning of the suite.
     """
-    limited = [each for each in some if each.judged.why]
+    limited = [each for each in some if each.judged.reasons]
     if not limited:
         return ""
-    epochs = {each.row.trials[0].train.epochs for each in limited if each.judged.why != COARSE}
+    epochs = {each.row.trials[0].train.epochs for each in limited if each.judged.reasons != (COARSE,)}
     least = f"{min(epochs):g} to " if len(epochs) > 1 else ""
     at = f"{least}{counted(max(epochs), 'epoch')}" if epochs else "the chosen settings"
     return f" at {at} ({'; '.join(_reasons(limited, of=len(some)))})"
@@ -224,7 +233,7 @@ def _reasons(some: Sequence[Compared], of: int = 0) -> list[str]:
     """What limits some comparisons: 'neither converged', of several rows 'none converged'; '6 of 6 seeds collapsed';
     'coarse tuning for two of them', if it is not so for all `of` them.
     """
-    found = grouped((reason, each) for each in some for reason in each.judged.why.split(", "))
+    found = grouped((reason, each) for each in some for reason in each.judged.reasons or ("",))
     return [
         _words_of(reason, rows) + (f" for {_number(len(rows))} of them" if len(rows) < of else "")
         for reason, rows in found.items()
@@ -249,7 +258,7 @@ def _best_of(better: Sequence[Compared], findings: Findings) -> list[str]:
     return ["which of them is the best is not decided"]
 
 
-def _left_out(compared: Sequence[Compared], lines: Sequence[Row]) -> list[str]:
+def _left_out(compared: Sequence[Compared], lines: Sequence[RowFacts]) -> list[str]:
     """The rows that are compared with nothing, because they, or the seeds of the baseline, have failed or not run."""
     known = {row for each in compared for row in (each.row, each.control)}
     group = compared[0].row.group
@@ -258,7 +267,7 @@ def _left_out(compared: Sequence[Compared], lines: Sequence[Row]) -> list[str]:
     return [f"{_number(number)} {'head' if number == 1 else 'heads'} {_be(number)} not compared."] if number else []
 
 
-def _times(some: Sequence[Compared], findings: Findings) -> list[tuple[float, Row]]:
+def _times(some: Sequence[Compared], findings: Findings) -> list[tuple[float, RowFacts]]:
     """What a batch of each row costs as a ratio to that of the baseline; [] where one is not known."""
     timings = findings.evidence.timings
     reference = time_of(findings.baselines[some[0].row.group], "train_ms_per_batch", timings)
@@ -284,7 +293,7 @@ def _costs_of(better: Sequence[Compared], findings: Findings) -> list[str]:
     return said
 
 
-def _lowest_means(lines: Sequence[Row]) -> list[str]:
+def _lowest_means(lines: Sequence[RowFacts]) -> list[str]:
     found = []
     for row, count in lowest(lines):
         rows = "rows" if rankable(row) or row.is_ngram else "rows, none of which can be ranked"
@@ -298,7 +307,7 @@ def _more(pairs: int) -> list[str]:
     return [f"{counted(more, 'more pair')} of corpus and backbone {_be(more)} in the table."] if more > 0 else []
 
 
-def lowest(lines: Sequence[Row]) -> list[tuple[Row, int]]:
+def lowest(lines: Sequence[RowFacts]) -> list[tuple[RowFacts, int]]:
     """The row with the lowest mean test perplexity of each corpus and backbone, and of how many rows it is that.
 
     Rows with a compatibility switch are left out: what they compute need not be a perplexity. Where some rows of the
@@ -312,7 +321,7 @@ def lowest(lines: Sequence[Row]) -> list[tuple[Row, int]]:
     return found
 
 
-def _mean_and_place(row: Row) -> str:
+def _mean_and_place(row: RowFacts) -> str:
     """'mos(num_mixtures=15), 88.58 ± 0.31 (3 seeds), on ptb with lstm'."""
     values = row.values("test_ppl")
     seeds = "" if row.is_ngram else f" ({counted(len(values), 'seed')})"
@@ -320,7 +329,7 @@ def _mean_and_place(row: Row) -> str:
     return f"{row.head}, {Cell.mean(values, 2).text}{seeds}, on {row.corpus}{where}"
 
 
-def summary(findings: Findings, lines: Sequence[Row]) -> dict[str, list[tuple[str, str]]]:
+def summary(findings: Findings, lines: Sequence[RowFacts]) -> dict[str, list[tuple[str, str]]]:
     """Sentences for a reader who sees the page for the first time, under three headings, each with a command or ''."""
     return {
         "Result": [(sentence, "") for sentence in sentences(findings, lines)],
@@ -329,7 +338,7 @@ def summary(findings: Findings, lines: Sequence[Row]) -> dict[str, list[tuple[st
     }
 
 
-def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:
+def _trust(findings: Findings, lines: Sequence[RowFacts]) -> list[str]:
     """What a reader would ask, each with a tick where nothing limits the numbers, or an exclamation mark."""
     evidence, ok = findings.evidence, findings.evidence.trials.ok
     made = [row for row in lines if row.ok_seeds]
@@ -370,13 +379,13 @@ def _trust(findings: Findings, lines: Sequence[Row]) -> list[str]:
     return [f"{'✓' if good else '!'} {text}" for good, text in sorted(found, key=lambda each: not each[0])]
 
 
-def _of_rows(some: Sequence[Row], lines: Sequence[Row]) -> str:
+def _of_rows(some: Sequence[RowFacts], lines: Sequence[RowFacts]) -> str:
     """'3 of 10 rows'; '1 of 10 rows (MoS 5)' where few are named."""
     named = f" ({'; '.join(row_name(row, list(lines)) for row in some)})" if len(some) <= NAMED < len(lines) else ""
     return f"{len(some)} of {counted(len(lines), 'row')}{named}"
 
 
-def _unjudged(findings: Findings, lines: Sequence[Row]) -> list[str]:
+def _unjudged(findings: Findings, lines: Sequence[RowFacts]) -> list[str]:
     compared = findings.compared_of(lines)
     if sum(bool(row.ok_seeds) and not row.is_ngram for row in lines) < 2:
         return []
@@ -390,10 +399,10 @@ def _unjudged(findings: Findings, lines: Sequence[Row]) -> list[str]:
     ]
 
 
-def _undecided(findings: Findings, lines: Sequence[Row]) -> list[str]:
+def _undecided(findings: Findings, lines: Sequence[RowFacts]) -> list[str]:
     """'7 of 9 comparisons with the baseline are undecided, which does not mean equal (coarse tuning in 5; ...).'"""
     compared = findings.compared_of(lines)
-    reasons = Counter(_missing(each.judged.why) for each in compared if each.judged.word == "undecided")
+    reasons = Counter(_missing(each.judged) for each in compared if each.judged.word == "undecided")
     if not reasons:
         return []
     why = "; ".join(f"{reason} in {count}" for reason, count in reasons.most_common())
@@ -401,14 +410,14 @@ def _undecided(findings: Findings, lines: Sequence[Row]) -> list[str]:
     return [f"{number} of {of_all} with the baseline {_be(number)} undecided, which does not mean equal ({why})."]
 
 
-def _missing(why: str) -> str:
+def _missing(judged: Verdict) -> str:
     """What would decide a comparison: 'more seeds are needed' where nothing but the evidence is missing."""
-    if why.endswith(("converged", "collapsed")):
+    if judged.limits:  # not converged, or collapsed
         return "more seeds or longer training are needed"
-    return why or "more seeds are needed"
+    return judged.reason or "more seeds are needed"
 
 
-def _tuned(findings: Findings, lines: Sequence[Row]) -> list[str]:
+def _tuned(findings: Findings, lines: Sequence[RowFacts]) -> list[str]:
     """That the settings are not tuned; or how much lower the rows may be at values between those that tuning tried."""
     gaps = [row.tuning.gap for row in lines if row.tuned]
     if findings.evidence.suite.tune is None and sum(bool(row.ok_seeds) and not row.is_ngram for row in lines) > 1:

@@ -21,7 +21,7 @@ from harness.plan.suite import Suite
 from harness.printable import counted
 from harness.records.metrics import METRICS
 from harness.registry import HEADS
-from harness.report.table_rows import Row
+from harness.report.row_facts import RowFacts
 
 MAX_BYTES = 4 * 1024**2
 SOURCE = ("paper", "title", "year")
@@ -250,7 +250,7 @@ class Reproduction:
         return found + (f"; {printed.differs or NO_CAUSE}" if self.answer in NO else "")
 
 
-def of_row(row: Row, printed: PrintedNumbers, *, changed: bool) -> list[Reproduction]:
+def of_row(row: RowFacts, printed: PrintedNumbers, *, changed: bool) -> list[Reproduction]:
     """The numbers with a tolerance that are printed of a row, in the order of the published tables. A number that was
     counted by another rule than ours is none of them.
     """
@@ -289,7 +289,7 @@ def in_short(found: list[Reproduction]) -> str:
     return f"{answer} ({several}{difference:+.2f} %)"
 
 
-def _values(cell: PrintedCell, row: Row) -> list[float]:
+def _values(cell: PrintedCell, row: RowFacts) -> list[float]:
     """Ours of each ok seed: a metric of the whole run, or the validation perplexity after an epoch."""
     if cell.epoch is None:
         return row.values(cell.of_ours)

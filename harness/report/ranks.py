@@ -9,6 +9,7 @@ from harness.plan.suite_file import Test
 from harness.report.content import Rank
 from harness.report.convergence import collapsed
 from harness.report.grouping import grouped
+from harness.report.row_facts import RowFacts
 from harness.report.statistics import (
     RANK_SEEDS,
     RANK_SIGNIFICANT,
@@ -17,17 +18,16 @@ from harness.report.statistics import (
     equivalence,
     holm,
 )
-from harness.report.table_rows import Row
 from harness.report.verdicts import competes, difference, nats, obstacle, scored_seeds, shared_seeds
 
 Place = tuple[str, str, str]  # corpus, backbone, device
 
 # Two rows, first less second, and p corrected over all pairs of the table.
 Pair = tuple[MeanDifference, float]
-Pairs = dict[tuple[Row, Row], Pair]  # in both orders; only of those that can be tested
+Pairs = dict[tuple[RowFacts, RowFacts], Pair]  # in both orders; only of those that can be tested
 
 
-def ranks(lines: list[Row], test: Test, margin: float, without_point: int = 0) -> dict[Row, Rank]:
+def ranks(lines: list[RowFacts], test: Test, margin: float, without_point: int = 0) -> dict[RowFacts, Rank]:
     """The rank of each row among the rows of its corpus, backbone and device; rows without a rank
     are left out.
 
@@ -59,20 +59,20 @@ def ranks(lines: list[Row], test: Test, margin: float, without_point: int = 0) -
     # A row without a result has no device yet, so it may belong to any place of its group.
     lacking = {place: unscored[place[:2]] + without_point for place in places}
     pairs = _pairs(places, test, lacking)
-    found: dict[Row, Rank] = {}
+    found: dict[RowFacts, Rank] = {}
     for place, rows in places.items():
         found |= _of_place(rows, pairs, nats(margin), lacking[place])
     return found
 
 
-def rankable(row: Row) -> bool:
+def rankable(row: RowFacts) -> bool:
     """Whether a row can have a rank at all: nothing prevents its judgement, and it has six seeds or
     more.
     """
     return not obstacle(row) and len(scored_seeds(row)) >= RANK_SEEDS
 
 
-def _places(lines: list[Row]) -> dict[Place, list[Row]]:
+def _places(lines: list[RowFacts]) -> dict[Place, list[RowFacts]]:
     """The rows that compete, by their place; one of several devices has none."""
     pairs = []
     for row in lines:
@@ -82,7 +82,7 @@ def _places(lines: list[Row]) -> dict[Place, list[Row]]:
     return grouped(pairs)
 
 
-def _unscored(lines: list[Row]) -> Counter[tuple[str, str]]:
+def _unscored(lines: list[RowFacts]) -> Counter[tuple[str, str]]:
     """Corpus and backbone -> the number of its competing rows without any finished trial with a
     test perplexity.
     """
@@ -93,7 +93,7 @@ def _unscored(lines: list[Row]) -> Counter[tuple[str, str]]:
     return found
 
 
-def _pairs(places: dict[Place, list[Row]], test: Test, lacking: dict[Place, int]) -> Pairs:
+def _pairs(places: dict[Place, list[RowFacts]], test: Test, lacking: dict[Place, int]) -> Pairs:
     """The tests of each two rows of a place that share six seeds or more and are not collapsed."""
     tested, planned = {}, 0
     for place, rows in places.items():
@@ -110,7 +110,7 @@ def _pairs(places: dict[Place, list[Row]], test: Test, lacking: dict[Place, int]
     return pairs
 
 
-def _of_place(rows: list[Row], pairs: Pairs, margin: float, lacking: int) -> dict[Row, Rank]:
+def _of_place(rows: list[RowFacts], pairs: Pairs, margin: float, lacking: int) -> dict[RowFacts, Rank]:
     """The ranks of the rows of a place.
 
     Args:
@@ -128,7 +128,7 @@ def _of_place(rows: list[Row], pairs: Pairs, margin: float, lacking: int) -> dic
             against.append(pairs.get((lowest, other)))
     if not lacking and _is_best(against, margin):
         return dict.fromkeys([*ranked, *last], "behind") | {lowest: "best"}
-    found: dict[Row, Rank] = dict.fromkeys(last, "behind") | {lowest: "tie"}
+    found: dict[RowFacts, Rank] = dict.fromkeys(last, "behind") | {lowest: "tie"}
     for other in ranked:
         if other is not lowest:
             pair = pairs.get((lowest, other))

@@ -13,11 +13,11 @@ from harness.plan.specs import TrialSpec, value_text
 from harness.plan.suite import Suite
 from harness.records.record import TrialRecord
 from harness.report.grouping import grouped
-from harness.report.table_rows import REGISTRIES, Row
+from harness.report.row_facts import REGISTRIES, RowFacts
 from harness.report.versions import changed
 
 
-def of_rows(suite: Suite, lines: list[Row]) -> list[str]:
+def of_rows(suite: Suite, lines: list[RowFacts]) -> list[str]:
     """The command of each row, which selects exactly its trials.
 
     For example 'harness run suites/x.yaml --only head=mos,head.num_mixtures=5': the values that distinguish the row
@@ -42,7 +42,7 @@ def of_trials(suite: Suite, trials: Iterable[TrialSpec], only: list[str] | None 
     return shlex.join(["harness", "run", _place(suite), *changes, *picked, *options])
 
 
-def verifying(line: Row) -> str:
+def verifying(line: RowFacts) -> str:
     """The command that trains one ok trial of a row again, and compares it with its record; '' without
     such a trial.
     """
@@ -64,7 +64,7 @@ def _place(suite: Suite) -> str:
     return str(Path(*given.parts[-2:]) if given.is_absolute() else given)
 
 
-def _conditions(lines: list[Row], kind: str) -> list[str]:
+def _conditions(lines: list[RowFacts], kind: str) -> list[str]:
     """The condition of each row on one of its components: its name if there are several, and the parameters in which
     those of its name differ.
     """
@@ -79,7 +79,7 @@ def _conditions(lines: list[Row], kind: str) -> list[str]:
     return [found[str(spec)] for spec in specs]
 
 
-def _fits(facts: Facts, condition: str, line: Row) -> bool:
+def _fits(facts: Facts, condition: str, line: RowFacts) -> bool:
     if not condition:
         return len(facts) == 1
     try:

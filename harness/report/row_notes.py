@@ -11,7 +11,7 @@ from harness.report.content import Note
 from harness.report.evidence import Evidence
 from harness.report.findings import Findings
 from harness.report.grouping import grouped
-from harness.report.table_rows import REGISTRIES, Row, of_head, ratio, row_name, time_of
+from harness.report.row_facts import REGISTRIES, RowFacts, of_head, ratio, row_name, time_of
 
 FAR = 0.2  # by which a ratio of training times may differ from that of the measured times
 TIME = "train_ms_per_batch"
@@ -57,7 +57,7 @@ def of_match(findings: Findings) -> list[str]:
     return [*said, *([Note(f"{about}: {wrong}.", level="warning")] if wrong else [])]
 
 
-def _wrong_ratio(row: Row, findings: Findings) -> str:
+def _wrong_ratio(row: RowFacts, findings: Findings) -> str:
     """'MoS 5: 0.5 is given, and 0.87 measured, so that it trained 73 % longer than softmax'; '' if a ratio is right, or
     the times are not of one exclusive pass and one batch size.
     """
@@ -104,7 +104,7 @@ def listed(seeds: Sequence[int]) -> str:
     return f"{seeds[0]} to {seeds[-1]}" if run else ", ".join(map(str, seeds))
 
 
-def of_reading(lines: list[Row]) -> list[str]:
+def of_reading(lines: list[RowFacts]) -> list[str]:
     """A note on each row whose head or backbone read what no parameter names."""
     notes = []
     for line in lines:
@@ -117,7 +117,7 @@ def of_reading(lines: list[Row]) -> list[str]:
     return notes
 
 
-def of_buffers(lines: list[Row]) -> list[str]:
+def of_buffers(lines: list[RowFacts]) -> list[str]:
     """A note on each row with numbers in buffers that training changed: they are learned, and no parameters."""
     notes = []
     for line in lines:

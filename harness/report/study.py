@@ -30,7 +30,7 @@ from harness.report import layouts, outcome, outputs, suite_table, table_forms
 from harness.report.content import Table
 from harness.report.evidence import Evidence, gather
 from harness.report.findings import Findings, find
-from harness.report.table_rows import REGISTRIES, Row
+from harness.report.row_facts import REGISTRIES, RowFacts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +72,7 @@ class Study:
         return self.evidence.records
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[RowFacts]:
         """Trials that differ only in their seed, together, in the order of the suite file."""
         return self.evidence.rows
 
@@ -246,7 +246,7 @@ class Study:
         lead = " ".join(outcome.sentences(self.findings, rows))
         return replace(table, lead=lead, notes=tuple(note for note in table.notes if note not in lead))
 
-    def _line(self, trial: TrialSpec, row: Row) -> dict[str, object]:
+    def _line(self, trial: TrialSpec, row: RowFacts) -> dict[str, object]:
         record = self.records.get(trial.id)
         missing = "interrupted" if trial.id in self.evidence.interrupted else "missing"
         parameters = {f"{kind}.{name}": value for kind in REGISTRIES for name, value in row.params_of(kind).items()}

@@ -8,7 +8,7 @@ from harness.plan.suite import Suite
 from harness.records.record import TrialRecord
 from harness.registry import CORPORA
 from harness.report.content import Note
-from harness.report.table_rows import Row
+from harness.report.row_facts import RowFacts
 
 _OF_SPLIT = {  # metrics of a split, after its name -> what is said of them
     "tokens": "{:,.0f} tokens",
@@ -42,7 +42,7 @@ def of_counting(suite: Suite, records: list[TrialRecord]) -> list[str]:
     return notes
 
 
-def of_splits(suite: Suite, lines: list[Row]) -> list[str]:
+def of_splits(suite: Suite, lines: list[RowFacts]) -> list[str]:
     """What trials found in each split of a text, which is the same in all rows; nothing of older records."""
     notes = []
     for name, facts in suite.corpora.items():
@@ -67,7 +67,7 @@ def _no_bits(corpus: ComponentSpec, *, has_unknown: bool) -> str:
     return ""
 
 
-def of_unknown(lines: list[Row]) -> list[str]:
+def of_unknown(lines: list[RowFacts]) -> list[str]:
     """A note on each corpus with many unknown test tokens: all of them are one token."""
     shares: dict[str, float] = {}
     for row in lines:
@@ -84,7 +84,7 @@ def of_unknown(lines: list[Row]) -> list[str]:
     ]
 
 
-def of_train(suite: Suite, lines: list[Row]) -> list[str]:
+def of_train(suite: Suite, lines: list[RowFacts]) -> list[str]:
     """A note on each text of a user's own of which training has read a part of the validation or test split, or whose
     validation split has a part of the test split.
     """
@@ -110,5 +110,5 @@ def of_train(suite: Suite, lines: list[Row]) -> list[str]:
     return notes
 
 
-def _measured(rows: list[Row], metric: str) -> list[float]:
+def _measured(rows: list[RowFacts], metric: str) -> list[float]:
     return [each for row in rows for each in row.values(metric)]

@@ -18,6 +18,7 @@ from harness.report import statistics
 from harness.report.content import COARSE
 from harness.report.convergence import collapsed, mostly_unconverged
 from harness.report.evidence import Evidence
+from harness.report.row_facts import RowFacts, of_head
 from harness.report.statistics import (
     RANK_SEEDS,
     SIGNIFICANT,
@@ -30,7 +31,6 @@ from harness.report.statistics import (
     sign_flip,
     stars,
 )
-from harness.report.table_rows import Row, of_head
 from harness.report.tokens import differences
 
 Obstacle = Literal[
@@ -68,23 +68,28 @@ class Verdict(NamedTuple):
 
     Args:
         word: what the tests say; 'control' of a row that is one itself.
-        why: the reason why they say nothing, 'seeds missing'; or what limits the word to the chosen
-            settings and to the budget of the suite: 'coarse tuning', 'neither converged', or both.
-            '' for nothing.
+        reason: why nothing is decided: 'seeds missing'; '' where nothing but the evidence lacks.
+        limits: what limits the word to the chosen settings and to the budget of the suite:
+            'coarse tuning', 'neither converged', or both.
     """
 
     word: Word
-    why: str = ""
+    reason: str = ""
+    limits: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """'better', 'worse, not converged', 'undecided: seeds missing'."""
-        if not self.why:
-            return self.word
-        is_limit = self.word != "undecided" or self.why.endswith((*LIMITS, *BOTH.values()))
-        return f"{self.word}, {self.why}" if is_limit else f"{self.word}: {self.why}"
+        if self.reason:
+            return f"{self.word}: {self.reason}"
+        return ", ".join((self.word, *self.limits))
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The reason, or the limits."""
+        return (self.reason,) if self.reason else self.limits
 
 
-def obstacle(row: Row) -> Obstacle:
+def obstacle(row: RowFacts) -> Obstacle:
     """Why a row has no rank and no star; '' where nothing prevents it.
 
     A planned seed failed, or has no finished trial of the row's code; two seeds have the same
@@ -107,7 +112,7 @@ def obstacle(row: Row) -> Obstacle:
     return "not converged" if mostly_unconverged(row) else ""
 
 
-def competes(row: Row) -> bool:
+def competes(row: RowFacts) -> bool:
     """Whether a row is compared at all: an n-gram is no head, and the "probabilities" of a
     compatibility switch need not sum to 1.
     """
@@ -141,15 +146,16 @@ def verdict(
     Args:
         beyond: the tests beyond what tuning leaves open.
     """
+    limits = (limit,) if limit else ()
     if beyond.equivalent < SIGNIFICANT:
-        return Verdict("equivalent", limit)
+        return Verdict("equivalent", limits=limits)
     if at_settings.equivalent < SIGNIFICANT <= beyond.different:
         return Verdict("undecided", COARSE)
     if at_settings.different < SIGNIFICANT:
-        limits = [COARSE, limit] if beyond.different >= SIGNIFICANT else [limit]
-        why = ", ".join(each for each in limits if each)
-        return Verdict("better" if found.mean < 0 else "worse", why)
-    return Verdict("undecided", limit)
+        if beyond.different >= SIGNIFICANT:
+            limits = (COARSE, *limits)
+        return Verdict("better" if found.mean < 0 else "worse", limits=limits)
+    return Verdict("undecided", limits=limits)
 
 
 def nats(margin: float) -> float:
@@ -157,25 +163,25 @@ def nats(margin: float) -> float:
     return math.log1p(margin)
 
 
-def shared_seeds(row: Row, other: Row, metric: str = "test_ppl") -> tuple[int, ...]:
+def shared_seeds(row: RowFacts, other: RowFacts, metric: str = "test_ppl") -> tuple[int, ...]:
     """The seeds for which both rows have a finished trial with a perplexity."""
     theirs = scored_seeds(other, metric)
     return tuple(seed for seed in scored_seeds(row, metric) if seed in theirs)
 
 
-def scored_seeds(row: Row, metric: str = "test_ppl") -> list[int]:
+def scored_seeds(row: RowFacts, metric: str = "test_ppl") -> list[int]:
     """The ok seeds with a perplexity. A forged one that is not above 0 has no logarithm."""
     return [seed for seed in row.ok_seeds if row.records[seed].metrics.get(metric, 0) > 0]
 
 
-def logarithms(row: Row, seeds: tuple[int, ...], metric: str = "test_ppl") -> list[float]:
+def logarithms(row: RowFacts, seeds: tuple[int, ...], metric: str = "test_ppl") -> list[float]:
     """The log perplexities of some seeds, in nats per token."""
     return [math.log(value) for value in row.values(metric, seeds)]
 
 
 def difference(
-    row: Row,
-    other: Row,
+    row: RowFacts,
+    other: RowFacts,
     seeds: tuple[int, ...],
     test: Test,
     metric: str = "test_ppl",
@@ -200,14 +206,14 @@ class Against(NamedTuple):
     control.
     """
 
-    control: Row
+    control: RowFacts
     seeds: tuple[int, ...]
     difference: MeanDifference
 
 
 def splits_disagree(
-    row: Row,
-    other: Row,
+    row: RowFacts,
+    other: RowFacts,
     test: Test,
 ) -> tuple[MeanDifference, MeanDifference] | None:
     """The differences of test and of validation, row less other, if one is above 0 and the other
@@ -240,7 +246,7 @@ class Compared:
             test split; only for a single shared seed, if both trials stored their token scores.
     """
 
-    row: Row
+    row: RowFacts
     is_control: bool
     against: tuple[Against, ...]
     missing: str
@@ -250,7 +256,7 @@ class Compared:
     interval: Interval | None
 
     @property
-    def control(self) -> Row:
+    def control(self) -> RowFacts:
         """The strongest control, the one with the lowest mean."""
         return self.against[0].control
 
@@ -297,7 +303,7 @@ class Compared:
     @property
     def stars(self) -> str:
         """The stars of p_holm; '' where the row or a control cannot be judged."""
-        if self.judged.word in ("control", "too few seeds") or self.judged.why == DISAGREES:
+        if self.judged.word in ("control", "too few seeds") or self.judged.reason == DISAGREES:
             return ""
         if obstacle(self.row) or obstacle(self.control) or self.missing:
             return ""
@@ -327,7 +333,7 @@ class Compared:
         return logarithms(self.row, self.seeds), logarithms(self.control, self.seeds)
 
 
-def compare(lines: list[Row], table: TableSpec, evidence: Evidence) -> dict[Row, Compared]:
+def compare(lines: list[RowFacts], table: TableSpec, evidence: Evidence) -> dict[RowFacts, Compared]:
     """The comparison of each row with the controls of its group; none if the suite names no
     baseline, or the group has no row of it.
 
@@ -387,10 +393,10 @@ def compare(lines: list[Row], table: TableSpec, evidence: Evidence) -> dict[Row,
 
 
 def _corrected(
-    tested: dict[Row, tuple[Against, ...]],
+    tested: dict[RowFacts, tuple[Against, ...]],
     untested: int,
     margin: float,
-) -> dict[Row, Corrected]:
+) -> dict[RowFacts, Corrected]:
     """Both tests of each head, corrected over all of them and some that cannot be tested yet."""
     p_values = []
     for against in tested.values():
@@ -421,7 +427,7 @@ def _p_values(found: list[MeanDifference], margin: float) -> Corrected:
     return Corrected(different, max(not_below, not_above))
 
 
-def _without_gaps(tested: dict[Row, tuple[Against, ...]]) -> dict[Row, tuple[Against, ...]]:
+def _without_gaps(tested: dict[RowFacts, tuple[Against, ...]]) -> dict[RowFacts, tuple[Against, ...]]:
     found = {}
     for row, against in tested.items():
         found[row] = ()
@@ -431,7 +437,7 @@ def _without_gaps(tested: dict[Row, tuple[Against, ...]]) -> dict[Row, tuple[Aga
     return found
 
 
-def controls(lines: list[Row], baseline: str | None) -> dict[Group, tuple[Row, ...]]:
+def controls(lines: list[RowFacts], baseline: str | None) -> dict[Group, tuple[RowFacts, ...]]:
     """Corpus and backbone -> the rows with which the others are compared, the strongest first: the
     controls and the baseline, or the baseline alone where all other rows are controls. The
     strongest has the lowest mean log perplexity over its own seeds.
@@ -447,21 +453,21 @@ def controls(lines: list[Row], baseline: str | None) -> dict[Group, tuple[Row, .
     return found
 
 
-def _mean(row: Row) -> float:
+def _mean(row: RowFacts) -> float:
     seeds = tuple(scored_seeds(row))
     return fmean(logarithms(row, seeds)) if seeds else math.inf
 
 
-def baselines(lines: list[Row], baseline: str | None) -> dict[Group, Row]:
+def baselines(lines: list[RowFacts], baseline: str | None) -> dict[Group, RowFacts]:
     """Corpus and backbone -> the baseline of this group."""
-    found: dict[Group, Row] = {}
+    found: dict[Group, RowFacts] = {}
     comparable = [row for row in lines if row.compat is None]
     for row in of_head(comparable, baseline):
         found.setdefault(row.group, row)
     return found
 
 
-def _interval(row: Row, other: Row, seeds: tuple[int, ...], evidence: Evidence) -> Interval | None:
+def _interval(row: RowFacts, other: RowFacts, seeds: tuple[int, ...], evidence: Evidence) -> Interval | None:
     if len(seeds) != 1:
         return None
     one, two = row.records[seeds[0]].id, other.records[seeds[0]].id

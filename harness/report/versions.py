@@ -15,7 +15,7 @@ from harness.records.record import TrialRecord
 from harness.report.content import OUTDATED_MARK
 
 if TYPE_CHECKING:
-    from harness.report.table_rows import Row
+    from harness.report.row_facts import RowFacts
 
 Changed = Mapping[str, tuple[str, ...]]  # trial id -> those of KINDS whose code has changed
 Version = tuple[str, ...]  # hashes, in the order of KINDS
@@ -41,7 +41,7 @@ def left_out(records: Iterable[TrialRecord], outdated: Changed) -> frozenset[int
     return frozenset(record.spec.seed for record, version in known if version != chosen)
 
 
-def of_rows(named: Iterable[tuple[str, "Row"]], outdated: Changed) -> list[str]:
+def of_rows(named: Iterable[tuple[str, "RowFacts"]], outdated: Changed) -> list[str]:
     """A note on each row whose records are of several versions, or of another version than the present code."""
     names: dict[str, list[str]] = {}
     for name, row in named:

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from harness.board import ground_truths
 from harness.execution.live import Reporter
-from harness.report import ground_truth, layouts, suite_table
+from harness.report import suite_table
 from harness.report.content import Cell, Line, Table
 
 HEADER = "test ppl"
@@ -75,10 +76,10 @@ def test_the_table_of_ground_truths_is_a_summary_whose_numbers_are_whole(termina
     cells = {"target": "transformer_mos: softmax(tie_weights=False), ptb, valid ppl after epoch 3 to 6"}
     cells |= {"printed": "156.9, 142.8, 135.5, 130.0", "ours": "115.42 ± 1.06", "difference": "-1.86 %"}
     cells |= {"reproduced": "no (3 of 4)"}
-    names = [column.name for column in ground_truth.COLUMNS]
+    names = [column.name for column in ground_truths.COLUMNS]
     line = Line(cells=tuple(Cell(text=cells.get(name, "-")) for name in names))
-    made = Table(title="Ground truths", columns=ground_truth.COLUMNS, lines=(line,))
-    shown = (lambda: layouts.of_truths(made), lambda: suite_table.text(made))
+    made = Table(title="Ground truths", columns=ground_truths.COLUMNS, lines=(line,))
+    shown = (lambda: ground_truths.of_truths(made), lambda: suite_table.text(made))
     Reporter(terminal.console).table(*shown)
     lines = [line.rstrip() for line in terminal.shown().splitlines()]
     assert not is_markdown(terminal.shown())

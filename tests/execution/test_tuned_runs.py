@@ -10,13 +10,14 @@ import pytest
 from rich.console import Console
 
 import harness
+from harness.board import leaderboard
 from harness.errors import RecordError
 from harness.exchange.copying import export_records, import_records
 from harness.execution.live import Reporter
 from harness.execution.run_suite import all_ok
 from harness.records import choices, sealed, store
 from harness.records.record import TrialRecord
-from harness.report import history, leaderboard
+from harness.report import history
 
 pytestmark = pytest.mark.system
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.machine.file_systems import Lacks, lacks
-from harness.machine.files import write_atomically
+from harness.machine.files import unsynced, write_atomically
 
 
 @pytest.fixture
@@ -61,3 +61,13 @@ def test_a_file_is_written_where_folders_cannot_be_synced_but_a_failing_disk_is_
     plant("sync", errno.EIO)
     with pytest.raises(OSError, match=r"cannot be written \(Input/output error\)"):
         write_atomically(tmp_path / "b", b"content")
+
+
+def test_files_that_end_with_the_process_wait_for_no_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    with unsynced():
+        write_atomically(tmp_path / "a", b"1")
+    assert (synced, (tmp_path / "a").read_bytes()) == ([], b"1")
+    write_atomically(tmp_path / "a", b"2")
+    assert len(synced) == 2  # the file and its folder

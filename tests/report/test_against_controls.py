@@ -28,7 +28,10 @@ def lines_of(table_of):
         if len(given) not in tables:
             tables[len(given)] = table_of(len(given), SEEDS)
         rows = tables[len(given)](*(np.exp(LEVEL + each) for each in given))
-        return [replace(row, is_control=place < len(controls)) for place, row in enumerate(rows)]
+        return [
+            replace(row, planned=replace(row.planned, is_control=place < len(controls)))
+            for place, row in enumerate(rows)
+        ]
 
     return make
 
@@ -126,7 +129,7 @@ def test_the_better_heads_are_the_same_whichever_control_is_the_baseline(lines_o
         noise = rng.choice([0.002, 0.005])
         lines = lines_of(*([each + rng.normal(0, noise, SEEDS) for each in level] for level in levels))
         better = []
-        for baseline in [line.written_head for line in lines if line.is_control]:
+        for baseline in [line.planned.head.written for line in lines if line.is_control]:
             found = compare(lines, baseline)
             better.append({place for place, each in found.items() if each.judged.word == "better"})
         assert all(each == better[0] for each in better)

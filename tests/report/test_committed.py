@@ -78,7 +78,7 @@ def test_the_better_heads_are_the_same_whichever_control_is_the_baseline(studies
         if found.suite.table.baseline is None:
             continue
         better = []
-        for baseline in dict.fromkeys(line.written_head for line in lines if line.is_control):
+        for baseline in dict.fromkeys(line.planned.head.written for line in lines if line.is_control):
             table = found.suite.table.model_copy(update={"baseline": baseline})
             compared = verdicts.compare(lines, table, evidence)
             better.append({row.head for row, each in compared.items() if each.judged.word == "better"})

@@ -12,9 +12,8 @@ import pytest
 from harness.plan.suite_file import TableSpec
 from harness.records.sidecars import TokenScores
 from harness.report import verdicts
-from harness.report.content import COARSE
+from harness.report.row_facts import rows
 from harness.report.statistics import block_interval, paired, sign_flip
-from harness.report.table_rows import rows
 from harness.report.verdicts import BOTH, LIMITS, Corrected, limit_of, verdict
 
 SUITE = handmade.suite_text(
@@ -318,5 +317,5 @@ def test_what_limits_a_comparison_changes_no_word_so_words_err_as_often_as_witho
         tests = found, Corrected(*beyond), Corrected(*settings)
         plain, limited = verdict(*tests, ""), verdict(*tests, limit_of(row, control))
         assert limited.word == plain.word
-        limits_both = plain.why == COARSE and plain.word != "undecided"
-        assert limited.why == (f"{COARSE}, {said}" if limits_both else plain.why or said)
+        assert limited.reason == plain.reason
+        assert limited.limits == (() if plain.reason else (*plain.limits, said))

@@ -10,7 +10,7 @@ from torch import nn
 from harness.records import store
 from harness.registry import HEADS
 from harness.report.printed_numbers import PrintedNumbers
-from harness.report.table_rows import rows
+from harness.report.row_facts import rows
 
 V = 5000
 SUITE = f"""\

@@ -45,7 +45,8 @@ def drawn(evidence, compared=None, width=forest.WIDE):
 def compared(baseline, mean, verdict, width=0.01):
     """A comparison of this outcome, in nats."""
     found = MeanDifference(n=6, mean=mean, sd=0.01, df=5, low=mean - width, high=mean + width, p_t=0.5)
-    judged = Verdict(*verdict.split(", ", 1))
+    word, *limits = verdict.split(", ")
+    judged = Verdict(word, limits=tuple(limits))
     return SimpleNamespace(
         difference=found, interval=None, test="welch", seeds=(), judged=judged, row=baseline, control=baseline
     )

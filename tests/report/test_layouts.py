@@ -6,7 +6,7 @@ from handmade import findings
 
 from harness.report import suite_table
 from harness.report.content import Table
-from harness.report.table_rows import head_counts, rows
+from harness.report.row_facts import head_counts, rows
 
 SUITE = handmade.suite_text(
     corpora="[{markov: {vocab_size: VOCABS, num_tokens: 400, branching: [2, 3]}}]",

@@ -5,12 +5,13 @@ from dataclasses import replace
 import handmade
 import pytest
 
+from harness.board import diff, leaderboard
+from harness.board.diff import difference
+from harness.board.groups import gather, groups
 from harness.errors import RecordError
 from harness.records import store
 from harness.records.metrics import METRICS, Metric
-from harness.report import diff, leaderboard, study
-from harness.report.diff import difference
-from harness.report.groups import gather, groups
+from harness.report import study
 from harness.tracking import fields
 
 NEW = Metric(

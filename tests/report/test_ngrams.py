@@ -106,7 +106,7 @@ def test_the_page_of_ngrams_only_has_no_seeds_and_no_budget(suite_of, record_of)
 
 def test_the_printed_numbers_fit_their_rows(suite_of):
     from harness.report import printed_numbers
-    from harness.report.table_rows import rows
+    from harness.report.row_facts import rows
 
     suite = suite_of(
         ONLY.replace("{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}", "ptb").replace("[3,", "[3, 5,")

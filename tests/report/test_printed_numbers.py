@@ -11,7 +11,7 @@ from harness import plan
 from harness.errors import HarnessError, SuiteError
 from harness.records.metrics import METRICS
 from harness.report import printed_numbers
-from harness.report.table_rows import rows
+from harness.report.row_facts import rows
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 HEADER = "table,corpus,backbone,head,params,metric,value,weights,counting,note"

@@ -8,7 +8,7 @@ import pytest
 
 from harness import plan
 from harness.report import retraining
-from harness.report.table_rows import rows
+from harness.report.row_facts import rows
 
 ROOT = Path(__file__).parent.parent.parent
 TWO_OF_ALL = """\

@@ -5,9 +5,10 @@ import pytest
 from bundles import timing_of
 
 from harness import plan
+from harness.board import leaderboard
+from harness.board.groups import Finished, groups
 from harness.records import store
-from harness.report import leaderboard, row_notes, study
-from harness.report.groups import Finished, groups
+from harness.report import row_notes, study
 
 CAPPED = ("- softmax", "- softmax: {softcap: 30.0, label: capped}")
 NO_BASELINE = ("{baseline: softmax}", "{baseline: null}")

@@ -32,7 +32,10 @@ def judged(table_of):
         noise = rng.normal(0, sd / math.sqrt(2), (tables, heads, seeds))
         spec = TableSpec(baseline="softmax", test=test)
         for ppl in np.exp(level + noise + np.asarray(above)[:, None]).tolist():
-            lines = [replace(line, is_control=at < controls) for at, line in enumerate(table(*ppl))]
+            lines = [
+                replace(line, planned=replace(line.planned, is_control=at < controls))
+                for at, line in enumerate(table(*ppl))
+            ]
             compared = compare(
                 lines, spec, SimpleNamespace(token_scores=lambda trial: None, rows_without_point=0, untuned_controls=())
             )

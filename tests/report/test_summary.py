@@ -1,6 +1,7 @@
 """The summary of a table that a terminal shows: its words, its marks, and that it fits 80 characters."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import handmade
@@ -9,10 +10,12 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from harness import plan
-from harness.report.content import MARKS, Cell, Column, Line, Table
+from harness.report.columns import in_words
+from harness.report.content import COARSE, MARKS, Cell, Column, Line, Table
 from harness.report.layouts import of_suite
 from harness.report.screen import short
 from harness.report.suite_table import build
+from harness.report.verdicts import Verdict
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -38,7 +41,6 @@ def table(*lines: dict, baseline: str = "softmax", **more) -> Table:
         lines=tuple(
             Line(
                 cells=tuple(line.get(name, empty) for name in names),
-                reference="baseline" if line["head"].text.split()[0] == baseline else "",
             )
             for line in lines
         ),
@@ -46,27 +48,35 @@ def table(*lines: dict, baseline: str = "softmax", **more) -> Table:
     )
 
 
+def judged(change: Cell, *verdict: str, **limits) -> Cell:
+    """A change with its words, as a table has it."""
+    return replace(change, summary=in_words(change, Verdict(*verdict, **limits)))
+
+
 @pytest.mark.parametrize(
     ("change", "verdict", "words"),
     [
-        (-3.24, "better", "3.2 % better"),
-        (3.24, "worse", "3.2 % worse"),
-        (-0.12, "equivalent", "equivalent -0.1 %"),
-        (0.4, "undecided", "undecided +0.4 %"),
-        (-1.3, "too few seeds", "1.3 % lower"),
-        (1.3, "too few seeds", "1.3 % higher"),
-        (-1.3, "undecided: seeds failed", "undecided: seeds failed -1.3 %"),
-        (-1.3, "better, not converged", "1.3 % better"),
+        (-3.24, Verdict("better"), "3.2 % better"),
+        (3.24, Verdict("worse"), "3.2 % worse"),
+        (-0.12, Verdict("equivalent"), "equivalent -0.1 %"),
+        (0.4, Verdict("undecided"), "undecided +0.4 %"),
+        (-1.3, Verdict("too few seeds"), "1.3 % lower"),
+        (1.3, Verdict("too few seeds"), "1.3 % higher"),
+        (-1.3, Verdict("undecided", "seeds failed"), "undecided: seeds failed -1.3 %"),
+        (-1.3, Verdict("better", limits=("not converged",)), "1.3 % better"),
     ],
 )
 def test_a_comparison_is_in_words(change, verdict, words):
-    line = {"head": Cell(text="mos"), "vs softmax": Cell(text="...", value=change), "verdict": Cell(text=verdict)}
-    (shown,) = of_suite(table(line)).lines
-    assert words in [cell.text for cell in shown.cells]
+    """Without an interval; with one its ends stand before the word."""
+    assert in_words(Cell(text="...", value=change), verdict).text == words
+    interval = Cell(text="-3.2 % [-4.0, -2.4] **", value=-3.2, interval=(-4.0, -2.4), mark="**")
+    shown = in_words(interval, Verdict("better", limits=(COARSE, "not converged")))
+    assert (shown.text, shown.short) == ("-3.2 % [-4.0, -2.4] better, coarse tuning", "3.2 % better, coarse tuning")
 
 
 def test_the_baseline_is_named_and_a_row_that_is_not_compared_has_no_words():
-    rows = [{"head": Cell(text="softmax ¶", mark="¶")}, {"head": Cell(text="mos °", mark="°")}]
+    reference = Cell(text="-", summary=Cell(text="baseline"))
+    rows = [{"head": Cell(text="softmax ¶", mark="¶"), "vs softmax": reference}, {"head": Cell(text="mos °", mark="°")}]
     lines = of_suite(table(*rows)).lines
     column = [column.name for column in of_suite(table(*rows)).columns].index("vs control")
     assert [line.cells[column].text for line in lines] == ["baseline", "-"]
@@ -113,15 +123,13 @@ def test_long_parameter_lists_and_all_marks_fit_80_characters():
         "head": Cell(text=f"{head} ¶", mark="¶"),
         "K": Cell(text="15", value=15),
         "test ppl": Cell(text="12,345.67 ± 1,234.56 ≈ ↓", value=12345.67, rank="tie", mark="↓"),
-        "vs softmax": Cell(text="...", value=1234.5),
-        "verdict": Cell(text="undecided: not certified"),
+        "vs softmax": judged(Cell(text="...", value=1234.5), "undecided", "not certified"),
         "train ms/batch": Cell(text="12345.6 ‡", value=12345.6, mark="‡"),
         "n": Cell(text="1/11: 2 diverged, 3 timeout, 5 not run ✗ °", mark="✗ °"),
     }
     coarse = {
         "head": Cell(text="mos"),
-        "vs softmax": Cell(text="...", value=9.8),
-        "verdict": Cell(text="worse, coarse tuning"),
+        "vs softmax": judged(Cell(text="...", value=9.8), "worse", limits=(COARSE,)),
     }
     shown = drawn(of_suite(table(row, coarse)))
     assert max(cell_len(line) for line in shown.splitlines()) <= 80
@@ -145,7 +153,7 @@ def test_rows_that_all_failed_are_shown_with_what_became_of_them(states):
 def test_changes_lose_their_interval_where_there_is_no_room_and_seeds_are_a_column_where_they_differ():
     change = Cell(text="-3.2 % [-4.1, -2.3] **", value=-3.24, interval=(-4.1, -2.3), mark="**")
     ppl = Cell(text="52.90 ± 3.09 ↓", value=52.9, spread=3.09, mark="↓")
-    row = {"head": Cell(text="mos"), "test ppl": ppl, "vs softmax": change, "verdict": Cell(text="better")}
+    row = {"head": Cell(text="mos"), "test ppl": ppl, "vs softmax": judged(change, "better")}
     rows = [{**row, "n": Cell(text=seeds)} for seeds in ("6/6", "5/6: 1 oom")]
     assert " 52.90 ↓  -3.2 % [-4.1, -2.3] better " in drawn(of_suite(table(*rows)))
     shown = drawn(of_suite(table(*rows)), 60)
@@ -156,7 +164,7 @@ def test_changes_lose_their_interval_where_there_is_no_room_and_seeds_are_a_colu
 
 def test_a_compact_summary_has_short_cells():
     change = Cell(text="-3.2 % [-4.1, -2.3] **", value=-3.24, interval=(-4.1, -2.3), mark="**")
-    row = {"head": Cell(text="mos"), "vs softmax": change, "verdict": Cell(text="better")}
+    row = {"head": Cell(text="mos"), "vs softmax": judged(change, "better")}
     shown = drawn(of_suite(table(row), compact=True), 100)
     assert "3.2 % better" in shown
     assert "[-4.1" not in shown

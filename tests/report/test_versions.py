@@ -4,7 +4,7 @@ import handmade
 import pytest
 from handmade import tabulated
 
-from harness.report.table_rows import rows
+from harness.report.row_facts import rows
 from harness.report.versions import left_out
 
 SUITE = handmade.suite_text(

@@ -19,7 +19,7 @@ from harness.report.figures.lines import Point, Series, apart, lines
 from harness.report.figures.looks import FAINT, INK, looks_of
 from harness.report.figures.style import Frame, shown
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
-from harness.report.table_rows import Row, of_head, time_of
+from harness.report.row_facts import RowFacts, of_head, time_of
 from harness.report.tokens import Band
 
 METRIC = "test_ppl"  # by the suite's own counting rule, which is that of the paper
@@ -30,7 +30,7 @@ Drawn = tuple[Axes, str] | str
 BandsOf = Callable[[TokenScores, TokenScores], tuple[Band, ...]]
 
 
-def by_parameter(name: str, label: str, rows: list[Row], evidence: Evidence, frame: Frame | None = None) -> Drawn:
+def by_parameter(name: str, label: str, rows: list[RowFacts], evidence: Evidence, frame: Frame | None = None) -> Drawn:
     """Mean test perplexity against an integer parameter of heads, ranges over seeds; the baseline as a band, printed
     values as stars.
     """
@@ -51,7 +51,7 @@ def by_parameter(name: str, label: str, rows: list[Row], evidence: Evidence, fra
     return on, f"Mean test perplexity; bars {RANGE}{band}."
 
 
-def by_time(rows: list[Row], evidence: Evidence, frame: Frame | None = None) -> Drawn:
+def by_time(rows: list[RowFacts], evidence: Evidence, frame: Frame | None = None) -> Drawn:
     """Test perplexity against ms/batch of training, of one pass and device, with the Pareto front."""
     times = [time_of(row, "train_ms_per_batch", evidence.timings) for row in rows]
     costs = [time and time.value for time in times]
@@ -66,7 +66,7 @@ def by_time(rows: list[Row], evidence: Evidence, frame: Frame | None = None) -> 
     return on, f"{caption} Times on {time.device}, {how}; all trials have the same number of batches."
 
 
-def by_size(rows: list[Row], evidence: Evidence, frame: Frame | None = None) -> Drawn:
+def by_size(rows: list[RowFacts], evidence: Evidence, frame: Frame | None = None) -> Drawn:
     """Test perplexity against the number of parameters, with the Pareto front."""
     costs = [float(row.params_total) for row in rows]
     drawn = _against(rows, costs, "parameters", evidence, evidence.printed, frame)
@@ -76,7 +76,7 @@ def by_size(rows: list[Row], evidence: Evidence, frame: Frame | None = None) -> 
 
 
 def _against(
-    rows: list[Row],
+    rows: list[RowFacts],
     costs: list[float | None],
     label: str,
     evidence: Evidence,
@@ -106,7 +106,7 @@ def _against(
     return on, f"{caption}{left}"
 
 
-def gain(bands_of: BandsOf, label: str, rows: list[Row], evidence: Evidence, frame: Frame | None = None) -> Drawn:
+def gain(bands_of: BandsOf, label: str, rows: list[RowFacts], evidence: Evidence, frame: Frame | None = None) -> Drawn:
     """Nats per token less those of the baseline, by bands of tokens: of frequency or position (harness.report.tokens).
 
     Args:
@@ -116,7 +116,7 @@ def gain(bands_of: BandsOf, label: str, rows: list[Row], evidence: Evidence, fra
     if reference is None:
         return "the suite names no baseline (table.baseline), or none of its rows is here"
     chosen, left = chosen_of(rows, evidence, FEW + 1)
-    gains: dict[Row, dict[str, list[Band]]] = {}
+    gains: dict[RowFacts, dict[str, list[Band]]] = {}
     try:
         for row in chosen:
             if row is not reference and (bands := bands_over_seeds(row, reference, evidence, bands_of)):
@@ -148,7 +148,9 @@ def gain(bands_of: BandsOf, label: str, rows: list[Row], evidence: Evidence, fra
     )
 
 
-def bands_over_seeds(row: Row, reference: Row, evidence: Evidence, bands_of: BandsOf) -> dict[str, list[Band]]:
+def bands_over_seeds(
+    row: RowFacts, reference: RowFacts, evidence: Evidence, bands_of: BandsOf
+) -> dict[str, list[Band]]:
     """The name of each band of tokens -> the row less the reference, for each shared seed for which both trials have
     token scores.
 
@@ -166,17 +168,17 @@ def bands_over_seeds(row: Row, reference: Row, evidence: Evidence, bands_of: Ban
     return found
 
 
-def over_seeds(rows: Sequence[Row], what: str) -> str:
+def over_seeds(rows: Sequence[RowFacts], what: str) -> str:
     """What the bars or bands are, for an axis."""
     several = any(len(row.ok_seeds) > 1 for row in rows)
     return f"mean; {what}: lowest to highest seed" if several else "one seed"
 
 
-def baseline_of(rows: Sequence[Row], evidence: Evidence) -> Row | None:
+def baseline_of(rows: Sequence[RowFacts], evidence: Evidence) -> RowFacts | None:
     return next(iter(of_head(rows, evidence.suite.table.baseline)), None)
 
 
-def chosen_of(rows: list[Row], evidence: Evidence, most: int) -> tuple[list[Row], str]:
+def chosen_of(rows: list[RowFacts], evidence: Evidence, most: int) -> tuple[list[RowFacts], str]:
     """The rows of a plot, in the order of the suite, and a sentence if rows are left out.
 
     Of many rows these are the baseline, the best of each class of heads, so that a plot compares heads and not the
@@ -199,9 +201,9 @@ def chosen_of(rows: list[Row], evidence: Evidence, most: int) -> tuple[list[Row]
     return [row for row in measured if row in kept], left
 
 
-def series_by(name: str, rows: Sequence[Row], evidence: Evidence) -> list[Series]:
+def series_by(name: str, rows: Sequence[RowFacts], evidence: Evidence) -> list[Series]:
     """Test perplexity against an integer parameter of heads: a series for each head with fixed other parameters."""
-    groups: dict[str, list[tuple[int, Row]]] = {}
+    groups: dict[str, list[tuple[int, RowFacts]]] = {}
     for row in rows:
         head, params = row.trials[0].head, row.params_of("head")
         if row.values(METRIC) and isinstance(params.get(name), int):
@@ -227,14 +229,14 @@ def front(points: Sequence[Point]) -> list[Point]:
     return found
 
 
-def at(row: Row, x: float, printed: PrintedNumbers) -> Point:
+def at(row: RowFacts, x: float, printed: PrintedNumbers) -> Point:
     """The test perplexity of a row, over its seeds."""
     values = row.values(METRIC)
     theirs = comparable(printed.find(row.trials[0], row.params, METRIC), row, printed)
     return Point(x=x, y=statistics.fmean(values), low=min(values), high=max(values), **theirs)
 
 
-def comparable(cell: PrintedCell | None, row: Row, printed: PrintedNumbers) -> Mapping[str, Any]:
+def comparable(cell: PrintedCell | None, row: RowFacts, printed: PrintedNumbers) -> Mapping[str, Any]:
     """`printed` and `source` of a point: a cell's number and source, if it was counted as ours."""
     if cell is None or cell.number is None or (cell.counting and cell.counting != row.boundary):
         return {}

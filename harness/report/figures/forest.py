@@ -13,14 +13,14 @@ from matplotlib.ticker import MaxNLocator
 
 from harness.records.metrics import METRICS
 from harness.report.columns import time_cell
-from harness.report.content import MARKS, NOT_CONVERGED_MARK, TIME_MARK
+from harness.report.content import COARSE, MARKS, NOT_CONVERGED_MARK, TIME_MARK
 from harness.report.evidence import Evidence
 from harness.report.figures.looks import FAINT, INK, VERDICTS, looks_of
 from harness.report.figures.style import Frame, axes, belongs, shown
 from harness.report.findings import Findings, percent
+from harness.report.row_facts import RowFacts
 from harness.report.statistics import CONFIDENCE
-from harness.report.table_rows import Row
-from harness.report.verdicts import LIMITS, Compared, Verdict, logarithms
+from harness.report.verdicts import Compared, Verdict, logarithms
 
 WIDE, NARROW, PHONE = 6.6, 5.0, 2.7  # inches: as it is drawn, below which texts stand above intervals, and on a phone
 WITH_PPL = 3.0  # inches: below it a narrow plot has no perplexities
@@ -57,7 +57,9 @@ class Effect:
     blocks: bool = False
 
 
-def draw(findings: Findings, rows: list[Row], evidence: Evidence, frame: Frame | None = None) -> tuple[Axes, str] | str:
+def draw(
+    findings: Findings, rows: list[RowFacts], evidence: Evidence, frame: Frame | None = None
+) -> tuple[Axes, str] | str:
     """The plot of some rows of one corpus and backbone. The line at 0 is the strongest control."""
     compared = findings.compared
     effects = {row: effect(compared[row]) for row in rows if row in compared}
@@ -193,7 +195,7 @@ def _colour(word: str) -> str:
     return INK
 
 
-def _texts(row: Row, findings: Findings, *, short: bool) -> tuple[str, str, str]:
+def _texts(row: RowFacts, findings: Findings, *, short: bool) -> tuple[str, str, str]:
     """The verdict or state of a row, its perplexity and its time."""
     if row in findings.compared:
         judged = findings.compared[row].judged
@@ -208,7 +210,7 @@ def _texts(row: Row, findings: Findings, *, short: bool) -> tuple[str, str, str]
 
 def _in_short(judged: Verdict) -> str:
     """'worse ↓': a verdict, with the mark of a row that is not converged or collapsed."""
-    limited = any(limit.removeprefix("not ") in judged.why for limit in LIMITS)
+    limited = any(limit != COARSE for limit in judged.limits)
     return f"{judged.word} {NOT_CONVERGED_MARK}" if limited else judged.word
 
 

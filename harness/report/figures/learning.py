@@ -28,13 +28,15 @@ from harness.report.figures.looks import by_index, looks_of
 from harness.report.figures.style import Frame
 from harness.report.findings import percent
 from harness.report.printed_numbers import PrintedNumbers
-from harness.report.table_rows import Row
+from harness.report.row_facts import RowFacts
 
 CEILING = 10.0  # times the lowest perplexity of a plot of tuning: a value above it would make the others a flat line
 _CROSSES = f" Crosses at the top: every trial of the value failed, or has more than {CEILING:g} times the lowest."
 
 
-def curves(rows: list[Row], evidence: Evidence, frame: Frame | None = None, *, of_backbones: bool = False) -> Drawn:
+def curves(
+    rows: list[RowFacts], evidence: Evidence, frame: Frame | None = None, *, of_backbones: bool = False
+) -> Drawn:
     """Validation perplexity after each epoch, with bands over the seeds: as the change against the baseline if there is
     one and no curve has printed values. The axis fits the second half of each curve, not its steep beginning.
 
@@ -43,7 +45,7 @@ def curves(rows: list[Row], evidence: Evidence, frame: Frame | None = None, *, o
             the end of training is a star at the last epoch.
     """
     chosen, left = (rows, "") if of_backbones else chosen_of(rows, evidence, FEW)
-    found: dict[Row, list[Point]] = {}
+    found: dict[RowFacts, list[Point]] = {}
     for row in chosen:
         points = curve(row, evidence.printed, with_end=of_backbones)
         if points:
@@ -72,7 +74,7 @@ def curves(rows: list[Row], evidence: Evidence, frame: Frame | None = None, *, o
     return on, f"{what} after each epoch; bands {RANGE}. The axis fits the second half of each curve.{left}"
 
 
-def curve(row: Row, printed: PrintedNumbers, *, with_end: bool = False) -> list[Point]:
+def curve(row: RowFacts, printed: PrintedNumbers, *, with_end: bool = False) -> list[Point]:
     """Validation perplexity by epoch, for the epochs that all ok trials have, with printed values.
 
     Args:
@@ -90,7 +92,7 @@ def curve(row: Row, printed: PrintedNumbers, *, with_end: bool = False) -> list[
     return points
 
 
-def change(row: Row, reference: Row) -> list[Point]:
+def change(row: RowFacts, reference: RowFacts) -> list[Point]:
     """The change of validation perplexity against a reference in percent, by epoch: over the seeds and epochs that both
     have, the mean of the ratios of a seed.
     """
@@ -118,7 +120,7 @@ class Tried:
         best: the chosen value and its perplexity.
     """
 
-    row: Row
+    row: RowFacts
     lowest: dict[float, float | None]
     best: tuple[float, float]
     epochs: tuple[float, ...]
@@ -129,7 +131,7 @@ def keys(suite: Suite) -> list[str]:
     return [] if suite.tune is None else [key for key, axis in suite.tune.space.items() if axis.ordered]
 
 
-def tried(key: str, rows: list[Row], suite: Suite) -> list[Tried]:
+def tried(key: str, rows: list[RowFacts], suite: Suite) -> list[Tried]:
     """The tuning of the rows to which a key applies and for which a point is chosen."""
     found = []
     for row in rows:
@@ -147,7 +149,7 @@ def tried(key: str, rows: list[Row], suite: Suite) -> list[Tried]:
     return found
 
 
-def tuning(key: str, rows: list[Row], evidence: Evidence, frame: Frame | None = None) -> Drawn:
+def tuning(key: str, rows: list[RowFacts], evidence: Evidence, frame: Frame | None = None) -> Drawn:
     """The lowest validation perplexity that each row reached with each value of a key; the chosen one is circled, and
     values with which all trials failed are crosses at the top.
     """

@@ -10,7 +10,7 @@ from itertools import cycle
 from harness.plan.names import family
 from harness.registry import HEADS
 from harness.report.evidence import Evidence
-from harness.report.table_rows import Row, head_counts
+from harness.report.row_facts import RowFacts, head_counts
 
 INK, FAINT, PAPER = "#1c1e21", "#6f757c", "#ffffff"
 CARD = "#1d2024"  # behind a plot of a dark page
@@ -67,10 +67,10 @@ class Look:
     row: int | None = None
 
 
-def looks_of(evidence: Evidence) -> dict[Row, Look]:
+def looks_of(evidence: Evidence) -> dict[RowFacts, Look]:
     """The look of each row, for all rows but n-grams. A head has one look on all corpora and backbones."""
     rows = [row for row in evidence.rows if not row.is_ngram]
-    firsts: dict[str, Row] = {}
+    firsts: dict[str, RowFacts] = {}
     for row in rows:
         firsts.setdefault(row.head, row)
     counts = {name: head_counts(row)["#S"] for name, row in firsts.items()}

@@ -19,7 +19,7 @@ from harness.report.figures.drawn import FOREST, LeftOut, Plot
 from harness.report.figures.style import Frame, finished, settings, svg_of
 from harness.report.findings import Findings
 from harness.report.grouping import grouped
-from harness.report.table_rows import Row, time_of
+from harness.report.row_facts import RowFacts, time_of
 
 ENDINGS = ("svg", "png", "pdf")
 MAX_LETTERS = 20  # that are named
@@ -37,8 +37,8 @@ class Kind:
 
     name: str
     title: str
-    part: Callable[[Row, Evidence], tuple[str, ...] | None]
-    draw: Callable[[list[Row], Evidence, Frame], tuple[Axes, str] | str]
+    part: Callable[[RowFacts, Evidence], tuple[str, ...] | None]
+    draw: Callable[[list[RowFacts], Evidence, Frame], tuple[Axes, str] | str]
     narrow: float | None = None
 
 
@@ -99,7 +99,7 @@ def boxes_in(plots: Sequence[Plot | LeftOut]) -> str:
     )
 
 
-def _kinds(lines: list[Row], findings: Findings) -> list[Kind]:
+def _kinds(lines: list[RowFacts], findings: Findings) -> list[Kind]:
     """The kinds of a suite's plots, in the order in which a page shows them."""
     found, evidence = [*KINDS], findings.evidence
     if findings.baseline is not None:
@@ -120,7 +120,7 @@ def _kinds(lines: list[Row], findings: Findings) -> list[Kind]:
 
 
 def _of_kind(
-    kind: Kind, lines: list[Row], evidence: Evidence, suite: str | None, width: float | None
+    kind: Kind, lines: list[RowFacts], evidence: Evidence, suite: str | None, width: float | None
 ) -> list[Plot | LeftOut]:
     parts = grouped((part, line) for line in lines if (part := kind.part(line, evidence)) is not None)
     if not parts:
@@ -150,19 +150,19 @@ def _of_kind(
     return made
 
 
-def _group(line: Row, evidence: Evidence) -> tuple[str, ...]:
+def _group(line: RowFacts, evidence: Evidence) -> tuple[str, ...]:
     return line.group
 
 
-def _head_on_variants(line: Row, evidence: Evidence) -> tuple[str, ...]:
+def _head_on_variants(line: RowFacts, evidence: Evidence) -> tuple[str, ...]:
     return line.corpus, line.trials[0].backbone.name, line.head
 
 
-def _corpus(line: Row, evidence: Evidence) -> tuple[str, ...]:
+def _corpus(line: RowFacts, evidence: Evidence) -> tuple[str, ...]:
     return (line.corpus,)
 
 
-def _one_pass(line: Row, evidence: Evidence) -> tuple[str, ...] | None:
+def _one_pass(line: RowFacts, evidence: Evidence) -> tuple[str, ...] | None:
     """Times can be compared within one exclusive pass, or if trials measured them on one device."""
     time = time_of(line, "train_ms_per_batch", evidence.timings)
     return None if time is None else (line.corpus, time.device, time.pass_id or "measured during training")

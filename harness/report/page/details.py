@@ -15,7 +15,7 @@ from harness.records.sidecars import Timing
 from harness.records.store import folder
 from harness.report import retraining
 from harness.report.evidence import Evidence
-from harness.report.table_rows import REGISTRIES, Row
+from harness.report.row_facts import REGISTRIES, RowFacts
 from harness.trial.log import LOG_NAME
 
 LOG_BYTES, LOG_LINES = 4096, 30  # the shown end of a failed trial's log
@@ -37,7 +37,7 @@ class RowDetails:
         passes: how they were measured, in sentences.
     """
 
-    row: Row
+    row: RowFacts
     command: str
     verifying: str
     parts: list[tuple[str, str, list[tuple[str, str, bool]]]]
@@ -54,7 +54,7 @@ def row_details(evidence: Evidence) -> list[RowDetails]:
     return [_details_of(row, command, evidence) for row, command in zip(evidence.rows, commands, strict=True)]
 
 
-def failures(evidence: Evidence, lines: Iterable[Row]) -> list[tuple[TrialRecord, str, str]]:
+def failures(evidence: Evidence, lines: Iterable[RowFacts]) -> list[tuple[TrialRecord, str, str]]:
     """The trials of some rows that failed, in the order of the suite: the record, the command that runs it again, and
     the end of its log, '' if it has none.
     """
@@ -70,7 +70,7 @@ def failures(evidence: Evidence, lines: Iterable[Row]) -> list[tuple[TrialRecord
     ]
 
 
-def _details_of(line: Row, command: str, evidence: Evidence) -> RowDetails:
+def _details_of(line: RowFacts, command: str, evidence: Evidence) -> RowDetails:
     found = [line.records[trial.seed] for trial in line.trials if trial.seed in line.records]
     times = [evidence.timings[record.id].metrics if record.id in evidence.timings else {} for record in found]
     return RowDetails(

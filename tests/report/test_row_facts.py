@@ -6,7 +6,7 @@ import rounding
 from bundles import timing_of
 
 from harness.records.sidecars import Timing
-from harness.report.table_rows import Time, reduction, rows, time_of
+from harness.report.row_facts import Time, reduction, rows, time_of
 
 SUITE = """\
 name: suite

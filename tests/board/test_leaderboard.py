@@ -13,13 +13,12 @@ from bundles import timing_of
 from rich.console import Console
 
 from harness import plan
+from harness.board import leaderboard
+from harness.board.groups import gather, groups, is_pretrained
 from harness.code import hashes
 from harness.plan.specs import ComponentSpec, Contents
 from harness.records import sidecars, store
 from harness.records.record import CurvePoint
-from harness.report import leaderboard
-from harness.report.groups import gather, groups, is_pretrained
-from harness.report.layouts import of_group
 from harness.report.screen import short
 
 METRICS = {
@@ -109,7 +108,7 @@ def test_a_row_has_mean_and_spread_over_seeds_and_rows_go_by_perplexity(finish, 
 def test_a_terminal_shows_rank_backbone_seeds_and_the_difference_to_the_best(finish, found):
     finish(ppls=[10.0, 12.0, 9.0, 9.5])
     (group,) = found()
-    summary = of_group(leaderboard.table(group))
+    summary = leaderboard.of_group(leaderboard.table(group))
     scores = ["test ppl", "vs best"]
     assert [column.name for column in summary.columns] == ["rank", "head", *scores, "ms/batch", "seeds"]
     assert summary.title.endswith(", lstm")  # the backbone of all rows

@@ -43,7 +43,7 @@ from harness.report import history
 from harness.report.convergence import collapsed
 from harness.report.grouping import grouped
 from harness.report.ranks import rankable
-from harness.report.table_rows import Row, sizes
+from harness.report.row_facts import RowFacts, sizes
 from harness.report.versions import changed, left_out
 
 Labels = Mapping[str, Mapping[str, Mapping[str, str]]]  # suite -> what harness.plan.loading.labels returns
@@ -74,7 +74,7 @@ class Entry:
         finished: the day of the last of its trials, as in ISO 8601.
     """
 
-    row: Row
+    row: RowFacts
     training: str
     suites: tuple[str, ...]
     finished: str
@@ -273,7 +273,7 @@ def _entry_of(line: list[Finished], names: Mapping[str, Mapping[str, str]], diff
     found = [each.record for each in line]
     spec, outdated = found[0].spec, changed(found)
     counts = next((each.metrics for each in found if "params_total" in each.metrics), {})
-    row = Row(
+    row = RowFacts(
         **{kind: of[str(getattr(spec, kind))] for kind, of in names.items()},
         trials=tuple(record.spec for record in found),
         records={record.spec.seed: record for record in found},

@@ -6,7 +6,8 @@ from dataclasses import replace
 import handmade
 import pytest
 
-from harness.report import ground_truth, suite_table
+from harness.board import ground_truths
+from harness.report import suite_table
 from harness.report.printed_numbers import PrintedNumbers
 from harness.report.study import Study
 
@@ -31,7 +32,7 @@ def studied(suite_of, record_of, tmp_path):
 
 
 def lines(*studies) -> list[list[str]]:
-    text = suite_table.text(ground_truth.table(studies))
+    text = suite_table.text(ground_truths.table(studies))
     rows = [line for line in text.splitlines() if line.startswith("|")][2:]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
@@ -76,7 +77,7 @@ def test_the_epochs_of_a_curve_are_one_line_with_the_largest_difference(studied)
 
 
 def test_notes_have_reasons_devices_and_sources(studied):
-    text = suite_table.text(ground_truth.table([studied(replace(CELL, differs="the clip"), values=(110.0,))]))
+    text = suite_table.text(ground_truths.table([studied(replace(CELL, differs="the clip"), values=(110.0,))]))
     number = "small: softmax, markov, 2 epochs: test ppl within 2 % of 100 (one run)"
     assert f"- {number}: no so far, +10.00 %, 1 of 3 seeds; the clip.\n" in text
     assert "- minutes: of training, for one trial, with 1 thread; of each device, where there are several.\n" in text
@@ -84,7 +85,7 @@ def test_notes_have_reasons_devices_and_sources(studied):
 
 
 def test_it_is_written_in_every_form_and_the_csv_is_not_rounded(studied, tmp_path):
-    paths = ground_truth.write([studied(CELL, values=(100.0, 101.25))], tmp_path)
+    paths = ground_truths.write([studied(CELL, values=(100.0, 101.25))], tmp_path)
     assert [path.name for path in paths] == ["ground_truth.md", "ground_truth.csv", "ground_truth.tex"]
     header, line = (tmp_path / "tables" / "ground_truth.csv").read_text().splitlines()
     cells = dict(zip(*csv.reader([header, line]), strict=True))

@@ -3,8 +3,8 @@
 import handmade
 import pytest
 
+from harness.board.groups import Finished, groups
 from harness.plan.specs import COMPARED, DECIDES_NO_RESULT, Contents, EvalSpec, TrainSpec
-from harness.report.groups import Finished, groups
 
 
 class Extended(TrainSpec):

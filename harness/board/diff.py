@@ -21,8 +21,8 @@ from harness.records.sidecars import Timing, TokenScores
 from harness.registry import CORPORA
 from harness.report.evidence import Evidence
 from harness.report.grouping import grouped
+from harness.report.row_facts import RowFacts, of_head, of_trial, ratio, time_of
 from harness.report.statistics import WIDEST, paired
-from harness.report.table_rows import Row, of_head, of_trial, ratio, time_of
 from harness.report.tokens import Band, Context, by_frequency, by_position, contexts
 from harness.report.verdicts import shared_seeds
 from harness.trial.trained import PREFIX, corpus_of, finished
@@ -38,7 +38,7 @@ class Selection:
     """
 
     runs: Path
-    row: Row
+    row: RowFacts
 
     @property
     def records(self) -> list[TrialRecord]:
@@ -61,7 +61,7 @@ def of_trials(results: Path, a: str, b: str) -> tuple[Selection, Selection]:
     return one, other
 
 
-def of_heads(lines: Iterable[Row], evidence: Evidence, a: str, b: str) -> list[tuple[str, Selection, Selection]]:
+def of_heads(lines: Iterable[RowFacts], evidence: Evidence, a: str, b: str) -> list[tuple[str, Selection, Selection]]:
     """Two heads of a suite, by name or label: for each corpus and backbone its name, A and B, over shared seeds.
 
     Raises: ExecutionError when a head does not exist, a name is that of several heads, or no seed is finished for both.
@@ -115,7 +115,7 @@ def mean_scores(scores: tuple[TokenScores, ...]) -> TokenScores:
     return TokenScores(nll=nats, count=first.count, offset=first.offset)
 
 
-def _row(rows: list[Row], head: str) -> Row:
+def _row(rows: list[RowFacts], head: str) -> RowFacts:
     """A row of one corpus and backbone, by the name of its head in the table, as the plan prints it, or by the name of
     its class if only one row has it.
     """
@@ -138,7 +138,7 @@ class MetricDifference:
     """A metric of A and B.
 
     Args:
-        a, b: means over the n trials; of a time, what a table shows (`table_rows.time_of`).
+        a, b: means over the n trials; of a time, what a table shows (`row_facts.time_of`).
         change: b / a - 1; of several trials that of geometric means. None for times that cannot be compared.
         low, high: its 95 % t interval over seeds; None for one trial, and for times.
     """

@@ -1,4 +1,4 @@
-"""The rows of a table: trials that differ only in their seed, with their records, times, and counts of the head."""
+"""What is known of a row of a table: its records, one for each seed, its times, and the counts of its head."""
 
 import statistics
 from collections import Counter
@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from harness.plan.parameters import resolved
 from harness.plan.specs import TrialSpec
-from harness.plan.suite import Row as PlannedRow
-from harness.plan.suite import Suite
+from harness.plan.suite import Row, Suite
+from harness.plan.tuning import Point
 from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, CORPORA, HEADS
@@ -24,22 +24,20 @@ NOTHING: Mapping = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Row:
-    """One corpus, backbone and head over all seeds. Only itself is equal to it, so that it may be the key of a dict.
+class RowFacts:
+    """A row with what its trials have given. Only itself is equal to it, so that it may be the key of a dict.
 
     Args:
         corpus, backbone, head: their names in views (harness/plan/names.py).
+        trials: those that differ only in their seed.
+        records: seed -> the record of its trial, for those that have one.
         params_total, params_head: with those of `buffers`.
         buffers: numbers in buffers that count as parameters, because training changed them.
-        is_control: whether it computes a plain softmax of the state (harness/plan/controls.py).
-        written_head: the head as the suite gives it, without what is matched or tuned: 'softmax(projection=True)'.
         interrupted: seeds of trials that have a checkpoint and no record.
         left_out: seeds whose records are ok, but of another version of the code than the numbers of the row.
         changed: seeds of ok records whose code has changed since.
-        tuned: keys of the space of `tune` -> their chosen values; {} without `tune`.
         tuning: what is wrong with its tuning, and how much lower its log perplexity may be at other values.
-        settled: the integers that the head's constructor chose for parameters that are None.
-        planned: the row of the suite; None for that of a single trial.
+        planned: the row of the suite; None for rows of the leaderboard, and of a single trial.
     """
 
     corpus: str
@@ -50,15 +48,21 @@ class Row:
     params_total: int
     params_head: int
     buffers: int = 0
-    is_control: bool = False
-    written_head: str = ""
     interrupted: frozenset[int] = frozenset()
     left_out: frozenset[int] = frozenset()
     changed: frozenset[int] = frozenset()
-    tuned: Mapping[str, object] = field(default_factory=dict)
     tuning: Tuned = field(default_factory=Tuned)
-    settled: Mapping[str, int] = field(default_factory=dict)
-    planned: PlannedRow | None = None
+    planned: Row | None = None
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it computes a plain softmax of the state (harness/plan/controls.py)."""
+        return self.planned is not None and self.planned.is_control
+
+    @property
+    def tuned(self) -> Point:
+        """Keys of the space of `tune` -> their chosen values; {} without `tune`."""
+        return {} if self.planned is None else self.planned.chosen.point
 
     @property
     def group(self) -> tuple[str, str]:
@@ -182,8 +186,8 @@ def rows(
     records: dict[str, TrialRecord],
     interrupted: Container[str] = (),
     outdated: Changed = NOTHING,
-    judged: Mapping[PlannedRow, Tuned] = NOTHING,
-) -> list[Row]:
+    judged: Mapping[Row, Tuned] = NOTHING,
+) -> list[RowFacts]:
     """The rows of a suite that have trials, in the order of its file.
 
     Args:
@@ -196,21 +200,17 @@ def rows(
         if chosen is None:
             continue
         made = {trial.seed: records[trial.id] for trial in chosen.trials if trial.id in records}
-        row = Row(
+        row = RowFacts(
             corpus=planned.corpus.name,
             backbone=planned.backbone.name,
             head=planned.head.name,
-            is_control=planned.is_control,
-            written_head=planned.head.written,
             trials=chosen.trials,
             records=made,
             **sizes(chosen.params, made.values()),
             interrupted=frozenset(trial.seed for trial in chosen.trials if trial.id in interrupted),
             left_out=left_out(made.values(), outdated),
             changed=frozenset(trial.seed for trial in chosen.trials if trial.id in outdated),
-            tuned=chosen.point,
             tuning=judged.get(planned, Tuned()),
-            settled=chosen.settled,
             planned=planned,
         )
         found.append(row)
@@ -233,10 +233,10 @@ def sizes(params: tuple[int, int], records: Iterable[TrialRecord]) -> dict[str, 
     return {"params_total": total + changed, "params_head": head + of_head, "buffers": changed}
 
 
-def of_trial(record: TrialRecord) -> Row:
+def of_trial(record: TrialRecord) -> RowFacts:
     """The row of a single trial with a record, named by its id; its parameters are not counted."""
     spec = record.spec
-    return Row(
+    return RowFacts(
         corpus=str(spec.corpus),
         backbone=str(spec.backbone),
         head=record.id,
@@ -247,21 +247,22 @@ def of_trial(record: TrialRecord) -> Row:
     )
 
 
-def row_name(row: Row, lines: list[Row]) -> str:
+def row_name(row: RowFacts, lines: list[RowFacts]) -> str:
     """A row as notes name it: its head, with corpus and backbone where the table has several."""
     others = [kind for kind in ("corpus", "backbone") if len({getattr(line, kind) for line in lines}) > 1]
     return ", ".join([row.head, *(getattr(row, kind) for kind in others)])
 
 
-def of_head(rows: Iterable[Row], name: str | None) -> list[Row]:
+def of_head(rows: Iterable[RowFacts], name: str | None) -> list[RowFacts]:
     """The rows that a name as in `table.baseline` means: those of the head that the plan prints so, as 'softmax' or
     'softmax(projection=True)'; without one, those of all heads of this name.
     """
     rows = list(rows)
-    return [row for row in rows if row.written_head == name] or [row for row in rows if row.trials[0].head.name == name]
+    written = [row for row in rows if row.planned is not None and row.planned.head.written == name]
+    return written or [row for row in rows if row.trials[0].head.name == name]
 
 
-def reduction(row: Row, baseline: Row | None, metric: str = "test_ppl") -> float | None:
+def reduction(row: RowFacts, baseline: RowFacts | None, metric: str = "test_ppl") -> float | None:
     """(baseline - head) / baseline of the means of a metric over the seeds that both have; None if they share none,
     or one has a compatibility switch.
     """
@@ -321,7 +322,7 @@ def time_mark(time: Time, reference: Time | None) -> str:
     return TIME_MARK if elsewhere or not time.exclusive else ""
 
 
-def time_of(row: Row, metric: str, timings: dict[str, Timing]) -> Time | None:
+def time_of(row: RowFacts, metric: str, timings: dict[str, Timing]) -> Time | None:
     """A time of a row; None where it was not measured.
 
     It is that of the row's newest exclusive timing that was not disturbed by other work. If there is none, it is the
@@ -361,13 +362,15 @@ def time_of(row: Row, metric: str, timings: dict[str, Timing]) -> Time | None:
     )
 
 
-def head_counts(row: Row) -> dict[str, int | None]:
+def head_counts(row: RowFacts) -> dict[str, int | None]:
     """The counts of a row's head, by the symbols of the multi-facet poster; None if it has no such parameter.
 
     #S, K: `num_mixtures`, or the sum of `components`. #I: `num_input_layers` times `window` + 1. #P: `num_partitions`.
     Values that its constructor chooses are those that the plan found.
     """
-    params = {**row.params_of("head"), **row.settled}
+    params = row.params_of("head")
+    if row.planned is not None:
+        params |= row.planned.chosen.settled
     layers, window = _whole(params.get("num_input_layers")), _whole(params.get("window"))
     return {
         "#S": _whole(params.get("num_mixtures")) or _total(params.get("components")),

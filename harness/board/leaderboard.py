@@ -3,11 +3,12 @@
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from harness.board.groups import Entry, Group, gather, groups
 from harness.errors import ExecutionError, nearest
 from harness.plan.loading import labels
 from harness.plan.names import shown
@@ -23,18 +24,18 @@ from harness.report.columns import change
 from harness.report.content import NOTHING, OUTDATED_MARK, TIME_MARK, Cell, Column, Line, Table
 from harness.report.convergence import collapsed
 from harness.report.findings import all_certified_earlier, certificate_mark
-from harness.report.groups import Entry, Group, gather, groups
-from harness.report.layouts import of_group
+from harness.report.layouts import places_of, summary
 from harness.report.notes import ALL_EARLIER, on_certificates
 from harness.report.outputs import Trials
 from harness.report.ranks import rankable
+from harness.report.row_facts import RowFacts, time_of
 from harness.report.statistics import RANK_SEEDS, MeanDifference
 from harness.report.table_forms import markdown
-from harness.report.table_rows import Row, time_of
 from harness.report.verdicts import difference, nats, shared_seeds
 
 FILE_NAME = f"{LEADERBOARD}.md"
 MARGIN = TableSpec().margin  # of suites that declare none: smaller differences are of no interest
+OF_GROUP = ("rank", "label", "test_ppl", "vs_best", "train_ms_per_batch", "n")  # keys of the columns of a summary
 NAMED = 3  # rows of rank 1 that the contents name
 MEANING = (
     f"rank: by test perplexity, as in the tables of suites, of rows with {RANK_SEEDS} seeds or more that can be judged "
@@ -93,6 +94,18 @@ def table(group: Group) -> Table:
         lead=_comparable(group),
         conditions=ALL_EARLIER if all_certified_earlier([entry.row for entry in group.entries]) else "",
     )
+
+
+def of_group(table: Table) -> Table:
+    """The summary of a table of the leaderboard, which compares with the row of rank 1. A backbone that all rows have
+    stands in the title.
+    """
+    texts = {
+        at: list(dict.fromkeys(line.cells[at].text for line in table.lines)) for at in places_of(table, ["label"])[1:]
+    }
+    shared = {at: found[0] for at, found in texts.items() if len(found) == 1}
+    made = summary(table, [at for at in places_of(table, OF_GROUP) if at not in shared])
+    return replace(made, title=", ".join([table.title, *shared.values()]))
 
 
 def contents(groups: Sequence[Group], tables: Sequence[Group]) -> Table:
@@ -155,7 +168,7 @@ def _columns(*kinds: str) -> list[Column]:
     return [Column(name=each.label, numeric=True, key=each.name) for each in shown]
 
 
-def _value(metric: Metric, row: Row, group: Group) -> float | None:
+def _value(metric: Metric, row: RowFacts, group: Group) -> float | None:
     """A row's value of a metric; None where it was not measured.
 
     A time is that of an exclusive pass, if there was one. Other costs are the highest over seeds, scores the mean.
@@ -233,7 +246,7 @@ def _comparable(group: Group) -> str:
     )
 
 
-def _cell(metric: Metric, row: Row, group: Group) -> Cell:
+def _cell(metric: Metric, row: RowFacts, group: Group) -> Cell:
     """'86.89 ± 0.31' for a score, '1,234' for a count, '26.3 ‡' for a time that is not exclusive."""
     value = _value(metric, row, group)
     if value is None:
@@ -319,7 +332,7 @@ def places(group: Group) -> list[Place]:
     ]
 
 
-def _shared_ranks(ranked: Sequence[int], rows: Sequence[Row], group: Group) -> dict[int, tuple[int, int]]:
+def _shared_ranks(ranked: Sequence[int], rows: Sequence[RowFacts], group: Group) -> dict[int, tuple[int, int]]:
     """Index of a row -> the first and the last of the ranks that it shares.
 
     A tie begins at its lowest row, and ends with the last row that cannot be distinguished from that one. The rows
@@ -340,7 +353,7 @@ def _is_behind(found: MeanDifference | None) -> bool:
     return found is not None and found.low is not None and found.low > 0 and found.high >= nats(MARGIN)
 
 
-def _difference(row: Row, first: Row, group: Group) -> MeanDifference | None:
+def _difference(row: RowFacts, first: RowFacts, group: Group) -> MeanDifference | None:
     compares = row is not first and group.compat is None and not row.is_ngram and not first.is_ngram
     seeds = shared_seeds(row, first) if compares else ()
     return difference(row, first, seeds, "paired") if seeds else None

@@ -1,21 +1,32 @@
-"""The table of ground truths: the printed numbers that have a tolerance, of several suites, and whether ours reproduce
-them. Rows of suites that have not been run are in it, too.
+"""Ground truths: published numbers with a tolerance. Their suites are run; one table says which are reproduced.
+
+Rows of suites that have not been run are in the table, too.
 """
 
 import statistics
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Literal
 
+from harness import plan
+from harness.execution.executors import RunOptions
+from harness.execution.live import Reporter
+from harness.execution.run_suite import all_ok, run_suite
+from harness.plan.reader import shown
 from harness.plan.specs import GROUND_TRUTH
+from harness.plan.suite import Suite
 from harness.printable import counted
 from harness.report import outputs, suite_table
 from harness.report.content import NOTHING, Cell, Column, Line, Table
 from harness.report.grouping import grouped
+from harness.report.layouts import places_of, summary
 from harness.report.printed_numbers import Reproduction, furthest, together
-from harness.report.study import Study
-from harness.report.table_rows import Row
+from harness.report.row_facts import RowFacts
+from harness.report.study import Study, load
 
+SHORT_MINUTES = 120  # of one core, for all trials of a suite
+Which = Literal["short", "all", "none"]
 COLUMNS = (
     Column(name="target", key="label"),
     Column(name="printed", numeric=True, key="printed"),
@@ -28,11 +39,63 @@ COLUMNS = (
     Column(name="device"),
     Column(name="source"),
 )
+OF_TRUTHS = ("label", "printed", "test_ppl", "difference", "reproduced")  # keys of the columns of a summary
 EMPTY = Cell(text=NOTHING)
 MEANING = (
     "ours: mean ± standard deviation over the seeds that are ok. reproduced: yes if the mean differs from the printed "
     "number by at most what is allowed; of several epochs, if each does, and the difference is the largest of them."
 )
+
+
+def reproduce(
+    folder: Path, which: Which, *, results: Path, data: Path, options: RunOptions, reporter: Reporter
+) -> bool:
+    """Run suites of ground truths, one after the other, and write the table of all of them.
+
+    Args:
+        which: the suites to run: 'short', those of at most SHORT_MINUTES; 'all'; 'none': only write the table.
+    Returns: whether all trials that were run are ok, and all their numbers reproduced.
+    Raises: what run_suite raises.
+    """
+    suites = found_in(folder)
+    short = [suite for suite in suites if suite.core_minutes is not None and suite.core_minutes <= SHORT_MINUTES]
+    chosen = {"short": short, "all": suites, "none": []}[which]
+    ran: dict[str, Study] = {}
+
+    def studies() -> tuple[Study, ...]:
+        return tuple(ran.get(suite.name) or load(suite, results, warn=reporter.warn) for suite in suites)
+
+    try:
+        for number, suite in enumerate(chosen, start=1):
+            reporter.say(f"{number} of {counted(len(chosen), 'suite')}: {shown(suite.path)}{_cost(suite)}")
+            ran[suite.name] = run_suite(suite, results=results, data=data, options=options, reporter=reporter)
+    except KeyboardInterrupt:
+        write(studies(), results)
+        raise
+    found = studies()
+    made = table(found)
+    reporter.table(lambda: of_truths(made), lambda: suite_table.text(made))
+    if files := write(found, results):
+        reporter.table_files(files)
+    left = [suite for suite in suites if suite not in chosen]
+    if left and which == "short":
+        names = ", ".join(f"{suite.name}{_cost(suite)}" for suite in left)
+        reporter.say(f"not run, because they take longer (--all runs them): {names}")
+    answers = [together(numbers) for each in ran.values() for numbers in each.findings.reproduced.values() if numbers]
+    return all(map(all_ok, ran.values())) and set(answers) <= {"yes"}
+
+
+def found_in(folder: Path) -> list[Suite]:
+    """The suites of ground truths in a folder, cheapest first; last those whose cost is not known.
+
+    Raises: SuiteError.
+    """
+    paths = sorted(folder.glob(f"{GROUND_TRUTH}_*.yaml"))
+    return sorted(map(plan.load, paths), key=lambda suite: (suite.core_minutes is None, suite.core_minutes or 0))
+
+
+def _cost(suite: Suite) -> str:
+    return "" if suite.core_minutes is None else f" ({suite.core_minutes:g} minutes on one core)"
 
 
 def table(studies: Sequence[Study]) -> Table:
@@ -52,6 +115,11 @@ def table(studies: Sequence[Study]) -> Table:
     return Table(title=title, columns=COLUMNS, lines=tuple(lines), notes=(*notes, *(f"{each}." for each in sources)))
 
 
+def of_truths(table: Table) -> Table:
+    """The summary of the table of ground truths."""
+    return summary(table, places_of(table, OF_TRUTHS))
+
+
 def write(studies: Sequence[Study], results: Path) -> list[Path]:
     """Write the table of some studies in all forms below results/tables; returns the paths, markdown first. Without any
     record nothing is written.
@@ -65,7 +133,7 @@ def write(studies: Sequence[Study], results: Path) -> list[Path]:
     return list(files)
 
 
-def _name(study: Study, row: Row) -> str:
+def _name(study: Study, row: RowFacts) -> str:
     """'zaremba: softmax, ptb, 13 epochs'. The head has parameters where several rows have it."""
     trial = row.trials[0]
     alike = [each for each in study.rows if each.trials[0].head.name == trial.head.name]
@@ -74,7 +142,7 @@ def _name(study: Study, row: Row) -> str:
     return f"{study.suite.name.removeprefix(f'{GROUND_TRUTH}_')}: {', '.join(parts)}"
 
 
-def _line(study: Study, row: Row, numbers: list[Reproduction]) -> Line:
+def _line(study: Study, row: RowFacts, numbers: list[Reproduction]) -> Line:
     difference, tolerances = furthest(numbers), dict.fromkeys(f"{each.printed.tolerance:g} %" for each in numbers)
     first, last = numbers[0], numbers[-1]
     minutes, device = _minutes(row)
@@ -106,7 +174,7 @@ def _ours(numbers: list[Reproduction]) -> Cell:
     return Cell.mean(numbers[0].values, 2)
 
 
-def _minutes(row: Row) -> tuple[Cell, Cell]:
+def _minutes(row: RowFacts) -> tuple[Cell, Cell]:
     """Minutes of training, a mean over the ok trials of each device, and the devices: '35.2; 4.1' and 'A; B'."""
     ok = [row.records[seed] for seed in row.ok_seeds if "train_minutes" in row.records[seed].metrics]
     on = grouped((record.environment.device, record.metrics["train_minutes"]) for record in ok)

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 
 import harness
 from harness import bundled, plan
+from harness.board import ground_truths, leaderboard
+from harness.board.leaderboard import Leaderboard
 from harness.errors import ExecutionError, SuiteError
 from harness.machine.files import read_bounded, write_atomically
 from harness.plan.names import without_sections
@@ -29,9 +31,7 @@ from harness.records import store
 from harness.records.record import CurvePoint
 from harness.registry import HEADS
 from harness.report import (
-    ground_truth,
     layouts,
-    leaderboard,
     outcome,
     outputs,
     study,
@@ -42,11 +42,10 @@ from harness.report.columns import EMPTY, quantities
 from harness.report.content import Cell, Column, Line, Table
 from harness.report.figures import plots
 from harness.report.figures.drawn import Plot
-from harness.report.leaderboard import Leaderboard
 from harness.report.page import document
 from harness.report.page.document import Section
+from harness.report.row_facts import RowFacts, time_of
 from harness.report.study import Study
-from harness.report.table_rows import Row, time_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -166,7 +165,7 @@ def index_page(found: Sequence[Study], links: Mapping[str, str]) -> str:
         Section(heading="Suites", tables=(_suites(ordered),)),
     ]
     if truths:
-        sections.append(Section(heading="Printed numbers trained again", tables=(ground_truth.table(truths),)))
+        sections.append(Section(heading="Printed numbers trained again", tables=(ground_truths.table(truths),)))
     lead = "Only rows of one suite compare: each suite has its own budget and, for 'vs control', its own controls."
     lead += " The leaderboard compares rows of several suites." if "leaderboard" in links else ""
     rows = _rows("Rows of all suites", lead, ((each, each.rows) for each in found))
@@ -236,7 +235,7 @@ def _suites(found: Iterable[Study]) -> Table:
     return Table(title="Question, finding and page of each suite", columns=columns, lines=tuple(lines), lead=lead)
 
 
-def _rows(title: str, lead: str, found: Iterable[tuple[Study, Sequence[Row]]], up: str = "") -> Table:
+def _rows(title: str, lead: str, found: Iterable[tuple[Study, Sequence[RowFacts]]], up: str = "") -> Table:
     columns = [Column(name=name, key="label") for name in ("head", "backbone", "corpus", "suite")]
     columns += [Column(name=name, numeric=name not in TEXTS) for name in SHOWN]
     lines = []
@@ -315,7 +314,7 @@ def results_json(found: Sequence[Study], groups: Sequence[Mapping[str, object]])
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
-def _row_json(found: Study, row: Row) -> dict[str, object]:
+def _row_json(found: Study, row: RowFacts) -> dict[str, object]:
     compared = found.findings.compared.get(row)
     ppl, time = row.values("test_ppl"), time_of(row, "train_ms_per_batch", found.evidence.timings)
     against = None if compared is None else compared.difference

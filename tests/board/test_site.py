@@ -11,10 +11,10 @@ import handmade
 import pytest
 
 from harness import plan
+from harness.board import site as site_module
 from harness.errors import ExecutionError
 from harness.exchange import copying
 from harness.records import store
-from harness.report import site as site_module
 
 pytestmark = pytest.mark.system
 
