@@ -22,12 +22,12 @@ from torch.nn import functional
 
 from harness.corpora.batching import Segment
 from harness.errors import ExecutionError
+from harness.gpu.cuda_graph import GraphStep, captured
 from harness.kernels import products
 from harness.machine.environment import OtherWork, torch_threads
 from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
 from harness.registry import BACKBONES
-from harness.training.cuda_graph import GraphStep, captured
 from harness.training.optimizers import make_optimizer
 from harness.training.step import EagerStep
 

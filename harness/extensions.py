@@ -21,11 +21,13 @@ EXTENSIONS = {  # name -> its packages and modules, which go together
         "harness.experiments",
         "harness.report.diagnosed",
     ),
+    "gpu": ("harness.execution.ray.worker_group", "harness.gpu"),
     "pretrained": ("harness.backbones.hf", "harness.pretrained"),
     "tracking": ("harness.cli.tracking", "harness.tracking"),
 }
 KEYS = {  # section and key of a suite -> the module without which it keeps its default
     ("measure", "dynamic"): "harness.training.dynamic_evaluation",
+    ("train", "data_parallel"): "harness.gpu.data_parallel",
 }
 
 

@@ -71,7 +71,11 @@ if (_machine := os.environ.get("HARNESS_TEST_ONEDNN")) and _ONEDNN not in _paths
 
 
 DELETED = [name for name, modules in EXTENSIONS.items() if not all(map(is_there, modules))]
-collect_ignore = DELETED  # the folders of their tests
+WHOLE = [  # tests of all components, of all committed records, and of documents that name all modules
+    *("docs/test_commands.py", "docs/test_design.py", "docs/test_pages.py", "heads/test_signatures.py"),
+    *("meta/test_guards.py", "report/test_committed.py", "test_architecture.py", "test_readme.py"),
+]
+collect_ignore = [*DELETED, *(WHOLE if DELETED else ())]  # the tests of an extension are in the folder of its name
 
 
 def pytest_runtest_setup(item):

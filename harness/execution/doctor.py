@@ -29,9 +29,8 @@ from harness.machine import environment, limits
 from harness.machine.files import existing, write_fault
 from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec
-from harness.training.cuda_graph import Record, graphed
 from harness.training.optimizers import make_optimizer
-from harness.training.step import EagerStep
+from harness.training.step import EagerStep, Record, graphed
 from harness.trial import routes
 
 DISTRIBUTION = "output-head-harness"

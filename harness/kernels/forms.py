@@ -4,23 +4,26 @@ They have Triton's kernels or torch's operations between the matrix products, an
 all tokens of a batch at a time. The last ones are the plain equations. harness/kernels/choice.py says which one runs.
 """
 
-import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from harness.extensions import is_there, needed
 from harness.kernels import products, reference
 from harness.kernels.chunked import Lean, TokenNLL, WeightedNLL, fused_nll, tokens_per_chunk
 from harness.kernels.mixture import LeanMap, Tensors, identity
 from harness.kernels.products import Precision
 from harness.kernels.rows import Rows, combine_rows_
 
+TRITON_ROWS = "harness.gpu.triton_rows:combine_rows_"
+TRITON_LOG_SUMS = "harness.gpu.triton_evaluation:fused_log_sum_exp"
 DEVICES = ("cpu", "cuda")  # a test adds the meta device, on which tensors have no content
 STORED_SHARE = 1 / 16  # of a GPU's memory, for logits that are stored at once
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
@@ -142,8 +145,10 @@ def in_chunks(evaluate: Callable[..., Tensor], mixture: Tensors, *per_token: Ten
 
 @cache
 def has_triton() -> bool:
-    """Return whether Triton can be imported. The extra `gpu` installs it, and so do torch's CUDA builds."""
-    return importlib.util.find_spec("triton") is not None
+    """Return whether Triton can be imported, which the extra `gpu` installs, and so do torch's CUDA builds; and whether
+    our kernels are there.
+    """
+    return is_there("triton") and is_there(TRITON_ROWS.partition(":")[0])
 
 
 def has_chunks(mixture: Tensors) -> bool:
@@ -177,16 +182,17 @@ def _in_one_piece(mixture: Tensors, gradients: bool) -> bool:
     return size <= torch.cuda.get_device_properties(device).total_memory * STORED_SHARE
 
 
-def _triton_rows(*given: object) -> Rows:
-    from harness.kernels.triton_rows import combine_rows_ as combine
+@cache
+def _kernel(place: str) -> Callable[..., Any]:
+    return needed(place, "a kernel of Triton")
 
-    return combine(*given)
+
+def _triton_rows(*given: object) -> Rows:
+    return _kernel(TRITON_ROWS)(*given)
 
 
 def _triton_log_sums(*given: Tensor | None, precision: Precision) -> Tensor:
-    from harness.kernels.triton_evaluation import fused_log_sum_exp
-
-    return fused_log_sum_exp(*given, precision=precision)
+    return _kernel(TRITON_LOG_SUMS)(*given, precision=precision)
 
 
 LOG_SUMS = by_log_sums(

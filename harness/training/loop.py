@@ -23,7 +23,6 @@ from harness.records.record import CurvePoint
 from harness.training.averaging import is_above_the_best, make_averaging
 from harness.training.checkpoint import Checkpoint, Position
 from harness.training.clocks import Clocks
-from harness.training.cuda_graph import GraphStep
 from harness.training.evaluation import Score, TokenNll, evaluate
 from harness.training.optimizers import clear_momentum, make_optimizer
 from harness.training.parts import OptimizerState, Parts, Stateful, step_parts
@@ -195,7 +194,7 @@ class Training:
                 "make them smaller, or give a longer text"
             )
         step = self._resumed(checkpoint) if checkpoint is not None else self._step()
-        self.fitted.graphed = isinstance(step, GraphStep)
+        self.fitted.graphed = step.graphed
         if self.position == Position() and self.fitted.last is None:
             self._score_untrained(step)
         while not self._is_done():

@@ -1,8 +1,8 @@
 """A training step: the loss of a segment, its gradients, clipping, the update; and an epoch of
 them.
 
-Here torch runs a step operation by operation; harness/training/cuda_graph.py runs it as a CUDA
-graph, with the same interface and the same result.
+Here torch runs a step operation by operation; harness/gpu/cuda_graph.py runs it as a CUDA graph,
+with the same interface and the same result.
 """
 
 import math
@@ -21,12 +21,17 @@ from torch.optim import Optimizer
 from harness.corpora.batching import Segment, Segments, training_segments
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError
+from harness.extensions import lack_of, provided
 from harness.kernels import products
 from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
 from harness.protocols import TakesZLoss, TokenDistribution
 from harness.random_streams import stream_seed
 from harness.training.clocks import Clock
+from harness.training.parts import Parts
+
+Work = Callable[[], None]
+Record = Callable[[Work], Work]  # work -> a replay of it; work may have run any number of times
 
 
 class Step(Protocol):
@@ -38,10 +43,12 @@ class Step(Protocol):
         resumable: whether `state_dict` holds the whole state. False for a data-parallel worker
             while the other workers carry a state: a checkpoint within an epoch is not possible
             then.
+        graphed: whether a call replays a CUDA graph.
     """
 
     loss_sum: Tensor
     resumable: bool
+    graphed: bool
 
     def begin_epoch(self) -> None:
         """Reset the carried state and the summed loss, and set the model to training mode."""
@@ -121,7 +128,7 @@ class EagerStep:
             wrapped in DistributedDataParallel, which exchanges the gradients once a step.
     """
 
-    resumable = True
+    resumable, graphed = True, False
 
     def __init__(
         self,
@@ -250,6 +257,8 @@ def refuse_unfit(train: TrainSpec, device: str) -> None:
     if train.cuda_graph == "on" and train.data_parallel > 1:
         steps = f"the steps of {train.data_parallel} workers are eager"
         raise ExecutionError(f"train.cuda_graph is on, and {steps}: set it to auto or off")
+    if train.cuda_graph == "on" and (lack := lack_of("harness.gpu.cuda_graph")):
+        raise ExecutionError(f"train.cuda_graph: on {lack}")
     if device == "cuda":
         return
     if train.precision == "tf32":
@@ -258,6 +267,21 @@ def refuse_unfit(train: TrainSpec, device: str) -> None:
     if train.cuda_graph == "on":
         instead = "set train.cuda_graph to auto or off"
         raise ExecutionError(f"train.cuda_graph is on, but the trials run on the CPU: {instead}")
+
+
+def graphed(
+    step: EagerStep,
+    segment: Segment,
+    parts: Parts | None = None,
+    *,
+    log: Callable[[str], None],
+    record: Record | None = None,
+) -> Step:
+    """The step as a CUDA graph, where there is a GPU and `harness/gpu/cuda_graph.py`, which says what
+    it is given; else the step itself.
+    """
+    made = provided("harness.gpu.cuda_graph:graphed", None)
+    return step if made is None else made(step, segment, parts, log=log, record=record)
 
 
 class Diverged(Exception):

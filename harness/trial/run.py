@@ -22,7 +22,6 @@ from harness.printable import sentence
 from harness.records import store
 from harness.records.record import Status, TrialRecord
 from harness.training.checkpoint import Checkpoints
-from harness.training.data_parallel import LostWorker, Workers
 from harness.training.loop import Progress
 from harness.training.step import Diverged
 from harness.trial import certifier, sessions, stages
@@ -33,6 +32,7 @@ from harness.trial.setup import conditions, is_out_of_memory, with_exact_route
 from harness.trial.stages import Outcome, Trial
 from harness.trial.task import Task
 from harness.trial.watch import SILENT, TimedOut, Watch
+from harness.trial.workers import LostWorker, Workers
 
 # Statuses of trials that a later run may resume: their checkpoints stay.
 RESUMABLE = ("timeout", "oom")

@@ -27,12 +27,10 @@ from harness.records.sidecars import TokenScores
 from harness.training import evaluation
 from harness.training.checkpoint import BEST, Checkpoint, Checkpoints, Position, weights_sha256
 from harness.training.clocks import Clock, Clocks, peak_memory_mib, reset_peak_memory
-from harness.training.cuda_graph import graphed
-from harness.training.data_parallel import Workers, parallel
 from harness.training.evaluation import Score, TokenNll
 from harness.training.loop import Fitted, Host, Progress, Training
 from harness.training.parts import Parts
-from harness.training.step import Diverged, EagerStep, Step, refuse_unfit
+from harness.training.step import Diverged, EagerStep, Step, graphed, refuse_unfit
 from harness.trial import certifier
 from harness.trial.certifier import NotCertified
 from harness.trial.certify import FROM_THE_RIGHT
@@ -41,6 +39,7 @@ from harness.trial.setup import built_model, count_text, load_planned
 from harness.trial.task import Task
 from harness.trial.timing import BUSY_CORES, inference_times
 from harness.trial.watch import Watch
+from harness.trial.workers import Workers
 
 DIGESTED = 2**24  # tokens of a split
 DYNAMIC = "harness.training.dynamic_evaluation"
@@ -146,6 +145,7 @@ class Trial(Host):
 
     def prepare(self, step: EagerStep, segment: Segment, parts: Parts) -> Step:
         if self.workers.number > 1:
+            parallel = needed("harness.gpu.data_parallel:parallel", "train.data_parallel")
             return parallel(step, segment, workers=self.workers, log=self.log.info)
         return graphed(step, segment, parts, log=self.log.info)
 

@@ -28,10 +28,9 @@ from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
 from harness.training.checkpoint import BEST, load_weights, weights_sha256
 from harness.training.clocks import WARMUP_BATCHES, Clock, quartiles
-from harness.training.cuda_graph import graphed
 from harness.training.evaluation import evaluate, scored_segments
 from harness.training.optimizers import make_optimizer
-from harness.training.step import Diverged, EagerStep, ordered, segments_of, steps_of, train_epoch
+from harness.training.step import Diverged, EagerStep, graphed, ordered, segments_of, steps_of, train_epoch
 from harness.trial.setup import built_model, conditions, fetch_sources, load_planned, with_exact_route, with_states
 from harness.trial.task import Task
 

@@ -53,6 +53,7 @@ def test_rows_are_documents_with_an_end_between_them(name, tmp_path):
     assert texts == by_documents(DOCUMENTS)
 
 
+@pytest.mark.needs("pretrained")
 def test_every_form_of_the_same_documents_has_the_same_tokens(tmp_path):
     write_rows(tmp_path / "a" / "x.jsonl", DOCUMENTS)
     write_rows(tmp_path / "b" / "x.parquet", DOCUMENTS)
@@ -69,6 +70,7 @@ def test_every_form_of_the_same_documents_has_the_same_tokens(tmp_path):
     assert found[0] == found[1] == found[2] == found[3]
 
 
+@pytest.mark.needs("pretrained")
 def test_the_end_of_a_document_is_the_models_own_token(tmp_path):
     path = write_rows(tmp_path / "all.jsonl", [*DOCUMENTS[:39], ""])
     folder = tokenizer_folders.write(tmp_path / "model")

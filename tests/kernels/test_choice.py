@@ -1,7 +1,7 @@
 """Which form of the loss runs: right forms agree with the equations, planted faults are refused and left out.
 
 Without a GPU, forms are checked on the CPU here, with stand-ins for Triton's kernels. The kernels themselves:
-tests/system/triton_interpreted.py.
+tests/gpu/triton_interpreted.py.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def for_evaluation(log_sum_exp):
 
 
 def log_sum_exp(rows_RE, weight_VE, bias_V, *, precision):
-    """What harness.kernels.triton_evaluation says it computes."""
+    """What harness.gpu.triton_evaluation says it computes."""
     if precision == "bf16":
         rows_RE, weight_VE = rows_RE.bfloat16(), weight_VE.bfloat16()
     logits_RV = rows_RE.double() @ weight_VE.double().t()

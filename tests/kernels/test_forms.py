@@ -1,6 +1,5 @@
 """The forms of the loss: which fit where, how many logits they store, and that they are exact on odd sizes."""
 
-import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -85,9 +84,12 @@ def test_each_form_is_chunked_or_stored_and_checked_but_for_the_equations():
 
 
 def test_the_kernel_for_evaluation_is_given_the_precision(monkeypatch):
-    kernel = SimpleNamespace(fused_log_sum_exp=lambda *given, precision: (given, precision))
-    monkeypatch.setitem(sys.modules, "harness.kernels.triton_evaluation", kernel)
-    assert forms._triton_log_sums("rows", "words", None, precision="bf16") == (("rows", "words", None), "bf16")
+    monkeypatch.setattr(forms, "_kernel", lambda place: lambda *given, precision: (place, given, precision))
+    assert forms._triton_log_sums("rows", "words", None, precision="bf16") == (
+        "harness.gpu.triton_evaluation:fused_log_sum_exp",
+        ("rows", "words", None),
+        "bf16",
+    )
 
 
 def test_a_gpu_stores_all_logits_where_they_are_more_than_a_chunk_and_a_small_part_of_its_memory(monkeypatch):

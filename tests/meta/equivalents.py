@@ -203,7 +203,11 @@ EQUIVALENT = [
     Equivalent("", "Callable[[Tensors, Tensor, Tensor, float], Tensor]", "a type for readers"),
     Equivalent("Form", "1.0", "a power of two changes no bit of a number, and the sign is not used"),
     Equivalent("in_chunks", "range(0, len(mixture.facets_NFE), size)", "a part without tokens adds nothing"),
-    Equivalent("has_triton", "importlib.util.find_spec('triton') is not None", "it is asked for tensors on a GPU"),
+    Equivalent(
+        "has_triton",
+        "is_there('triton') and is_there(TRITON_ROWS.partition(':')[0])",
+        "it is asked for tensors on a GPU",
+    ),
     Equivalent("", "64", "how many tokens of a batch are checked again"),
     Equivalent("", "40 * 2 ** 20", SPEED),
     Equivalent(

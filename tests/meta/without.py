@@ -13,8 +13,12 @@ from tempfile import TemporaryDirectory
 from harness.extensions import EXTENSIONS
 
 ROOT = Path(__file__).parents[2]
+HIDE = """\
+import sys
+
 # Without pip's finder of a harness that is installed: it would lend the modules that are gone.
-HIDE = 'import sys; sys.meta_path[:] = [each for each in sys.meta_path if "Editable" not in str(each)]; '
+sys.meta_path[:] = [each for each in sys.meta_path if "Editable" not in str(each)]
+"""
 
 
 def copied(extension: str, tree: Path) -> None:
@@ -25,6 +29,7 @@ def copied(extension: str, tree: Path) -> None:
         if (ROOT / name).exists():  # it may be deleted, and not committed yet
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, tree / name)
+    (tree / "sitecustomize.py").write_text(HIDE)  # of each process whose PYTHONPATH names the copy
     shutil.rmtree(tree / "tests" / extension, ignore_errors=True)
     for module in EXTENSIONS[extension]:
         beside = module.removeprefix("harness.") if ".backbones." in module else module
@@ -35,7 +40,7 @@ def copied(extension: str, tree: Path) -> None:
 def main(extension: str, *arguments: str) -> int:
     with TemporaryDirectory() as folder:
         copied(extension, tree := Path(folder, "tree"))
-        command = [sys.executable, "-c", f"{HIDE}import pytest; sys.exit(pytest.main())", *arguments]
+        command = [sys.executable, "-m", "pytest", *arguments]
         return subprocess.run(command, cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, check=False).returncode
 
 

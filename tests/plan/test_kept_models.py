@@ -97,6 +97,7 @@ def test_another_version_of_a_library_is_kept_apart(library, monkeypatch):
     assert key() != before
 
 
+@pytest.mark.needs("pretrained")
 def test_a_component_that_reads_files_or_is_not_of_the_package_is_not_kept(tmp_path):
     assert key(backbone=component("backbone", "gpt2", weights="pretrained", path=str(tmp_path))) is None
     assert key(backbone=component("backbone", "hf", model=str(tmp_path))) is None

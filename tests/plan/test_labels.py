@@ -1,9 +1,8 @@
 """Labels that a suite may not give: names of the harness for something else, and what a reader takes for one."""
 
-from pathlib import Path
-
 import pytest
 from handmade import changed
+from stand_ins import of_the_repository
 from texts import lines
 
 from harness.errors import SuiteError
@@ -14,7 +13,7 @@ from harness.plan.loading import labels
 from harness.plan.reader import Problems, read
 from harness.registry import BACKBONES, CORPORA, HEADS
 
-SUITES = sorted((Path(__file__).parent.parent.parent / "suites").glob("*.yaml"))
+SUITES = of_the_repository()
 HEAD = "  - softmax\n  - mos: {num_mixtures: 2}\n"
 # Letters of other scripts, by what they look like: o, C, M and S.
 SMALL_O, CAPITAL_ES, CAPITAL_EM, CAPITAL_DZE = "\u043e", "\u0421", "\u041c", "\u0405"
@@ -92,6 +91,7 @@ def test_a_text_has_not_the_name_of_a_published_corpus(said, tmp_path):
     assert said("  - softmax\n", ("lstm: {d_model: 8,", "lstm: {label: GPT-3, d_model: 8,")) == ""
 
 
+@pytest.mark.needs("pretrained")
 def test_a_folder_with_a_model_may_have_the_name_of_its_model(said):
     config = "hf: {config: {model_type: gpt2, n_embd: 8, n_layer: 1, n_head: 2}, label: GPT-2}"
     assert said("  - softmax\n", ("lstm: {d_model: 8, num_layers: 1, dropout: 0.1}", config)) == ""

@@ -107,6 +107,7 @@ def test_text_path_is_relative_to_the_suite_file(write, problems, tmp_path, monk
     ]
 
 
+@pytest.mark.needs("pretrained")
 def test_what_is_missing_is_named_and_not_every_head_that_needs_it(problems):
     """The first words of a suite whose text and model are not here yet."""
     body = "hf: {model: ../models/mine, layers: [-2, -1]}"

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import causal_models
 import pytest
@@ -32,6 +33,17 @@ SMOLLM2 = {  # the sizes of SmolLM2-135M, as its config.json says them
 }
 
 
+def of_the_repository() -> list[Any]:
+    """A parameter of a test for each suite file of this repository."""
+    found = []
+    for path in sorted(SUITES.glob("*.yaml")):
+        text = path.read_text(encoding="utf-8")
+        needed = {"hf: ": "pretrained", "awd_lstm": "awd", "dynamic: ": "awd"}
+        marks = [pytest.mark.needs(name) for words, name in needed.items() if words in text]
+        found.append(pytest.param(path, marks=marks))
+    return found
+
+
 def model_in(folder: Path) -> Path:
     """A folder with a Llama of four layers and a tokenizer, V = 512."""
     tokenizer_folders.write(folder)
@@ -42,8 +54,6 @@ def placed(suite: Path, folder: Path) -> Path:
     """The suite's own place; that of a copy in a project with the files that it names where it names a model."""
     if "../models/smollm2" not in suite.read_text(encoding="utf-8"):
         return suite
-    if "hf" not in BACKBONES.names():
-        pytest.skip("the extension 'pretrained' is not there")
     texts = folder / "texts" / "openwebtext"
     if not texts.is_dir():
         model_in(folder / "models" / "smollm2")

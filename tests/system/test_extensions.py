@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from commands import SUITE, WITHOUT_GPU
-from without import HIDE, copied
+from without import copied
 
 from harness.cli.commands import COMMANDS
 from harness.extensions import EXTENSIONS
@@ -16,6 +16,7 @@ ASKED = {  # extension -> what a suite may ask of it, and where and why it is re
         "measure.dynamic.lr=0.1": "measure.dynamic: it",
         "backbones=[awd_lstm]": "backbones.0: the backbone 'awd_lstm'",
     },
+    "gpu": {"train.data_parallel=2": "train.data_parallel: it"},
     "pretrained": {
         "backbones=[hf]": "backbones.0: the backbone 'hf'",
         "corpora=[{embedded: {tokenizer: {pretrained: .}}}]": "corpora.0: tokenizer.pretrained",
@@ -31,7 +32,7 @@ def test_without_it_a_suite_runs_and_is_shown(extension, tmp_path):
     (project / "suites" / "tiny.yaml").write_text(SUITE)
 
     def harness(*arguments: str, refused: bool = False) -> str:
-        command = [sys.executable, "-c", f"{HIDE}from harness.cli import main; main()", *arguments]
+        command = [sys.executable, "-m", "harness.cli", *arguments]
         environment = {**os.environ, **WITHOUT_GPU, "PYTHONPATH": str(tree)}
         done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == (2 if refused else 0), done.stderr

@@ -111,7 +111,7 @@ def test_a_signal_that_is_ignored_stays_ignored(place, undisturbed):
 
 @pytest.mark.skipif(cpus_available() < 2, reason="two workers need two processor cores")
 def test_a_signal_to_the_driver_saves_a_trial_of_two_workers(place):
-    """How it goes on from there: tests/system/test_data_parallel.py."""
+    """How it goes on from there: tests/gpu/test_data_parallel.py."""
     there = place(HEAD, train=LONG.replace("}", ", data_parallel: 2}"), backbones=TRANSFORMER)
     driver = there.start("run", *OPTIONS, "ray")
     wait_for(there.held)

@@ -151,6 +151,7 @@ def test_muon_moves_the_backbones_matrices_and_adamw_the_rest_as_torchs_own_do()
     assert len(optimizer.state) == len(known)
 
 
+@pytest.mark.needs("pretrained")
 def test_muon_leaves_what_multiplies_no_state():
     params = {"config": {"model_type": "mamba", "hidden_size": 8, "num_hidden_layers": 1}}
     built = model(ComponentSpec(name="hf", params=params))

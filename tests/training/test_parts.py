@@ -12,7 +12,6 @@ from trained import Halves
 from harness.plan.suite_file import CheckpointSpec
 from harness.training import loop
 from harness.training.checkpoint import Checkpoints, Position
-from harness.training.cuda_graph import GraphStep
 from harness.training.loop import Training
 from harness.training.parts import ModelState
 
@@ -55,8 +54,11 @@ def test_averaged_weights_are_validated_kept_and_left_in_the_model_and_others_tr
     assert averaged._score()[0] == averaged.fitted.best
 
 
+@pytest.mark.needs("gpu")
 @pytest.mark.guards("graph-restores-parts")
 def test_a_graph_is_recorded_without_a_change_of_any_part(tmp_path, monkeypatch):
+    from harness.gpu.cuda_graph import GraphStep
+
     monkeypatch.setattr(loop, "make_averaging", Halves)
     seen = []
 

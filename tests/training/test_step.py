@@ -175,6 +175,7 @@ GROUPS = {"head": {"lr": "x0.5"}, "embedding": {"lr": 0.03}, "vectors": {"lr": "
 PARTS, RATE, CLIP, EPS = 3, 0.02, 0.2, 1e-2
 
 
+@pytest.mark.needs("pretrained")
 def test_parts_groups_and_muon_make_the_steps_of_a_loop_of_torch(tmp_path):
     folder, theirs = saved(tmp_path)
     settings = {"optimizer": "muon", "lr": RATE, "weight_decay": 0.1, "betas": (0.8, 0.95), "eps": EPS, "clip": CLIP}

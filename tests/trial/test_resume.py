@@ -24,7 +24,6 @@ from harness.plan.suite_file import CheckpointSpec, MeasureSpec
 from harness.records import store
 from harness.registry import BACKBONES, HEADS
 from harness.training.checkpoint import Checkpoints
-from harness.training.cuda_graph import GraphStep, graphed
 from harness.training.parts import OptimizerState
 from harness.training.step import EagerStep, steps_of
 from harness.trial import certifier, stages
@@ -230,7 +229,10 @@ def test_a_trial_begins_anew_with_checkpoints_that_are_not_its_own_and_where_it_
     assert outcome(found) == outcome(ran(spec, tmp_path / "whole"))
 
 
+@pytest.mark.needs("gpu")
 def test_a_step_that_is_replayed_resumes_within_an_epoch(tmp_path, monkeypatch):
+    from harness.gpu.cuda_graph import GraphStep, graphed
+
     # as a CUDA graph does, but for the recording: the replay of work is the work
     def replayed(step, segment, parts, *, log):
         made = graphed(step, segment, parts, log=log, record=lambda work: work)

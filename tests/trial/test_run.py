@@ -1,5 +1,5 @@
 """A trial from spec to record: statuses, routes, measures, that the numbers mean what they should; what its workers'
-ends mean. The further workers of a data-parallel trial: tests/system/test_data_parallel.py.
+ends mean. The further workers of a data-parallel trial: tests/gpu/test_data_parallel.py.
 """
 
 import math
@@ -24,12 +24,12 @@ from harness.plan.suite_file import DynamicSpec, MeasureSpec
 from harness.records import metrics, sidecars, store
 from harness.registry import CORPORA, HEADS
 from harness.training.checkpoint import BEST, Checkpoints, load_weights, weights_sha256
-from harness.training.data_parallel import LostWorker
 from harness.training.evaluation import Score
 from harness.trial import routes
 from harness.trial.log import LOG_NAME
 from harness.trial.run import Ended, Failed, run, settle
 from harness.trial.setup import load_planned
+from harness.trial.workers import LostWorker
 
 
 @pytest.fixture

@@ -68,6 +68,7 @@ def test_weights_that_cannot_be_had_are_a_sentence(planned, tmp_path, monkeypatc
             use()
 
 
+@pytest.mark.needs("pretrained")
 def test_weights_with_a_number_that_is_not_finite_are_refused_before_a_trial_begins(tmp_path):
     folder, _ = saved(tmp_path / "model")
     change_tensors(folder, lambda tensors: tensors["model.norm.weight"].fill_(math.nan))

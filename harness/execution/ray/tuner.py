@@ -23,6 +23,7 @@ from harness.execution.ray import MAX_FAILURES, STOP_SECONDS
 from harness.execution.ray.deaths import for_memory, give_up, last
 from harness.execution.ray.session import packed, ray_session, scratch_folder, unpacked
 from harness.execution.watcher import Watcher, run_all
+from harness.extensions import needed
 from harness.machine.stop_request import StopRequest
 from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
@@ -91,9 +92,8 @@ def _fit(tasks: list[Task], at_once: int | None, watcher: Watcher, scratch: Path
         except Exception as crash:
             raise for_memory(str(crash)) or crash from crash.__cause__
     if together and not (watcher.stopped or stop.asked):
-        from harness.execution.ray.worker_group import train_together  # takes half a second to import
-
-        train_together(together, at_once, watcher, scratch, stop)
+        place = "harness.execution.ray.worker_group:train_together"  # takes half a second to import
+        needed(place, "train.data_parallel")(together, at_once, watcher, scratch, stop)
 
 
 def _tuner(tasks: list[Task], at_once: int | None, watcher: Watcher, scratch: Path, stop: StopRequest) -> tune.Tuner:

@@ -19,11 +19,12 @@ from harness.execution.ray import MAX_FAILURES, STOP_SECONDS
 from harness.execution.ray.deaths import give_up
 from harness.execution.ray.session import packed, unpacked
 from harness.execution.watcher import ProgressFile, Watcher
+from harness.gpu.data_parallel import PATIENCE_SECONDS, WorkersOfTorch
 from harness.machine.stop_request import StopRequest
-from harness.training.data_parallel import PATIENCE_SECONDS, LostWorker, Workers
 from harness.training.loop import PROGRESS_SECONDS, Progress
 from harness.trial.run import Ended, follow, run, settle
 from harness.trial.task import Task
+from harness.trial.workers import LostWorker
 
 
 def train_together(tasks: list[Task], at_once: int, watcher: Watcher, scratch: Path, stop: StopRequest) -> None:
@@ -117,7 +118,7 @@ def _trainer(task: Task, scratch: Path, progress_file: Path, stop_file: Path) ->
 def _worker(config: dict[str, Any]) -> None:
     """In one of Ray Train's workers, whose process group is ready."""
     task = unpacked(config)
-    workers = Workers(train.get_context().get_world_rank(), train.get_context().get_world_size())
+    workers = WorkersOfTorch(train.get_context().get_world_rank(), train.get_context().get_world_size())
     if workers.rank:
         follow(task, workers)
         return

@@ -77,7 +77,7 @@ def ran(place, tasks, plugin):
 
 
 def test_two_workers_give_the_curve_and_weights_of_one(ran):
-    """For further models, without Ray: tests/system/test_data_parallel.py."""
+    """For further models, without Ray: tests/gpu/test_data_parallel.py."""
     ours, theirs = (store.load(runs, trial) for runs, trial in ran.pair)
     assert (ours.status, ours.spec.train.data_parallel, ours.environment.executor) == ("ok", 2, "ray"), ours.message
     assert theirs.spec.train.data_parallel == 1

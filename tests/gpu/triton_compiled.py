@@ -14,7 +14,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from harness.kernels import triton_evaluation, triton_rows
+from harness.gpu import triton_evaluation, triton_rows
 
 MIXTURES = {  # (F_s, V_s) of each block, facets of each component, rows padded to a multiple of, log_epsilon
     "softmax": ([(1, 10_000)], [1], 8, None),

@@ -25,7 +25,7 @@ from harness.corpora.batching import Segment
 from harness.errors import ExecutionError
 from harness.kernels import choice
 from harness.training.parts import Parts, step_parts, unchanged
-from harness.training.step import EagerStep, Step, changed
+from harness.training.step import EagerStep, Record, Step, Work, changed
 
 PART = "graph"  # its name among the parts for GPUs (harness/kernels/choice.py)
 STEPS = 4  # the first of an epoch is eager where a state is carried; the last two have another learning rate
@@ -39,8 +39,6 @@ SAME = {
     "the optimizer's state": 1e-2,
 }
 WARM_UPS = 3  # what libraries choose and allocate in their first calls must not be recorded
-Work = Callable[[], None]
-Record = Callable[[Work], Work]  # work -> a replay of it; work may have run any number of times
 
 
 def graphed(
@@ -153,7 +151,7 @@ class GraphStep:
     Raises: TypeError or ValueError when the backbone's state is not a fixed set of tensors, and what recording raises.
     """
 
-    resumable = True
+    resumable, graphed = True, True
 
     def __init__(self, eager: EagerStep, segment: Segment, record: Record, parts: Parts | None = None):
         self._eager, self.loss_sum = eager, eager.loss_sum

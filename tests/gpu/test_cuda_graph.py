@@ -24,12 +24,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from harness.corpora.batching import Segment, Segments, training_segments
 from harness.distributions import Logits
 from harness.errors import ExecutionError
+from harness.gpu.cuda_graph import GraphStep, captured, graphed, tensors_of
 from harness.kernels.choice import Choice, using
 from harness.model import LanguageModel, build_backbone
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.protocols import Hidden
 from harness.training.clocks import Clock
-from harness.training.cuda_graph import GraphStep, captured, graphed, tensors_of
 from harness.training.optimizers import make_optimizer
 from harness.training.schedules import make_schedule
 from harness.training.step import EagerStep, ordered, train_epoch

@@ -8,7 +8,8 @@ import torch
 import triton
 
 from harness.distributions import LOGIT_MAPS, Mixture, log_prior
-from harness.kernels import choice, planted, reference_only, rows, triton_evaluation, triton_rows
+from harness.gpu import triton_evaluation, triton_rows
+from harness.kernels import choice, planted, reference_only, rows
 from harness.kernels.agreement import fault_of
 from harness.kernels.choice import Choice
 from harness.kernels.forms import LEAN, LOG_SUMS, ROWS

@@ -10,7 +10,6 @@ added, which may change when a trial is resumed.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,37 +20,23 @@ from torch.nn.parallel import DistributedDataParallel
 from harness.corpora.batching import Segment
 from harness.random_streams import stream_seed
 from harness.training.checkpoint import weights_sha256
-from harness.training.evaluation import Score
 from harness.training.step import EagerStep, SegmentLoss
+from harness.trial.workers import Workers
 
 PATIENCE_SECONDS = 1800  # that a worker waits for the others before it fails
 
 
-class LostWorker(Exception):
-    """Another worker of the trial has ended. That is no failure of the trial: it is resumed from its checkpoint."""
+class WorkersOfTorch(Workers):
+    """Several workers of a trial. Torch's default process group is initialized."""
 
-
-class Workers:
-    """The workers of a trial, as that of this rank sees them; the first has rank 0. With several, torch's default
-    process group is initialized. Once they have trained to the end, and wait for each other no more, they are
-    `dismissed`.
-    """
-
-    def __init__(self, rank: int = 0, number: int = 1):
+    def __init__(self, rank: int, number: int):
         self.rank, self.number, self.dismissed = rank, number, False
 
     def from_first(self, *numbers: float) -> list[float]:
-        """The numbers that the first worker has given, in every worker. All workers have to call it."""
-        if self.number == 1:
-            return list(numbers)
         device = "cuda" if dist.get_backend() == "nccl" else "cpu"
         sent = torch.tensor(numbers, dtype=torch.float64, device=device)
         dist.broadcast(sent, src=0)
         return sent.tolist()
-
-    def agreed(self, score: Score) -> Score:
-        """The first worker's score: on a GPU the scores of the others may differ in the last digits."""
-        return replace(score, nll_sum=self.from_first(score.nll_sum)[0])
 
     def refuse_unlike(self, model: nn.Module) -> None:
         """Raises RuntimeError in a worker whose weights are not those of the first worker."""
@@ -60,11 +45,12 @@ class Workers:
             raise RuntimeError(f"worker {self.rank} of {self.number} starts from other weights than the first")
 
     def explains(self, error: BaseException) -> bool:
-        """Whether an error was raised because another worker has ended."""
-        return self.number > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error))
+        return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
-def parallel(step: EagerStep, segment: Segment, *, workers: Workers, log: Callable[[str], None]) -> "ParallelStep":
+def parallel(
+    step: EagerStep, segment: Segment, *, workers: WorkersOfTorch, log: Callable[[str], None]
+) -> "ParallelStep":
     """The step of one of several workers. It is never a CUDA graph, which `log` reports.
 
     Raises: RuntimeError when this worker starts from other weights than the first.
@@ -80,7 +66,9 @@ class ParallelStep:
     worker from a stream of its own.
     """
 
-    def __init__(self, step: EagerStep, workers: Workers):
+    graphed = False
+
+    def __init__(self, step: EagerStep, workers: WorkersOfTorch):
         # a parameter of a plug-in may not take part in the loss; to find such costs one more pass over the graph
         loss = SegmentLoss(step.model, step.train)
         averaged = DistributedDataParallel(loss, find_unused_parameters=True)

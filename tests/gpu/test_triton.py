@@ -19,9 +19,10 @@ import pytest
 from commands import PATIENCE
 
 SCRIPT = Path(__file__).with_name("triton_compiled.py")
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="Triton is not installed: the extra `gpu`"
-)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed: the extra `gpu`"),
+]
 
 
 @pytest.fixture(scope="module")

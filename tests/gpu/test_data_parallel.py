@@ -18,18 +18,20 @@ import torch.distributed as dist
 
 from harness import plan
 from harness.corpora.batching import training_segments
+from harness.gpu.data_parallel import WorkersOfTorch, parallel
 from harness.machine.stop_request import Interrupted
 from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.plan.suite_file import CheckpointSpec
 from harness.random_streams import stream_seed
 from harness.records import store
-from harness.training.data_parallel import LostWorker, Workers, parallel
 from harness.training.optimizers import make_optimizer
 from harness.training.step import EagerStep
 from harness.trial.run import Failed, follow, run
 from harness.trial.task import Task
+from harness.trial.workers import LostWorker, Workers
 
+pytestmark = pytest.mark.system
 V, SEED = 11, 5
 TOKENS = torch.randint(V, (130,), generator=torch.Generator().manual_seed(0))  # 4 columns of 32: 7 + 7 + 7 + 7 + 3
 LSTM = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 2, "dropout": 0.0})
@@ -122,7 +124,7 @@ class Worker:
         for name in CASES:
             for dtype in (torch.float64, torch.float32):
                 own, logged = step_of(name, 2, dtype), []
-                step = parallel(own, self._segments()[0], workers=Workers(self.rank, 2), log=logged.append)
+                step = parallel(own, self._segments()[0], workers=WorkersOfTorch(self.rank, 2), log=logged.append)
                 kept = {"loss": trained(step), "state": step.state_dict(), "resumable": step.resumable}
                 kept |= {"parameters": [each.detach() for each in own.parameters], "logged": logged}
                 torch.save(kept, self.folder / f"{name}-{dtype}-{self.rank}.pt")
@@ -132,7 +134,7 @@ class Worker:
         own.model.register_forward_pre_hook(
             lambda *given: seen.append((torch.initial_seed(), given[1][0].inputs.tolist()))
         )
-        step = parallel(own, self._segments()[0], workers=Workers(self.rank, 2), log=lambda text: None)
+        step = parallel(own, self._segments()[0], workers=WorkersOfTorch(self.rank, 2), log=lambda text: None)
         trained(step)
         self.found["seeds"] = [seed for seed, _ in seen]
         self.found["rows"] = seen[0][1]
@@ -140,7 +142,7 @@ class Worker:
     def unlike(self) -> None:
         self.found["unlike"] = ""
         try:
-            Workers(self.rank, 2).refuse_unlike(step_of("lstm softmax", 2, seed=self.rank).model)
+            WorkersOfTorch(self.rank, 2).refuse_unlike(step_of("lstm softmax", 2, seed=self.rank).model)
         except RuntimeError as error:
             self.found["unlike"] = str(error)
 
@@ -188,7 +190,7 @@ class Worker:
         (self.folder / f"ended{self.rank}.json").write_text(json.dumps(ended))
 
     def _trial(self, spec, setting: partial) -> Workers:
-        workers = Workers(self.rank, 2)
+        workers = WorkersOfTorch(self.rank, 2)
         if self.rank:
             follow(setting(spec=spec), workers)
         else:
