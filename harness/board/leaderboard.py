@@ -20,7 +20,7 @@ from harness.records.metrics import METRICS, Metric, metrics_of
 from harness.records.record import TrialRecord
 from harness.registry import BACKBONES, HEADS
 from harness.report import comparison_notes, convergence, versions
-from harness.report.columns import change
+from harness.report.columns import EMPTY, change
 from harness.report.content import NOTHING, OUTDATED_MARK, TIME_MARK, Cell, Column, Line, Table
 from harness.report.convergence import collapsed
 from harness.report.findings import all_certified_earlier, certificate_mark
@@ -72,28 +72,88 @@ class Place:
     difference: MeanDifference | None = None
 
 
+CellOf = Callable[[Entry, Place], Cell]
+
+
 def table(group: Group) -> Table:
     """A group as a table, lowest test perplexity first."""
-    columns = [Column(name="rank", key="rank"), *(Column(name=name, key="label") for name in ("head", "backbone"))]
-    if any(entry.training for entry in group.entries):
-        columns.append(Column(name="training"))
-    columns += _columns("score")
-    columns += [Column(name="seeds", key="n"), Column(name="vs best", numeric=True, key="vs_best")]
-    columns += [Column(name="pairs", numeric=True), *_columns("count", "setting", "cost")]
-    columns += [Column(name=name) for name in ("context", "device", "suites", "finished")]
-    lines = []
+    columns, lines = _columns(group), []
     for entry, place in zip(group.entries, places(group), strict=True):
-        cells = _cells(entry, place, group)
-        trials = tuple(trial.id for trial in entry.row.trials)
-        lines.append(Line(cells=tuple(cells[column.name] for column in columns), trials=trials))
+        cells = tuple(cell_of(entry, place) for _, cell_of in columns)
+        lines.append(Line(cells=cells, trials=tuple(trial.id for trial in entry.row.trials)))
     return Table(
         title=_title(group),
-        columns=tuple(columns),
+        columns=tuple(column for column, _ in columns),
         lines=tuple(lines),
         notes=_notes(group),
         lead=_comparable(group),
         conditions=ALL_EARLIER if all_certified_earlier([entry.row for entry in group.entries]) else "",
     )
+
+
+def _columns(group: Group) -> list[tuple[Column, CellOf]]:
+    """The columns of a group's table, in order, each with the cell of an entry at its place."""
+    rows = [entry.row for entry in group.entries]
+
+    def head(entry: Entry, place: Place) -> Cell:
+        return Cell(text=entry.row.head).marked(OUTDATED_MARK if entry.row.outdated else "")
+
+    def seeds(entry: Entry, place: Place) -> Cell:
+        cell = Cell(text=_state(entry), value=len(entry.row.ok_seeds))
+        return cell.marked(certificate_mark(entry.row, rows))
+
+    def device(entry: Entry, place: Place) -> Cell:
+        time = time_of(entry.row, "train_ms_per_batch", group.timings)
+        return EMPTY if time is None else Cell(text=time.device)
+
+    def said(name: str, text_of: Callable[[Entry], str], key: str = "") -> tuple[Column, CellOf]:
+        return Column(name=name, key=key), lambda entry, place: Cell(text=text_of(entry))
+
+    found = [(Column(name="rank", key="rank"), _rank), (Column(name="head", key="label"), head)]
+    found.append(said("backbone", lambda entry: entry.row.backbone, "label"))
+    if any(entry.training for entry in group.entries):
+        found.append(said("training", lambda entry: entry.training))
+    found += _of_metrics(group, "score")
+    found += [
+        (Column(name="seeds", key="n"), seeds),
+        (Column(name="vs best", numeric=True, key="vs_best"), _versus),
+        (Column(name="pairs", numeric=True), _pairs),
+        *_of_metrics(group, "count", "setting", "cost"),
+        said("context", _context),
+        (Column(name="device"), device),
+        said("suites", lambda entry: ", ".join(entry.suites)),
+        said("finished", lambda entry: entry.finished),
+    ]
+    return found
+
+
+def _of_metrics(group: Group, *kinds: str) -> list[tuple[Column, CellOf]]:
+    def cell_of(metric: Metric) -> CellOf:
+        return lambda entry, place: _cell(metric, entry.row, group)
+
+    found = []
+    for metric in metrics_of(*kinds):
+        if metric.leaderboard:
+            found.append((Column(name=metric.label, numeric=True, key=metric.name), cell_of(metric)))
+    return found
+
+
+def _rank(entry: Entry, place: Place) -> Cell:
+    """'7', or '1-6' for rows that share their rank."""
+    if place.rank is None:
+        return EMPTY
+    first, last = place.rank
+    return Cell(text=f"{first}" if first == last else f"{first}-{last}", value=first)
+
+
+def _versus(entry: Entry, place: Place) -> Cell:
+    found = place.difference
+    return EMPTY if found is None else change(found.mean, found.low, found.high)
+
+
+def _pairs(entry: Entry, place: Place) -> Cell:
+    found = place.difference
+    return EMPTY if found is None else Cell(text=str(found.n), value=found.n)
 
 
 def of_group(table: Table) -> Table:
@@ -163,11 +223,6 @@ def as_json(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
     ]
 
 
-def _columns(*kinds: str) -> list[Column]:
-    shown = [metric for metric in metrics_of(*kinds) if metric.leaderboard]
-    return [Column(name=each.label, numeric=True, key=each.name) for each in shown]
-
-
 def _value(metric: Metric, row: RowFacts, group: Group) -> float | None:
     """A row's value of a metric; None where it was not measured.
 
@@ -213,28 +268,6 @@ def _row(entry: Entry, place: Place, group: Group) -> dict[str, Any]:
     found = place.difference
     vs_best = found and {"nats": found.mean, "low": found.low, "high": found.high, "pairs": found.n}
     return {**_entry(entry, group), "rank": first, "last_rank": last, "vs_best": vs_best}
-
-
-def _cells(entry: Entry, place: Place, group: Group) -> dict[str, Cell]:
-    row, time = entry.row, time_of(entry.row, "train_ms_per_batch", group.timings)
-    certificates = certificate_mark(row, [each.row for each in group.entries])
-    found, empty = place.difference, Cell(text=NOTHING)
-    first, last = place.rank or (None, None)
-    rank = f"{first}" if first == last else f"{first}-{last}"  # '7', or '1-6' for rows that share their rank
-    return {
-        "rank": empty if first is None else Cell(text=rank, value=first),
-        "vs best": empty if found is None else change(found.mean, found.low, found.high),
-        "pairs": empty if found is None else Cell(text=str(found.n), value=found.n),
-        "head": Cell(text=row.head).marked(OUTDATED_MARK if row.outdated else ""),
-        "backbone": Cell(text=row.backbone),
-        "training": Cell(text=entry.training),
-        "seeds": Cell(text=_state(entry), value=len(row.ok_seeds)).marked(certificates),
-        **{metric.label: _cell(metric, row, group) for metric in METRICS.values() if metric.leaderboard},
-        "context": Cell(text=_context(entry)),
-        "device": Cell(text=time.device if time is not None else NOTHING),
-        "suites": Cell(text=", ".join(entry.suites)),
-        "finished": Cell(text=entry.finished),
-    }
 
 
 def _comparable(group: Group) -> str:
