@@ -15,12 +15,7 @@ EXTENSIONS = {  # name -> its packages and modules, which go together
     "awd": ("harness.backbones.awd_lstm", "harness.training.dynamic_evaluation"),
     "board": ("harness.board", "harness.cli.board", "harness.cli.reproducing"),  # results of several suites
     "conformance": ("harness.cli.starting", "harness.conformance", "harness.starters"),
-    "diagnostics": (
-        "harness.cli.models",
-        "harness.diagnostics",
-        "harness.experiments",
-        "harness.report.diagnosed",
-    ),
+    "diagnostics": ("harness.cli.models", "harness.diagnostics", "harness.experiments"),
     "gpu": ("harness.execution.ray.worker_group", "harness.gpu"),
     "pretrained": ("harness.backbones.hf", "harness.pretrained"),
     "tracking": ("harness.cli.tracking", "harness.tracking"),

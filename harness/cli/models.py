@@ -41,10 +41,10 @@ from harness.printable import counted, printable
 from harness.report import screen
 
 if TYPE_CHECKING:  # a command waits only for the modules that it works with, and its help for none
+    from harness.diagnostics.diagnosed import Diagnosed
     from harness.diagnostics.diagnosing import Outcome, Watch
     from harness.diagnostics.facets import Position
     from harness.records.record import TrialRecord
-    from harness.report.diagnosed import Diagnosed
     from harness.report.study import Study
 
 MAX_NAMED = 3  # trials that a warning names
@@ -146,12 +146,12 @@ def diagnose(
 
     The results are stored beside the records, so nothing is computed twice; tables and plots are written.
     """
-    from harness.diagnostics import catalogue, diagnosing
+    from harness.diagnostics import catalogue, diagnosed, diagnosing
     from harness.diagnostics.diagnostic import Settings
     from harness.machine.environment import resolve_device
     from harness.plan.selection import chosen_trials
     from harness.records import store
-    from harness.report import diagnosed, study
+    from harness.report import study
 
     settings = Settings(contexts=contexts)
     found = study.load(planning.load(suite, tuple(overrides)), results, warn=warn)
@@ -224,7 +224,8 @@ def _say_problems(outcome: "Outcome", found: "Study") -> None:
 
 def _show(found: "Study", of: "Diagnosed", files: Mapping[str, Sequence[Path]]) -> None:
     """The table of a diagnostic: on a terminal the few columns that fit, else all as markdown; or why there is none."""
-    from harness.report import diagnosed, table_forms
+    from harness.diagnostics import diagnosed
+    from harness.report import table_forms
 
     if not of.results:
         reasons = dict.fromkeys(each.refused for each in of.stored.values())

@@ -178,7 +178,7 @@ class Study:
         Args:
             only: the ids of some trials; None: of all.
         """
-        for_page = provided("harness.report.diagnosed:for_page", lambda evidence, only: ([], []))
+        for_page = provided("harness.diagnostics.diagnosed:for_page", lambda evidence, only: ([], []))
         return for_page(self.evidence, only)
 
     def write_figure(self, kind: str, only: Sequence[str] = (), *, width: float) -> list[Path]:

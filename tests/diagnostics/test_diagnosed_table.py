@@ -5,10 +5,11 @@ import pytest
 from bundles import diagnose, planned, record_of
 
 from harness import plan
+from harness.diagnostics import diagnosed
 from harness.diagnostics.catalogue import DIAGNOSTICS
+from harness.diagnostics.diagnosed import gathered
 from harness.records import store
-from harness.report import diagnosed, table_forms
-from harness.report.diagnosed import gathered
+from harness.report import table_forms
 
 SPECTRUM = DIAGNOSTICS["spectrum"]
 
