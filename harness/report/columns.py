@@ -88,7 +88,7 @@ def _quantity(
     metric: str = "",
 ) -> Quantity:
     """A column by its header and the cell of a row."""
-    cells = {row: cell_of(row) for row in findings.lines}
+    cells = {row: cell_of(row) for row in findings.rows}
     column = Column(name=name, numeric=numeric, spread=spread, key=key, topics=topics)
     return Quantity(column=column, cells=cells, kind=kind, rows=rows, metric=metric)
 
@@ -99,7 +99,7 @@ def _shown(*kinds: str) -> list[Metric]:
 
 def _where(metric: Metric, findings: Findings) -> frozenset[RowFacts] | None:
     """All rows, of a metric that a table has even where no trial has measured it."""
-    return frozenset(findings.lines) if metric.table == "always" else None
+    return frozenset(findings.rows) if metric.table == "always" else None
 
 
 def _counts(findings: Findings) -> list[Quantity]:
@@ -133,7 +133,7 @@ def _matched(findings: Findings) -> list[Quantity]:
         return _whole(params.get(match.vary))
 
     name = f"{'epochs' if match.time is not None else match.vary} (matched)"
-    about = {"key": "tuned", "rows": frozenset(findings.lines)}
+    about = {"key": "tuned", "rows": frozenset(findings.rows)}
     return [_quantity(findings, name, "size", chosen, **about)]
 
 
@@ -166,7 +166,7 @@ def _scores(findings: Findings) -> list[Quantity]:
     """The metrics of predictions."""
     found = []
     # Standard counting is shown where the suite's own counting is another one.
-    differ = frozenset(row for row in findings.lines if row.boundary == "sos_eos")
+    differ = frozenset(row for row in findings.rows if row.boundary == "sos_eos")
     for metric in _shown("score"):
         cell_of, rows = _mean(metric), _where(metric, findings)
         if metric.name == "test_ppl":
@@ -232,7 +232,7 @@ def _comparisons(findings: Findings) -> list[Quantity]:
     def add(name: str, cell_of: CellOf, *topics: Topic, **about) -> Quantity:
         return _quantity(findings, name, "quality", cell_of, *topics, **about)
 
-    versus, every = f"vs {findings.reference}", frozenset(findings.lines)
+    versus, every = f"vs {findings.reference}", frozenset(findings.rows)
     known = of(lambda compared: _untested(compared, compared.control, "test_ppl_known"))
     baseline = f"vs {findings.baseline}"
     return [
@@ -266,11 +266,11 @@ def _printed_score(metric: Metric, findings: Findings) -> list[Quantity]:
     having = [row for row, cell in printed.items() if cell]
     rows = frozenset(having)
     # A paper that tested the weights after the last epoch is compared with that metric of ours.
-    ours = dict.fromkeys(findings.lines, metric)
+    ours = dict.fromkeys(findings.rows, metric)
     for row in having:
         ours[row] = METRICS[printed[row].of_ours]
     last, found = METRICS.get(f"last_{metric.name}"), []
-    if last in ours.values():
+    if last in ours.values() and last.table == "never":  # else it has its column among the scores
         about = {"rows": rows, "metric": last.name}
         found.append(_quantity(findings, last.label, "quality", _mean(last), **about))
 
@@ -294,7 +294,7 @@ def _costs(findings: Findings) -> list[Quantity]:
     for metric in _shown("cost"):
         about = {"key": metric.name, "rows": _where(metric, findings)}
         if metric.timed:
-            name, cell_of = _with_batch(metric, findings.lines), _time(metric, findings)
+            name, cell_of = _with_batch(metric, findings.rows), _time(metric, findings)
             about["spread"] = "spread"
             times.append(_quantity(findings, name, "cost", cell_of, "time", **about))
         else:
@@ -337,7 +337,7 @@ def time_cell(row: RowFacts, metric: Metric, findings: Findings) -> Cell:
         if times is not None:
             cell = replace(cell, text=f"{cell.text} ({times:.1f}x)", ratio=times)
     else:  # marks are against the first row of the group that was timed
-        alike = (each for each in findings.lines if each.group == row.group)
+        alike = (each for each in findings.rows if each.group == row.group)
         known = (time_of(each, metric.name, timings) for each in alike)
         reference = next(each for each in known if each is not None)
     return cell.marked(time_mark(time, reference))
@@ -347,10 +347,10 @@ def _state(findings: Findings) -> Quantity:
     def cell_of(row: RowFacts) -> Cell:
         # The text says how many trials failed, and how; a compact table has a mark instead.
         short = f"{row.done} {FAILED_MARK}" if row.failed else row.done
-        mark = certificate_mark(row, findings.lines)
+        mark = certificate_mark(row, findings.rows)
         return Cell(text=row.state, short=short).marked(mark)
 
-    about = {"key": "n", "numeric": False, "rows": frozenset(findings.lines)}
+    about = {"key": "n", "numeric": False, "rows": frozenset(findings.rows)}
     return _quantity(findings, "n", "state", cell_of, **about)
 
 
@@ -376,7 +376,7 @@ def _correlation(compared: Compared) -> Cell:
 
 def _printed_cells(findings: Findings, metric: str) -> dict[RowFacts, PrintedCell | None]:
     printed = findings.evidence.printed
-    return {row: printed.find(row.trials[0], row.params, metric) for row in findings.lines}
+    return {row: printed.find(row.trials[0], row.params, metric) for row in findings.rows}
 
 
 def _as_printed(cells: Mapping[RowFacts, PrintedCell | None]) -> CellOf:

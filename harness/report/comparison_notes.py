@@ -34,7 +34,7 @@ Named = tuple[str, Row]  # a row as notes name it
 
 def of_comparisons(findings: Findings) -> list[str]:
     """How rows are compared, and what limits the comparisons."""
-    lines, compared = findings.lines, findings.compared.values()
+    lines, compared = findings.rows, findings.compared.values()
     return [
         *_tests(findings),
         *_more_seeds(findings),
@@ -93,7 +93,7 @@ def _more_seeds(findings: Findings) -> list[str]:
     margin, texts = findings.evidence.suite.table.margin, []
     for each in findings.compared.values():
         if (needed := more_seeds(each.difference, nats(margin))) is not None:
-            texts.append(f"{row_name(each.row, findings.lines)} {spanned(needed)}")
+            texts.append(f"{row_name(each.row, findings.rows)} {spanned(needed)}")
     if not texts:
         return []
     where = "" if findings.evidence.suite.tune is None else ", at the chosen settings"
@@ -131,7 +131,7 @@ def of_tuning(findings: Findings) -> list[str]:
     named = list(zip(_names(findings), suite.tuned_rows, strict=True))
     found = findings.evidence.tuning
     tried = [(name, [found[each.id] for each in row.tuning_trials if each.id in found]) for name, row in named]
-    lines = findings.lines
+    lines = findings.rows
     doubts = [f"{row_name(row, lines)}: {row.tuning.doubt}" for row in lines if row.tuning.doubt]
     known = [f"{-percent(-row.tuning.gap):.1f} %" if math.isfinite(row.tuning.gap) else "not known" for row in lines]
     gaps = [f"{row_name(row, lines)} {gap}" for row, gap in zip(lines, known, strict=True)]
@@ -156,7 +156,7 @@ def tuned_settings(suite: Suite) -> list[str]:
 
 def _names(findings: Findings) -> list[str]:
     """The rows of the tuning, named as in the table; one that is not in the table as `harness plan` names it."""
-    lines, suite = findings.lines, findings.evidence.suite
+    lines, suite = findings.rows, findings.evidence.suite
     shown = {line.planned: row_name(line, lines) for line in lines}
     return [shown.get(row, label) for row, label in zip(suite.tuned_rows, row_labels(suite), strict=True)]
 

@@ -16,7 +16,7 @@ from harness.report import history, printed_numbers
 from harness.report.outputs import Trials
 from harness.report.printed_numbers import PrintedNumbers
 from harness.report.row_facts import RowFacts, rows
-from harness.report.tuning_doubts import judged
+from harness.report.tuning_doubts import doubts_of
 from harness.report.versions import Changed, changed
 
 
@@ -47,7 +47,7 @@ class Evidence:
     @cached_property
     def rows(self) -> list[RowFacts]:
         """The trials in groups that differ only in their seed, in the order of the suite file."""
-        return rows(self.suite, self.records, self.interrupted, self.outdated, judged(self.suite, self.tuning))
+        return rows(self.suite, self.records, self.interrupted, self.outdated, doubts_of(self.suite, self.tuning))
 
     @property
     def finished(self) -> list[TrialRecord]:

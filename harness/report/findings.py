@@ -26,7 +26,7 @@ class Findings:
     """
 
     evidence: Evidence
-    lines: list[RowFacts]
+    rows: list[RowFacts]
     compared: dict[RowFacts, Compared]
     ranks: dict[RowFacts, Rank]
     reproduced: dict[RowFacts, list[Reproduction]]
@@ -37,7 +37,7 @@ class Findings:
     def baseline(self) -> str | None:
         """The name of the baseline in headers: that of its rows, or of its class if they have several."""
         given = self.evidence.suite.table.baseline
-        names = {row.head for row in of_head(self.lines, given)}
+        names = {row.head for row in of_head(self.rows, given)}
         return names.pop() if len(names) == 1 else given
 
     @property
@@ -57,22 +57,22 @@ class Findings:
             return ""
         return "baseline" if len(known) == 1 else STRONGEST
 
-    def compared_of(self, lines: Sequence[RowFacts]) -> list[Compared]:
+    def compared_of(self, rows: Sequence[RowFacts]) -> list[Compared]:
         """The comparisons of some rows."""
-        return [each for row, each in self.compared.items() if row in lines]
+        return [each for row, each in self.compared.items() if row in rows]
 
 
 def find(evidence: Evidence) -> Findings:
     """Compare the rows of a suite."""
-    lines, table = evidence.rows, evidence.suite.table
+    rows, table = evidence.rows, evidence.suite.table
     return Findings(
         evidence=evidence,
-        lines=lines,
-        compared=compare(lines, table, evidence),
-        ranks=ranks(lines, table.test, table.margin, evidence.rows_without_point),
-        reproduced={line: of_row(line, evidence.printed, changed=bool(evidence.suite.overrides)) for line in lines},
-        baselines=baselines(lines, table.baseline),
-        controls=controls(lines, table.baseline),
+        rows=rows,
+        compared=compare(rows, table, evidence),
+        ranks=ranks(rows, table.test, table.margin, evidence.rows_without_point),
+        reproduced={row: of_row(row, evidence.printed, changed=bool(evidence.suite.overrides)) for row in rows},
+        baselines=baselines(rows, table.baseline),
+        controls=controls(rows, table.baseline),
     )
 
 

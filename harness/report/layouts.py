@@ -40,7 +40,13 @@ LINK = "What columns, marks and tests mean: harness docs tables, harness docs st
 
 DIGITS = {"test_ppl": 2, "train_ms_per_batch": 1}  # of numbers in a summary, by the key of their column
 NAMES = {"train_ms_per_batch": "ms/batch", "n": "seeds"}  # the key of a column -> its header in a summary
-OF_SUITE = ("test_ppl", "change", "reproduced", "train_ms_per_batch", "n")  # keys of columns, after that of the head
+TERMINAL_COLUMNS = (
+    "test_ppl",
+    "change",
+    "reproduced",
+    "train_ms_per_batch",
+    "n",
+)  # keys of columns, after that of the head
 
 
 Layout = tuple[list[Column], list[Line], list[str]]  # columns, lines, and notes on the layout
@@ -48,7 +54,7 @@ Layout = tuple[list[Column], list[Line], list[str]]  # columns, lines, and notes
 
 def lay_out(findings: Findings, shape: Shape) -> Layout:
     """Arrange the rows of a suite."""
-    if not findings.lines:
+    if not findings.rows:
         return [], [], []  # no row is tuned yet
     return _SHAPES[shape](findings, quantities(findings))
 
@@ -57,7 +63,7 @@ def _mixtures(findings: Findings, said: list[Quantity]) -> Layout:
     """As table 2 of Benka et al.: a line for each corpus, backbone and head, with its number of
     softmaxes.
     """
-    rows = findings.lines
+    rows = findings.rows
     labels = _labels(rows, ("corpus", "backbone", "head"))
     # A mixture's table has K alone: of other counts it has none.
     kept = _kept([each for each in said if each.column.name not in ("#I", "#P")], rows)
@@ -79,7 +85,7 @@ def _heads(findings: Findings, said: list[Quantity]) -> Layout:
 
     Size and cost are shown once, for the first corpus, if the size is the same on all corpora.
     """
-    rows = findings.lines
+    rows = findings.rows
     labels = _labels(rows, ("backbone", "head"))
     names, notes = _short_names(rows)
     of_corpus = grouped((names[row.corpus], row) for row in rows)
@@ -121,7 +127,7 @@ def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
     """As table 1 of Benka et al.: a line for each corpus, backbone and quantity; a column for each
     head, with its reduction against the baseline.
     """
-    rows = findings.lines
+    rows = findings.rows
     names, notes = _short_names(rows)
     labels = _labels(rows, ("backbone",))
     groups: dict[Group, dict[str, RowFacts]] = {}  # corpus and backbone -> head -> its row
@@ -311,7 +317,7 @@ def _shortened(cell: Cell, key: str) -> Cell:
     return cell
 
 
-def of_suite(table: Table, *, compact: bool = False) -> Table:
+def terminal_table(table: Table, *, compact: bool = False) -> Table:
     """The summary of a suite's table in the shape 'mixtures': a section for each corpus and backbone, and in words
     how a row compares with the strongest control; if `compact` with short cells.
     """
@@ -319,7 +325,7 @@ def of_suite(table: Table, *, compact: bool = False) -> Table:
     groups = grouped((", ".join(line.cells[at].text for at in grouping), line) for line in table.lines)
     lines = [replace(line, section=name) for name, group in groups.items() for line in group]
     (seeds,) = places_of(table, ["n"])
-    keys = [key for key in OF_SUITE if key != "n"]
+    keys = [key for key in TERMINAL_COLUMNS if key != "n"]
     states = {line.cells[seeds].text for line in table.lines}  # '3/3', or with what is not ok: '1/3: 2 diverged'
     if len(states) > 1 or any(":" in state for state in states):  # else the conditions below the table name the seeds
         keys.append("n")

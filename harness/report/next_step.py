@@ -61,7 +61,7 @@ def _steps(findings: Findings, trained: Sequence[RowFacts]) -> Iterator[tuple[st
     longer = [] if "epochs" in tuned_settings(suite) else [f"train.epochs={epochs:g}"]
     rates = _rates(trained, seeds) if suite.tune is None else []
     if lost := [row for row in trained if convergence.collapsed(row) or _diverged(row)]:
-        names = "; ".join(row_name(row, findings.lines) for row in lost)
+        names = "; ".join(row_name(row, findings.rows) for row in lost)
         text = f"Collapsed (↓) or diverged: {names}."
         falling = any(convergence.mostly_unconverged(row) for row in lost)
         too = " and for longer" if falling else ""

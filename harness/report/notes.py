@@ -67,9 +67,9 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *(Note(f"{each.text}.", level="warning") for each in suite.notes if each.in_table),
         *(Note(f"{text}.", level="warning") for text in suite.control_notes),
         *text_notes.of_counting(suite, records),
-        *text_notes.of_splits(suite, findings.lines),
-        *text_notes.of_unknown(findings.lines),
-        *text_notes.of_train(suite, findings.lines),
+        *text_notes.of_splits(suite, findings.rows),
+        *text_notes.of_unknown(findings.rows),
+        *text_notes.of_train(suite, findings.rows),
         *of_shape,
         *row_notes.of_match(findings),
         *comparison_notes.of_tuning(findings),
@@ -78,11 +78,11 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *_replicates(evidence),
         *row_notes.of_further(evidence),
         *of_times(findings),
-        *_dynamic(findings.lines),
+        *_dynamic(findings.rows),
         *comparison_notes.of_comparisons(findings),
         *(Note(f"Printed numbers of {source}.", "printed") for source in evidence.printed.sources),
         *(
-            Note(f"Reproduced, {row_name(line, findings.lines)}: {each}.", "reproduced")
+            Note(f"Reproduced, {row_name(line, findings.rows)}: {each}.", "reproduced")
             for line, numbers in findings.reproduced.items()
             for each in numbers
         ),
@@ -110,7 +110,7 @@ def conditions(findings: Findings) -> str:
     if suite.tune is not None:
         most = max(len(row.candidates) for row in suite.tuned_rows)
         said.append(f"tuned over {counted(most, 'point')} a row")
-    elif sum(not row.is_ngram for row in findings.lines) > 1:
+    elif sum(not row.is_ngram for row in findings.rows) > 1:
         said.append("not tuned")
     where = [record.environment for record in records]
     commits = dict.fromkeys(each.commit for each in where if each.commit != UNKNOWN)
@@ -119,7 +119,7 @@ def conditions(findings: Findings) -> str:
     of = " or ".join(ours) + at if len(commits) < MANY else f"{len(commits)} commits"
     said.append(" or ".join(dict.fromkeys(f"{each.device}, {counted(each.threads, 'thread')}" for each in where)))
     said += [" or ".join(dict.fromkeys(f"torch {each.torch}" for each in where)), f"harness {of}"]
-    certified = [ALL_EARLIER.rstrip(".")] if all_certified_earlier(findings.lines) else []
+    certified = [ALL_EARLIER.rstrip(".")] if all_certified_earlier(findings.rows) else []
     return "; ".join([_place(findings), *said, *certified]) + "."
 
 
@@ -146,8 +146,8 @@ def _dynamic(lines: list[RowFacts]) -> list[str]:
 
 def _place(findings: Findings) -> str:
     """'On ptb and wikitext2 with lstm', 'On 4 corpora': what the rows are trained on, and what is below their heads."""
-    corpora = dict.fromkeys(row.corpus for row in findings.lines)
-    backbones = dict.fromkeys(row.backbone for row in findings.lines if not row.is_ngram)
+    corpora = dict.fromkeys(row.corpus for row in findings.rows)
+    backbones = dict.fromkeys(row.backbone for row in findings.rows if not row.is_ngram)
     named = ((corpora, "corpora"), (backbones, "backbones"))
     said = [" and ".join(each) if len(each) < MANY else f"{len(each)} {of}" for each, of in named if each]
     return f"On {' with '.join(said)}"
@@ -177,7 +177,7 @@ def _training(findings: Findings) -> list[str]:
         texts["schedule"] += f" (at {epochs_text(trained[0].train.epochs)}; scaled to the epochs of each row)"
     texts |= {name: "tuned" for name in tuned if "." not in name}
     training = ", ".join(f"{name} {text}" for name, text in texts.items())
-    return [f"Training: {training}; {_seeds([row for row in findings.lines if not row.is_ngram])}.", *notes]
+    return [f"Training: {training}; {_seeds([row for row in findings.rows if not row.is_ngram])}.", *notes]
 
 
 def _seeds(rows: list[RowFacts]) -> str:
@@ -297,7 +297,7 @@ def _machine(record: TrialRecord) -> str:
 
 def caveats(findings: Findings, records: list[TrialRecord]) -> list[str]:
     """What limits the numbers of a table."""
-    lines, compared = findings.lines, findings.compared.values()
+    lines, compared = findings.rows, findings.compared.values()
     found = [Note(INVALID, level="warning")] if any(line.invalid for line in lines) else []
     found += [_compat(line) for line in lines if line.compat is not None]
     if any(each.interval is not None and each.interval.low is not None for each in compared):
@@ -367,7 +367,7 @@ def _unscored(findings: Findings) -> list[str]:
 
 def of_times(findings: Findings) -> list[str]:
     """Under which conditions ms/batch was taken: in each exclusive pass, or while trials trained."""
-    timings, lines = findings.evidence.timings, findings.lines
+    timings, lines = findings.evidence.timings, findings.rows
     rows_of: dict[str | None, list[RowFacts]] = {}  # the pass that a row's times are of; None: taken while it trained
     threads_of: dict[RowFacts, set[int]] = {}
     left_out: dict[str, int] = {}

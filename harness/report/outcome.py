@@ -58,7 +58,7 @@ def _outcome(findings: Findings, lines: Sequence[RowFacts]) -> list[str]:
 
 def in_a_line(findings: Findings) -> str:
     """The outcome of all rows in one line, without a full stop at its end."""
-    found = _outcome(findings, findings.lines) or ["no trial with a perplexity is finished"]
+    found = _outcome(findings, findings.rows) or ["no trial with a perplexity is finished"]
     return " ".join([*notes.of_doubt(findings.evidence.suite), *found]).removesuffix(".")
 
 
@@ -155,9 +155,9 @@ def decided(findings: Findings) -> dict[tuple[str, str], str]:
     """Corpus and backbone -> what is decided of them, in a few words: 'no head is shown to beat softmax'; '' where
     nothing is.
     """
-    found = dict.fromkeys((row.group for row in findings.lines if not row.is_ngram), "")
+    found = dict.fromkeys((row.group for row in findings.rows if not row.is_ngram), "")
     doubtful = ", in doubt" if notes.of_doubt(findings.evidence.suite) else ""
-    for group, compared in grouped((each.row.group, each) for each in findings.compared_of(findings.lines)).items():
+    for group, compared in grouped((each.row.group, each) for each in findings.compared_of(findings.rows)).items():
         if any(each.judged.word in DECIDED for each in compared):
             better = [each for each in compared if each.judged.word == "better"]
             said = _beats(better) if better else _of_group(compared, findings)[0].removesuffix(".")
@@ -251,7 +251,7 @@ def _best_of(better: Sequence[Compared], findings: Findings) -> list[str]:
     if len(better) == 1:
         return []
     best = [each for each in better if findings.ranks.get(each.row) == "best"]
-    alike = [row for row in findings.lines if row.group == better[0].row.group]
+    alike = [row for row in findings.rows if row.group == better[0].row.group]
     devices = {row.records[seed].environment.device for row in alike for seed in row.ok_seeds}
     if len(best) == 1 and len(devices) == 1:  # ranks are of one device
         return [f"{_named(best[0].row.head)} is the best of them"]

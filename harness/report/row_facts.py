@@ -20,7 +20,7 @@ from harness.report.versions import Changed, left_out
 
 REGISTRIES = {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}
 MUCH = 0.01  # of the parameters: so many numbers in buffers make a model larger than its parameters say
-NOTHING: Mapping = MappingProxyType({})
+NO_ENTRIES: Mapping = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -185,14 +185,14 @@ def rows(
     suite: Suite,
     records: dict[str, TrialRecord],
     interrupted: Container[str] = (),
-    outdated: Changed = NOTHING,
-    judged: Mapping[Row, Tuned] = NOTHING,
+    outdated: Changed = NO_ENTRIES,
+    doubts: Mapping[Row, Tuned] = NO_ENTRIES,
 ) -> list[RowFacts]:
     """The rows of a suite that have trials, in the order of its file.
 
     Args:
         outdated: the changed components of trials whose code has changed since; see harness.report.versions.
-        judged: the tuning of rows; see harness.report.tuning_doubts.
+        doubts: the tuning of rows; see harness.report.tuning_doubts.
     """
     found = []
     for planned in suite.rows:
@@ -210,7 +210,7 @@ def rows(
             interrupted=frozenset(trial.seed for trial in chosen.trials if trial.id in interrupted),
             left_out=left_out(made.values(), outdated),
             changed=frozenset(trial.seed for trial in chosen.trials if trial.id in outdated),
-            tuning=judged.get(planned, Tuned()),
+            tuning=doubts.get(planned, Tuned()),
             planned=planned,
         )
         found.append(row)

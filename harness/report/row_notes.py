@@ -20,7 +20,7 @@ TIME = "train_ms_per_batch"
 def of_labels(findings: Findings) -> str:
     """'Labels: soft cap 30 is softmax(softcap=30).': what the labels of a suite's file stand for; '' without any."""
     said = {}
-    for row in findings.lines:
+    for row in findings.rows:
         for kind, registry in REGISTRIES.items():
             component = getattr(row.planned, kind)
             if component.label:
@@ -52,7 +52,7 @@ def of_match(findings: Findings) -> list[str]:
     said = [f"{suite.match.kind.capitalize()} matched: {suite.match}, within each corpus and backbone.{where}"]
     if suite.match.time is None:
         return said
-    wrong = "; ".join(filter(None, (_wrong_ratio(row, findings) for row in findings.lines)))
+    wrong = "; ".join(filter(None, (_wrong_ratio(row, findings) for row in findings.rows)))
     about = f"`match.ratios` differs from the measured times by more than {100 * FAR:g} %"
     return [*said, *([Note(f"{about}: {wrong}.", level="warning")] if wrong else [])]
 
@@ -62,7 +62,7 @@ def _wrong_ratio(row: RowFacts, findings: Findings) -> str:
     the times are not of one exclusive pass and one batch size.
     """
     suite, timings, trial = findings.evidence.suite, findings.evidence.timings, row.trials[0]
-    alike = (each for each in of_head(findings.lines, suite.match.time) if each.group == row.group)
+    alike = (each for each in of_head(findings.rows, suite.match.time) if each.group == row.group)
     reference, key = next(alike, None), ratio_key(suite.match, *row.planned.key)
     if key is None or reference is None or trial.train.batch_size != reference.trials[0].train.batch_size:
         return ""
@@ -71,9 +71,7 @@ def _wrong_ratio(row: RowFacts, findings: Findings) -> str:
         return ""
     more = measured / given - 1
     than = f"{100 * abs(more):.0f} % {'longer' if more > 0 else 'shorter'} than {reference.head}"
-    return (
-        f"{row_name(row, findings.lines)}: {given:g} is given, and {measured:.3g} measured, so that it trained {than}"
-    )
+    return f"{row_name(row, findings.rows)}: {given:g} is given, and {measured:.3g} measured, so that it trained {than}"
 
 
 def of_further(evidence: Evidence) -> list[str]:

@@ -123,7 +123,7 @@ class Study:
 
     def summary(self, only: Sequence[str] = (), *, compact: bool = False) -> Table:
         """The few columns of the table that a terminal shows."""
-        return layouts.of_suite(self._table("mixtures", only), compact=compact)
+        return layouts.terminal_table(self._table("mixtures", only), compact=compact)
 
     def found(self) -> str:
         """What the suite found, in one line without a full stop at its end."""

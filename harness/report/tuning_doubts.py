@@ -26,7 +26,7 @@ class Tuned(NamedTuple):
     gap: float = 0.0
 
 
-def judged(suite: Suite, records: Mapping[str, TrialRecord]) -> dict[Row, Tuned]:
+def doubts_of(suite: Suite, records: Mapping[str, TrialRecord]) -> dict[Row, Tuned]:
     """The tuning of each row that has a point; {} without `tune`. There is a doubt where
 
     - a row had fewer tuning trials than another one: a key of the space does not apply to it, and a grid over that key

@@ -231,3 +231,20 @@ def test_in_float32_a_linear_map_has_a_second_derivative():
     (to_x,) = torch.autograd.grad(linear(x, weight, bias), x, upstream, create_graph=True)  # upstream W
     (found,) = torch.autograd.grad(to_x.sum(), weight)
     torch.testing.assert_close(found, upstream.sum((0, 1))[:, None].expand(7, 5))
+
+
+@pytest.mark.parametrize(
+    ("device", "route", "length", "is_whole"),
+    [
+        ("cpu", "onednn", 255, True),
+        ("cpu", "onednn", 256, False),
+        ("cpu", "onednn", 257, False),
+        ("cpu", "default", 255, False),
+        ("cuda", "onednn", 255, False),
+    ],
+)
+def test_short_segments_are_attended_to_by_whole_products_where_onednn_computes_them(device, route, length, is_whole):
+    with Products(route=route).attention(torch.device(device), length):
+        assert torch.backends.cuda.flash_sdp_enabled() != is_whole
+        assert torch.backends.cuda.math_sdp_enabled()
+    assert torch.backends.cuda.flash_sdp_enabled()

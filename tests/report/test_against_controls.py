@@ -150,7 +150,7 @@ def test_a_weak_baseline_is_named_as_what_it_is(suite_of, record_of):
         ppl = float(np.exp(LEVEL + above[suite.row_of(trial).head.name])[trial.seed - 1])
         made.append(record_of(trial, test_ppl=ppl, valid_ppl=ppl))
     findings = handmade.findings(suite, made)
-    first, second, *_ = outcome.sentences(findings, findings.lines)
+    first, second, *_ = outcome.sentences(findings, findings.rows)
     assert first.startswith("MoS 3 is not shown to beat softmax (the strongest control), -0.1 % [")
     assert second.startswith("The baseline, affine softmax, is weak: 3.0 % [")
     assert second.endswith("lower than the baseline, and not shown to beat softmax.")

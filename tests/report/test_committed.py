@@ -74,7 +74,7 @@ def test_every_committed_record_is_ok_and_of_a_trial_that_its_suite_plans(name, 
 def test_the_better_heads_are_the_same_whichever_control_is_the_baseline(studies):
     several = 0
     for name, found in studies.items():
-        evidence, lines = found.evidence, found.findings.lines
+        evidence, lines = found.evidence, found.findings.rows
         if found.suite.table.baseline is None:
             continue
         better = []

@@ -62,8 +62,8 @@ def test_heads_has_a_line_for_each_backbone_and_head_and_columns_for_each_corpus
 def test_heads_has_an_empty_cell_for_a_row_that_is_not_there_yet(suite, record_of, place):
     """As of a head that has no point of the tuning on one corpus."""
     found = findings(suite, by_place(suite, record_of, "test_ppl"))
-    lines = [line for at, line in enumerate(found.lines) if at != place]
-    table = suite_table.build(replace(found, lines=lines), "heads")
+    rows = [row for at, row in enumerate(found.rows) if at != place]
+    table = suite_table.build(replace(found, rows=rows), "heads")
     one, two = "markov, branching 2 test ppl", "markov, branching 3 test ppl"
     expected = [("111.00", "211.00"), ("112.00", "212.00"), ("121.00", "221.00"), ("122.00", "222.00")]
     expected[1] = ("-", "212.00") if place == 1 else ("112.00", "-")

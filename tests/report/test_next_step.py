@@ -56,7 +56,7 @@ def plant(suite_of, record_of):
 
 def step(findings) -> tuple[str, str]:
     """What comes next: the sentence, and the command."""
-    (found,) = outcome.summary(findings, findings.lines)["What comes next"]
+    (found,) = outcome.summary(findings, findings.rows)["What comes next"]
     return found
 
 
@@ -162,7 +162,7 @@ def test_a_best_value_at_an_end_asks_for_a_wider_range_except_where_the_suite_sa
     assert verdict(plant(TUNED, *changes(command), softmax=100, mos=98.5, best=2)) == "better"
     ends = TUNED.replace("[0.5, 1, 2]}", "[0.5, 1, 2]}, ends: all rows diverge at 4")
     said = plant(ends, softmax=100, mos=98.5, best=2)
-    assert outcome.summary(said, said.lines)["What comes next"] == []  # no value between those tried reaches the end
+    assert outcome.summary(said, said.rows)["What comes next"] == []  # no value between those tried reaches the end
     few = ends.replace("[1, 2, 3, 4, 5, 6]", "[1, 2, 3]")
     assert changes(step(plant(few, softmax=100, mos=98.5, best=2))[1]) == ["seeds=6"]
 
@@ -171,7 +171,7 @@ def test_epochs_that_are_tuned_are_not_set_beside_their_range(plant):
     of_epochs = TUNED.replace("[0.5, 1, 2]", "[0.5, 1, 2], train.epochs: [2, 4]")
     found = plant(of_epochs, softmax=100, mos=95, curve=FALLING)
     assert "not converged" in verdict(found) or "neither converged" in verdict(found)
-    assert outcome.summary(found, found.lines)["What comes next"] == []
+    assert outcome.summary(found, found.rows)["What comes next"] == []
 
 
 def test_with_six_seeds_there_is_a_verdict(plant):
@@ -206,4 +206,4 @@ def test_more_seeds_decide_what_their_spread_leaves_open(plant):
 
 def test_where_all_is_decided_nothing_comes_next(plant):
     found = plant(TUNED, softmax=100, mos=95)
-    assert outcome.summary(found, found.lines)["What comes next"] == []
+    assert outcome.summary(found, found.rows)["What comes next"] == []

@@ -43,10 +43,10 @@ def lines(table) -> list[dict[str, str]]:
 def test_rows_of_ngrams_are_compared_with_nothing(suite_of, record_of):
     suite = suite_of(SUITE)
     found = findings(suite, records(suite, record_of))
-    ngrams = {line for line in found.lines if line.is_ngram}
+    ngrams = {line for line in found.rows if line.is_ngram}
     assert len(ngrams) == 4
     assert not ngrams & (found.compared.keys() | found.ranks.keys())
-    assert found.compared.keys() | ngrams | {found.lines[0], found.lines[2]} == set(found.lines)
+    assert found.compared.keys() | ngrams | {found.rows[0], found.rows[2]} == set(found.rows)
 
 
 @pytest.mark.parametrize("shape", ["mixtures", "heads", "corpora"])

@@ -71,7 +71,7 @@ def said(suite_of, record_of):
             if costs is not None and trial.seed == 1:
                 timings[trial.id] = timing(trial, costs[row])
         findings = handmade.findings(suite, made, timings=timings)
-        return outcome.sentences(findings, findings.lines)
+        return outcome.sentences(findings, findings.rows)
 
     return make
 
@@ -248,7 +248,7 @@ def test_of_some_rows_only_these_are_said(suite_of, record_of):
         for ppl in [(100.0 + changes[str(trial.head)]) * (1 + NOISE[trial.seed])]
     ]
     findings = handmade.findings(suite, made)
-    lines = findings.lines
+    lines = findings.rows
     assert outcome.sentences(findings, lines[1:2]) == ["MoS 3 beats softmax by 3.0 % [3.0, 3.0].", f"{NO_AFFINE}."]
     assert outcome.sentences(findings, lines[:1]) == [f"Test perplexity: softmax, 100.00 ± 0.12 (6 seeds), {WHERE}."]
 
@@ -258,9 +258,9 @@ def test_what_makes_a_suite_doubtful_is_said_first(suite_of, record_of):
     suite = suite_of(text)
     findings = handmade.findings(suite, [record_of(trial, test_ppl=100.0) for trial in suite.trials])
     doubt = "These numbers are in doubt: the rates were swapped until 2026-11-01."
-    assert outcome.sentences(findings, findings.lines)[0] == doubt
+    assert outcome.sentences(findings, findings.rows)[0] == doubt
     assert outcome.in_a_line(findings).startswith(doubt)
-    trusted = outcome.summary(findings, findings.lines)["Can it be trusted?"]
+    trusted = outcome.summary(findings, findings.rows)["Can it be trusted?"]
     assert (f"! {doubt}", "") in trusted
     assert doubt in suite_table.text(layouts.select(suite_table.build(findings)))
     nothing = handmade.findings(suite, [])

@@ -139,10 +139,10 @@ def test_numbers_in_changed_buffers_count_above_a_hundredth_of_the_parameters(su
     parameters, of_head = suite.candidate_of(suite.trials[-1]).params
     changed = parameters // 100 + more
     records = [handmade.record(spec=trial, suite="small") for trial in suite.trials]
-    assert row_notes.of_buffers(handmade.findings(suite, records).lines) == []
+    assert row_notes.of_buffers(handmade.findings(suite, records).rows) == []
     buffers = {"changed_buffers": float(changed), "changed_buffers_head": 2.0}
     records[-1] = handmade.record(spec=suite.trials[-1], suite="small", metrics=buffers)
-    lines = handmade.findings(suite, records).lines
+    lines = handmade.findings(suite, records).rows
     (note,) = row_notes.of_buffers(lines)
     said = f"MoS 2 keeps {changed:,} numbers in buffers that training changed; they {counts}."
     assert (note, note.level) == (said, level)

@@ -12,7 +12,7 @@ from rich.console import Console
 from harness import plan
 from harness.report.columns import in_words
 from harness.report.content import COARSE, MARKS, Cell, Column, Line, Table
-from harness.report.layouts import of_suite
+from harness.report.layouts import terminal_table
 from harness.report.screen import short
 from harness.report.suite_table import build
 from harness.report.verdicts import Verdict
@@ -77,8 +77,8 @@ def test_a_comparison_is_in_words(change, verdict, words):
 def test_the_baseline_is_named_and_a_row_that_is_not_compared_has_no_words():
     reference = Cell(text="-", summary=Cell(text="baseline"))
     rows = [{"head": Cell(text="softmax ¶", mark="¶"), "vs softmax": reference}, {"head": Cell(text="mos °", mark="°")}]
-    lines = of_suite(table(*rows)).lines
-    column = [column.name for column in of_suite(table(*rows)).columns].index("vs control")
+    lines = terminal_table(table(*rows)).lines
+    column = [column.name for column in terminal_table(table(*rows)).columns].index("vs control")
     assert [line.cells[column].text for line in lines] == ["baseline", "-"]
 
 
@@ -88,10 +88,10 @@ def test_the_legend_explains_the_marks_that_there_are_and_no_others():
         "test ppl": Cell(text="86.89 ± 0.31 ≈ ↓", value=86.89, rank="tie", mark="↓"),
         "train ms/batch": Cell(text="26.31 ± 0.42 ‡", value=26.31, spread=0.42, mark="‡"),
     }
-    summary = of_suite(table(row))
+    summary = terminal_table(table(row))
     assert [line[0] for line in summary.notes] == ["≈", "↓", "¶", "‡"]
     assert "26.3 ‡" in drawn(summary)
-    assert of_suite(table({"head": Cell(text="mos")})).notes == ()
+    assert terminal_table(table({"head": Cell(text="mos")})).notes == ()
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def widest():
         made.append(
             handmade.record(suite="ptb_heads", spec=trial, **(failed if number % 11 == 0 else {"metrics": metrics}))
         )
-    return of_suite(build(handmade.findings(suite, made), "mixtures"))
+    return terminal_table(build(handmade.findings(suite, made), "mixtures"))
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])
@@ -131,7 +131,7 @@ def test_long_parameter_lists_and_all_marks_fit_80_characters():
         "head": Cell(text="mos"),
         "vs softmax": judged(Cell(text="...", value=9.8), "worse", limits=(COARSE,)),
     }
-    shown = drawn(of_suite(table(row, coarse)))
+    shown = drawn(terminal_table(table(row, coarse)))
     assert max(cell_len(line) for line in shown.splitlines()) <= 80
     assert "12,345.67 ≈ ↓" in shown
     assert "12,345.6 ‡" in shown
@@ -143,11 +143,11 @@ def test_long_parameter_lists_and_all_marks_fit_80_characters():
 @pytest.mark.parametrize("states", [["0/2: 2 error"], ["0/2: 2 invalid"] * 2])
 def test_rows_that_all_failed_are_shown_with_what_became_of_them(states):
     rows = [{"head": Cell(text=f"head {at}"), "n": Cell(text=state)} for at, state in enumerate(states)]
-    lines = drawn(of_suite(table(*rows))).splitlines()
+    lines = drawn(terminal_table(table(*rows))).splitlines()
     for at, state in enumerate(states):
         (line,) = [each for each in lines if each.startswith(f"head {at}")]
         assert line.rstrip().endswith(state)
-    assert "seeds" not in drawn(of_suite(table({**rows[0], "n": Cell(text="2/2")})))
+    assert "seeds" not in drawn(terminal_table(table({**rows[0], "n": Cell(text="2/2")})))
 
 
 def test_changes_lose_their_interval_where_there_is_no_room_and_seeds_are_a_column_where_they_differ():
@@ -155,22 +155,22 @@ def test_changes_lose_their_interval_where_there_is_no_room_and_seeds_are_a_colu
     ppl = Cell(text="52.90 ± 3.09 ↓", value=52.9, spread=3.09, mark="↓")
     row = {"head": Cell(text="mos"), "test ppl": ppl, "vs softmax": judged(change, "better")}
     rows = [{**row, "n": Cell(text=seeds)} for seeds in ("6/6", "5/6: 1 oom")]
-    assert " 52.90 ↓  -3.2 % [-4.1, -2.3] better " in drawn(of_suite(table(*rows)))
-    shown = drawn(of_suite(table(*rows)), 60)
+    assert " 52.90 ↓  -3.2 % [-4.1, -2.3] better " in drawn(terminal_table(table(*rows)))
+    shown = drawn(terminal_table(table(*rows)), 60)
     assert " 52.90 ↓  3.2 % better " in shown
     assert "5/6: 1 oom" in shown
-    assert "6/6" not in drawn(of_suite(table(rows[0], rows[0])))
+    assert "6/6" not in drawn(terminal_table(table(rows[0], rows[0])))
 
 
 def test_a_compact_summary_has_short_cells():
     change = Cell(text="-3.2 % [-4.1, -2.3] **", value=-3.24, interval=(-4.1, -2.3), mark="**")
     row = {"head": Cell(text="mos"), "vs softmax": judged(change, "better")}
-    shown = drawn(of_suite(table(row), compact=True), 100)
+    shown = drawn(terminal_table(table(row), compact=True), 100)
     assert "3.2 % better" in shown
     assert "[-4.1" not in shown
 
 
 def test_a_text_of_a_file_is_not_read_as_markup_and_moves_no_cursor():
-    shown = drawn(of_suite(table({"head": Cell(text="[red]mos[/red]\x1b[2J")})))
+    shown = drawn(terminal_table(table({"head": Cell(text="[red]mos[/red]\x1b[2J")})))
     assert "[red]mos[/red]" in shown
     assert "\x1b" not in shown

@@ -10,7 +10,7 @@ SUITE = handmade.changed(("  - mos: {num_mixtures: 2}", "  - mos: {num_mixtures:
 
 def trust(suite, made) -> list[str]:
     findings = handmade.findings(suite, made)
-    return [sentence for sentence, _ in outcome.summary(findings, findings.lines)["Can it be trusted?"]]
+    return [sentence for sentence, _ in outcome.summary(findings, findings.rows)["Can it be trusted?"]]
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_one_trial_and_one_row_are_singular(suite_of, record_of):
     suite = suite_of(text)
     made = record_of(suite.trials[0], test_ppl=1090.0)  # 0.95 of the unigram's 1100 is 1045
     findings = handmade.findings(suite, [made])
-    assert outcome.summary(findings, findings.lines)["What comes next"] == []
+    assert outcome.summary(findings, findings.rows)["What comes next"] == []
     assert trust(suite, [made]) == [
         "✓ 1 of 1 trial is ok.",
         "✓ Every trial that is ok has converged.",

@@ -157,7 +157,7 @@ def test_the_page_says_what_tuning_leaves_open(tuned, record_of, suite_of):
         math.log(12 / 9) * before**2 / (4 * after * (before + after)),
     )
     findings = handmade.findings(suite, records(suite, record_of))
-    said = [sentence for sentence, _ in summary(findings, findings.lines)["Can it be trusted?"]]
+    said = [sentence for sentence, _ in summary(findings, findings.rows)["Can it be trusted?"]]
     lower = f"{100 * (1 - math.exp(-gap)):.1f} %"
     assert (
         f"! Between the values that tuning tried, rows may be lower: by up to {lower}, 1 of 3 rows "
@@ -173,7 +173,7 @@ def test_a_table_with_a_baseline_says_that_nothing_was_tuned(suite_of):
 
 def next_commands(suite, made) -> list[str]:
     findings = find(evidence(suite, made))
-    return [command for _, command in summary(findings, findings.lines)["What comes next"]]
+    return [command for _, command in summary(findings, findings.rows)["What comes next"]]
 
 
 def records(suite, record_of):
@@ -306,7 +306,7 @@ def test_where_tuning_is_too_coarse_verdicts_are_of_the_chosen_settings_and_valu
     ]
     found = find(evidence(suite, made))
     assert [str(each.judged) for each in found.compared.values()] == verdicts
-    assert outcome.sentences(found, found.lines)[: len(sentences)] == sentences
+    assert outcome.sentences(found, found.rows)[: len(sentences)] == sentences
     (command,) = next_commands(suite, made)
     assert command.endswith("--set 'tune.space.train.lr=[0.5,0.71,1,1.4,2]'")
 

@@ -13,7 +13,7 @@ from harness.plan.suite_file import TableSpec
 from harness.plan.tuning import Axis
 from harness.report import verdicts
 from harness.report.ranks import ranks
-from harness.report.tuning_doubts import Tuned, judged, of_curve, of_row
+from harness.report.tuning_doubts import Tuned, doubts_of, of_curve, of_row
 
 SUITE = handmade.suite_text(
     heads="[softmax, {mos: {num_mixtures: 2}}]",
@@ -143,16 +143,16 @@ def suite(suite_of):
 
 def test_every_trial_of_a_row_has_its_gap_and_records_count_before_a_stored_choice(suite, record_of, suite_of):
     first = suite.tuned_rows[0]
-    assert judged(suite, {})[first].gap == pytest.approx(1 / 8)
+    assert doubts_of(suite, {})[first].gap == pytest.approx(1 / 8)
 
     def with_records(*logs: float) -> float:
         trials = first.tuning_trials
         records = [record_of(trial, valid_ppl=math.exp(y)) for trial, y in zip(trials, logs, strict=True)]
-        return judged(suite, {each.id: each for each in records})[first].gap
+        return doubts_of(suite, {each.id: each for each in records})[first].gap
 
     assert with_records(3.0, 3.0, 1.0, 2.0, 4.0) == pytest.approx(2 / 8)
     assert with_records(3.0, 1.0, 2.0, 2.0, 4.0) == math.inf  # another point is the best one
-    assert judged(suite_of(SUITE.replace("tune: {epochs: 1, seed: 9, space: SPACE}\n", "")), {}) == {}
+    assert doubts_of(suite_of(SUITE.replace("tune: {epochs: 1, seed: 9, space: SPACE}\n", "")), {}) == {}
 
 
 def test_a_learning_rate_that_is_not_tuned_is_said(suite, suite_of):

@@ -61,7 +61,7 @@ def draw(
     Raises: RecordError where there is no such kind.
     """
     evidence = findings.evidence
-    lines = [line for line in findings.lines if not line.is_ngram]
+    lines = [line for line in findings.rows if not line.is_ngram]
     lines = [line for line in lines if only is None or any(trial.id in only for trial in line.trials)]
     with settings():
         kinds = {each.name: each for each in _kinds(lines, findings)}
