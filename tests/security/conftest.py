@@ -5,10 +5,8 @@ import re
 import handmade
 import pytest
 
-from harness.extensions import is_there
 from harness.registry import BACKBONES, CORPORA, HEADS
 
-collect_ignore = [] if is_there("harness.exchange") else ["test_hostile_bundles.py"]
 SECONDS = 30.0  # of processor time: a guard against work without end, no claim of speed
 
 

@@ -3,10 +3,6 @@
 import pytest
 from disturbed import Place, suite_text
 
-from harness.extensions import is_there
-
-collect_ignore_glob = [] if is_there("harness.tracking") else ["test_tracking_*.py"]
-
 
 @pytest.fixture
 def place(tmp_path):
