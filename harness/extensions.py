@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from harness.errors import ExecutionError, HarnessError
+from harness.errors import ExecutionError
 
 EXTENSIONS = {  # name -> its packages and modules, which go together
     "awd": ("harness.backbones.awd_lstm", "harness.training.dynamic_evaluation"),
@@ -17,6 +17,7 @@ EXTENSIONS = {  # name -> its packages and modules, which go together
     "conformance": ("harness.cli.starting", "harness.conformance", "harness.starters"),
     "diagnostics": ("harness.cli.models", "harness.diagnostics", "harness.experiments"),
     "gpu": ("harness.execution.ray.worker_group", "harness.gpu"),
+    "integrity": ("harness.cli.records", "harness.exchange", "harness.integrity", "harness.verification"),
     "pretrained": ("harness.backbones.hf", "harness.pretrained"),
     "tracking": ("harness.cli.tracking", "harness.tracking"),
 }
@@ -50,7 +51,7 @@ def provided(place: str, otherwise: Any) -> Any:
     return getattr(import_module(module), name) if is_there(module) else otherwise
 
 
-def needed(place: str, what: str, error: type[HarnessError] = ExecutionError) -> Any:
+def needed(place: str, what: str, error: type[Exception] = ExecutionError) -> Any:
     """Return what an extension adds, given as 'module:name', where nothing can take its place.
 
     Args:

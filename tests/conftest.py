@@ -75,7 +75,18 @@ WHOLE = [  # tests of all components, of all committed records, and of documents
     *("docs/test_commands.py", "docs/test_design.py", "docs/test_pages.py", "heads/test_signatures.py"),
     *("meta/test_guards.py", "report/test_committed.py", "test_architecture.py", "test_readme.py"),
 ]
-collect_ignore = [*DELETED, *(WHOLE if DELETED else ())]  # the tests of an extension are in the folder of its name
+ELSEWHERE = {  # extension -> tests of it that are not in the folder of its name, but beside fixtures that they need
+    "diagnostics": [
+        "cli/test_diagnos*.py",
+        "cli/test_experiment.py",
+        "experiments/*",
+        "report/test_diagnosed_table.py",
+    ],
+    "integrity": ["security/test_hostile_bundles.py"],
+    "tracking": ["system/test_tracking_*.py"],
+}
+collect_ignore = [*DELETED, *(WHOLE if DELETED else ())]
+collect_ignore_glob = [str(ROOT / "tests" / each) for name in DELETED for each in ELSEWHERE.get(name, ())]
 
 
 def pytest_runtest_setup(item):

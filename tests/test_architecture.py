@@ -41,6 +41,7 @@ PACKAGES: tuple[tuple[str, ...], ...] = (
     ("code",),
     ("training",),
     ("trial",),
+    ("integrity",),
     ("gpu",),
     ("pretrained",),
     ("report",),

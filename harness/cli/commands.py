@@ -69,9 +69,7 @@ _ALL = {
         "Compare records with their weights, or with a new training.",
         "verify records.zip --retrain --only seed=1",
     ),
-    "runs": Command(
-        "records:runs", "List what was run, and how long it took.", "runs, or harness runs quickstart --json"
-    ),
+    "runs": Command("runs:runs", "List what was run, and how long it took.", "runs, or harness runs quickstart --json"),
     "inspect": Command(
         "models:inspect",
         "Show the most probable next words of a trained model.",

@@ -1,8 +1,9 @@
 """TrialRecord: the result of a trial, with the certificate that its perplexity is computed from probabilities, and the
 hashes of the code that computed it.
 
-A trial with a record is finished. store.py writes and reads it. harness/trial/certify.py measures the certificate after
-training; docs/certificates.md explains it. Its limits are here, so that they are applied again when a record is read.
+A trial with a record is finished. store.py writes and reads it. harness/integrity/certify.py measures the certificate
+after training; docs/certificates.md explains it. Its limits are here, so that they are applied again when a record is
+read.
 """
 
 from typing import Annotated, Any, Literal

@@ -146,6 +146,9 @@ def evaluate(
     return Score(nll_sum, int(num_scored), int(num_scored - num_uncounted)), tokens
 
 
+FROM_THE_RIGHT = " from the right"  # in the name of a split for the direction in which it is read
+
+
 def score_from_the_right(
     model: LanguageModel, corpus: Corpus, spec: EvalSpec, *, beat: Callable[[], None]
 ) -> tuple[Score, TokenNll] | None:

@@ -27,21 +27,19 @@ from harness.records.sidecars import TokenScores
 from harness.training import evaluation
 from harness.training.checkpoint import BEST, Checkpoint, Checkpoints, Position, weights_sha256
 from harness.training.clocks import Clock, Clocks, peak_memory_mib, reset_peak_memory
-from harness.training.evaluation import Score, TokenNll
+from harness.training.evaluation import FROM_THE_RIGHT, Score, TokenNll
 from harness.training.loop import Fitted, Host, Progress, Training
 from harness.training.parts import Parts
 from harness.training.step import Diverged, EagerStep, Step, graphed, refuse_unfit
-from harness.trial import certifier
-from harness.trial.certifier import NotCertified
-from harness.trial.certify import FROM_THE_RIGHT
 from harness.trial.sessions import History
 from harness.trial.setup import built_model, count_text, load_planned
-from harness.trial.task import Task
+from harness.trial.task import NotCertified, Task
 from harness.trial.timing import BUSY_CORES, inference_times
 from harness.trial.watch import Watch
 from harness.trial.workers import Workers
 
 DIGESTED = 2**24  # tokens of a split
+CERTIFICATE = "harness.integrity.certifier:certificate"
 DYNAMIC = "harness.training.dynamic_evaluation"
 FEW_NUMBERS = 16  # in buffers that training changed: counters and averages of a whole batch
 
@@ -332,7 +330,8 @@ def check(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
         torch.cuda.empty_cache()  # for the other process
     with trial.watch.paused():
         try:
-            outcome.certificate = certifier.certificate(task, task.folder / BEST, nll)
+            certificate = needed(CERTIFICATE, "the certificate", NotCertified)
+            outcome.certificate = certificate(task, task.folder / BEST, nll)
         except NotCertified as reason:
             outcome.not_certified = str(reason)
             trial.log.warning("not certified: %s", reason)

@@ -13,6 +13,10 @@ from harness.plan.suite_file import CheckpointSpec, MeasureSpec, TimeoutSpec
 from harness.records import store
 
 
+class NotCertified(Exception):
+    """No certificate can be had; the message says why."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One trial, where and how it runs. Nothing beside `spec` changes the result, except by rounding.

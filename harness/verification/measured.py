@@ -13,6 +13,7 @@ from harness.containment import first_line
 from harness.errors import ExecutionError, HarnessError
 from harness.execution import inline
 from harness.execution.executors import Event, Execution, Resources
+from harness.integrity import certifier
 from harness.machine.limits import cpus_available
 from harness.machine.processes import scratch_prefix
 from harness.model import count_parameters
@@ -25,7 +26,7 @@ from harness.records.sidecars import TokenScores
 from harness.training.checkpoint import load_weights, weights_sha256
 from harness.training.clocks import Clock
 from harness.training.evaluation import evaluate, references
-from harness.trial import certifier, stages
+from harness.trial import stages
 from harness.trial.sessions import History
 from harness.trial.setup import conditions, fetch_sources, load_planned, trained_model, with_exact_route
 from harness.trial.task import Task

@@ -12,8 +12,6 @@ from small import spec
 from harness import plan
 from harness.backbones.bilstm import BidirectionalLSTM
 from harness.backbones.lstm import StackedLSTM
-from harness.conformance.backbones import BackboneCase, from_the_right
-from harness.conformance.require import Nonconforming
 from harness.corpora.batching import Segment
 from harness.corpora.corpus import Corpus
 from harness.model import build
@@ -24,8 +22,6 @@ from harness.training.clocks import Clock
 from harness.training.evaluation import evaluate
 from harness.training.step import SegmentLoss
 from harness.trial.run import run
-from harness.verification.measured import VerificationOptions, evaluate_again
-from harness.verification.verify import find_records
 
 V, D = 11, 5
 SIZES = {"d_model": D, "num_layers": 3, "dropout": 0.0}
@@ -177,7 +173,11 @@ def ran(spec, tmp_path):
     return run(setting(spec=spec))
 
 
+@pytest.mark.needs("integrity")
 def test_a_trial_has_the_perplexity_of_both_directions_and_one_certificate(trial, tmp_path):
+    from harness.verification.measured import VerificationOptions, evaluate_again
+    from harness.verification.verify import find_records
+
     record = ran(trial("{mos: {num_mixtures: 2}}"), tmp_path)
     assert record.status == "ok", record.message
     left, right = record.metrics["test_ppl"], record.metrics["test_ppl_from_the_right"]
@@ -197,7 +197,11 @@ class Peeping(BidirectionalLSTM):
         return Hidden(tuple(layer + 20 * layer.roll(-1, 1) for layer in hidden.layers))  # so that it matters
 
 
+@pytest.mark.needs("conformance")
 def test_what_peeps_from_the_right_does_not_conform_and_gets_no_certificate(trial, tmp_path, monkeypatch):
+    from harness.conformance.backbones import BackboneCase, from_the_right
+    from harness.conformance.require import Nonconforming
+
     monkeypatch.setitem(BACKBONES._classes, "peeping", Peeping)
     case = BackboneCase(Peeping, SIZES)
     with pytest.raises(Nonconforming, match="layer 0 at position 0 sees later inputs"):

@@ -13,7 +13,6 @@ import pytest
 from harness import plan
 from harness.board import site as site_module
 from harness.errors import ExecutionError
-from harness.exchange import copying
 from harness.records import store
 
 pytestmark = pytest.mark.system
@@ -269,7 +268,10 @@ def test_a_folder_with_other_files_is_refused_and_not_touched(harness, place, tm
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
+@pytest.mark.needs("integrity")
 def test_the_site_of_exported_records_is_that_of_the_results_they_are_from(harness, place, files, tmp_path):
+    from harness.exchange import copying
+
     (tmp_path / "records").mkdir()
     for name in ("small", "other"):
         copying.export_records(
@@ -288,7 +290,10 @@ def test_the_site_of_exported_records_is_that_of_the_results_they_are_from(harne
         assert (tmp_path / "site" / name).read_bytes() == files[name]
 
 
+@pytest.mark.needs("integrity")
 def test_what_an_import_says_is_said_of_the_records_of_a_site(harness, tmp_path):
+    from harness.exchange import copying
+
     (tmp_path / "suites").mkdir()
     (tmp_path / "records").mkdir()
     (tmp_path / "suites" / "small.yaml").write_text(handmade.changed())

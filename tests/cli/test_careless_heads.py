@@ -8,7 +8,6 @@ import pytest
 
 import harness.backbones
 import harness.heads
-from harness.conformance.heads import HEAD_CHECKS
 from harness.registry import BACKBONES, HEADS
 
 HEAD = '''\
@@ -103,8 +102,11 @@ def test_the_head_without_a_mistake_passes(own, harness):
     assert done.out.endswith("head mine: 12 of 12 checks passed\n")
 
 
+@pytest.mark.needs("conformance")
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_check_says_what_is_wrong_once_and_stops_there(own, harness, mistake):
+    from harness.conformance.heads import HEAD_CHECKS
+
     replaced, expected = MISTAKES[mistake]
     own("mine", changed(*replaced))
     done = harness("check", "mine")

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from harness.board import ground_truths
 from harness.execution.live import Reporter
 from harness.report import suite_table
 from harness.report.content import Cell, Line, Table
@@ -72,7 +71,10 @@ def test_the_leaderboard_is_a_summary_of_each_group(finished, harness, terminal)
     assert [name for name in ("softmax", "MoS 2") if name in shown] == ["softmax", "MoS 2"]
 
 
+@pytest.mark.needs("board")
 def test_the_table_of_ground_truths_is_a_summary_whose_numbers_are_whole(terminal):
+    from harness.board import ground_truths
+
     cells = {"target": "transformer_mos: softmax(tie_weights=False), ptb, valid ppl after epoch 3 to 6"}
     cells |= {"printed": "156.9, 142.8, 135.5, 130.0", "ours": "115.42 ± 1.06", "difference": "-1.86 %"}
     cells |= {"reproduced": "no (3 of 4)"}

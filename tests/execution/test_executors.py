@@ -12,7 +12,6 @@ from harness.execution import executors, inline
 from harness.execution.executors import Execution, Resources, RunOptions, repeated, run_trials
 from harness.records import store
 from harness.records.metrics import METRICS
-from harness.tracking.sync import Tracker
 
 ONE = Resources(cpus=1, gpus=0.0)
 
@@ -72,6 +71,7 @@ def test_what_does_not_fit_the_machine_is_refused_before_anything_starts(suite, 
         assert not (place / "unfit").exists()
 
 
+@pytest.mark.needs("tracking")
 @pytest.mark.parametrize(
     ("device", "gpus", "available", "asked"),
     [
@@ -84,6 +84,8 @@ def test_what_does_not_fit_the_machine_is_refused_before_anything_starts(suite, 
 def test_the_route_is_chosen_once_for_trials_on_the_cpu(
     device, gpus, available, asked, suite, tasks, monkeypatch, tmp_path
 ):
+    from harness.tracking.sync import Tracker
+
     calls, handed = [], []
     monkeypatch.setattr(executors.routes, "chosen_route", lambda: calls.append(1) or "onednn")
     monkeypatch.setattr("torch.cuda.is_available", lambda: available)

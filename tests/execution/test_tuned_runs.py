@@ -10,9 +10,7 @@ import pytest
 from rich.console import Console
 
 import harness
-from harness.board import leaderboard
 from harness.errors import RecordError
-from harness.exchange.copying import export_records, import_records
 from harness.execution.live import Reporter
 from harness.execution.run_suite import all_ok
 from harness.records import choices, sealed, store
@@ -90,7 +88,10 @@ def test_the_rate_of_a_group_that_tuning_chose_is_that_of_the_trials_of_the_tabl
     assert store.load(made.runs, final.id).spec == final
 
 
+@pytest.mark.needs("board")
 def test_both_stages_have_records_and_only_the_second_is_in_the_table(run):
+    from harness.board import leaderboard
+
     study = run.study()
     assert len(run.records()) == 8
     assert len(study.records) == 2
@@ -134,7 +135,10 @@ def test_a_second_run_has_nothing_to_run_and_leaves_every_file(copied):
     assert all_ok(study)
 
 
+@pytest.mark.needs("integrity")
 def test_an_export_brings_both_stages_and_the_choice(run, tmp_path):
+    from harness.exchange.copying import export_records, import_records
+
     export_records(run.results, tmp_path / "records.zip")
     there = tmp_path / "there"
     imported = import_records(tmp_path / "records.zip", there)
@@ -157,7 +161,10 @@ def other_choice(run: Run) -> str:
     return f"{new.point['train.lr']:g}"
 
 
+@pytest.mark.needs("integrity")
 def test_another_choice_than_the_records_give_is_a_warning_and_kept_by_an_import(copied, run, tmp_path, capsys):
+    from harness.exchange.copying import export_records, import_records
+
     lr = other_choice(copied)
     assert f"{copied.study().rows[0].tuned['train.lr']:g}" == lr
     warning = capsys.readouterr().err
@@ -183,9 +190,12 @@ def forged(run: Run, **changes) -> None:
     sealed.save(made, run.runs / choices.FILE_NAME)
 
 
+@pytest.mark.needs("integrity")
 @pytest.mark.guards("choice-of-plan")
 @pytest.mark.parametrize("point", [{"train.momentum": 0.5}, {"train.lr": 7.5}, {}])
 def test_a_stored_point_that_is_not_of_its_trial_does_not_count(copied, point, tmp_path, capsys):
+    from harness.exchange.copying import export_records, import_records
+
     before = copied.study().table()
     forged(copied, point=point)
     export_records(copied.results, tmp_path / "records.zip")
@@ -201,8 +211,11 @@ def test_a_stored_point_that_is_not_of_its_trial_does_not_count(copied, point, t
     assert choices.load(copied.runs)[0].point.keys() == {"train.lr"}
 
 
+@pytest.mark.needs("integrity")
 @pytest.mark.parametrize("ppl", [0.0, -3.0])
 def test_a_perplexity_of_0_or_less_is_refused_in_a_stored_choice_and_in_an_import(copied, ppl, tmp_path, monkeypatch):
+    from harness.exchange.copying import export_records, import_records
+
     was = next(each for each in choices.load(copied.runs) if each.row.startswith("softmax"))
     forged(copied, valid_ppl={**was.valid_ppl, was.trial: ppl})
     with pytest.raises(RecordError, match=r"tuning\.json: no valid tuning"):
@@ -274,8 +287,11 @@ def test_a_row_whose_points_all_fail_is_named_and_the_run_is_not_ok(tmp_path):
         study.write_table()
 
 
+@pytest.mark.needs("board")
 @pytest.mark.guards("tuning-record-of-table")
 def test_a_tuning_trial_that_becomes_a_trial_of_the_table_is_trained_as_such(tmp_path):
+    from harness.board import leaderboard
+
     run = Run(tmp_path)
     first = SUITE.replace("epochs: 1, seed: 9", "epochs: 2, seed: 9").replace(", 1.0e+30", "")
     run.suite.write_text(first)

@@ -5,14 +5,10 @@ from dataclasses import replace
 import handmade
 import pytest
 
-from harness.board import diff, leaderboard
-from harness.board.diff import difference
-from harness.board.groups import gather, groups
 from harness.errors import RecordError
 from harness.records import store
 from harness.records.metrics import METRICS, Metric
 from harness.report import study
-from harness.tracking import fields
 
 NEW = Metric(
     name="test_accuracy",
@@ -74,7 +70,14 @@ def test_tables_the_frame_and_the_page_show_a_new_metric(new, suite, tmp_path):
     assert "Share of test tokens that the model finds most probable. Higher is better." in text
 
 
+@pytest.mark.needs("tracking")
+@pytest.mark.needs("board")
 def test_diff_the_leaderboard_and_mlflow_show_a_new_metric(new, suite, tmp_path):
+    from harness.board import diff, leaderboard
+    from harness.board.diff import difference
+    from harness.board.groups import gather, groups
+    from harness.tracking import fields
+
     finish(suite, tmp_path, test_accuracy=0.25)
     one, other, *_ = (trial.id for trial in suite.trials)
     found = difference(*diff.of_trials(tmp_path, one, other), tmp_path, top=0)

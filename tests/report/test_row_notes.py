@@ -5,8 +5,6 @@ import pytest
 from bundles import timing_of
 
 from harness import plan
-from harness.board import leaderboard
-from harness.board.groups import Finished, groups
 from harness.records import store
 from harness.report import row_notes, study
 
@@ -56,7 +54,11 @@ def test_names_of_the_harness_are_not_explained(suite_of):
     assert row_notes.of_labels(handmade.findings(suite_of())) == ""
 
 
+@pytest.mark.needs("board")
 def test_a_board_says_what_labels_stand_for(suite_of):
+    from harness.board import leaderboard
+    from harness.board.groups import Finished, groups
+
     suite = suite_of(CAPPED, NO_BASELINE)
     of = {"head": {"softmax(softcap=30.0)": "capped"}}
     finished = []

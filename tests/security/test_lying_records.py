@@ -12,7 +12,6 @@ import handmade
 import pytest
 
 from harness.errors import RecordError
-from harness.exchange.copying import export_records, import_records
 from harness.plan.specs import checksum
 from harness.records import store
 from harness.records.metrics import METRICS, MOST
@@ -150,6 +149,9 @@ def test_a_command_says_one_sentence_of_each_lie_and_takes_the_other_records(com
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     """The members of a sound export of one trial, and the name of its record among them."""
+
+    from harness.exchange.copying import export_records
+
     folder = tmp_path_factory.mktemp("exported")
     (spec, *_) = bundles.planned(folder)
     bundles.keep(folder / "results", bundles.record_of(spec), timed=False)
@@ -157,8 +159,11 @@ def exported(tmp_path_factory):
     return bundles.members(folder / "good.zip"), f"small/{spec.id}/record.json"
 
 
+@pytest.mark.needs("integrity")
 @pytest.mark.parametrize("name", LIES)
 def test_a_file_with_a_lie_is_not_imported(name, exported, tmp_path):
+    from harness.exchange.copying import import_records
+
     (content, path), (change, sentence) = exported, LIES[name]
     hostile = {**content, path: lie(content[path], change)}
     (tmp_path / "bad.zip").write_bytes(bundles.packed(hostile))

@@ -28,7 +28,7 @@ EXECUTE_THEIR_OWN = {
     "tests/test_readme.py",
 }
 # A class of a notebook goes to the process that certifies, over a socket in a folder that only its user can open.
-UNPICKLE_THEIR_OWN = {"harness/trial/certifier.py", "tests/trial/test_certify.py"}
+UNPICKLE_THEIR_OWN = {"harness/integrity/certifier.py", "tests/integrity/test_certify.py"}
 
 
 def dotted(node: ast.AST) -> str:

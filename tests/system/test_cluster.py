@@ -22,7 +22,6 @@ from filelock import FileLock
 
 from harness.errors import ExecutionError
 from harness.execution.ray import session as joining
-from harness.starters import templates
 
 SLOW = "faulty: {kind: slow, ms: 12}"  # 180 steps: three seconds
 LONG = "train: {optimizer: adam, lr: 0.01, epochs: 12, batch_size: 4, seq_len: 7}"
@@ -197,7 +196,10 @@ def test_infeasible_resources_are_refused_although_all_nodes_together_have_them(
     )
 
 
+@pytest.mark.needs("conformance")
 def test_a_head_of_the_users_folder_trains_on_both_nodes(cluster, place, monkeypatch):
+    from harness.starters import templates
+
     there = place("latent", seeds="[1, 2]")
     monkeypatch.chdir(there.folder)
     templates.write("head", "latent")

@@ -15,7 +15,6 @@ from handmade import interrupted_before
 
 from harness import plan
 from harness.registry import HEADS
-from harness.trial import certifier
 from harness.trial.run import run
 
 SLOW = "faulty: {kind: slow, ms: 20}"  # 45 steps: about a second
@@ -88,7 +87,7 @@ def test_every_head_and_backbone_goes_on_in_another_process_to_the_same_bits(mod
     undisturbed, rng, setting = {}, random.Random(0), place.setting()
     for spec in plan.select(place.trials(), only):
         with monkeypatch.context() as patch:  # the other run has a certificate
-            patch.setattr(certifier, "certificate", lambda *given, **more: handmade.certificate())
+            handmade.without_certifier(patch)
             whole = run(setting(spec=spec, runs=place.folder / "whole"))
         undisturbed[spec.id] = result(whole.model_dump(mode="json"))
         with interrupted_before(rng.randrange(15, 30)):

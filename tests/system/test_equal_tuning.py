@@ -14,7 +14,6 @@ from torch import Tensor, nn
 import harness
 from harness.distributions import Mixture
 from harness.registry import HEADS
-from harness.trial import certifier
 
 TABLES = int(os.environ.get("HARNESS_TEST_TABLES", "1"))
 pytestmark = pytest.mark.timeout(600 * TABLES)  # seconds
@@ -65,7 +64,7 @@ def _less(tensor: Tensor) -> Tensor:
 @pytest.fixture(autouse=True)
 def slow(monkeypatch):
     """The head `slow`, known for the time of a test. The trials are not asked for certificates."""
-    monkeypatch.setattr(certifier, "certificate", lambda *given, **more: handmade.certificate())
+    handmade.without_certifier(monkeypatch)
     HEADS.names()  # so that the heads of the package are known already
     monkeypatch.setitem(HEADS._classes, "slow", Slow)
 

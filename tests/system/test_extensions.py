@@ -11,6 +11,7 @@ from without import copied
 from harness.cli.commands import COMMANDS
 from harness.extensions import EXTENSIONS
 
+LACK = "belongs to the extension '{}', which is not installed; leave it out, or install it"
 ASKED = {  # extension -> what a suite may ask of it, and where and why it is refused without it
     "awd": {
         "measure.dynamic.lr=0.1": "measure.dynamic: it",
@@ -47,7 +48,8 @@ def test_without_it_a_suite_runs_and_is_shown(extension, tmp_path):
     assert "MoS 2" in harness("table", "tiny", "--form", "md")
     assert "page: " in harness("report", "tiny")
     assert "ok" in harness("runs", "tiny")
+    if extension == "integrity":
+        assert f"the certificate {LACK.format(extension)}." in harness("table", "tiny", "--wide", "--form", "md")
     for change, fault in ASKED.get(extension, {}).items():
         line, _ = harness("plan", "tiny", "--set", change, refused=True).splitlines()
-        lack = f"belongs to the extension '{extension}', which is not installed; leave it out, or install it"
-        assert line == f"--set {change}: {fault} {lack}"
+        assert line == f"--set {change}: {fault} {LACK.format(extension)}"

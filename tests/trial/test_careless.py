@@ -4,7 +4,6 @@ import handmade
 import pytest
 from trained import loaded
 
-from harness.conformance.variants import conformance
 from harness.errors import SuiteError
 from harness.plan.suite_file import CheckpointSpec
 from harness.report import study
@@ -66,10 +65,13 @@ def suite(folder, name, module):
     return loaded(folder, text)
 
 
+@pytest.mark.needs("conformance")
 @pytest.mark.guards("component-seeds-nothing", case="seeds_itself")
 @pytest.mark.guards("nothing-learned-in-evaluation", case="calibrates")
 @pytest.mark.parametrize("case", SAID)
 def test_what_is_said_of_a_mistake(case, careless, tmp_path):
+    from harness.conformance.variants import conformance
+
     check, ended, said = SAID[case]
     _, outcomes = conformance(case, {} if case in careless.HEADS else {"d_model": 6})
     failed = {each.check for each in outcomes if not each.ok}

@@ -17,7 +17,6 @@ from harness.execution.executors import tidy_finished
 from harness.records import store
 from harness.training import checkpoint
 from harness.training.checkpoint import BEST, Checkpoint, Checkpoints, Position, SessionInfo
-from harness.trial import certifier
 from harness.trial import run as trial_run
 
 pytestmark = pytest.mark.system
@@ -48,7 +47,7 @@ def interrupted(spec, tmp_path):
 @pytest.fixture(autouse=True)
 def _uncertified(monkeypatch):
     """No process is asked for certificates: they are no part of what is compared."""
-    monkeypatch.setattr(certifier, "certificate", lambda *given, **more: handmade.certificate())
+    handmade.without_certifier(monkeypatch)
 
 
 class PowerCut(BaseException):

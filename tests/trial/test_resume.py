@@ -26,7 +26,7 @@ from harness.registry import BACKBONES, HEADS
 from harness.training.checkpoint import Checkpoints
 from harness.training.parts import OptimizerState
 from harness.training.step import EagerStep, steps_of
-from harness.trial import certifier, stages
+from harness.trial import stages
 
 pytestmark = pytest.mark.system
 
@@ -61,7 +61,7 @@ PARTS_OF_EPOCHS = {
 @pytest.fixture(autouse=True)
 def _uncertified(monkeypatch):
     """No process is asked for certificates: they are no part of what is compared."""
-    monkeypatch.setattr(certifier, "certificate", lambda *given, **more: handmade.certificate())
+    handmade.without_certifier(monkeypatch)
 
 
 def trial(folder, head="softmax", backbone=EVERY_BACKBONE[0], overrides=(), **train):

@@ -2,9 +2,9 @@
 compare it with what the evaluation counted for them.
 
 Positions are drawn from the system's randomness. For each of them a process in which the model has not seen the text
-builds it from best.pt (harness/trial/certifier.py), and gives it the text up to there, and random tokens after it. No
-target is passed. `log_probs` at the position has to sum to 1, and to give the target the nll that the trial counted. So
-one comparison finds a loss that is not made of probabilities, a later token that was looked at, and what a component
+builds it from best.pt (harness/integrity/certifier.py), and gives it the text up to there, and random tokens after it.
+No target is passed. `log_probs` at the position has to sum to 1, and to give the target the nll that the trial counted.
+So one comparison finds a loss that is not made of probabilities, a later token that was looked at, and what a component
 remembers.
 
 Of a model that carries a state, one row is also read from its beginning with random tokens in all other rows: so a
@@ -29,21 +29,21 @@ from torch import Tensor
 
 from harness.corpora.batching import Segment, with_states
 from harness.corpora.corpus import Corpus
+from harness.errors import ExecutionError
 from harness.model import LanguageModel
 from harness.plan.parameters import resolved
 from harness.plan.specs import TrialSpec
 from harness.protocols import Hidden
-from harness.records.record import Certificate
+from harness.records.record import SUM_ERROR, Certificate
 from harness.registry import HEADS
 from harness.training.checkpoint import load_weights
-from harness.training.evaluation import scored_segments, state_of
+from harness.training.evaluation import FROM_THE_RIGHT, scored_segments, state_of
 from harness.trial.setup import conditions, load_planned, trained_model
 from harness.trial.task import Task
 
 POSITIONS = 256  # of a split, in a direction
 ALONE, OF_SEGMENT = 8, 4  # segments in which a row is read with other rows beside it, and positions in each
 ROW_TOKENS, LOG_PROBS = 2**13, 2**22  # in memory at the same time: tokens of rows, log-probabilities
-FROM_THE_RIGHT = " from the right"  # in the name of a split for the direction in which it is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +257,19 @@ def joined(found: Sequence[Certificate]) -> Certificate:
             "seconds": sum(each.seconds for each in found),
         }
     )
+
+
+@torch.no_grad()
+def require_sums(spec: TrialSpec, model: LanguageModel, corpus: Corpus) -> None:
+    """Require that probabilities sum to 1 at some positions of a batch, as the certificate of the trial will."""
+    one_batch = spec.model_copy(update={"train": spec.train.model_copy(update={"eval_batches": 1})})
+    _, _, error_P = Asking(model, corpus.to(torch.device("cpu")), "valid", one_batch).answers()
+    error, allowed = error_P.max().item(), SUM_ERROR + corpus.vocab_size * log_epsilon(spec)
+    if not error <= allowed:  # NaN is a fault, too
+        raise ExecutionError(
+            f"the probabilities that head {spec.head.name} gives to all words do not sum to 1: at a position of the "
+            f"text they are off by {error:.4g} (allowed: {allowed:.4g})"
+        )
 
 
 def log_epsilon(spec: TrialSpec) -> float:

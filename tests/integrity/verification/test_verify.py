@@ -39,7 +39,7 @@ def test_nothing_is_written_and_nothing_stays(place, verify, tmp_path, monkeypat
     before = commands.files(place.folder)
     assert verify(place.one, "--retrain").code == 0
     assert commands.files(place.folder) == before
-    # the process that certifies stays until this one ends (tests/trial/test_certify.py)
+    # the process that certifies stays until this one ends (tests/integrity/test_certify.py)
     assert [each.name for each in scratch.iterdir() if not each.name.startswith("harness-certifier-")] == []
 
 

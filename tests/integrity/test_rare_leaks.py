@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from harness import plan
+from harness.integrity import certify as certifying
 from harness.records import sidecars
 from harness.training.checkpoint import BEST
-from harness.trial import certify as certifying
 from harness.trial.run import run
 
+pytestmark = pytest.mark.system
 DRAWS = 20
 WORDS = 600
 SUITE = """\

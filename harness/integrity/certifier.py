@@ -30,19 +30,16 @@ from torch import Tensor
 
 from harness.containment import first_line
 from harness.errors import ComponentError, HarnessError
+from harness.integrity.certify import certify, joined
 from harness.records.record import Certificate
 from harness.registry import BACKBONES, CORPORA, HEADS, home, use_home
-from harness.trial.certify import FROM_THE_RIGHT, certify, joined
+from harness.training.evaluation import FROM_THE_RIGHT
 from harness.trial.setup import is_out_of_memory
-from harness.trial.task import Task
+from harness.trial.task import NotCertified, Task
 
 KINDS = {"head": HEADS, "backbone": BACKBONES}
 MOST_SECONDS = 3600.0  # that a trial waits for an answer
-SERVE = "import sys; from harness.trial.certifier import serve; serve(int(sys.argv[1]), *sys.argv[2:])"
-
-
-class NotCertified(Exception):
-    """No certificate can be had; the message says why."""
+SERVE = "import sys; from harness.integrity.certifier import serve; serve(int(sys.argv[1]), *sys.argv[2:])"
 
 
 def begin(task: Task) -> None:

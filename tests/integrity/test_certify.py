@@ -20,14 +20,15 @@ from disturbed import wait_for
 from harness import plan
 from harness.distributions import Logits
 from harness.heads.softmax import Softmax
+from harness.integrity import certifier
+from harness.integrity import certify as certifying
+from harness.integrity.certifier import NotCertified
+from harness.integrity.certify import certify
 from harness.records import sidecars, store
 from harness.records.record import MEAN_GAP, NLL_GAP, SUM_ERROR
 from harness.registry import HEADS
 from harness.training.checkpoint import BEST
-from harness.trial import certifier, stages
-from harness.trial import certify as certifying
-from harness.trial.certifier import NotCertified
-from harness.trial.certify import certify
+from harness.trial import stages
 from harness.trial.run import run
 
 pytestmark = pytest.mark.system
@@ -390,7 +391,8 @@ def test_without_an_answer_there_is_no_certificate(tmp_path, monkeypatch):
 
 def test_the_process_ends_with_the_one_that_started_it():
     code = (
-        "from pathlib import Path; from multiprocessing.connection import Client; from harness.trial import certifier;"
+        "from pathlib import Path; from multiprocessing.connection import Client;"
+        "from harness.integrity import certifier;"
         "address = certifier.start(); Client(str(address), family='AF_UNIX').close(); print(address, flush=True);"
         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     )
