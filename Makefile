@@ -74,6 +74,7 @@ reference: .venv/installed
 lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/pyrefly check
 	$(BIN)/python tests/meta/size.py
 
 # Environments and caches. Results stay.

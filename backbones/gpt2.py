@@ -104,6 +104,7 @@ class GPT2(nn.Module):
         sizes = dict(zip(DIMENSIONS, shape, strict=True))
         rates = dict.fromkeys(("embd_pdrop", "resid_pdrop", "attn_pdrop"), dropout)
         no_text = {"use_cache": False, "bos_token_id": None, "eos_token_id": None}
+        # pyrefly: ignore[unexpected-keyword] - it is a parameter of the class above
         self.model = GPT2Model(GPT2Config(**sizes, **rates, **no_text, attn_implementation="sdpa"))
         if gradient_checkpointing:
             new = getattr(self.model, "activation_checkpointing_enable", None)  # its name in newer transformers
@@ -116,7 +117,7 @@ class GPT2(nn.Module):
             _read([_from_hub(size)], self.model)
 
     @classmethod
-    def content(cls, *, size: str = "small", weights="random", path: Path | None = None, **_: Any) -> str | None:
+    def content(cls, *, size: str = "small", weights="random", path: Path | None = None, **_: object) -> str | None:
         """Return the identity of pretrained weights: the SHA-256 of the file (or of the hashes of several files) and
         the number of attention heads, which no tensor's shape shows. Public weights without a pinned hash have their
         address at the hub. None for random weights. Raises ValueError in the same cases as the constructor.
@@ -129,7 +130,7 @@ class GPT2(nn.Module):
         return f"{sha256_of(weight_files(Path(path), 'path'))} heads={_configured(Path(path)).num_heads}"
 
     @classmethod
-    def fetch(cls, *, size: str = "small", weights="random", path: Path | None = None, **_: Any) -> None:
+    def fetch(cls, *, size: str = "small", weights="random", path: Path | None = None, **_: object) -> None:
         """Download public weights to the hub library's cache if they are missing, and verify them. Raises OSError when
         they cannot be downloaded, ValueError when the file has another hash.
         """
@@ -147,7 +148,7 @@ class GPT2(nn.Module):
             raise ValueError(f"gpt2 has {self.num_positions} positions, the segment has {length} tokens")
         return Hidden(self._layers(tokens_BT))
 
-    def extend(self, tokens_BT: Tensor, state: Any = None) -> Hidden:
+    def extend(self, tokens_BT: Tensor, state: object = None) -> Hidden:
         """Map (B, T) token ids that continue the text of `state` to the states of the new positions and a new state of
         keys and values. For sampling, in evaluation mode. The given state is changed and must not be used again.
 

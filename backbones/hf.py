@@ -108,7 +108,7 @@ class HuggingFaceModel(nn.Module):
         self._frozen_body: list[nn.Module] = []
 
     @classmethod
-    def content(cls, *, model=None, config=None, revision=None, weights="pretrained", **_: Any) -> str | None:
+    def content(cls, *, model=None, config=None, revision=None, weights="pretrained", **_: object) -> str | None:
         """Return the identity of the model's files: the SHA-256 of config.json and, for pretrained weights, of the
         safetensors files; of a repository its name and commit. None with `config`, which is in the trial's id.
         """
@@ -122,19 +122,19 @@ class HuggingFaceModel(nn.Module):
         return sha256_of(files if weights == "random" else [*files, *weight_files(folder, "model")])
 
     @classmethod
-    def fetch(cls, *, model=None, revision=None, **_: Any) -> None:
+    def fetch(cls, *, model=None, revision=None, **_: object) -> None:
         """Download a repository to the hub library's cache if it is not there. Raises OSError when that fails."""
         if model is not None and _is_hub_id(model):
             _folder(model, revision, download=True)
 
     @classmethod
-    def is_frozen(cls, *, frozen: bool = False, **_: Any) -> bool:
+    def is_frozen(cls, *, frozen: bool = False, **_: object) -> bool:
         """Return `frozen`."""
         return frozen
 
     @classmethod
     def state_of_token(
-        cls, *, model, revision=None, layers=(-1,), dtype="float32", **_: Any
+        cls, *, model, revision=None, layers=(-1,), dtype="float32", **_: object
     ) -> tuple[int, torch.dtype]:
         """Return the numbers of a token's state, by config.json, and their type."""
         from transformers import AutoConfig

@@ -64,7 +64,7 @@ class LanguageModel(nn.Module):
         """The first parameter that was made after the model was built; '' for none. It is not counted nor trained."""
         return min((name for name, _ in self.named_parameters() if name not in self._counted), default="")
 
-    def hidden(self, segment: Segment, state: Any = None) -> Hidden:
+    def hidden(self, segment: Segment, state: object = None) -> Hidden:
         """Return the states of a segment's inputs: those that the segment brings, or what the backbone computes.
 
         Raises: TypeError when the backbone returns something else than its protocol says, and what it raises.
@@ -75,7 +75,7 @@ class LanguageModel(nn.Module):
         require_hidden(hidden, self.backbone_name)
         return hidden
 
-    def forward(self, segment: Segment, state: Any = None) -> tuple[TokenDistribution, Any]:
+    def forward(self, segment: Segment, state: object = None) -> tuple[TokenDistribution, object]:
         """Map a segment's inputs and the carried state to the distribution of the next token and the new state.
 
         Raises: TypeError when a component returns something else than its protocol says, and what the components raise.
@@ -167,7 +167,7 @@ class FromTheRight(nn.Module):
         self.backbone = backbone
         self.layer_dims, self.embedding = backbone.layer_dims, backbone.embedding
 
-    def forward(self, tokens_BT: Tensor, state: Any = None) -> Hidden:
+    def forward(self, tokens_BT: Tensor, state: object = None) -> Hidden:
         """Map (B, T) token ids to hidden states. No state is carried, whatever is given."""
         return self.backbone.reversed_states(tokens_BT)
 

@@ -5,7 +5,7 @@ V vocabulary, K mixtures, F facets, P partitions, N = B*T tokens.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor, dtype, nn
 
@@ -22,7 +22,7 @@ class Hidden(NamedTuple):
     """
 
     layers: tuple[Tensor, ...]
-    state: Any = None
+    state: object = None
     undropped: Tensor | None = None
 
 
@@ -73,14 +73,14 @@ class Backbone(Protocol):
     layer_dims: tuple[int, ...]
     embedding: nn.Embedding  # (V, E), the input embedding; a head may use it as its output matrix
 
-    def __call__(self, tokens_BT: Tensor, state: Any = None) -> Hidden: ...
+    def __call__(self, tokens_BT: Tensor, state: object = None) -> Hidden: ...
 
 
 @runtime_checkable
 class Incremental(Protocol):
     """An optional method of a backbone whose `forward` carries no state: sampling token by token with cached values."""
 
-    def extend(self, tokens_BT: Tensor, state: Any = None) -> Hidden:
+    def extend(self, tokens_BT: Tensor, state: object = None) -> Hidden:
         """Compute the hidden states of (B, T) new tokens, as `forward` on all tokens so far would, in evaluation mode.
 
         Args:
@@ -115,7 +115,7 @@ class StartsFromFiles(Protocol):
     """
 
     @classmethod
-    def content(cls, **params: Any) -> str | None:
+    def content(cls, **params: object) -> str | None:
         """Return the identity of the weights: a hash of the files, or an address whose content never changes. It is
         part of the trial's id. None for random weights. Makes no network access.
 
@@ -124,7 +124,7 @@ class StartsFromFiles(Protocol):
         ...
 
     @classmethod
-    def fetch(cls, **params: Any) -> None:
+    def fetch(cls, **params: object) -> None:
         """Download the files if they are missing, and verify them. Raises OSError or ValueError with one sentence."""
         ...
 
@@ -139,12 +139,12 @@ class Frozen(Protocol):
     """
 
     @classmethod
-    def is_frozen(cls, **params: Any) -> bool:
+    def is_frozen(cls, **params: object) -> bool:
         """Return whether the backbone with these parameters is frozen."""
         ...
 
     @classmethod
-    def state_of_token(cls, **params: Any) -> tuple[int, dtype]:
+    def state_of_token(cls, **params: object) -> tuple[int, dtype]:
         """Return how many numbers the state of a token has in the files, and their type. They are the layers of
         Hidden, side by side.
         """
@@ -172,7 +172,7 @@ class MayBeControl(Protocol):
     """
 
     @classmethod
-    def is_control(cls, **params: Any) -> bool:
+    def is_control(cls, **params: object) -> bool:
         """Return whether the head with these parameters, defaults included, is a plain softmax of the state. Tied
         weights do not count here: whether tying is the claim depends on the other rows.
         """
@@ -222,7 +222,7 @@ class TokenDistribution(Protocol):
         ...
 
 
-def require_distribution(found: Any, who: str) -> None:
+def require_distribution(found: object, who: str) -> None:
     """Check what a head's forward has returned.
 
     Raises: TypeError, with `who` and what to return instead, unless it has the members of a TokenDistribution.
@@ -238,7 +238,7 @@ def require_distribution(found: Any, who: str) -> None:
     )
 
 
-def require_hidden(found: Any, who: str) -> None:
+def require_hidden(found: object, who: str) -> None:
     """Check what a backbone's forward has returned. Raises: TypeError, with `who` and what to return instead."""
     if not isinstance(found, Hidden):
         raise TypeError(
@@ -246,7 +246,7 @@ def require_hidden(found: Any, who: str) -> None:
         )
 
 
-def _described(value: Any) -> str:
+def _described(value: object) -> str:
     """'a Tensor of shape (2, 4, 13)', 'a tuple', 'None'."""
     if value is None:
         return "None"
@@ -269,6 +269,6 @@ class TakesZLoss(Protocol):
 class HasStatistics(Protocol):
     """An optional method of a TokenDistribution, which `measure: {calibration: true}` needs."""
 
-    def statistics(self) -> Any:
+    def statistics(self) -> object:
         """Return harness.distributions.Statistics of each position, without gradients."""
         ...

@@ -1,6 +1,6 @@
 """Mixture of Contexts (Yang et al., 2018): a control for MoS that mixes facets and not distributions."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
@@ -101,7 +101,7 @@ class MixtureOfContexts(nn.Module):
         return f"MoC {p.num_mixtures}" + (", no tanh" if p.activation == "none" else "")
 
     @classmethod
-    def is_control(cls, **params: Any) -> bool:
+    def is_control(cls, **params: object) -> bool:
         """Whether one component is left: a softmax of the facet."""
         return params["num_mixtures"] == 1 and params["softcap"] is None
 

@@ -1,6 +1,6 @@
 """Mixture of Softmaxes (Yang et al., 2018), with the sigsoftmax variant and other gates as controls."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -133,7 +133,7 @@ class MixtureOfSoftmaxes(nn.Module):
         return name + (", log(p + epsilon)" if p.compat else "")
 
     @classmethod
-    def is_control(cls, **params: Any) -> bool:
+    def is_control(cls, **params: object) -> bool:
         """Whether one component is left: a softmax of the facet."""
         plain = params["softcap"] is None and params["compat"] is None
         same_map = params["logit_map"] == "identity" and params["loss"] == "nll"

@@ -1,6 +1,6 @@
 """Softmax: the plain output layer, also with a matrix of low rank, capped logits, or a centred matrix."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -123,7 +123,7 @@ class Softmax(nn.Module):
         return name + (", log(p + epsilon)" if p.compat else "")
 
     @classmethod
-    def is_control(cls, **params: Any) -> bool:
+    def is_control(cls, **params: object) -> bool:
         """Whether nothing but an affine map, a bias or a width is added to a plain softmax."""
         changed = (params["softcap"], params["mu_centering"], params["mu_loss"], params["z_loss"], params["compat"])
         return not any(changed) and params["loss"] == "nll" and params["input_gradient_scale"] == 1

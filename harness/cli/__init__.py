@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -89,7 +89,9 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _of_all(
-    version: option(bool, "Show the version and exit.", "--version", callback=_show_version, is_eager=True) = False,
+    version: Annotated[
+        bool, option("Show the version and exit.", "--version", callback=_show_version, is_eager=True)
+    ] = False,
 ) -> None:
     """The options of `harness` itself."""
 

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from rich.table import Table
 from rich.text import Text
@@ -41,8 +41,8 @@ NAMED = "a trial's id or its first digits; with --suite, a head by its name or a
 
 
 def leaderboard(
-    corpus: option(list[str], "Show only this corpus. Repeatable.", "--corpus", metavar="NAME") = [],  # noqa: B006
-    everything: option(bool, "Show the tables in which no row can be ranked, too.", "--all") = False,
+    corpus: Annotated[list[str], option("Show only this corpus. Repeatable.", "--corpus", metavar="NAME")] = [],  # noqa: B006
+    everything: Annotated[bool, option("Show the tables in which no row can be ranked, too.", "--all")] = False,
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
@@ -62,14 +62,14 @@ def leaderboard(
 
 
 def diff(
-    a: argument(str, f"The first one: {NAMED}", metavar="A"),
-    b: argument(str, "The second one, which is compared with A.", metavar="B"),
-    suite: option(
-        Path | None, "Compare heads of this suite, seed by seed: its file or name.", "--suite", metavar="SUITE"
-    ) = None,
+    a: Annotated[str, argument(f"The first one: {NAMED}", metavar="A")],
+    b: Annotated[str, argument("The second one, which is compared with A.", metavar="B")],
+    suite: Annotated[
+        Path | None, option("Compare heads of this suite, seed by seed: its file or name.", "--suite", metavar="SUITE")
+    ] = None,
     overrides: Set = [],  # noqa: B006 - typer copies it
     only: Only = [],  # noqa: B006
-    top: option(int, "How many contexts of each kind are shown.", min=0) = 10,
+    top: Annotated[int, option("How many contexts of each kind are shown.", min=0)] = 10,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
     as_json: Json = False,
@@ -145,12 +145,12 @@ def _in_context(each: "Context") -> Text:
 
 
 def site(
-    out: option(Path, "The folder of the site.", "--out", metavar="DIR") = Path("site"),
+    out: Annotated[Path, option("The folder of the site.", "--out", metavar="DIR")] = Path("site"),
     results: Results = RESULTS,
-    records: option(
-        Path | None, "Show the exported records in this folder instead: *.zip.", "--records", metavar="DIR"
-    ) = None,
-    suites: option(Path, "The folder of the suite files.", "--suites", metavar="DIR") = Path("suites"),
+    records: Annotated[
+        Path | None, option("Show the exported records in this folder instead: *.zip.", "--records", metavar="DIR")
+    ] = None,
+    suites: Annotated[Path, option("The folder of the suite files.", "--suites", metavar="DIR")] = Path("suites"),
 ) -> None:
     """Write all results as web pages: suites, leaderboard, plots, data as CSV, and a search by head.
 

@@ -1,5 +1,7 @@
 """The command that looks at this machine: `harness doctor`."""
 
+from typing import Annotated
+
 import typer
 
 from harness.cli.options import RESULTS, Data, Results, errors, option, say
@@ -9,8 +11,10 @@ from harness.corpora.download import DEFAULT_DATA
 def doctor(
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
-    again: option(bool, "Repeat the measurements that are kept for this machine.", "--again") = False,
-    gpu: option(bool, "Check the code for GPUs on small batches, as each trial checks it on its own.", "--gpu") = False,
+    again: Annotated[bool, option("Repeat the measurements that are kept for this machine.", "--again")] = False,
+    gpu: Annotated[
+        bool, option("Check the code for GPUs on small batches, as each trial checks it on its own.", "--gpu")
+    ] = False,
 ) -> None:
     """Check versions, folders, disk and Ray, and describe the machine and its matrix products.
 

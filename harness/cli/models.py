@@ -7,7 +7,7 @@ from dataclasses import asdict
 from enum import StrEnum
 from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -48,14 +48,14 @@ if TYPE_CHECKING:  # a command waits only for the modules that it works with, an
     from harness.report.study import Study
 
 MAX_NAMED = 3  # trials that a warning names
-Trial = argument(str, "A trial's id as `harness runs SUITE` shows it, or its first digits.")
+Trial = Annotated[str, argument("A trial's id as `harness runs SUITE` shows it, or its first digits.")]
 
 
 def inspect(
     trial: Trial,
-    text: option(str, "The text before the predicted word.", "--text"),
-    top: option(int, "How many words are shown for each component.", min=1) = 10,
-    every: option(bool, "Predict after every token of the text, not only the last.", "--all") = False,
+    text: Annotated[str, option("The text before the predicted word.", "--text")],
+    top: Annotated[int, option("How many words are shown for each component.", min=1)] = 10,
+    every: Annotated[bool, option("Predict after every token of the text, not only the last.", "--all")] = False,
     device: RunDevice = Device.auto,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
@@ -80,13 +80,15 @@ def inspect(
 
 def sample(
     trial: Trial,
-    prompt: option(str, "The start of the text, at least one token.", "--prompt"),
-    tokens: option(int, "How many tokens are drawn.", min=1) = 50,
-    temperature: option(float, "Logits are divided by it. With 0, the most probable token is always taken.") = 1.0,
-    top_k: option(int | None, "Draw from this many of the most probable tokens.") = None,
-    top_p: option(float | None, "Draw from the fewest tokens that together have this probability.") = None,
-    seed: option(int, "The same seed draws the same text.", min=0, max=2**63 - 1) = 1,
-    num: option(int, "How many texts are drawn, all from the same prompt.", min=1) = 1,
+    prompt: Annotated[str, option("The start of the text, at least one token.", "--prompt")],
+    tokens: Annotated[int, option("How many tokens are drawn.", min=1)] = 50,
+    temperature: Annotated[
+        float, option("Logits are divided by it. With 0, the most probable token is always taken.")
+    ] = 1.0,
+    top_k: Annotated[int | None, option("Draw from this many of the most probable tokens.")] = None,
+    top_p: Annotated[float | None, option("Draw from the fewest tokens that together have this probability.")] = None,
+    seed: Annotated[int, option("The same seed draws the same text.", min=0, max=2**63 - 1)] = 1,
+    num: Annotated[int, option("How many texts are drawn, all from the same prompt.", min=1)] = 1,
     device: RunDevice = Device.auto,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
@@ -130,13 +132,15 @@ def diagnose(
     suite: SuitePath,
     overrides: Set = [],  # noqa: B006
     only: Only = [],  # noqa: B006
-    diagnostic: option(
+    diagnostic: Annotated[
         list[str],
-        "Only this one: spectrum, gates, gradients, jacobian, calibration, word_pairs, unargmaxable. Repeatable.",
-        "--diagnostic",
-        metavar="NAME",
-    ) = [],  # noqa: B006
-    contexts: option(int, "How many positions of the validation split are used.", min=2) = 10_000,
+        option(
+            "Only this one: spectrum, gates, gradients, jacobian, calibration, word_pairs, unargmaxable. Repeatable.",
+            "--diagnostic",
+            metavar="NAME",
+        ),
+    ] = [],  # noqa: B006
+    contexts: Annotated[int, option("How many positions of the validation split are used.", min=2)] = 10_000,
     device: RunDevice = Device.auto,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
@@ -263,8 +267,8 @@ class Experiment(StrEnum):
 
 
 def experiment(
-    name: argument(Experiment, "The experiment.", metavar="NAME"),
-    seeds: option(int, "How many seeds: 1, 2, 3 and so on.", min=1) = 5,
+    name: Annotated[Experiment, argument("The experiment.", metavar="NAME")],
+    seeds: Annotated[int, option("How many seeds: 1, 2, 3 and so on.", min=1)] = 5,
     results: Results = RESULTS,
 ) -> None:
     """Repeat an experiment that needs no suite, and write its table.

@@ -26,14 +26,14 @@ class Interrupted(HarnessError):
 Executor = StrEnum("Executor", {name: name for name in EXECUTORS})
 
 
-def option(kind: Any, about: str, *names: str, **more: Any) -> Any:
-    """Return the annotation of an option of a command. A flag with one name has no opposite."""
-    return Annotated[kind, typer.Option(*names, help=about, **more)]
+def option(about: str, *names: str, **more: Any) -> Any:
+    """Return what a command says of an option. A flag with one name has no opposite."""
+    return typer.Option(*names, help=about, **more)
 
 
-def argument(kind: Any, about: str, **more: Any) -> Any:
-    """Return the annotation of an argument of a command."""
-    return Annotated[kind, typer.Argument(help=about, **more)]
+def argument(about: str, **more: Any) -> Any:
+    """Return what a command says of an argument."""
+    return typer.Argument(help=about, **more)
 
 
 class Device(StrEnum):
@@ -43,16 +43,16 @@ class Device(StrEnum):
 
 
 A_SUITE = "The file of a suite, or the name of one in ./suites: quickstart."
-SuitePath = argument(Path, A_SUITE, metavar="SUITE")
-Set = option(list[str], "Change the suite: train.epochs=2. Repeatable.", "--set", metavar="KEY=VALUE")
-Seeds = option(int | None, "Run the seeds 1 to N, as --set seeds=N does.", "--seeds", min=1, metavar="N")
-Only = option(
-    list[str], "Select trials: commas mean and, repeated options mean or.", "--only", metavar="KEY=VALUE[,...]"
-)
-Results = option(Path, "Folder of records, tables and mlflow.db.", "--results", envvar="HARNESS_RESULTS")
-Data = option(Path, "Folder of the corpora's files.", "--data", envvar="HARNESS_DATA")
-Json = option(bool, "Print JSON and nothing else on standard output.", "--json")
-RunDevice = option(Device, "auto: a GPU if there is one.")
+SuitePath = Annotated[Path, argument(A_SUITE, metavar="SUITE")]
+Set = Annotated[list[str], option("Change the suite: train.epochs=2. Repeatable.", "--set", metavar="KEY=VALUE")]
+Seeds = Annotated[int | None, option("Run the seeds 1 to N, as --set seeds=N does.", "--seeds", min=1, metavar="N")]
+Only = Annotated[
+    list[str], option("Select trials: commas mean and, repeated options mean or.", "--only", metavar="KEY=VALUE[,...]")
+]
+Results = Annotated[Path, option("Folder of records, tables and mlflow.db.", "--results", envvar="HARNESS_RESULTS")]
+Data = Annotated[Path, option("Folder of the corpora's files.", "--data", envvar="HARNESS_DATA")]
+Json = Annotated[bool, option("Print JSON and nothing else on standard output.", "--json")]
+RunDevice = Annotated[Device, option("auto: a GPU if there is one.")]
 RESULTS = Path("results")
 
 

@@ -5,6 +5,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from rich.table import Table
 from rich.text import Text
@@ -59,10 +60,12 @@ def plan(
     seeds: Seeds = None,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
-    trials: option(bool, "Show every trial with its id, point and state.", "--trials") = False,
-    keys: option(bool, "Show the components in full, and the keys that --only takes.", "--keys") = False,
-    time: option(bool, "Time some training steps of each row: the minutes of a trial here.", "--time") = False,
-    device: option(Device, "The device of --time; auto: a GPU if there is one.") = Device.auto,
+    trials: Annotated[bool, option("Show every trial with its id, point and state.", "--trials")] = False,
+    keys: Annotated[bool, option("Show the components in full, and the keys that --only takes.", "--keys")] = False,
+    time: Annotated[
+        bool, option("Time some training steps of each row: the minutes of a trial here.", "--time")
+    ] = False,
+    device: Annotated[Device, option("The device of --time; auto: a GPU if there is one.")] = Device.auto,
     as_json: Json = False,
 ) -> None:
     """Show what would run: rows with their parameters and seeds, what is finished, and what it costs.

@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,13 +21,15 @@ if TYPE_CHECKING:  # a command waits only for the modules that it works with
 
 
 def export(
-    file: argument(Path, "The file to write, for example records.zip."),
-    suite: option(list[str], "Only this suite, by its name or file. Repeatable.", "--suite", metavar="SUITE") = [],  # noqa: B006
-    trial: option(list[str], "Only this trial. Repeatable.", "--trial", metavar="ID") = [],  # noqa: B006
+    file: Annotated[Path, argument("The file to write, for example records.zip.")],
+    suite: Annotated[
+        list[str], option("Only this suite, by its name or file. Repeatable.", "--suite", metavar="SUITE")
+    ] = [],  # noqa: B006
+    trial: Annotated[list[str], option("Only this trial. Repeatable.", "--trial", metavar="ID")] = [],  # noqa: B006
     results: Results = RESULTS,
-    no_token_nll: option(
-        bool, "Leave out the scores of test tokens, which are the largest part.", "--no-token-nll"
-    ) = False,
+    no_token_nll: Annotated[
+        bool, option("Leave out the scores of test tokens, which are the largest part.", "--no-token-nll")
+    ] = False,
 ) -> None:
     """Write the records, timings, token scores and diagnostics of finished trials into one file, without weights."""
     from harness.exchange.copying import export_records
@@ -47,11 +49,12 @@ def export(
 
 
 def import_records(
-    file: argument(Path, "A file that `harness export` wrote."),
+    file: Annotated[Path, argument("A file that `harness export` wrote.")],
     results: Results = RESULTS,
-    replace: option(
-        bool, "Replace records of the same trials that differ. The replaced ones are kept as backups.", "--replace"
-    ) = False,
+    replace: Annotated[
+        bool,
+        option("Replace records of the same trials that differ. The replaced ones are kept as backups.", "--replace"),
+    ] = False,
 ) -> None:
     """Copy the records of a file into the results folder. All of it is checked first, and nothing in it is executed."""
     from harness.exchange import copying
@@ -68,11 +71,17 @@ def import_records(
 
 
 def verify(
-    record: argument(str, "A record.json, a trial's id or its first digits, or a file that `harness export` wrote."),
-    retrain: option(bool, "Train each trial again, in a folder that is removed afterwards.", "--retrain") = False,
+    record: Annotated[
+        str, argument("A record.json, a trial's id or its first digits, or a file that `harness export` wrote.")
+    ],
+    retrain: Annotated[
+        bool, option("Train each trial again, in a folder that is removed afterwards.", "--retrain")
+    ] = False,
     only: Only = [],  # noqa: B006 - typer copies it
-    named_files: option(bool, "Open the texts and weights that a record names by their path.", "--named-files") = False,
-    device: option(Device, "auto: as in the record, if this machine has it.") = Device.auto,
+    named_files: Annotated[
+        bool, option("Open the texts and weights that a record names by their path.", "--named-files")
+    ] = False,
+    device: Annotated[Device, option("auto: as in the record, if this machine has it.")] = Device.auto,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
     as_json: Json = False,

@@ -1,5 +1,7 @@
 """The command that trains published numbers again: `harness reproduce`."""
 
+from typing import Annotated
+
 import typer
 
 from harness.cli.options import RESULTS, Data, Results, console, errors, interruptible, option
@@ -11,8 +13,8 @@ from harness.execution.executors import RunOptions
 
 @with_run_options
 def reproduce(
-    everything: option(bool, "Run the long suites, too: hours on several cores.", "--all") = False,
-    no_run: option(bool, "Run nothing: write the table from the records.", "--no-run") = False,
+    everything: Annotated[bool, option("Run the long suites, too: hours on several cores.", "--all")] = False,
+    no_run: Annotated[bool, option("Run nothing: write the table from the records.", "--no-run")] = False,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
     *,

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -37,21 +37,25 @@ from harness.execution.executors import RunOptions
 
 
 def run_options(  # one parameter for each option
-    executor: option(
-        Executor, "ray: several trials at the same time; inline: one after the other; slurm: each is a job."
-    ) = Executor.ray,
-    address: option(str, "The address of a Ray cluster.") = "local",
-    account: option(str | None, "SLURM: the account of the jobs.") = None,
-    partition: option(str | None, "SLURM: the partition of the jobs.") = None,
-    slurm: option(str, "SLURM: more options of sbatch: '--time=4:00:00 --gres=gpu:1'.", metavar="OPTIONS") = "",
+    executor: Annotated[
+        Executor, option("ray: several trials at the same time; inline: one after the other; slurm: each is a job.")
+    ] = Executor.ray,
+    address: Annotated[str, option("The address of a Ray cluster.")] = "local",
+    account: Annotated[str | None, option("SLURM: the account of the jobs.")] = None,
+    partition: Annotated[str | None, option("SLURM: the partition of the jobs.")] = None,
+    slurm: Annotated[
+        str, option("SLURM: more options of sbatch: '--time=4:00:00 --gres=gpu:1'.", metavar="OPTIONS")
+    ] = "",
     device: RunDevice = Device.auto,
-    gpus_per_trial: option(float | None, "GPUs for a trial, or a share of one.", min=0) = None,
-    cpus_per_trial: option(int | None, "Number of CPU cores, and of torch threads, of each trial.", min=1) = None,
-    retry_failed: option(bool, "Run failed trials again, and uncertified ones.", "--retry-failed") = False,
-    force: option(bool, "Run finished trials again.", "--force") = False,
-    keep: option(bool, "Use finished trials although their code has changed since.", "--keep") = False,
-    fail_fast: option(bool, "Stop at the first trial that fails.", "--fail-fast") = False,
-    no_tracking: option(bool, "Write nothing to MLflow.", "--no-tracking") = False,
+    gpus_per_trial: Annotated[float | None, option("GPUs for a trial, or a share of one.", min=0)] = None,
+    cpus_per_trial: Annotated[
+        int | None, option("Number of CPU cores, and of torch threads, of each trial.", min=1)
+    ] = None,
+    retry_failed: Annotated[bool, option("Run failed trials again, and uncertified ones.", "--retry-failed")] = False,
+    force: Annotated[bool, option("Run finished trials again.", "--force")] = False,
+    keep: Annotated[bool, option("Use finished trials although their code has changed since.", "--keep")] = False,
+    fail_fast: Annotated[bool, option("Stop at the first trial that fails.", "--fail-fast")] = False,
+    no_tracking: Annotated[bool, option("Write nothing to MLflow.", "--no-tracking")] = False,
 ) -> RunOptions:
     """The options that both commands have, as the functions of other packages take them."""
     named = {"account": account, "partition": partition}
@@ -100,18 +104,23 @@ def run(
     data: Data = DEFAULT_DATA,
     *,
     options: RunOptions,
-    shared: option(bool, "Other programs use this machine: mark the times as shared.", "--shared") = False,
-    timing: option(
+    shared: Annotated[bool, option("Other programs use this machine: mark the times as shared.", "--shared")] = False,
+    timing: Annotated[
         bool | None,
-        "After training, time one model of each row alone: again, or not. Default: as the suite says, once.",
-        "--timing/--no-timing",
-        show_default=False,
-    ) = None,
-    dry: option(
+        option(
+            "After training, time one model of each row alone: again, or not. Default: as the suite says, once.",
+            "--timing/--no-timing",
+            show_default=False,
+        ),
+    ] = None,
+    dry: Annotated[
         bool,
-        "Train and evaluate one batch of every row in this process: loss, ms a step, peak memory. Nothing is written.",
-        "--dry-run",
-    ) = False,
+        option(
+            "Train and evaluate one batch of every row in this process: loss, ms a step, peak memory. Nothing is "
+            "written.",
+            "--dry-run",
+        ),
+    ] = False,
 ) -> None:
     """Train the trials of a suite that have no record yet, and write its table."""
     from harness.execution.live import Reporter

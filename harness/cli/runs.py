@@ -1,7 +1,7 @@
 """The command that lists what was run: `harness runs`."""
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
 from rich.filesize import decimal
 
@@ -13,9 +13,9 @@ from harness.report import screen
 
 
 def runs(
-    suite: argument(
-        str | None, "The name of a suite, or its file: show its trials one by one.", metavar="SUITE"
-    ) = None,
+    suite: Annotated[
+        str | None, argument("The name of a suite, or its file: show its trials one by one.", metavar="SUITE")
+    ] = None,
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:

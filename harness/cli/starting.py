@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -25,12 +25,14 @@ class Kind(StrEnum):
 
 
 def new(
-    kind: argument(Kind, "What to begin."),
-    name: argument(str, "Its name, which is also that of the file.", metavar="NAME"),
-    text: option(Path | None, "The text of a suite, a file or folder; without it, the novel in the package.") = None,
-    model: option(Path | None, "The folder of a pretrained model for a suite; it stays frozen.") = None,
-    heads: option(str, "The heads of a suite, beside its controls.", metavar="NAME[,...]") = "mos",
-    minutes: option(float, "How long the suite may take on this machine.", min=1) = 20,
+    kind: Annotated[Kind, argument("What to begin.")],
+    name: Annotated[str, argument("Its name, which is also that of the file.", metavar="NAME")],
+    text: Annotated[
+        Path | None, option("The text of a suite, a file or folder; without it, the novel in the package.")
+    ] = None,
+    model: Annotated[Path | None, option("The folder of a pretrained model for a suite; it stays frozen.")] = None,
+    heads: Annotated[str, option("The heads of a suite, beside its controls.", metavar="NAME[,...]")] = "mos",
+    minutes: Annotated[float, option("How long the suite may take on this machine.", min=1)] = 20,
     data: Data = DEFAULT_DATA,
 ) -> None:
     """Write a file to start from: a head or backbone that passes its checks, or a suite that ends in a verdict.
@@ -60,9 +62,9 @@ def new(
 
 
 def check(
-    name: argument(str | None, "The name of a head or a backbone; plug-ins too.") = None,
-    given: option(list[str], "The value of a parameter. Repeatable.", "--set", metavar="PARAM=VALUE") = [],  # noqa: B006
-    every_head: option(bool, "Check every head, and show its worst errors and the time.", "--all") = False,
+    name: Annotated[str | None, argument("The name of a head or a backbone; plug-ins too.")] = None,
+    given: Annotated[list[str], option("The value of a parameter. Repeatable.", "--set", metavar="PARAM=VALUE")] = [],  # noqa: B006
+    every_head: Annotated[bool, option("Check every head, and show its worst errors and the time.", "--all")] = False,
 ) -> None:
     """Check one head or backbone, or every head, with several values of its parameters."""
     from harness.conformance import conformance

@@ -1,5 +1,7 @@
 """The commands of MLflow's view of the records: `harness sync` and `ui`."""
 
+from typing import Annotated
+
 from harness.cli.options import RESULTS, Results, argument, option, say, warn
 from harness.plan.reader import suite_name
 from harness.printable import counted
@@ -14,9 +16,11 @@ def sync(results: Results = RESULTS) -> None:
 
 
 def ui(
-    suite: argument(str | None, "Open the runs of this suite: its name, or its file.", metavar="SUITE") = None,
+    suite: Annotated[
+        str | None, argument("Open the runs of this suite: its name, or its file.", metavar="SUITE")
+    ] = None,
     results: Results = RESULTS,
-    port: option(int, "The port to listen on.", min=1, max=65535) = 5000,
+    port: Annotated[int, option("The port to listen on.", min=1, max=65535)] = 5000,
 ) -> None:
     """Start the MLflow UI on this machine and print the link to the suite's runs. Ctrl-C ends it."""
     from harness.tracking.ui import serve

@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -65,13 +65,17 @@ def table(
     seeds: Seeds = None,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
-    shape: option(Shape | None, "How rows are laid out; another shape than the suite's has its own files.") = None,
-    form: option(
-        Form | None, "What is printed: by default a summary on a terminal, else md. All three are written."
-    ) = None,
-    columns: option(str, "Print these columns only: 'test ppl, vs, params'.", metavar="NAME[,...]") = "",
-    wide: option(bool, "Print all columns and notes.", "--wide") = False,
-    compact: option(bool, "Print a table for one column of a paper: short cells, no intervals.", "--compact") = False,
+    shape: Annotated[
+        Shape | None, option("How rows are laid out; another shape than the suite's has its own files.")
+    ] = None,
+    form: Annotated[
+        Form | None, option("What is printed: by default a summary on a terminal, else md. All three are written.")
+    ] = None,
+    columns: Annotated[str, option("Print these columns only: 'test ppl, vs, params'.", metavar="NAME[,...]")] = "",
+    wide: Annotated[bool, option("Print all columns and notes.", "--wide")] = False,
+    compact: Annotated[
+        bool, option("Print a table for one column of a paper: short cells, no intervals.", "--compact")
+    ] = False,
 ) -> None:
     """Write the table of a suite again from its records. With --only, print those rows only."""
     found = study_of(suite, changes(overrides, seeds), results)
@@ -113,9 +117,11 @@ def report(
     seeds: Seeds = None,
     results: Results = RESULTS,
     data: Data = DEFAULT_DATA,
-    figure: option(str | None, "Write this plot only, as PDF for a paper: forest.", "--figure", metavar="NAME") = None,
-    width: option(float | None, A_WIDTH, "--width", metavar="WIDTH", parser=inches) = None,
-    no_title: option(bool, "Draw no titles in the files of the plots.", "--no-title") = False,
+    figure: Annotated[
+        str | None, option("Write this plot only, as PDF for a paper: forest.", "--figure", metavar="NAME")
+    ] = None,
+    width: Annotated[float | None, option(A_WIDTH, "--width", metavar="WIDTH", parser=inches)] = None,
+    no_title: Annotated[bool, option("Draw no titles in the files of the plots.", "--no-title")] = False,
 ) -> None:
     """Write the plots of a suite and one web page with everything known about its trials.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from rich.table import Table
 from rich.text import Text
@@ -44,7 +44,7 @@ def schema() -> None:
 
 
 def docs(
-    page: argument(str | None, "The name of a page; without it, the pages are listed.") = None,
+    page: Annotated[str | None, argument("The name of a page; without it, the pages are listed.")] = None,
 ) -> None:
     """Print a page of the documentation as markdown, or the names and titles of all pages."""
     pages = {place.stem: place.read_text(encoding="utf-8") for place in sorted(bundled("docs").glob("*.md"))}
@@ -58,9 +58,9 @@ def docs(
 
 
 def list_components(
-    what: argument(str | None, "heads, backbones, corpora or suites.") = None,
-    name: argument(str | None, "Show this one with its parameters.") = None,
-    everything: option(bool, "List all commands and suites, not only those to begin with.", "--all") = False,
+    what: Annotated[str | None, argument("heads, backbones, corpora or suites.")] = None,
+    name: Annotated[str | None, argument("Show this one with its parameters.")] = None,
+    everything: Annotated[bool, option("List all commands and suites, not only those to begin with.", "--all")] = False,
     as_json: Json = False,
 ) -> None:
     """List heads, backbones, corpora or suites: what each is, where it is from, what it costs.

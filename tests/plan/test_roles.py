@@ -40,6 +40,8 @@ def controls(suite):
         ("mos: {num_mixtures: 1}", True),
         ("mos: {num_mixtures: 1, logit_map: sigsoftmax}", False),
         ("mos: {num_mixtures: 1, softcap: 30}", False),
+        ("mos: {num_mixtures: 1, loss: binary}", False),
+        ("mos: {num_mixtures: 1, compat: {log_epsilon: 1.0e-8}}", False),
         ("mos: {num_mixtures: 2}", False),
         ("moc: {num_mixtures: 1}", True),
         ("moc: {num_mixtures: 1, softcap: 30}", False),
