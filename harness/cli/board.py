@@ -27,7 +27,7 @@ from harness.cli.options import (
 from harness.cli.views import study_of
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError
-from harness.extensions import provided
+from harness.extensions import needed
 from harness.machine.files import unsynced
 from harness.printable import printable
 from harness.records.metrics import METRICS
@@ -176,9 +176,7 @@ def _files_of_site(results: Path, suites: Path) -> dict[str, bytes]:
 
 
 def _import(records: Path, results: Path) -> None:
-    import_records = provided("harness.exchange.copying:import_records", None)
-    if import_records is None:
-        raise ExecutionError("--records needs harness.exchange, which is not installed")
+    import_records = needed("harness.exchange.copying:import_records", "--records")
     found = sorted(records.glob("*.zip"))
     if not found:
         raise ExecutionError(f"--records {records} has no file *.zip; `harness export` writes such files")

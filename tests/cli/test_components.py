@@ -11,6 +11,7 @@ from rich.console import Console
 
 from harness.cli import write
 from harness.cli.commands import COMMANDS
+from harness.extensions import EXTENSIONS
 from harness.plan.parameters import REQUIRED, Parameter
 
 
@@ -94,6 +95,7 @@ def test_parameters_are_written_as_a_suite_gives_them(annotation, default, writt
     assert write._written(Parameter("x", annotation, default)) == written
 
 
+@pytest.mark.needs(*EXTENSIONS)
 def test_a_list_without_a_kind_shows_what_to_begin_with(fresh, harness):
     few, everything = harness("list").out, harness("list", "--all").out
     assert few.count("\nharness ") == 12

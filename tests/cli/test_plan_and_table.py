@@ -204,6 +204,7 @@ def test_printed_ratios_give_each_head_the_time_of_the_baseline(finished, harnes
     assert (mos["epochs"], mos["ratio"]) == (0.8, None)  # of what was chosen, there is no softmax to divide by
 
 
+@pytest.mark.needs("integrity")
 def test_table_only_shows_those_rows_and_leaves_the_file_whole(finished, harness):
     place = finished / "results" / "tables" / "tiny.md"
     whole = place.read_text()

@@ -11,6 +11,7 @@ from commands import PATIENCE, SUITE, files, record_files, started, table_rows
 from harness.records import store
 
 
+@pytest.mark.needs("integrity")
 def test_a_run_prints_and_writes_the_table_and_leaves_with_0(first_run):
     assert (first_run.code, first_run.err) == (0, "")
     markdown = (first_run.folder / "results" / "tables" / "tiny.md").read_text()
@@ -29,6 +30,7 @@ def test_a_second_run_starts_nothing(finished, harness, monkeypatch):
     assert files(finished) == before
 
 
+@pytest.mark.needs("integrity")
 @pytest.mark.guards("table-on-ctrl-c")
 def test_an_interrupted_run_says_what_is_saved_and_writes_the_table_of_it(finished, run, monkeypatch):
     folder = finished / "results" / "tables"
@@ -105,6 +107,7 @@ def test_force_runs_everything_again_with_the_same_result(finished, run):
         assert json.loads(content)["weights_sha256"] == json.loads(before[trial][1])["weights_sha256"]
 
 
+@pytest.mark.needs("integrity")
 def test_only_runs_the_chosen_trials_and_the_table_shows_all_rows(fresh, run):
     done = run("--only", "head=softmax,seed=1", "--only", "head=mos,seed=2")
     assert done.code == 0

@@ -27,6 +27,7 @@ def timings(folder) -> dict[str, dict]:
     return {json.loads((at / "record.json").read_text())["spec"]["head"]["name"]: it for at, it in by_trial.items()}
 
 
+@pytest.mark.needs("integrity")
 def test_models_are_timed_once_and_their_records_stay_as_they_are(timing, harness, monkeypatch):
     before = record_files(timing)
     done = harness(*RUN)

@@ -6,6 +6,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from harness.errors import SuiteError
+from harness.extensions import EXTENSIONS
 from harness.plan import load
 from harness.plan.reader import name_of, names, suite_file, suite_name, suites_in
 
@@ -91,6 +92,7 @@ def test_every_command_that_takes_a_suite_takes_a_name(folder, harness, command)
     assert (wrong.code, "no suite 'plane'" in wrong.err) == (2, True)
 
 
+@pytest.mark.needs(*EXTENSIONS)
 @pytest.mark.parametrize("command", ["runs", "ui", "export"])
 def test_commands_that_read_records_take_a_file_as_well(folder, harness, command):
     before = ["export", "new.zip", "--suite"] if command == "export" else [command]

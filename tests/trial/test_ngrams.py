@@ -53,6 +53,7 @@ def test_the_record_has_the_perplexity_of_the_loops(tmp_path, boundary):
     assert scores.nll[1:] == pytest.approx(nll, rel=1e-6)
 
 
+@pytest.mark.needs("integrity")
 def test_the_record_is_certified_and_complete_and_its_weights_are_the_text(tmp_path):
     spec = trial(tmp_path, "[3]")
     record = ran(spec, tmp_path)
