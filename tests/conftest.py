@@ -71,11 +71,18 @@ if (_machine := os.environ.get("HARNESS_TEST_ONEDNN")) and _ONEDNN not in _paths
 
 
 DELETED = [name for name, modules in EXTENSIONS.items() if not all(map(is_there, modules))]
-WHOLE = [  # tests of all components, of all committed records, and of documents that name all modules
-    *("docs/test_commands.py", "docs/test_design.py", "docs/test_pages.py", "heads/test_signatures.py"),
+WHOLE = [  # tests of all components, of all committed records, and of documents that name all modules and commands
+    *(
+        "cli/test_help.py",
+        "docs/test_commands.py",
+        "docs/test_design.py",
+        "docs/test_pages.py",
+        "heads/test_signatures.py",
+    ),
     *("meta/test_guards.py", "report/test_committed.py", "test_architecture.py", "test_readme.py"),
 ]
 ELSEWHERE = {  # extension -> tests of it that are not in the folder of its name, but beside fixtures that they need
+    "board": ["cli/test_difference.py", "cli/test_reproduce.py", "cli/test_terminal.py", "report/test_planted.py"],
     "diagnostics": [
         "cli/test_diagnos*.py",
         "cli/test_experiment.py",
