@@ -18,7 +18,7 @@ from torch.nn import functional
 from harness.distributions import LOGIT_MAPS, Mixture
 from harness.errors import ExecutionError
 from harness.kernels import products
-from harness.kernels.choice import Choice, using
+from harness.kernels.choice import FormChoice, using
 from harness.kernels.products import Products
 from harness.trial import routes
 
@@ -194,7 +194,7 @@ def arithmetic(impl: str, way: Way, device: torch.device) -> Iterator[None]:
         if impl in OURS:
             stack.enter_context(Products(route=route).switched(device))
             stack.enter_context(products.using(Products(precision, route)))
-            stack.enter_context(using(Choice(pieces=OURS[impl])))
+            stack.enter_context(using(FormChoice(pieces=OURS[impl])))
         else:
             stack.enter_context(Products(precision, route).switched(device))
             if precision == "bf16":

@@ -26,7 +26,7 @@ from harness.random_streams import own_generators, seeded
 from harness.registry import BACKBONES, HEADS
 
 
-class Choice(Protocol):
+class Chosen(Protocol):
     """A component as a suite asks for it: its registry name, and the parameters that are given (ComponentSpec)."""
 
     name: str
@@ -36,8 +36,8 @@ class Choice(Protocol):
 class ModelChoice(Protocol):
     """A backbone and a head as a suite asks for them (TrialSpec)."""
 
-    backbone: Choice
-    head: Choice
+    backbone: Chosen
+    head: Chosen
 
 
 class LanguageModel(nn.Module):
@@ -172,7 +172,7 @@ class FromTheRight(nn.Module):
         return self.backbone.reversed_states(tokens_BT)
 
 
-def build_backbone(spec: Choice, vocab_size: int) -> nn.Module:
+def build_backbone(spec: Chosen, vocab_size: int) -> nn.Module:
     """Build a backbone by its name. Raises what its constructor raises, and ComponentError."""
     cls = BACKBONES.get(spec.name)
     with _constructing(f"backbone {spec.name}"):
@@ -192,7 +192,7 @@ def _constructing(who: str) -> Iterator[None]:
         )
 
 
-def build_head(spec: Choice, backbone: nn.Module, vocab_size: int, token_counts: Tensor | None) -> nn.Module:
+def build_head(spec: Chosen, backbone: nn.Module, vocab_size: int, token_counts: Tensor | None) -> nn.Module:
     """Build a head by its name, for the widths of a backbone.
 
     A head may change the backbone's embedding only by a parameter that the suite gives it, whose name it writes into
@@ -243,7 +243,7 @@ def _refuse_other_count(head: nn.Module, head_name: str) -> None:
 
 
 def build(
-    backbone: Choice, head: Choice, *, vocab_size: int, seed: int, token_counts: Tensor | None = None
+    backbone: Chosen, head: Chosen, *, vocab_size: int, seed: int, token_counts: Tensor | None = None
 ) -> LanguageModel:
     """Build the model of a trial.
 

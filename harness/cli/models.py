@@ -42,17 +42,17 @@ from harness.report import screen
 
 if TYPE_CHECKING:  # a command waits only for the modules that it works with, and its help for none
     from harness.diagnostics.diagnosed import Diagnosed
-    from harness.diagnostics.diagnosing import Outcome, Watch
+    from harness.diagnostics.diagnosing import DiagnosisOutcome, Watch
     from harness.diagnostics.facets import Position
     from harness.records.record import TrialRecord
     from harness.report.study import Study
 
 MAX_NAMED = 3  # trials that a warning names
-Trial = Annotated[str, argument("A trial's id as `harness runs SUITE` shows it, or its first digits.")]
+TrialId = Annotated[str, argument("A trial's id as `harness runs SUITE` shows it, or its first digits.")]
 
 
 def inspect(
-    trial: Trial,
+    trial: TrialId,
     text: Annotated[str, option("The text before the predicted word.", "--text")],
     top: Annotated[int, option("How many words are shown for each component.", min=1)] = 10,
     every: Annotated[bool, option("Predict after every token of the text, not only the last.", "--all")] = False,
@@ -79,7 +79,7 @@ def inspect(
 
 
 def sample(
-    trial: Trial,
+    trial: TrialId,
     prompt: Annotated[str, option("The start of the text, at least one token.", "--prompt")],
     tokens: Annotated[int, option("How many tokens are drawn.", min=1)] = 50,
     temperature: Annotated[
@@ -103,7 +103,7 @@ def sample(
     from harness.machine.environment import resolve_device
     from harness.trial import trained
 
-    choice = generation.Choice(temperature=temperature, top_k=top_k, top_p=top_p)
+    choice = generation.NextToken(temperature=temperature, top_k=top_k, top_p=top_p)
     model = trained.load(results, trial, data, resolve_device(device.value))
     drawn = generation.continue_text(model, prompt, tokens, choice, seed=seed, copies=num)
     if as_json:
@@ -215,7 +215,7 @@ def _progress() -> "Iterator[Watch]":
         raise Interrupted(f"interrupted: {counted(done, 'new result')} stored; the same command goes on") from stop
 
 
-def _say_problems(outcome: "Outcome", found: "Study") -> None:
+def _say_problems(outcome: "DiagnosisOutcome", found: "Study") -> None:
     for failure in outcome.failed:
         warn(failure)
     if trials := outcome.without_weights:

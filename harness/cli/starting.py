@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from harness.conformance import Summary
 
 
-class Kind(StrEnum):
+class StarterKind(StrEnum):
     suite = "suite"
     head = "head"
     backbone = "backbone"
 
 
 def new(
-    kind: Annotated[Kind, argument("What to begin.")],
+    kind: Annotated[StarterKind, argument("What to begin.")],
     name: Annotated[str, argument("Its name, which is also that of the file.", metavar="NAME")],
     text: Annotated[
         Path | None, option("The text of a suite, a file or folder; without it, the novel in the package.")
@@ -41,7 +41,7 @@ def new(
     For a suite, training steps are timed for some seconds. Where the minutes are too few for all of the text, its
     first part is written to ./texts.
     """
-    if kind is not Kind.suite:
+    if kind is not StarterKind.suite:
         from harness.starters import templates
 
         if text or model:

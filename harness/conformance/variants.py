@@ -25,7 +25,7 @@ EXPLAINS = (CONSTRUCTION, "shapes")  # without these, the failures of other chec
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CheckOutcome:
     """The outcome of one check of one variant.
 
     Args:
@@ -45,7 +45,7 @@ class Outcome:
         return f"{self.check} [{self.variant}]: {self.detail}"
 
 
-def conformance(name: str, given: dict[str, Any] | None = None) -> tuple[str, list[Outcome]]:
+def conformance(name: str, given: dict[str, Any] | None = None) -> tuple[str, list[CheckOutcome]]:
     """Run all checks of the component called `name`, in each of its variants.
 
     The variants are: the defaults; then, one parameter at a time, the other value of every boolean parameter and every
@@ -65,7 +65,7 @@ def conformance(name: str, given: dict[str, Any] | None = None) -> tuple[str, li
     known = parameters(cls := registry.get(name))
     variants = list(_variants(known, _base(name, known, given or {})))
     first, _ = variants[0]
-    outcomes: list[Outcome] = []
+    outcomes: list[CheckOutcome] = []
     with torch_threads(1):
         for variant, params in variants:
             found = _outcomes(f"{kind} '{name}'", variant, of_case(cls, params), checks, chosen=variant == first)
@@ -78,7 +78,7 @@ def conformance(name: str, given: dict[str, Any] | None = None) -> tuple[str, li
 
 def _outcomes(
     who: str, variant: str, case: Any, checks: dict[str, Callable[[Any], Any]], *, chosen: bool
-) -> list[Outcome]:
+) -> list[CheckOutcome]:
     """Construct a component, in messages "head 'mos'", then run its checks. `chosen`: it is the first variant."""
     if (refusal := _construction(who, variant, case, len(checks), chosen=chosen)) is not None:
         return [refusal]
@@ -90,7 +90,7 @@ def _outcomes(
     return outcomes
 
 
-def _construction(who: str, variant: str, case: Any, checks: int, *, chosen: bool) -> Outcome | None:
+def _construction(who: str, variant: str, case: Any, checks: int, *, chosen: bool) -> CheckOutcome | None:
     """The outcome of a variant that cannot be built, or that is left out; None for others.
 
     Raises: ExecutionError when the constructor refuses the first variant.
@@ -100,14 +100,14 @@ def _construction(who: str, variant: str, case: Any, checks: int, *, chosen: boo
             size = _num_parameters(case) if isinstance(case, BackboneCase) else 0
             if size > MAX_PARAMETERS and not chosen:
                 detail = f"left out: {size:,} parameters; check this variant alone with --set"
-                return Outcome(CONSTRUCTION, variant, True, detail)
+                return CheckOutcome(CONSTRUCTION, variant, True, detail)
             case.build()
     except ValueError as refusal:
         if chosen:
             raise ExecutionError(f"{who} cannot be built: {refusal}") from refusal
-        return Outcome(CONSTRUCTION, variant, True, f"refused: {refusal}")
+        return CheckOutcome(CONSTRUCTION, variant, True, f"refused: {refusal}")
     except Exception as error:  # any exception of a constructor is a failed check
-        return Outcome(CONSTRUCTION, variant, False, first_line(error), not_run=checks)
+        return CheckOutcome(CONSTRUCTION, variant, False, first_line(error), not_run=checks)
     return None
 
 
@@ -193,13 +193,13 @@ def _num_parameters(case: BackboneCase) -> int:
         return 0
 
 
-def _outcome(title: str, variant: str, check: Callable[[Any], Any], case: Any, who: str) -> Outcome:
+def _outcome(title: str, variant: str, check: Callable[[Any], Any], case: Any, who: str) -> CheckOutcome:
     try:
         with contained(who):
             found = check(case)
     except Exception as error:  # any exception of a component is a failed check
         found = sentence(str(error)) if isinstance(error, Nonconforming) else first_line(error)
-        return Outcome(title, variant, False, found)
+        return CheckOutcome(title, variant, False, found)
     if isinstance(found, str):
-        return Outcome(title, variant, True, found)
-    return Outcome(title, variant, True, ", ".join(f"{name} {error:.0e}" for name, error in found.items()), found)
+        return CheckOutcome(title, variant, True, found)
+    return CheckOutcome(title, variant, True, ", ".join(f"{name} {error:.0e}" for name, error in found.items()), found)

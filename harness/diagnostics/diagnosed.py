@@ -139,7 +139,7 @@ def plots_of(evidence: Evidence, of: Diagnosed) -> "list[Plot]":
 
 
 def _plot(evidence: Evidence, of: Diagnosed, curves: Curves) -> "Plot":
-    from harness.report.figures.lines import Point, Series, lines
+    from harness.report.figures.lines import PlotPoint, Series, lines
     from harness.report.figures.looks import looks_of
     from harness.report.figures.style import Frame, finished
 
@@ -148,7 +148,7 @@ def _plot(evidence: Evidence, of: Diagnosed, curves: Curves) -> "Plot":
         results = [of.results[trial.id] for trial in row.trials if trial.id in of.results]
         if results:
             values = enumerate(curves.points(results[0]), start=1)
-            points = tuple(Point(x=number, y=value, low=value, high=value) for number, value in values)
+            points = tuple(PlotPoint(x=number, y=value, low=value, high=value) for number, value in values)
             label = f"{row.head}, {row.backbone}, {row.corpus}" if several else row.head
             found.append(Series(label=label, look=looks[row], points=points))
     frame = Frame(title=curves.title, below=suite_table.title(evidence.suite))

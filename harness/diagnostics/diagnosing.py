@@ -44,7 +44,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class Outcome:
+class DiagnosisOutcome:
     """What was done.
 
     Args:
@@ -61,7 +61,7 @@ class Outcome:
 
 def diagnose(
     request: Request, records: Iterable[TrialRecord], watch: Watch = lambda done, total, what: None
-) -> Outcome:
+) -> DiagnosisOutcome:
     """Compute the missing results of finished trials. Records that are not ok are left out.
 
     Args:
@@ -69,7 +69,7 @@ def diagnose(
             what is computed; and at the end.
     Raises: StorageError when a result cannot be written.
     """
-    outcome, missing = Outcome(), []
+    outcome, missing = DiagnosisOutcome(), []
     for record in (each for each in records if each.status == "ok"):
         wanted = [each for each in request.diagnostics if not _is_stored(request, record, each)]
         outcome.known += len(request.diagnostics) - len(wanted)
@@ -148,7 +148,7 @@ def _diagnosis(request: Request, subject: Trained, diagnostic: Diagnostic) -> Di
     )
 
 
-def _tried(outcome: Outcome, record: TrialRecord, action: Callable[[], Any]) -> Any:
+def _tried(outcome: DiagnosisOutcome, record: TrialRecord, action: Callable[[], Any]) -> Any:
     """What an action returns; None if it raised an exception, of which the outcome has a sentence then."""
     try:
         return action()

@@ -78,7 +78,7 @@ class Decoder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class NextToken:
     """How the next token is sampled. The filters are applied in the order of the arguments.
 
     Args:
@@ -119,7 +119,7 @@ class Choice:
         return torch.zeros_like(p_BV).scatter_(-1, order_BV, sorted_BV)
 
 
-def sample(decoder: Decoder, prompt_BT: Tensor, number: int, choice: Choice, *, seed: int) -> tuple[Tensor, float]:
+def sample(decoder: Decoder, prompt_BT: Tensor, number: int, choice: NextToken, *, seed: int) -> tuple[Tensor, float]:
     """Continue B texts by `number` >= 1 tokens each.
 
     Args:
@@ -152,7 +152,9 @@ class Texts:
     tokens_per_second: float
 
 
-def continue_text(trained: Trained, prompt: str, number: int, choice: Choice, *, seed: int, copies: int = 1) -> Texts:
+def continue_text(
+    trained: Trained, prompt: str, number: int, choice: NextToken, *, seed: int, copies: int = 1
+) -> Texts:
     """Continue a prompt of at least one token with a trained model. The model's code is contained as in a trial."""
     prompts_BT = trained.ids(prompt).expand(copies, -1)
     with contained(components(trained.spec)):

@@ -66,7 +66,7 @@ class Manifest(BaseModel):
 
 
 @dataclass(frozen=True)
-class Trial:
+class BundledTrial:
     """A trial and its files in the archive: name -> bytes."""
 
     suite: str
@@ -132,7 +132,7 @@ class Bundle:
 
     place: Path
     archive: zipfile.ZipFile
-    trials: tuple[Trial, ...]
+    trials: tuple[BundledTrial, ...]
     tuned: tuple[str, ...]
 
     def content(self, path: str) -> bytes:
@@ -140,7 +140,7 @@ class Bundle:
         with _refused(self.place):
             return _read(self.archive, path)
 
-    def files(self, trial: Trial) -> Files:
+    def files(self, trial: BundledTrial) -> Files:
 
         def content(name: str) -> bytes | None:
             return self.content(trial.path(name)) if name in trial.files else None
@@ -210,7 +210,7 @@ def _check_end(file: BinaryIO) -> int:
     return size
 
 
-def _members(archive: zipfile.ZipFile) -> tuple[tuple[Trial, ...], tuple[str, ...]]:
+def _members(archive: zipfile.ZipFile) -> tuple[tuple[BundledTrial, ...], tuple[str, ...]]:
     """The trials, and the suites with choices of tuning, in the order of the archive. Checks each member's entry in the
     index. Raises ValueError.
     """
@@ -230,7 +230,7 @@ def _members(archive: zipfile.ZipFile) -> tuple[tuple[Trial, ...], tuple[str, ..
             tuned.append(found["suite"])
         else:
             max_bytes = FILES[found["file"]]
-            trial = trials.setdefault((found["suite"], found["id"]), Trial(found["suite"], found["id"]))
+            trial = trials.setdefault((found["suite"], found["id"]), BundledTrial(found["suite"], found["id"]))
             trial.files[found["file"]] = about.file_size
         _check_member(about, max_bytes)
     if MANIFEST not in seen:

@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 import harness
 from harness.code.hashes import is_outdated
 from harness.errors import RecordError, StorageError, nearest
-from harness.exchange.bundle import MANIFEST, Bundle, Files, Manifest, Trial, add, choices_path, opened
+from harness.exchange.bundle import MANIFEST, Bundle, BundledTrial, Files, Manifest, add, choices_path, opened
 from harness.machine.files import atomically, lacks_room, write_atomically, write_fault
 from harness.plan.specs import SUITE_NAME, TRIAL_ID
 from harness.plan.tuning import Choice
@@ -48,7 +48,7 @@ def export_records(
     trials: tuple[str, ...] = (),
     token_nll: bool = True,
     warn: Warn = lambda sentence: None,
-) -> list[Trial]:
+) -> list[BundledTrial]:
     """Write the verified records of a results folder into one file, with their timings, scores of tokens and
     diagnostics, and the choices of suites with `tune`, but without weights, logs and checkpoints. Of the paths of texts
     and models only the last part is written. The same records give the same bytes.
@@ -98,7 +98,7 @@ def _folders(results: Path, suites: tuple[str, ...], trials: tuple[str, ...]) ->
     return [each for each in found if not trials or each.name in trials]
 
 
-def _add_trial(archive: zipfile.ZipFile, folder: Path, beside: list[str], warn: Warn) -> Trial | None:
+def _add_trial(archive: zipfile.ZipFile, folder: Path, beside: list[str], warn: Warn) -> BundledTrial | None:
     """Write the record of a trial and what lies beside it; None when the record does not verify."""
     files = Files.in_folder(folder)
     if _verified(lambda: files.record, warn) is None:
@@ -107,7 +107,7 @@ def _add_trial(archive: zipfile.ZipFile, folder: Path, beside: list[str], warn: 
     shown = without_folders(record)
     contents = {store.FILE_NAME: files.content(store.FILE_NAME) if shown == record else sealed.content_of(shown)}
     contents |= {name: _verified(partial(files.beside, name), warn) for name in beside}
-    trial = Trial(folder.parent.name, folder.name)
+    trial = BundledTrial(folder.parent.name, folder.name)
     for name, content in contents.items():
         if content is not None:
             add(archive, trial.path(name), content)
@@ -276,7 +276,7 @@ def _action(here: TrialRecord | None, record: TrialRecord, seeds: Seeds, replaci
     return "replaced" if replacing and relation == "different" else "replicate"
 
 
-def _write(bundle: Bundle, trial: Trial, results: Path, seeds: Seeds, replacing: bool) -> Action:
+def _write(bundle: Bundle, trial: BundledTrial, results: Path, seeds: Seeds, replacing: bool) -> Action:
     """Write the missing files of a trial. The record is written last, because a trial with a record is finished."""
     runs, files = store.runs_folder(results, trial.suite), bundle.files(trial)
     record, folder = files.record, store.folder(runs, trial.id)

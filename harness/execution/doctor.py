@@ -20,7 +20,7 @@ from harness.execution.executors import check_folder
 from harness.execution.ray import exposed_token, refuse_homeless_ray, refuse_open_ray, temporary_folder
 from harness.kernels import choice, products
 from harness.kernels.agreement import ROUNDING
-from harness.kernels.choice import Choice
+from harness.kernels.choice import FormChoice
 from harness.kernels.forms import FORMS, Form
 from harness.kernels.mixture import Tensors
 from harness.kernels.planted import CASES, batch
@@ -106,7 +106,7 @@ def faults(device: torch.device, forms: Sequence[Form] = FORMS, record: Record |
     Args:
         record: makes the graph; by default CUDA's, where the device is a GPU.
     """
-    found, eager = Choice(forms=forms, log=lambda sentence: None), []
+    found, eager = FormChoice(forms=forms, log=lambda sentence: None), []
     for precision in ROUNDING:
         multiplied = Products(precision=precision)
         with products.using(multiplied), multiplied.switched(device):
@@ -122,7 +122,7 @@ def faults(device: torch.device, forms: Sequence[Form] = FORMS, record: Record |
     return (*found.sentences(), *(() if "graph" in found.left_out else eager))
 
 
-def _try(found: Choice, mixture: Tensors, targets_N: torch.Tensor) -> None:
+def _try(found: FormChoice, mixture: Tensors, targets_N: torch.Tensor) -> None:
     for gradients in (True, False):
         with torch.set_grad_enabled(gradients):
             for form in found.forms:

@@ -60,7 +60,7 @@ def write_degeneracy(found: Sequence[Spectrum], seeds: Sequence[int], results: P
 
 def _plot(found: Sequence[Spectrum], inputs: Inputs) -> "Plot":
     """A line for each layer, a band over its seeds. The same values give the same bytes."""
-    from harness.report.figures.lines import Point, Series, lines  # here: matplotlib takes a second to import
+    from harness.report.figures.lines import PlotPoint, Series, lines  # here: matplotlib takes a second to import
     from harness.report.figures.looks import by_index
     from harness.report.figures.style import Frame, finished, settings
 
@@ -73,7 +73,7 @@ def _plot(found: Sequence[Spectrum], inputs: Inputs) -> "Plot":
         points = []
         for number in range(len(each.seeds[0])):
             ratios = [values[number] / values[0] for values in each.seeds]
-            points.append(Point(x=number + 1, y=statistics.fmean(ratios), low=min(ratios), high=max(ratios)))
+            points.append(PlotPoint(x=number + 1, y=statistics.fmean(ratios), low=min(ratios), high=max(ratios)))
         layers.append(Series(label=each.layer.name, look=by_index(index), points=tuple(points)))
     with settings():
         frame = Frame(title=JACOBIAN, below=below)

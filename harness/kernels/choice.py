@@ -21,7 +21,7 @@ from harness.kernels.mixture import Tensors
 LOGGER = logging.getLogger(__name__)
 
 
-class Choice:
+class FormChoice:
     """The forms that a trial takes, and which are left out.
 
     Args:
@@ -104,17 +104,17 @@ class Choice:
         return f"Left out on this device: {what}, since {self.left_out[name]}; {instead}"
 
 
-_of_process = Choice()
-_current: ContextVar[Choice | None] = ContextVar("choice", default=None)
+_of_process = FormChoice()
+_current: ContextVar[FormChoice | None] = ContextVar("choice", default=None)
 
 
-def current() -> Choice:
+def current() -> FormChoice:
     """Return the choice that `using` has set; outside of it one for the whole process."""
     return _current.get() or _of_process
 
 
 @contextmanager
-def using(choice: Choice) -> Iterator[None]:
+def using(choice: FormChoice) -> Iterator[None]:
     """Choose forms by `choice` within the block."""
     token = _current.set(choice)
     try:

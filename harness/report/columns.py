@@ -30,7 +30,7 @@ PRINTED_TIMES = {  # the papers' times -> their name in a column
 }
 EMPTY = Cell(text=NOTHING)
 UNTESTED = ("lower", "higher")  # what a change is called that was not tested
-Kind = Literal["counts", "size", "cost", "quality", "state"]
+ColumnKind = Literal["counts", "size", "cost", "quality", "state"]
 CellOf = Callable[[RowFacts], Cell]
 
 
@@ -50,7 +50,7 @@ class Quantity:
 
     column: Column
     cells: dict[RowFacts, Cell]
-    kind: Kind
+    kind: ColumnKind
     rows: frozenset[RowFacts] | None = None
     metric: str = ""
 
@@ -78,7 +78,7 @@ def quantities(findings: Findings) -> list[Quantity]:
 def _quantity(
     findings: Findings,
     name: str,
-    kind: Kind,
+    kind: ColumnKind,
     cell_of: CellOf,
     *topics: Topic,
     key: str = "",

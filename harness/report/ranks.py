@@ -20,7 +20,7 @@ from harness.report.statistics import (
 )
 from harness.report.verdicts import competes, difference, nats, obstacle, scored_seeds, shared_seeds
 
-Place = tuple[str, str, str]  # corpus, backbone, device
+Division = tuple[str, str, str]  # corpus, backbone, device
 
 # Two rows, first less second, and p corrected over all pairs of the table.
 Pair = tuple[MeanDifference, float]
@@ -72,7 +72,7 @@ def rankable(row: RowFacts) -> bool:
     return not obstacle(row) and len(scored_seeds(row)) >= RANK_SEEDS
 
 
-def _places(lines: list[RowFacts]) -> dict[Place, list[RowFacts]]:
+def _places(lines: list[RowFacts]) -> dict[Division, list[RowFacts]]:
     """The rows that compete, by their place; one of several devices has none."""
     pairs = []
     for row in lines:
@@ -93,7 +93,7 @@ def _unscored(lines: list[RowFacts]) -> Counter[tuple[str, str]]:
     return found
 
 
-def _pairs(places: dict[Place, list[RowFacts]], test: Test, lacking: dict[Place, int]) -> Pairs:
+def _pairs(places: dict[Division, list[RowFacts]], test: Test, lacking: dict[Division, int]) -> Pairs:
     """The tests of each two rows of a place that share six seeds or more and are not collapsed."""
     tested, planned = {}, 0
     for place, rows in places.items():

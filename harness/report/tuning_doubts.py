@@ -11,7 +11,7 @@ from harness.records.choices import of_records
 from harness.records.record import TrialRecord
 
 RATE = "train.lr"
-Place = tuple[float, float | None]  # a value and the log validation perplexity there; None: the trial failed
+Tried = tuple[float, float | None]  # a value and the log validation perplexity there; None: the trial failed
 
 
 class Tuned(NamedTuple):
@@ -83,7 +83,7 @@ def of_row(row: Row, choice: Choice, space: Mapping[str, Axis]) -> float:
     return found
 
 
-def of_curve(places: list[Place], best: float) -> float:
+def of_curve(places: list[Tried], best: float) -> float:
     """How far a parabola may go below its lowest known point.
 
     With (x1, y1) this point, (x0, y0) and (x2, y2) its neighbours, h1 = x1 - x0 and h2 = x2 - x1 the distances, the

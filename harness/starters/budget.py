@@ -81,7 +81,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Budget:
     """Args:
     bytes: of the text, of all splits together.
     minutes: of the whole suite.
@@ -107,7 +107,7 @@ def sizes(*, size: int, characters: int, pretrained: bool) -> tuple[Size, ...]:
     return tuple(each for each in known if each.least <= size)
 
 
-def with_part(size: Size, measured: Measured, part: int, machine: Machine) -> Choice:
+def with_part(size: Size, measured: Measured, part: int, machine: Machine) -> Budget:
     """The suite with so many bytes of the text."""
     ratio, minutes = part / measured.bytes, 0.0
     epochs = size.epochs_of(max(1, round(ratio * measured.rows[0].steps)))
@@ -116,10 +116,10 @@ def with_part(size: Size, measured: Measured, part: int, machine: Machine) -> Ch
         here = replace(row, **{name: max(1, round(ratio * getattr(row, name))) for name in counts})
         minutes += (RATES + SEEDS) * (here.minutes(epochs) + machine.start / 60)
     whole = RUN_MINUTES + ratio * measured.once + minutes / machine.workers
-    return Choice(bytes=part, epochs=epochs, minutes=whole)
+    return Budget(bytes=part, epochs=epochs, minutes=whole)
 
 
-def fitting(size: Size, measured: Measured, *, most: int, minutes: float, machine: Machine) -> Choice | None:
+def fitting(size: Size, measured: Measured, *, most: int, minutes: float, machine: Machine) -> Budget | None:
     """The suite with the largest part of a text of `most` bytes that fits into the minutes; None if the least that the
     size needs does not.
     """

@@ -30,7 +30,7 @@ from harness.plan.specs import GROUND_TRUTH, LEADERBOARD, SUITE_NAME
 from harness.printable import counted
 from harness.registry import HEADS
 from harness.starters import budget, measuring
-from harness.starters.budget import Choice, Machine, Size
+from harness.starters.budget import Budget, Machine, Size
 from harness.starters.templates import FILES, saved
 from harness.trial.timing import BUSY_CORES
 
@@ -114,7 +114,7 @@ def _command(wish: Wish, machine: Machine) -> str:
     return f"harness run {wish.name}{'' if machine.workers > 1 else ' --executor inline'}"
 
 
-def _chosen(wish: Wish, splits: Mapping[str, str], heads: str, machine: Machine, **run: Any) -> tuple[Size, Choice]:
+def _chosen(wish: Wish, splits: Mapping[str, str], heads: str, machine: Machine, **run: Any) -> tuple[Size, Budget]:
     """The largest size of which enough of the text fits into the minutes, and what fits. Raises ExecutionError."""
     whole = measuring.size_of(splits)
     different = len(set().union(*splits.values()))
@@ -130,7 +130,7 @@ def _chosen(wish: Wish, splits: Mapping[str, str], heads: str, machine: Machine,
             place = Path(folder)
             for split, text in sample.items():
                 saved(place / "text" / f"{split}.txt", text)
-            tried = Choice(bytes=size.least, epochs=size.epochs, minutes=wish.minutes)
+            tried = Budget(bytes=size.least, epochs=size.epochs, minutes=wish.minutes)
             filled = _filled(wish, size, tried, machine, text=place / "text", heads=heads, folder=place)
             suite = saved(place / f"{wish.name}.yaml", filled)
             try:
@@ -211,7 +211,7 @@ def _reason(wish: Wish, size: Size, whole: int, used: int) -> str:
 def _filled(
     wish: Wish,
     size: Size,
-    found: Choice,
+    found: Budget,
     machine: Machine,
     *,
     text: Path | None,

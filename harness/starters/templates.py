@@ -9,13 +9,13 @@ from typing import Literal
 from harness.errors import ExecutionError, StorageError, UnknownComponent
 from harness.registry import BACKBONES, HEADS
 
-Kind = Literal["head", "backbone"]
+ComponentKind = Literal["head", "backbone"]
 COMPONENT_NAME = "[a-z][a-z0-9_]{0,39}"
 NO_NAMES = {"true", "false", "null"}  # YAML reads no texts
 FILES = Path(__file__).parent.parent / "starter_files"
 
 
-def write(kind: Kind, name: str) -> Path:
+def write(kind: ComponentKind, name: str) -> Path:
     """Write a file to start from into the current folder: heads/<name>.py or backbones/<name>.py.
 
     Returns: its path.
@@ -44,12 +44,12 @@ def saved(place: Path, text: str) -> Path:
     return place
 
 
-def _class_name(kind: Kind, title: str) -> str:
+def _class_name(kind: ComponentKind, title: str) -> str:
     """'MixtureHead' for 'Mixture', which is imported by the file; 'MyHead' for 'MyHead'."""
     return title.removesuffix(kind.capitalize()) + kind.capitalize()
 
 
-def _refuse_name(kind: Kind, name: str) -> None:
+def _refuse_name(kind: ComponentKind, name: str) -> None:
     registry = {"head": HEADS, "backbone": BACKBONES}[kind]
     if not re.fullmatch(COMPONENT_NAME, name) or keyword.iskeyword(name) or name in NO_NAMES:
         raise ExecutionError(

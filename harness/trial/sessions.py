@@ -19,7 +19,7 @@ import torch
 import harness
 from harness.code import hashes
 from harness.code.hashes import KINDS, SHOWN
-from harness.kernels.choice import Choice
+from harness.kernels.choice import FormChoice
 from harness.machine import environment
 from harness.machine.files import write_atomically
 from harness.records.record import Environment, Fingerprints
@@ -124,11 +124,11 @@ class History:
         resumed: Checkpoint | None = None,
         attempt: Attempt | None = None,
         stuck: str = "",
-        choice: Choice | None = None,
+        choice: FormChoice | None = None,
     ):
         self.task, self.resumed, self.attempt, self.stuck = task, resumed, attempt, stuck
         self.retries = task.retries + (attempt.retries if attempt is not None else 0)
-        self.choice = choice or Choice(task.spec.train.loss_form)
+        self.choice = choice or FormChoice(task.spec.train.loss_form)
         self.load = environment.load_average()
         self.code = hashes.of_trial(task.spec)
         self._fixed = _facts(task, self.code)
@@ -161,7 +161,7 @@ class History:
         if before is not None and before.driver == task.driver and log.exists():
             stuck = log.read_text(encoding="utf-8", errors="replace")
         attempt = begin(folder, task.driver, place_of(resumed))
-        return cls(task, resumed, attempt, stuck, Choice(task.spec.train.loss_form, log=warn))
+        return cls(task, resumed, attempt, stuck, FormChoice(task.spec.train.loss_form, log=warn))
 
     @property
     def position(self) -> Position:

@@ -32,7 +32,7 @@ from harness.training.checkpoint import BEST
 from harness.trial.trained import folders_of
 from harness.verification.measured import Measured, VerificationOptions, evaluate_again, train_again
 
-Outcome = Literal["identical", "plausible", "different", "not checked"]
+Answer = Literal["identical", "plausible", "different", "not checked"]
 
 # Nats of one token, with equal weights: float32 sums of several hundred products are rounded differently.
 TOKEN_AGREEMENT = 1e-3
@@ -157,7 +157,7 @@ class Verdict:
     """
 
     name: str
-    outcome: Outcome
+    outcome: Answer
     sentence: str
     trial: str = ""
     record_ppl: float | None = None

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from harness.diagnostics.generation import Choice, sample
+from harness.diagnostics.generation import NextToken, sample
 from harness.errors import ExecutionError
 
 P = torch.tensor([[0.15, 0.5, 0.1, 0.25]], dtype=torch.float64)
@@ -32,15 +32,15 @@ ROOTS = P.sqrt() / P.sqrt().sum()
     ],
 )
 def test_what_is_drawn_from_by_hand(choice, expected):
-    found = Choice(**choice).probabilities(P.log().float())
+    found = NextToken(**choice).probabilities(P.log().float())
     torch.testing.assert_close(found, torch.as_tensor(expected, dtype=torch.float64), rtol=0, atol=1e-6)
 
 
 def test_of_equal_tokens_the_first_counts():
     even = torch.full((1, 4), 0.25).log()
-    assert Choice(temperature=0.0).probabilities(even).tolist() == [[1, 0, 0, 0]]
-    assert Choice(top_k=2).probabilities(even).tolist() == [[0.5, 0.5, 0, 0]]
-    assert Choice(top_p=0.6).probabilities(even).tolist()[0] == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0])
+    assert NextToken(temperature=0.0).probabilities(even).tolist() == [[1, 0, 0, 0]]
+    assert NextToken(top_k=2).probabilities(even).tolist() == [[0.5, 0.5, 0, 0]]
+    assert NextToken(top_p=0.6).probabilities(even).tolist()[0] == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0])
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_of_equal_tokens_the_first_counts():
 )
 def test_a_number_out_of_range_is_a_sentence(wrong):
     with pytest.raises(ExecutionError, match="must be"):
-        Choice(**wrong)
+        NextToken(**wrong)
 
 
 class Chain:
@@ -62,7 +62,7 @@ class Chain:
 
 def test_frequencies_are_those_of_the_distribution():
     # chi-square of each row's next tokens, 2 degrees of freedom: P(> 30) = exp(-15) = 3e-7, three rows
-    drawn = sample(Chain(), torch.zeros(4000, 1, dtype=torch.int64), 6, Choice(), seed=5)[0]
+    drawn = sample(Chain(), torch.zeros(4000, 1, dtype=torch.int64), 6, NextToken(), seed=5)[0]
     assert drawn.shape == (4000, 6)
     for token in range(3):
         followed = drawn[:, :-1] == token
@@ -74,15 +74,15 @@ def test_frequencies_are_those_of_the_distribution():
 
 def test_filtered_tokens_are_never_drawn_and_greedy_is_the_likeliest_path():
     prompts = torch.zeros(500, 1, dtype=torch.int64)
-    assert set(sample(Chain(), prompts, 1, Choice(top_k=2), seed=1)[0].flatten().tolist()) == {0, 1}
-    greedy, speed = sample(Chain(), torch.tensor([[1]]), 4, Choice(temperature=0.0), seed=1)
+    assert set(sample(Chain(), prompts, 1, NextToken(top_k=2), seed=1)[0].flatten().tolist()) == {0, 1}
+    greedy, speed = sample(Chain(), torch.tensor([[1]]), 4, NextToken(temperature=0.0), seed=1)
     assert greedy.tolist() == [[2, 2, 2, 2]]
     assert speed > 0
 
 
 def test_a_seed_repeats_its_texts_and_another_draws_others():
     prompts = torch.zeros(2, 1, dtype=torch.int64)
-    one, again, other = (sample(Chain(), prompts, 30, Choice(), seed=seed)[0] for seed in (1, 1, 2))
+    one, again, other = (sample(Chain(), prompts, 30, NextToken(), seed=seed)[0] for seed in (1, 1, 2))
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
     assert not torch.equal(one[0], one[1])  # texts of one prompt are drawn one by one

@@ -25,7 +25,7 @@ from harness.corpora.batching import Segment, Segments, training_segments
 from harness.distributions import Logits
 from harness.errors import ExecutionError
 from harness.gpu.cuda_graph import GraphStep, captured, graphed, tensors_of
-from harness.kernels.choice import Choice, using
+from harness.kernels.choice import FormChoice, using
 from harness.model import LanguageModel, build_backbone
 from harness.plan.specs import ComponentSpec, TrainSpec
 from harness.protocols import Hidden
@@ -48,7 +48,7 @@ HALVED = {"plateau": {"factor": 0.5}}
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left_out():
-    with using(Choice(log=lambda sentence: None)):
+    with using(FormChoice(log=lambda sentence: None)):
         yield
 
 
@@ -366,7 +366,7 @@ def test_a_graph_that_is_not_what_eager_steps_are_is_refused(name, fault):
 @pytest.mark.guards("graph-left-out")
 def test_a_graph_that_was_left_out_is_not_recorded_and_one_that_is_demanded_is_an_error():
     told = []
-    with using(Choice(left_out={"graph": "replays differ"}, log=pytest.fail)):
+    with using(FormChoice(left_out={"graph": "replays differ"}, log=pytest.fail)):
         step = eager_step(LSTM, spec())
         assert graphed(step, SEGMENTS[0], log=told.append, record=pytest.fail) is step
         with pytest.raises(ExecutionError, match="cuda_graph is on, but replays differ; set"):
@@ -376,7 +376,7 @@ def test_a_graph_that_was_left_out_is_not_recorded_and_one_that_is_demanded_is_a
 
 def test_a_graph_is_left_out_with_a_sentence():
     told = []
-    choice = Choice(log=told.append)
+    choice = FormChoice(log=told.append)
     with using(choice):
         graphed(eager_step(LSTM, spec()), SEGMENTS[0], log=lambda reason: None, record=that_does_nothing)
     (sentence,) = choice.sentences()

@@ -11,7 +11,7 @@ from harness.distributions import LOGIT_MAPS, Mixture, log_prior
 from harness.gpu import triton_evaluation, triton_rows
 from harness.kernels import choice, planted, reference_only, rows
 from harness.kernels.agreement import fault_of
-from harness.kernels.choice import Choice
+from harness.kernels.choice import FormChoice
 from harness.kernels.forms import LEAN, LOG_SUMS, ROWS
 
 FLOAT32 = 2.0**-24  # the relative error of one rounding
@@ -266,7 +266,7 @@ def test_a_whole_mixture_by_the_kernels_equals_the_reference(partitions):
 
     with reference_only():
         expected = evaluated(*(tensor.detach().double().requires_grad_() for tensor in given))
-    with choice.using(Choice(forms=here())):
+    with choice.using(FormChoice(forms=here())):
         outcome = evaluated(*given)
     for found, exact in zip(outcome, expected, strict=True):
         if exact.norm() > 1e-12:  # one component's prior has no gradient

@@ -14,7 +14,7 @@ from harness import kernels
 from harness.distributions import Mixture
 from harness.kernels import choice, forms, planted, reference, rows
 from harness.kernels.agreement import fault_of
-from harness.kernels.choice import Choice, using
+from harness.kernels.choice import FormChoice, using
 from harness.kernels.forms import EQUATIONS, LEAN, by_log_sums, by_rows
 from harness.kernels.mixture import Tensors
 from harness.kernels.products import Products
@@ -230,7 +230,7 @@ def test_a_log_normaliser_below_the_targets_logit_is_rounding():
         return log_sum_exp(rows_RE, weight_VE, bias_V, precision=precision) - 1.9e-5
 
     form = for_evaluation(too_low)
-    with torch.no_grad(), using(Choice(forms=[form])):
+    with torch.no_grad(), using(FormChoice(forms=[form])):
         assert mixture.nll(torch.tensor([[0]])).item() == 0
         assert mixture.nll(torch.tensor([[1]])).item() == pytest.approx(96, abs=1e-4)
 
@@ -240,7 +240,7 @@ def test_the_logit_of_a_bfloat16_target_is_not_rounded(by_log_sums):
     # logits 0 and -64.5 * 1.0078125 = -65.00390625, which is -65 in bfloat16; the normaliser is 1
     facets, weight = (torch.tensor(values).bfloat16() for values in ([[[[1.0078125]]]], [[0.0], [-64.5]]))
     form = for_evaluation(lambda *given, precision: torch.zeros(1))
-    with using(Choice(forms=[form])) if by_log_sums else contextlib.nullcontext():
+    with using(FormChoice(forms=[form])) if by_log_sums else contextlib.nullcontext():
         nll = Mixture(facets, None, weight).nll(torch.tensor([[1]]))
     assert nll.dtype == torch.float32
     assert nll.item() == 65.00390625
@@ -267,9 +267,9 @@ def counted(monkeypatch):
     return calls
 
 
-def on_cpu(*first, **options) -> Choice:
+def on_cpu(*first, **options) -> FormChoice:
     """A choice that checks its forms on the CPU, too."""
-    return Choice(forms=[*first, *forms.FORMS], devices=("cpu",), **options)
+    return FormChoice(forms=[*first, *forms.FORMS], devices=("cpu",), **options)
 
 
 def asked(name="three components with bias"):
@@ -301,7 +301,7 @@ def test_what_tritons_kernels_are_not_made_for_is_left_to_torch(monkeypatch, cas
 
 
 def test_the_form_that_trains_is_checked_at_the_first_batch_and_on_the_cpu_none(counted):
-    with using(Choice()):
+    with using(FormChoice()):
         asked()
     assert counted == []
     with using(on_cpu(for_training())) as _:
@@ -314,18 +314,18 @@ def test_the_form_that_trains_is_checked_at_the_first_batch_and_on_the_cpu_none(
 
 
 def test_the_equations_are_not_checked(counted):
-    with using(Choice(forms=[EQUATIONS], devices=("cpu",))):
+    with using(FormChoice(forms=[EQUATIONS], devices=("cpu",))):
         asked()
     assert counted == []
 
 
 def test_forms_are_checked_on_gpus():
-    assert Choice().devices == ("cuda",)
+    assert FormChoice().devices == ("cuda",)
 
 
 def test_what_is_wrong_is_left_out_with_a_sentence_and_the_next_form_runs(counted):
     told, form = [], faulty(after=scaled("scale", 1.01))
-    with using(Choice()):
+    with using(FormChoice()):
         expected = asked()
     with using(on_cpu(form, log=told.append)) as _:
         current = choice.current()
@@ -344,7 +344,7 @@ def test_what_is_wrong_is_left_out_with_a_sentence_and_the_next_form_runs(counte
 def test_where_the_lean_evaluation_is_left_out_the_equations_run(monkeypatch):
     mixture = Mixture(torch.ones(1, 1, 1, 2, requires_grad=True), None, torch.zeros(4, 2))
     monkeypatch.setattr(forms, "lean", lambda *arguments: pytest.fail("the lean evaluation ran"))
-    with using(Choice(left_out={"lean": "it was wrong"}, log=lambda sentence: None)):
+    with using(FormChoice(left_out={"lean": "it was wrong"}, log=lambda sentence: None)):
         for loss in (mixture.mean_nll(torch.tensor([[1]])), mixture.nll(torch.tensor([[1]]))):
             torch.testing.assert_close(loss.sum().detach(), torch.tensor(4.0).log())
         assert mixture.statistics().entropy.item() == pytest.approx(torch.tensor(4.0).log().item())
@@ -370,7 +370,7 @@ def test_what_raises_is_left_out_with_its_first_line_but_want_of_memory_says_not
 
 
 def test_parts_that_are_no_forms_have_sentences_too():
-    graph, gone = Choice(left_out={"graph": "it differs", "an old form": "it was wrong"}).sentences()
+    graph, gone = FormChoice(left_out={"graph": "it differs", "an old form": "it was wrong"}).sentences()
     assert "the CUDA graph of the training step, since it differs; steps run operation by operation" in graph
     assert "an old form, since it was wrong; other code runs" in gone
 
@@ -391,7 +391,7 @@ def stored(when=True):
 
 @pytest.mark.parametrize(("pieces", "taken"), [("auto", "stored"), ("stored", "stored"), ("chunked", "lean")])
 def test_a_suite_may_say_which_form_trains(pieces, taken):
-    with using(Choice(pieces, forms=[stored(), *forms.FORMS])):
+    with using(FormChoice(pieces, forms=[stored(), *forms.FORMS])):
         asked()
         assert choice.current().trained_by == taken
 
@@ -399,14 +399,14 @@ def test_a_suite_may_say_which_form_trains(pieces, taken):
 @pytest.mark.parametrize("pieces", ["stored", "chunked"])
 def test_the_equations_run_where_every_form_of_that_kind_is_left_out(pieces):
     left_out = {form.name: "it was wrong" for form in forms.FORMS if form.pieces}
-    current = Choice(pieces, forms=[stored(), *forms.FORMS], left_out=left_out)
+    current = FormChoice(pieces, forms=[stored(), *forms.FORMS], left_out=left_out)
     with using(current):
         asked()
     assert current.trained_by.startswith("equations")
 
 
 def test_a_stored_form_that_cannot_be_had_is_refused():
-    current = Choice("stored", forms=[stored(when=False), *forms.FORMS])
+    current = FormChoice("stored", forms=[stored(when=False), *forms.FORMS])
     with using(current), pytest.raises(ValueError, match="loss_form is stored, which this head, batch or device"):
         asked()
     with using(current), torch.no_grad():
@@ -429,7 +429,7 @@ def test_a_stored_form_without_room_gives_way_to_chunks():
 def test_the_form_of_the_first_batch_is_named_and_the_given_reasons_are_not_changed():
     given, sizes = {"an old form": "it was wrong"}, iter([True, False])
     first = replace(stored(), name="first", fits=lambda mixture, gradients: next(sizes))
-    current = Choice(forms=[first, *forms.FORMS], left_out=given)
+    current = FormChoice(forms=[first, *forms.FORMS], left_out=given)
     with using(current):
         asked(), asked()  # the second batch does not fit into the first form
     assert current.trained_by == "first"
@@ -438,7 +438,7 @@ def test_the_form_of_the_first_batch_is_named_and_the_given_reasons_are_not_chan
 
 
 def test_a_choice_holds_within_its_block_only():
-    outer, inner = Choice(), Choice()
+    outer, inner = FormChoice(), FormChoice()
     with using(outer):
         with using(inner):
             assert choice.current() is inner

@@ -8,7 +8,7 @@ import torch
 
 from harness import kernels
 from harness.kernels import chunked, forms, planted, reference
-from harness.kernels.choice import Choice, using
+from harness.kernels.choice import FormChoice, using
 from harness.kernels.rows import combine_rows_
 
 CPU = torch.device("cpu")
@@ -121,7 +121,7 @@ def test_in_float64_it_is_exact(name):
     mixture, targets_N = planted.batch(CASES[name], CPU, torch.float64)
     weight_N = torch.linspace(-1, 2, len(targets_N), dtype=torch.float64)
     given = [each for each in mixture.given if each is not None]
-    with using(Choice()):
+    with using(FormChoice()):
         loss = forms.STORED.mean_nll(mixture, targets_N, weight_N, 0.1)
         normaliser_N = kernels.log_normaliser(mixture).square().mean(1)
     expected = (weight_N * (reference.nll(mixture, targets_N) + 0.1 * normaliser_N)).sum()

@@ -17,7 +17,7 @@ from harness.report import outputs
 from harness.report.evidence import Evidence
 from harness.report.figures import comparison, learning, plots
 from harness.report.figures.comparison import front
-from harness.report.figures.lines import Point
+from harness.report.figures.lines import PlotPoint
 from harness.report.figures.plots import LeftOut, Plot
 from harness.report.figures.style import settings, shown
 from harness.report.findings import find
@@ -186,7 +186,7 @@ def test_perplexity_against_time_has_the_pareto_front(suite, made):
 
 
 def test_no_point_of_the_front_is_beaten_in_both_and_a_front_of_one_row_is_no_line(suite, made):
-    told = [Point(x=x, y=y, low=y, high=y) for x, y in [(1, 9), (2, 9), (2, 7), (3, 8), (4, 7), (5, 1)]]
+    told = [PlotPoint(x=x, y=y, low=y, high=y) for x, y in [(1, 9), (2, 9), (2, 7), (3, 8), (4, 7), (5, 1)]]
     assert [(p.x, p.y) for p in front(told)] == [(1, 9), (2, 7), (5, 1)]
     # softmax, the smallest model, is also the best one here
     better = [

@@ -12,7 +12,7 @@ from handmade import interrupted_before
 
 from harness import plan
 from harness.kernels import rows
-from harness.kernels.choice import Choice
+from harness.kernels.choice import FormChoice
 from harness.kernels.forms import FORMS, LEAN, STORED, by_rows
 from harness.trial import sessions, stages
 from harness.trial.run import run
@@ -100,7 +100,7 @@ FAULTY = by_rows("rows", "a planted kernel", combine=wrong, fits=LEAN.fits)
 @pytest.fixture
 def checked_here(monkeypatch):
     """Trials check their forms on the CPU, the planted one first."""
-    monkeypatch.setattr(sessions, "Choice", partial(Choice, forms=(FAULTY, *FORMS), devices=("cpu",)))
+    monkeypatch.setattr(sessions, "FormChoice", partial(FormChoice, forms=(FAULTY, *FORMS), devices=("cpu",)))
 
 
 def test_a_wrong_form_is_left_out_of_the_trial_whose_weights_are_the_same_and_whose_record_says_so(
@@ -119,7 +119,7 @@ def test_a_wrong_form_is_left_out_of_the_trial_whose_weights_are_the_same_and_wh
 def test_a_resumed_trial_leaves_out_what_its_checkpoint_names(task, checked_here, monkeypatch):
     with interrupted_before(18):
         run(task)
-    monkeypatch.setattr(sessions, "Choice", partial(Choice, forms=(FAULTY, *FORMS)))  # nothing is checked now
+    monkeypatch.setattr(sessions, "FormChoice", partial(FormChoice, forms=(FAULTY, *FORMS)))  # nothing is checked now
     found = run(task)
     assert found.environment.sessions == 2
     (sentence,) = found.environment.switched_off
@@ -133,7 +133,7 @@ def test_a_resumed_trial_leaves_out_what_its_checkpoint_names(task, checked_here
 @pytest.mark.parametrize(("pinned", "taken"), [("chunked", "lean"), ("stored", "stored")])
 def test_a_form_that_the_suite_asks_for_trains(task, tmp_path, monkeypatch, pinned, taken):
     stored = replace(STORED, fits=lambda mixture, gradients: gradients)
-    monkeypatch.setattr(sessions, "Choice", partial(Choice, forms=(stored, *FORMS)))
+    monkeypatch.setattr(sessions, "FormChoice", partial(FormChoice, forms=(stored, *FORMS)))
     train = task.spec.train.model_copy(update={"loss_form": pinned})
     spec = task.spec.model_copy(update={"train": train})
     assert run(handmade.task(spec, runs=tmp_path / "runs")).environment.loss_form == taken

@@ -15,7 +15,7 @@ from harness.errors import RecordError
 from harness.plan.specs import canonical
 from harness.records.sidecars import TokenScores
 from harness.report.evidence import Evidence
-from harness.report.figures.lines import Point, Series, apart, lines
+from harness.report.figures.lines import PlotPoint, Series, apart, lines
 from harness.report.figures.looks import FAINT, INK, looks_of
 from harness.report.figures.style import Frame, shown
 from harness.report.printed_numbers import PrintedCell, PrintedNumbers
@@ -131,7 +131,7 @@ def gain(bands_of: BandsOf, label: str, rows: list[RowFacts], evidence: Evidence
         points = []
         for name, each in bands.items():
             means = [band.mean for band in each]
-            points.append(Point(x=names.index(name), y=statistics.fmean(means), low=min(means), high=max(means)))
+            points.append(PlotPoint(x=names.index(name), y=statistics.fmean(means), low=min(means), high=max(means)))
             seeds.append(len(means))
         found.append(Series(label=row.head, look=looks[row], points=tuple(points)))
     base = "the baseline" if len(reference.head) > MAX_BASELINE else shown(reference.head)
@@ -219,7 +219,7 @@ def series_by(name: str, rows: Sequence[RowFacts], evidence: Evidence) -> list[S
     return found
 
 
-def front(points: Sequence[Point]) -> list[Point]:
+def front(points: Sequence[PlotPoint]) -> list[PlotPoint]:
     """The Pareto front: the points for which no other is lower in both x and y, in the order of x."""
     best, found = math.inf, []
     for point in sorted(points, key=lambda point: (point.x, point.y)):
@@ -229,11 +229,11 @@ def front(points: Sequence[Point]) -> list[Point]:
     return found
 
 
-def at(row: RowFacts, x: float, printed: PrintedNumbers) -> Point:
+def at(row: RowFacts, x: float, printed: PrintedNumbers) -> PlotPoint:
     """The test perplexity of a row, over its seeds."""
     values = row.values(METRIC)
     theirs = comparable(printed.find(row.trials[0], row.params, METRIC), row, printed)
-    return Point(x=x, y=statistics.fmean(values), low=min(values), high=max(values), **theirs)
+    return PlotPoint(x=x, y=statistics.fmean(values), low=min(values), high=max(values), **theirs)
 
 
 def comparable(cell: PrintedCell | None, row: RowFacts, printed: PrintedNumbers) -> Mapping[str, Any]:

@@ -23,7 +23,7 @@ from harness.report.figures.comparison import (
     comparable,
     over_seeds,
 )
-from harness.report.figures.lines import Point, Series, lines
+from harness.report.figures.lines import PlotPoint, Series, lines
 from harness.report.figures.looks import by_index, looks_of
 from harness.report.figures.style import Frame
 from harness.report.findings import percent
@@ -45,7 +45,7 @@ def curves(
             the end of training is a star at the last epoch.
     """
     chosen, left = (rows, "") if of_backbones else chosen_of(rows, evidence, FEW)
-    found: dict[RowFacts, list[Point]] = {}
+    found: dict[RowFacts, list[PlotPoint]] = {}
     for row in chosen:
         points = curve(row, evidence.printed, with_end=of_backbones)
         if points:
@@ -74,7 +74,7 @@ def curves(
     return on, f"{what} after each epoch; bands {RANGE}. The axis fits the second half of each curve.{left}"
 
 
-def curve(row: RowFacts, printed: PrintedNumbers, *, with_end: bool = False) -> list[Point]:
+def curve(row: RowFacts, printed: PrintedNumbers, *, with_end: bool = False) -> list[PlotPoint]:
     """Validation perplexity by epoch, for the epochs that all ok trials have, with printed values.
 
     Args:
@@ -88,11 +88,11 @@ def curve(row: RowFacts, printed: PrintedNumbers, *, with_end: bool = False) -> 
     for each in epochs:
         epoch, values = each[0].epoch, [point.valid_ppl for point in each]
         of_paper = comparable(theirs.get(epoch), row, printed)
-        points.append(Point(x=epoch, y=statistics.fmean(values), low=min(values), high=max(values), **of_paper))
+        points.append(PlotPoint(x=epoch, y=statistics.fmean(values), low=min(values), high=max(values), **of_paper))
     return points
 
 
-def change(row: RowFacts, reference: RowFacts) -> list[Point]:
+def change(row: RowFacts, reference: RowFacts) -> list[PlotPoint]:
     """The change of validation perplexity against a reference in percent, by epoch: over the seeds and epochs that both
     have, the mean of the ratios of a seed.
     """
@@ -107,7 +107,7 @@ def change(row: RowFacts, reference: RowFacts) -> list[Point]:
     for epoch, each in ratios.items():
         if len(each) == len(shared):
             mean, low, high = percent(statistics.fmean(each)), percent(min(each)), percent(max(each))
-            points.append(Point(x=epoch, y=mean, low=low, high=high))
+            points.append(PlotPoint(x=epoch, y=mean, low=low, high=high))
     return points
 
 
@@ -166,7 +166,7 @@ def tuning(key: str, rows: list[RowFacts], evidence: Evidence, frame: Frame | No
             if ppl is None or ppl > limit:
                 crosses.append((each, value))
             else:
-                points.append(Point(x=value, y=ppl, low=ppl, high=ppl))
+                points.append(PlotPoint(x=value, y=ppl, low=ppl, high=ppl))
         series.append(Series(label=each.row.head, look=looks[each.row], points=tuple(points), joined=joined))
     log = "y" if tune.space[key].uniform is not None else "xy"
     on = lines(series, key.removeprefix("train."), "validation perplexity", frame, log=log)

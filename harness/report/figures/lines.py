@@ -13,7 +13,7 @@ MARKED = 20  # points; of a longer line, only some have a marker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class PlotPoint:
     """A point of a line.
 
     Args:
@@ -40,7 +40,7 @@ class Series:
 
     label: str
     look: Look
-    points: tuple[Point, ...]
+    points: tuple[PlotPoint, ...]
     joined: bool = True
 
 

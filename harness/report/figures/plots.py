@@ -26,7 +26,7 @@ MAX_LETTERS = 20  # that are named
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class PlotKind:
     """A kind of plot.
 
     Args:
@@ -99,28 +99,28 @@ def boxes_in(plots: Sequence[Plot | LeftOut]) -> str:
     )
 
 
-def _kinds(lines: list[RowFacts], findings: Findings) -> list[Kind]:
+def _kinds(lines: list[RowFacts], findings: Findings) -> list[PlotKind]:
     """The kinds of a suite's plots, in the order in which a page shows them."""
     found, evidence = [*KINDS], findings.evidence
     if findings.baseline is not None:
         draw_forest = partial(forest.draw, findings)
-        found.insert(0, Kind(FOREST, "Change against the strongest control", _group, draw_forest, forest.PHONE))
+        found.insert(0, PlotKind(FOREST, "Change against the strongest control", _group, draw_forest, forest.PHONE))
     if any(line.params_of("head").get("d_embed") is not None for line in lines):  # as in low-rank softmax
         by_width = partial(comparison.by_parameter, "d_embed", "width of the output matrix, d_embed")
-        found.append(Kind("perplexity_by_width", "Test perplexity by width of the output matrix", _group, by_width))
+        found.append(PlotKind("perplexity_by_width", "Test perplexity by width of the output matrix", _group, by_width))
     if len({(line.corpus, line.head, line.trials[0].backbone.name) for line in lines}) < len(lines):
         by_backbone = partial(learning.curves, of_backbones=True)  # of a head on variants of one backbone
         title = "Learning curves by backbone"
-        found.append(Kind("learning_curves_by_backbone", title, _head_on_variants, by_backbone))
+        found.append(PlotKind("learning_curves_by_backbone", title, _head_on_variants, by_backbone))
     for key in learning.keys(evidence.suite):
         name = key.removeprefix("train.")
         title = f"Validation perplexity by {name}, tuning"
-        found.append(Kind(f"tuning_{name}", title, _group, partial(learning.tuning, key)))
+        found.append(PlotKind(f"tuning_{name}", title, _group, partial(learning.tuning, key)))
     return found
 
 
 def _of_kind(
-    kind: Kind, lines: list[RowFacts], evidence: Evidence, suite: str | None, width: float | None
+    kind: PlotKind, lines: list[RowFacts], evidence: Evidence, suite: str | None, width: float | None
 ) -> list[Plot | LeftOut]:
     parts = grouped((part, line) for line in lines if (part := kind.part(line, evidence)) is not None)
     if not parts:
@@ -172,10 +172,10 @@ _by_mixtures = partial(comparison.by_parameter, "num_mixtures", "mixtures K")
 _by_frequency = partial(comparison.gain, tokens.by_frequency, "occurrences of the target in training")
 _by_position = partial(comparison.gain, tokens.by_position, "tokens of the segment before the target")
 KINDS = (
-    Kind("perplexity_by_time", "Test perplexity by training time", _one_pass, comparison.by_time),
-    Kind("perplexity_by_parameters", "Test perplexity by parameters", _corpus, comparison.by_size),
-    Kind("perplexity_by_mixtures", "Test perplexity by number of mixtures", _group, _by_mixtures),
-    Kind("learning_curves", "Learning curves", _group, learning.curves),
-    Kind("gain_by_frequency", "Where the gain is: word frequency", _group, _by_frequency),
-    Kind("gain_by_position", "Where the gain is: place in the segment", _group, _by_position),
+    PlotKind("perplexity_by_time", "Test perplexity by training time", _one_pass, comparison.by_time),
+    PlotKind("perplexity_by_parameters", "Test perplexity by parameters", _corpus, comparison.by_size),
+    PlotKind("perplexity_by_mixtures", "Test perplexity by number of mixtures", _group, _by_mixtures),
+    PlotKind("learning_curves", "Learning curves", _group, learning.curves),
+    PlotKind("gain_by_frequency", "Where the gain is: word frequency", _group, _by_frequency),
+    PlotKind("gain_by_position", "Where the gain is: place in the segment", _group, _by_position),
 )
