@@ -83,12 +83,7 @@ WHOLE = [  # tests of all components, of all committed records, and of documents
 ]
 ELSEWHERE = {  # extension -> tests of it that are not in the folder of its name, but beside fixtures that they need
     "board": ["cli/test_difference.py", "cli/test_reproduce.py", "cli/test_terminal.py", "report/test_planted.py"],
-    "diagnostics": [
-        "cli/test_diagnos*.py",
-        "cli/test_experiment.py",
-        "experiments/*",
-        "report/test_diagnosed_table.py",
-    ],
+    "diagnostics": ["cli/test_diagnos*.py", "cli/test_experiment.py", "experiments/*"],
     "integrity": ["security/test_hostile_bundles.py"],
     "tracking": ["system/test_tracking_*.py"],
 }
