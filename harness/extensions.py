@@ -40,8 +40,9 @@ def lack_of(module: str) -> str:
     module is there, or is of no extension.
     """
     for name, parts in EXTENSIONS.items():
-        if any(f"{module}.".startswith(f"{part}.") for part in parts) and not is_there(module):
-            return f"belongs to the extension '{name}', which is not installed; leave it out, or install it"
+        for part in parts:
+            if f"{module}.".startswith(f"{part}.") and not is_there(part):
+                return f"belongs to the extension '{name}', which is not installed; leave it out, or install it"
     return ""
 
 

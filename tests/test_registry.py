@@ -380,3 +380,9 @@ def test_ray_refuses_it_with_what_to_do(script):
     refused = script("ray")["refused"]
     assert "the head 'mine' is a class of this notebook or script" in refused
     assert "heads/mine.py" in refused
+
+
+@pytest.mark.parametrize("name", ["hf.x", "awd_lstm.y"])
+def test_a_name_below_that_of_an_extension_is_only_unknown(name):
+    with pytest.raises(UnknownComponent, match=f"^unknown backbone '{name}'"):
+        BACKBONES.get(name)

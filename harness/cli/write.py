@@ -21,7 +21,7 @@ from harness.cli.commands import COMMANDS, FIRST
 from harness.cli.options import Json, argument, console, option, say
 from harness.errors import BrokenComponent, DuplicateComponent, ExecutionError, nearest
 from harness.machine.files import kept
-from harness.machine.source import of_package, source_hash
+from harness.machine.source import is_of_package, source_hash
 from harness.plan.reader import ENDING, FOLDER, folders, introduction, name_of
 from harness.report import screen
 
@@ -121,16 +121,18 @@ def _kept_components(what: str) -> list[dict[str, Any]]:
     users = Path(what).resolve()
     added = len(importlib.import_module(f"harness.{what}").__path__) > 1  # a folder, by this process
     has_own = added or (users.is_dir() and users != bundled(what).resolve())
-    if not source_hash() or has_own or entry_points(group=f"harness.{what}"):
+    source = source_hash()
+    if not source or has_own or entry_points(group=f"harness.{what}"):
         return _components(what)
 
     def make() -> list[dict[str, Any]] | None:
         found, registry = _components(what), _registry(what)
         broken = [each for each in found if any(text.startswith(BROKEN) for text in each["parameters"])]
-        names = {f"{registry.kind} {each['name']}" for each in found}
-        return None if broken or registry.faults() or not names <= of_package() else found
+        if broken or registry.faults():
+            return None
+        return found if all(is_of_package(registry.get(each["name"])) for each in found) else None
 
-    return kept("lists", json.dumps([what, str(PACKAGE), source_hash(), sys.version]), make) or _components(what)
+    return kept("lists", json.dumps([what, str(PACKAGE), source, sys.version]), make) or _components(what)
 
 
 def _components(what: str) -> list[dict[str, Any]]:

@@ -112,12 +112,14 @@ def _wholes_in_train(parts: Mapping[str, Iterable[str | bytes]], least: int) -> 
     asked = {name: list(parts[name]) for name in ("valid", "test")}
     long = {part for each in asked.values() for part in each if len(part) >= least}
     sizes = {name: max(1, sum(map(len, each))) for name, each in asked.items()}
-    if all(sum(len(part) for part in each if part in long) < FEW_LONG * sizes[name] for name, each in asked.items()):
-        train = list(filter(None, parts["train"]))
-        return {name: _beyond_chance(list(filter(None, each)), train) for name, each in asked.items()}
-    both, found = long.intersection(parts["train"]), {}
+    train = list(parts["train"])
+    both, found = long.intersection(train), {}
     for name, each in asked.items():
         found[name] = sum(len(part) for part in each if part in both) / sizes[name]
+    if all(sum(len(part) for part in each if part in long) < FEW_LONG * sizes[name] for name, each in asked.items()):
+        of_list = list(filter(None, train))
+        for name, each in asked.items():
+            found[name] = max(found[name], _beyond_chance(list(filter(None, each)), of_list))
     return found
 
 

@@ -192,6 +192,9 @@ def kept(
         again: compute it in any case.
     """
     place = kept_file(kind, key)
+    with suppress(OSError, LookupError, TypeError, ValueError):  # without waiting for one who makes another
+        if not again:
+            return read(json.loads(read_bounded(place, MAX_KEPT)))
     with ExitStack() as locked:
         with suppress(OSError, NotImplementedError):  # also filelock's Timeout, and a file system without locks
             place.parent.mkdir(parents=True, exist_ok=True)

@@ -276,7 +276,8 @@ class Construction:
         for vocab_size, backbone in itertools.product(dict.fromkeys(vocab_sizes), backbones):
             build = partial(self._build, vocab_size, backbone, heads)
             key = key_of(vocab_size, backbone, heads) if keep else None
-            found = _read(build()) if key is None else kept("models", key, build, _read)
+            read = partial(_read, of=len(heads))
+            found = read(build()) if key is None else kept("models", key, build, read)
             if found is None:
                 continue
             name, (body, of_heads) = str(backbone.spec), found
@@ -307,15 +308,17 @@ class Construction:
             return None
 
 
-def _read(found: Found | None) -> tuple[Body, list[OfHead]] | None:
-    """Return what `Construction._build` returns, or what JSON has made of it. Raises: as `kept`
-    expects where it is something else.
+def _read(found: Found | None, of: int) -> tuple[Body, list[OfHead]] | None:
+    """Return what `Construction._build` returns of so many heads, or what JSON has made of it.
+    Raises: as `kept` expects where it is something else.
     """
     if found is None:
         return None
     (body, of_heads), read = found, []
     for (total, own), settled, copies in of_heads:
         read.append(((int(total), int(own)), dict(settled), bool(copies)))
+    if len(read) != of:
+        raise ValueError(f"expected {of} heads, got {len(read)}")
     return Body(**{**body, "notes": tuple(body["notes"])}), read
 
 

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from harness.machine.source import of_package, source_hash
+from harness.machine.source import is_of_package, source_hash
 from harness.plan.identity import Identified
 from harness.plan.parameters import paths
 
@@ -37,11 +37,11 @@ class Body:
 
 def key_of(vocab_size: int, backbone: Identified, heads: list[Identified]) -> str | None:
     """Return everything that decides how models are built; None where other code or files have a part in it."""
-    listed = [("backbone", backbone), *(("head", head) for head in heads)]
-    if not source_hash():
-        return None
-    for kind, each in listed:
-        if f"{kind} {each.spec.name}" not in of_package() or paths(each.cls, each.spec.params):
+    for each in (backbone, *heads):
+        if not is_of_package(each.cls) or paths(each.cls, each.spec.params):
             return None
-    specs = [each.spec.model_dump(mode="json") for _, each in listed]
-    return json.dumps([vocab_size, specs, source_hash(), sys.version, *map(version, BUILT_WITH)])
+    source = source_hash()
+    if not source:
+        return None
+    specs = [each.spec.model_dump(mode="json") for each in (backbone, *heads)]
+    return json.dumps([vocab_size, specs, source, sys.version, *map(version, BUILT_WITH)])

@@ -263,11 +263,11 @@ def _printed(findings: Findings) -> list[Quantity]:
 
 def _printed_score(metric: Metric, findings: Findings) -> list[Quantity]:
     printed = _printed_cells(findings, metric.name)
-    having = [row for row, cell in printed.items() if cell]
-    rows = frozenset(having)
+    known = [row for row, cell in printed.items() if cell]
+    rows = frozenset(known)
     # A paper that tested the weights after the last epoch is compared with that metric of ours.
     ours = dict.fromkeys(findings.rows, metric)
-    for row in having:
+    for row in known:
         ours[row] = METRICS[printed[row].of_ours]
     last, found = METRICS.get(f"last_{metric.name}"), []
     if last in ours.values() and last.table == "never":  # else it has its column among the scores

@@ -67,7 +67,7 @@ def notes_of(findings: Findings, of_shape: Iterable[str] = ()) -> list[str]:
         *(Note(f"{each.text}.", level="warning") for each in suite.notes if each.in_table),
         *(Note(f"{text}.", level="warning") for text in suite.control_notes),
         *text_notes.of_counting(suite, records),
-        *text_notes.of_splits(suite, findings.rows),
+        *text_notes.of_contents(suite, findings.rows),
         *text_notes.of_unknown(findings.rows),
         *text_notes.of_train(suite, findings.rows),
         *of_shape,

@@ -42,7 +42,7 @@ def of_counting(suite: Suite, records: list[TrialRecord]) -> list[str]:
     return notes
 
 
-def of_splits(suite: Suite, lines: list[RowFacts]) -> list[str]:
+def of_contents(suite: Suite, lines: list[RowFacts]) -> list[str]:
     """What trials found in each split of a text, which is the same in all rows; nothing of older records."""
     notes = []
     for name, facts in suite.corpora.items():

@@ -53,6 +53,7 @@ class Outcome:
         message: one line about a status that is not 'ok'.
         weights_sha256: of the best weights.
         not_certified: why there is no certificate.
+        unsaved: a buffer that fitting has changed, and that is not among the saved weights; '' for none.
     """
 
     status: Status = "ok"
@@ -62,6 +63,7 @@ class Outcome:
     weights_sha256: str | None = None
     certificate: Certificate | None = None
     not_certified: str = ""
+    unsaved: str = ""
 
     def make_invalid(self, fault: str) -> None:
         """The perplexities do not count. The first reason stays: others may follow from it."""
@@ -227,7 +229,8 @@ def fit(trial: Trial, built: Built) -> None:
     KeyboardInterrupt after a signal or another request to stop, which waits for the end of a step
     so that its state can be saved.
     """
-    before = buffers_of(built.model)  # of a resumed trial, too, those of the untrained model
+    # Of a resumed trial, too, those of the untrained model.
+    before, unsaved = buffers_of(built.model), buffers_of(built.model, saved=False)
     # Counted again when the trial is resumed.
     trial.outcome.metrics |= count_text(built.model, built.corpus)
     trial.watch.beat()
@@ -241,6 +244,9 @@ def fit(trial: Trial, built: Built) -> None:
         of_head = {name: each for name, each in after.items() if name.startswith("head.")}
         trial.outcome.metrics["changed_buffers"] = changed
         trial.outcome.metrics["changed_buffers_head"] = count_changed(before, of_head)
+    for name, buffer in buffers_of(built.model, saved=False).items():
+        if count_changed(unsaved, {name: buffer}):
+            trial.outcome.unsaved = name
     trial.workers.dismissed = True  # the others are at their end, too, and no longer needed
 
 
@@ -339,19 +345,11 @@ def check(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
     trial.log.info("certificate: %s", outcome.certificate.model_dump(exclude={"drawn"}))
     if (fault := outcome.certificate.fault) is not None:  # guard: certificate-decides
         outcome.make_invalid(fault)
-    if outcome.status == "invalid" and (lost := _unsaved(trial, built)):
+    if outcome.status == "invalid" and outcome.unsaved:
         outcome.message = (
-            f"training or counting changed the buffer {lost}, which is not among the saved weights, so that "
+            f"training or counting changed the buffer {outcome.unsaved}, which is not among the saved weights, so that "
             f"these may be of another model: register it without persistent=False ({outcome.message})"
         )
-
-
-def _unsaved(trial: Trial, built: Built) -> str:
-    """The first buffer of other values than in a new model that is not part of the weights; '' for none."""
-    new = built_model(trial.task.spec, built.corpus, trial.device)
-    before = buffers_of(new, saved=False)
-    now = buffers_of(built.model, saved=False)
-    return next((name for name in now if count_changed(before, {name: now[name]})), "")
 
 
 def complete(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:

@@ -78,7 +78,10 @@ def test_plug_ins_are_never_kept(monkeypatch):
 
 
 def test_a_list_with_a_head_of_this_process_is_never_kept(folder, monkeypatch):
-    monkeypatch.setitem(HEADS._classes, "cosine", HEADS.get("softmax"))
+    class Cosine(HEADS.get("softmax")):
+        """Defined here."""
+
+    monkeypatch.setitem(HEADS._classes, "cosine", Cosine)
     made(monkeypatch)
     assert not list((folder / "cache").glob("lists/*.json"))
 

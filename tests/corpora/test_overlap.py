@@ -302,6 +302,18 @@ def test_of_a_list_without_repetitions_each_name_that_train_has_counts(copied, t
         assert len(notes) == (copied > 0)
 
 
+def test_long_lines_that_were_copied_into_a_list_of_short_ones_count_by_their_length():
+    """40 lines of 7 words among 2,500 answers of a word, which train has as often as chance gives."""
+    rng, copied = random.Random(5), [f"the {n:04} copied line of words" for n in range(40)]
+    answers = [f"answer{n}" for n in range(300)]
+    train = [*rng.choices(answers, k=20_000), *copied]
+    test = [*rng.choices(answers, k=2_500), *copied]
+    texts = {"train": train, "valid": rng.choices(answers, k=2_500), "test": test}
+    share = sum(map(len, copied)) / sum(map(len, test))
+    assert 0.01 < share < 0.1
+    assert lines_in_train({name: "\n".join(each) for name, each in texts.items()})["test"] == pytest.approx(share)
+
+
 def test_of_a_list_with_repetitions_no_more_counts_than_chance_gives():
     draw, known = random.Random(1), names(2000, 1)
     weights = [1 / rank for rank in range(1, 2001)]  # as names of people and words are

@@ -41,7 +41,8 @@ def main(extension: str, *arguments: str) -> int:
     with TemporaryDirectory() as folder:
         copied(extension, tree := Path(folder, "tree"))
         command = [sys.executable, "-m", "pytest", *arguments]
-        return subprocess.run(command, cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, check=False).returncode
+        environment = {**os.environ, "PYTHONPATH": str(tree), "HARNESS_TEST_WITHOUT": extension}
+        return subprocess.run(command, cwd=tree, env=environment, check=False).returncode
 
 
 if __name__ == "__main__":
