@@ -58,7 +58,7 @@ MEANING = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Ranked:
     """The place of a row in its group.
 
     Args:
@@ -72,7 +72,7 @@ class Standing:
     difference: MeanDifference | None = None
 
 
-CellOf = Callable[[Entry, Standing], Cell]
+CellOf = Callable[[Entry, Ranked], Cell]
 
 
 def table(group: Group) -> Table:
@@ -95,14 +95,14 @@ def _columns(group: Group) -> list[tuple[Column, CellOf]]:
     """The columns of a group's table, in order, each with the cell of an entry at its place."""
     rows = [entry.row for entry in group.entries]
 
-    def head(entry: Entry, place: Standing) -> Cell:
+    def head(entry: Entry, place: Ranked) -> Cell:
         return Cell(text=entry.row.head).marked(OUTDATED_MARK if entry.row.outdated else "")
 
-    def seeds(entry: Entry, place: Standing) -> Cell:
+    def seeds(entry: Entry, place: Ranked) -> Cell:
         cell = Cell(text=_state(entry), value=len(entry.row.ok_seeds))
         return cell.marked(certificate_mark(entry.row, rows))
 
-    def device(entry: Entry, place: Standing) -> Cell:
+    def device(entry: Entry, place: Ranked) -> Cell:
         time = time_of(entry.row, "train_ms_per_batch", group.timings)
         return EMPTY if time is None else Cell(text=time.device)
 
@@ -138,7 +138,7 @@ def _of_metrics(group: Group, *kinds: str) -> list[tuple[Column, CellOf]]:
     return found
 
 
-def _rank(entry: Entry, place: Standing) -> Cell:
+def _rank(entry: Entry, place: Ranked) -> Cell:
     """'7', or '1-6' for rows that share their rank."""
     if place.rank is None:
         return EMPTY
@@ -146,12 +146,12 @@ def _rank(entry: Entry, place: Standing) -> Cell:
     return Cell(text=f"{first}" if first == last else f"{first}-{last}", value=first)
 
 
-def _versus(entry: Entry, place: Standing) -> Cell:
+def _versus(entry: Entry, place: Ranked) -> Cell:
     found = place.difference
     return EMPTY if found is None else change(found.mean, found.low, found.high)
 
 
-def _pairs(entry: Entry, place: Standing) -> Cell:
+def _pairs(entry: Entry, place: Ranked) -> Cell:
     found = place.difference
     return EMPTY if found is None else Cell(text=str(found.n), value=found.n)
 
@@ -263,7 +263,7 @@ def _entry(entry: Entry, group: Group) -> dict[str, Any]:
     }
 
 
-def _row(entry: Entry, place: Standing, group: Group) -> dict[str, Any]:
+def _row(entry: Entry, place: Ranked, group: Group) -> dict[str, Any]:
     first, last = place.rank or (None, None)
     found = place.difference
     vs_best = found and {"nats": found.mean, "low": found.low, "high": found.high, "pairs": found.n}
@@ -350,7 +350,7 @@ def _name(entry: Entry) -> str:
     return f"{entry.row.head} on {entry.row.backbone}"
 
 
-def places(group: Group) -> list[Standing]:
+def places(group: Group) -> list[Ranked]:
     """The place of each entry of a group, in order.
 
     There is no test: records know neither the test that a suite declares nor what tuning leaves open (the space of its
@@ -360,9 +360,7 @@ def places(group: Group) -> list[Standing]:
     scored = [index for index, row in enumerate(rows) if row.values("test_ppl") and not collapsed(row)]
     ranks = _shared_ranks([index for index in scored if rankable(rows[index])], rows, group)
     return [
-        Standing(
-            rank=ranks.get(index), difference=_difference(row, rows[scored[0]], group) if index in scored else None
-        )
+        Ranked(rank=ranks.get(index), difference=_difference(row, rows[scored[0]], group) if index in scored else None)
         for index, row in enumerate(rows)
     ]
 
