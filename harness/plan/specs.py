@@ -328,13 +328,6 @@ class TrainSpec(Strict):
         return hash(canonical(self.model_dump()))  # `groups` is a mapping
 
     @property
-    def longest_segment(self) -> int:
-        """Tokens of the longest segment of training, or of nearly all where random lengths have no limit."""
-        if self.random_lengths is None:
-            return self.seq_len
-        return self.random_lengths.longest or self.seq_len + round(4 * self.random_lengths.deviation)
-
-    @property
     def most_epochs(self) -> float:
         """The largest number of epochs of both stages."""
         return self.epochs + (0 if self.finetune is None else self.finetune.epochs)
