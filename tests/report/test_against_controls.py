@@ -176,5 +176,5 @@ def test_a_row_whose_validation_and_test_disagree_has_a_note_with_both_changes(l
         assert "] of test perplexity, but +1.0 % [" in notes[0]
     (compared,) = compare(rows).values()
     suite = SimpleNamespace(table=TableSpec(), tune=None)
-    findings = SimpleNamespace(lines=rows, compared={rows[1]: compared}, evidence=SimpleNamespace(suite=suite))
+    findings = SimpleNamespace(rows=rows, compared={rows[1]: compared}, evidence=SimpleNamespace(suite=suite))
     assert [note for note in comparison_notes.of_comparisons(findings) if "disagree" in note] == notes
