@@ -241,6 +241,11 @@ def test_counting_says_how_many_ngrams_there_are_and_what_the_cache_is():
     assert model(4).head.count(torch.tensor(TRAIN), END) == stored
 
 
+def test_the_tables_of_a_text_are_counted_once():
+    head = model().head
+    assert head.orders is head.orders
+
+
 def test_mean_nll_weighs_targets():
     distribution = model()(Segment(x := torch.tensor([[1, 2, 3]]), x))[0]
     assert distribution.aux_loss == 0

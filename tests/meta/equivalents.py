@@ -95,7 +95,6 @@ EQUIVALENT = [
     Equivalent("KneserNey.forward", "hidden.layers[-1]", ONE_LAYER),
     Equivalent("KneserNey.context", "last_PL[:, last_PL.shape[1] - self.order + 1:]", NEAREST),
     Equivalent("KneserNey.context", "int(self.line_end)", NUMBER),
-    Equivalent("KneserNey.orders", "self._orders is None", "the tables are counted again, and are the same"),
     Equivalent("KneserNey.orders", "self.text.long()", "it is multiplied by numbers of contexts, which are int64"),
     Equivalent("KneserNey.orders", "int(self.line_end)", NUMBER),
     Equivalent("KneserNey._chosen", "torch.cat(cached, dim=1)", SAME_AXIS),
