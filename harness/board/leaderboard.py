@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.board.groups import Entry, Group, gather, groups
+from harness.board.shared_ranks import MARGIN, Ranked, places
 from harness.errors import ExecutionError, nearest
 from harness.plan.loading import labels
 from harness.plan.names import shown
 from harness.plan.reader import ENDING, FOLDER
 from harness.plan.specs import LEADERBOARD
-from harness.plan.suite_file import TableSpec
 from harness.printable import counted
 from harness.records.metrics import METRICS, Metric, metrics_of
 from harness.records.record import TrialRecord
@@ -22,19 +22,15 @@ from harness.registry import BACKBONES, HEADS
 from harness.report import comparison_notes, convergence, versions
 from harness.report.columns import EMPTY, change
 from harness.report.content import NOTHING, OUTDATED_MARK, TIME_MARK, Cell, Column, Line, Table
-from harness.report.convergence import collapsed
 from harness.report.findings import all_certified_earlier, certificate_mark
 from harness.report.layouts import places_of, summary
 from harness.report.notes import ALL_EARLIER, on_certificates
 from harness.report.outputs import Trials
-from harness.report.ranks import rankable
 from harness.report.row_facts import RowFacts, time_of
-from harness.report.statistics import RANK_SEEDS, MeanDifference
+from harness.report.statistics import RANK_SEEDS
 from harness.report.table_forms import markdown
-from harness.report.verdicts import difference, nats, shared_seeds
 
 FILE_NAME = f"{LEADERBOARD}.md"
-MARGIN = TableSpec().margin  # of suites that declare none: smaller differences are of no interest
 OF_GROUP = ("rank", "label", "test_ppl", "vs_best", "train_ms_per_batch", "n")  # keys of the columns of a summary
 NAMED = 3  # rows of rank 1 that the contents name
 MEANING = (
@@ -55,21 +51,6 @@ MEANING = (
     "Times are of the newest exclusive pass that no other work disturbed, or else of the trials while they trained; "
     f"{TIME_MARK} marks times measured while other work ran.",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranked:
-    """The place of a row in its group.
-
-    Args:
-        rank: the first and the last of the ranks that the row shares, from 1, by mean test perplexity; None for a row
-            that cannot be ranked.
-        difference: of log test perplexity over the seeds shared with the first row, row less that one; None for that
-            row itself, where no seed is shared, and for n-grams and rows that are computed with `compat`.
-    """
-
-    rank: tuple[int, int] | None
-    difference: MeanDifference | None = None
 
 
 CellOf = Callable[[Entry, Ranked], Cell]
@@ -348,48 +329,6 @@ def _notes(group: Group) -> tuple[str, ...]:
 
 def _name(entry: Entry) -> str:
     return f"{entry.row.head} on {entry.row.backbone}"
-
-
-def places(group: Group) -> list[Ranked]:
-    """The place of each entry of a group, in order.
-
-    There is no test: records know neither the test that a suite declares nor what tuning leaves open (the space of its
-    values), and rows of several suites were not tuned alike. The table of a suite has the tests of its rows.
-    """
-    rows = [entry.row for entry in group.entries]
-    scored = [index for index, row in enumerate(rows) if row.values("test_ppl") and not collapsed(row)]
-    ranks = _shared_ranks([index for index in scored if rankable(rows[index])], rows, group)
-    return [
-        Ranked(rank=ranks.get(index), difference=_difference(row, rows[scored[0]], group) if index in scored else None)
-        for index, row in enumerate(rows)
-    ]
-
-
-def _shared_ranks(ranked: Sequence[int], rows: Sequence[RowFacts], group: Group) -> dict[int, tuple[int, int]]:
-    """Index of a row -> the first and the last of the ranks that it shares.
-
-    A tie begins at its lowest row, and ends with the last row that cannot be distinguished from that one. The rows
-    between these two share the rank, too: no row ranks behind one with a higher perplexity.
-    """
-    found, begin = {}, 0
-    while begin < len(ranked):
-        first, *others = (rows[index] for index in ranked[begin:])
-        alike = [at for at, row in enumerate(others, start=1) if not _is_behind(_difference(row, first, group))]
-        end = begin + max(alike, default=0) + 1
-        found |= dict.fromkeys(ranked[begin:end], (begin + 1, end))
-        begin = end
-    return found
-
-
-def _is_behind(found: MeanDifference | None) -> bool:
-    """Whether a row can be distinguished from a lower one: its interval is above 0 and not within the margin."""
-    return found is not None and found.low is not None and found.low > 0 and found.high >= nats(MARGIN)
-
-
-def _difference(row: RowFacts, first: RowFacts, group: Group) -> MeanDifference | None:
-    compares = row is not first and group.compat is None and not row.is_ngram and not first.is_ngram
-    seeds = shared_seeds(row, first) if compares else ()
-    return difference(row, first, seeds, "paired") if seeds else None
 
 
 @dataclass(frozen=True, kw_only=True)
