@@ -9,8 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 from disturbed import wait_for
+from filelock import FileLock
 
-from harness.machine import environment, processes
+from harness.machine import environment, files, processes
 from harness.machine.files import kept, read_bounded, write_atomically
 
 
@@ -106,6 +107,14 @@ def test_what_is_kept_is_computed_once_for_each_key(tmp_path, monkeypatch):
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "file"))
     (tmp_path / "file").write_text("in the place of the folder")
     assert [kept("numbers", "a", lambda: [5.0]) for _ in range(2)] == [[5.0], [5.0]]
+
+
+def test_what_is_kept_is_read_without_waiting_for_another_process_that_computes(tmp_path, monkeypatch):
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
+    monkeypatch.setattr(files, "MAX_WAIT", -1)  # a lock that is held is waited for without end
+    assert kept("numbers", "a", lambda: [1.0]) == [1.0]
+    with FileLock(tmp_path / "numbers" / ".lock"):
+        assert kept("numbers", "a", lambda: [2.0]) == [1.0]
 
 
 @pytest.mark.guards("process-id-reused")
