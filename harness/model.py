@@ -278,6 +278,18 @@ def count_parameters(model: LanguageModel) -> tuple[int, int]:
     return size + own, own
 
 
+def count_non_embedding(backbone: nn.Module) -> int:
+    """Return N, the number of a backbone's parameters without those of its embeddings, which are only looked up.
+
+    Source: Kaplan et al. (2020), arXiv:2001.08361, section 1.3.
+    """
+    looked_up = [each.weight for each in backbone.modules() if isinstance(each, nn.Embedding)]
+    if hasattr(backbone, "num_parameters"):  # a frozen one holds none, and its embedding is no module of it
+        return backbone.num_parameters - _numbers(backbone.embedding.weight)
+    left_out = set(map(id, looked_up))
+    return sum(_numbers(each) for each in backbone.parameters() if id(each) not in left_out)
+
+
 def _numbers(tensor: Tensor) -> int:
     return tensor.numel() * (2 if tensor.is_complex() else 1)
 

@@ -36,6 +36,7 @@ PACKAGES: tuple[tuple[str, ...], ...] = (
     ("distributions",),
     ("corpora",),
     ("model",),
+    ("flops",),
     ("plan",),
     ("records",),
     ("code",),

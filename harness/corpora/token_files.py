@@ -102,6 +102,17 @@ class TextSource(ABC):
             tokenizer=None if folder is None else read_tokenizer(folder),
         )
 
+    def count_tokens(self) -> dict[str, int] | None:
+        """Return the number of tokens of each split, for which the text is tokenised into the cache; None where the
+        tokenizer has to be downloaded.
+        """
+        if self.tokenizer is None:
+            return self.sizes()[1]
+        if self.tokenizer == "gpt2":
+            return None
+        corpus = tokenized(self, Path())
+        return {name: len(getattr(corpus, name)) for name in SPLITS}
+
     def fetch(self, data: Path) -> None:
         """Download the tokenizer's files and tokenise the text. Without a tokenizer there is nothing to do."""
         if self.tokenizer is not None:

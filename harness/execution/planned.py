@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.code.hashes import is_outdated
 from harness.corpora.corpus import CorpusFacts
-from harness.plan.selection import chosen_rows, chosen_trials, chosen_tuning
+from harness.plan.selection import chosen_trials, chosen_tuning, met_rows
 from harness.plan.specs import TrialSpec
 from harness.plan.suite import Row, Suite
 from harness.plan.tuning import Point
@@ -60,15 +60,18 @@ class LaterTrials:
         return tuple(trial.seed for trial in self.row.candidates[0].trials)
 
     @property
-    def first(self) -> str:
-        """The id of the first tuning trial of the row."""
-        return self.row.candidates[0].longest.id
+    def like(self) -> TrialSpec:
+        """A trial like those: the first tuning trial of the row; of a size of a ladder that is not tuned, one with the
+        learning rate of the suite.
+        """
+        first = self.row.candidates[0]
+        return first.longest if first.tuning_trials else first.trials[0]
 
     def as_json(self) -> dict[str, Any]:
         """The row's entry in `harness plan --json`; its components are without what is tuned."""
         corpus, backbone, head = self.row.key
         parts = {"corpus": corpus, "backbone": backbone, "head": head}
-        return {**parts, "seeds": self.seeds, "first": self.first, "lost": self.lost}
+        return {**parts, "seeds": self.seeds, "first": self.like.id, "lost": self.lost}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,19 +101,17 @@ class PlannedSuite:
         )
 
     @property
-    def models(self) -> list[PlannedTrial]:
-        """Trials with every model of the table; for a row without a point, one of its tuning trials."""
-        stand_ins = {each.first for each in self.later}
-        return [*self.trials, *(trial for trial in self.tuning if trial.spec.id in stand_ins)]
+    def models(self) -> list[TrialSpec]:
+        """Trials with every model of the table; for a row without a point, one that is like its trials."""
+        return [*(each.spec for each in self.trials), *(each.like for each in self.later)]
 
     def to_run(self) -> Iterator[tuple[TrialSpec, bool]]:
-        """Each trial without a record, and whether it is a tuning trial. A trial without an id is like its tuning
-        trial.
+        """Each trial without a record, and whether it is a tuning trial. A trial without an id is given as
+        one that is like it.
         """
-        tuning = {each.spec.id: each.spec for each in self.tuning}
         yield from ((each.spec, False) for each in self.trials if not each.finished)
         yield from ((each.spec, True) for each in self.tuning if not each.finished)
-        yield from ((tuning[row.first], False) for row in self.later if not row.lost for _ in row.seeds)
+        yield from ((row.like, False) for row in self.later if not row.lost for _ in row.seeds)
 
     def as_json(self) -> dict[str, Any]:
         """The content of `harness plan --json`."""
@@ -161,7 +162,7 @@ def planned(
         suite=suite,
         trials=list(map(state, specs)),
         tuning=list(map(state, tuning)),
-        later=_later(chosen_rows(suite, only)),
+        later=_later(met_rows(suite, only)),
         outdated=retraining.sentences(suite, (*tuning, *specs), records, *options),
     )
 

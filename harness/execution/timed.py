@@ -180,9 +180,9 @@ def suite_times(
     """
     suite = planned.suite
     firsts: dict[Row, TrialSpec] = {}
-    for each in planned.models:
-        if not each.spec.is_ngram and each.spec.train.data_parallel == 1:
-            firsts.setdefault(suite.row_of(each.spec), each.spec)
+    for spec in planned.models:
+        if not spec.is_ngram and spec.train.data_parallel == 1:
+            firsts.setdefault(suite.row_of(spec), spec)
     other_work = environment.OtherWork()
     found = model_times([task_alone(suite, spec, data, device) for spec in firsts.values()], warn)
     if (busy := round(other_work.cores(), 2)) >= BUSY_CORES:
@@ -214,12 +214,12 @@ def reference(suite: Suite) -> str | None:
 
 def match_text(suite: Suite, times: list[RowTime], busy: float, device: torch.device) -> str | None:
     """The key `match` to paste into the suite, so that every head gets the training time of the reference; None if the
-    suite has no reference or matches parameters, a row was not timed, or other work used BUSY_CORES cores or more.
+    suite has no reference or matches something else, a row was not timed, or other work used BUSY_CORES cores or more.
     """
     rows = [row.key for row in suite.rows if row.backbone.spec.name != NGRAM_BACKBONE]
     ratios = {each.row.key: each.ratio for each in times if each.ratio}
-    by_params = suite.match is not None and suite.match.time is None
-    if by_params or not ratios.keys() >= set(rows) or busy >= BUSY_CORES:
+    matches_else = suite.match is not None and suite.match.time is None
+    if matches_else or not ratios.keys() >= set(rows) or busy >= BUSY_CORES:
         return None
     several = len({row[:2] for row in rows}) > 1
     where = (

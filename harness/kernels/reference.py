@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensor
 from torch.nn import functional
 
 from harness.kernels.mixture import Tensors
@@ -60,10 +61,11 @@ def weighted_mean(values: Tensor, weight: Tensor | None) -> Tensor:
 
 def refuse_weightless(weight: Tensor) -> None:
     """Raises ValueError when all weights are 0: there is no mean. On a GPU this waits for the weights, so it is not
-    asked while a CUDA graph is recorded, nor where tensors are on the meta device.
+    asked while a CUDA graph is recorded, nor of tensors without content: those on the meta device, and of torch's
+    classes for counting (harness/flops.py).
     """
     recorded = weight.is_cuda and torch.cuda.is_current_stream_capturing()
-    empty = weight.is_meta or not weight.numel()
+    empty = weight.is_meta or isinstance(weight, FakeTensor) or not weight.numel()
     if not empty and not recorded and not weight.any():
         raise ValueError("the weights of all tokens are 0: a mean needs a token of another weight")
 

@@ -20,8 +20,9 @@ from torch.overrides import TorchFunctionMode
 
 from harness.containment import contained, first_line
 from harness.errors import ComponentError, HarnessError, nearest
+from harness.flops import Flops, training_flops
 from harness.machine.files import kept
-from harness.model import LanguageModel, build_backbone, build_head, count_parameters, on_meta
+from harness.model import LanguageModel, build_backbone, build_head, count_non_embedding, count_parameters, on_meta
 from harness.plan.identity import Identified
 from harness.plan.kept_models import Body, key_of
 from harness.plan.names import labelled
@@ -47,7 +48,9 @@ MAX_TENSORS = 10_000  # of one component; GPT-2's largest has 580
 Built = TypeVar("Built")
 # Of a model: its numbers of parameters (total, head), and the values that the head chose itself.
 Measured = tuple[tuple[int, int], dict[str, int]]
-OfHead = tuple[tuple[int, int], dict[str, int], bool]  # as Measured, and whether it copies weights
+# As Measured, whether it copies weights, and the FLOPs of a training token: (body, head), or why they
+# are not known; None where nobody asked.
+OfHead = tuple[tuple[int, int], dict[str, int], bool, tuple[float, float] | str | None]
 Found = tuple[dict[str, Any], list[OfHead]]
 
 
@@ -60,6 +63,8 @@ class Component(Identified):
         control: whether the suite says that it is a control, or none; None where it says nothing.
         name: what views call it (harness/plan/names.py).
         given: as the suite has it, without what matching and tuning choose.
+        size: the number of a backbone's size on the ladder, from 1; None without a ladder.
+        family: the backbone without its size.
     """
 
     place: Place = ()
@@ -67,6 +72,8 @@ class Component(Identified):
     control: bool | None = None
     name: str = ""
     given: ComponentSpec | None = None
+    size: int | None = None
+    family: ComponentSpec | None = None
 
     @property
     def written(self) -> str:
@@ -194,16 +201,21 @@ def _axes(
         # The list of a grid is in the file, and each of its values has a place; a single value, and
         # a list that is one value, do not.
         is_grid = values is params[name]
-        absolute = partial(_resolved, problems.source, takes_name(parameter))
         valid = []
         for index, value in enumerate(values):
             try:
-                valid.append(changed_paths(parameter, checked(parameter, value), absolute))
+                valid.append(value_in(problems.source, parameter, value))
             except ValueError as error:
                 problems.add((*place, name, index) if is_grid else (*place, name), str(error))
         if valid:
             axes[name] = valid
     return axes
+
+
+def value_in(source: Source, parameter: Parameter, value: Any) -> Any:
+    """Return a value that a suite file gives for a parameter, with absolute paths. Raises: ValueError."""
+    absolute = partial(_resolved, source, takes_name(parameter))
+    return changed_paths(parameter, checked(parameter, value), absolute)
 
 
 def _resolved(source: Source, named: bool, value: Path | str) -> str:
@@ -249,16 +261,20 @@ class Construction:
 
     Args:
         problems: receives those of the constructors.
+        batch: (rows, tokens) for which FLOPs are counted; None: they are not.
         models: (V, backbone, head) -> numbers of parameters (total, head), and the values that the
             head chose for parameters that are None: {'num_input_layers': 3}.
         bodies: backbone -> what is known of the last one that was built.
         from_model: (backbone, head) of heads that start with weights of the backbone's files.
+        flops: (V, backbone, head) -> FLOPs of a training token, or why they are not known.
     """
 
     problems: Problems
     models: dict[tuple[int, str, str], Measured] = field(default_factory=dict)
     bodies: dict[str, Body] = field(default_factory=dict)
     from_model: set[tuple[str, str]] = field(default_factory=set)
+    batch: tuple[int, int] | None = None
+    flops: dict[tuple[int, str, str], Flops | str] = field(default_factory=dict)
 
     def check(
         self,
@@ -275,15 +291,18 @@ class Construction:
         """
         for vocab_size, backbone in itertools.product(dict.fromkeys(vocab_sizes), backbones):
             build = partial(self._build, vocab_size, backbone, heads)
-            key = key_of(vocab_size, backbone, heads) if keep else None
+            key = key_of(vocab_size, backbone, heads, self.batch) if keep else None
             read = partial(_read, of=len(heads))
             found = read(build()) if key is None else kept("models", key, build, read)
             if found is None:
                 continue
             name, (body, of_heads) = str(backbone.spec), found
             self.bodies[name] = body
-            for head, (params, settled, copies) in zip(heads, of_heads, strict=True):
-                self.models[vocab_size, name, str(head.spec)] = params, settled
+            for head, (params, settled, copies, flops) in zip(heads, of_heads, strict=True):
+                model = vocab_size, name, str(head.spec)
+                self.models[model] = params, settled
+                if flops is not None:
+                    self.flops[model] = flops if isinstance(flops, str) else Flops(*flops)
                 if copies:
                     self.from_model.add((name, str(head.spec)))
 
@@ -297,8 +316,18 @@ class Construction:
             with _Copies(body) as copies:
                 build = partial(_measured, head, body, vocab_size)
                 found = self._built(head, str(backbone.spec), build)
-            of_heads.append(found and (*found, copies.made))
+            flops = self._flops(vocab_size, backbone, head) if found else None
+            of_heads.append(found and (*found, copies.made, flops))
         return (asdict(_body(body)), of_heads) if of_heads and None not in of_heads else None
+
+    def _flops(self, vocab_size: int, backbone: Component, head: Component) -> tuple[float, float] | str | None:
+        if self.batch is None:
+            return None
+        try:
+            found = training_flops(backbone.spec, head.spec, vocab_size, *self.batch)
+        except ValueError as error:
+            return str(error)
+        return found.body, found.head
 
     def _built(self, component: Component, on: str, build: Callable[[], Built]) -> Built | None:
         try:
@@ -315,8 +344,9 @@ def _read(found: Found | None, of: int) -> tuple[Body, list[OfHead]] | None:
     if found is None:
         return None
     (body, of_heads), read = found, []
-    for (total, own), settled, copies in of_heads:
-        read.append(((int(total), int(own)), dict(settled), bool(copies)))
+    for (total, own), settled, copies, flops in of_heads:
+        counted = tuple(map(float, flops)) if isinstance(flops, list | tuple) else flops
+        read.append(((int(total), int(own)), dict(settled), bool(copies), counted))
     if len(read) != of:
         raise ValueError(f"expected {of} heads, got {len(read)}")
     return Body(**{**body, "notes": tuple(body["notes"])}), read
@@ -329,6 +359,7 @@ def _body(built: nn.Module) -> Body:
         is_pretrained=getattr(built, "output_layer", None) is not None,
         notes=tuple(getattr(built, "notes", ())),
         first_token=getattr(built, "first_token", None),
+        non_embedding=count_non_embedding(built),
     )
 
 

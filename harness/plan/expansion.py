@@ -1,7 +1,7 @@
 """Expand corpora, backbones and heads to rows, and rows to trials, in the order of the file."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from harness.corpora.corpus import CorpusFacts
@@ -38,7 +38,9 @@ def combined(
         model = (facts.vocab_size, str(backbone.spec), str(head.spec))
         params, settled = construction.models[model]
         parts = {"corpus": corpus, "facts": facts, "backbone": backbone, "head": head}
-        found.append(Row(**parts, params=params, settled=settled, train=train))
+        size = construction.bodies[str(backbone.spec)].non_embedding
+        about = {"non_embedding": size, "flops": construction.flops.get(model)}
+        found.append(Row(**parts, params=params, settled=settled, train=train, **about))
     return found
 
 
@@ -65,17 +67,17 @@ def counted(
     for (corpus, facts, _), backbone, head in itertools.product(texts, backbones, heads):
         parts = {"corpus": corpus, "facts": facts, "backbone": backbone, "head": head}
         found.append(Row(**parts, params=(0, 0), settled={}, train=COUNTED))
-    return with_seeds(found, [0], problems)  # one seed: counting draws nothing
+    return with_seeds(found, lambda row: [0], problems)  # one seed: counting draws nothing
 
 
-def with_seeds(rows: list[Row], seeds: list[int], problems: Problems) -> list[Row]:
-    """Return rows that are not tuned, with a trial for each seed.
+def with_seeds(rows: list[Row], seeds: Callable[[Row], list[int]], problems: Problems) -> list[Row]:
+    """Return rows that are not tuned, with a trial for each of their seeds.
 
     Raises: SuiteError when two trials are equal.
     """
     found, known = [], set()
     for row in rows:
-        trials = tuple(trials_of(row, row.backbone, row.head, row.train, seeds))
+        trials = tuple(trials_of(row, row.backbone, row.head, row.train, seeds(row)))
         for trial in trials:
             if trial.id in known:
                 row.head.report(problems, f"the trial '{trial}' is in the suite twice")

@@ -26,6 +26,7 @@ class Body:
         is_pretrained: it has an output layer of its own.
         notes: what its files hold, in sentences.
         first_token: the id that it reads before each segment.
+        non_embedding: N, its parameters without those of embeddings.
     """
 
     fits: bool
@@ -33,10 +34,13 @@ class Body:
     is_pretrained: bool
     notes: tuple[str, ...]
     first_token: int | None
+    non_embedding: int
 
 
-def key_of(vocab_size: int, backbone: Identified, heads: list[Identified]) -> str | None:
-    """Return everything that decides how models are built; None where other code or files have a part in it."""
+def key_of(vocab_size: int, backbone: Identified, heads: list[Identified], batch: tuple[int, int] | None) -> str | None:
+    """Return everything that decides how models are built, and their FLOPs are counted; None where other code or files
+    have a part in it.
+    """
     for each in (backbone, *heads):
         if not is_of_package(each.cls) or paths(each.cls, each.spec.params):
             return None
@@ -44,4 +48,4 @@ def key_of(vocab_size: int, backbone: Identified, heads: list[Identified]) -> st
     if not source:
         return None
     specs = [each.spec.model_dump(mode="json") for each in (backbone, *heads)]
-    return json.dumps([vocab_size, specs, source, sys.version, *map(version, BUILT_WITH)])
+    return json.dumps([vocab_size, specs, batch, source, sys.version, *map(version, BUILT_WITH)])

@@ -9,12 +9,14 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
 from harness.corpora.corpus import CorpusFacts
+from harness.corpora.token_files import TextSource
 from harness.errors import ComponentError, CorpusError, SuiteError, nearest
 from harness.extensions import KEYS, lack_of
 from harness.plan import tuned_rows
@@ -23,8 +25,10 @@ from harness.plan.controls import Role, control_notes, roles
 from harness.plan.expansion import Texts, combined, counted, ngram_components, with_seeds
 from harness.plan.identity import is_frozen, starting_content
 from harness.plan.labels import check_labels, disguise, known_names
+from harness.plan.ladder import check as check_ladder
+from harness.plan.ladder import seeds_of, sized, with_size_names
 from harness.plan.lengths import in_tokens
-from harness.plan.match import in_equal_time, matched
+from harness.plan.match import in_equal_flops, in_equal_time, matched
 from harness.plan.model_notes import model_notes
 from harness.plan.names import names_of, shown
 from harness.plan.overrides import overridden
@@ -54,7 +58,9 @@ OF_SUITE = (  # keys of the file that a loaded suite has as they are
     "table",
     "match",
     "tune",
+    "ladder",
 )
+MATCHES = {"parameters": matched, "FLOPs": in_equal_flops, "training time": in_equal_time}
 Answer = TypeVar("Answer")
 
 
@@ -94,6 +100,9 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
         complete = not parts.faulty & {"backbones", "heads"}
         tuned_rows.check(file, parts.backbones, parts.heads, problems, complete=complete)
     if not problems:  # names need valid parameters
+        backbones = with_size_names(parts.backbones, construction, problems)
+        parts = parts._replace(backbones=backbones)
+    if not problems:
         parts = _named(file, parts, problems)
     if not problems:  # the baseline is given by its name
         file = file.model_copy(update={"table": _with_baseline(file.table, parts)})
@@ -135,12 +144,33 @@ def _rows(
     rows = []
     for row in combined(texts, parts.backbones, parts.heads, construction):
         rows.append(replace(row, is_control=row.head.written in controls))
+    rows = _for_tokens(file.train.tokens, rows, problems)
     if file.match is not None:
-        match = matched if file.match.time is None else in_equal_time
+        match = MATCHES[file.match.kind]
         rows = match(file.match, rows, problems)
     if file.tune is not None:
         return tuned_rows.with_candidates(file, rows, problems)
-    return with_seeds(rows, file.seeds, problems)
+    return with_seeds(rows, partial(seeds_of, file), problems)
+
+
+def _for_tokens(tokens: int | str | None, rows: list[Row], problems: Problems) -> list[Row]:
+    """Return the rows with the epochs of a number of tokens that depends on their backbone: '20x'."""
+    if not isinstance(tokens, str):
+        return rows
+    found = []
+    for row in rows:
+        number = round(float(tokens.removesuffix("x")) * row.non_embedding)
+        try:
+            train = in_tokens(number, row.train, row.facts)
+            if train.epochs > 1:
+                text = f"{row.facts.num_tokens['train']:,} training tokens of {row.corpus.spec}"
+                message = f"{number:,} tokens for {row.backbone.name} are more than the {text}"
+                raise ValueError(f"{message}; give fewer for each parameter, or a longer text")
+            found.append(replace(row, train=train))
+        except ValueError as error:
+            problems.add(("train", "tokens"), str(error))
+    problems.raise_if_any()
+    return found
 
 
 def _notes_on_controls(
@@ -230,6 +260,8 @@ def _components(data: dict[str, Any], problems: Problems) -> Parts:
     for section, registry in SECTIONS.items():
         before = len(problems)
         found.append(components(data.get(section), registry, section, problems))
+        if registry is BACKBONES and len(problems) == before:
+            found[-1] = sized(found[-1], data.get("ladder"), problems)
         if len(problems) > before:
             faulty.add(section)
     return Parts(*found, faulty=frozenset(faulty))
@@ -261,7 +293,8 @@ def _constructed(
     problems: Problems,
 ) -> Construction:
     """Build every combination of components once, unless there are too many."""
-    construction = Construction(problems)
+    asks = file is not None and (file.ladder or (file.match and file.match.flops))
+    construction = Construction(problems, batch=file.train.batch_shape if asks else None)
     seeds, ngrams = (len(file.seeds), len(file.ngrams)) if file is not None else (1, 0)
     models = len(parts.backbones) * len(parts.heads)
     if len(parts.corpora) * (models * seeds + ngrams) > MAX_TRIALS:
@@ -390,6 +423,7 @@ def _check_together(
         fault = f"{gpus:g} GPUs do not fit train.data_parallel {workers}"
         problems.add(("resources", "gpus"), f"{fault}: expected one GPU for each worker, or none")
     _check_baseline(file.table.baseline, parts, problems)
+    check_ladder(file, problems)
     place = problems.source.nearest_place(("train", "seq_len"))
     for each in parts.backbones:
         # The last token of a block is a target only, but the states of a frozen backbone have it.
@@ -425,6 +459,22 @@ def _with_contents(parts: Parts, problems: Problems) -> Parts:
     return parts._replace(backbones=found[:number], heads=found[number:])
 
 
+def _counts_of(corpus: Component) -> dict[str, int] | None:
+    return corpus.cls(**corpus.spec.params).count_tokens()
+
+
+def _with_counts(corpora: list[Component], facts: list[CorpusFacts], problems: Problems) -> list[CorpusFacts]:
+    """Return the facts with the number of tokens of texts that have to be tokenised for it."""
+    found = []
+    for corpus, fact in zip(corpora, facts, strict=True):
+        if fact.num_tokens is None and issubclass(corpus.cls, TextSource):
+            counts = _asked([corpus], _counts_of, problems)
+            fact = replace(fact, num_tokens=counts[0] if counts else None)
+        found.append(fact)
+    problems.raise_if_any()
+    return found
+
+
 def _trained(
     file: SuiteFile,
     corpora: list[Component],
@@ -437,10 +487,12 @@ def _trained(
     Raises: SuiteError when a number of tokens does not fit a corpus.
     """
     found, tokens = [], file.train.tokens
+    if tokens is not None:
+        facts = _with_counts(corpora, facts, problems)
     for corpus, fact in zip(corpora, facts, strict=True):
         train = file.train.with_epochs(file.train.epochs or 0.0)
         try:
-            train = train if tokens is None else in_tokens(tokens, train, fact)
+            train = in_tokens(tokens, train, fact) if isinstance(tokens, int) else train
         except ValueError as error:
             problems.add(("train", "tokens"), f"{corpus.spec}: {error}")
         found.append((replace(corpus, content=fact.content), fact, train))

@@ -1,4 +1,4 @@
-"""The key `match` of a suite: rows of equal numbers of parameters, or of equal training time.
+"""The key `match` of a suite: rows of equal numbers of parameters, of equal FLOPs, or of equal training time.
 
 A head with more parameters, or more time, may be better because of these and not because of its
 structure. Source: Parthiban et al. (2021), main table 5.
@@ -19,9 +19,11 @@ from harness.plan.reader import Place, Problems
 from harness.plan.specs import MAX_EPOCHS
 from harness.plan.suite import Row
 from harness.plan.suite_file import TOLERANCE, MatchSpec
+from harness.plan.tuning import rounded
 
 TIME_DIGITS = 2  # of epochs that stand for a time
-PARAMS, RATIOS = ("match", "params"), ("match", "ratios")
+FLOPS_DIGITS = 6  # significant ones, of epochs that stand for a number of FLOPs
+PARAMS, FLOPS, RATIOS = ("match", "params"), ("match", "flops"), ("match", "ratios")
 MAX_WIDTH = 2**16
 # The largest gap between two widths that can be built: attention heads must divide a width.
 MAX_GAP = 64
@@ -58,6 +60,35 @@ def in_equal_time(match: MatchSpec, rows: list[Row], problems: Problems) -> list
             message = f"{head} gets {train.epochs:g} epochs; expected at most {MAX_EPOCHS:,}"
             problems.add((*RATIOS, key), message)
         found.append(replace(row, train=train))
+    problems.raise_if_any()
+    return found
+
+
+def in_equal_flops(match: MatchSpec, rows: list[Row], problems: Problems) -> list[Row]:
+    """Return the rows, each with the epochs in which it takes as many FLOPs as the head `match.flops`
+    does in those of the suite, on the same corpus and backbone.
+
+        epochs = epochs of the suite x FLOPs of a token of the named head / FLOPs of a token
+
+    Raises: SuiteError where the head is not unique, or FLOPs are not known from shapes.
+    """
+    references = _references(match.flops, rows)
+    _check_reference(match.flops, references, rows, FLOPS, problems)
+    problems.raise_if_any()
+    named = {}
+    for row in rows:
+        if isinstance(row.flops, str):
+            problems.add(FLOPS, row.flops)
+        elif str(row.head.spec) in references:
+            named[row.key[:2]] = row.flops.total
+    problems.raise_if_any()
+    found = []
+    for row in rows:
+        epochs = rounded(row.train.epochs * named[row.key[:2]] / row.flops.total, FLOPS_DIGITS)
+        found.append(replace(row, train=rescaled(row.train, epochs)))
+        if epochs > MAX_EPOCHS:
+            message = f"{row.head.spec} gets {epochs:g} epochs; expected at most {MAX_EPOCHS:,}"
+            problems.add(FLOPS, message)
     problems.raise_if_any()
     return found
 

@@ -22,7 +22,8 @@ def select(trials: tuple[TrialSpec, ...], only: tuple[str, ...], suite: Suite | 
     """Return the trials that meet at least one of the conditions.
 
     A condition has the form 'head=mos,num_mixtures=2' and is met by trials with all of its values. A key is corpus,
-    backbone, head, seed, id, or a parameter of a component (also in the form 'head.dropout').
+    backbone, head, seed, id, or a parameter of a component (also in the form 'head.dropout'). Of a
+    ladder it may be size, the number of a size from 1.
 
     Args:
         suite: that of the trials: a component may then also be named as in its table, 'head=affine softmax, rank 16'.
@@ -104,6 +105,8 @@ def _unmet(facts: Facts, wanted: list[tuple[str, str, list[Any]]]) -> str:
 def _facts(trial: TrialSpec, suite: Suite | None) -> dict[str, list[Any]]:
     """Return the keys that a condition can use, each with its values in this trial."""
     facts: dict[str, list[Any]] = {"seed": [trial.seed], "id": [trial.id]}
+    if suite is not None and (size := suite.row_of(trial).size) is not None:
+        facts["size"] = [size]
     for kind, registry in _REGISTRIES.items():
         component: ComponentSpec = getattr(trial, kind)
         facts[kind] = list(
@@ -135,14 +138,22 @@ def _equal(values: list[Any] | None, text: str, read: list[Any]) -> bool:
 
 
 def chosen_rows(suite: Suite, only: tuple[str, ...]) -> list[Row]:
-    """Return the rows whose tuning belongs to some conditions: those with a trial that meets them.
+    """Return the rows whose tuning belongs to some conditions: those with a trial that meets them, and of a ladder the
+    tuned sizes of a row whose learning rate follows from them.
 
     The trial is a tuning trial of the row, or a trial of the table at any of its points: 'seed=1' is met by every row.
 
     Raises: SuiteError as `select` does.
     """
+    met = met_rows(suite, only)
+    families = {row.family for row in met if row.follows is not None}
+    return [row for row in suite.tuned_rows if row in met or row.family in families]
+
+
+def met_rows(suite: Suite, only: tuple[str, ...]) -> list[Row]:
+    """Return all rows with a trial that meets some conditions. Raises SuiteError as `select` does."""
     met = {trial.id for trial in select(suite.possible_trials, only, suite)}
-    return [row for row in suite.tuned_rows if any(trial.id in met for trial in row.possible_trials)]
+    return [row for row in suite.rows if any(trial.id in met for trial in row.possible_trials)]
 
 
 def chosen_tuning(suite: Suite, only: tuple[str, ...]) -> tuple[TrialSpec, ...]:

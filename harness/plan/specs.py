@@ -333,6 +333,12 @@ class TrainSpec(Strict):
         return self.epochs + (0 if self.finetune is None else self.finetune.epochs)
 
     @property
+    def batch_shape(self) -> tuple[int, int]:
+        """(rows, tokens) of the targets that a worker computes at once."""
+        tokens = self.seq_len - 1 if self.batching == "blocks" else self.seq_len
+        return self.batch_size // (self.data_parallel * self.accumulation), tokens
+
+    @property
     def evaluation(self) -> EvalSpec:
         """The settings that decide what a perplexity means."""
         return EvalSpec(**{name: getattr(self, name) for name in EvalSpec.model_fields})

@@ -2,11 +2,12 @@
 backbone and head, trained with every seed, at the best of the points that are tried for it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.corpora.corpus import CorpusFacts
 from harness.plan.components import Component
@@ -15,6 +16,7 @@ from harness.plan.reader import Source
 from harness.plan.specs import Contents, TrainSpec, TrialSpec
 from harness.plan.suite_file import (
     CheckpointSpec,
+    LadderSpec,
     MatchSpec,
     MeasureSpec,
     Resources,
@@ -22,6 +24,9 @@ from harness.plan.suite_file import (
     TimeoutSpec,
 )
 from harness.plan.tuning import Choice, Point, TuneSpec, epochs_text
+
+if TYPE_CHECKING:
+    from harness.flops import Flops  # which needs torch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,6 +72,11 @@ class Row:
         tune: how its point is chosen; None: it is not tuned.
         candidates: in the order in which the points were drawn.
         choice: the point that is used; None: some of its tuning trials have no record.
+        non_embedding: N, the parameters of the backbone without those of its embeddings.
+        flops: of a training token, or why they are not known; None where the suite does not ask.
+        follows: of a size of a ladder that is not tuned: given all rows, it returns the candidate
+            that follows from the choices of others. Before these are made it returns one with the
+            point {}, which stands for it.
     """
 
     corpus: Component
@@ -80,6 +90,9 @@ class Row:
     tune: TuneSpec | None = None
     candidates: tuple[Candidate, ...] = ()
     choice: Choice | None = None
+    non_embedding: int = 0
+    flops: "Flops | str | None" = None
+    follows: "Callable[[Sequence[Row]], Candidate] | None" = None
 
     @property
     def model(self) -> tuple[int, str, str]:
@@ -92,12 +105,23 @@ class Row:
         return self.corpus.written, self.backbone.written, self.head.written
 
     @property
+    def size(self) -> int | None:
+        """The number of its size on the ladder, from 1; None without a ladder."""
+        return self.backbone.size
+
+    @property
+    def family(self) -> tuple[str, str, str]:
+        """Corpus, backbone and head without its size: the rows of a ladder have one family."""
+        return self.corpus.written, str(self.backbone.family or self.backbone.spec), self.head.written
+
+    @property
     def chosen(self) -> Candidate | None:
         """The candidate that is used; None before a point is chosen, and where all tuning trials
         failed.
         """
         if self.tune is None:
-            return self.candidates[0]
+            only = self.candidates[0]
+            return only if self.follows is None or only.point else None
         best = None if self.choice is None else self.choice.trial
         for candidate in self.candidates:
             if any(trial.id == best for trial in candidate.tuning_trials):
@@ -166,6 +190,7 @@ class Suite:
             trials' widths or epochs; None without it.
         tune: the stage before the table: settings are tried, equally many for every row; None
             without it.
+        ladder: the sizes of its backbones (harness/plan/ladder.py); None without it.
         notes: on the pretrained models (harness/plan/model_notes.py).
         control_notes: on controls that the file declares or lacks (harness/plan/controls.py).
         core_minutes: how long all trials take on one core of a CPU; None: not known.
@@ -183,6 +208,7 @@ class Suite:
     source: Source
     match: MatchSpec | None = None
     tune: TuneSpec | None = None
+    ladder: LadderSpec | None = None
     notes: tuple[ModelNote, ...] = ()
     control_notes: tuple[str, ...] = ()
     core_minutes: float | None = None
@@ -290,11 +316,16 @@ def _joined(groups: Iterable[tuple[TrialSpec, ...]]) -> tuple[TrialSpec, ...]:
 
 
 def with_choices(suite: Suite, choices: Sequence[Choice | None]) -> Suite:
-    """Return the suite with the points that are chosen for its tuned rows."""
-    pairs = zip(suite.tuned_rows, choices, strict=True)
-    tuned = [replace(row, choice=choice) for row, choice in pairs]
-    others = [row for row in suite.rows if row.tune is None]  # those of `ngrams`, which are last
-    return replace(suite, rows=(*tuned, *others))
+    """Return the suite with the points that are chosen for its tuned rows, and with those that
+    follow from them.
+    """
+    made, rows = dict(zip(suite.tuned_rows, choices, strict=True)), []
+    for row in suite.rows:
+        rows.append(replace(row, choice=made[row]) if row in made else row)
+    for index, row in enumerate(rows):
+        if row.follows is not None:
+            rows[index] = replace(row, candidates=(row.follows(rows),))
+    return replace(suite, rows=tuple(rows))
 
 
 def row_labels(suite: Suite) -> list[str]:

@@ -208,10 +208,11 @@ def _head_or_number(value: Any) -> Any:
 
 
 class MatchSpec(Strict):
-    """A comparison at equal numbers of parameters, or at equal training time.
+    """A comparison at equal numbers of parameters, at equal FLOPs of training, or at equal training time.
 
-    Numbers of parameters: every trial gets the width at which its total number meets a target. Training time: every
-    head gets the epochs that take as long as those of a named head (harness/plan/match.py).
+    Numbers of parameters: every trial gets the width at which its total number meets a target. FLOPs: every head gets
+    the epochs in which it takes as many as a named head in its own. Training time: those that take as long
+    (harness/plan/match.py). FLOPs follow from shapes, times are of one machine: take FLOPs where they say enough.
 
     Args:
         params: the target: a number, or a head, which is not changed. With a head, the target is its total number of
@@ -219,6 +220,7 @@ class MatchSpec(Strict):
             'softmax(projection=True)', or by its name if only one head of the suite has this name.
         vary: the parameter that is changed: an integer parameter of the head or the backbone whose name begins with d_
             (d_model, d_ff, d_embed, d_gate).
+        flops: the head whose FLOPs all heads get, written in the same way (harness/flops.py).
         time: the head whose training time all heads get, written in the same way.
         ratios: how long the training step of each head takes, divided by that of the head `time`: by the head as the
             plan prints it, or by 'HEAD on BACKBONE and CORPUS' where these differ. `harness plan SUITE --time` prints
@@ -229,32 +231,84 @@ class MatchSpec(Strict):
 
     params: Annotated[int | str | None, BeforeValidator(_head_or_number)] = None
     vary: str | None = None
+    flops: str | None = None
     time: str | None = None
     ratios: dict[str, Annotated[float, Field(gt=0)]] | None = None
     measured: OneLine | None = None
 
     @model_validator(mode="after")
     def _one_kind(self) -> "MatchSpec":
-        keys = ("params", "vary", "time", "ratios")
+        keys = ("params", "vary", "flops", "time", "ratios")
         given = [name for name in keys if getattr(self, name) is not None]
         if given in (["params"], ["vary"]):
             raise ValueError(f"the key '{'vary' if given == ['params'] else 'params'}' is missing")
         if given == ["time"]:
             raise ValueError("the key 'ratios' is missing; `harness plan SUITE --set match=null --time` prints it")
-        if given not in (["params", "vary"], ["time", "ratios"]):
-            raise ValueError(f"expected params and vary, or time and ratios, got {', '.join(given) or 'none of them'}")
+        if given not in (["params", "vary"], ["flops"], ["time", "ratios"]):
+            raise ValueError(
+                f"expected params and vary, or flops, or time and ratios, got {', '.join(given) or 'none of them'}"
+            )
         return self
 
     @property
     def kind(self) -> str:
-        """What is equal: 'parameters' or 'training time'."""
+        """What is equal: 'parameters', 'FLOPs' or 'training time'."""
+        if self.flops is not None:
+            return "FLOPs"
         return "parameters" if self.time is None else "training time"
 
+    @property
+    def by_epochs(self) -> bool:
+        """Whether it chooses epochs, and not a width."""
+        return self.params is None
+
     def __str__(self) -> str:
+        if self.flops is not None:
+            return f"each head trains for as many FLOPs as {self.flops}"
         if self.time is not None:
             return f"the epochs of each head take as long as those of {self.time}"
         target = f"{self.params:,}" if isinstance(self.params, int) else f"{self.params}'s"
         return f"totals agree with {target} within {100 * TOLERANCE:g} %, by {self.vary}"
+
+
+class LadderSpec(Strict):
+    """A family of backbones of several sizes, for the question whether a difference holds when the model grows
+    (harness/plan/ladder.py).
+
+    Args:
+        sizes: the sizes, from small to large: parameters that take the place of the backbone's own, or keys of its
+            parameter `config`.
+        tuned: the sizes, by their numbers from 1, whose learning rate is tuned. The rate of the others lies on the line
+            through those that were chosen for the same head, in log N and log rate. None: every size is tuned.
+        seeds: how many seeds each size has: the first ones of `seeds`. None: all of them.
+    """
+
+    sizes: list[Annotated[dict[str, Any], Field(min_length=1)]]
+    tuned: list[Annotated[int, Field(ge=1)]] | None = None
+    seeds: list[Annotated[int, Field(ge=1)]] | None = None
+
+    @model_validator(mode="after")
+    def _several(self) -> "LadderSpec":
+        if len(self.sizes) < 2:
+            raise ValueError(f"sizes: a ladder needs two sizes or more, got {len(self.sizes)}")
+        if self.tuned is not None and len(set(self.tuned)) < 2:
+            raise ValueError(f"tuned: a line of learning rates needs two tuned sizes or more, got {self.tuned}")
+        return self
+
+
+MULTIPLE = r"^[0-9]+([.][0-9]+)?x$"  # of N, the parameters without embeddings
+
+
+def _number_or_multiple(value: Any) -> int | str:
+    if isinstance(value, str) and re.match(MULTIPLE, value):
+        return value
+    if type(value) is int and value > 0:
+        return value
+    raise ValueError(f"expected a whole number, or a number for each parameter as 20x, got {json.dumps(value)}")
+
+
+_Tokens = int | Annotated[str, Field(pattern=MULTIPLE)]
+Tokens = Annotated[_Tokens, BeforeValidator(_number_or_multiple, json_schema_input_type=_Tokens)]
 
 
 class TrainFile(TrainSpec):
@@ -266,15 +320,15 @@ class TrainFile(TrainSpec):
     Args:
         optimizer, batch_size, seq_len: as in TrainSpec.
         epochs: as in TrainSpec.
-        tokens: the number of targets to train on, in all epochs together. It becomes epochs of each corpus
-            (harness/plan/lengths.py).
+        tokens: the number of targets to train on, in all epochs together; '20x': 20 for each parameter of the backbone
+            without its embeddings. It becomes epochs of each corpus (harness/plan/lengths.py).
     """
 
     optimizer: Optimizer = "sgd"
     batch_size: Annotated[int, Field(ge=1)] = 20
     seq_len: Annotated[int, Field(ge=1)] = 35
     epochs: Annotated[float, Field(ge=0, le=MAX_EPOCHS)] | None = None
-    tokens: Annotated[int, Field(ge=1)] | None = None
+    tokens: Tokens | None = None
 
     @model_validator(mode="after")
     def _one_length(self) -> "TrainFile":
@@ -345,8 +399,9 @@ class SuiteFile(Strict):
         timeout: when a trial is ended.
         measure: what is measured beside the results.
         table: the content of the table.
-        match: a comparison at equal numbers of parameters, or at equal training time.
+        match: a comparison at equal numbers of parameters, FLOPs or training time.
         tune: an equal tuning budget for every row.
+        ladder: the backbones at several sizes.
     """
 
     name: Annotated[str, Field(pattern=SUITE_NAME)] | None = None
@@ -365,6 +420,7 @@ class SuiteFile(Strict):
     table: TableSpec = TableSpec()
     match: MatchSpec | None = None
     tune: Tune | None = None
+    ladder: LadderSpec | None = None
 
     @field_validator("name")
     @classmethod

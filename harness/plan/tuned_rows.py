@@ -5,11 +5,13 @@ that may follow.
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, get_args, get_origin
 
 from pydantic import ValidationError
 
 from harness.errors import SuiteError, nearest
+from harness.plan import ladder
 from harness.plan.components import MAX_TRIALS, Component, Construction
 from harness.plan.expansion import trials_of
 from harness.plan.lengths import rescaled
@@ -45,6 +47,9 @@ def with_candidates(file: SuiteFile, rows: list[Row], problems: Problems) -> lis
         problems.add(("tune",), f"expands to more than {MAX_TRIALS} trials, at most")
         problems.raise_if_any()
     for row in rows:
+        if not ladder.is_tuned(file, row):
+            found.append(ladder.following(row, file.ladder.tuned, partial(_at_rate, file, row)))
+            continue
         candidates: dict[str, Candidate | None] = {}  # None: the point has a problem
         for drawn_point in drawn:
             of_point = Problems(problems.source)
@@ -60,6 +65,14 @@ def with_candidates(file: SuiteFile, rows: list[Row], problems: Problems) -> lis
         found.append(replace(row, tune=file.tune, candidates=possible))
     problems.raise_if_any()
     return found
+
+
+def _at_rate(file: SuiteFile, row: Row, rate: float) -> Candidate:
+    """Return a row at a learning rate that tuning has not tried for it."""
+    train = row.train.model_copy(update={"lr": rate})
+    trials = trials_of(row, row.backbone, row.head, train, ladder.seeds_of(file, row))
+    parts = {"backbone": row.backbone, "head": row.head, "params": row.params}
+    return Candidate(point={}, **parts, settled=row.settled, trials=tuple(trials))
 
 
 def _applicable(tune: TuneSpec, point: Point, row: Row, problems: Problems) -> Point:
@@ -124,7 +137,7 @@ def _candidate(
     tuning: list[TrialSpec] = []
     for length in dict.fromkeys(lengths):  # two lengths of a short training may be equal
         tuning += trials_of(*parts, rescaled(train, length), [file.tune.seed])
-    finals = tuple(trials_of(*parts, train, file.seeds))
+    finals = tuple(trials_of(*parts, train, ladder.seeds_of(file, row)))
     ids = {trial.id for trial in tuning}
     if len(ids) < len(tuning) or not ids.isdisjoint(known):
         row.head.report(problems, f"the row of '{tuning[0]}' is in the suite twice")
@@ -269,8 +282,8 @@ def _refusal(name: str, file: SuiteFile) -> str | None:
     """Return why a setting of `train` cannot be tuned; None if it can be."""
     if name == "epochs" and file.train.epochs is None:
         return "epochs cannot be tuned together with train.tokens; give train.epochs instead"
-    if name == "epochs" and file.match is not None and file.match.time is not None:
-        return "epochs cannot be tuned together with match.time, which gives each head its epochs"
+    if name == "epochs" and file.match is not None and file.match.by_epochs:
+        return "epochs cannot be tuned together with match, which gives each head its epochs"
     if name in EvalSpec.model_fields:
         return f"{name} cannot be tuned: perplexities of different values do not compare"
     if name in DECIDES_NO_RESULT:

@@ -259,6 +259,16 @@ _ALL = (
         *("changed_buffers_head", "changed buffers of the head", "How many of them are in buffers of the head."),
         **{"unit": "numbers", "required": False, **ASIDE},
     ),
+    *(
+        _count(
+            *(f"mflop_per_token{suffix}", f"MFLOP/token{label}", f"{what} (harness/flops.py), from shapes."),
+            **{"kind": "cost", "unit": "MFLOP", "digits": 2, "whole": False, "required": False, "direction": "lower"},
+        )
+        for suffix, label, what in (
+            ("", "", "Millions of floating-point operations of a training token, forward and backward"),
+            ("_head", " of the head", "How many of them are of the head and its loss"),
+        )
+    ),
     _of_ngrams("stored_ngrams", "n-grams", "Different n-grams, of all orders, that were counted.", kind="count"),
     _of_ngrams("cache_window", "cache tokens", "The last tokens of the scored text that the cache counts."),
     _of_ngrams("cache_weight", "cache weight", "Share of the cache in a probability.", digits=3, whole=False, high=1),

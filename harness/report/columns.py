@@ -127,12 +127,12 @@ def _matched(findings: Findings) -> list[Quantity]:
         return []
 
     def chosen(row: RowFacts) -> Cell:
-        if match.time is not None:
+        if match.by_epochs:
             return _setting(row.trials[0].train.epochs)
         params = row.params_of("backbone") | row.params_of("head")
         return _whole(params.get(match.vary))
 
-    name = f"{'epochs' if match.time is not None else match.vary} (matched)"
+    name = f"{'epochs' if match.by_epochs else match.vary} (matched)"
     about = {"key": "tuned", "rows": frozenset(findings.rows)}
     return [_quantity(findings, name, "size", chosen, **about)]
 

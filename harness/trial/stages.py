@@ -15,6 +15,7 @@ from harness.containment import from_outside
 from harness.corpora.batching import Segment
 from harness.corpora.corpus import SPLITS, Corpus
 from harness.extensions import needed
+from harness.flops import training_flops
 from harness.machine.environment import OtherWork
 from harness.machine.stop_request import StopRequest
 from harness.model import LanguageModel, buffers_of, count_changed, count_parameters
@@ -198,10 +199,22 @@ def build(trial: Trial) -> Built:
     if (dynamic := _dynamic(task)) is not None:
         needed(f"{DYNAMIC}:refuse_dynamic", "measure.dynamic")(model, corpus, dynamic)
     total, of_head = count_parameters(model)
-    trial.outcome.metrics |= {"params_total": total, "params_head": of_head}
+    trial.outcome.metrics |= {"params_total": total, "params_head": of_head, **_flops(task, corpus.vocab_size)}
     built = Built(model=model, corpus=corpus, on_device=corpus.to(trial.device), digest=digest)
     trial.watch.beat()
     return built
+
+
+def _flops(task: Task, vocab_size: int) -> dict[str, float]:
+    """The FLOPs of a training token, in millions; {} where they are not known from shapes."""
+    spec = task.spec
+    if spec.is_ngram:
+        return {}
+    try:
+        found = training_flops(spec.backbone, spec.head, vocab_size, *spec.train.batch_shape)
+    except ValueError:
+        return {}
+    return {"mflop_per_token": found.total / 1e6, "mflop_per_token_head": found.head / 1e6}
 
 
 def _dynamic(task: Task) -> DynamicSpec | None:

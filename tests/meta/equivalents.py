@@ -196,11 +196,6 @@ EQUIVALENT = [
     Equivalent("NoiseContrastive.contrast", "bias_V.index_select(0, noise_words)", SAME_AXIS),
     Equivalent("_looked_up", "table_M.index_select(0, index.flatten())", SAME_AXIS),
     Equivalent("PiecewiseLinearSoftmax.phi", "slope_M.cumsum(0)", SAME_AXIS),
-    Equivalent(
-        "Mixture.part",
-        "self.log_prior_NK[None, tokens]",
-        "a Mixture lays the prior out anew: (n, K) is as good as (1, n, K)",
-    ),
     Equivalent("", "64 * 2 ** 20", SPEED),
     Equivalent("", "Callable[[Tensors, Tensor, Tensor, float], Tensor]", "a type for readers"),
     Equivalent("Form", "1.0", "a power of two changes no bit of a number, and the sign is not used"),

@@ -44,9 +44,9 @@ def component(kind, name, **params):
     return Component(ComponentSpec(name=name, params=params), registry.get(name))
 
 
-def key(vocab_size=10, backbone=None, heads=None):
+def key(vocab_size=10, backbone=None, heads=None, batch=None):
     lstm = component("backbone", "lstm", d_model=8)
-    return key_of(vocab_size, backbone or lstm, heads or [component("head", "mos", num_mixtures=2)])
+    return key_of(vocab_size, backbone or lstm, heads or [component("head", "mos", num_mixtures=2)], batch)
 
 
 def test_a_second_plan_builds_no_model_and_is_the_same(suite, monkeypatch):
@@ -80,6 +80,7 @@ def test_a_file_of_another_form_is_not_used(suite, content):
     "changed",
     [
         lambda: key(vocab_size=11),
+        lambda: key(batch=(2, 3)),
         lambda: key(backbone=component("backbone", "lstm", d_model=9)),
         lambda: key(heads=[component("head", "mos", num_mixtures=3)]),
         lambda: key(heads=[component("head", "mos", num_mixtures=2)] * 2),

@@ -111,7 +111,7 @@ def test_every_key_has_a_description():
 def test_a_description_is_the_docstrings_and_of_the_nearest_class():
     assert descriptions(TrainFile)["clip"] == "the largest 2-norm of the whole gradient, or None for no limit."
     assert descriptions(TrainFile)["lr"] == descriptions(TrainSpec)["lr"]
-    assert descriptions(TrainFile)["tokens"].startswith("the number of targets to train on, in all epochs together. ")
+    assert descriptions(TrainFile)["tokens"].startswith("the number of targets to train on, in all epochs together; ")
     assert (
         descriptions(SuiteFile)["seeds"]
         == "one trial of each combination for each seed: a list, or a number (6: the seeds 1 to 6)."

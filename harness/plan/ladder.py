@@ -1,0 +1,161 @@
+"""The key `ladder` of a suite: each backbone at several sizes, and a learning rate that follows from other sizes.
+
+A size is a row like any other: its trials are ordinary trials, with the ids that they have without a ladder.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from harness.plan.components import Component, Construction, value_in
+from harness.plan.names import automatic
+from harness.plan.parameters import parameters
+from harness.plan.reader import Problems
+from harness.plan.specs import ComponentSpec
+from harness.plan.suite import Candidate, Row
+from harness.plan.suite_file import SuiteFile
+from harness.plan.tuning import DIGITS, rounded
+from harness.registry import BACKBONES
+
+LADDER, SIZES, RATE = ("ladder",), ("ladder", "sizes"), "train.lr"
+CONFIG = "config"  # the parameter of `hf` whose keys a size may give
+
+
+def sized(backbones: list[Component], given: Any, problems: Problems) -> list[Component]:
+    """Return each backbone at each size: a size's parameters take the place of the backbone's own.
+
+    Args:
+        given: the value of `ladder` in the file, which is not checked yet.
+    """
+    sizes = given.get("sizes") if isinstance(given, dict) else None
+    if not isinstance(sizes, list) or not all(isinstance(size, dict) for size in sizes):
+        return backbones  # the check of the file says what is wrong
+    found = []
+    for backbone in backbones:
+        for index, size in enumerate(sizes):
+            params = _with_size(backbone, size, index, problems)
+            spec = ComponentSpec(name=backbone.spec.name, params=params)
+            at = {"place": (*SIZES, index), "size": index + 1, "family": backbone.spec}
+            found.append(replace(backbone, spec=spec, **at))
+    return found
+
+
+def _with_size(backbone: Component, size: Mapping[str, Any], index: int, problems: Problems) -> dict[str, Any]:
+    known, params = parameters(backbone.cls), dict(backbone.spec.params)
+    for key, value in size.items():
+        place = (*SIZES, index, key)
+        if key in known:
+            try:
+                params[key] = value_in(problems.source, known[key], value)
+            except ValueError as error:
+                problems.add(place, str(error))
+        elif CONFIG in known:
+            params[CONFIG] = {**(params.get(CONFIG) or {}), key: value}
+        else:
+            takes = ", ".join(known) or "none"
+            message = f"'{key}' is no parameter of backbone '{backbone.spec.name}'"
+            problems.add(place, f"{message} (it takes: {takes})", at_key=True)
+    return params
+
+
+def with_size_names(backbones: list[Component], construction: Construction, problems: Problems) -> list[Component]:
+    """Return the backbones, those of a ladder with N in their labels: 'lstm 80k'. Sizes that do not
+    grow are problems.
+    """
+    found, before = [], None
+    for each in backbones:
+        if each.family is None:
+            return backbones
+        number = construction.bodies[str(each.spec)].non_embedding
+        if each.size > 1 and number <= before:
+            counts = f"{number:,} parameters beside its embeddings, the one before {before:,}"
+            message = f"expected sizes from small to large; this {each.spec.name} has {counts}"
+            problems.add(each.place, message)
+        before = number
+        name = each.label or automatic(each.family, BACKBONES)
+        found.append(replace(each, label=f"{name} {number_text(number)}"))
+    return found
+
+
+def number_text(number: float) -> str:
+    """Return a number of parameters with three digits: '853k', '1.31M', '1.71B'."""
+    for unit, name in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if number >= 0.9995 * unit:
+            return f"{number / unit:.3g}{name}"
+    return f"{number:.0f}"
+
+
+def check(file: SuiteFile, problems: Problems) -> None:
+    """Check the keys of `ladder` against the rest of the file."""
+    ladder = file.ladder
+    if ladder is None:
+        return
+    if file.table.baseline is None:
+        message = "a ladder compares each head with a baseline: name one in table.baseline"
+        problems.add(LADDER, message, at_key=True)
+    for key, listed in (("tuned", ladder.tuned), ("seeds", ladder.seeds)):
+        most = len(ladder.sizes) if key == "tuned" else len(file.seeds)
+        for index, number in enumerate(listed or []):
+            if number > most:
+                what = "sizes" if key == "tuned" else "seeds"
+                message = f"expected a number from 1 to {most}, the number of {what}, got {number}"
+                problems.add((*LADDER, key, index), message)
+    if ladder.seeds is not None and len(ladder.seeds) != len(ladder.sizes):
+        message = f"expected a number for each of the {len(ladder.sizes)} sizes"
+        problems.add((*LADDER, "seeds"), f"{message}, got {ladder.seeds}")
+    if ladder.tuned is not None and (file.tune is None or list(file.tune.space) != [RATE]):
+        message = f"the rate of the other sizes follows from tuned ones: give tune.space {RATE} only"
+        problems.add((*LADDER, "tuned"), message)
+
+
+def is_tuned(file: SuiteFile, row: Row) -> bool:
+    """Return whether the points of `tune` are tried for a row."""
+    tuned = None if file.ladder is None else file.ladder.tuned
+    return tuned is None or row.backbone.size in tuned
+
+
+def seeds_of(file: SuiteFile, row: Row) -> list[int]:
+    """Return the seeds of a row."""
+    if file.ladder is None or file.ladder.seeds is None:
+        return file.seeds
+    return file.seeds[: file.ladder.seeds[row.backbone.size - 1]]
+
+
+def rate_at(size: int, tuned: Mapping[int, float]) -> float:
+    """Return the learning rate at a size N by a power law: the least-squares line through the
+    rates of the tuned sizes, in log N and log rate.
+
+        log rate(N) = mean(log r) + b (log N - mean(log n)),
+        b = sum (log n - mean)(log r - mean) / sum (log n - mean)^2
+
+    Args:
+        tuned: n -> r, of two sizes or more.
+    """
+    logs = [(math.log(n), math.log(rate)) for n, rate in tuned.items()]
+    mean_n = math.fsum(n for n, _ in logs) / len(logs)
+    mean_rate = math.fsum(rate for _, rate in logs) / len(logs)
+    products = math.fsum((n - mean_n) * (rate - mean_rate) for n, rate in logs)
+    slope = products / math.fsum((n - mean_n) ** 2 for n, _ in logs)
+    rate = math.exp(mean_rate + slope * (math.log(size) - mean_n))
+    return rounded(rate, DIGITS)
+
+
+def following(row: Row, tuned: Collection[int], at: Callable[[float], Candidate]) -> Row:
+    """Return a row whose learning rate follows from those of the tuned sizes of its family.
+
+    Args:
+        at: returns the row's candidate at a learning rate.
+    """
+
+    def follows(rows: Sequence[Row]) -> Candidate:
+        rates = {}
+        for each in rows:
+            if each.family == row.family and each.size in tuned and each.chosen is not None:
+                rates[each.non_embedding] = each.chosen.point[RATE]
+        if len(rates) < len(set(tuned)):
+            return at(row.train.lr)
+        rate = rate_at(row.non_embedding, rates)
+        return replace(at(rate), point={RATE: rate})
+
+    return replace(row, candidates=(follows([]),), follows=follows)

@@ -1,0 +1,137 @@
+"""A ladder of sizes in a suite: its rows, tokens, learning rates and seeds; and rows of equal FLOPs."""
+
+import math
+
+import pytest
+
+from harness.plan import load
+from harness.plan.ladder import number_text, rate_at
+from harness.plan.selection import chosen_rows, chosen_trials, chosen_tuning
+from harness.plan.suite import with_choices
+
+BASE = """\
+name: small
+corpora:
+  - markov: {vocab_size: 50, num_tokens: 400000, branching: 3}
+backbones:
+  - lstm: {num_layers: 1}
+heads: [softmax, mos: {num_mixtures: 2}]
+train: {optimizer: adam, lr: 0.01, LENGTH, batch_size: 4, seq_len: 7}
+seeds: [1, 2, 3]
+"""
+SIZES = "ladder: {sizes: [{d_model: 8}, {d_model: 16}, {d_model: 32}]MORE}\n"
+RATES = (0.01, 0.02, 0.04)
+TUNE = "tune: {space: {train.lr: [0.01, 0.02, 0.04]}}\n"
+
+
+def suite(write, *parts, length="epochs: 2", more=""):
+    return load(write("".join((BASE, *parts)).replace("LENGTH", length).replace("MORE", more)))
+
+
+def parameters_of(d):
+    return 4 * (2 * d * d + 2 * d)  # of an LSTM layer: two matrices and two biases for each of four gates
+
+
+def test_each_size_is_a_row_with_the_trials_it_has_without_a_ladder(write):
+    found = suite(write, SIZES)
+    assert [(row.size, row.head.name) for row in found.rows] == [
+        (size, head) for size in (1, 2, 3) for head in ("softmax", "MoS 2")
+    ]
+    assert [row.non_embedding for row in found.rows[::2]] == [parameters_of(d) for d in (8, 16, 32)]
+    assert [row.backbone.name for row in found.rows[::2]] == ["lstm 576", "lstm 2.18k", "lstm 8.45k"]
+    for size, d in ((1, 8), (2, 16), (3, 32)):
+        alone = load(
+            write(BASE.replace("LENGTH", "epochs: 2").replace("num_layers: 1", f"num_layers: 1, d_model: {d}"))
+        )
+        of_size = [trial for row in found.rows if row.size == size for trial in row.trials]
+        assert of_size == list(alone.trials)
+
+
+def test_a_size_gives_keys_of_a_configuration(write):
+    text = BASE.replace(
+        "lstm: {num_layers: 1}", "hf: {config: {model_type: llama, num_attention_heads: 2}, label: ours}"
+    )
+    sizes = "ladder: {sizes: [{hidden_size: 8, num_hidden_layers: 1}, {hidden_size: 16, num_hidden_layers: 1}]}\n"
+    found = load(write(text.replace("LENGTH", "epochs: 1") + sizes))
+    first = found.rows[0].backbone
+    assert first.spec.params["config"] == {
+        **{"model_type": "llama", "num_attention_heads": 2},
+        **{"hidden_size": 8, "num_hidden_layers": 1},
+    }
+    assert first.name == f"ours {number_text(found.rows[0].non_embedding)}"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(999, "999"), (999.6, "1k"), (26_784, "26.8k"), (853_120, "853k"), (999_600, "1M"), (1.711e9, "1.71B")],
+)
+def test_numbers_of_parameters_have_three_digits(number, text):
+    assert number_text(number) == text
+
+
+def test_tokens_for_each_parameter_become_epochs(write):
+    found = suite(write, SIZES, length="tokens: 20x")
+    of_epoch = 4 * (400_000 // 4 - 1)  # targets of the text in 4 columns
+    for row in found.rows:
+        assert row.train.epochs == round(20 * row.non_embedding / of_epoch, 6)
+
+
+def test_a_size_has_the_first_seeds(write):
+    found = suite(write, SIZES, more=", seeds: [3, 2, 1]")
+    assert [[trial.seed for trial in row.trials] for row in found.rows[::2]] == [[1, 2, 3], [1, 2], [1]]
+
+
+def test_a_rate_is_on_the_line_through_those_of_other_sizes():
+    # r = 3 n^-0.5 on a line in log-log, so the least-squares line is that line
+    power = {n: 3 * n**-0.5 for n in (100, 400, 1600)}
+    assert rate_at(6400, power) == pytest.approx(3 * 6400**-0.5, rel=1e-4)
+    # two sizes: rate r1 (r2 / r1)^t at t = log(n / n1) / log(n2 / n1)
+    assert rate_at(800, {100: 0.04, 200: 0.02}) == pytest.approx(0.04 * 0.5**3, rel=1e-4)
+    assert rate_at(50, {100: 0.02, 200: 0.02}) == 0.02
+
+
+def choices_of(found, rates):
+    """The choices of its tuned rows, as if the points with these rates were the best, in the order of the rows."""
+    made = []
+    for row, rate in zip(found.tuned_rows, rates, strict=True):
+        ppl = {t.id: 10 + abs(t.train.lr - rate) for t in row.tuning_trials}
+        made.append(row.choose(ppl))
+    return made
+
+
+def test_a_rate_that_follows_is_known_when_the_others_are_chosen(write):
+    found = suite(write, SIZES, TUNE, more=", tuned: [1, 2]")
+    assert [row.size for row in found.tuned_rows] == [1, 1, 2, 2]
+    last = [row for row in found.rows if row.size == 3]
+    assert [row.trials for row in last] == [(), ()]
+    half = with_choices(found, [*choices_of(found, (0.04, 0.02, 0.02, 0.02))[:3], None])
+    softmax, mixture = [row for row in half.rows if row.size == 3]
+    assert mixture.trials == ()
+    n1, n2, n3 = (parameters_of(d) for d in (8, 16, 32))
+    expected = 0.04 * 0.5 ** (math.log(n3 / n1) / math.log(n2 / n1))
+    assert [trial.train.lr for trial in softmax.trials] == [pytest.approx(expected, rel=1e-4)] * 3
+    # a choice that is taken back takes the rate back, too
+    assert [row.trials for row in with_choices(half, [None] * 4).rows if row.size == 3] == [(), ()]
+
+
+def test_conditions_choose_a_size_and_what_its_rate_follows_from(write):
+    found = suite(write, SIZES, TUNE, more=", tuned: [1, 2]")
+    assert {row.size for row in chosen_rows(found, ("size=2",))} == {2}
+    rows = chosen_rows(found, ("size=3,head=mos",))
+    assert [(row.size, row.head.name) for row in rows] == [(1, "MoS 2"), (2, "MoS 2")]
+    assert len(chosen_tuning(found, ("size=3,head=mos",))) == 2 * len(RATES)
+    chosen = with_choices(found, choices_of(found, (0.02,) * 4))
+    assert {trial.seed for trial in chosen_trials(chosen, ("size=3",))} == {1, 2, 3}
+    assert len(chosen_trials(chosen, ("size=3",))) == 6
+
+
+def test_every_head_trains_for_as_many_flops(write):
+    found = suite(write, SIZES, "match: {flops: softmax}\n", length="epochs: 2")
+    V = 50
+    for row in found.rows:
+        d = row.backbone.spec.params["d_model"]
+        body = 6 * 4 * 2 * d * d
+        softmax, mixture = 6 * d * V, 6 * (2 * d * d + 2 * d + 2 * d * V)
+        head = softmax if row.head.name == "softmax" else mixture
+        assert row.flops.total == body + head
+        assert row.train.epochs == pytest.approx(2 * (body + softmax) / (body + head), rel=1e-5)

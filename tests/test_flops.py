@@ -1,0 +1,86 @@
+"""FLOPs of a training token: by hand from the sizes of models, and against torch's counter on a real training step."""
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from harness import kernels
+from harness.corpora.batching import Segment
+from harness.flops import training_flops
+from harness.model import LanguageModel, build_backbone, build_head
+from harness.plan.specs import ComponentSpec
+
+SOFTMAX = ComponentSpec(name="softmax")
+
+
+def spec(name, **params):
+    return ComponentSpec(name=name, params=params)
+
+
+def test_gpt2_small():
+    # 12 layers of 12 d^2 weights (attention 4 d^2, feed-forward 8 d^2) and 12 T d of attention; V d of the head
+    layers, d, T, V = 12, 768, 1024, 50_257
+    found = training_flops(spec("gpt2"), SOFTMAX, V, 1, T)
+    assert found.body == 6 * layers * 12 * d**2 + 12 * layers * T * d
+    assert found.head == 6 * V * d
+    assert found.total == found.body + found.head
+
+
+@pytest.mark.parametrize(("cell", "gates"), [("lstm", 4), ("gru", 3)])
+def test_recurrent_layers(cell, gates):
+    # each layer: `gates` matrices d x d of the input, and as many of the state
+    found = training_flops(spec(cell, d_model=30, num_layers=2), SOFTMAX, 100, 3, 7)
+    assert found.body == 6 * 2 * gates * 2 * 30**2
+    assert found.head == 6 * 100 * 30
+
+
+def test_a_bidirectional_model_is_trained_twice():
+    once = training_flops(spec("lstm", d_model=30), SOFTMAX, 100, 3, 7)
+    twice = training_flops(spec("bilstm", d_model=30), SOFTMAX, 100, 3, 7)
+    assert (twice.body, twice.head) == (2 * once.body, 2 * once.head)
+
+
+def test_a_mixture_has_k_products_with_the_output_matrix():
+    d, V, K = 300, 10_000, 15
+    found = training_flops(spec("lstm", d_model=d), spec("mos", num_mixtures=K), V, 2, 5)
+    assert found.head == 6 * (K * d * d + K * d + K * d * V)  # facets, prior, logits
+
+
+def test_noise_words_are_shared_by_a_batch():
+    d, k = 30, 20
+    for rows, tokens in ((1, 4), (3, 5)):
+        found = training_flops(spec("lstm", d_model=d), spec("nce", num_noise=k), 100, rows, tokens)
+        assert found.head == 6 * k * d
+
+
+@pytest.mark.parametrize("head", [SOFTMAX, spec("mos", num_mixtures=3), spec("moc", num_mixtures=3), spec("mtp")])
+@pytest.mark.parametrize(
+    "backbone",
+    [
+        spec("transformer_encoder", d_model=16, num_layers=2, num_heads=2, d_ff=24),
+        spec("hf", config={"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}),
+    ],
+    ids=str,
+)
+def test_a_real_training_step_has_as_many(backbone, head):
+    V, rows, tokens = 50, 2, 6
+    body = build_backbone(backbone, V)
+    model = LanguageModel(body, build_head(head, body, V, None))
+    ids = torch.arange(rows * tokens).view(rows, tokens) % V
+    with sdpa_kernel(SDPBackend.MATH), kernels.reference_only(), FlopCounterMode(display=False) as counter:
+        distribution, _ = model(Segment(ids, ids))
+        distribution.training_loss(ids).backward()
+    found = training_flops(backbone, head, V, rows, tokens)
+    assert found.total * rows * tokens == pytest.approx(counter.get_total_flops(), rel=1e-12)
+
+
+def test_products_that_depend_on_the_words_are_not_known():
+    with pytest.raises(ValueError, match="FLOPs of adaptive on lstm are not known from shapes"):
+        training_flops(spec("lstm", d_model=30), spec("adaptive"), 100, 2, 5)
+
+
+def test_no_random_number_is_drawn():
+    before = torch.get_rng_state()
+    training_flops(spec("lstm", dropout=0.5), spec("mos", num_mixtures=2, dropout=0.5), 100, 2, 5)
+    assert torch.equal(torch.get_rng_state(), before)
