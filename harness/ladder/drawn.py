@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from scipy import special
 
-from harness.report.statistics import CONFIDENCE
+from harness.report.statistics import CONFIDENCE, TWO_SIDED
 
 DRAWS = 2_000
 TAIL = round(DRAWS * (1 - CONFIDENCE) / 2)  # drawn numbers that lie below an interval, and above it
@@ -24,12 +25,14 @@ class Estimate:
     high: float | None = None
 
     @classmethod
-    def of(cls, value: float, drawn_D: np.ndarray | None) -> "Estimate":
-        """The interval leaves out TAIL of the drawn numbers at each end. None: nothing is drawn."""
-        if drawn_D is None:
-            return cls(value=float(value))
-        ordered_D = np.sort(drawn_D)
-        return cls(value=float(value), low=float(ordered_D[TAIL]), high=float(ordered_D[-TAIL - 1]))
+    def of(cls, numbers_R: np.ndarray) -> "Estimate":
+        """The first number is that of the found means. The others, if there are any, are of drawn
+        means: the interval leaves out TAIL of them at each end.
+        """
+        value, drawn_D = float(numbers_R[0]), np.sort(numbers_R[1:])
+        if not len(drawn_D):
+            return cls(value=value)
+        return cls(value=value, low=float(drawn_D[TAIL]), high=float(drawn_D[-TAIL - 1]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,21 +66,24 @@ class Means:
         """The pooled standard deviation of a seed's gain; None where no size has two seeds."""
         return None if self.covariance is None else math.sqrt(self.covariance[1, 1])
 
-    def drawn(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Drawn means of the baseline and drawn gains, (D, K) each; None without a spread.
+    def rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """The baseline's losses and the gains, (R, K) each: first the found means, then DRAWS drawn
+        ones, if there is a spread to draw from.
 
-        They have the multivariate t distribution with df degrees of freedom about the found means:
-        for one mean, or a weighted sum of them, the interval is the t interval.
+        Those are normal about the found means, wider by the t factor of df: the interval of a mean,
+        or of a weighted sum of means, is the t interval.
         """
         if self.covariance is None:
-            return None
+            return self.baseline_K[None], self.gain_K[None]
         (bb, bg), (_, gg) = self.covariance
         slope = bg / bb if bb else 0.0
-        left_K = gg / self.shared_K - slope * bg / self.baseline_seeds_K  # var(g | b)
-        one_DK, other_DK = deviations(2, len(self.gain_K), self.df)
-        apart_DK = one_DK * np.sqrt(bb / self.baseline_seeds_K)
-        gain_DK = self.gain_K + slope * apart_DK + other_DK * np.sqrt(np.maximum(left_K, 0))
-        return self.baseline_K + apart_DK, gain_DK
+        # The means of a size without a seed are not numbers, whatever is drawn.
+        seeds_K, shared_K = np.maximum(self.baseline_seeds_K, 1), np.maximum(self.shared_K, 1)
+        left_K = gg / shared_K - slope * bg / seeds_K  # var(g_k) given b_k
+        one_RK, other_RK = deviations(2, len(self.gain_K), self.df)
+        apart_RK = one_RK * np.sqrt(bb / seeds_K)
+        gain_RK = self.gain_K + slope * apart_RK + other_RK * np.sqrt(np.maximum(left_K, 0))
+        return self.baseline_K + apart_RK, gain_RK
 
 
 def means(baseline: Sequence[Losses], head: Sequence[Losses]) -> Means:
@@ -118,13 +124,17 @@ def mean(losses: Losses) -> float:
 
 @cache
 def deviations(variables: int, sizes: int, df: int) -> np.ndarray:
-    """DRAWS deviations from the mean in standard errors, of shape (variables, D, K): normal numbers
-    times sqrt(df / chi2), one chi2 for all numbers of a draw. The same ones at each call.
+    """Deviations from means in standard errors, of shape (variables, 1 + DRAWS, K). The first ones are
+    0, the others normal numbers times t_{0.975, df} / t_{0.975, inf}, so that TAIL of them lie beyond
+    each end of the t interval. The same ones at each call.
 
-    Half of the draws are the other half with reversed signs: no drawn mean is off the found one.
+    Each variable has evenly spaced ranks in an order of its own, and half of the draws are the other
+    half with reversed signs: so 2,000 draws give the ends of a t interval within 5 %.
     """
-    stream = np.random.default_rng(0)
-    normal = stream.standard_normal((variables, DRAWS // 2, sizes))
-    scale_D = np.sqrt(df / stream.chisquare(df, DRAWS // 2))
-    half = normal * scale_D[:, None]
-    return np.concatenate([half, -half], axis=1)
+    half = DRAWS // 2
+    ranks = np.tile(np.arange(half), (variables, sizes, 1))
+    drawn_VKD = np.random.default_rng(0).permuted(ranks, axis=-1)
+    factor = special.stdtrit(df, TWO_SIDED) / special.ndtri(TWO_SIDED)
+    half_VDK = factor * special.ndtri((drawn_VKD + 0.5) / half).swapaxes(1, 2)
+    found_VDK = np.zeros((variables, 1, sizes))
+    return np.concatenate([found_VDK, half_VDK, -half_VDK], axis=1)

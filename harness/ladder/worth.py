@@ -1,14 +1,14 @@
 """What a gain is worth, in parameters, compute or time, and as a share of the next step in size."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from harness.ladder.curve import FIT_SIZES, PowerLaw, Straight, check_floor, fit, grows
-from harness.ladder.drawn import TAIL, Estimate, Means
+from harness.ladder.drawn import Estimate, Means
 
 Law = PowerLaw | Straight
 WorthWord = Literal["more", "less", "undecided"]
@@ -89,52 +89,41 @@ def worths(axis: Axis, found: Means, *, floor: float | None = None) -> tuple[Wor
     if sizes < 2 or not grows(x_K) or not grows(losses_K[::-1]):
         return (None,) * sizes
     check_floor(floor, losses_K)
-    cost_K, drawn = np.array(axis.head, dtype=float) / x_K, found.drawn()
-
-    def by(law_of: Callable[[np.ndarray], Law]) -> list[Estimate | None]:
-        drawn_law = None if drawn is None else law_of(drawn[0])
-        return _estimates(law_of(losses_K[None]), drawn_law, found, drawn, x_K, cost_K)
-
-    straight = by(lambda losses_DK: Straight(x_K=x_K, losses_DK=losses_DK))
-    fitted: list[Estimate | None] = [None] * sizes
+    losses_RK, gains_RK = found.rows()
+    laws: list[Law] = [Straight(x_K=x_K, losses_RK=losses_RK)]
     if sizes >= FIT_SIZES:
-        fitted = by(lambda losses_DK: fit(x_K, losses_DK, floor=floor))
-    result = []
-    for size, (line, power) in enumerate(zip(straight, fitted, strict=True)):
-        if line is None:
-            result.append(None)
-            continue
-        lowest, highest = (end / cost_K[size] for end in _ends(x_K, size))
-        cost = float(cost_K[size])
-        result.append(Worth(straight=line, fitted=power, cost=cost, lowest=lowest, highest=highest))
-    return tuple(result)
-
-
-def _estimates(law: Law, drawn_law: Law | None, found: Means, drawn, x_K, cost_K):
-    """The worth at each size by one law; None at a size without a gain."""
+        laws.append(fit(x_K, losses_RK, floor=floor))
     result = []
     for size, seeds in enumerate(found.shared_K):
         if not seeds:
             result.append(None)
             continue
-        value = _ratios(law, size, found.baseline_K[None], found.gain_K[None], x_K)[0]
-        numbers_D = None
-        if drawn_law is not None and seeds > 1:
-            numbers_D = _ratios(drawn_law, size, *drawn, x_K) / cost_K[size]
-        result.append(Estimate.of(value / cost_K[size], numbers_D))
-    return result
+        cost, (lowest, highest) = axis.head[size] / axis.baseline[size], _ends(x_K, size)
+        estimates = []
+        for law in laws:
+            ratios_R = _ratios(law, size, losses_RK[:, size], gains_RK[:, size], x_K) / cost
+            estimates.append(Estimate.of(ratios_R if seeds > 1 else ratios_R[:1]))
+        result.append(
+            Worth(
+                straight=estimates[0],
+                fitted=estimates[1] if len(estimates) > 1 else None,
+                cost=float(cost),
+                lowest=float(lowest / cost),
+                highest=float(highest / cost),
+            )
+        )
+    return tuple(result)
 
 
-def _ratios(law: Law, size: int, losses_DK, gains_DK, x_K) -> np.ndarray:
-    """x' over the baseline's x at a size, for the found means or drawn ones; inf and 0 beyond."""
-    loss_D, gain_D = losses_DK[:, size], gains_DK[:, size]
+def _ratios(law: Law, size: int, loss_R, gain_R, x_K) -> np.ndarray:
+    """x' over the baseline's x at a size; inf and 0 beyond the ends."""
     # At the ends the curve goes on in one direction only.
-    backwards_D = (gain_D > 0) & (size == len(x_K) - 1) | (gain_D < 0) & (size == 0)
-    direction_D = np.where(backwards_D, -1, 1)
-    ratios_D = np.exp(direction_D * law.distance(size, loss_D, direction_D * gain_D))
-    lowest, highest = _ends(x_K, size)
-    beyond_D = np.where(ratios_D > highest, math.inf, ratios_D)
-    return np.where(ratios_D < lowest, 0.0, beyond_D)
+    backwards_R = (gain_R > 0) & (size == len(x_K) - 1) | (gain_R < 0) & (size == 0)
+    direction_R = np.where(backwards_R, -1, 1)
+    logs_R = direction_R * law.distance(size, loss_R, direction_R * gain_R)
+    lowest, highest = map(math.log, _ends(x_K, size))
+    logs_R = np.where(logs_R > highest, math.inf, np.where(logs_R < lowest, -math.inf, logs_R))
+    return np.exp(logs_R)
 
 
 def _ends(x_K: np.ndarray, size: int) -> tuple[float, float]:
@@ -158,33 +147,21 @@ def shares(found: Means) -> tuple[Share | None, ...]:
     None at the largest size, at one without a gain, and where the baseline's mean loss does not fall.
     Without an interval where the interval of the step itself includes 0: then a share has no ends.
     """
-    drawn = found.drawn()
+    losses_RK, gains_RK = found.rows()
     result = []
-    for size in range(len(found.gain_K) - 1):
-        pair = found.baseline_K[None, size : size + 2]
-        step = pair[0, 0] - pair[0, 1]
-        if not (found.shared_K[size] and step > 0):
+    for size, seeds in enumerate(found.shared_K[:-1]):
+        step_R = losses_RK[:, size] - losses_RK[:, size + 1]
+        if not (seeds and step_R[0] > 0):
             result.append(None)
             continue
-        (nats, perplexity), drawn_shares = (
-            _shares(pair, found.gain_K[size : size + 1]),
-            (None, None),
+        step, last = Estimate.of(step_R), None
+        if seeds == 1 or step.low is None or step.low <= 0:
+            last = 1  # the found means only
+        next_R, here_R, gain_R = (
+            each[:last] for each in (losses_RK[:, size + 1], losses_RK[:, size], gains_RK[:, size])
         )
-        if drawn is not None and found.shared_K[size] > 1:
-            pairs_D2 = drawn[0][:, size : size + 2]
-            if np.sort(pairs_D2[:, 0] - pairs_D2[:, 1])[TAIL] > 0:
-                drawn_shares = _shares(pairs_D2, drawn[1][:, size])
-        result.append(
-            Share(
-                nats=Estimate.of(nats[0], drawn_shares[0]),
-                perplexity=Estimate.of(perplexity[0], drawn_shares[1]),
-            )
-        )
+        # In perplexity both are divided by e^here.
+        perplexity_R = np.expm1(-gain_R) / np.expm1(next_R - here_R)
+        nats = Estimate.of(gain_R / step_R[:last])
+        result.append(Share(nats=nats, perplexity=Estimate.of(perplexity_R)))
     return (*result, None)
-
-
-def _shares(pairs_D2: np.ndarray, gain_D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Shares in nats and in perplexity, from the baseline's losses here and at the next size."""
-    here_D, next_D = pairs_D2.T
-    # Both divided by e^here: a fraction of the perplexity here.
-    return gain_D / (here_D - next_D), np.expm1(-gain_D) / np.expm1(next_D - here_D)
