@@ -45,6 +45,7 @@ PACKAGES: tuple[tuple[str, ...], ...] = (
     ("gpu",),
     ("pretrained",),
     ("report",),
+    ("ladder",),
     ("diagnostics",),
     ("experiments",),
     ("tracking",),

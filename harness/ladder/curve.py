@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from harness.ladder.drawn import Estimate, Losses, deviations, finite, mean
+from harness.ladder.drawn_means import Estimate, Losses, deviations, finite, mean
 
 FIT_SIZES = 4  # of fewer, a power law with a floor has as many parameters as there are losses
 # Exponents that the fit tries at first. Published ones of losses in nats are 0.03 to 0.6.

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from scipy import special
 
-from harness.ladder.drawn import Means
+from harness.ladder.drawn_means import Means
 from harness.report.statistics import SIGNIFICANT, TWO_SIDED, MeanDifference, holm, paired
 
 GainWord = Literal["better", "worse", "undecided"]
@@ -121,12 +121,17 @@ def trend(axis: Sequence[float], found: Means, *, margin: float) -> Trend | None
             word = "shrinks"
         elif -margin < low and high < margin:
             off_K = np.abs(gain_K - np.average(gain_K, weights=n_K) - slope * apart_K)
-            error_K = found.sd * np.sqrt(
-                np.maximum(1 / n_K - 1 / n_K.sum() - apart_K**2 / spread, 0)
-            )
+            variance_K = 1 / n_K - 1 / n_K.sum() - apart_K**2 / spread  # of a residual, by sd^2
+            error_K = found.sd * np.sqrt(np.maximum(variance_K, 0))
             word = "undecided" if (off_K - t * error_K > margin).any() else "holds"
     return Trend(
-        sizes=len(x_K), slope=slope, low=low, high=high, df=found.df, p_zero=p_zero, word=word
+        sizes=len(x_K),
+        slope=slope,
+        low=low,
+        high=high,
+        df=found.df,
+        p_zero=p_zero,
+        word=word,
     )
 
 

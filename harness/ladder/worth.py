@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from harness.ladder.curve import FIT_SIZES, PowerLaw, Straight, check_floor, fit, grows
-from harness.ladder.drawn import Estimate, Means
+from harness.ladder.drawn_means import Estimate, Means
 
 Law = PowerLaw | Straight
 WorthWord = Literal["more", "less", "undecided"]

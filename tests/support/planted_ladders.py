@@ -1,10 +1,11 @@
 """How often ladders err whose truth is planted: words, and the coverage of intervals.
 
-`python tests/support/planted_ladders.py` prints the study; tests/ladder/test_planted_ladders.py holds the required part.
+`PYTHONPATH=. python tests/support/planted_ladders.py` prints the study, in eight minutes;
+tests/ladder/test_planted_ladders.py holds the required part.
 
-The baseline's loss is 2 + 20 N^-0.2 nats, N from a million on, twice as large from size to size: 3.26, 3.10, 2.96, 2.83
-at four sizes. The loss of a trial has the seed noise `noise` (0.005 nats are 0.5 % of perplexity). Head and baseline have
-noise of their own; `common` is the part of its variance that both share, as trials with one seed may do.
+The baseline's loss is 2 + 20 N^-0.2 nats, N from a million on, twice as large from size to size: 3.26, 3.10, 2.96 and
+2.83 at four sizes. The loss of a trial has the seed noise `noise` (0.005 nats are 0.5 % of perplexity). Head and
+baseline have noise of their own; `common` is the part of its variance that both share, as trials with one seed may do.
 """
 
 import math
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.ladder.drawn import means
+from harness.ladder.drawn_means import means
 from harness.ladder.gains import gains, trend
 from harness.ladder.worth import Axis, shares, worths
 

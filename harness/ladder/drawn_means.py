@@ -129,7 +129,7 @@ def deviations(variables: int, sizes: int, df: int) -> np.ndarray:
     each end of the t interval. The same ones at each call.
 
     Each variable has evenly spaced ranks in an order of its own, and half of the draws are the other
-    half with reversed signs: so 2,000 draws give the ends of a t interval within 5 %.
+    half times -1: so 2,000 draws give the ends of a t interval within 5 %.
     """
     half = DRAWS // 2
     ranks = np.tile(np.arange(half), (variables, sizes, 1))
