@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from harness.ladder.drawn_means import Estimate, Losses, deviations, finite, mean
+from harness.ladder.drawn_means import Estimate, Losses, deviations, finite, mean, t_factor
 
 FIT_SIZES = 4  # of fewer, a power law with a floor has as many parameters as there are losses
 # Exponents that the fit tries at first. Published ones of losses in nats are 0.03 to 0.6.
@@ -37,8 +37,8 @@ class PowerLaw:
         """log(x' / x), where the curve falls by `gain` from the loss of a size, at x, to x'. inf if
         that is not above the floor. The law is the same at every `size`.
 
-        x' / x = ((loss - floor) / (loss - gain - floor))^(1 / alpha): the curve is scaled so that it
-        goes through this loss. So no gain is no distance, even if the fit misses the loss.
+        x' / x = ((loss - floor) / (loss - gain - floor))^(1 / alpha): the curve is scaled so that
+        it goes through this loss. So no gain is no distance, even if the fit misses the loss.
         """
         above_R = loss_R - gain_R - self.floor_R
         ratio_R = (loss_R - self.floor_R) / np.where(above_R > 0, above_R, 1)
@@ -48,9 +48,9 @@ class PowerLaw:
 def fit(x_K: np.ndarray, losses_RK: np.ndarray, *, floor: float | None = None) -> PowerLaw:
     """The power law with the least sum of squared residuals (in nats), for each of R ladders.
 
-    Given alpha, floor and scale are those of a straight line in x^-alpha; so only alpha is searched:
-    on ALPHAS, then by golden sections around the best one (the bounds of the floor make corners, at
-    which parabolas fail). Each size has the same weight, whatever its number of seeds.
+    Given alpha, floor and scale are those of a straight line in x^-alpha; so only alpha is
+    searched: on ALPHAS, then by golden sections around the best one (the bounds of the floor make
+    corners, at which parabolas fail). Each size has the same weight, whatever its number of seeds.
     Args:
         floor: L_inf, below the lowest loss; None: fitted within [0, lowest loss).
     """
@@ -85,8 +85,8 @@ def _lines(alpha_RA, log_K, losses_RK, floor: float | None):
     sum_RA, square_RA = power_RAK.sum(axis=-1), np.einsum("rak,rak->ra", power_RAK, power_RAK)
     above_R1, squares_R1 = (each.sum(axis=1)[:, None] for each in (above_RK, above_RK**2))
 
-    # The floor as a distance below the lowest loss. The sum of squares is convex in it: the best one
-    # within [0, lowest loss) is the nearest.
+    # The floor as a distance below the lowest loss. The sum of squares is convex in it: the best
+    # one within [0, lowest loss) is the nearest.
     if floor is None:
         spread_RA = sizes * square_RA - sum_RA**2
         slope_RA = (sizes * product_RA - sum_RA * above_R1) / spread_RA
@@ -100,7 +100,7 @@ def _lines(alpha_RA, log_K, losses_RK, floor: float | None):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Straight:
-    """Straight lines between neighbouring sizes in (log x, log loss), of one ladder or R drawn ones.
+    """Straight lines between neighbouring sizes in (log x, log loss), for each of R ladders.
 
     Args:
         losses_RK: (R, K), in nats.
@@ -118,9 +118,9 @@ class Straight:
         return np.exp((1 - share) * logs_RK[:, right - 1] + share * logs_RK[:, right])
 
     def distance(self, size: int, loss_R: np.ndarray, gain_R: np.ndarray) -> np.ndarray:
-        """log(x' / x), where the curve first falls by `gain` below the loss of a size, at x, towards
-        larger ones; for a gain below 0, rises by it towards smaller ones. inf and -inf beyond the
-        ends.
+        """log(x' / x), where the curve first falls by `gain` below the loss of a size, at x,
+        towards larger ones; for a gain below 0, rises by it towards smaller ones. inf and -inf
+        beyond the ends.
         """
         goal_R = np.log(np.maximum(loss_R - gain_R, np.finfo(float).tiny))
         larger_R = self._reached(goal_R, range(size, len(self.x_K)))
@@ -128,7 +128,7 @@ class Straight:
         return np.where(gain_R > 0, larger_R, np.where(gain_R < 0, smaller_R, 0.0))
 
     def _reached(self, goal_R: np.ndarray, sizes: range) -> np.ndarray:
-        """log(x' / x) of the first point with a log loss along these sizes, the first of them at x."""
+        """log(x' / x) of the first point with a log loss along these sizes; x is the first size."""
         logs_RK, start = np.log(self.losses_RK), self.x_K[sizes[0]]
         found_R = np.full(len(goal_R), sizes.step * math.inf)
         for here, there in pairwise(sizes):
@@ -148,9 +148,9 @@ class Curve:
     Args:
         x_K: the axis, growing; fixed numbers, not random.
         means_K: the mean loss of each size, in nats.
-        sd: of a seed's loss, pooled over sizes; None where no size has two seeds.
-        law: the fitted power law for FIT_SIZES sizes or more, else straight lines: first of the found
-            means, then of drawn ones, if there is an sd.
+        sd_K: of a seed's loss, by size; None if a size has one seed, and then there is no band.
+        law: the fitted power law for FIT_SIZES sizes or more, else straight lines: first of the
+            found means, then of drawn ones, if there are sds.
         residuals: mean loss less the power law's, in nats, by size; () for straight lines, and the
             next two are None.
         r2: 1 - sum of squared residuals / sum of squares about the mean.
@@ -159,7 +159,7 @@ class Curve:
 
     x_K: np.ndarray
     means_K: np.ndarray
-    sd: float | None
+    sd_K: np.ndarray | None
     law: PowerLaw | Straight
     residuals: tuple[float, ...] = ()
     r2: float | None = None
@@ -170,16 +170,18 @@ class Curve:
         return Estimate.of(self.law.at(x)) if self.x_K[0] <= x <= self.x_K[-1] else None
 
     def predicted(self, x: float) -> Estimate | None:
-        """The loss at a larger size, by the power law. None for straight lines, or if the largest
-        residual is not below the sd of a seed's loss. The interval is over seeds: it does not say
+        """The loss at a larger size, by the power law. None for straight lines, or if a residual is
+        not below the sd of a seed's loss at its size. The interval is over seeds: it does not say
         whether the law holds there.
         """
-        if not self.residuals or self.sd is None or max(map(abs, self.residuals)) >= self.sd:
+        if not self.residuals or self.sd_K is None:
+            return None
+        if not (np.abs(self.residuals) < self.sd_K).all():
             return None
         return Estimate.of(self.law.at(x))
 
     def reaching(self, loss: float) -> float:
-        """The size at which the curve has a loss; inf and -inf beyond the largest and the smallest."""
+        """The size at which the curve has a loss; inf and -inf beyond the ends."""
         first_R = self.law.at(self.x_K[0])
         if loss > first_R[0]:
             return -math.inf
@@ -206,22 +208,22 @@ def curve(x: Sequence[float], losses: Sequence[Losses], *, floor: float | None =
     means_K = np.array([mean(each) for each in kept])
     check_floor(floor, means_K)
     seeds_K = np.array([len(each) for each in kept])
-    df, sd, rows_RK = int((seeds_K - 1).sum()), None, means_K[None]
-    if df:
-        squares = [(loss - mean(each)) ** 2 for each in kept for loss in each.values()]
-        sd = math.sqrt(math.fsum(squares) / df)
-        rows_RK = means_K + deviations(1, len(x_K), df)[0] * sd / np.sqrt(seeds_K)
+    sd_K, rows_RK = None, means_K[None]
+    if (seeds_K > 1).all():
+        sd_K = np.array([np.std(list(each.values()), ddof=1) for each in kept])
+        error_K = t_factor(seeds_K - 1) * sd_K / np.sqrt(seeds_K)
+        rows_RK = means_K + deviations(1, len(x_K))[0] * error_K
 
     if len(x_K) < FIT_SIZES:
         law = Straight(x_K=x_K, losses_RK=rows_RK)
-        return Curve(x_K=x_K, means_K=means_K, sd=sd, law=law)
+        return Curve(x_K=x_K, means_K=means_K, sd_K=sd_K, law=law)
 
     law = fit(x_K, rows_RK, floor=floor)
     residuals_K = means_K - np.array([law.at(size)[0] for size in x_K])
     return Curve(
         x_K=x_K,
         means_K=means_K,
-        sd=sd,
+        sd_K=sd_K,
         law=law,
         residuals=tuple(residuals_K.tolist()),
         r2=1 - float((residuals_K**2).mean() / means_K.var()),

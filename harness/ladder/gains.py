@@ -29,125 +29,166 @@ class Gain:
     Args:
         difference: the gain with the interval of the paired t test, as tables have it: over the
             shared seeds of this size alone. None without a shared seed.
-        p: of the t test, corrected by Holm's method over the sizes; 1 for fewer than two seeds.
+        p: of the t test, corrected over the sizes, see `gains_and_trend`; 1 for fewer than two
+            seeds.
     """
 
     difference: MeanDifference | None
     p: float
-    word: GainWord
+
+    @property
+    def word(self) -> GainWord:
+        if self.difference is None or self.p >= SIGNIFICANT:
+            return "undecided"
+        return "better" if self.difference.mean > 0 else "worse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
     """How the gain changes for each doubling of the axis, in nats.
 
-    slope = sum n_k (x_k - x) (g_k - g) / S with S = sum n_k (x_k - x)^2, x_k = log2 of the axis,
-    n_k seeds, x and g the means over all seeds; its interval is slope -+ t_{0.975} s / sqrt(S), with
-    the sd s of a seed's gain pooled over sizes and its df. So it is over seeds; whether a line
+    slope = sum w_k g_k, w_k = n_k (x_k - x) / sum n_k (x_k - x)^2, with x_k = log2 of the axis, n_k
+    seeds and x the mean over all seeds: the least-squares line through the gains of all seeds. Its
+    interval is that of a weighted sum: over seeds, with the spread of each size. Whether a line
     describes the sizes is asked apart from it, for the word:
 
-    - `shrinks`, `grows`: the interval lies below 0, above 0. No larger size is shown to be in
-      contradiction, i.e. no change between two sizes has an interval on the other side of 0.
-    - `holds`: the interval lies within -+ margin, and no size is shown to be off the line by more
-      than the margin.
-    - `undecided`: else; also if the gains of all sizes together do not differ from 0 (`p_zero`), so
-      that there is nothing to shrink, or if a size has fewer than two shared seeds.
+    - `shrinks`, `grows`: p is below 0.05. The sizes are not in contradiction: no change of the gain
+      between two sizes has an interval on the other side of 0.
+    - `holds`: the interval lies within -+ margin, a size has a word for its gain, and no size is
+      shown to be off the line by more than the margin.
+    - `undecided`: else.
 
     A curve of gains such as 4, 2, 1 is no line and shrinks all the same: thus the contradiction is
-    asked for, and not a lack of fit, which would make the word `undecided` the more seeds there are.
+    asked for, and not a lack of fit, which more seeds would only make `undecided` more often.
     Gains of 2, -2, 2 or 3, -2, 1 are `undecided`. Two sizes cannot be in contradiction.
 
     A gain below 0 that becomes smaller, -1 to -3, also `shrinks`: the head falls behind.
 
     Args:
         sizes: with a gain.
-        p_zero: of the F test that the gain is 0 at every size.
+        low, high: None if a size has fewer than two shared seeds; the word is then `undecided`.
+        p: that the slope is 0, see `gains_and_trend`.
     """
 
     sizes: int
     slope: float
     low: float | None = None
     high: float | None = None
-    df: int = 0
-    p_zero: float | None = None
+    p: float = 1.0
     word: TrendWord = "undecided"
 
 
-def gains(found: Means) -> tuple[Gain, ...]:
-    """The gain at each size. It has a word if it differs from 0 after Holm's correction over the
-    sizes, and the gains of all sizes together do so: of a head that equals the baseline, at most 5 %
-    of ladders have a word for a gain or a trend.
-    """
-    differences = [paired(each) if each else None for each in found.gains]
-    tested = [each for each in differences if each is not None and each.p_t is not None]
-    adjusted = iter(holm([each.p_t for each in tested], untested=len(differences) - len(tested)))
-    differ = bool(tested) and _p_zero(found) < SIGNIFICANT
-    result = []
-    for each in differences:
-        p, word = 1.0, "undecided"
-        if each is not None and each.p_t is not None:
-            p = next(adjusted)
-            if differ and p < SIGNIFICANT:
-                word = "better" if each.mean > 0 else "worse"
-        result.append(Gain(difference=each, p=p, word=word))
-    return tuple(result)
+def gains_and_trend(
+    axis: Sequence[float],
+    found: Means,
+    *,
+    margin: float,
+) -> tuple[tuple[Gain, ...], Trend | None]:
+    """The gain at each size and its trend over an axis, which is None for fewer than two sizes with
+    a gain.
 
-
-def trend(axis: Sequence[float], found: Means, *, margin: float) -> Trend | None:
-    """The trend over an axis. None for fewer than two sizes with a gain.
-
+    No p is smaller than the smallest of all, of the gains and of the slope, times their number. So
+    of a head that equals the baseline, at most 5 % of ladders have a word for a gain or a trend.
+    The p values of gains are also corrected by Holm's method over the sizes; that of the slope is
+    not.
     Args:
         axis: of the baseline, by size: parameters, compute or time; fixed, not random.
         margin: the largest change for each doubling that is as good as none, in nats.
     """
-    has_K = found.shared_K > 0
-    if has_K.sum() < 2:
+    differences = [paired(each) if each else None for each in found.gains]
+    p_values = [1.0 if each is None or each.p_t is None else each.p_t for each in differences]
+    line = _line(axis, found)
+    slope = _weighted(found, line.slope_K) if line is not None and found.has_spread else None
+    p_slope = 1.0 if slope is None else slope.p
+    least = min(holm([*p_values, p_slope]))
+    gains = []
+    for difference, p in zip(differences, holm(p_values), strict=True):
+        gains.append(Gain(difference=difference, p=max(least, p)))
+    if line is None:
+        return tuple(gains), None
+
+    sizes = int((found.shared_K > 0).sum())
+    if slope is None:
+        value = float(np.nansum(line.slope_K * found.gain_K))  # no number where there is no gain
+        return tuple(gains), Trend(sizes=sizes, slope=value)
+    p, word = max(least, slope.p), "undecided"
+    if p < SIGNIFICANT:
+        direction = 1 if slope.value > 0 else -1
+        if not _is_reversed(found, direction):
+            word = "grows" if direction > 0 else "shrinks"
+    elif -margin < slope.low and slope.high < margin:
+        is_gain = any(each.word != "undecided" for each in gains)
+        word = "holds" if is_gain and not _is_off_line(found, line, margin) else "undecided"
+    ends = {"low": slope.low, "high": slope.high}
+    return tuple(gains), Trend(sizes=sizes, slope=slope.value, p=p, word=word, **ends)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Line:
+    """The least-squares line through the gains of all seeds.
+
+    Args:
+        slope_K, mean_K: the weights of the gains in the slope, and in the mean.
+        apart_K: x_k less the mean.
+    """
+
+    slope_K: np.ndarray
+    mean_K: np.ndarray
+    apart_K: np.ndarray
+
+
+def _line(axis: Sequence[float], found: Means) -> _Line | None:
+    """None for fewer than two sizes with a gain."""
+    x_K, n_K = np.log2(axis), found.shared_K
+    if (n_K > 0).sum() < 2:
         return None
-    x_K, n_K, gain_K = np.log2(axis)[has_K], found.shared_K[has_K], found.gain_K[has_K]
     apart_K = x_K - np.average(x_K, weights=n_K)
-    spread = (n_K * apart_K**2).sum()
-    slope = float((n_K * apart_K * gain_K).sum() / spread)
-    if found.sd is None or found.shared_K.min() < 2:
-        return Trend(sizes=len(x_K), slope=slope)
-
-    t = float(special.stdtrit(found.df, TWO_SIDED))
-    reach = t * found.sd / math.sqrt(spread)
-    low, high, p_zero = slope - reach, slope + reach, _p_zero(found)
-    word: TrendWord = "undecided"
-    if p_zero < SIGNIFICANT:
-        if low > 0 and not _reversed(gain_K, n_K, t * found.sd):
-            word = "grows"
-        elif high < 0 and not _reversed(-gain_K, n_K, t * found.sd):
-            word = "shrinks"
-        elif -margin < low and high < margin:
-            off_K = np.abs(gain_K - np.average(gain_K, weights=n_K) - slope * apart_K)
-            variance_K = 1 / n_K - 1 / n_K.sum() - apart_K**2 / spread  # of a residual, by sd^2
-            error_K = found.sd * np.sqrt(np.maximum(variance_K, 0))
-            word = "undecided" if (off_K - t * error_K > margin).any() else "holds"
-    return Trend(
-        sizes=len(x_K),
-        slope=slope,
-        low=low,
-        high=high,
-        df=found.df,
-        p_zero=p_zero,
-        word=word,
-    )
+    slope_K = n_K * apart_K / (n_K * apart_K**2).sum()
+    return _Line(slope_K=slope_K, mean_K=n_K / n_K.sum(), apart_K=apart_K)
 
 
-def _reversed(growing_K: np.ndarray, n_K: np.ndarray, reach: float) -> bool:
-    """Whether numbers that are said to grow are shown to fall from any size to a larger one."""
-    return any(
-        growing_K[large] - growing_K[small] + reach * math.sqrt(1 / n_K[small] + 1 / n_K[large]) < 0
-        for small, large in combinations(range(len(n_K)), 2)
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Weighted:
+    """A weighted sum of gains with its 95 % interval, and the p of the t test that it is 0."""
+
+    value: float
+    low: float
+    high: float
+    p: float
 
 
-def _p_zero(found: Means) -> float:
-    """p of the F test that the gain is 0 at each size with two seeds: F = sum n_k g_k^2 / (K s^2)."""
-    has_K = found.shared_K > 1
-    squares = float((found.shared_K * found.gain_K**2)[has_K].sum())
-    if not found.sd:  # equal gains of all seeds
-        return float(squares == 0)
-    number = int(has_K.sum())
-    return float(special.fdtrc(number, found.df, squares / (number * found.sd**2)))
+def _weighted(found: Means, weights_K: np.ndarray) -> _Weighted:
+    """sum w_k g_k, each size with its own spread.
+
+    The variance is v = sum v_k, v_k = w_k^2 s_k^2 / n_k, with v^2 / sum (v_k^2 / (n_k - 1)) degrees
+    of freedom.
+    Source: Satterthwaite (1946), An approximate distribution of estimates of variance components,
+        Biometrics Bulletin 2.
+    """
+    value = float(weights_K @ found.gain_K)
+    parts_K = weights_K**2 * found.covariance_K22[:, 1, 1] / found.shared_K
+    variance = float(parts_K.sum())
+    if not variance:  # equal gains of all seeds
+        return _Weighted(value=value, low=value, high=value, p=float(value == 0))
+    df = variance**2 / float((parts_K**2 / (found.shared_K - 1)).sum())
+    error = math.sqrt(variance)
+    reach = float(special.stdtrit(df, TWO_SIDED)) * error
+    p = 2 * float(special.stdtr(df, -abs(value) / error))
+    return _Weighted(value=value, low=value - reach, high=value + reach, p=p)
+
+
+def _is_reversed(found: Means, direction: int) -> bool:
+    """Whether the gain is shown to change against a direction, from any size to a larger one."""
+    for small, large in combinations(np.eye(len(found.gain_K)), 2):
+        if _weighted(found, direction * (large - small)).high < 0:
+            return True
+    return False
+
+
+def _is_off_line(found: Means, line: _Line, margin: float) -> bool:
+    """Whether the gain of any size is shown to be off the line by more than the margin."""
+    for size, apart in zip(np.eye(len(found.gain_K)), line.apart_K, strict=True):
+        off = _weighted(found, size - line.mean_K - apart * line.slope_K)
+        if off.low > margin or off.high < -margin:
+            return True
+    return False

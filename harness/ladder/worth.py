@@ -52,8 +52,9 @@ class Worth:
 
     @property
     def word(self) -> WorthWord:
-        """Whether the head is worth more or less than it takes: its interval excludes 1. 'undecided'
-        if the power law and the straight lines have two words, as the floor moves the answer.
+        """Whether the head is worth more or less than it takes: its interval excludes 1.
+        'undecided' if the power law and the straight lines have two words: the floor moves the
+        answer.
         """
         words = {_word(each) for each in (self.straight, self.fitted) if each is not None}
         return words.pop() if len(words) == 1 else "undecided"
@@ -71,13 +72,13 @@ class Share:
 
 
 def worths(axis: Axis, found: Means, *, floor: float | None = None) -> tuple[Worth | None, ...]:
-    """What the head is worth at each size, with intervals over seeds.
+    """What the head is worth at each size, with intervals over seeds, if each size has two or more.
 
-    The curve of the baseline is read from its own loss at the size to that loss less the gain: the
-    head's loss over the seeds that both have. Nothing is extrapolated. At the largest size the curve
-    ends, so the gain of a better head is read backwards: x / x' with x' where the baseline's loss
-    is higher by the gain; and likewise that of a worse head at the smallest size. Of a curve that
-    flattens this is less than beyond its end.
+    The curve of the baseline is read from its own loss at the size to that loss less the gain.
+    Nothing is extrapolated. At the largest size the curve ends, so the gain of a better head is
+    read backwards: x / x' with x' where the baseline's loss is higher by the gain; and likewise
+    that of a worse head at the smallest size. Of a curve that flattens this is less than beyond its
+    end.
 
     None at a size without a gain, and everywhere if the mean loss of the baseline does not fall, or
     the axis does not grow, from each size to the next.
@@ -102,7 +103,7 @@ def worths(axis: Axis, found: Means, *, floor: float | None = None) -> tuple[Wor
         estimates = []
         for law in laws:
             ratios_R = _ratios(law, size, losses_RK[:, size], gains_RK[:, size], x_K) / cost
-            estimates.append(Estimate.of(ratios_R if seeds > 1 else ratios_R[:1]))
+            estimates.append(Estimate.of(ratios_R))
         result.append(
             Worth(
                 straight=estimates[0],
@@ -144,8 +145,8 @@ def shares(found: Means) -> tuple[Share | None, ...]:
     """The gain at each size as a share of the baseline's step to the next, with intervals over
     seeds.
 
-    None at the largest size, at one without a gain, and where the baseline's mean loss does not fall.
-    Without an interval where the interval of the step itself includes 0: then a share has no ends.
+    None at the largest size, at one without a gain, and where the baseline's mean loss does not
+    fall. Without an interval where that of the step itself includes 0: then a share has no ends.
     """
     losses_RK, gains_RK = found.rows()
     result = []
@@ -154,9 +155,8 @@ def shares(found: Means) -> tuple[Share | None, ...]:
         if not (seeds and step_R[0] > 0):
             result.append(None)
             continue
-        step, last = Estimate.of(step_R), None
-        if seeds == 1 or step.low is None or step.low <= 0:
-            last = 1  # the found means only
+        step = Estimate.of(step_R)
+        last = None if step.low is not None and step.low > 0 else 1  # the found means only
         next_R, here_R, gain_R = (
             each[:last] for each in (losses_RK[:, size + 1], losses_RK[:, size], gains_RK[:, size])
         )

@@ -111,7 +111,7 @@ def test_a_fitted_curve_shows_how_well_it_fits():
     misses = losses - (found.law.floor_R[0] + found.law.scale_R[0] * x ** -found.law.alpha_R[0])
     assert found.residuals == pytest.approx(misses)
     assert found.r2 == pytest.approx(1 - (misses**2).sum() / ((losses - losses.mean()) ** 2).sum())
-    assert (found.sd, found.floor.low, found.loss_at(x[1]).low) == (None, None, None)  # one seed
+    assert (found.sd_K, found.floor.low, found.loss_at(x[1]).low) == (None, None, None)  # one seed
 
 
 def test_nothing_is_read_beyond_the_ends():
@@ -129,15 +129,16 @@ def seeded(means, sd: float, seeds: int, draw: int) -> list[dict[int, float]]:
 
 
 def test_the_band_of_lines_is_the_t_interval_at_each_size():
-    x, losses = [1, 2, 4], [{1: 3.1, 2: 3.0, 3: 3.2}, {1: 2.5, 2: 2.6}, {1: 2.2, 3: math.nan}]
+    # sd 0.1 with 2 degrees of freedom, and 0.05 sqrt(2) with 1; failed trials are left out
+    x, losses = [1, 2], [{1: 3.1, 2: 3.0, 3: 3.2}, {1: 2.5, 2: 2.6, 3: math.nan}]
     found = curve(x, losses)
-    # deviations 0, -0.1, 0.1 and -0.05, 0.05: sd sqrt((0.02 + 0.005) / 3); t_0.975 with 3 degrees of freedom is 3.1824
-    sd = math.sqrt(0.025 / 3)
-    assert found.sd == pytest.approx(sd)
-    for size, mean, seeds in ((1, 3.1, 3), (2, 2.55, 2), (4, 2.2, 1)):
-        band, reach = found.loss_at(size), 3.1824 * sd / math.sqrt(seeds)
+    assert found.sd_K == pytest.approx([0.1, 0.05 * math.sqrt(2)])
+    for size, mean, reach in ((1, 3.1, 4.30265 * 0.1 / math.sqrt(3)), (2, 2.55, 12.7062 * 0.05)):
+        band = found.loss_at(size)
         assert band.value == pytest.approx(mean)
-        assert (band.high - band.low) / 2 == pytest.approx(reach, rel=0.05)
+        assert (band.high - band.low) / 2 == pytest.approx(reach, rel=0.06)
+    alone = curve(x, [losses[0], {1: 2.5}])
+    assert (alone.sd_K, alone.loss_at(1).low) == (None, None)
 
 
 def test_a_fitted_floor_has_an_interval_and_a_given_one_has_none():

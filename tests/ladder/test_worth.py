@@ -150,16 +150,18 @@ def test_without_a_baseline_that_falls_there_is_no_worth():
     assert [each is None for each in found] == [True, False, True]
 
 
-def test_a_size_without_a_gain_has_no_worth_and_one_with_one_seed_no_interval():
+@pytest.mark.parametrize("seeds", [0, 1])
+def test_with_a_size_without_two_shared_seeds_there_are_no_intervals(seeds):
     baseline = [{1: 3.0, 2: 3.01}, {1: 2.8, 2: 2.81}, {1: 2.6, 2: 2.62}, {1: 2.5, 2: 2.51}]
-    head = [{1: 2.98, 2: 3.0}, {1: 2.79}, {}, {1: 2.49, 2: 2.49}]
+    head = [{1: 2.98, 2: 3.0}, {1: 2.79, 2: 2.8}, dict.fromkeys(range(1, 1 + seeds), 2.59), {1: 2.49, 2: 2.49}]
     pairs = means(baseline, head)
     found, parts = worths(alike(X4), pairs), shares(pairs)
-    assert found[2] is None
-    assert parts[2] is None
-    assert [found[size].straight.low is None for size in (0, 1, 3)] == [False, True, False]
-    assert [found[size].fitted.low is None for size in (0, 1, 3)] == [False, True, False]
-    assert [parts[size].nats.low is None for size in (0, 1)] == [False, True]
+    assert [each is None for each in found] == [False, False, not seeds, False]
+    assert [each is None for each in parts] == [False, False, not seeds, True]
+    for each in filter(None, found):
+        assert (each.straight.low, each.fitted.low, each.word) == (None, None, "undecided")
+    for each in filter(None, parts):
+        assert (each.nats.low, each.perplexity.low) == (None, None)
 
 
 def test_a_share_has_no_ends_if_the_step_is_not_shown():

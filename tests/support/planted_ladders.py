@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from harness.ladder.drawn_means import means
-from harness.ladder.gains import gains, trend
+from harness.ladder.gains import gains_and_trend
 from harness.ladder.worth import Axis, shares, worths
 
 FLOOR, SCALE, ALPHA = 2.0, 20.0, 0.2
@@ -123,7 +123,7 @@ def found_in(planted: Planted, *, ladders: int, draw: int) -> Found:
     for _ in range(ladders):
         baseline, head = planted.drawn(rng)
         pairs = means(baseline, head)
-        each, slope = gains(pairs), trend(planted.axis, pairs, margin=MARGIN)
+        each, slope = gains_and_trend(planted.axis, pairs, margin=MARGIN)
         shown = [gain.word != "undecided" for gain in each]
         found.words[slope.word] += 1
         found.gain += any(shown)
