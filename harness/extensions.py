@@ -18,6 +18,7 @@ EXTENSIONS = {  # name -> its packages and modules, which go together
     "diagnostics": ("harness.cli.models", "harness.diagnostics", "harness.experiments"),
     "gpu": ("harness.execution.ray.worker_group", "harness.gpu"),
     "integrity": ("harness.cli.records", "harness.exchange", "harness.integrity", "harness.verification"),
+    "ladder": ("harness.ladder",),
     "pretrained": ("harness.backbones.hf", "harness.pretrained"),
     "tracking": ("harness.cli.tracking", "harness.tracking"),
 }

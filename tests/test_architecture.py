@@ -46,6 +46,7 @@ PACKAGES: tuple[tuple[str, ...], ...] = (
     ("gpu",),
     ("pretrained",),
     ("report",),
+    ("ladder",),
     ("diagnostics",),
     ("experiments",),
     ("tracking",),
