@@ -7,6 +7,7 @@ from dataclasses import replace
 from harness.corpora.corpus import CorpusFacts
 from harness.plan.components import Component, Construction
 from harness.plan.identity import trial_id
+from harness.plan.lengths import in_tokens
 from harness.plan.reader import Problems
 from harness.plan.specs import (
     COUNTED,
@@ -41,6 +42,26 @@ def combined(
         size = construction.bodies[str(backbone.spec)].non_embedding
         about = {"non_embedding": size, "flops": construction.flops.get(model)}
         found.append(Row(**parts, params=params, settled=settled, train=train, **about))
+    return found
+
+
+def for_tokens(tokens: int | str | None, rows: list[Row], problems: Problems) -> list[Row]:
+    """Return the rows with the epochs of a number of tokens that depends on their backbone: '20x'."""
+    if not isinstance(tokens, str):
+        return rows
+    found = []
+    for row in rows:
+        number = round(float(tokens.removesuffix("x")) * row.non_embedding)
+        try:
+            train = in_tokens(number, row.train, row.facts)
+            if train.epochs > 1:
+                text = f"{row.facts.num_tokens['train']:,} training tokens of {row.corpus.spec}"
+                message = f"{number:,} tokens for {row.backbone.name} are more than the {text}"
+                raise ValueError(f"{message}; give fewer for each parameter, or a longer text")
+            found.append(replace(row, train=train))
+        except ValueError as error:
+            problems.add(("train", "tokens"), str(error))
+    problems.raise_if_any()
     return found
 
 

@@ -14,7 +14,7 @@ from harness.plan.parameters import parameters
 from harness.plan.reader import Problems
 from harness.plan.specs import ComponentSpec
 from harness.plan.suite import Candidate, Row
-from harness.plan.suite_file import SuiteFile
+from harness.plan.suite_file import SuiteFile, TableSpec
 from harness.plan.tuning import DIGITS, rounded
 from harness.registry import BACKBONES
 
@@ -107,6 +107,13 @@ def check(file: SuiteFile, problems: Problems) -> None:
     if ladder.tuned is not None and (file.tune is None or list(file.tune.space) != [RATE]):
         message = f"the rate of the other sizes follows from tuned ones: give tune.space {RATE} only"
         problems.add((*LADDER, "tuned"), message)
+
+
+def with_shape(file: SuiteFile) -> TableSpec:
+    """Return the settings of the table, of a ladder with its shape where the file gives none."""
+    if file.ladder is None or "shape" in file.table.model_fields_set:
+        return file.table
+    return file.table.model_copy(update={"shape": "ladder"})
 
 
 def is_tuned(file: SuiteFile, row: Row) -> bool:

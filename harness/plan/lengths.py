@@ -13,21 +13,27 @@ DIGITS = 6  # of a scaled factor, and of epochs that stand for a number of token
 def epochs_of(tokens: int, train: TrainSpec, num_tokens: int) -> float:
     """Return the epochs in which so many targets are trained, rounded to DIGITS digits after the point.
 
-    stream: an epoch has B (floor(N / B) - 1) targets, of N tokens in B columns.
-    blocks: an epoch has floor(floor(N / T) / B) B (T - 1) targets, of blocks of T tokens, B at a time.
     Raises: ValueError when an epoch has no target.
     """
-    if train.batching == "blocks":
-        batches = num_tokens // train.seq_len // train.batch_size
-        of_epoch = batches * train.batch_size * (train.seq_len - 1)
-    else:
-        of_epoch = train.batch_size * (num_tokens // train.batch_size - 1)
+    of_epoch = targets_of_epoch(train, num_tokens)
     if of_epoch < 1:
         sizes = f"batch_size {train.batch_size} and seq_len {train.seq_len}"
         raise ValueError(
             f"{sizes} make no batch of its {num_tokens} training tokens; make them smaller, or give a longer text"
         )
     return round(tokens / of_epoch, DIGITS)
+
+
+def targets_of_epoch(train: TrainSpec, num_tokens: int) -> int:
+    """Return the number of targets of an epoch.
+
+    stream: B (floor(N / B) - 1), of N tokens in B columns.
+    blocks: floor(floor(N / T) / B) B (T - 1), of blocks of T tokens, B at a time.
+    """
+    if train.batching == "blocks":
+        batches = num_tokens // train.seq_len // train.batch_size
+        return batches * train.batch_size * (train.seq_len - 1)
+    return train.batch_size * (num_tokens // train.batch_size - 1)
 
 
 def in_tokens(tokens: int, train: TrainSpec, facts: CorpusFacts) -> TrainSpec:

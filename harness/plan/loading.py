@@ -22,11 +22,11 @@ from harness.extensions import KEYS, lack_of
 from harness.plan import tuned_rows
 from harness.plan.components import MAX_TRIALS, Component, Construction, components
 from harness.plan.controls import Role, control_notes, roles
-from harness.plan.expansion import Texts, combined, counted, ngram_components, with_seeds
+from harness.plan.expansion import Texts, combined, counted, for_tokens, ngram_components, with_seeds
 from harness.plan.identity import is_frozen, starting_content
 from harness.plan.labels import check_labels, disguise, known_names
 from harness.plan.ladder import check as check_ladder
-from harness.plan.ladder import seeds_of, sized, with_size_names
+from harness.plan.ladder import seeds_of, sized, with_shape, with_size_names
 from harness.plan.lengths import in_tokens
 from harness.plan.match import in_equal_flops, in_equal_time, matched
 from harness.plan.model_notes import model_notes
@@ -105,7 +105,7 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
     if not problems:
         parts = _named(file, parts, problems)
     if not problems:  # the baseline is given by its name
-        file = file.model_copy(update={"table": _with_baseline(file.table, parts)})
+        file = file.model_copy(update={"table": _with_baseline(with_shape(file), parts)})
         _check_together(file, parts, facts, construction, problems)
     # Weights are read completely, so last. Without a vocabulary no backbone was built: that its
     # files are missing is found here.
@@ -144,33 +144,13 @@ def _rows(
     rows = []
     for row in combined(texts, parts.backbones, parts.heads, construction):
         rows.append(replace(row, is_control=row.head.written in controls))
-    rows = _for_tokens(file.train.tokens, rows, problems)
+    rows = for_tokens(file.train.tokens, rows, problems)
     if file.match is not None:
         match = MATCHES[file.match.kind]
         rows = match(file.match, rows, problems)
     if file.tune is not None:
         return tuned_rows.with_candidates(file, rows, problems)
     return with_seeds(rows, partial(seeds_of, file), problems)
-
-
-def _for_tokens(tokens: int | str | None, rows: list[Row], problems: Problems) -> list[Row]:
-    """Return the rows with the epochs of a number of tokens that depends on their backbone: '20x'."""
-    if not isinstance(tokens, str):
-        return rows
-    found = []
-    for row in rows:
-        number = round(float(tokens.removesuffix("x")) * row.non_embedding)
-        try:
-            train = in_tokens(number, row.train, row.facts)
-            if train.epochs > 1:
-                text = f"{row.facts.num_tokens['train']:,} training tokens of {row.corpus.spec}"
-                message = f"{number:,} tokens for {row.backbone.name} are more than the {text}"
-                raise ValueError(f"{message}; give fewer for each parameter, or a longer text")
-            found.append(replace(row, train=train))
-        except ValueError as error:
-            problems.add(("train", "tokens"), str(error))
-    problems.raise_if_any()
-    return found
 
 
 def _notes_on_controls(

@@ -149,7 +149,7 @@ class MeasureSpec(Strict):
 
 
 PrintedTableName = Annotated[str, Field(pattern=r"^[a-z0-9_]+/[A-Za-z0-9_.-]+$")]
-Shape = Literal["mixtures", "heads", "corpora"]
+Shape = Literal["mixtures", "heads", "corpora", "ladder"]
 Form = Literal["md", "csv", "latex"]  # of a table as text
 Test = Literal["paired", "welch"]
 
@@ -165,6 +165,7 @@ class TableSpec(Strict):
         rows: what the rows compare; always 'head'.
         shape: the layout. 'mixtures': one row for each corpus, backbone and head. 'heads': one row for each backbone
             and head, with columns for each corpus. 'corpora': rows for each corpus, with one column for each head.
+            'ladder', which suites with `ladder` have by default: one row for each head, with columns for each size.
         compare: '<paper>/<table>' of results/published, or a list of them: published numbers that are printed beside
             ours. If several have a number for a row, the first is printed.
         baseline: the head that the others are compared with (the column of the reduction), or None. It is written as

@@ -1,4 +1,4 @@
-"""The three layouts of a table, and the columns and notes that a form of it shows.
+"""The layouts of a table, and the columns and notes that a form of it shows.
 
 A summary is a table, too: a terminal's few columns, with the numbers and marks of the whole table's cells.
 """
@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from harness.errors import RecordError
+from harness.extensions import provided
 from harness.plan.suite_file import Shape
 from harness.printable import counted
 from harness.registry import nearest
@@ -33,7 +34,7 @@ OF_THE_MODEL = ("counts", "size", "cost")
 MOST = 8  # kinds of columns of the default form
 ORDER = (
     *("label", "test_ppl", "change", "verdict", "n", "printed", "reproduced", "tuned", "train_ms_per_batch"),
-    *("params_total", "test_bits_per_byte", "quantity"),
+    *("params_total", "test_bits_per_byte", "quantity", "gain", "trend", "worth", "share"),
 )
 MOST_NOTES = 6  # of the default form
 LINK = "What columns, marks and tests mean: harness docs tables, harness docs statistics."
@@ -56,7 +57,12 @@ def lay_out(findings: Findings, shape: Shape) -> Layout:
     """Arrange the rows of a suite."""
     if not findings.rows:
         return [], [], []  # no row is tuned yet
-    return _SHAPES[shape](findings, quantities(findings))
+    if shape == "ladder":
+        # None of a suite without a ladder, and before there is a result at every size.
+        found = provided("harness.ladder.table:lay_out", lambda findings: None)(findings)
+        if found is not None:
+            return found
+    return _SHAPES.get(shape, _mixtures)(findings, quantities(findings))
 
 
 def _mixtures(findings: Findings, said: list[Quantity]) -> Layout:

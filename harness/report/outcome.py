@@ -5,6 +5,7 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 
+from harness.extensions import provided
 from harness.printable import counted
 from harness.report import comparison_notes, convergence, notes, printed_numbers
 from harness.report.columns import change
@@ -39,6 +40,9 @@ def sentences(findings: Findings, lines: Sequence[RowFacts]) -> list[str]:
 
 
 def _outcome(findings: Findings, lines: Sequence[RowFacts]) -> list[str]:
+    ladders = provided("harness.ladder.words:sentences", lambda findings, lines: [])
+    if of_ladders := ladders(findings, lines):
+        return of_ladders
     groups = grouped((each.row.group, each) for each in findings.compared_of(lines))
     several = len({row.group for row in lines if not row.is_ngram}) > 1
     found = []

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-FOREST = "forest"  # the kind of plot that is a page's first
+LADDER, FOREST = "ladder", "forest"
+FIRST = (LADDER, FOREST)  # the kinds of plots that are a page's first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from harness.errors import RecordError
+from harness.extensions import provided
 from harness.printable import printable
 from harness.report import tokens
 from harness.report.evidence import Evidence
@@ -105,6 +106,7 @@ def _kinds(lines: list[RowFacts], findings: Findings) -> list[PlotKind]:
     if findings.baseline is not None:
         draw_forest = partial(forest.draw, findings)
         found.insert(0, PlotKind(FOREST, "Change against the strongest control", _group, draw_forest, forest.PHONE))
+    found = [*provided("harness.ladder.plot:kinds", lambda findings: [])(findings), *found]
     if any(line.params_of("head").get("d_embed") is not None for line in lines):  # as in low-rank softmax
         by_width = partial(comparison.by_parameter, "d_embed", "width of the output matrix, d_embed")
         found.append(PlotKind("perplexity_by_width", "Test perplexity by width of the output matrix", _group, by_width))

@@ -19,7 +19,7 @@ from harness.records.metrics import METRICS
 from harness.records.record import CurvePoint, TrialRecord
 from harness.report.content import Cell, Column, Line, Note, Table, legend, meanings
 from harness.report.evidence import Evidence
-from harness.report.figures.drawn import FOREST, LeftOut, Plot
+from harness.report.figures.drawn import FIRST, LeftOut, Plot
 from harness.report.figures.looks import DARK, FAINT, INK, PAPER
 from harness.report.findings import Findings
 from harness.report.layouts import ORDER
@@ -142,8 +142,8 @@ def render(
         table=table,
         numbers={trial.id: number for number, row in enumerate(evidence.rows) for trial in row.trials},
         behind=behind,
-        forests=[plot for plot in drawn if plot.name.startswith(FOREST)],
-        plots=[plot for plot in drawn if not plot.name.startswith(FOREST)],
+        forests=[plot for plot in drawn if plot.name.startswith(FIRST)],
+        plots=[plot for plot in drawn if not plot.name.startswith(FIRST)],
         left_out=[plot for plot in plots if isinstance(plot, LeftOut)],
         failures=failures(evidence, shown),
         sections=sections,

@@ -1,0 +1,138 @@
+"""What table, text and plot of a ladder say, of the planted suite `ladder` and of changes of its records."""
+
+import math
+import shutil
+from pathlib import Path
+
+import planted_suites
+import pytest
+from ruamel.yaml import YAML
+
+from harness import plan
+from harness.ladder.facts import of_findings
+from harness.ladder.words import number_text, sentences
+from harness.report import study
+
+PLANTED = Path(__file__).parents[1] / "report" / "planted" / "ladder"
+
+
+@pytest.fixture
+def planted(tmp_path, monkeypatch):
+    """A function: further rules of records, changes of the suite's text -> the study."""
+
+    def made(*rules: dict, **changes: str):
+        monkeypatch.chdir(tmp_path)
+        text = (PLANTED / "suite.yaml").read_text()
+        for old, new in changes.items():
+            assert old in text
+            text = text.replace(old, new)
+        Path("suite.yaml").write_text(text)
+        known = YAML(typ="safe").load(PLANTED / planted_suites.RULES)
+        with Path("records.yaml").open("w") as file:
+            YAML(typ="safe").dump([*known, *rules], file)
+        shutil.rmtree("results", ignore_errors=True)
+        suite = plan.load(Path("suite.yaml"))
+        planted_suites.plant(suite, Path("records.yaml"), Path("results"))
+        return study.load(suite, Path("results"), warn=lambda sentence: None)
+
+    return made
+
+
+def said(found) -> list[str]:
+    return sentences(found.findings, found.rows)
+
+
+def test_axes_are_parameters_flops_and_seconds(planted):
+    (ladder,) = of_findings(planted().findings)
+    assert ladder.numbers == (576, 2176, 8448)  # 4 (2 d^2 + 2 d)
+    mixture = next(head for head in ladder.heads if head.name == "MoS 2")
+    assert [each.cost for each in mixture.worth["N"]] == [1, 1, 1]
+    assert [each.cost for each in mixture.worth["C"]] == [1.25] * 3
+    assert [each.cost for each in mixture.worth["T"]] == [1.5] * 3
+
+
+def test_gains_are_means_over_shared_seeds(planted):
+    (ladder,) = of_findings(planted().findings)
+    mixture = next(head for head in ladder.heads if head.name == "MoS 2")
+    pairs = [(400, 387.5), (404, 391.5), (396, 384.5), (400, 388.5)]
+    expected = sum(math.log(theirs / ours) for theirs, ours in pairs) / 4
+    assert mixture.gains[0].difference.mean == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_head_that_is_worse_falls_behind_or_catches_up(planted):
+    worse = [
+        {
+            "where": {"head": "mos", "backbone.d_model": d},
+            "metrics": {"test_ppl": [ppl * s for s in (1, 1.01, 0.99, 1)]},
+        }
+        for d, ppl in ((8, 404.0), (16, 206.0), (32, 106.0))
+    ]
+    sentence = said(planted(*worse))[1]
+    assert sentence.startswith("MoS 2 is worse than softmax at 3 of 3 sizes, by 1.0, 3.0 and 6.0 %; it falls further")
+
+
+def test_nothing_is_decided_while_a_seed_is_missing(planted):
+    missing = {"where": {"head": "mos", "backbone.d_model": 16, "seed": 2}, "record": False}
+    found = planted(missing)
+    assert said(found)[1] == "MoS 2: nothing is decided, because of seeds missing at lstm 2.18k."
+    assert "undecided: seeds missing at lstm 2.18k" in found.table()
+
+
+def test_the_strongest_control_over_all_sizes_is_the_baseline(planted):
+    stronger = [
+        {
+            "where": {"head": "softmax", "head.projection": True, "backbone.d_model": d},
+            "metrics": {"test_ppl": [ppl * s for s in (1, 1.01, 0.99, 1)]},
+        }
+        for d, ppl in ((8, 384.0), (16, 192.0), (32, 96.0))
+    ]
+    found = planted(*stronger, **{"{softmax: {softcap: 30}}": "{softmax: {projection: true}}"})
+    (ladder,) = of_findings(found.findings)
+    assert ladder.reference == "affine softmax"
+    assert said(found)[0].startswith("MoS 2 is worse than affine softmax (the strongest control)")
+
+
+def test_a_ladder_without_a_result_at_each_size_is_a_table_of_rows(planted):
+    found = planted({"where": {"backbone.d_model": 32}, "record": False})
+    assert of_findings(found.findings) == []
+    assert "lstm 576" in found.table()
+    assert "trend" not in found.table()
+
+
+@pytest.mark.parametrize(
+    ("value", "sign", "text"),
+    [
+        (2.94, False, "2.9"),
+        (-0.7, True, "-0.70"),
+        (-0.001, False, "0.00"),
+        (0.951, True, "+1.0"),
+        (-1.25, False, "-1.2"),
+    ],
+)
+def test_small_numbers_have_two_digits(value, sign, text):
+    assert number_text(value, sign=sign) == text
+
+
+@pytest.mark.parametrize(("width", "panels"), [(None, (1, 2)), (3.3, (2, 1))])
+def test_the_plot_has_two_panels_and_each_head_its_name(planted, width, panels):
+    found = planted()
+    made = found._plots("ladder", (), width=width)
+    (plot,) = made
+    assert [plot.svg.count(f">{name}<") for name in ("softmax", "MoS 2", "MoC 2", "softmax, softcap 30")] == [1] * 4
+    assert plot.svg.count('id="axes_') == 2
+    assert 'id="row-2-0"' in plot.svg
+    assert "band over seeds" in plot.caption
+
+
+def test_of_many_heads_ten_are_drawn(planted):
+    text = ", ".join(f"{{mos: {{num_mixtures: {k}}}}}" for k in range(2, 15))
+    found = planted(**{"{mos: {num_mixtures: 2}}": text})
+    (plot,) = found._plots("ladder", ())
+    assert "Shown: 9 of 15 heads." in plot.caption
+
+
+def test_two_sizes_are_enough(planted):
+    found = planted(**{"{d_model: 8}, {d_model: 16}, {d_model: 32}": "{d_model: 8}, {d_model: 16}"})
+    assert "2 sizes)" in said(found)[1]
+    (plot,) = found._plots("ladder", ())
+    assert plot.svg
