@@ -34,6 +34,7 @@ from harness.execution.executors import RunOptions, repeated
 from harness.execution.planned import PlannedSuite, PlannedTrial, planned
 from harness.execution.timed import RowTime, match_text, reference, suite_times
 from harness.machine.environment import resolve_device
+from harness.plan.lengths import targets_of_epoch
 from harness.plan.reader import introduction
 from harness.plan.selection import choices, facts_of, key_texts
 from harness.plan.specs import TrialSpec
@@ -43,6 +44,7 @@ from harness.printable import counted
 from harness.records import store
 from harness.records.contents import of_others
 from harness.report import screen
+from harness.report.grouping import grouped
 
 NO_BREAK = "\u00a0"  # a space at which textwrap breaks no line
 HALF_A_LINE = 40
@@ -85,7 +87,7 @@ def plan(
     below += [f"note: {text}" for text in (*(each.text for each in found.suite.notes), *found.suite.control_notes)]
     if any(True for _ in found.to_run()) and (others := of_others(read, store.runs_folder(results, read.name))):
         below.append(f"note: {others}")
-    below += [*_corpora(found.suite), *([] if time else _cost(found))]
+    below += [*_corpora(found.suite), *_ladder(found.suite, times or []), *([] if time else _cost(found))]
     below += _all_keys(found.suite) if keys else _keys(found.suite)
     room = SCREEN - sum(map(_lines, [str(found), *found.outdated, *below]))
     _print(_trials(found) if trials else _rows(found, None if keys or time else room))
@@ -224,6 +226,32 @@ def _corpora(suite: Suite) -> Iterator[str]:
         if of_splits and (share := of_splits["test"].in_valid):
             said.append(f"also in valid: {100 * share:.1f} % of test" + f": {NOT_APART}" * (share > MANY_SHARED))
         yield f"{name}: {'; '.join(said)}"
+
+
+def _ladder(suite: Suite, times: list[RowTime]) -> Iterator[str]:
+    """A line for each size of a ladder: N, the training tokens and FLOPs of its rows, and the minutes of all trials."""
+    minutes = {each.row: each.minutes for each in times}
+    rows_of_sizes = [row for row in suite.rows if row.size is not None]
+    of_size = grouped(((row.size, row.backbone.name, row.corpus.name), row) for row in rows_of_sizes)
+    for (size, backbone, corpus), rows in of_size.items():
+        said = [f"size {size}, {backbone} on {corpus}: N = {rows[0].non_embedding:,}"]
+        counts = rows[0].facts.num_tokens
+        if counts is not None:
+            tokens = [row.train.epochs * targets_of_epoch(row.train, counts["train"]) for row in rows]
+            said.append(f"{_range([f'{number:,.0f}' for number in tokens])} training tokens")
+            known = [(row.flops, number) for row, number in zip(rows, tokens, strict=True)]
+            flops = [each.total * number for each, number in known if not isinstance(each, str | None)]
+            said += [f"{_range([f'{number:.2g}' for number in flops])} FLOPs a trial"] if flops else []
+        timed = [row for row in rows if row in minutes]
+        total = sum(minutes[row] * (len(row.candidates[0].trials) + len(row.tuning_trials)) for row in timed)
+        said += [f"{screen.span(total)} for all trials"] if timed else []
+        yield ", ".join(said)
+
+
+def _range(texts: list[str]) -> str:
+    """'4,000,000', or of different texts the least and the largest, '9e+12 to 2e+13'."""
+    found = sorted(set(texts), key=lambda text: float(text.replace(",", "")))
+    return found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}"
 
 
 def _unknown(share: float | None) -> list[str]:

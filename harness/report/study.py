@@ -85,7 +85,8 @@ class Study:
         """All planned trials as a DataFrame, one line each, in the order of the suite.
 
         Columns: id; corpus, backbone and head, with the labels of the table; seed; status: that of the record, or
-        'interrupted' (a checkpoint but no record) or 'missing'; every metric of harness.records.metrics; every
+        'interrupted' (a checkpoint but no record) or 'missing'; of a suite with a ladder the number of the size, from
+        1; every metric of harness.records.metrics; every
         parameter of the components as 'corpus.<name>', 'backbone.<name>' and 'head.<name>'; settings of training that
         were tuned as 'train.<name>'. A value that a trial does not have is NaN.
         """
@@ -94,7 +95,8 @@ class Study:
         row_of = {trial.id: row for row in self.rows for trial in row.trials}
         lines = [self._line(trial, row_of[trial.id]) for trial in self.suite.trials]
         parameters = dict.fromkeys(name for line in lines for name in line if "." in name)
-        return pd.DataFrame(lines, columns=[*_IDENTITY, *METRICS, *parameters])
+        of_ladder = [] if self.suite.ladder is None else ["size"]
+        return pd.DataFrame(lines, columns=[*_IDENTITY, *of_ladder, *METRICS, *parameters])
 
     def table(
         self,
@@ -250,9 +252,11 @@ class Study:
         record = self.records.get(trial.id)
         missing = "interrupted" if trial.id in self.evidence.interrupted else "missing"
         parameters = {f"{kind}.{name}": value for kind in REGISTRIES for name, value in row.params_of(kind).items()}
+        of_ladder = {} if row.planned.size is None else {"size": row.planned.size}
         return {
             "id": trial.id,
             **{kind: getattr(row, kind) for kind in REGISTRIES},
+            **of_ladder,
             "seed": trial.seed,
             "status": missing if record is None else record.status,
             **({} if record is None else record.metrics),
