@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from harness import kernels
+from harness import extensions, kernels
+from harness.errors import ExecutionError
 from harness.kernels import chunked, forms, planted, reference
 from harness.kernels.choice import FormChoice, using
 from harness.kernels.rows import combine_rows_
@@ -162,3 +163,28 @@ def test_odd_sizes_and_impossible_words_are_exact_in_float64(case, form, impossi
     for one, other in [(loss, expected), *found]:
         assert one.isfinite().all()
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.needs("gpu")
+@pytest.mark.parametrize(
+    ("module", "function", "call", "options"),
+    [
+        ("triton_rows", "combine_rows_", forms._triton_rows, {}),
+        ("triton_evaluation", "fused_log_sum_exp", forms._triton_log_sums, {"precision": "bf16"}),
+    ],
+)
+def test_a_kernel_of_triton_is_asked_for_by_name_when_it_is_called(monkeypatch, module, function, call, options):
+    module = pytest.importorskip(f"harness.gpu.{module}")
+    monkeypatch.setattr(module, function, lambda *given, **more: (given, more))
+    forms._kernel.cache_clear()
+    try:
+        assert call("facets", "weight", **options) == (("facets", "weight"), options)
+    finally:
+        forms._kernel.cache_clear()
+
+
+def test_a_missing_kernel_of_triton_is_said_in_words(monkeypatch):
+    monkeypatch.setattr(forms, "TRITON_ROWS", "harness.gpu.nothing:kernel")
+    monkeypatch.setattr(extensions, "is_there", lambda module: False)
+    with pytest.raises(ExecutionError, match="a kernel of Triton belongs to the extension 'gpu'"):
+        forms._triton_rows()
