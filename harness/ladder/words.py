@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from harness.ladder import printed
 from harness.ladder.drawn_means import Estimate
 from harness.ladder.facts import HeadOnLadder, Ladder, of_findings
 from harness.ladder.gains import fraction
@@ -25,7 +26,8 @@ WORTH = {"N": "{} times the parameters", "C": "{} times the compute", "T": "{} t
 
 
 def sentences(findings: Findings, rows: Sequence[RowFacts]) -> list[str]:
-    """What the ladders of a suite say of some rows, a few sentences for each head; [] without a ladder."""
+    """What the ladders of a suite say of some rows, a few sentences for each head, and what printed numbers
+    say; [] without a ladder."""
     found, ladders = [], of_findings(findings)
     for ladder in ladders:
         heads = [head for head in ladder.heads if any(row in rows for row in head.rows)]
@@ -33,7 +35,7 @@ def sentences(findings: Findings, rows: Sequence[RowFacts]) -> list[str]:
         if len(ladders) > 1 and said:
             said[0] = f"On {ladder.corpus} with {ladder.sizes[0]} to {ladder.sizes[-1]}: {said[0]}"
         found += said
-    return found
+    return [*found, *printed.sentences(findings, rows)]
 
 
 def of_head(ladder: Ladder, head: HeadOnLadder) -> str:

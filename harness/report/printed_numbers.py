@@ -258,6 +258,8 @@ def of_row(row: RowFacts, printed: PrintedNumbers, *, changed: bool) -> list[Rep
     for cell in printed.of(row.trials[0], row.params):
         if cell.tolerance is None or not cell.number or cell.counting not in ("", row.boundary):
             continue
+        if cell.of_ours not in METRICS:  # of several rows together (harness/ladder/printed.py)
+            continue
         label = METRICS[cell.metric].label if cell.metric in METRICS else cell.metric
         of_epoch = "" if cell.epoch is None else f" after epoch {cell.epoch}"
         values, seeds, finished = tuple(_values(cell, row)), len(row.trials), len(row.records)
