@@ -55,7 +55,7 @@ class Trend:
     - `shrinks`, `grows`: p is below 0.05. The sizes are not in contradiction: no change of the gain
       between two sizes has an interval on the other side of 0.
     - `holds`: the interval lies within -+ margin, a size has a word for its gain, and no size is
-      shown to be off the line by more than the margin.
+      shown to be off the mean gain by more than the margin.
     - `undecided`: else.
 
     A curve of gains such as 4, 2, 1 is no line and shrinks all the same: thus the contradiction is
@@ -97,19 +97,19 @@ def gains_and_trend(
     """
     differences = [paired(each) if each else None for each in found.gains]
     p_values = [1.0 if each is None or each.p_t is None else each.p_t for each in differences]
-    line = _line(axis, found)
-    slope = _weighted(found, line.slope_K) if line is not None and found.has_spread else None
+    slope_K = _slope(axis, found)
+    slope = _weighted(found, slope_K) if slope_K is not None and found.has_spread else None
     p_slope = 1.0 if slope is None else slope.p
     least = min(holm([*p_values, p_slope]))
     gains = []
     for difference, p in zip(differences, holm(p_values), strict=True):
         gains.append(Gain(difference=difference, p=max(least, p)))
-    if line is None:
+    if slope_K is None:
         return tuple(gains), None
 
     sizes = int((found.shared_K > 0).sum())
     if slope is None:
-        value = float(np.nansum(line.slope_K * found.gain_K))  # no number where there is no gain
+        value = float(np.nansum(slope_K * found.gain_K))  # no number where there is no gain
         return tuple(gains), Trend(sizes=sizes, slope=value)
     p, word = max(least, slope.p), "undecided"
     if p < SIGNIFICANT:
@@ -118,33 +118,18 @@ def gains_and_trend(
             word = "grows" if direction > 0 else "shrinks"
     elif -margin < slope.low and slope.high < margin:
         is_gain = any(each.word != "undecided" for each in gains)
-        word = "holds" if is_gain and not _is_off_line(found, line, margin) else "undecided"
+        word = "holds" if is_gain and not _is_off_mean(found, margin) else "undecided"
     ends = {"low": slope.low, "high": slope.high}
     return tuple(gains), Trend(sizes=sizes, slope=slope.value, p=p, word=word, **ends)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Line:
-    """The least-squares line through the gains of all seeds.
-
-    Args:
-        slope_K, mean_K: the weights of the gains in the slope, and in the mean.
-        apart_K: x_k less the mean.
-    """
-
-    slope_K: np.ndarray
-    mean_K: np.ndarray
-    apart_K: np.ndarray
-
-
-def _line(axis: Sequence[float], found: Means) -> _Line | None:
-    """None for fewer than two sizes with a gain."""
+def _slope(axis: Sequence[float], found: Means) -> np.ndarray | None:
+    """The weights of the gains in the slope; None for fewer than two sizes with a gain."""
     x_K, n_K = np.log2(axis), found.shared_K
     if (n_K > 0).sum() < 2:
         return None
     apart_K = x_K - np.average(x_K, weights=n_K)
-    slope_K = n_K * apart_K / (n_K * apart_K**2).sum()
-    return _Line(slope_K=slope_K, mean_K=n_K / n_K.sum(), apart_K=apart_K)
+    return n_K * apart_K / (n_K * apart_K**2).sum()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,10 +170,10 @@ def _is_reversed(found: Means, direction: int) -> bool:
     return False
 
 
-def _is_off_line(found: Means, line: _Line, margin: float) -> bool:
-    """Whether the gain of any size is shown to be off the line by more than the margin."""
-    for size, apart in zip(np.eye(len(found.gain_K)), line.apart_K, strict=True):
-        off = _weighted(found, size - line.mean_K - apart * line.slope_K)
+def _is_off_mean(found: Means, margin: float) -> bool:
+    """Whether the gain of any size is shown to be off the mean by more than the margin."""
+    for size in np.eye(len(found.gain_K)):
+        off = _weighted(found, size - 1 / len(size))
         if off.low > margin or off.high < -margin:
             return True
     return False

@@ -93,6 +93,13 @@ def test_lines_between_neighbours_by_hand():
     assert line.distance(1, np.array([1.0]), np.array([0.0])) == [0]
 
 
+def test_of_a_curve_that_rises_again_the_first_point_counts():
+    # from (1, 4) to (4, 1), up to (16, 4) and down again: 2 is first reached at x = 2
+    line = Straight(x_K=np.array([1.0, 4.0, 16.0, 64.0]), losses_RK=np.array([[4, 1, 4, 1]]))
+    assert np.exp(line.distance(0, np.array([4.0]), np.array([2.0]))) == pytest.approx([2])
+    assert np.exp(line.distance(3, np.array([1.0]), np.array([-1.0]))) == pytest.approx([1 / 2])
+
+
 def test_two_and_three_sizes_are_joined_by_lines_and_four_are_fitted():
     x, losses = [1, 4, 64, 256], [4, 1, 0.25, 0.2]
     for sizes in (2, 3):

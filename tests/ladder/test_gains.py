@@ -143,6 +143,8 @@ def test_a_trend_is_the_least_squares_line_through_all_seeds():
         ([2, -2, 2], "undecided"),
         ([3, -2, 1], "undecided"),
         ([1, -2, 3], "undecided"),
+        ([1, 4, 1], "undecided"),
+        ([4, 1, 4], "undecided"),
         ([2, 2, -2, 2], "undecided"),
         ([3, -2, 2, 1], "undecided"),
         # nothing to shrink or to hold
@@ -164,11 +166,13 @@ def test_a_trend_that_the_seeds_do_not_show_is_undecided():
     assert word([3, 2.5, 2], spread=0.02) == "undecided"
 
 
-def test_the_margin_is_for_each_doubling():
-    # 0.9 % a doubling with hardly any spread would grow; so the spread covers 0, and the margin decides
-    found, axis = ladder([2, 2.1, 2.2], spread=0.002), doublings(3)
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_margin_is_for_each_doubling(order):
+    # 0.1 % a doubling is not shown, and the interval covers about 0.3 % more on both ends
+    found, axis = ladder([2, 2.1, 2.2][::order], spread=0.002), doublings(3)
     assert trend(axis, found, margin=0.01).word == "holds"
     assert trend(axis, found, margin=0.002).word == "undecided"
+    assert trend(doublings(3, each=4), found, margin=0.002).word == "holds"
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2])

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.ladder.curve import fit
 from harness.ladder.drawn_means import Estimate, means
 from harness.ladder.worth import Axis, Worth, shares, worths
 
@@ -110,6 +111,16 @@ def test_a_power_law_is_fitted_from_four_sizes_on():
         assert each.best == each.fitted
         assert each.fitted.value == pytest.approx(expected, rel=1e-3)
         assert each.straight.value == pytest.approx(expected, rel=0.02)
+
+
+def test_a_given_floor_moves_the_worth():
+    baseline = 2 + 20 * X4**-0.2
+    pairs = single(baseline, baseline - 0.02)
+    for floor in (0, 2.3):
+        alpha = fit(X4, baseline, floor=floor).alpha_R[0]
+        expected = ((baseline[1] - floor) / (baseline[1] - 0.02 - floor)) ** (1 / alpha)
+        assert worths(alike(X4), pairs, floor=floor)[1].fitted.value == pytest.approx(expected)
+        assert expected != pytest.approx(worths(alike(X4), pairs)[1].fitted.value, rel=0.001)
 
 
 def test_cost_divides_the_worth_with_its_interval():

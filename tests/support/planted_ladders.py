@@ -110,10 +110,10 @@ class Found:
     def add(self, name: str, estimate, truth: float) -> None:
         self.covered.setdefault(name, []).append(estimate.low <= truth <= estimate.high)
 
-    def coverage(self, beginning: str) -> tuple[float, float]:
-        """The lowest and the highest coverage of the intervals whose names begin so."""
+    def coverage(self, beginning: str) -> tuple[float, float, float]:
+        """The lowest, mean and highest coverage over sizes of the intervals whose names begin so."""
         shares = [float(np.mean(each)) for name, each in self.covered.items() if name.startswith(beginning)]
-        return min(shares), max(shares)
+        return min(shares), float(np.mean(shares)), max(shares)
 
 
 def found_in(planted: Planted, *, ladders: int, draw: int) -> Found:
@@ -191,7 +191,7 @@ def main(ladders: int = 1_000) -> None:
         counts = (zero.gain, false[0], zero.either, false[1], planted.words["shrinks"])
         covered = []
         for kind in KINDS[: len(KINDS) if sizes == 4 else -1]:
-            lows, highs = zip(*(found.coverage(kind) for found in (zero, constant, planted)), strict=True)
+            lows, _, highs = zip(*(found.coverage(kind) for found in (zero, constant, planted)), strict=True)
             covered.append(f"{kind} {100 * min(lows):.1f} to {100 * max(highs):.1f}")
         print(
             f"| {name} | {' | '.join(f'{100 * each / ladders:.1f}' for each in counts)} | {'; '.join(covered)} |",
