@@ -64,7 +64,7 @@ LIBRARY_HOMES = {  # a library -> the only places that import it
     "mlflow": ("harness/tracking/",),
     "pandas": ("harness/report/", "harness/board/"),
     "tabulate": ("harness/report/",),
-    "matplotlib": ("harness/report/",),
+    "matplotlib": ("harness/report/", "harness/ladder/"),
     "jinja2": ("harness/report/",),
     "markupsafe": ("harness/report/",),
     "ruamel": ("harness/plan/reader.py",),

@@ -25,8 +25,8 @@ from harness.plan.controls import Role, control_notes, roles
 from harness.plan.expansion import Texts, combined, counted, for_tokens, ngram_components, with_seeds
 from harness.plan.identity import is_frozen, starting_content
 from harness.plan.labels import check_labels, disguise, known_names
-from harness.plan.ladder import check as check_ladder
-from harness.plan.ladder import seeds_of, sized, with_shape, with_size_names
+from harness.plan.ladder_rows import check as check_ladder
+from harness.plan.ladder_rows import seeds_of, sized, with_shape, with_size_names
 from harness.plan.lengths import in_tokens
 from harness.plan.match import in_equal_flops, in_equal_time, matched
 from harness.plan.model_notes import model_notes

@@ -190,7 +190,7 @@ class Suite:
             trials' widths or epochs; None without it.
         tune: the stage before the table: settings are tried, equally many for every row; None
             without it.
-        ladder: the sizes of its backbones (harness/plan/ladder.py); None without it.
+        ladder: the sizes of its backbones (harness/plan/ladder_rows.py); None without it.
         notes: on the pretrained models (harness/plan/model_notes.py).
         control_notes: on controls that the file declares or lacks (harness/plan/controls.py).
         core_minutes: how long all trials take on one core of a CPU; None: not known.

@@ -274,7 +274,7 @@ class MatchSpec(Strict):
 
 class LadderSpec(Strict):
     """A family of backbones of several sizes, for the question whether a difference holds when the model grows
-    (harness/plan/ladder.py).
+    (harness/plan/ladder_rows.py).
 
     Args:
         sizes: the sizes, from small to large: parameters that take the place of the backbone's own, or keys of its

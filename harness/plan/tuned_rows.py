@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin
 from pydantic import ValidationError
 
 from harness.errors import SuiteError, nearest
-from harness.plan import ladder
+from harness.plan import ladder_rows
 from harness.plan.components import MAX_TRIALS, Component, Construction
 from harness.plan.expansion import trials_of
 from harness.plan.lengths import rescaled
@@ -47,8 +47,8 @@ def with_candidates(file: SuiteFile, rows: list[Row], problems: Problems) -> lis
         problems.add(("tune",), f"expands to more than {MAX_TRIALS} trials, at most")
         problems.raise_if_any()
     for row in rows:
-        if not ladder.is_tuned(file, row):
-            found.append(ladder.following(row, file.ladder.tuned, partial(_at_rate, file, row)))
+        if not ladder_rows.is_tuned(file, row):
+            found.append(ladder_rows.following(row, file.ladder.tuned, partial(_at_rate, file, row)))
             continue
         candidates: dict[str, Candidate | None] = {}  # None: the point has a problem
         for drawn_point in drawn:
@@ -70,7 +70,7 @@ def with_candidates(file: SuiteFile, rows: list[Row], problems: Problems) -> lis
 def _at_rate(file: SuiteFile, row: Row, rate: float) -> Candidate:
     """Return a row at a learning rate that tuning has not tried for it."""
     train = row.train.model_copy(update={"lr": rate})
-    trials = trials_of(row, row.backbone, row.head, train, ladder.seeds_of(file, row))
+    trials = trials_of(row, row.backbone, row.head, train, ladder_rows.seeds_of(file, row))
     parts = {"backbone": row.backbone, "head": row.head, "params": row.params}
     return Candidate(point={}, **parts, settled=row.settled, trials=tuple(trials))
 
@@ -137,7 +137,7 @@ def _candidate(
     tuning: list[TrialSpec] = []
     for length in dict.fromkeys(lengths):  # two lengths of a short training may be equal
         tuning += trials_of(*parts, rescaled(train, length), [file.tune.seed])
-    finals = tuple(trials_of(*parts, train, ladder.seeds_of(file, row)))
+    finals = tuple(trials_of(*parts, train, ladder_rows.seeds_of(file, row)))
     ids = {trial.id for trial in tuning}
     if len(ids) < len(tuning) or not ids.isdisjoint(known):
         row.head.report(problems, f"the row of '{tuning[0]}' is in the suite twice")

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from harness.plan import load
-from harness.plan.ladder import number_text, rate_at
+from harness.plan.ladder_rows import number_text, rate_at
 from harness.plan.selection import chosen_rows, chosen_trials, chosen_tuning
 from harness.plan.suite import with_choices
 
