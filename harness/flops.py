@@ -1,19 +1,24 @@
 """How many floating-point operations (FLOPs) a training token takes, counted from the shapes of a model's tensors."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch._subclasses import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from harness import kernels
+from harness.containment import first_line
 from harness.corpora.batching import Segment
 from harness.model import Chosen, LanguageModel, build_backbone, build_head, on_meta
 from harness.random_streams import own_generators
 
 BACKWARD = 2  # products of the backward pass for one of the forward pass: for its input and for its weight
+FAKE_TENSOR_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,55 +42,69 @@ class Flops:
 def training_flops(backbone: Chosen, head: Chosen, vocab_size: int, rows: int, tokens: int) -> Flops:
     """Return the FLOPs of a training token, for batches of `rows` x `tokens`.
 
-    Each matrix product of the forward pass counts 2 m n k, and twice as much in the backward pass: 6 for each weight
-    that a token meets. The products of attention count over the whole segment, not halved by causality: 12 T d for a
-    layer and token. Element-wise operations and look-ups count nothing. Logits that the evaluation in chunks computes
-    again in its backward pass count once. What a batch shares, as the noise words of nce, is divided among its tokens.
+    Each matrix product of the forward pass counts 2 m n k, and twice as much in the backward pass, for its input
+    and its weight: 6 for each weight that a token meets. A frozen backbone needs no gradient of its states, so the
+    first product of a head counts 4 there. The products of attention count over the whole segment, not halved by
+    causality: 12 T d for a layer and token. Element-wise operations and look-ups count nothing. Logits that the
+    evaluation in chunks computes again in its backward pass count once. What a batch shares, as the noise words of
+    nce, is divided among its tokens.
 
     The model runs once on tensors without content, so nothing is allocated, and products are counted where torch sees
     them, whatever code a head has.
 
     Raises: ValueError where the products depend on the values of tensors, as in adaptive, which computes the clusters
-        of the targets only; and what the constructors raise.
+        of the targets only, or where a component raises an error; and what the constructors raise.
     """
     with own_generators(0, torch.device("cpu")), on_meta():
         body = build_backbone(backbone, vocab_size)
         counts = torch.ones(vocab_size, device="cpu")  # some heads rank the words by them
-        model = LanguageModel(body, build_head(head, body, vocab_size, counts))
+        names = f"backbone {backbone.name}", f"head {head.name}"
+        model = LanguageModel(body, build_head(head, body, vocab_size, counts), names)
+    what = f"the FLOPs of {head.name} on {backbone.name} are not known from shapes"
     try:
-        plain = sdpa_kernel(SDPBackend.MATH)  # torch does not count its fused attention on a CPU
-        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), kernels.reference_only(), plain:
-            model.to_empty(device="cpu")
-            ids = torch.zeros(rows, tokens, dtype=torch.int64)
-            frozen = hasattr(body, "num_parameters")
-            states = torch.zeros(rows, tokens, sum(body.layer_dims)) if frozen else None
-            return _counted(model, Segment(ids, ids, states=states))
-    except RuntimeError as error:  # which tensors without content raise where their values are asked for
-        what = f"the FLOPs of {head.name} on {backbone.name} are not known from shapes"
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"{what}: its products depend on the values of tensors ({reason})") from error
+        return _counted(model, rows, tokens)
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        raise ValueError(f"{what}: its products depend on the values of tensors ({error})") from error
+    except Exception as error:  # of any code that a component has
+        raise ValueError(f"{what}: {first_line(error)}") from error
 
 
-def _counted(model: LanguageModel, segment: Segment) -> Flops:
+def _counted(model: LanguageModel, rows: int, tokens: int) -> Flops:
+    frozen = hasattr(model.backbone, "num_parameters")
     of_body, of_head = 0, 0
-    for each, text in ((model, segment), (model.from_the_right(), segment.reversed())):
-        if each is None:
-            continue
-        hidden, products = _with_products(lambda each=each, text=text: each.hidden(text))
-        of_body += products
-        _, products = _with_products(
-            lambda each=each, text=text, hidden=hidden: each.distribution(hidden).training_loss(text.targets)
-        )
-        of_head += products
-    per_token = (1 + BACKWARD) / segment.targets.numel()
-    return Flops(body=per_token * of_body, head=per_token * of_head)
+    plain = sdpa_kernel(SDPBackend.MATH)  # torch does not count its fused attention on a CPU
+    with _quiet(), FakeTensorMode(allow_non_fake_inputs=True), kernels.reference_only(), plain:
+        model.to_empty(device="cpu")
+        ids = torch.zeros(rows, tokens, dtype=torch.int64)
+        states = torch.zeros(rows, tokens, sum(model.backbone.layer_dims)) if frozen else None
+        segment = Segment(ids, ids, states=states)
+        for each, text in ((model, segment), (model.from_the_right(), segment.reversed())):
+            if each is None:
+                continue
+            with _products() as counter, torch.no_grad():
+                hidden = each.hidden(text)
+            of_body += (1 + BACKWARD) * counter.get_total_flops()
+            # The head's backward pass as it is: without gradients for the states of a frozen backbone.
+            layers = tuple(layer.detach().requires_grad_(not frozen) for layer in hidden.layers)
+            with _products() as counter:
+                each.distribution(hidden._replace(layers=layers)).training_loss(text.targets).backward()
+            of_head += counter.get_total_flops()
+    return Flops(of_body / (rows * tokens), of_head / (rows * tokens))
 
 
-def _with_products(compute: Callable[[], object]) -> tuple[object, int]:
-    """Return what a function returns, and the FLOPs of its matrix products."""
-    with FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mkldnn_rnn_layer: _of_fused_lstm}) as counter:
-        found = compute()
-    return found, counter.get_total_flops()
+def _products() -> FlopCounterMode:
+    return FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mkldnn_rnn_layer: _of_fused_lstm})
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Within it torch logs nothing of operations that it cannot follow without content: the error says it."""
+    before = FAKE_TENSOR_LOG.level
+    FAKE_TENSOR_LOG.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        FAKE_TENSOR_LOG.setLevel(before)
 
 
 def _of_fused_lstm(x_shape, w_shape, u_shape, *_, out_shape: object = None, **__) -> int:

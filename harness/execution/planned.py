@@ -1,6 +1,6 @@
 """What `harness run` would do with a suite: which trials can run now, and their state."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -167,9 +167,15 @@ def planned(
     )
 
 
-def _later(rows: Iterable[Row]) -> list[LaterTrials]:
-    waiting = [row for row in rows if row.chosen is None]
-    return [LaterTrials(row=row, lost=row.choice is not None) for row in waiting]
+def _later(rows: list[Row]) -> list[LaterTrials]:
+    found = []
+    for row in rows:
+        if row.chosen is None:
+            # A rate that follows is lost with any of the rows that it follows from.
+            of = [each for each in rows if each.family == row.family] if row.follows else [row]
+            lost = any(each.chosen is None and each.choice is not None for each in of)
+            found.append(LaterTrials(row=row, lost=lost))
+    return found
 
 
 def _counts(trials: list[PlannedTrial]) -> str:

@@ -10,9 +10,10 @@ import numpy as np
 from scipy import special
 
 from harness.ladder.drawn_means import Means
-from harness.report.statistics import SIGNIFICANT, TWO_SIDED, MeanDifference, holm, paired
+from harness.report.statistics import SIGNIFICANT, TWO_SIDED, MeanDifference, equivalence, holm, paired
 
-GainWord = Literal["better", "worse", "undecided"]
+GainWord = Literal["better", "worse", "equivalent", "undecided"]
+ROUNDING = 1e-12  # nats
 TrendWord = Literal["shrinks", "holds", "grows", "undecided"]
 
 
@@ -29,16 +30,23 @@ class Gain:
     Args:
         difference: the gain with the interval of the paired t test, as tables have it: over the
             shared seeds of this size alone. None without a shared seed.
-        p: of the t test, corrected over the sizes, see `gains_and_trend`; 1 for fewer than two
-            seeds.
+        p: of the t test, corrected over sizes and heads, see `gains_and_trend`; 1 for fewer than
+            two seeds.
+        p_equivalent: of the two one-sided tests that the gain is within the margin, times the
+            numbers of sizes and heads.
     """
 
     difference: MeanDifference | None
     p: float
+    p_equivalent: float = 1.0
 
     @property
     def word(self) -> GainWord:
-        if self.difference is None or self.p >= SIGNIFICANT:
+        if self.difference is None:
+            return "undecided"
+        if self.p_equivalent < SIGNIFICANT:  # also where the gain is not 0, as in tables
+            return "equivalent"
+        if self.p >= SIGNIFICANT:
             return "undecided"
         return "better" if self.difference.mean > 0 else "worse"
 
@@ -83,6 +91,7 @@ def gains_and_trend(
     found: Means,
     *,
     margin: float,
+    heads: int = 1,
 ) -> tuple[tuple[Gain, ...], Trend | None]:
     """The gain at each size and its trend over an axis, which is None for fewer than two sizes with
     a gain.
@@ -93,17 +102,22 @@ def gains_and_trend(
     not.
     Args:
         axis: of the baseline, by size: parameters, compute or time; fixed, not random.
-        margin: the largest change for each doubling that is as good as none, in nats.
+        margin: the largest gain, and the largest change for each doubling, that is as good as none,
+            in nats.
+        heads: the number of heads that are compared: each p is multiplied by it (Bonferroni).
     """
     differences = [paired(each) if each else None for each in found.gains]
-    p_values = [1.0 if each is None or each.p_t is None else each.p_t for each in differences]
+    p_values = [1.0 if each is None or each.p_t is None else min(1.0, heads * each.p_t) for each in differences]
     slope_K = _slope(axis, found)
     slope = _weighted(found, slope_K) if slope_K is not None and found.has_spread else None
-    p_slope = 1.0 if slope is None else slope.p
+    p_slope = 1.0 if slope is None else min(1.0, heads * slope.p)
     least = min(holm([*p_values, p_slope]))
     gains = []
     for difference, p in zip(differences, holm(p_values), strict=True):
-        gains.append(Gain(difference=difference, p=max(least, p)))
+        several = heads * len(differences)
+        is_tested = difference is not None and difference.n > 1
+        same = min(1.0, several * equivalence(difference, margin)) if is_tested else 1.0
+        gains.append(Gain(difference=difference, p=max(least, p), p_equivalent=same))
     if slope_K is None:
         return tuple(gains), None
 
@@ -111,13 +125,13 @@ def gains_and_trend(
     if slope is None:
         value = float(np.nansum(slope_K * found.gain_K))  # no number where there is no gain
         return tuple(gains), Trend(sizes=sizes, slope=value)
-    p, word = max(least, slope.p), "undecided"
+    p, word = max(least, p_slope), "undecided"
     if p < SIGNIFICANT:
         direction = 1 if slope.value > 0 else -1
         if not _is_reversed(found, direction):
             word = "grows" if direction > 0 else "shrinks"
     elif -margin < slope.low and slope.high < margin:
-        is_gain = any(each.word != "undecided" for each in gains)
+        is_gain = any(each.word in ("better", "worse") for each in gains)
         word = "holds" if is_gain and not _is_off_mean(found, margin) else "undecided"
     ends = {"low": slope.low, "high": slope.high}
     return tuple(gains), Trend(sizes=sizes, slope=slope.value, p=p, word=word, **ends)
@@ -153,8 +167,8 @@ def _weighted(found: Means, weights_K: np.ndarray) -> _Weighted:
     value = float(weights_K @ found.gain_K)
     parts_K = weights_K**2 * found.covariance_K22[:, 1, 1] / found.shared_K
     variance = float(parts_K.sum())
-    if not variance:  # equal gains of all seeds
-        return _Weighted(value=value, low=value, high=value, p=float(value == 0))
+    if variance < ROUNDING**2:  # equal gains of all seeds
+        return _Weighted(value=value, low=value, high=value, p=float(abs(value) < ROUNDING))
     df = variance**2 / float((parts_K**2 / (found.shared_K - 1)).sum())
     error = math.sqrt(variance)
     reach = float(special.stdtrit(df, TWO_SIDED)) * error

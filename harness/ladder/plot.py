@@ -76,7 +76,8 @@ def drawn(ladder: Ladder, evidence: Evidence, frame: Frame) -> tuple[Axes, str]:
         panel.set_xticks(ladder.numbers, [each.rpartition(" ")[2] for each in ladder.sizes])
         panel.minorticks_off()
         panel.tick_params(labelsize=7)
-    left = f" Shown: {len(heads)} of {len(ladder.heads)} heads." if len(heads) < len(ladder.heads) else ""
+    number = sum(head.rows != ladder.baseline for head in ladder.heads)
+    left = f" Shown: {len(heads)} of {number} heads." if len(heads) < number else ""
     caption = (
         f"Above zero a head has a lower perplexity than {ladder.reference}. Bars: 95 % t intervals over shared seeds; "
         f"dots: seeds; the grey line: the curve of {ladder.reference}, with its band over seeds.{left}"
@@ -86,7 +87,8 @@ def drawn(ladder: Ladder, evidence: Evidence, frame: Frame) -> tuple[Axes, str]:
 
 def _shown(ladder: Ladder) -> list[HeadOnLadder]:
     """The heads with a result, at most MOST with the baseline: those with the largest gains or losses."""
-    measured = [head for head in ladder.heads if any(gain.difference is not None for gain in head.gains)]
+    others = [head for head in ladder.heads if head.rows != ladder.baseline]
+    measured = [head for head in others if any(gain.difference is not None for gain in head.gains)]
     if len(measured) < MOST:
         return measured
 

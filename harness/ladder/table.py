@@ -1,10 +1,14 @@
 """The table of a ladder: a line for each head, with its gain at each size, its trend and what it is worth."""
 
+from collections.abc import Mapping
+
 from harness.ladder.drawn_means import Estimate
-from harness.ladder.facts import AXES, HeadOnLadder, Ladder, of_findings
+from harness.ladder.facts import AXES, AxisName, HeadOnLadder, Ladder, of_findings
 from harness.ladder.gains import Gain, Trend, fraction
 from harness.ladder.words import number_text, worth_text
 from harness.ladder.worth import Share, Worth
+from harness.plan.specs import as_number
+from harness.report.columns import quantities
 from harness.report.content import NOTHING, Cell, Column, Line, Note
 from harness.report.findings import Findings
 from harness.report.row_facts import RowFacts
@@ -18,68 +22,69 @@ def lay_out(findings: Findings) -> tuple[list[Column], list[Line], list[str]] | 
     ladders = of_findings(findings)
     if not ladders:
         return None
-    several, columns, lines = len(ladders) > 1, [], []
     axes = [axis for axis in AXES if any(axis in head.worth for each in ladders for head in each.heads)]
+    (ppl,) = [each for each in quantities(findings) if each.column.key == "test_ppl"]
+    several, lines = len(ladders) > 1, []
     for ladder in ladders:
-        columns = _columns(ladder, axes, several=several)
-        for name, rows in ((ladder.reference, ladder.baseline), *((head.name, head.rows) for head in ladder.heads)):
-            head = next((each for each in ladder.heads if each.name == name), None)
-            cells = [Cell(text=f"{ladder.corpus} {ladder.sizes[0]}")] if several else []
-            cells += [Cell(text=name), *_cells(ladder, head, rows, axes)]
-            trials = tuple(trial.id for row in rows if row is not None for trial in row.trials)
+        name = f"{ladder.corpus} {ladder.sizes[0]} to {ladder.sizes[-1]}"
+        for head in ladder.heads:
+            cells = [Cell(text=name)] if several else []
+            cells += [Cell(text=head.name), *_cells(ladder, head, ppl.cells, axes)]
+            trials = tuple(trial.id for row in head.rows if row is not None for trial in row.trials)
             lines.append(Line(cells=tuple(cells), trials=trials))
-    return columns, lines, _notes(ladders[0], axes)
+    sizes = ladders[0].sizes
+    if several:
+        sizes = tuple(f"size {number}" for number, _ in enumerate(sizes, 1))
+    return _columns(sizes, axes, several=several), lines, _notes(findings, ladders, axes)
 
 
-def _columns(ladder: Ladder, axes: list[str], *, several: bool) -> list[Column]:
+def _columns(sizes: tuple[str, ...], axes: list[AxisName], *, several: bool) -> list[Column]:
     found = [Column(name="ladder", key="label")] if several else []
     found.append(Column(name="head", key="label"))
     about = {"numeric": True, "topics": ("comparison",)}
-    found += [Column(name="test ppl", group=size, numeric=True) for size in ladder.sizes]
-    found += [Column(name="gain", group=size, key="gain", **about) for size in ladder.sizes]
+    found += [Column(name="test ppl", group=size, numeric=True) for size in sizes]
+    found += [Column(name="gain", group=size, key="gain", **about) for size in sizes]
     found.append(Column(name="trend", key="trend", **about))
     found += [Column(name=WORTH_NAMES[axis], key="worth", **about) for axis in axes]
     found.append(Column(name="share of the last step", key="share", **about))
     found.append(Column(name="verdict", key="verdict", topics=("comparison",)))
     for axis in axes:
-        found += [Column(name=WORTH_NAMES[axis], group=size, **about) for size in ladder.sizes[:-1]]
-    found += [Column(name="share of the step", group=size, **about) for size in ladder.sizes[:-2]]
+        found += [Column(name=WORTH_NAMES[axis], group=size, **about) for size in sizes[:-1]]
+    found += [Column(name="share of the step", group=size, **about) for size in sizes[:-2]]
     return found
 
 
-def _cells(ladder: Ladder, head: HeadOnLadder | None, rows: tuple[RowFacts | None, ...], axes: list[str]) -> list[Cell]:
-    found = [EMPTY if row is None else Cell.mean(row.values("test_ppl"), 2) for row in rows]
+def _cells(ladder: Ladder, head: HeadOnLadder, ppl: Mapping[RowFacts, Cell], axes: list[AxisName]) -> list[Cell]:
     sizes = len(ladder.sizes)
-    if head is None:
-        blank = sizes + 3 + len(axes) * sizes + sizes - 2
-        cells = [*found, *[EMPTY] * blank]
-        cells[2 * sizes + len(axes) + 2] = Cell(text="baseline")
-        return cells
-    found += map(_gain, head.gains)
-    found.append(_trend(head.trend))
+    found = [EMPTY if row is None else ppl.get(row, EMPTY) for row in head.rows]
+    for row, control, gain in zip(head.rows, ladder.baseline, head.gains, strict=True):
+        found.append(EMPTY if row is control else _gain(gain))
+    if head.rows == ladder.baseline:
+        rest = [EMPTY] * (2 + len(axes) * sizes + sizes - 1)
+        rest[len(axes) + 2] = Cell(text=verdict(head))
+        return [*found, *rest]
     worth = {axis: head.worth.get(axis, (None,) * sizes) for axis in axes}
-    found += [_worth(each[-1]) for each in worth.values()]
-    found.append(_share(head.shares[-2]))
-    found.append(Cell(text=verdict(ladder, head)))
+    found += [_trend(head.trend), *(_worth(each[-1]) for each in worth.values())]
+    found += [_share(head.shares[-2]), Cell(text=verdict(head))]
     for each in worth.values():
         found += map(_worth, each[:-1])
     return [*found, *map(_share, head.shares[:-2])]
 
 
-def verdict(ladder: Ladder, head: HeadOnLadder) -> str:
-    """'better at 3 of 3, shrinks', 'no difference', 'undecided: seeds missing at lstm 80k'."""
+def verdict(head: HeadOnLadder) -> str:
+    """'better at 3 of 3, shrinks', 'undecided', 'undecided: seeds missing at lstm 80k', 'control'."""
+    if head.is_control:
+        return "control"
     if head.obstacle:
         return f"undecided: {head.obstacle}"
-    counts = [f"{word} at {number} of {len(head.gains)}" for word, number in _counts(head) if number]
+    words = ("better", "worse", "equivalent")
+    counts = [f"{word} at {head.number(word)} of {len(head.gains)}" for word in words if head.number(word)]
     if not counts:
-        return "no difference"
-    word = "undecided" if head.trend is None else head.trend.word
-    said = ", ".join(counts) + (", trend undecided" if word == "undecided" else f", {word}")
-    return f"control: {said}" if head.name in ladder.controls else said
-
-
-def _counts(head: HeadOnLadder) -> tuple[tuple[str, int], ...]:
-    return (("better", head.better), ("worse", head.worse))
+        return "undecided"
+    changes = head.number("better") or head.number("worse")
+    if changes and head.trend is not None:
+        counts.append("trend undecided" if head.trend.word == "undecided" else head.trend.word)
+    return ", ".join([*counts, *head.limits])
 
 
 def _gain(gain: Gain) -> Cell:
@@ -125,15 +130,38 @@ def _worth(worth: Worth | None) -> Cell:
     return Cell(text=worth_text(worth), value=best.value, interval=interval)
 
 
-def _notes(ladder: Ladder, axes: list[str]) -> list[str]:
-    sizes = ", ".join(f"{name} N = {number:,}" for name, number in zip(ladder.sizes, ladder.numbers, strict=True))
-    found = [
-        f"Sizes: {sizes}; N: parameters without embeddings and head.",
-        f"Gains: how much lower the perplexity is than that of {ladder.reference}, over shared seeds, with 95 % "
-        "t intervals; the trend is the slope on log2 N.",
-        "Worth: the size at which the baseline has the head's loss, divided by the head's own; above 1 the head is "
-        "worth what it takes. Intervals are over seeds, not over the choice of learning rates (harness docs ladder).",
+def _notes(findings: Findings, ladders: list[Ladder], axes: list[AxisName]) -> list[str]:
+    found = [Note(each, level="warning") for each in _untried(findings, ladders)]
+    for ladder in ladders:
+        sizes = ", ".join(f"{name} N = {number:,}" for name, number in zip(ladder.sizes, ladder.numbers, strict=True))
+        strongest = ", ".join(row.head for row in ladder.baseline)
+        text = f"Sizes: {sizes}; N: parameters without embeddings and head. Strongest control of each: {strongest}."
+        found.append(Note(text, level="reading"))
+    texts = [
+        "Gains: how much lower the perplexity is than that of the strongest control of the size, over shared seeds, "
+        "with 95 % t intervals; words are corrected for the numbers of sizes and heads. The trend is the slope on "
+        "log2 N.",
+        "Worth: the size at which the controls have the head's loss, divided by the head's own; above 1 the head is "
+        "worth what it takes. At the largest size the curve is read backwards. Intervals are over seeds, not over the "
+        "choice of learning rates (harness docs ladder).",
     ]
     if "T" not in axes:
-        found.append("Times are not compared: not all rows are timed in an exclusive pass.")
-    return [Note(text, level="reading") for text in found]
+        texts.append("Times are not compared: not all rows are timed in an exclusive pass.")
+    return [*found, *(Note(text, level="reading") for text in texts)]
+
+
+def _untried(findings: Findings, ladders: list[Ladder]) -> list[str]:
+    """A sentence on learning rates that follow from other sizes and lie outside of those that were tried."""
+    tune = findings.evidence.suite.tune
+    if tune is None:
+        return []
+    axis = tune.space.get("train.lr")
+    tried = [] if axis is None else [as_number(each) for each in axis.range or axis.listed]
+    far = []
+    for ladder in ladders:
+        for head in ladder.heads:
+            for row in head.rows:
+                rate = None if row is None or row.planned.follows is None else row.trials[0].train.lr
+                if rate is not None and tried and not min(tried) <= rate <= max(tried):
+                    far.append(f"{head.name} at {row.backbone}: {rate:g}")
+    return [f"Learning rates outside of those that were tried: {'; '.join(far)}."] if far else []

@@ -1,15 +1,17 @@
 """What the ladders of a suite say, in sentences."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from harness.ladder import printed
 from harness.ladder.drawn_means import Estimate
 from harness.ladder.facts import HeadOnLadder, Ladder, of_findings
 from harness.ladder.gains import fraction
 from harness.ladder.worth import Worth
+from harness.printable import counted
 from harness.report.findings import Findings
 from harness.report.row_facts import RowFacts
+from harness.report.verdicts import STRONGEST
 
 MOST = 6  # heads in a text
 AHEAD = {
@@ -22,84 +24,103 @@ BEHIND = {
     "holds": "the gap holds",
     "grows": "it catches up with size",
 }
-WORTH = {"N": "{} times the parameters", "C": "{} times the compute", "T": "{} times the time"}
+SAME = 0.05  # a cost that differs by less is as much
 
 
 def sentences(findings: Findings, rows: Sequence[RowFacts]) -> list[str]:
     """What the ladders of a suite say of some rows, a few sentences for each head, and what printed numbers
-    say; [] without a ladder."""
+    say; [] without a ladder.
+    """
     found, ladders = [], of_findings(findings)
     for ladder in ladders:
-        heads = [head for head in ladder.heads if any(row in rows for row in head.rows)]
-        said = [of_head(ladder, head) for head in heads if head.name not in ladder.controls][:MOST]
-        if len(ladders) > 1 and said:
-            said[0] = f"On {ladder.corpus} with {ladder.sizes[0]} to {ladder.sizes[-1]}: {said[0]}"
+        heads = [head for head in ladder.heads if not head.is_control and any(row in rows for row in head.rows)]
+        told = heads if len(heads) <= MOST else sorted(heads, key=_last_gain, reverse=True)[:MOST]
+        said = [of_head(ladder, head) for head in told]
+        if len(heads) > len(told):
+            said.append(f"{counted(len(heads) - len(told), 'head')} with smaller gains are in the table.")
+        if len(ladders) > 1:
+            where = f"On {ladder.corpus} with {ladder.sizes[0]} to {ladder.sizes[-1]}: "
+            said = [where + " ".join(said)] if said else []
         found += said
     return [*found, *printed.sentences(findings, rows)]
+
+
+def _last_gain(head: HeadOnLadder) -> float:
+    found = head.gains[-1].difference
+    return -math.inf if found is None else found.mean
 
 
 def of_head(ladder: Ladder, head: HeadOnLadder) -> str:
     """'MoS 2 beats softmax at 3 of 3 sizes, by 2.9, 2.1 and 1.4 %; the gain shrinks with size (...). ...'."""
     sizes, against = len(head.gains), _against(ladder)
     if head.obstacle:
-        return f"{head.name}: nothing is decided, because of {head.obstacle}."
-    if not head.better and not head.worse:
+        return f"{head.name}: nothing is decided: {head.obstacle}."
+    better, worse, same = map(head.number, ("better", "worse", "equivalent"))
+    if not better and not worse and not same:
         return f"{head.name}: no difference to {against} is shown at any of {sizes} sizes."
-    changes = _listed([percents(gain.difference.mean) for gain in head.gains if gain.difference is not None])
-    if head.better and head.worse:
-        first = f"{head.name} is better than {against} at {head.better} and worse at {head.worse} of {sizes} sizes"
-        first += f" (gains of {changes} %)"
-    elif head.better:
-        first = f"{head.name} beats {against} at {head.better} of {sizes} sizes, by {changes} %"
+    gains = [gain.difference.mean for gain in head.gains if gain.difference is not None]
+    if better == sizes:
+        first = f"{head.name} beats {against} at {sizes} of {sizes} sizes, by {_listed(map(percents, gains))} %"
+    elif worse == sizes:
+        lost = [percents(gain).removeprefix("-") for gain in gains]
+        first = f"{head.name} is worse than {against} at {sizes} of {sizes} sizes, by {_listed(lost)} %"
     else:
-        lost = changes.replace("-", "")
-        first = f"{head.name} is worse than {against} at {head.worse} of {sizes} sizes, by {lost} %"
+        of_words = (("better than", better), ("worse than", worse), ("equivalent to", same))
+        counts = [f"{word} {against} at {number}" for word, number in of_words if number]
+        signed = _listed(percents(gain, sign=True) for gain in gains)
+        first = f"{head.name} is {_listed(counts)} of {sizes} sizes (gains of {signed} %)"
+    first += f", {', '.join(head.limits)}" if head.limits else ""
+    if not better and not worse:
+        return f"{first}."
     return ". ".join([f"{first}; {trend_text(head)}", *_at_the_largest(head)]) + "."
 
 
 def _against(ladder: Ladder) -> str:
-    return f"{ladder.reference} (the strongest control)" if len(ladder.controls) > 1 else ladder.reference
+    """'softmax'; of several controls 'affine softmax (the strongest control)'."""
+    alone = sum(head.is_control for head in ladder.heads) == 1
+    return ladder.reference if alone or STRONGEST in ladder.reference else f"{ladder.reference} (the {STRONGEST})"
 
 
 def trend_text(head: HeadOnLadder) -> str:
     """'the gain shrinks with size (-0.7 % for each doubling [-1.0, -0.4])'."""
     trend = head.trend
     if trend is None or trend.low is None or trend.high is None:
-        return "how the gain changes with size is not known, with one seed"
+        return "how the gain changes with size is not known: a size has fewer than two seeds"
     change = f"{percents(trend.slope, sign=True)} % for each doubling of the parameters"
     ends = f"[{percents(trend.low, sign=True)}, {percents(trend.high, sign=True)}], {trend.sizes} sizes"
     if trend.word == "undecided":
         return f"whether the gain changes with size is undecided ({change} {ends})"
-    words = BEHIND if head.worse and not head.better else AHEAD
+    words = BEHIND if head.number("worse") and not head.number("better") else AHEAD
     return f"{words[trend.word]} ({change} {ends})"
 
 
 def _at_the_largest(head: HeadOnLadder) -> list[str]:
-    """'At the largest size it is worth 1.3 times the parameters [1.1, 1.5] and costs 1.5 times the time: 0.8 times as
-    fast to the same loss'; [] where the straight lines and the power law do not agree on the word.
+    """'At the largest size it is worth 1.30 [1.10, 1.50] times the parameters and costs 1.5 times the time: 0.80 times
+    as fast to the same loss'. [] where the straight lines and the power law do not agree on the word for the
+    parameters, and without the last number where they do not for the time.
     """
     of_size = {axis: found[-1] for axis, found in head.worth.items()}
     worth = of_size.get("N")
     if worth is None or worth.word == "undecided":
         return []
     said = f"At the largest size it is worth {worth_text(worth)} times the parameters"
-    for axis in ("T", "C"):
-        cost = of_size.get(axis)
-        if cost is not None:
-            what = "as fast" if axis == "T" else "the compute"
-            said += f" and costs {WORTH[axis].format(f'{cost.cost:.2g}')}"
-            said += f": {worth_text(cost)} times {what} to the same loss"
+    for axis, name, unit in (("T", "time", "as fast"), ("C", "compute", "the compute")):
+        found = of_size.get(axis)
+        if found is not None:
+            same = abs(found.cost - 1) < SAME
+            said += f" and costs {'as much' if same else f'{found.cost:.1f} times the'} {name}"
+            said += "" if found.word == "undecided" else f": {worth_text(found)} times {unit} to the same loss"
             break
     return [said]
 
 
 def worth_text(worth: Worth) -> str:
-    """'1.3 [1.1, 1.5]', or 'more than 2.0' beyond the sizes."""
+    """'1.30 [1.10, 1.50]'; beyond the sizes 'more than 2.00 [1.10, above 2.00]'."""
     best = worth.best
     if math.isinf(best.value):
-        return f"more than {worth.highest:.1f}"
+        return f"more than {worth.highest:.2f}{_ends(best, worth)}"
     if best.value == 0:
-        return f"less than {worth.lowest:.1f}"
+        return f"less than {worth.lowest:.2f}{_ends(best, worth)}"
     return f"{best.value:.2f}{_ends(best, worth)}"
 
 
@@ -123,5 +144,6 @@ def number_text(value: float, *, sign: bool = False) -> str:
     return f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
 
 
-def _listed(texts: list[str]) -> str:
+def _listed(given: Iterable[str]) -> str:
+    texts = list(given)
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"

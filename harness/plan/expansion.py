@@ -7,7 +7,7 @@ from dataclasses import replace
 from harness.corpora.corpus import CorpusFacts
 from harness.plan.components import Component, Construction
 from harness.plan.identity import trial_id
-from harness.plan.lengths import in_tokens
+from harness.plan.lengths import in_tokens, targets_of_epoch
 from harness.plan.reader import Problems
 from harness.plan.specs import (
     COUNTED,
@@ -55,8 +55,9 @@ def for_tokens(tokens: int | str | None, rows: list[Row], problems: Problems) ->
         try:
             train = in_tokens(number, row.train, row.facts)
             if train.epochs > 1:
-                text = f"{row.facts.num_tokens['train']:,} training tokens of {row.corpus.spec}"
-                message = f"{number:,} tokens for {row.backbone.name} are more than the {text}"
+                targets = targets_of_epoch(row.train, row.facts.num_tokens["train"])
+                text = f"{targets:,} of an epoch of {row.corpus.spec}"
+                message = f"{number:,} training tokens for {row.backbone.name} are more than the {text}"
                 raise ValueError(f"{message}; give fewer for each parameter, or a longer text")
             found.append(replace(row, train=train))
         except ValueError as error:

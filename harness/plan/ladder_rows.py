@@ -19,6 +19,7 @@ from harness.plan.tuning import DIGITS, rounded
 from harness.registry import BACKBONES
 
 LADDER, SIZES, RATE = ("ladder",), ("ladder", "sizes"), "train.lr"
+PAIRED = "paired"  # the test of a ladder
 CONFIG = "config"  # the parameter of `hf` whose keys a size may give
 
 
@@ -74,7 +75,10 @@ def with_size_names(backbones: list[Component], construction: Construction, prob
             problems.add(each.place, message)
         before = number
         name = each.label or automatic(each.family, BACKBONES)
-        found.append(replace(each, label=f"{name} {number_text(number)}"))
+        label = f"{name} {number_text(number)}"
+        if label in (other.label for other in found):  # two sizes that differ in the fourth digit
+            label = f"{name} {number:,}"
+        found.append(replace(each, label=label))
     return found
 
 
@@ -90,7 +94,13 @@ def check(file: SuiteFile, problems: Problems) -> None:
     """Check the keys of `ladder` against the rest of the file."""
     ladder = file.ladder
     if ladder is None:
+        if file.table.shape == "ladder":
+            problems.add(("table", "shape"), "the shape ladder is of a suite with the key 'ladder'")
         return
+    if file.ngrams:
+        problems.add(("ngrams",), "n-grams have no size; leave them out of a suite with a ladder", at_key=True)
+    if file.table.test != PAIRED:
+        problems.add(("table", "test"), f"a ladder compares shared seeds, by the {PAIRED} test; leave it out")
     if file.table.baseline is None:
         message = "a ladder compares each head with a baseline: name one in table.baseline"
         problems.add(LADDER, message, at_key=True)

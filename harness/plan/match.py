@@ -77,6 +77,9 @@ def in_equal_flops(match: MatchSpec, rows: list[Row], problems: Problems) -> lis
     problems.raise_if_any()
     named = {}
     for row in rows:
+        if row.train.finetune is not None:
+            message = "finetune has whole epochs, which cannot take equal FLOPs; leave out one of the two"
+            problems.add(FLOPS, message)
         if isinstance(row.flops, str):
             problems.add(FLOPS, row.flops)
         elif str(row.head.spec) in references:

@@ -157,9 +157,13 @@ def _at(row: Row, point: Point, problems: Problems) -> Candidate:
         values = {field.name: getattr(old, field.name) for field in fields(old)}
         values["spec"] = old.spec.model_copy(update={"params": {**old.spec.params, **params}})
         made[owner] = TunedComponent(**values)
-    construction = Construction(problems)
+    construction = Construction(problems, batch=None if row.flops is None else row.train.batch_shape)
     construction.check([row.facts.vocab_size], [made["backbone"]], [made["head"]])
     problems.raise_if_any()
+    if row.flops is not None and row.flops not in construction.flops.values():
+        change = f"{point_text(point)} changes the FLOPs of {row.head.spec}"
+        problems.add(SPACE, f"{change}, by which `match` and a ladder give and compare epochs")
+        problems.raise_if_any()
     ((params, settled),) = construction.models.values()
     return Candidate(point=point, **made, params=params, settled=settled)
 

@@ -108,8 +108,8 @@ def _too_few(lines: list[RowFacts]) -> list[str]:
     """A note where rows could be ranked, but too few seeds are planned."""
     rows = Counter(row.group for row in lines if not row.is_ngram)
     planned = max((len(row.trials) for row in lines if rows[row.group] > 1 and not row.is_ngram), default=RANK_SEEDS)
-    if planned >= RANK_SEEDS:
-        return []
+    if planned >= RANK_SEEDS or any(row.planned is not None and row.planned.size for row in lines):
+        return []  # the table of a ladder has words of its own
     text = f"Too few seeds to rank: {planned}, where bold, stars and verdicts need {RANK_SEEDS} or more."
     return [Note(text, level="warning")]
 

@@ -49,7 +49,8 @@ def doubts_of(suite: Suite, records: Mapping[str, TrialRecord]) -> dict[Row, Tun
         if now.trial != choice.trial:
             doubts.append(f"not the best of its tuning trials, which is {point_text(now.point) or 'no point'}")
         found[row] = Tuned("; ".join(doubts), gap)
-    return found
+    # Of a learning rate that follows from other sizes nothing was tried beside it.
+    return found | {row: Tuned(gap=math.inf) for row in suite.rows if row.follows is not None and row.trials}
 
 
 def of_row(row: Row, choice: Choice, space: Mapping[str, Axis]) -> float:

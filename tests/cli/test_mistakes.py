@@ -15,7 +15,7 @@ IN_A_FRESH_FOLDER = [
     (("run", TINY, "--set", "train.epochs"), "expected key=value"),
     (("run", TINY, "--set", "train.epoch=3"), "did you mean 'epochs'"),
     (("run", TINY, "--set", "table.compare=benka2021/9"), "--set table.compare=benka2021/9: "),
-    (("table", TINY, "--set", "table.shape=rows"), "expected 'mixtures', 'heads' or 'corpora', got \"rows\""),
+    (("table", TINY, "--set", "table.shape=rows"), "expected 'mixtures', 'heads', 'corpora' or 'ladder', got \"rows\""),
     (("diagnose", TINY), "no trial of these is finished; `harness run suites/tiny.yaml` trains them"),
     (("report", TINY), "has no record of these trials; `harness run suites/tiny.yaml` makes them"),
     (("report", TINY, "--set", "train.epochs=1"), "has no record of these trials; `harness run suites/tiny.yaml`"),

@@ -52,8 +52,8 @@ def test_a_gain_is_that_of_the_paired_test_over_the_seeds_that_both_have():
 
 
 def test_words_of_gains():
-    assert [each.word for each in gains(ladder([3, -3, 0]))] == ["better", "worse", "undecided"]
-    assert [each.word for each in gains(ladder([0, 0.02, -0.02]))] == ["undecided"] * 3
+    assert [each.word for each in gains(ladder([3, -3, 0]))] == ["better", "worse", "equivalent"]
+    assert [each.word for each in gains(ladder([0, 0.02, -0.02]))] == ["equivalent"] * 3
 
 
 def test_p_values_of_sizes_are_corrected_over_the_sizes():
@@ -205,7 +205,7 @@ def test_one_size_has_no_trend():
 def test_equal_gains_of_all_seeds_have_no_spread():
     losses = [{1: 3.0, 2: 3.5}, {1: 2.0, 2: 2.5}]
     zero = means(losses, losses)
-    assert [each.word for each in gains(zero)] == ["undecided"] * 2
+    assert [each.word for each in gains(zero)] == ["equivalent"] * 2
     assert trend([1, 2], zero).word == "undecided"
     half = means(losses, [{seed: loss - 0.5 for seed, loss in each.items()} for each in losses])
     assert [each.word for each in gains(half)] == ["better"] * 2

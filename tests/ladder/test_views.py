@@ -47,7 +47,9 @@ def test_axes_are_parameters_flops_and_seconds(planted):
     assert ladder.numbers == (576, 2176, 8448)  # 4 (2 d^2 + 2 d)
     mixture = next(head for head in ladder.heads if head.name == "MoS 2")
     assert [each.cost for each in mixture.worth["N"]] == [1, 1, 1]
-    assert [each.cost for each in mixture.worth["C"]] == [1.25] * 3
+    # 6 FLOPs for each weight: 8 d^2 of the LSTM, d V of softmax, 2 d^2 + 2 d + 2 d V of MoS 2, V = 12
+    costs = [(8 * d * d + 2 * d * d + 2 * d + 24 * d) / (8 * d * d + 12 * d) for d in (8, 16, 32)]
+    assert [each.cost for each in mixture.worth["C"]] == pytest.approx(costs, rel=1e-12)
     assert [each.cost for each in mixture.worth["T"]] == [1.5] * 3
 
 
@@ -74,7 +76,7 @@ def test_a_head_that_is_worse_falls_behind_or_catches_up(planted):
 def test_nothing_is_decided_while_a_seed_is_missing(planted):
     missing = {"where": {"head": "mos", "backbone.d_model": 16, "seed": 2}, "record": False}
     found = planted(missing)
-    assert said(found)[1] == "MoS 2: nothing is decided, because of seeds missing at lstm 2.18k."
+    assert said(found)[1] == "MoS 2: nothing is decided: seeds missing at lstm 2.18k."
     assert "undecided: seeds missing at lstm 2.18k" in found.table()
 
 
@@ -136,3 +138,58 @@ def test_two_sizes_are_enough(planted):
     assert "2 sizes)" in said(found)[1]
     (plot,) = found._plots("ladder", ())
     assert plot.svg
+
+
+def test_a_control_without_a_result_leaves_all_open(planted):
+    affine = {"{softmax: {softcap: 30}}": "{softmax: {projection: true}}"}
+    better = {"where": {"head": "softmax", "head.projection": True}, "metrics": {"test_ppl": 90.0}}
+    lost = {
+        "where": {"head": "softmax", "head.projection": True, "backbone.d_model": 32},
+        "status": "diverged",
+        "message": "Diverged: loss is nan",
+    }
+    for gone in (lost, {**lost, "record": False}):
+        sentence = said(planted(better, gone, **affine))[0]
+        assert sentence.startswith("MoS 2: nothing is decided: seeds ")
+        assert sentence.endswith("of affine softmax at lstm 8.45k.")
+
+
+def test_each_size_is_compared_with_its_own_strongest_control(planted):
+    rules = [
+        {
+            "where": {"head": "softmax", "head.projection": True, "backbone.d_model": d},
+            "metrics": {"test_ppl": [ppl * s for s in (1, 1.01, 0.99, 1)]},
+        }
+        for d, ppl in ((8, 440.0), (16, 200.5), (32, 97.0))
+    ]
+    found = planted(*rules, **{"{softmax: {softcap: 30}}": "{softmax: {projection: true}}"})
+    (ladder,) = of_findings(found.findings)
+    assert [row.head for row in ladder.baseline] == ["softmax", "softmax", "affine softmax"]
+    assert said(found)[0].startswith("MoS 2 is better than the strongest control at 2 and worse than the strongest")
+
+
+def test_a_head_that_is_no_probability_is_in_no_ladder(planted):
+    compat = {"{mos: {num_mixtures: 2}}": "{mos: {num_mixtures: 2, compat: {log_epsilon: 1.0e-8}}}"}
+    found = planted(**compat)
+    assert not any(sentence.startswith("MoS 2") for sentence in said(found))
+
+
+def test_two_backbones_have_sizes_by_number_and_a_note_each(planted):
+    text = "[{lstm: {num_layers: 1}}]"
+    found = planted(**{text: "[{lstm: {num_layers: 1}}, {gru: {num_layers: 1}}]"}).table(wide=True)
+    assert "size 1 gain" in found
+    assert "lstm 576 gain" not in found
+    assert "Sizes: lstm 576 N = 576" in found
+    assert "Sizes: gru 432 N = 432" in found
+    assert "On markov with gru 432 to gru 6.34k:" in found
+
+
+def test_few_heads_are_said_those_with_the_largest_gains(planted):
+    many = ", ".join(f"{{mos: {{num_mixtures: {k}}}}}" for k in range(2, 11))
+    best = {
+        "where": {"head": "mos", "head.num_mixtures": 10, "backbone.d_model": 32},
+        "metrics": {"test_ppl": [80.0, 80.8, 79.2, 80.0]},
+    }
+    found = said(planted(best, **{"{mos: {num_mixtures: 2}}": many}))
+    assert any(sentence.startswith("MoS 10 ") for sentence in found)
+    assert found[-1] == "5 heads with smaller gains are in the table."

@@ -39,6 +39,9 @@ LEFT_OUT = {  # name of a suite -> the controls that it leaves out; the reason
     "gpt2_sizes": OF_THE_POSTER,  # sizes only, nothing is trained
     "gpt2_tiny_heads": {PLAIN, *OF_THE_POSTER},  # do the rows of the poster train? One seed
     "ground_truth_transformer_mos": {AFFINE, ONE, MOC, LOW, MATCHED},  # each row against its printed numbers
+    "ladder_mixtures": {ONE, LOW, MATCHED},  # at each size; moc has as many parameters
+    "ladder_poster": {PLAIN, *OF_THE_POSTER},  # rows of the poster; nothing is trained
+    "ladder_quick": {AFFINE, ONE, MOC, LOW, MATCHED},  # a demonstration of a quarter of an hour
     "ptb_matched": {LOW},  # at an equal total its backbone would be wider
     "ptb_mixtures_300_bf16": {PLAIN, AFFINE, ONE, MOC, LOW, MATCHED},  # in ptb_mixtures_300
     "ptb_spectrum": {AFFINE, ONE, MOC, LOW, MATCHED},  # for `harness diagnose`; one seed
@@ -66,6 +69,7 @@ NO_FIXED_HORIZON = {  # name of a suite -> why its rate has no decay with a fixe
     "ground_truth_ngrams": "no training",
     "ground_truth_pytorch": "the plateau of the code that it reproduces",
     "ground_truth_transformer_mos": "the first epochs of the code that it reproduces, which has a plateau",
+    "ladder_poster": "as gpt2_heads",
     "ptb_low_rank": "committed records; its header says that the rate was constant",
     "ptb_spectrum": "committed records; its header says that the rate was constant",
 }

@@ -124,7 +124,7 @@ def found_in(planted: Planted, *, ladders: int, draw: int) -> Found:
         baseline, head = planted.drawn(rng)
         pairs = means(baseline, head)
         each, slope = gains_and_trend(planted.axis, pairs, margin=MARGIN)
-        shown = [gain.word != "undecided" for gain in each]
+        shown = [gain.word in ("better", "worse") for gain in each]
         found.words[slope.word] += 1
         found.gain += any(shown)
         found.every += all(shown)

@@ -18,6 +18,7 @@ from harness.records.record import TrialRecord
 from harness.registry import BACKBONES
 
 SUITES = Path(__file__).resolve().parents[2] / "suites"
+NOVEL = SUITES.parent / "harness" / "corpora" / "pride_and_prejudice.txt"
 
 SMOLLM2 = {  # the sizes of SmolLM2-135M, as its config.json says them
     "model_type": "llama",
@@ -51,8 +52,12 @@ def model_in(folder: Path) -> Path:
 
 
 def placed(suite: Path, folder: Path) -> Path:
-    """The suite's own place; that of a copy in a project with the files that it names where it names a model."""
-    if "../models/smollm2" not in suite.read_text(encoding="utf-8"):
+    """The suite's own place; that of a copy in a project with the files that it names where it names some."""
+    text = suite.read_text(encoding="utf-8")
+    if "../texts/books" in text:
+        _write_books(folder / "texts" / "books")
+        return _copied(suite, folder)
+    if "../models/smollm2" not in text:
         return suite
     texts = folder / "texts" / "openwebtext"
     if not texts.is_dir():
@@ -60,6 +65,18 @@ def placed(suite: Path, folder: Path) -> Path:
         texts.mkdir(parents=True)
         for seed, split in enumerate(("train", "valid", "test")):
             (texts / f"{split}.txt").write_text(shuffled(tokenizer_folders.TEXT, seed), encoding="utf-8")
+    return _copied(suite, folder)
+
+
+def _write_books(folder: Path) -> None:
+    """The novel of the package in three parts, with enough different words for a vocabulary of 2,000 subwords."""
+    text = NOVEL.read_text(encoding="utf-8")
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, first, last in (("train", 0.0, 0.8), ("valid", 0.8, 0.9), ("test", 0.9, 1.0)):
+        (folder / f"{split}.txt").write_text(text[int(first * len(text)) : int(last * len(text))], encoding="utf-8")
+
+
+def _copied(suite: Path, folder: Path) -> Path:
     copy = folder / "suites" / suite.name
     copy.parent.mkdir(exist_ok=True)
     return Path(shutil.copyfile(suite, copy))
