@@ -11,11 +11,14 @@ from harness.flops import training_flops
 from harness.model import LanguageModel, build_backbone, build_head
 from harness.plan.specs import ComponentSpec
 
-SOFTMAX = ComponentSpec(name="softmax")
+LLAMA = {"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
 def spec(name, **params):
     return ComponentSpec(name=name, params=params)
+
+
+SOFTMAX = spec("softmax")
 
 
 def test_gpt2_small():
@@ -59,7 +62,13 @@ def test_noise_words_are_shared_by_a_batch():
     "backbone",
     [
         spec("transformer_encoder", d_model=16, num_layers=2, num_heads=2, d_ff=24),
-        spec("hf", config={"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}),
+        pytest.param(
+            spec(
+                "hf",
+                config={"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2},
+            ),
+            marks=pytest.mark.needs("pretrained"),
+        ),
     ],
     ids=str,
 )

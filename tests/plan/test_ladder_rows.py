@@ -47,6 +47,7 @@ def test_each_size_is_a_row_with_the_trials_it_has_without_a_ladder(write):
         assert of_size == list(alone.trials)
 
 
+@pytest.mark.needs("pretrained")
 def test_a_size_gives_keys_of_a_configuration(write):
     text = BASE.replace(
         "lstm: {num_layers: 1}", "hf: {config: {model_type: llama, num_attention_heads: 2}, label: ours}"

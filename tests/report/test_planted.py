@@ -13,9 +13,9 @@ from pathlib import Path
 
 import planted_suites
 import pytest
+import texts
 from ruamel.yaml import YAML
 
-import texts
 from harness import plan
 from harness.report import study
 from harness.report.figures import plots, style

@@ -12,6 +12,7 @@ from texts import shuffled
 
 from harness import plan
 from harness.corpora import token_files
+from harness.corpora.local_text import Text
 from harness.plan.suite import Suite
 from harness.records import store
 from harness.records.record import TrialRecord
@@ -87,7 +88,10 @@ def placed_as_recorded(suite: Path, folder: Path, record: TrialRecord, patch: py
     its suite.
     """
     copy = placed(suite, folder)
-    if copy != suite:
+    books = folder / "texts" / "books"
+    if books.is_dir():
+        _as_recorded(books, record, patch)
+    elif copy != suite:
         (folder / "models" / "smollm2" / "config.json").write_text(json.dumps(SMOLLM2))
         patch.setattr(BACKBONES.get("hf"), "content", classmethod(lambda cls, **_: record.contents.backbone))
         own = token_files.content_with
@@ -98,6 +102,21 @@ def placed_as_recorded(suite: Path, folder: Path, record: TrialRecord, patch: py
 
         patch.setattr(token_files, "content_with", recorded)
     return copy
+
+
+def _as_recorded(books: Path, record: TrialRecord, patch: pytest.MonkeyPatch) -> None:
+    """Give the stand-in of the books the identity and the numbers of tokens that a record has of them."""
+    identity, count = Text.identity_of_tokens, Text.count_tokens
+    tokens = {split: int(record.metrics[f"{split}_tokens"]) for split in ("train", "valid", "test")}
+
+    def recorded_identity(self: Text) -> str:
+        return record.contents.corpus if self.path == books else identity(self)
+
+    def recorded_count(self: Text) -> dict[str, int] | None:
+        return tokens if self.path == books else count(self)
+
+    patch.setattr(Text, "identity_of_tokens", recorded_identity)
+    patch.setattr(Text, "count_tokens", recorded_count)
 
 
 def planned_as_recorded(
