@@ -34,10 +34,10 @@ def sentences(findings: Findings, rows: Sequence[RowFacts]) -> list[str]:
     found, ladders = [], of_findings(findings)
     for ladder in ladders:
         heads = [head for head in ladder.heads if not head.is_control and any(row in rows for row in head.rows)]
-        told = heads if len(heads) <= MOST else sorted(heads, key=_last_gain, reverse=True)[:MOST]
-        said = [of_head(ladder, head) for head in told]
-        if len(heads) > len(told):
-            said.append(f"{counted(len(heads) - len(told), 'head')} with smaller gains are in the table.")
+        named = heads if len(heads) <= MOST else sorted(heads, key=_last_gain, reverse=True)[:MOST]
+        said = [of_head(ladder, head) for head in named]
+        if len(heads) > len(named):
+            said.append(f"{counted(len(heads) - len(named), 'head')} with smaller gains are in the table.")
         if len(ladders) > 1:
             where = f"On {ladder.corpus} with {ladder.sizes[0]} to {ladder.sizes[-1]}: "
             said = [where + " ".join(said)] if said else []
