@@ -5,6 +5,7 @@ import math
 import oracles
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 
 from harness.distributions import LOGIT_MAPS, BinaryLogLoss, Mixture, log_prior
 from harness.kernels import reference, reference_only
@@ -148,3 +149,8 @@ def test_binary_log_loss_of_a_word_that_takes_all_probability_is_held_at_16_nats
 @pytest.mark.parametrize("weight", [torch.ones(0), torch.zeros(3, device="meta")], ids=["no token", "no values"])
 def test_weights_that_cannot_be_known_to_be_zero_are_not_refused(weight):
     reference.refuse_weightless(weight)
+
+
+def test_weights_without_content_are_not_asked_whether_all_are_0():
+    with FakeTensorMode():  # as FLOPs are counted
+        reference.refuse_weightless(torch.zeros(3))

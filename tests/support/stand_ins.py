@@ -89,11 +89,12 @@ def placed_as_recorded(suite: Path, folder: Path, record: TrialRecord, patch: py
     """
     copy = placed(suite, folder)
     books = folder / "texts" / "books"
+    if copy != suite:
+        patch.setattr(BACKBONES.get("hf"), "content", classmethod(lambda cls, **_: record.contents.backbone))
     if books.is_dir():
         _as_recorded(books, record, patch)
     elif copy != suite:
         (folder / "models" / "smollm2" / "config.json").write_text(json.dumps(SMOLLM2))
-        patch.setattr(BACKBONES.get("hf"), "content", classmethod(lambda cls, **_: record.contents.backbone))
         own = token_files.content_with
 
         def recorded(tokenizer, content):
