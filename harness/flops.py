@@ -53,15 +53,15 @@ def training_flops(backbone: Chosen, head: Chosen, vocab_size: int, rows: int, t
     them, whatever code a head has.
 
     Raises: ValueError where the products depend on the values of tensors, as in adaptive, which computes the clusters
-        of the targets only, or where a component raises an error; and what the constructors raise.
+        of the targets only, or where a component raises an error.
     """
-    with own_generators(0, torch.device("cpu")), on_meta():
-        body = build_backbone(backbone, vocab_size)
-        counts = torch.ones(vocab_size, device="cpu")  # some heads rank the words by them
-        names = f"backbone {backbone.name}", f"head {head.name}"
-        model = LanguageModel(body, build_head(head, body, vocab_size, counts), names)
     what = f"the FLOPs of {head.name} on {backbone.name} are not known from shapes"
     try:
+        with own_generators(0, torch.device("cpu")), on_meta():
+            body = build_backbone(backbone, vocab_size)
+            counts = torch.ones(vocab_size, device="cpu")  # some heads rank the words by them
+            names = f"backbone {backbone.name}", f"head {head.name}"
+            model = LanguageModel(body, build_head(head, body, vocab_size, counts), names)
         return _counted(model, rows, tokens)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise ValueError(f"{what}: its products depend on the values of tensors ({error})") from error

@@ -10,6 +10,7 @@ from harness.corpora.batching import Segment
 from harness.flops import training_flops
 from harness.model import LanguageModel, build_backbone, build_head
 from harness.plan.specs import ComponentSpec
+from harness.registry import HEADS
 
 LLAMA = {"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 
@@ -93,3 +94,15 @@ def test_no_random_number_is_drawn():
     before = torch.get_rng_state()
     training_flops(spec("lstm", dropout=0.5), spec("mos", num_mixtures=2, dropout=0.5), 100, 2, 5)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_head_that_cannot_be_built_without_content_is_trained_all_the_same(monkeypatch):
+    class FromCounts(HEADS.get("softmax")):
+        def __init__(self, dims, embedding):
+            super().__init__(dims, embedding)
+            if dims.token_counts is not None:
+                self.start = self.output.bias + dims.token_counts.log()  # two devices, where FLOPs are counted
+
+    monkeypatch.setitem(HEADS._classes, "from_counts", FromCounts)
+    with pytest.raises(ValueError, match="FLOPs of from_counts on lstm are not known from shapes: "):
+        training_flops(spec("lstm", d_model=200), spec("from_counts"), 100, 2, 5)
