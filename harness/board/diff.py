@@ -42,7 +42,7 @@ class Selection:
 
     @property
     def records(self) -> list[TrialRecord]:
-        return [self.row.records[trial.seed] for trial in self.row.trials]
+        return list(self.row.records.values())
 
 
 def of_trials(results: Path, a: str, b: str) -> tuple[Selection, Selection]:

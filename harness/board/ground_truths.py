@@ -135,8 +135,8 @@ def write(studies: Sequence[Study], results: Path) -> list[Path]:
 
 def _name(study: Study, row: RowFacts) -> str:
     """'zaremba: softmax, ptb, 13 epochs'. The head has parameters where several rows have it."""
-    trial = row.trials[0]
-    alike = [each for each in study.rows if each.trials[0].head.name == trial.head.name]
+    trial = row.spec
+    alike = [each for each in study.rows if each.spec.head.name == trial.head.name]
     parts = [row.head if len(alike) > 1 else trial.head.name, row.corpus]
     parts += [counted(trial.train.epochs, "epoch")] if trial.train.epochs else []
     return f"{study.suite.name.removeprefix(f'{GROUND_TRUTH}_')}: {', '.join(parts)}"
@@ -162,7 +162,7 @@ def _line(study: Study, row: RowFacts, numbers: list[Reproduction]) -> Line:
         "device": device,
         "source": Cell(text=", ".join(dict.fromkeys(each.printed.source for each in numbers))),
     }
-    return Line(cells=tuple(cells[column.name] for column in COLUMNS), trials=tuple(each.id for each in row.trials))
+    return Line(cells=tuple(cells[column.name] for column in COLUMNS), trials=row.ids)
 
 
 def _ours(numbers: list[Reproduction]) -> Cell:
@@ -176,7 +176,7 @@ def _ours(numbers: list[Reproduction]) -> Cell:
 
 def _minutes(row: RowFacts) -> tuple[Cell, Cell]:
     """Minutes of training, a mean over the ok trials of each device, and the devices: '35.2; 4.1' and 'A; B'."""
-    ok = [row.records[seed] for seed in row.ok_seeds if "train_minutes" in row.records[seed].metrics]
+    ok = [record for record in row.ok if "train_minutes" in record.metrics]
     on = grouped((record.environment.device, record.metrics["train_minutes"]) for record in ok)
     if not on:
         return EMPTY, EMPTY

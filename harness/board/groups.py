@@ -43,8 +43,8 @@ from harness.report import history
 from harness.report.convergence import collapsed
 from harness.report.grouping import grouped
 from harness.report.ranks import rankable
-from harness.report.row_facts import RowFacts, sizes
-from harness.report.versions import changed, left_out
+from harness.report.row_facts import RowFacts, sizes, trial_facts
+from harness.report.versions import changed
 
 Labels = Mapping[str, Mapping[str, Mapping[str, str]]]  # suite -> what harness.plan.loading.labels returns
 TITLED = ("epochs", "seq_len", "batching", "eval_stride", "eval_batches")  # settings that every title says
@@ -273,13 +273,12 @@ def _entry_of(line: list[Finished], names: Mapping[str, Mapping[str, str]], diff
     found = [each.record for each in line]
     spec, outdated = found[0].spec, changed(found)
     counts = next((each.metrics for each in found if "params_total" in each.metrics), {})
+    counted = (int(counts.get("params_total", 0)), int(counts.get("params_head", 0)))
+    trials = trial_facts((each.spec for each in found), {each.id: each for each in found}, outdated)
     row = RowFacts(
         **{kind: of[str(getattr(spec, kind))] for kind, of in names.items()},
-        trials=tuple(record.spec for record in found),
-        records={record.spec.seed: record for record in found},
-        **sizes((int(counts.get("params_total", 0)), int(counts.get("params_head", 0))), found),
-        left_out=left_out(found, outdated),
-        changed=frozenset(record.spec.seed for record in found if record.id in outdated),
+        trials=trials,
+        **sizes(counted, trials),
     )
     train = spec.train.model_dump(include=COMPARED)
     return Entry(

@@ -1,6 +1,5 @@
 """The leaderboard: the trials of all suites, a table for each group of them that can be compared."""
 
-import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,24 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from harness.board.groups import Entry, Group, gather, groups
+from harness.board.row_json import difference_json, row_json
 from harness.board.shared_ranks import MARGIN, Ranked, places
 from harness.errors import ExecutionError, nearest
 from harness.plan.loading import labels
-from harness.plan.names import shown
 from harness.plan.reader import ENDING, FOLDER
 from harness.plan.specs import LEADERBOARD
 from harness.printable import counted
-from harness.records.metrics import METRICS, Metric, metrics_of
+from harness.records.metrics import Metric, metrics_of
 from harness.records.record import TrialRecord
-from harness.registry import BACKBONES, HEADS
 from harness.report import comparison_notes, convergence, versions
-from harness.report.columns import EMPTY, change
+from harness.report.columns import EMPTY, change, measured
 from harness.report.content import NOTHING, OUTDATED_MARK, TIME_MARK, Cell, Column, Line, Table
 from harness.report.findings import all_certified_earlier, certificate_mark
 from harness.report.layouts import places_of, summary
 from harness.report.notes import ALL_EARLIER, on_certificates
 from harness.report.outputs import Trials
-from harness.report.row_facts import RowFacts, time_of
+from harness.report.row_facts import time_mark, time_of
 from harness.report.statistics import RANK_SEEDS
 from harness.report.table_forms import markdown
 
@@ -61,7 +59,7 @@ def table(group: Group) -> Table:
     columns, lines = _columns(group), []
     for entry, place in zip(group.entries, places(group), strict=True):
         cells = tuple(cell_of(entry, place) for _, cell_of in columns)
-        lines.append(Line(cells=cells, trials=tuple(trial.id for trial in entry.row.trials)))
+        lines.append(Line(cells=cells, trials=entry.row.ids))
     return Table(
         title=_title(group),
         columns=tuple(column for column, _ in columns),
@@ -109,14 +107,22 @@ def _columns(group: Group) -> list[tuple[Column, CellOf]]:
 
 
 def _of_metrics(group: Group, *kinds: str) -> list[tuple[Column, CellOf]]:
-    def cell_of(metric: Metric) -> CellOf:
-        return lambda entry, place: _cell(metric, entry.row, group)
-
     found = []
     for metric in metrics_of(*kinds):
         if metric.leaderboard:
-            found.append((Column(name=metric.label, numeric=True, key=metric.name), cell_of(metric)))
+            found.append((Column(name=metric.label, numeric=True, key=metric.name), _measured(metric, group)))
     return found
+
+
+def _measured(metric: Metric, group: Group) -> CellOf:
+    def cell_of(entry: Entry, place: Ranked) -> Cell:
+        cell = measured(entry.row, metric, group.timings)
+        if metric.name == "test_ppl":
+            return cell.marked(convergence.mark(entry.row))
+        time = time_of(entry.row, metric.name, group.timings) if metric.timed else None
+        return cell if time is None else cell.marked(time_mark(time, None))
+
+    return cell_of
 
 
 def _rank(entry: Entry, place: Ranked) -> Cell:
@@ -204,51 +210,15 @@ def as_json(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
     ]
 
 
-def _value(metric: Metric, row: RowFacts, group: Group) -> float | None:
-    """A row's value of a metric; None where it was not measured.
-
-    A time is that of an exclusive pass, if there was one. Other costs are the highest over seeds, scores the mean.
-    """
-    if metric.timed:
-        time = time_of(row, metric.name, group.timings)
-        return time and time.value
-    if metric.kind == "cost":
-        return max(row.values(metric.name), default=None)
-    if metric.name in ("params_total", "params_head"):
-        return getattr(row, metric.name) or None
-    values = row.values(metric.name)
-    return statistics.fmean(values) if values else None
-
-
 def _entry(entry: Entry, group: Group) -> dict[str, Any]:
-    row, time = entry.row, time_of(entry.row, "train_ms_per_batch", group.timings)
-    ppl = row.values("test_ppl")
-    return {
-        "head": {**shown(row.trials[0].head, HEADS).model_dump(), "label": row.head},
-        "backbone": {**shown(row.trials[0].backbone, BACKBONES).model_dump(), "label": row.backbone},
-        "training": entry.training,
-        **{metric.name: _value(metric, row, group) for metric in METRICS.values() if metric.leaderboard},
-        "sd": statistics.stdev(ppl) if len(ppl) > 1 else None,
-        "seeds": row.ok_seeds,
-        "collapsed": convergence.collapsed(row),
-        "not_converged": convergence.unconverged_seeds(row),
-        "certified": bool(ppl) and not row.uncertified,
-        "outdated": sorted(row.changed),
-        "left_out": sorted(row.left_out),
-        "statuses": dict(Counter(record.status for record in row.records.values())),
-        "device": time and time.device,
-        "exclusive": time and time.exclusive,
-        "suites": list(entry.suites),
-        "finished": entry.finished,
-        "trials": [trial.id for trial in row.trials],
-    }
+    about = {"training": entry.training, "suites": list(entry.suites), "finished": entry.finished}
+    return {**row_json(entry.row, group.timings), **about}
 
 
 def _row(entry: Entry, place: Ranked, group: Group) -> dict[str, Any]:
     first, last = place.rank or (None, None)
-    found = place.difference
-    vs_best = found and {"nats": found.mean, "low": found.low, "high": found.high, "pairs": found.n}
-    return {**_entry(entry, group), "rank": first, "last_rank": last, "vs_best": vs_best}
+    ranked = {"rank": first, "last_rank": last, "vs_best": difference_json(place.difference)}
+    return {**_entry(entry, group), **ranked}
 
 
 def _comparable(group: Group) -> str:
@@ -260,31 +230,16 @@ def _comparable(group: Group) -> str:
     )
 
 
-def _cell(metric: Metric, row: RowFacts, group: Group) -> Cell:
-    """'86.89 ± 0.31' for a score, '1,234' for a count, '26.3 ‡' for a time that is not exclusive."""
-    value = _value(metric, row, group)
-    if value is None:
-        return Cell(text=NOTHING)
-    if metric.kind == "score":
-        cell = Cell.mean(row.values(metric.name), metric.digits)
-        return cell.marked(convergence.mark(row) if metric.name == "test_ppl" else "")
-    shared = metric.timed and not time_of(row, metric.name, group.timings).exclusive
-    return Cell.of(value, None, metric.digits).marked(TIME_MARK if shared else "")
-
-
 def _state(entry: Entry) -> str:
     """'3', or '1; 1 diverged, 1 oom'."""
-    statuses = Counter(record.status for record in entry.row.records.values())
-    other = len(entry.row.left_out)
-    bad = [f"{other} of other code"] * bool(other)
-    bad += [f"{count} {status}" for status, count in sorted(statuses.items()) if status != "ok"]
-    return "; ".join([f"{statuses['ok'] - other}", *([", ".join(bad)] if bad else [])])
+    ok = sum(each.status == "ok" for each in entry.row.trials)
+    return "; ".join(filter(None, (f"{ok}", entry.row.undone)))
 
 
 def _context(entry: Entry) -> str:
     """'35', or '35 and state' if the state of the backbone is carried from segment to segment."""
     carried = any(entry.row.values("state_carried"))
-    return f"{entry.row.trials[0].train.seq_len}{' and state' if carried else ''}"
+    return f"{entry.row.spec.train.seq_len}{' and state' if carried else ''}"
 
 
 def _title(group: Group) -> str:

@@ -13,7 +13,6 @@ data/results.json       all rows, for programs; docs/tables.md has its keys
 import inspect
 import json
 import re
-import statistics
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ import harness
 from harness import bundled, plan
 from harness.board import ground_truths, leaderboard
 from harness.board.leaderboard import Leaderboard
+from harness.board.row_json import difference_json, row_json
 from harness.errors import ExecutionError, SuiteError
 from harness.machine.files import read_bounded, write_atomically
 from harness.plan.names import without_sections
@@ -44,13 +44,13 @@ from harness.report.figures import plots
 from harness.report.figures.drawn import Plot
 from harness.report.page import document
 from harness.report.page.document import Section
-from harness.report.row_facts import RowFacts, time_of
+from harness.report.row_facts import RowFacts
 from harness.report.study import Study
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RESULTS_FORMAT = 2
+RESULTS_FORMAT = 3
 MARK = ".harness-site"  # the file that says that a folder is a site, and lists its files
 MAX_LIST = 4 * 1024**2  # bytes
 _NAME = r"\w[\w.+-]*"
@@ -119,7 +119,7 @@ def files_of(found: Sequence[Study], results: Path, suites: Path, warn: Callable
     for each in found:
         files |= _of_suite(each, files)
     up = {title: f"../{place}" for title, place in OF_ALL.items() if place in files}
-    for name in sorted({row.trials[0].head.name for each in found for row in each.rows}):
+    for name in sorted({row.spec.head.name for each in found for row in each.rows}):
         files[f"heads/{name}.html"] = head_page(name, found, up).encode()
     return files
 
@@ -178,7 +178,7 @@ def index_page(found: Sequence[Study], links: Mapping[str, str]) -> str:
 
 def head_page(name: str, found: Sequence[Study], links: Mapping[str, str]) -> str:
     """The page of a head: what it is, as its docstring says, and its rows in all suites."""
-    of_head = ((each, [row for row in each.rows if row.trials[0].head.name == name]) for each in found)
+    of_head = ((each, [row for row in each.rows if row.spec.head.name == name]) for each in found)
     lead = "Only rows of one suite compare. A suite has its own budget and, for 'vs control', its own controls."
     rows = _rows("In all suites", lead, of_head, up="../")
     sections = [
@@ -242,14 +242,14 @@ def _rows(title: str, lead: str, found: Iterable[tuple[Study, Sequence[RowFacts]
     for each, rows in found:
         known = quantities(each.findings) if rows else ()
         names = {f"vs {each.findings.reference}": "vs control"}  # it is another one in each suite
-        cells = {names.get(one.column.name, one.column.name): one.cells for one in known}
+        said = {names.get(one.column.name, one.column.name): one for one in known}
         for row in rows:
-            head = row.trials[0].head.name
+            head = row.spec.head.name
             full = (inspect.getdoc(HEADS.get(head)) or "").partition("\n")[0].partition(":")[0]
             labels = [Cell(text=row.head, link=f"{up}heads/{head}.html", full=full), Cell(text=row.backbone)]
             labels += [Cell(text=row.corpus), Cell(text=each.suite.name, link=f"{up}suites/{each.suite.name}.html")]
-            numbers = [cells[name][row] if name in cells else EMPTY for name in SHOWN]
-            lines.append(Line(cells=(*labels, *numbers), trials=tuple(trial.id for trial in row.trials)))
+            numbers = [said[name].cell(row) if name in said else EMPTY for name in SHOWN]
+            lines.append(Line(cells=(*labels, *numbers), trials=row.ids))
     return layouts.without_empty(Table(title=title, columns=tuple(columns), lines=tuple(lines), lead=lead))
 
 
@@ -316,28 +316,11 @@ def results_json(found: Sequence[Study], groups: Sequence[Mapping[str, object]])
 
 def _row_json(found: Study, row: RowFacts) -> dict[str, object]:
     compared = found.findings.compared.get(row)
-    ppl, time = row.values("test_ppl"), time_of(row, "train_ms_per_batch", found.evidence.timings)
-    against = None if compared is None else compared.difference
-    return {
-        "corpus": row.corpus,
-        "backbone": row.backbone,
-        "head": row.head,
-        "settings": {kind: str(getattr(row.trials[0], kind)) for kind in ("corpus", "backbone", "head")},
-        "tuned": dict(row.tuned),
-        "params": row.params_total,
-        "params_head": row.params_head,
-        "test_ppl": statistics.fmean(ppl) if ppl else None,
-        "sd": statistics.stdev(ppl) if len(ppl) > 1 else None,
-        "seeds": row.ok_seeds,
-        "state": row.state,
-        "vs_control": against
-        and {"nats": against.mean, "low": against.low, "high": against.high, "pairs": against.n, "p": compared.p_holm},
-        "verdict": None if compared is None else compared.verdict,
-        "rank": found.findings.ranks.get(row),
-        "ms_per_batch": time and time.value,
-        "exclusive": time and time.exclusive,
-        "trials": [trial.id for trial in row.trials],
-    }
+    about = row_json(row, found.evidence.timings) | {"rank": found.findings.ranks.get(row)}
+    if compared is None:
+        return about | {"verdict": None, "vs_control": None}
+    against = difference_json(compared.difference) | {"p": compared.p_holm}
+    return about | {"verdict": compared.verdict, "vs_control": against}
 
 
 def _csv(frame: "pd.DataFrame") -> str:

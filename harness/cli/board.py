@@ -85,7 +85,7 @@ def diff(
     else:
         study = study_of(suite, overrides, results)
         chosen = {trial.id for trial in chosen_trials(study.suite, tuple(only))}
-        rows = [row for row in study.rows if chosen & {trial.id for trial in row.trials}]
+        rows = [row for row in study.rows if chosen.intersection(row.ids)]
         compared = of_heads(rows, study.evidence, a, b)
     found = [difference(one, other, data, top=top, within=within) for within, one, other in compared]
     if as_json:

@@ -81,12 +81,12 @@ def build(evidence: Evidence, of: Diagnosed) -> Table:
     columns += [Column(name="n", key="n")]
     lines = []
     for row in rows:
-        results = [of.results[trial.id] for trial in row.trials if trial.id in of.results]
+        results = [of.results[trial] for trial in row.ids if trial in of.results]
         cells = [Cell(text=getattr(row, kind)) for kind in labels]
         cells += [_cell(figure, results) for figure in figures]
         cells.append(Cell.mean(row.values("test_ppl"), METRICS["test_ppl"].digits))
-        cells.append(Cell(text=f"{sum(trial.id in of.stored for trial in row.trials)}/{len(row.trials)}"))
-        lines.append(Line(cells=tuple(cells), trials=tuple(trial.id for trial in row.trials)))
+        cells.append(Cell(text=f"{sum(trial in of.stored for trial in row.ids)}/{len(row.trials)}"))
+        lines.append(Line(cells=tuple(cells), trials=row.ids))
     return Table(
         title=f"{of.diagnostic.title}: {suite_table.title(evidence.suite)}",
         columns=tuple(columns),
@@ -119,7 +119,7 @@ def _notes(rows: Sequence[RowFacts], of: Diagnosed) -> list[str]:
         notes.append(f"Contexts: {numbers} {of.diagnostic.contexts}; float64; the weights of the best epoch.")
     refused: dict[str, dict[str, None]] = {}
     for row in rows:
-        for reason in (of.stored[each.id].refused for each in row.trials if each.id in of.stored):
+        for reason in (of.stored[each].refused for each in row.ids if each in of.stored):
             refused.setdefault(reason, {})[row.head] = None
     notes += [f"No result of {', '.join(heads)}: {reason}." for reason, heads in refused.items() if reason]
     machines = dict.fromkeys(
@@ -145,7 +145,7 @@ def _plot(evidence: Evidence, of: Diagnosed, curves: Curves) -> "Plot":
 
     looks, found, several = looks_of(evidence), [], len({row.group for row in evidence.rows}) > 1
     for row in evidence.rows:
-        results = [of.results[trial.id] for trial in row.trials if trial.id in of.results]
+        results = [of.results[trial] for trial in row.ids if trial in of.results]
         if results:
             values = enumerate(curves.points(results[0]), start=1)
             points = tuple(PlotPoint(x=number, y=value, low=value, high=value) for number, value in values)

@@ -221,7 +221,7 @@ def taken(row: RowFacts, axis: AxisName, timings: dict[str, Timing]) -> float | 
     """What a trial of a row takes to train: N; C in FLOPs; T in seconds, of an exclusive pass. None if it is not
     known.
     """
-    planned, train = row.planned, row.trials[0].train
+    planned, train = row.planned, row.spec.train
     if axis == "N":
         return float(planned.non_embedding)
     known = row.values("train_tokens")

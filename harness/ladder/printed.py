@@ -61,14 +61,14 @@ def shares(findings: Findings) -> list[PrintedShare]:
             continue
         ours, theirs, larger = numbers
         share = (ours - theirs) / (ours - larger)
-        claim = printed.find(row.trials[0], row.params, SHARE)
+        claim = printed.find(row.spec, row.params, SHARE)
         made = None if claim is None else _compared(claim, share)
         found.append(PrintedShare(row=row, following=following.backbone, share=share, claim=made))
     return found
 
 
 def _perplexity(row: RowFacts, printed: PrintedNumbers) -> float | None:
-    cell = printed.find(row.trials[0], row.params, "test_ppl")
+    cell = printed.find(row.spec, row.params, "test_ppl")
     return None if cell is None else cell.number
 
 

@@ -1,17 +1,14 @@
 """The table of a ladder: a line for each head, with its gain at each size, its trend and what it is worth."""
 
-from collections.abc import Mapping
-
 from harness.ladder.drawn_means import Estimate
 from harness.ladder.facts import AXES, AxisName, HeadOnLadder, Ladder, of_findings
 from harness.ladder.gains import Gain, Trend, fraction
 from harness.ladder.words import number_text, worth_text
 from harness.ladder.worth import Share, Worth
 from harness.plan.specs import as_number
-from harness.report.columns import quantities
+from harness.report.columns import CellOf, quantities
 from harness.report.content import NOTHING, Cell, Column, Line, Note
 from harness.report.findings import Findings
-from harness.report.row_facts import RowFacts
 
 EMPTY = Cell(text=NOTHING)
 WORTH_NAMES = {"N": "worth, parameters", "C": "worth, compute", "T": "speed-up"}
@@ -29,8 +26,8 @@ def lay_out(findings: Findings) -> tuple[list[Column], list[Line], list[str]] | 
         name = f"{ladder.corpus} {ladder.sizes[0]} to {ladder.sizes[-1]}"
         for head in ladder.heads:
             cells = [Cell(text=name)] if several else []
-            cells += [Cell(text=head.name), *_cells(ladder, head, ppl.cells, axes)]
-            trials = tuple(trial.id for row in head.rows if row is not None for trial in row.trials)
+            cells += [Cell(text=head.name), *_cells(ladder, head, ppl.cell, axes)]
+            trials = tuple(trial for row in head.rows if row is not None for trial in row.ids)
             lines.append(Line(cells=tuple(cells), trials=trials))
     sizes = ladders[0].sizes
     if several:
@@ -54,9 +51,9 @@ def _columns(sizes: tuple[str, ...], axes: list[AxisName], *, several: bool) -> 
     return found
 
 
-def _cells(ladder: Ladder, head: HeadOnLadder, ppl: Mapping[RowFacts, Cell], axes: list[AxisName]) -> list[Cell]:
+def _cells(ladder: Ladder, head: HeadOnLadder, ppl: CellOf, axes: list[AxisName]) -> list[Cell]:
     sizes = len(ladder.sizes)
-    found = [EMPTY if row is None else ppl.get(row, EMPTY) for row in head.rows]
+    found = [EMPTY if row is None else ppl(row) for row in head.rows]
     for row, control, gain in zip(head.rows, ladder.baseline, head.gains, strict=True):
         found.append(EMPTY if row is control else _gain(gain))
     if head.rows == ladder.baseline:
@@ -161,7 +158,7 @@ def _untried(findings: Findings, ladders: list[Ladder]) -> list[str]:
     for ladder in ladders:
         for head in ladder.heads:
             for row in head.rows:
-                rate = None if row is None or row.planned.follows is None else row.trials[0].train.lr
+                rate = None if row is None or row.planned.follows is None else row.spec.train.lr
                 if rate is not None and tried and not min(tried) <= rate <= max(tried):
                     far.append(f"{head.name} at {row.backbone}: {rate:g}")
     return [f"Learning rates outside of those that were tried: {'; '.join(far)}."] if far else []

@@ -22,7 +22,14 @@ from harness.extensions import KEYS, lack_of
 from harness.plan import tuned_rows
 from harness.plan.components import MAX_TRIALS, Component, Construction, components
 from harness.plan.controls import Role, control_notes, roles
-from harness.plan.expansion import Texts, combined, counted, for_tokens, ngram_components, with_seeds
+from harness.plan.expansion import (
+    Texts,
+    combined,
+    counted,
+    for_tokens,
+    ngram_components,
+    with_seeds,
+)
 from harness.plan.identity import is_frozen, starting_content
 from harness.plan.labels import check_labels, disguise, known_names
 from harness.plan.ladder_rows import check as check_ladder
@@ -443,7 +450,11 @@ def _counts_of(corpus: Component) -> dict[str, int] | None:
     return corpus.cls(**corpus.spec.params).count_tokens()
 
 
-def _with_counts(corpora: list[Component], facts: list[CorpusFacts], problems: Problems) -> list[CorpusFacts]:
+def _with_counts(
+    corpora: list[Component],
+    facts: list[CorpusFacts],
+    problems: Problems,
+) -> list[CorpusFacts]:
     """Return the facts with the number of tokens of texts that have to be tokenised for it."""
     found = []
     for corpus, fact in zip(corpora, facts, strict=True):

@@ -56,7 +56,10 @@ def matching(facts: Facts, condition: str) -> set[str]:
             known = f"(keys: {listed}; `harness plan SUITE --keys` shows all)"
             raise SuiteError([f"--only {condition}: no trial has '{key}'{nearest(key, keys)} {known}"])
     wanted = [(key, text, _read(text)) for key, _, text in pairs]
-    found = {trial for trial, fact in facts.items() if all(_equal(fact.get(key), *value) for key, *value in wanted)}
+    found = set()
+    for trial, fact in facts.items():
+        if all(_equal(fact.get(key), *value) for key, *value in wanted):
+            found.add(trial)
     if not found:
         reason = _unmet(facts, wanted)
         raise SuiteError([f"--only {condition}: no trial of the suite meets this condition; {reason}"])
@@ -153,7 +156,7 @@ def chosen_rows(suite: Suite, only: tuple[str, ...]) -> list[Row]:
 def met_rows(suite: Suite, only: tuple[str, ...]) -> list[Row]:
     """Return all rows with a trial that meets some conditions. Raises SuiteError as `select` does."""
     met = {trial.id for trial in select(suite.possible_trials, only, suite)}
-    return [row for row in suite.rows if any(trial.id in met for trial in row.possible_trials)]
+    return [row for row in suite.rows if not met.isdisjoint(each.id for each in row.possible_trials)]
 
 
 def chosen_tuning(suite: Suite, only: tuple[str, ...]) -> tuple[TrialSpec, ...]:

@@ -3,11 +3,12 @@
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Literal
 
 from harness.plan.specs import value_text
 from harness.records.metrics import METRICS, Metric, metrics_of
+from harness.records.sidecars import Timing
 from harness.report import convergence, printed_numbers
 from harness.report.content import (
     COARSE,
@@ -34,14 +35,14 @@ ColumnKind = Literal["counts", "size", "cost", "quality", "state"]
 CellOf = Callable[[RowFacts], Cell]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Quantity:
-    """A column before it is arranged: what the table says of every row.
+    """A column before it is arranged: what a view may say of every row.
 
     Args:
-        cells: that of each row.
         kind: the head's 'counts', the 'size' of the model, its 'cost' in time and memory, the
             'quality' of its predictions, or the 'state' of the row's trials.
+        cell_of: the cell of a row.
         rows: those that have the quantity, even where their cells are empty; None: the rows whose
             cells are not empty.
         metric: the metric that it shows, where a reduction against the baseline can be given, else
@@ -49,22 +50,30 @@ class Quantity:
     """
 
     column: Column
-    cells: dict[RowFacts, Cell]
     kind: ColumnKind
+    cell_of: CellOf
+    _: KW_ONLY
     rows: frozenset[RowFacts] | None = None
     metric: str = ""
+    cells: dict[RowFacts, Cell] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def cell(self, row: RowFacts) -> Cell:
+        """The cell of a row, which is made once."""
+        if row not in self.cells:
+            self.cells[row] = self.cell_of(row)
+        return self.cells[row]
 
     def is_of(self, rows: Iterable[RowFacts]) -> bool:
         """Whether a table of these rows has the column."""
         if self.rows is not None:
             return not self.rows.isdisjoint(rows)
-        return any(self.cells[row].text != NOTHING for row in rows)
+        return any(self.cell(row).text != NOTHING for row in rows)
 
 
 def quantities(findings: Findings) -> list[Quantity]:
     """All columns that a table of the suite can have, in order."""
     return [
-        *_counts(findings),
+        *_counts(),
         *_sizes(findings),
         *_tuned(findings),
         *_scores(findings),
@@ -75,22 +84,27 @@ def quantities(findings: Findings) -> list[Quantity]:
     ]
 
 
-def _quantity(
-    findings: Findings,
-    name: str,
-    kind: ColumnKind,
-    cell_of: CellOf,
-    *topics: Topic,
-    key: str = "",
-    numeric: bool = True,
-    spread: str = "sd",
-    rows: frozenset[RowFacts] | None = None,
-    metric: str = "",
-) -> Quantity:
-    """A column by its header and the cell of a row."""
-    cells = {row: cell_of(row) for row in findings.rows}
-    column = Column(name=name, numeric=numeric, spread=spread, key=key, topics=topics)
-    return Quantity(column=column, cells=cells, kind=kind, rows=rows, metric=metric)
+def measured(row: RowFacts, metric: Metric, timings: dict[str, Timing]) -> Cell:
+    """A metric of a row, as every view of rows shows it: the mean over its seeds and the standard
+    deviation; the numbers of parameters, which the plan counts before a trial has run; a time that
+    `time_of` chooses, with its spread.
+    """
+    if metric.name in ("params_total", "params_head"):
+        return _whole(getattr(row, metric.name))
+    if metric.name == "stored_ngrams":
+        return _whole(next(map(int, row.values(metric.name)), None))
+    if metric.timed:
+        time = time_of(row, metric.name, timings)
+        return EMPTY if time is None else Cell.of(time.value, time.spread, metric.digits)
+    return Cell.mean(row.values(metric.name), metric.digits)
+
+
+def _of(findings: Findings, metric: Metric) -> CellOf:
+    return lambda row: measured(row, metric, findings.evidence.timings)
+
+
+def _column(name: str, *topics: Topic, key: str = "", spread: str = "sd") -> Column:
+    return Column(name=name, numeric=True, spread=spread, key=key, topics=topics)
 
 
 def _shown(*kinds: str) -> list[Metric]:
@@ -102,21 +116,20 @@ def _where(metric: Metric, findings: Findings) -> frozenset[RowFacts] | None:
     return frozenset(findings.rows) if metric.table == "always" else None
 
 
-def _counts(findings: Findings) -> list[Quantity]:
+def _counts() -> list[Quantity]:
     def count(symbol: str) -> CellOf:
         return lambda row: _whole(head_counts(row)[symbol])
 
     symbols = ("#S", "#I", "#P")
-    return [_quantity(findings, each, "counts", count(each), key="counts") for each in symbols]
+    return [Quantity(_column(each, key="counts"), "counts", count(each)) for each in symbols]
 
 
 def _sizes(findings: Findings) -> list[Quantity]:
     """What was matched, counts and settings."""
     found = _matched(findings)
     for metric in _shown("count", "setting"):
-        cell_of = _size(metric)
-        about = {"key": metric.name, "rows": _where(metric, findings)}
-        found.append(_quantity(findings, metric.label, "size", cell_of, **about))
+        column, rows = _column(metric.label, key=metric.name), _where(metric, findings)
+        found.append(Quantity(column, "size", _of(findings, metric), rows=rows))
     return found
 
 
@@ -128,22 +141,12 @@ def _matched(findings: Findings) -> list[Quantity]:
 
     def chosen(row: RowFacts) -> Cell:
         if match.by_epochs:
-            return _setting(row.trials[0].train.epochs)
+            return _setting(row.spec.train.epochs)
         params = row.params_of("backbone") | row.params_of("head")
         return _whole(params.get(match.vary))
 
-    name = f"{'epochs' if match.by_epochs else match.vary} (matched)"
-    about = {"key": "tuned", "rows": frozenset(findings.rows)}
-    return [_quantity(findings, name, "size", chosen, **about)]
-
-
-def _size(metric: Metric) -> CellOf:
-    # The plan counts parameters before a trial has run, so that a row has them without a record.
-    if metric.name in ("params_total", "params_head"):
-        return lambda row: _whole(getattr(row, metric.name))
-    if metric.name == "stored_ngrams":
-        return lambda row: _whole(next(map(int, row.values(metric.name)), None))
-    return _mean(metric)
+    column = _column(f"{'epochs' if match.by_epochs else match.vary} (matched)", key="tuned")
+    return [Quantity(column, "size", chosen, rows=frozenset(findings.rows))]
 
 
 def _tuned(findings: Findings) -> list[Quantity]:
@@ -154,11 +157,10 @@ def _tuned(findings: Findings) -> list[Quantity]:
 
     found, tune = [], findings.evidence.suite.tune
     for key in () if tune is None else tune.space:
-        name = f"{key.removeprefix('train.')} (tuned)"
-        made = _quantity(findings, name, "quality", chosen(key), key="tuned")
-        cells = [cell for cell in made.cells.values() if cell is not EMPTY]
+        cells = [chosen(key)(row) for row in findings.rows if key in row.tuned]
         numeric = all(cell.value is not None for cell in cells)
-        found.append(replace(made, column=replace(made.column, numeric=numeric)))
+        column = Column(name=f"{key.removeprefix('train.')} (tuned)", numeric=numeric, key="tuned")
+        found.append(Quantity(column, "quality", chosen(key)))
     return found
 
 
@@ -168,32 +170,26 @@ def _scores(findings: Findings) -> list[Quantity]:
     # Standard counting is shown where the suite's own counting is another one.
     differ = frozenset(row for row in findings.rows if row.boundary == "sos_eos")
     for metric in _shown("score"):
-        cell_of, rows = _mean(metric), _where(metric, findings)
+        cell_of, rows = _of(findings, metric), _where(metric, findings)
         if metric.name == "test_ppl":
             cell_of = _ranked(metric, findings)
         if metric.name == "test_ppl_standard":
-            cell_of, rows = _mean_of_some(metric, differ), differ
+            cell_of, rows = _of_some(cell_of, differ), differ
         reducible = metric.name if metric.direction == "lower" else ""
-        about = {"key": metric.name, "metric": reducible, "rows": rows}
-        found.append(_quantity(findings, metric.label, "quality", cell_of, **about))
+        column = _column(metric.label, key=metric.name)
+        found.append(Quantity(column, "quality", cell_of, rows=rows, metric=reducible))
     return found
 
 
-def _mean(metric: Metric) -> CellOf:
-    return lambda row: Cell.mean(row.values(metric.name), metric.digits)
-
-
-def _mean_of_some(metric: Metric, rows: frozenset[RowFacts]) -> CellOf:
-    mean = _mean(metric)
-    return lambda row: mean(row) if row in rows else EMPTY
+def _of_some(cell_of: CellOf, rows: frozenset[RowFacts]) -> CellOf:
+    return lambda row: cell_of(row) if row in rows else EMPTY
 
 
 def _ranked(metric: Metric, findings: Findings) -> CellOf:
     """The mean with its rank, and the mark of a row that is collapsed or not converged."""
-    mean = _mean(metric)
 
     def cell_of(row: RowFacts) -> Cell:
-        cell = mean(row)
+        cell = measured(row, metric, findings.evidence.timings)
         if cell.value is None:
             return cell
         rank = findings.ranks.get(row, "")
@@ -229,21 +225,22 @@ def _comparisons(findings: Findings) -> list[Quantity]:
             return EMPTY
         return _untested(compared, baseline, "test_ppl")
 
-    def add(name: str, cell_of: CellOf, *topics: Topic, **about) -> Quantity:
-        return _quantity(findings, name, "quality", cell_of, *topics, **about)
-
-    versus, every = f"vs {findings.reference}", frozenset(findings.rows)
-    known = of(lambda compared: _untested(compared, compared.control, "test_ppl_known"))
-    baseline = f"vs {findings.baseline}"
+    versus, topic = f"vs {findings.reference}", "comparison"
+    words = of(lambda compared: _untested(compared, compared.control, "test_ppl_known"))
+    holm = of(lambda compared: _probability(compared.p_holm))
+    sign_flip = of(lambda compared: _probability(compared.p_sign_flip))
+    baseline = _column(f"vs {findings.baseline}", topic, key="change_baseline")
+    said = Column(name="verdict", key="verdict", topics=(topic,))
+    change_column = _column(versus, topic, key="change")
     return [
-        add(versus, change_of, "comparison", key="change", rows=every),
-        add(baseline, against_baseline, "comparison", key="change_baseline"),
-        add(f"{versus}, known words", known, "comparison", key="change_known"),
-        add("verdict", verdict, "comparison", numeric=False, key="verdict"),
-        add("p (Holm)", of(lambda compared: _probability(compared.p_holm)), "comparison"),
-        add("p (signs)", of(lambda compared: _probability(compared.p_sign_flip)), "comparison"),
-        add("pairs", of(lambda compared: _whole(len(compared.seeds)))),
-        add("correlation", of(_correlation)),
+        Quantity(change_column, "quality", change_of, rows=frozenset(findings.rows)),
+        Quantity(baseline, "quality", against_baseline),
+        Quantity(_column(f"{versus}, known words", topic, key="change_known"), "quality", words),
+        Quantity(said, "quality", verdict),
+        Quantity(_column("p (Holm)", topic), "quality", holm),
+        Quantity(_column("p (signs)", topic), "quality", sign_flip),
+        Quantity(_column("pairs"), "quality", of(lambda compared: _whole(len(compared.seeds)))),
+        Quantity(_column("correlation"), "quality", of(_correlation)),
     ]
 
 
@@ -256,9 +253,8 @@ def _printed(findings: Findings) -> list[Quantity]:
     def answer(row: RowFacts) -> Cell:
         return Cell(text=printed_numbers.in_short(findings.reproduced[row]) or NOTHING)
 
-    about = {"key": "reproduced", "numeric": False}
-    found.append(_quantity(findings, "reproduced", "quality", answer, "reproduced", **about))
-    return found
+    column = Column(name="reproduced", key="reproduced", topics=("reproduced",))
+    return [*found, Quantity(column, "quality", answer)]
 
 
 def _printed_score(metric: Metric, findings: Findings) -> list[Quantity]:
@@ -271,40 +267,37 @@ def _printed_score(metric: Metric, findings: Findings) -> list[Quantity]:
         ours[row] = METRICS[printed[row].of_ours]
     last, found = METRICS.get(f"last_{metric.name}"), []
     if last in ours.values() and last.table == "never":  # else it has its column among the scores
-        about = {"rows": rows, "metric": last.name}
-        found.append(_quantity(findings, last.label, "quality", _mean(last), **about))
+        cell_of = _of(findings, last)
+        found.append(Quantity(_column(last.label), "quality", cell_of, rows=rows, metric=last.name))
 
     def difference_of(row: RowFacts) -> Cell:
         return _difference(row, ours[row], printed[row])
 
     is_main = metric.name == "test_ppl"  # which the default form shows
-    name, as_printed = f"printed {metric.label}", _as_printed(printed)
-    about = {"key": "printed" if is_main else "", "rows": rows}
-    found.append(_quantity(findings, name, "quality", as_printed, "printed", **about))
-    topics: tuple[Topic, ...] = ("printed", "difference")
-    about["key"] = "difference" if is_main else ""
-    name = f"ours - printed {metric.label}"
-    found.append(_quantity(findings, name, "quality", difference_of, *topics, **about))
-    return found
+    as_printed = _column(f"printed {metric.label}", "printed", key="printed" if is_main else "")
+    found.append(Quantity(as_printed, "quality", _as_printed(printed), rows=rows))
+    key = "difference" if is_main else ""
+    less = _column(f"ours - printed {metric.label}", "printed", "difference", key=key)
+    return [*found, Quantity(less, "quality", difference_of, rows=rows)]
 
 
 def _costs(findings: Findings) -> list[Quantity]:
     """Times, the papers' times, then memory and other costs."""
     times, printed, others = [], [], []
     for metric in _shown("cost"):
-        about = {"key": metric.name, "rows": _where(metric, findings)}
+        rows = _where(metric, findings)
         if metric.timed:
-            name, cell_of = _with_batch(metric, findings.rows), _time(metric, findings)
-            about["spread"] = "spread"
-            times.append(_quantity(findings, name, "cost", cell_of, "time", **about))
+            name = _with_batch(metric, findings.rows)
+            column = _column(name, "time", key=metric.name, spread="spread")
+            times.append(Quantity(column, "cost", _time(metric, findings), rows=rows))
         else:
-            cell_of = _mean(metric)
-            others.append(_quantity(findings, metric.label, "cost", cell_of, "memory", **about))
+            column = _column(metric.label, "memory", key=metric.name)
+            others.append(Quantity(column, "cost", _of(findings, metric), rows=rows))
     for metric, name in PRINTED_TIMES.items():
         cells = _printed_cells(findings, metric)
         devices = ", ".join(dict.fromkeys(cell.note for cell in cells.values() if cell))
-        header, cell_of = f"printed {name} ({devices})", _as_printed(cells)
-        printed.append(_quantity(findings, header, "cost", cell_of, "printed", "time"))
+        column = _column(f"printed {name} ({devices})", "printed", "time")
+        printed.append(Quantity(column, "cost", _as_printed(cells)))
     return [*times, *printed, *others]
 
 
@@ -327,10 +320,10 @@ def _time(metric: Metric, findings: Findings) -> CellOf:
 def time_cell(row: RowFacts, metric: Metric, findings: Findings) -> Cell:
     """'63.2 ± 1.5 (4.6x)': a time, and how many times that of the baseline it is."""
     timings = findings.evidence.timings
-    time, baseline = time_of(row, metric.name, timings), findings.baselines.get(row.group)
+    cell, time = measured(row, metric, timings), time_of(row, metric.name, timings)
     if time is None:
-        return EMPTY
-    cell = Cell.of(time.value, time.spread, metric.digits)
+        return cell
+    baseline = findings.baselines.get(row.group)
     if baseline is not None:
         reference = time_of(baseline, metric.name, timings)
         times = None if baseline is row else ratio(time, reference)
@@ -350,8 +343,8 @@ def _state(findings: Findings) -> Quantity:
         mark = certificate_mark(row, findings.rows)
         return Cell(text=row.state, short=short).marked(mark)
 
-    about = {"key": "n", "numeric": False, "rows": frozenset(findings.rows)}
-    return _quantity(findings, "n", "state", cell_of, **about)
+    column = Column(name="n", key="n")
+    return Quantity(column, "state", cell_of, rows=frozenset(findings.rows))
 
 
 def _whole(value: object) -> Cell:
@@ -376,7 +369,7 @@ def _correlation(compared: Compared) -> Cell:
 
 def _printed_cells(findings: Findings, metric: str) -> dict[RowFacts, PrintedCell | None]:
     printed = findings.evidence.printed
-    return {row: printed.find(row.trials[0], row.params, metric) for row in findings.rows}
+    return {row: printed.find(row.spec, row.params, metric) for row in findings.rows}
 
 
 def _as_printed(cells: Mapping[RowFacts, PrintedCell | None]) -> CellOf:
@@ -403,19 +396,21 @@ def _difference(row: RowFacts, metric: Metric, cell: PrintedCell | None) -> Cell
 def change(nats: float, low: float | None, high: float | None, mark: str = "") -> Cell:
     """'-1.3 % [-1.9, -0.7] ***' of a difference in nats; without an interval '-1.3 %'.
 
-    An interval whose ends are further apart than by the factor WIDEST is not written out: '-1.3 % [too wide]'.
+    An interval whose ends are further apart than by the factor WIDEST is not written out:
+    '-1.3 % [too wide]'.
     """
     value = percent(nats)
     if low is None or high is None:
         return Cell(text=f"{value:+.1f} %", value=value)
     bounds = percent(low), percent(high)
-    shown = "[too wide]" if high - low > math.log(WIDEST) else f"[{bounds[0]:+.1f}, {bounds[1]:+.1f}]"
+    too_wide = high - low > math.log(WIDEST)
+    shown = "[too wide]" if too_wide else f"[{bounds[0]:+.1f}, {bounds[1]:+.1f}]"
     text = f"{value:+.1f} % {shown} {mark}".strip()
     return Cell(text=text, value=value, interval=bounds, mark=mark)
 
 
 def _against(compared: Compared) -> Cell:
-    """The change of test perplexity against the strongest control, with its interval if there is one."""
+    """The change of test perplexity against the strongest control, with its interval."""
     difference, blocks = compared.difference, compared.interval
     if difference.low is None and blocks is not None:
         cell = change(difference.mean, blocks.low, blocks.high)
@@ -425,8 +420,8 @@ def _against(compared: Compared) -> Cell:
 
 
 def in_words(cell: Cell, judged: Verdict) -> Cell:
-    """'-3.2 % [-4.0, -2.4] better', in short '3.2 % better'; '3.2 % lower' where it is untested; 'equivalent -0.1 %',
-    'undecided: seeds failed'.
+    """'-3.2 % [-4.0, -2.4] better', in short '3.2 % better'; '3.2 % lower' where it is untested;
+    'equivalent -0.1 %', 'undecided: seeds failed'.
 
     That a row is collapsed or not converged is said by the mark of its perplexity.
     """

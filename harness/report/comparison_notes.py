@@ -130,7 +130,9 @@ def of_tuning(findings: Findings) -> list[str]:
         return [Note(NOT_TUNED, level="reading")] if compares and trained else []
     named = list(zip(_names(findings), suite.tuned_rows, strict=True))
     found = findings.evidence.tuning
-    tried = [(name, [found[each.id] for each in row.tuning_trials if each.id in found]) for name, row in named]
+    tried = []
+    for name, row in named:
+        tried.append((name, [found[each.id] for each in row.tuning_trials if each.id in found]))
     lines = findings.rows
     doubts = [f"{row_name(row, lines)}: {row.tuning.doubt}" for row in lines if row.tuning.doubt]
     known = [f"{-percent(-row.tuning.gap):.1f} %" if math.isfinite(row.tuning.gap) else "not known" for row in lines]

@@ -72,7 +72,7 @@ def _decays_to_the_end(train: TrainSpec) -> bool:
 
 def unconverged_seeds(row: RowFacts) -> list[int]:
     """The seeds of the row's numbers whose trials are not converged."""
-    return [seed for seed in row.ok_seeds if not_converged(row.records[seed])]
+    return [record.spec.seed for record in row.ok if not_converged(record)]
 
 
 def mostly_unconverged(row: RowFacts) -> bool:
@@ -87,7 +87,7 @@ def partly_unconverged(row: RowFacts) -> bool:
 
 def collapsed(row: RowFacts) -> bool:
     """Whether the mean test perplexity is 0.95 of the unigram's or worse. Never of n-grams, which are not trained."""
-    metrics = [row.records[seed].metrics for seed in row.ok_seeds]
+    metrics = [record.metrics for record in row.ok]
     known = [each for each in metrics if "test_ppl" in each and "unigram_test_ppl" in each]
     if row.is_ngram or not known:
         return False
@@ -97,7 +97,7 @@ def collapsed(row: RowFacts) -> bool:
 
 def collapsed_seeds(row: RowFacts) -> list[int]:
     """The seeds whose test perplexity is 0.95 of the unigram's or worse."""
-    metrics = {} if row.is_ngram else {seed: row.records[seed].metrics for seed in row.ok_seeds}
+    metrics = {} if row.is_ngram else {record.spec.seed: record.metrics for record in row.ok}
     return [
         seed
         for seed, found in metrics.items()

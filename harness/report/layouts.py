@@ -80,7 +80,7 @@ def _mixtures(findings: Findings, said: list[Quantity]) -> Layout:
     lines = []
     for row in rows:
         cells = [_label([row], column.name) for column in labels]
-        cells += [each.cells[row] for each in kept]
+        cells += [each.cell(row) for each in kept]
         lines.append(Line(cells=tuple(cells), trials=_trials([row])))
     return columns, lines, []
 
@@ -115,7 +115,7 @@ def _heads(findings: Findings, said: list[Quantity]) -> Layout:
         cells = [_label(list(row_of.values()), column.name) for column in labels]
         for _, corpus, kept in blocks:
             row = row_of.get(corpus)  # None: it has no point of the tuning on this corpus yet
-            cells += [EMPTY if row is None else each.cells[row] for each in kept]
+            cells += [EMPTY if row is None else each.cell(row) for each in kept]
         lines.append(Line(cells=tuple(cells), trials=_trials(row_of.values())))
     if several and "cost" in leading:
         text = f"Times and memory are of {first_corpus}."
@@ -162,7 +162,7 @@ def _corpora(findings: Findings, said: list[Quantity]) -> Layout:
             cells = [*start, Cell(text=each.column.name)]
             for head in heads:
                 row = row_of.get(head)
-                cells.append(EMPTY if row is None else each.cells[row])
+                cells.append(EMPTY if row is None else each.cell(row))
                 if head in reduced:
                     cells.append(_reduction(row, row_of.get(baseline), each.metric))
             is_main = each.column.key in ORDER
@@ -174,7 +174,7 @@ _SHAPES = {"mixtures": _mixtures, "heads": _heads, "corpora": _corpora}
 
 
 def _trials(rows: Iterable[RowFacts]) -> tuple[str, ...]:
-    return tuple(trial.id for row in rows for trial in row.trials)
+    return tuple(trial for row in rows for trial in row.ids)
 
 
 def _kept(said: Iterable[Quantity], rows: Collection[RowFacts]) -> list[Quantity]:
@@ -262,7 +262,9 @@ def _default(table: Table, *, compact: bool) -> Table:
 
 def with_columns(table: Table, chosen: Sequence[int]) -> Table:
     """The table with the columns of some indices, and the notes on these."""
-    lines = [replace(line, cells=tuple(line.cells[index] for index in chosen)) for line in table.lines]
+    lines = []
+    for line in table.lines:
+        lines.append(replace(line, cells=tuple(line.cells[index] for index in chosen)))
     columns = tuple(table.columns[index] for index in chosen)
     notes = tuple(note for note in table.notes if not isinstance(note, Note) or note.is_about(columns))
     return replace(table, columns=columns, lines=tuple(lines), notes=notes)
@@ -293,8 +295,10 @@ def _names(column: Column) -> set[str]:
 
 def without_empty(table: Table) -> Table:
     """The table without columns that have nothing in any line."""
-    filled = [i for i in range(len(table.columns)) if any(line.cells[i].text != NOTHING for line in table.lines)]
-    return with_columns(table, filled)
+    filled = set()
+    for line in table.lines:
+        filled |= {at for at, cell in enumerate(line.cells) if cell.text != NOTHING}
+    return with_columns(table, sorted(filled))
 
 
 def _short(table: Table) -> Table:
@@ -328,8 +332,11 @@ def terminal_table(table: Table, *, compact: bool = False) -> Table:
     how a row compares with the strongest control; if `compact` with short cells.
     """
     *grouping, head = (at for at, column in enumerate(table.columns) if column.key == "label")
-    groups = grouped((", ".join(line.cells[at].text for at in grouping), line) for line in table.lines)
-    lines = [replace(line, section=name) for name, group in groups.items() for line in group]
+    groups: dict[str, list[Line]] = {}
+    for line in table.lines:
+        name = ", ".join(line.cells[at].text for at in grouping)
+        groups.setdefault(name, []).append(replace(line, section=name))
+    lines = [line for group in groups.values() for line in group]
     (seeds,) = places_of(table, ["n"])
     keys = [key for key in TERMINAL_COLUMNS if key != "n"]
     states = {line.cells[seeds].text for line in table.lines}  # '3/3', or with what is not ok: '1/3: 2 diverged'

@@ -29,7 +29,7 @@ DIVERGED: Status = "diverged"  # such a trial would end so again: it needs anoth
 def next_step(findings: Findings, lines: Sequence[RowFacts]) -> tuple[str, str] | None:
     """What would make the result fuller or surer, and its command; None where nothing would."""
     evidence = findings.evidence
-    trials = [trial for row in lines for trial in row.trials]
+    trials = [trial.spec for row in lines for trial in row.trials]
     missing = [trial for trial in trials if trial.id not in evidence.records]
     records = [evidence.records[trial.id] for trial in trials if trial.id in evidence.records]
     failed = [record.spec for record in records if record.status not in ("ok", DIVERGED, "invalid")]
@@ -42,7 +42,7 @@ def next_step(findings: Findings, lines: Sequence[RowFacts]) -> tuple[str, str] 
     if invalid:
         number = f"{counted(len(invalid), 'trial')} {'is' if len(invalid) == 1 else 'are'}"
         return f"{number} invalid, for the reasons below. {MENDED.capitalize()}:", run("--retry-failed")
-    trained = [row for row in lines if not row.is_ngram and row.trials[0].train.epochs]
+    trained = [row for row in lines if not row.is_ngram and row.spec.train.epochs]
     for text, changes in _steps(findings, trained) if len(trained) > 1 else ():
         if _accepted(evidence.suite, changes):
             return text, run(*(part for change in changes for part in ("--set", change)))
@@ -57,7 +57,7 @@ def _steps(findings: Findings, trained: Sequence[RowFacts]) -> Iterator[tuple[st
     suite, compared = findings.evidence.suite, findings.compared_of(trained)
     seeds = list(dict.fromkeys(trial.seed for row in trained for trial in row.trials))
     more = [_with_seeds(seeds, RANK_SEEDS)] if len(seeds) < RANK_SEEDS else []
-    epochs = LONGER * max(row.trials[0].train.epochs for row in trained)
+    epochs = LONGER * max(row.spec.train.epochs for row in trained)
     longer = [] if "epochs" in tuned_settings(suite) else [f"train.epochs={epochs:g}"]
     rates = _rates(trained, seeds) if suite.tune is None else []
     if lost := [row for row in trained if convergence.collapsed(row) or _diverged(row)]:
@@ -106,7 +106,7 @@ def _coarse(each: Compared) -> bool:
 
 def _rates(trained: Sequence[RowFacts], seeds: Sequence[int]) -> list[str]:
     """The change of the suite that tunes the learning rate, around its value, under a new seed."""
-    rate = trained[0].trials[0].train.lr
+    rate = trained[0].spec.train.lr
     grid = ", ".join(f"{rounded(rate * factor, 2):g}" for factor in FACTORS)
     seed = next(each for each in itertools.count() if each not in seeds)
     return [f"tune={{seed: {seed}, space: {{train.lr: [{grid}]}}}}"]

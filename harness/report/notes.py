@@ -134,7 +134,10 @@ def _dynamic(lines: list[RowFacts]) -> list[str]:
     found: dict[str, list[str]] = {}
     for row in lines:
         settings = {DynamicSpec.of_metrics(record.metrics) for record in row.records.values()} - {None}
-        for text in sorted({", ".join(f"{name} {value:g}" for name, value in one) for one in settings}):
+        texts = set()
+        for one in settings:
+            texts.add(", ".join(f"{name} {value:g}" for name, value in one))
+        for text in sorted(texts):
             found.setdefault(text, []).append(row_name(row, lines))
     if len(found) < 2:
         return [f"Dynamic evaluation: {text}." for text in found]
@@ -322,7 +325,7 @@ def caveats(findings: Findings, records: list[TrialRecord]) -> list[str]:
 def on_certificates(rows: Iterable[RowFacts]) -> list[str]:
     """What the certificates of rows do not say."""
     rows = list(rows)
-    records = [row.records[seed] for row in rows for seed in row.ok_seeds]
+    records = [record for row in rows for record in row.ok]
     found = [
         f"{UNCERTIFIED_MARK} {each.spec} ({each.id}): not certified, so its row has no rank: {each.not_certified}."
         for each in records
@@ -393,7 +396,7 @@ def of_times(findings: Findings) -> list[str]:
             "ms/batch leaves out trials of a row that were timed on another device, or with another number of threads, "
             f"than most of it: {trials}."
         )
-    backbones = [row.trials[0].backbone for row in lines if not row.is_ngram]
+    backbones = [row.spec.backbone for row in lines if not row.is_ngram]
     frozen = any(is_frozen(each, BACKBONES.get(each.name)) for each in backbones)  # heads trained on kept states
     of_states = [Note(OF_STATES, "time", level="reading")] if frozen else []
     threads = [Note(text, "time", level="reading") for text in _of_threads(threads_of, lines)]
@@ -437,4 +440,4 @@ def _while_training(rows: list[RowFacts], timings: dict[str, Timing]) -> str:
 
 
 def _timings(rows: list[RowFacts], timings: dict[str, Timing]) -> list[Timing]:
-    return [timings[trial.id] for row in rows for trial in row.trials if trial.id in timings]
+    return [timings[trial] for row in rows for trial in row.ids if trial in timings]

@@ -227,7 +227,7 @@ def _limits(some: Sequence[Compared]) -> str:
     limited = [each for each in some if each.judged.reasons]
     if not limited:
         return ""
-    epochs = {each.row.trials[0].train.epochs for each in limited if each.judged.reasons != (COARSE,)}
+    epochs = {each.row.spec.train.epochs for each in limited if each.judged.reasons != (COARSE,)}
     least = f"{min(epochs):g} to " if len(epochs) > 1 else ""
     at = f"{least}{counted(max(epochs), 'epoch')}" if epochs else "the chosen settings"
     return f" at {at} ({'; '.join(_reasons(limited, of=len(some)))})"
@@ -256,7 +256,7 @@ def _best_of(better: Sequence[Compared], findings: Findings) -> list[str]:
         return []
     best = [each for each in better if findings.ranks.get(each.row) == "best"]
     alike = [row for row in findings.rows if row.group == better[0].row.group]
-    devices = {row.records[seed].environment.device for row in alike for seed in row.ok_seeds}
+    devices = {record.environment.device for row in alike for record in row.ok}
     if len(best) == 1 and len(devices) == 1:  # ranks are of one device
         return [f"{_named(best[0].row.head)} is the best of them"]
     return ["which of them is the best is not decided"]

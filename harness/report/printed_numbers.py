@@ -255,7 +255,7 @@ def of_row(row: RowFacts, printed: PrintedNumbers, *, changed: bool) -> list[Rep
     counted by another rule than ours is none of them.
     """
     found = []
-    for cell in printed.of(row.trials[0], row.params):
+    for cell in printed.of(row.spec, row.params):
         if cell.tolerance is None or not cell.number or cell.counting not in ("", row.boundary):
             continue
         if cell.of_ours not in METRICS:  # of several rows together (harness/ladder/printed.py)
@@ -295,5 +295,5 @@ def _values(cell: PrintedCell, row: RowFacts) -> list[float]:
     """Ours of each ok seed: a metric of the whole run, or the validation perplexity after an epoch."""
     if cell.epoch is None:
         return row.values(cell.of_ours)
-    curves = [row.records[seed].curve for seed in row.ok_seeds]
+    curves = [record.curve for record in row.ok]
     return [point.valid_ppl for curve in curves for point in curve if point.epoch == cell.epoch]

@@ -76,7 +76,7 @@ def _places(lines: list[RowFacts]) -> dict[Division, list[RowFacts]]:
     """The rows that compete, by their place; one of several devices has none."""
     pairs = []
     for row in lines:
-        devices = {row.records[seed].environment.device for seed in row.ok_seeds}
+        devices = {record.environment.device for record in row.ok}
         if len(devices) == 1 and scored_seeds(row) and competes(row):
             pairs.append(((*row.group, *devices), row))
     return grouped(pairs)

@@ -23,18 +23,18 @@ def of_rows(suite: Suite, lines: list[RowFacts]) -> list[str]:
     For example 'harness run suites/x.yaml --only head=mos,head.num_mixtures=5': the values that distinguish the row
     from others, or the ids of its trials if the values cannot be written as conditions.
     """
-    facts = facts_of([line.trials[0] for line in lines])  # the trials of a row differ only in their seed
+    facts = facts_of([line.spec for line in lines])  # the trials of a row differ only in their seed
     parts = [_conditions(lines, kind) for kind in REGISTRIES]
     conditions = [",".join(part for part in each if part) for each in zip(*parts, strict=True)]
     return [
-        of_trials(suite, line.trials, [condition] if _fits(facts, condition, line) else None)
+        of_trials(suite, line.ids, [condition] if _fits(facts, condition, line) else None)
         for line, condition in zip(lines, conditions, strict=True)
     ]
 
 
-def of_trials(suite: Suite, trials: Iterable[TrialSpec], only: list[str] | None = None, *options: str) -> str:
+def of_trials(suite: Suite, ids: Iterable[str], only: list[str] | None = None, *options: str) -> str:
     """The command for some trials, by `only` or else by their ids. An empty condition selects all trials."""
-    conditions = [f"id={trial.id}" for trial in trials] if only is None else only
+    conditions = [f"id={each}" for each in ids] if only is None else only
     given = [f"{key}={value}" for key, value, _ in suite.overrides]
     changed = {each.partition("=")[0] for each in options}  # by options, which replace what was given
     changes = [part for each in given if each.partition("=")[0] not in changed for part in ("--set", each)]
@@ -46,11 +46,10 @@ def verifying(line: RowFacts) -> str:
     """The command that trains one ok trial of a row again, and compares it with its record; '' without
     such a trial.
     """
-    records = [line.records[seed] for seed in line.ok_seeds]
-    if not records:
+    if not line.ok:
         return ""
-    results = hashlib.sha256("".join(each.model_dump_json() for each in records).encode())
-    return shlex.join(["harness", "verify", by_lot([record.id for record in records], results.digest()), "--retrain"])
+    results = hashlib.sha256("".join(each.model_dump_json() for each in line.ok).encode())
+    return shlex.join(["harness", "verify", by_lot([record.id for record in line.ok], results.digest()), "--retrain"])
 
 
 def by_lot(trials: Sequence[str], digest: bytes) -> str:
@@ -68,7 +67,7 @@ def _conditions(lines: list[RowFacts], kind: str) -> list[str]:
     """The condition of each row on one of its components: its name if there are several, and the parameters in which
     those of its name differ.
     """
-    specs = [getattr(line.trials[0], kind) for line in lines]
+    specs = [getattr(line.spec, kind) for line in lines]
     named = {str(spec): (spec.name, line.params_of(kind)) for spec, line in zip(specs, lines, strict=True)}
     found = {}
     for key, (name, params) in named.items():
@@ -83,7 +82,7 @@ def _fits(facts: Facts, condition: str, line: RowFacts) -> bool:
     if not condition:
         return len(facts) == 1
     try:
-        return matching(facts, condition) == {line.trials[0].id}  # guard: command-fits -> return True
+        return matching(facts, condition) == {line.spec.id}  # guard: command-fits -> return True
     except SuiteError:
         return False
 
@@ -102,7 +101,8 @@ def sentences(suite: Suite, chosen: Iterable[TrialSpec], found: Mapping[str, Tri
     said = []
     for (kind, name), of in trials.items():
         these, them = (f"these {len(of)} records were", "them") if len(of) > 1 else ("this record was", "it")
-        command = of_trials(suite, of, _condition(suite, of, f"{kind}={name}", unfinished), "--force", *options)
+        ids = [spec.id for spec in of]
+        command = of_trials(suite, ids, _condition(suite, ids, f"{kind}={name}", unfinished), "--force", *options)
         said.append(
             f"{hashes.place(kind, name)} changed since {these} made: `{command}` trains {them} again, `--keep` "
             f"keeps {them}"
@@ -110,11 +110,11 @@ def sentences(suite: Suite, chosen: Iterable[TrialSpec], found: Mapping[str, Tri
     return said
 
 
-def _condition(suite: Suite, trials: list[TrialSpec], condition: str, unfinished: set[str]) -> list[str] | None:
+def _condition(suite: Suite, ids: list[str], condition: str, unfinished: set[str]) -> list[str] | None:
     """'head=mos' if that selects these trials, and otherwise only unfinished ones; None: the ids are needed."""
     try:
         picked = matching(facts_of((*suite.tuning_trials, *suite.trials)), condition)
     except SuiteError:
         return None
-    wanted = {trial.id for trial in trials}
+    wanted = set(ids)
     return [condition] if wanted <= picked <= wanted | unfinished else None  # guard: command-trains-only-that always

@@ -4,6 +4,7 @@ import statistics
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 
 from harness.plan.parameters import resolved
@@ -16,26 +17,76 @@ from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.report.content import TIME_MARK
 from harness.report.grouping import grouped
 from harness.report.tuning_doubts import Tuned
-from harness.report.versions import Changed, left_out
+from harness.report.versions import Changed, of_other_code
 
 REGISTRIES = {"corpus": CORPORA, "backbone": BACKBONES, "head": HEADS}
 MUCH = 0.01  # of the parameters: so many numbers in buffers make a model larger than its parameters say
 NO_ENTRIES: Mapping = MappingProxyType({})
+OTHER_CODE = "of other code"
+SAID = {"missing": "not run"}  # a status -> its words in a table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialFacts:
+    """A trial of a row and what is known of it.
+
+    Args:
+        record: None before it has ended.
+        status: 'ok' of a trial that is part of the row's numbers. Of others the status of their
+            record; 'of other code', where the numbers are of another version of the code;
+            'interrupted', with a checkpoint and no record; 'missing'.
+        outdated: whether its record is ok, and its code has changed since.
+    """
+
+    spec: TrialSpec
+    record: TrialRecord | None = None
+    status: str = "missing"
+    outdated: bool = False
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def seed(self) -> int:
+        return self.spec.seed
+
+
+def trial_facts(
+    trials: Iterable[TrialSpec],
+    records: Mapping[str, TrialRecord],
+    outdated: Changed = NO_ENTRIES,
+    interrupted: Container[str] = (),
+) -> tuple[TrialFacts, ...]:
+    """What is known of the trials of a row, which differ only in their seed.
+
+    Args:
+        records: by trial id, also of other rows.
+        outdated: the changed components of trials whose code has changed since (versions.py).
+    """
+    trials = tuple(trials)
+    left_out = of_other_code([records[each.id] for each in trials if each.id in records], outdated)
+    found = []
+    for spec in trials:
+        record = records.get(spec.id)
+        if record is None:
+            status = "interrupted" if spec.id in interrupted else "missing"
+        else:
+            status = OTHER_CODE if spec.id in left_out else record.status
+        about = {"record": record, "status": status, "outdated": spec.id in outdated}
+        found.append(TrialFacts(spec=spec, **about))
+    return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class RowFacts:
     """A row with what its trials have given. Only itself is equal to it, so that it may be the key of a dict.
 
     Args:
         corpus, backbone, head: their names in views (harness/plan/names.py).
         trials: those that differ only in their seed.
-        records: seed -> the record of its trial, for those that have one.
         params_total, params_head: with those of `buffers`.
         buffers: numbers in buffers that count as parameters, because training changed them.
-        interrupted: seeds of trials that have a checkpoint and no record.
-        left_out: seeds whose records are ok, but of another version of the code than the numbers of the row.
-        changed: seeds of ok records whose code has changed since.
         tuning: what is wrong with its tuning, and how much lower its log perplexity may be at other values.
         planned: the row of the suite; None for rows of the leaderboard, and of a single trial.
     """
@@ -43,16 +94,39 @@ class RowFacts:
     corpus: str
     backbone: str
     head: str
-    trials: tuple[TrialSpec, ...]
-    records: dict[int, TrialRecord]
+    trials: tuple[TrialFacts, ...]
     params_total: int
     params_head: int
     buffers: int = 0
-    interrupted: frozenset[int] = frozenset()
-    left_out: frozenset[int] = frozenset()
-    changed: frozenset[int] = frozenset()
     tuning: Tuned = field(default_factory=Tuned)
     planned: Row | None = None
+
+    @property
+    def spec(self) -> TrialSpec:
+        """The first of its trials: the others differ only in their seed."""
+        return self.trials[0].spec
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of its trials."""
+        return tuple(trial.id for trial in self.trials)
+
+    @cached_property
+    def records(self) -> dict[int, TrialRecord]:
+        """Seed -> the record of its trial, for those that have one."""
+        return {each.seed: each.record for each in self.trials if each.record is not None}
+
+    @cached_property
+    def ok(self) -> list[TrialRecord]:
+        """The records of the row's numbers, in the order of the suite; none if a trial of the row is invalid."""
+        if self.invalid:  # guard: invalid-row
+            return []
+        return [each.record for each in self.trials if each.status == "ok"]
+
+    @property
+    def ok_seeds(self) -> list[int]:
+        """The seeds of the row's numbers."""
+        return [record.spec.seed for record in self.ok]
 
     @property
     def is_control(self) -> bool:
@@ -72,17 +146,16 @@ class RowFacts:
     @property
     def is_ngram(self) -> bool:
         """Whether it is of an n-gram model, which has no seeds and is compared with nothing."""
-        return self.trials[0].is_ngram
+        return self.spec.is_ngram
 
     def values(self, metric: str, seeds: Iterable[int] | None = None) -> list[float]:
         """A metric of the ok records, in the order of the seeds; of some seeds only if these are given."""
-        wanted = self.ok_seeds if seeds is None else seeds
-        metrics = [self.records[seed].metrics for seed in wanted]
-        return [found[metric] for found in metrics if metric in found]
+        records = self.ok if seeds is None else [self.records[seed] for seed in seeds]
+        return [record.metrics[metric] for record in records if metric in record.metrics]
 
     def params_of(self, kind: str) -> dict[str, object]:
         """The values of all parameters of its 'head', 'backbone' or 'corpus', defaults included."""
-        spec = getattr(self.trials[0], kind)
+        spec = getattr(self.spec, kind)
         return resolved(REGISTRIES[kind].get(spec.name), spec.params)
 
     @property
@@ -104,20 +177,9 @@ class RowFacts:
         return "" if params.get("tokenizer") else params.get("boundary", "")
 
     @property
-    def ok_seeds(self) -> list[int]:
-        """The seeds of the row's numbers: those whose trial is ok, in the order of the suite.
-
-        They are none if a trial of the row is invalid.
-        """
-        if self.invalid:  # guard: invalid-row
-            return []
-        ok = {seed for seed, record in self.records.items() if record.status == "ok"} - self.left_out
-        return [trial.seed for trial in self.trials if trial.seed in ok]
-
-    @property
     def outdated(self) -> bool:
         """Whether the code of some of its ok records has changed since, or is of several versions."""
-        return bool(self.changed or self.left_out)
+        return any(each.outdated or each.status == OTHER_CODE for each in self.trials)
 
     @property
     def invalid(self) -> bool:
@@ -125,7 +187,7 @@ class RowFacts:
 
         What the head computes is then not a probability, so the row has no means, no rank and no comparisons.
         """
-        return any(record.status == "invalid" for record in self.records.values())
+        return any(each.status == "invalid" for each in self.trials)
 
     @property
     def failed(self) -> bool:
@@ -139,22 +201,23 @@ class RowFacts:
         They are then one result: of a model that is not trained at all, or of a record that was copied. Two trainings
         with the same perplexity, as 1.0, differ in their losses.
         """
-        found = [self.records[seed] for seed in self.ok_seeds]
-        weights = [each.weights_sha256 for each in found if each.weights_sha256 is not None]
-        trained = [
-            (each.metrics["test_ppl"], *(point.train_loss for point in each.curve)) for each in found if each.curve
-        ]
+        weights = [each.weights_sha256 for each in self.ok if each.weights_sha256 is not None]
+        trained = []
+        for each in self.ok:
+            if each.curve:
+                losses = (point.train_loss for point in each.curve)
+                trained.append((each.metrics["test_ppl"], *losses))
         return len(set(weights)) < len(weights) or len(set(trained)) < len(trained)
 
     @property
     def uncertified(self) -> bool:
         """Whether some of the row's numbers are of records without a certificate."""
-        return any(self.records[seed].uncertified for seed in self.ok_seeds)
+        return any(record.uncertified for record in self.ok)
 
     @property
     def certified_earlier(self) -> bool:
         """Whether some of the row's certificates were asked in the process that had trained, as they were at first."""
-        certificates = [self.records[seed].certificate for seed in self.ok_seeds]
+        certificates = [record.certificate for record in self.ok]
         return any(each is not None and not each.drawn for each in certificates)
 
     @property
@@ -165,20 +228,13 @@ class RowFacts:
     @property
     def done(self) -> str:
         """'1/3': the ok trials, of the planned ones."""
-        return f"{sum(self._status(trial.seed) == 'ok' for trial in self.trials)}/{len(self.trials)}"
+        return f"{sum(each.status == 'ok' for each in self.trials)}/{len(self.trials)}"
 
     @property
     def undone(self) -> str:
         """'1 diverged, 1 not run'; '' where all trials are ok."""
-        statuses = Counter(self._status(trial.seed) for trial in self.trials)
-        return ", ".join(f"{count} {status}" for status, count in statuses.items() if status != "ok")
-
-    def _status(self, seed: int) -> str:
-        if seed in self.left_out:
-            return "of other code"
-        if seed in self.records:
-            return self.records[seed].status
-        return "interrupted" if seed in self.interrupted else "not run"
+        statuses = Counter(each.status for each in self.trials if each.status != "ok")
+        return ", ".join(f"{count} {SAID.get(status, status)}" for status, count in statuses.items())
 
 
 def rows(
@@ -199,17 +255,13 @@ def rows(
         chosen = planned.chosen
         if chosen is None:
             continue
-        made = {trial.seed: records[trial.id] for trial in chosen.trials if trial.id in records}
+        trials = trial_facts(chosen.trials, records, outdated, interrupted)
         row = RowFacts(
             corpus=planned.corpus.name,
             backbone=planned.backbone.name,
             head=planned.head.name,
-            trials=chosen.trials,
-            records=made,
-            **sizes(chosen.params, made.values()),
-            interrupted=frozenset(trial.seed for trial in chosen.trials if trial.id in interrupted),
-            left_out=left_out(made.values(), outdated),
-            changed=frozenset(trial.seed for trial in chosen.trials if trial.id in outdated),
+            trials=trials,
+            **sizes(chosen.params, trials),
             tuning=doubts.get(planned, Tuned()),
             planned=planned,
         )
@@ -217,16 +269,16 @@ def rows(
     return found
 
 
-def sizes(params: tuple[int, int], records: Iterable[TrialRecord]) -> dict[str, int]:
+def sizes(params: tuple[int, int], trials: Iterable[TrialFacts]) -> dict[str, int]:
     """Return `params_total`, `params_head` and `buffers` of a row, given its numbers of parameters.
 
     Numbers that training changed in buffers count, too, if they are more than a hundredth of the parameters: running
     averages of a batch are fewer.
     """
+    records = [each.record for each in trials if each.record is not None]
     ok = [record.metrics for record in records if record.status == "ok"]
-    changed, of_head = (
-        int(max((each.get(name, 0) for each in ok), default=0)) for name in ("changed_buffers", "changed_buffers_head")
-    )
+    changed = int(max((each.get("changed_buffers", 0) for each in ok), default=0))
+    of_head = int(max((each.get("changed_buffers_head", 0) for each in ok), default=0))
     total, head = params
     if changed <= MUCH * total:
         return {"params_total": total, "params_head": head}
@@ -240,8 +292,7 @@ def of_trial(record: TrialRecord) -> RowFacts:
         corpus=str(spec.corpus),
         backbone=str(spec.backbone),
         head=record.id,
-        trials=(spec,),
-        records={spec.seed: record},
+        trials=trial_facts([spec], {spec.id: record}),
         params_total=0,
         params_head=0,
     )
@@ -249,8 +300,11 @@ def of_trial(record: TrialRecord) -> RowFacts:
 
 def row_name(row: RowFacts, lines: list[RowFacts]) -> str:
     """A row as notes name it: its head, with corpus and backbone where the table has several."""
-    others = [kind for kind in ("corpus", "backbone") if len({getattr(line, kind) for line in lines}) > 1]
-    return ", ".join([row.head, *(getattr(row, kind) for kind in others)])
+    parts = [row.head]
+    for kind in ("corpus", "backbone"):
+        if len({getattr(line, kind) for line in lines}) > 1:
+            parts.append(getattr(row, kind))
+    return ", ".join(parts)
 
 
 def of_head(rows: Iterable[RowFacts], name: str | None) -> list[RowFacts]:
@@ -259,7 +313,7 @@ def of_head(rows: Iterable[RowFacts], name: str | None) -> list[RowFacts]:
     """
     rows = list(rows)
     written = [row for row in rows if row.planned is not None and row.planned.head.written == name]
-    return written or [row for row in rows if row.trials[0].head.name == name]
+    return written or [row for row in rows if row.spec.head.name == name]
 
 
 def reduction(row: RowFacts, baseline: RowFacts | None, metric: str = "test_ppl") -> float | None:
@@ -268,8 +322,9 @@ def reduction(row: RowFacts, baseline: RowFacts | None, metric: str = "test_ppl"
     """
     if baseline is None or row is baseline or row.compat is not None or baseline.compat is not None:
         return None
-    both = [seed for seed in row.ok_seeds if seed in baseline.ok_seeds]
-    shared = [seed for seed in both if all(metric in each.records[seed].metrics for each in (row, baseline))]
+    theirs = {record.spec.seed for record in baseline.ok if metric in record.metrics}
+    ours = [record.spec.seed for record in row.ok if metric in record.metrics]
+    shared = [seed for seed in ours if seed in theirs]
     if not shared:
         return None
     head, base = (statistics.fmean(each.values(metric, shared)) for each in (row, baseline))
@@ -332,8 +387,7 @@ def time_of(row: RowFacts, metric: str, timings: dict[str, Timing]) -> Time | No
     Args:
         metric: 'train_ms_per_batch', 'eval_ms_per_batch' or 'inference_ms_per_batch'.
     """
-    seeds = set(row.ok_seeds)
-    taken = [timings[trial.id] for trial in row.trials if trial.seed in seeds and trial.id in timings]
+    taken = [timings[record.id] for record in row.ok if record.id in timings]
     fit = [timing for timing in taken if not timing.shared and metric in timing.metrics]
     if fit:
         timing = max(fit, key=lambda each: each.taken)
@@ -345,7 +399,7 @@ def time_of(row: RowFacts, metric: str, timings: dict[str, Timing]) -> Time | No
             threads=timing.threads,
             pass_id=timing.pass_id,
         )
-    found = [row.records[seed] for seed in row.ok_seeds if metric in row.records[seed].metrics]
+    found = [record for record in row.ok if metric in record.metrics]
     if not found:
         return None
     places = grouped(((record.environment.device, record.environment.threads), record) for record in found)

@@ -61,10 +61,10 @@ def _wrong_ratio(row: RowFacts, findings: Findings) -> str:
     """'MoS 5: 0.5 is given, and 0.87 measured, so that it trained 73 % longer than softmax'; '' if a ratio is right, or
     the times are not of one exclusive pass and one batch size.
     """
-    suite, timings, trial = findings.evidence.suite, findings.evidence.timings, row.trials[0]
+    suite, timings, trial = findings.evidence.suite, findings.evidence.timings, row.spec
     alike = (each for each in of_head(findings.rows, suite.match.time) if each.group == row.group)
     reference, key = next(alike, None), ratio_key(suite.match, *row.planned.key)
-    if key is None or reference is None or trial.train.batch_size != reference.trials[0].train.batch_size:
+    if key is None or reference is None or trial.train.batch_size != reference.spec.train.batch_size:
         return ""
     given, measured = suite.match.ratios[key], ratio(time_of(row, TIME, timings), time_of(reference, TIME, timings))
     if measured is None or abs(measured / given - 1) <= FAR:

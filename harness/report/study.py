@@ -19,7 +19,6 @@ from harness.errors import RecordError
 from harness.extensions import provided
 from harness.plan.reader import results_option, shown
 from harness.plan.selection import chosen_trials
-from harness.plan.specs import TrialSpec
 from harness.plan.suite import Suite
 from harness.plan.suite_file import Form, Shape
 from harness.printable import counted
@@ -30,7 +29,7 @@ from harness.report import layouts, outcome, outputs, suite_table, table_forms
 from harness.report.content import Table
 from harness.report.evidence import Evidence, gather
 from harness.report.findings import Findings, find
-from harness.report.row_facts import REGISTRIES, RowFacts
+from harness.report.row_facts import REGISTRIES, RowFacts, TrialFacts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,8 +91,8 @@ class Study:
         """
         import pandas as pd  # here: it takes a second to import
 
-        row_of = {trial.id: row for row in self.rows for trial in row.trials}
-        lines = [self._line(trial, row_of[trial.id]) for trial in self.suite.trials]
+        facts = {trial.id: (trial, row) for row in self.rows for trial in row.trials}
+        lines = [_line(*facts[trial.id]) for trial in self.suite.trials]
         parameters = dict.fromkeys(name for line in lines for name in line if "." in name)
         of_ladder = [] if self.suite.ladder is None else ["size"]
         return pd.DataFrame(lines, columns=[*_IDENTITY, *of_ladder, *METRICS, *parameters])
@@ -243,26 +242,24 @@ class Study:
     def _table(self, shape: Shape | None, only: Sequence[str]) -> Table:
         """The table of the rows that meet some conditions, with their outcome in words."""
         chosen = self._chosen(only)
-        rows = [row for row in self.rows if any(trial.id in chosen for trial in row.trials)]
+        rows = [row for row in self.rows if chosen.intersection(row.ids)]
         table = suite_table.of_trials(suite_table.build(self.findings, shape), chosen)
         lead = " ".join(outcome.sentences(self.findings, rows))
         return replace(table, lead=lead, notes=tuple(note for note in table.notes if note not in lead))
 
-    def _line(self, trial: TrialSpec, row: RowFacts) -> dict[str, object]:
-        record = self.records.get(trial.id)
-        missing = "interrupted" if trial.id in self.evidence.interrupted else "missing"
-        parameters = {f"{kind}.{name}": value for kind in REGISTRIES for name, value in row.params_of(kind).items()}
-        of_ladder = {} if row.planned.size is None else {"size": row.planned.size}
-        return {
-            "id": trial.id,
-            **{kind: getattr(row, kind) for kind in REGISTRIES},
-            **of_ladder,
-            "seed": trial.seed,
-            "status": missing if record is None else record.status,
-            **({} if record is None else record.metrics),
-            **parameters,
-            **row.tuned,
-        }
+
+def _line(trial: TrialFacts, row: RowFacts) -> dict[str, object]:
+    """A trial as a line of `Study.frame`."""
+    record, size = trial.record, row.planned.size
+    line = {"id": trial.id, "corpus": row.corpus, "backbone": row.backbone, "head": row.head}
+    if size is not None:
+        line["size"] = size
+    line |= {"seed": trial.seed, "status": trial.status if record is None else record.status}
+    if record is not None:
+        line |= record.metrics
+    for kind in REGISTRIES:
+        line |= {f"{kind}.{name}": value for name, value in row.params_of(kind).items()}
+    return line | row.tuned
 
 
 def load(

@@ -52,6 +52,7 @@ DISAGREES = "validation disagrees"
 STRONGEST = "strongest control"  # what that of several controls is called
 Word = Literal["better", "worse", "equivalent", "undecided", "too few seeds", "control"]
 Group = tuple[str, str]  # corpus and backbone
+Tests = dict["RowFacts", "tuple[Against, ...]"]  # of a row against each of its controls
 
 
 class Corrected(NamedTuple):
@@ -97,7 +98,7 @@ def obstacle(row: RowFacts) -> Obstacle:
     than the others; it is collapsed; or more than half of its trials are not converged. The first
     that applies is named.
     """
-    if any(record.status != "ok" for record in row.records.values()):
+    if row.failed:
         return "seeds failed"
     if len(row.ok_seeds) < len(row.trials):
         return "seeds missing"
@@ -171,7 +172,7 @@ def shared_seeds(row: RowFacts, other: RowFacts, metric: str = "test_ppl") -> tu
 
 def scored_seeds(row: RowFacts, metric: str = "test_ppl") -> list[int]:
     """The ok seeds with a perplexity. A forged one that is not above 0 has no logarithm."""
-    return [seed for seed in row.ok_seeds if row.records[seed].metrics.get(metric, 0) > 0]
+    return [record.spec.seed for record in row.ok if record.metrics.get(metric, 0) > 0]
 
 
 def logarithms(row: RowFacts, seeds: tuple[int, ...], metric: str = "test_ppl") -> list[float]:
@@ -333,7 +334,11 @@ class Compared:
         return logarithms(self.row, self.seeds), logarithms(self.control, self.seeds)
 
 
-def compare(lines: list[RowFacts], table: TableSpec, evidence: Evidence) -> dict[RowFacts, Compared]:
+def compare(
+    lines: list[RowFacts],
+    table: TableSpec,
+    evidence: Evidence,
+) -> dict[RowFacts, Compared]:
     """The comparison of each row with the controls of its group; none if the suite names no
     baseline, or the group has no row of it.
 
@@ -393,7 +398,7 @@ def compare(lines: list[RowFacts], table: TableSpec, evidence: Evidence) -> dict
 
 
 def _corrected(
-    tested: dict[RowFacts, tuple[Against, ...]],
+    tested: Tests,
     untested: int,
     margin: float,
 ) -> dict[RowFacts, Corrected]:
@@ -427,7 +432,7 @@ def _p_values(found: list[MeanDifference], margin: float) -> Corrected:
     return Corrected(different, max(not_below, not_above))
 
 
-def _without_gaps(tested: dict[RowFacts, tuple[Against, ...]]) -> dict[RowFacts, tuple[Against, ...]]:
+def _without_gaps(tested: Tests) -> Tests:
     found = {}
     for row, against in tested.items():
         found[row] = ()
@@ -467,7 +472,12 @@ def baselines(lines: list[RowFacts], baseline: str | None) -> dict[Group, RowFac
     return found
 
 
-def _interval(row: RowFacts, other: RowFacts, seeds: tuple[int, ...], evidence: Evidence) -> Interval | None:
+def _interval(
+    row: RowFacts,
+    other: RowFacts,
+    seeds: tuple[int, ...],
+    evidence: Evidence,
+) -> Interval | None:
     if len(seeds) != 1:
         return None
     one, two = row.records[seeds[0]].id, other.records[seeds[0]].id

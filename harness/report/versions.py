@@ -27,8 +27,8 @@ def changed(records: Iterable[TrialRecord]) -> Changed:
     return {trial: kinds for trial, kinds in found.items() if kinds}
 
 
-def left_out(records: Iterable[TrialRecord], outdated: Changed) -> frozenset[int]:
-    """The seeds of a row's records that are ok, but of another version than the numbers of the row."""
+def of_other_code(records: Iterable[TrialRecord], outdated: Changed) -> frozenset[str]:
+    """The trials of a row that are ok, but of another version than the numbers of the row."""
     known = _versions(records, outdated)
     # guard: version-here first
     candidates = [(record, version) for record, version in known if record.id not in outdated] or known
@@ -38,7 +38,7 @@ def left_out(records: Iterable[TrialRecord], outdated: Changed) -> frozenset[int
         newest[version] = max(newest.get(version, ""), record.environment.finished)
     chosen = max(votes, key=lambda version: (votes[version], newest[version]), default=None)
     # guard: one-version -> return frozenset()
-    return frozenset(record.spec.seed for record, version in known if version != chosen)
+    return frozenset(record.id for record, version in known if version != chosen)
 
 
 def of_rows(named: Iterable[tuple[str, "RowFacts"]], outdated: Changed) -> list[str]:

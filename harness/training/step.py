@@ -277,8 +277,8 @@ def graphed(
     log: Callable[[str], None],
     record: Record | None = None,
 ) -> Step:
-    """The step as a CUDA graph, where there is a GPU and `harness/gpu/cuda_graph.py`, which says what
-    it is given; else the step itself.
+    """The step as a CUDA graph, where there is a GPU and `harness/gpu/cuda_graph.py`, which says
+    what it is given; else the step itself.
     """
     made = provided("harness.gpu.cuda_graph:graphed", None)
     return step if made is None else made(step, segment, parts, log=log, record=record)

@@ -54,7 +54,8 @@ class Outcome:
         message: one line about a status that is not 'ok'.
         weights_sha256: of the best weights.
         not_certified: why there is no certificate.
-        unsaved: a buffer that fitting has changed, and that is not among the saved weights; '' for none.
+        unsaved: a buffer that fitting has changed, and that is not among the saved weights; ''
+            for none.
     """
 
     status: Status = "ok"
@@ -199,7 +200,8 @@ def build(trial: Trial) -> Built:
     if (dynamic := _dynamic(task)) is not None:
         needed(f"{DYNAMIC}:refuse_dynamic", "measure.dynamic")(model, corpus, dynamic)
     total, of_head = count_parameters(model)
-    trial.outcome.metrics |= {"params_total": total, "params_head": of_head, **_flops(task, corpus.vocab_size)}
+    trial.outcome.metrics |= {"params_total": total, "params_head": of_head}
+    trial.outcome.metrics |= _flops(task, corpus.vocab_size)
     built = Built(model=model, corpus=corpus, on_device=corpus.to(trial.device), digest=digest)
     trial.watch.beat()
     return built
@@ -360,8 +362,9 @@ def check(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
         outcome.make_invalid(fault)
     if outcome.status == "invalid" and outcome.unsaved:
         outcome.message = (
-            f"training or counting changed the buffer {outcome.unsaved}, which is not among the saved weights, so that "
-            f"these may be of another model: register it without persistent=False ({outcome.message})"
+            f"training or counting changed the buffer {outcome.unsaved}, which is not among the "
+            "saved weights, so that these may be of another model: register it without "
+            f"persistent=False ({outcome.message})"
         )
 
 

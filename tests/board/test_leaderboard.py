@@ -95,7 +95,7 @@ def test_a_row_has_mean_and_spread_over_seeds_and_rows_go_by_perplexity(finish, 
     assert (best["params"], best["head params"], best["peak MiB"], best["context"]) == (
         "780",
         "108",
-        "400",
+        "400 ± 0",
         "7 and state",
     )
     assert (best["device"], best["suites"], best["finished"]) == ("a processor", "small", "2026-01-02")
@@ -413,7 +413,7 @@ def test_a_trial_in_two_suites_counts_once_where_its_results_agree(finish, found
     softmax = next(line for line in lines(group) if line["head"] == "softmax")
     # seed 1 from 'other', where it is newer; seed 2 from 'small', where it is ok
     assert (softmax["test ppl"], softmax["seeds"], softmax["suites"]) == ("11.00 ± 1.41", "2", "other, small")
-    assert (softmax["finished"], softmax["peak MiB"]) == ("2026-03-02", "800")
+    assert (softmax["finished"], softmax["peak MiB"]) == ("2026-03-02", "600 ± 283")  # mean and sd of 400 and 800
 
 
 @pytest.mark.guards("leaderboard-contradiction")
@@ -468,7 +468,7 @@ def test_times_of_an_exclusive_pass_win_and_shared_ones_are_marked(results, fini
     (group,) = found()
     assert {line["head"]: (line["train ms/batch"], line["device"]) for line in lines(group)} == {
         "softmax": ("3.5", "another processor"),
-        "MoS 2": ("5.0 ‡", "a processor"),
+        "MoS 2": ("5.0 ± 0.0 ‡", "a processor"),
     }
 
 

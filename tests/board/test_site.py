@@ -137,10 +137,11 @@ def test_the_first_page_says_what_is_known_of_each_corpus_in_one_sentence(files,
 
 def test_results_are_there_for_programs(files):
     found = json.loads(files["data/results.json"])
-    assert found["format"] == 2
+    assert found["format"] == 3
     (small,) = [each for each in found["suites"] if each["name"] == "small"]
-    row = next(row for row in small["rows"] if row["head"] == "MoS 2")
-    assert (row["settings"]["head"], row["seeds"], row["state"]) == ("mos(num_mixtures=2)", [1, 2], "2/2")
+    row = next(row for row in small["rows"] if row["head"]["label"] == "MoS 2")
+    assert (row["head"]["name"], row["head"]["params"]) == ("mos", {"num_mixtures": 2})
+    assert (row["seeds"], row["state"]) == ([1, 2], "2/2")
     assert row["test_ppl"] == pytest.approx((91 + 92) / 2)
     assert row["sd"] == pytest.approx(math.sqrt(0.5))
     assert [len(group["rows"]) for group in found["leaderboard"]] == [3]

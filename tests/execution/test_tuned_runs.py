@@ -118,7 +118,7 @@ def test_the_point_with_the_lowest_validation_perplexity_is_trained(run):
         found = {each.longest.id: store.load(run.runs, each.longest.id) for each in row.candidates}
         ok = [each for each in row.candidates if found[each.longest.id].status == "ok"]
         best = min(ok, key=lambda each: found[each.longest.id].metrics["valid_ppl"])
-        assert line.trials[0].train.lr == best.point["train.lr"] < 1e30
+        assert line.spec.train.lr == best.point["train.lr"] < 1e30
         assert line.tuned == best.point
     assert list(study.frame()["train.lr"]) == [line.tuned["train.lr"] for line in study.rows]
     stored = json.loads((run.runs / choices.FILE_NAME).read_text())["choices"]

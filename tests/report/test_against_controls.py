@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import handmade
 import numpy as np
 import pytest
+from made_tables import with_records
 
 from harness.plan.suite_file import TableSpec
 from harness.report import comparison_notes, outcome, verdicts
@@ -89,7 +90,7 @@ def test_with_one_control_everything_is_as_with_a_baseline(lines_of):
 def test_a_control_with_a_missing_or_failed_seed_leaves_all_heads_undecided(lines_of, lost):
     lines = lines_of([shifted(0.0), turned(0.05)], [turned(-0.05)])
     records = {seed: record for seed, record in lines[lost].records.items() if seed != 6}
-    broken = [replace(line, records=records) if place == lost else line for place, line in enumerate(lines)]
+    broken = [with_records(line, records) if place == lost else line for place, line in enumerate(lines)]
     assert compare(lines)[2].verdict == "better"
     assert compare(broken)[2].verdict in ("too few seeds", "undecided: seeds missing")
     assert compare(broken)[2].stars == ""
@@ -111,7 +112,7 @@ def test_a_head_that_validation_finds_worse_is_not_better(lines_of):
         worse = {**record.metrics, "valid_ppl": 100 * math.exp(0.05 + 0.001 * seed)}
         records[seed] = record.model_copy(update={"metrics": worse})
     assert compare([base, head])[1].verdict == "better"
-    found = compare([base, replace(head, records=records)])[1]
+    found = compare([base, with_records(head, records)])[1]
     assert (found.verdict, found.stars) == ("undecided: validation disagrees", "")
 
 
@@ -167,7 +168,7 @@ def test_a_row_whose_validation_and_test_disagree_has_a_note_with_both_changes(l
             seed: each.model_copy(update={"metrics": {**each.metrics, "valid_ppl": ppl[seed]}})
             for seed, each in row.records.items()
         }
-        rows.append(replace(row, records=records))
+        rows.append(with_records(row, records))
     notes = comparison_notes.of_splits(mixture.head, rows[1], rows[0])
     assert [note.level for note in notes] == ["warning"] * noted
     if noted:  # exp(-0.02) = 0.9802 and exp(0.01) = 1.0101

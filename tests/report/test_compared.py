@@ -2,12 +2,12 @@
 
 import itertools
 import math
-from dataclasses import replace
 from types import SimpleNamespace
 
 import handmade
 import numpy as np
 import pytest
+from made_tables import with_records
 
 from harness.plan.suite_file import TableSpec
 from harness.records.sidecars import TokenScores
@@ -73,7 +73,7 @@ def with_invalid(line):
     """The row, its last trial invalid."""
     found = dict(line.records)
     seed, last = found.popitem()
-    return replace(line, records={**found, seed: last.model_copy(update={"status": "invalid"})})
+    return with_records(line, {**found, seed: last.model_copy(update={"status": "invalid"})})
 
 
 @pytest.mark.guards("invalid-row")
@@ -243,9 +243,8 @@ def test_seeds_with_the_same_result_are_no_repetition(table_of, evidence, same):
         twins = [record.model_copy(update={"weights_sha256": "ab" * 32}) for record in twins]
     else:
         twins = [handmade.learned(record, 9.0, 9.0) for record in twins]
-    found = compare(
-        [baseline, replace(row, records={**row.records, **dict(zip((2, 5), twins, strict=True))})], evidence
-    )[1]
+    twice = with_records(row, {**row.records, **dict(zip((2, 5), twins, strict=True))})
+    found = compare([baseline, twice], evidence)[1]
     assert (found.verdict, found.stars) == ("undecided: equal seeds", "")
 
 
@@ -301,7 +300,7 @@ def test_the_correlation_over_seeds_is_that_of_log_perplexities(table_of, eviden
 def test_a_trial_that_could_not_be_certified_leaves_its_row_without_a_verdict(table_of, evidence):
     baseline, row = table_of(2, 6)([100.0, 101.0, 99.0, 100.5, 99.5, 100.2], [80.0] * 6)
     without = row.records[3].model_copy(update={"certificate": None, "not_certified": "its process ended"})
-    found = compare([baseline, replace(row, records={**row.records, 3: without})], evidence)[1]
+    found = compare([baseline, with_records(row, {**row.records, 3: without})], evidence)[1]
     assert (found.verdict, found.stars) == ("undecided: not certified", "")
 
 

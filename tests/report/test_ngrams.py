@@ -113,5 +113,5 @@ def test_the_printed_numbers_fit_their_rows(suite_of):
         + "table: {compare: inan2017/table2}\n"
     )
     printed = printed_numbers.load(suite)
-    found = [printed.find(row.trials[0], row.params, "test_ppl") for row in rows(suite, {})]
+    found = [printed.find(row.spec, row.params, "test_ppl") for row in rows(suite, {})]
     assert [cell and cell.value for cell in found] == [None, "141.2", "125.7"]

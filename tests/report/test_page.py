@@ -229,7 +229,7 @@ def test_a_row_opens_to_its_whole_spec_with_defaults_and_to_its_command(evidence
     assert [tag.text for tag in read.all("dt", **{"class": "default"}) if tag.text == "num_mixtures"] == []
     commands = [tag.text for tag in read.all("code") if last in tag.within and tag.within[-1].name == "p"]
     assert "harness run suites/suite.yaml --only head=mos,head.num_mixtures=5" in commands
-    (row,) = [row for row in evidence.rows if row.trials[0].head.params.get("num_mixtures") == 5]
+    (row,) = [row for row in evidence.rows if row.spec.head.params.get("num_mixtures") == 5]
     results = "".join(row.records[seed].model_dump_json() for seed in row.ok_seeds).encode()
     drawn = row.ok_seeds[int(hashlib.sha256(results).hexdigest(), 16) % len(row.ok_seeds)]
     assert f"harness verify {row.records[drawn].id} --retrain" in commands

@@ -187,7 +187,7 @@ def test_a_cell_may_name_parameters_of_the_backbone_and_the_corpus(compared):
     (row,) = [row for row in rows(suite, {}) if row.head == "MoS 5"]
     assert row.params["backbone.num_layers"] == 4  # the default
     assert row.params["corpus.boundary"] == "sos_eos"
-    assert printed.find(row.trials[0], row.params, "test_ppl").value == "3.5"
+    assert printed.find(row.spec, row.params, "test_ppl").value == "3.5"
 
 
 def test_the_value_is_the_text_as_printed(compared):
@@ -271,7 +271,7 @@ def test_every_suite_that_compares_has_printed_numbers_and_every_target_is_of_a_
         suite = plan.load(path)
         printed = printed_numbers.load(suite)
         targets |= {str(cell) for cell in printed.cells if cell.tolerance is not None}
-        of_rows = [printed.of(row.trials[0], row.params) for row in rows(suite, {})]
+        of_rows = [printed.of(row.spec, row.params) for row in rows(suite, {})]
         assert any(of_rows), path.name
         found |= {str(cell) for cells in of_rows for cell in cells}
     assert targets <= found

@@ -1,11 +1,11 @@
 """Which row is the best, which are behind it or tie with it, and which have no rank."""
 
 import math
-from dataclasses import replace
 
 import handmade
 import numpy as np
 import pytest
+from made_tables import with_records
 from scipy import stats
 
 from harness.report import ranks as ranks_module
@@ -142,7 +142,7 @@ def test_the_declared_test_decides(table):
 def test_rows_with_an_invalid_trial_and_forged_perplexities_have_no_rank(table):
     one, two, three = table(BASE, MIDDLE, [1.0] * 6)
     last = three.records[6].model_copy(update={"status": "invalid"})
-    cheated = replace(three, records={**three.records, 6: last})
+    cheated = with_records(three, {**three.records, 6: last})
     assert ranks([one, two, cheated], "paired") == {0: "best", 1: "behind"}
     assert ranks(table([-1.0] * 6, [0.0] * 6), "paired") == {}
 
@@ -153,7 +153,7 @@ def test_devices_are_not_ranked_together(table):
             seed: record.model_copy(update={"environment": record.environment.model_copy(update={"device": device})})
             for (seed, record), device in zip(row.records.items(), devices, strict=True)
         }
-        return replace(row, records=moved)
+        return with_records(row, moved)
 
     one, two, three, four = table(FAR, MIDDLE, BASE, BASE * 0.9 - NOISE)
     gpu, mixed = ["gpu"] * 6, ["gpu"] * 5 + ["a processor"]

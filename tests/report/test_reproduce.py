@@ -60,7 +60,7 @@ def test_the_command_of_a_row_selects_its_trials_and_no_others(text, overrides, 
     monkeypatch.chdir(suite.path.parent.parent)
     lines, loaded = rows(suite, {}), {}
     for line, command in zip(lines, retraining.of_rows(suite, lines), strict=True):
-        assert selected(command, loaded) == line.trials
+        assert tuple(trial.id for trial in selected(command, loaded)) == line.ids
         assert "id=" not in command
 
 
@@ -70,7 +70,7 @@ def test_the_commands_of_the_suites_here_select_their_rows(name, monkeypatch):
     suite = plan.load(Path("suites") / f"{name}.yaml")
     lines, loaded = rows(suite, {}), {}
     for line, command in zip(lines, retraining.of_rows(suite, lines), strict=True):
-        assert selected(command, loaded) == line.trials
+        assert tuple(trial.id for trial in selected(command, loaded)) == line.ids
 
 
 @pytest.mark.guards("command-fits")
@@ -80,14 +80,14 @@ def test_a_value_that_no_condition_can_say_is_told_by_ids(suite_of, monkeypatch)
     monkeypatch.setattr(retraining, "value_text", lambda value: f"{value},")  # as of a text with a comma
     lines, loaded = rows(suite, {}), {}
     for line, command in zip(lines, retraining.of_rows(suite, lines), strict=True):
-        assert selected(command, loaded) == line.trials
-        assert f"--only id={line.trials[0].id} --only id={line.trials[1].id}" in command
+        assert tuple(trial.id for trial in selected(command, loaded)) == line.ids
+        assert f"--only id={line.spec.id} --only id={line.trials[1].id}" in command
 
 
 def test_the_command_of_a_failed_trial_is_its_id(suite_of, monkeypatch):
     suite = suite_of(handmade.SMALL)
     monkeypatch.chdir(suite.path.parent.parent)
-    command = retraining.of_trials(suite, [suite.trials[2]], None, "--retry-failed")
+    command = retraining.of_trials(suite, [suite.trials[2].id], None, "--retry-failed")
     assert selected(command, {}) == (suite.trials[2],)
 
 

@@ -4,6 +4,7 @@ import handmade
 import pytest
 import rounding
 from bundles import timing_of
+from made_tables import with_records
 
 from harness.records.sidecars import Timing
 from harness.report.row_facts import Time, reduction, rows, time_of
@@ -159,7 +160,7 @@ def row_of(suite_of, record_of):
 
 def test_an_exclusive_timing_stands_before_what_the_trials_noted(row_of):
     row = row_of(shared=True)
-    found = time_of(row, TRAIN, {row.trials[0].id: timing(row.trials[0])})
+    found = time_of(row, TRAIN, {row.spec.id: timing(row.spec)})
     assert found == Time(value=5.0, spread=0.5, exclusive=True, device="a processor", threads=1, pass_id="first")
 
 
@@ -182,10 +183,11 @@ def test_without_a_timing_a_time_is_the_mean_over_seeds_marked_where_trials_shar
 )
 def test_times_of_different_numbers_of_threads_are_never_averaged(row_of, threads, milliseconds, taken, left_out):
     row = row_of(("ok",) * len(threads))
+    records = {}
     for seed, number in enumerate(threads, start=1):
         environment = row.records[seed].environment.model_copy(update={"threads": number, "shared": number != taken})
-        row.records[seed] = row.records[seed].model_copy(update={"environment": environment})
-    found = time_of(row, TRAIN, {})
+        records[seed] = row.records[seed].model_copy(update={"environment": environment})
+    found = time_of(with_records(row, records), TRAIN, {})
     assert (found.value, found.threads, found.left_out, found.exclusive) == (milliseconds, taken, left_out, True)
 
 
@@ -196,7 +198,7 @@ def test_one_seed_has_no_spread(row_of):
 
 def test_a_timing_beside_other_work_does_not_stand_for_the_row(row_of):
     row = row_of(shared=False)  # nothing of ours ran beside its trials, but the pass saw what did
-    found = time_of(row, TRAIN, {row.trials[0].id: timing(row.trials[0], shared=True, busy=1.9)})
+    found = time_of(row, TRAIN, {row.spec.id: timing(row.spec, shared=True, busy=1.9)})
     assert (found.value, found.exclusive, found.pass_id) == (15.0, False, None)
 
 
@@ -211,5 +213,5 @@ def test_the_newest_timing_counts_and_none_of_a_trial_that_is_not_ok(row_of):
 
 def test_a_metric_that_nobody_measured_has_no_time(row_of):
     row = row_of()
-    assert time_of(row, "inference_ms_per_batch", {row.trials[0].id: timing(row.trials[0])}) is None
+    assert time_of(row, "inference_ms_per_batch", {row.spec.id: timing(row.spec)}) is None
     assert time_of(row_of(()), TRAIN, {}) is None

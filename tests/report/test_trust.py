@@ -97,7 +97,7 @@ def test_the_lowest_row_has_no_compatibility_switch_and_is_not_collapsed(suite_o
     def lowest(**ppls):
         made = [record_of(trial, test_ppl=ppls[trial.head.name]) for trial in suite.trials]
         found = outcome.lowest(handmade.evidence(suite, made).rows)
-        return [(row.trials[0].head.name, count) for row, count in found]
+        return [(row.spec.head.name, count) for row, count in found]
 
     # a unigram model has 1100, so 1045 and more are collapsed
     assert lowest(softmax=100.0, mos=90.0, moc=1050.0, sigsoftmax=10.0) == [("mos", 2)]

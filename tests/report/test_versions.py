@@ -5,7 +5,7 @@ import pytest
 from handmade import tabulated
 
 from harness.report.row_facts import rows
-from harness.report.versions import left_out
+from harness.report.versions import of_other_code
 
 SUITE = handmade.suite_text(
     version="3",
@@ -83,8 +83,8 @@ def test_of_two_versions_with_as_many_records_the_newest_counts(suite_of, record
         for trial, code, day in zip(suite.trials, (OLD, OLDER), (5, 4), strict=False)
     )
     outdated = {old.id: ("head",), older.id: ("head",)}
-    assert left_out([old, older], outdated) == {2}
-    assert left_out([older, old], outdated) == {2}
+    assert of_other_code([old, older], outdated) == {older.id}
+    assert of_other_code([older, old], outdated) == {older.id}
 
 
 def test_a_comparison_with_the_baseline_is_over_the_seeds_that_count(shown):

@@ -7,12 +7,18 @@ import pytest
 
 from harness import plan
 from harness.records.record import TrialRecord
-from harness.report.row_facts import rows
+from harness.report.row_facts import RowFacts, rows, trial_facts
 
 ENVIRONMENT = handmade.environment()
 CODE = handmade.code()
 TABLE = handmade.suite_text(heads="[softmax, {mos: {num_mixtures: [MIXTURES]}}]", seeds="[SEEDS]")
 ALWAYS = {"unigram_test_ppl": 1100.0, "context_tokens": 7, "state_carried": 1}
+
+
+def with_records(row: RowFacts, records: dict[int, TrialRecord]) -> RowFacts:
+    """The row with other records, by seed."""
+    by_id = {trial.id: records[trial.seed] for trial in row.trials if trial.seed in records}
+    return replace(row, trials=trial_facts((trial.spec for trial in row.trials), by_id))
 
 
 @pytest.fixture
@@ -62,8 +68,8 @@ def table_of(suite_of, record_of):
         for name, numbers in listed.items():
             text = text.replace(name, ", ".join(map(str, numbers)))
         empty = rows(suite_of(text), {})
-        ok = {trial.id: record_of(trial) for row in empty for trial in row.trials}
-        diverged = {trial.id: record_of(trial, "diverged") for row in empty for trial in row.trials}
+        ok = {trial.id: record_of(trial.spec) for row in empty for trial in row.trials}
+        diverged = {trial.id: record_of(trial.spec, "diverged") for row in empty for trial in row.trials}
 
         def record(trial, ppl):
             if ppl != ppl:
@@ -72,7 +78,7 @@ def table_of(suite_of, record_of):
 
         def filled(row, values):
             pairs = zip(row.trials, values, strict=False)
-            return replace(row, records={trial.seed: record(trial, ppl) for trial, ppl in pairs if ppl is not None})
+            return with_records(row, {trial.seed: record(trial, ppl) for trial, ppl in pairs if ppl is not None})
 
         def table(*ppl_by_head):
             return [filled(row, values) for row, values in zip(empty, ppl_by_head, strict=False)]
@@ -91,6 +97,6 @@ def with_curve():
     def make(row, valid, trials=None, lr=None):
         chosen = list(row.records)[:trials]
         changed = {seed: handmade.learned(row.records[seed], *valid, rates=lr) for seed in chosen}
-        return replace(row, records={**row.records, **changed})
+        return with_records(row, {**row.records, **changed})
 
     return make

@@ -192,9 +192,9 @@ def chosen_of(rows: list[RowFacts], evidence: Evidence, most: int) -> tuple[list
     for row in ranked:
         if row is reference:
             best.insert(0, row)
-        elif row.trials[0].head.name not in classes:
+        elif row.spec.head.name not in classes:
             best.append(row)
-        classes.add(row.trials[0].head.name)
+        classes.add(row.spec.head.name)
     kept = list(dict.fromkeys([*best, *ranked]))[:most]
     first = "the baseline, " if reference in kept else ""
     left = f" Shown: {most} of {len(measured)} rows, {first}the best of each head and those with the lowest perplexity."
@@ -205,7 +205,7 @@ def series_by(name: str, rows: Sequence[RowFacts], evidence: Evidence) -> list[S
     """Test perplexity against an integer parameter of heads: a series for each head with fixed other parameters."""
     groups: dict[str, list[tuple[int, RowFacts]]] = {}
     for row in rows:
-        head, params = row.trials[0].head, row.params_of("head")
+        head, params = row.spec.head, row.params_of("head")
         if row.values(METRIC) and isinstance(params.get(name), int):
             fixed = {key: value for key, value in params.items() if key != name and f"head.{key}" not in row.tuned}
             groups.setdefault(f"{head.name} {canonical(fixed)}", []).append((params[name], row))
@@ -232,7 +232,7 @@ def front(points: Sequence[PlotPoint]) -> list[PlotPoint]:
 def at(row: RowFacts, x: float, printed: PrintedNumbers) -> PlotPoint:
     """The test perplexity of a row, over its seeds."""
     values = row.values(METRIC)
-    theirs = comparable(printed.find(row.trials[0], row.params, METRIC), row, printed)
+    theirs = comparable(printed.find(row.spec, row.params, METRIC), row, printed)
     return PlotPoint(x=x, y=statistics.fmean(values), low=min(values), high=max(values), **theirs)
 
 

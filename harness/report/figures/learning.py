@@ -80,10 +80,10 @@ def curve(row: RowFacts, printed: PrintedNumbers, *, with_end: bool = False) -> 
     Args:
         with_end: also the value printed for the end of training.
     """
-    theirs = dict(printed.curve(row.trials[0], row.params, "valid_ppl"))
-    epochs = list(zip(*(row.records[seed].curve for seed in row.ok_seeds), strict=False))  # to the shortest
+    theirs = dict(printed.curve(row.spec, row.params, "valid_ppl"))
+    epochs = list(zip(*(record.curve for record in row.ok), strict=False))  # to the shortest
     if epochs and with_end:
-        theirs[epochs[-1][0].epoch] = printed.find(row.trials[0], row.params, "valid_ppl")
+        theirs[epochs[-1][0].epoch] = printed.find(row.spec, row.params, "valid_ppl")
     points = []
     for each in epochs:
         epoch, values = each[0].epoch, [point.valid_ppl for point in each]

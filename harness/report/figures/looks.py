@@ -74,7 +74,7 @@ def looks_of(evidence: Evidence) -> dict[RowFacts, Look]:
     for row in rows:
         firsts.setdefault(row.head, row)
     counts = {name: head_counts(row)["#S"] for name, row in firsts.items()}
-    plain = [name for name, row in firsts.items() if family(HEADS.get(row.trials[0].head.name)) == "plain"]
+    plain = [name for name, row in firsts.items() if family(HEADS.get(row.spec.head.name)) == "plain"]
     mixed = sorted((name for name in firsts if counts[name] is not None and name not in plain), key=counts.__getitem__)
     others = [name for name in firsts if name not in plain and name not in mixed]
     colours = _spread(plain, list(PLAIN)) | _spread(mixed, list(MIXED)) | dict(zip(others, cycle(OTHERS), strict=False))

@@ -63,7 +63,7 @@ def draw(
     """
     evidence = findings.evidence
     lines = [line for line in findings.rows if not line.is_ngram]
-    lines = [line for line in lines if only is None or any(trial.id in only for trial in line.trials)]
+    lines = [line for line in lines if only is None or any(trial in only for trial in line.ids)]
     with settings():
         kinds = {each.name: each for each in _kinds(lines, findings)}
         if kind is not None and kind not in kinds:
@@ -110,7 +110,7 @@ def _kinds(lines: list[RowFacts], findings: Findings) -> list[PlotKind]:
     if any(line.params_of("head").get("d_embed") is not None for line in lines):  # as in low-rank softmax
         by_width = partial(comparison.by_parameter, "d_embed", "width of the output matrix, d_embed")
         found.append(PlotKind("perplexity_by_width", "Test perplexity by width of the output matrix", _group, by_width))
-    if len({(line.corpus, line.head, line.trials[0].backbone.name) for line in lines}) < len(lines):
+    if len({(line.corpus, line.head, line.spec.backbone.name) for line in lines}) < len(lines):
         by_backbone = partial(learning.curves, of_backbones=True)  # of a head on variants of one backbone
         title = "Learning curves by backbone"
         found.append(PlotKind("learning_curves_by_backbone", title, _head_on_variants, by_backbone))
@@ -157,7 +157,7 @@ def _group(line: RowFacts, evidence: Evidence) -> tuple[str, ...]:
 
 
 def _head_on_variants(line: RowFacts, evidence: Evidence) -> tuple[str, ...]:
-    return line.corpus, line.trials[0].backbone.name, line.head
+    return line.corpus, line.spec.backbone.name, line.head
 
 
 def _corpus(line: RowFacts, evidence: Evidence) -> tuple[str, ...]:

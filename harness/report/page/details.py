@@ -58,12 +58,12 @@ def failures(evidence: Evidence, lines: Iterable[RowFacts]) -> list[tuple[TrialR
     """The trials of some rows that failed, in the order of the suite: the record, the command that runs it again, and
     the end of its log, '' if it has none.
     """
-    shown = {trial.id for line in lines for trial in line.trials}
+    shown = {trial for line in lines for trial in line.ids}
     found = [record for record in evidence.finished if record.id in shown and record.status != "ok"]
     return [
         (
             record,
-            retraining.of_trials(evidence.suite, [record.spec], None, "--retry-failed"),
+            retraining.of_trials(evidence.suite, [record.id], None, "--retry-failed"),
             _log_end(folder(evidence.runs, record.id) / LOG_NAME) if number < MOST_LOGS else "",
         )
         for number, record in enumerate(found)
@@ -71,13 +71,13 @@ def failures(evidence: Evidence, lines: Iterable[RowFacts]) -> list[tuple[TrialR
 
 
 def _details_of(line: RowFacts, command: str, evidence: Evidence) -> RowDetails:
-    found = [line.records[trial.seed] for trial in line.trials if trial.seed in line.records]
+    found = list(line.records.values())
     times = [evidence.timings[record.id].metrics if record.id in evidence.timings else {} for record in found]
     return RowDetails(
         row=line,
         command=command,
         verifying=retraining.verifying(line),
-        parts=_parts(line.trials[0]),
+        parts=_parts(line.spec),
         records=found,
         metrics=_values([record.metrics for record in found], METRICS),
         environment=_environment(found),

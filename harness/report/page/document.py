@@ -130,7 +130,7 @@ def render(
     evidence = findings.evidence
     by_trial: dict[str, RowDetails] = {}
     for one in row_details(evidence):
-        by_trial |= {trial.id: one for trial in one.row.trials}
+        by_trial |= dict.fromkeys(one.row.ids, one)
     behind = [list(dict.fromkeys(by_trial[each] for each in line.trials)) for line in table.lines]
     shown = dict.fromkeys(one.row for ones in behind for one in ones)
     drawn = [plot for plot in plots if isinstance(plot, Plot)]
@@ -140,7 +140,7 @@ def render(
         links=links,
         plot_folder=plot_folder,
         table=table,
-        numbers={trial.id: number for number, row in enumerate(evidence.rows) for trial in row.trials},
+        numbers={trial: number for number, row in enumerate(evidence.rows) for trial in row.ids},
         behind=behind,
         forests=[plot for plot in drawn if plot.name.startswith(FIRST)],
         plots=[plot for plot in drawn if not plot.name.startswith(FIRST)],
