@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from harness.board import ladders
 from harness.board.groups import Entry, Group, gather, groups
 from harness.board.row_json import difference_json, row_json
 from harness.board.shared_ranks import MARGIN, Ranked, places
@@ -17,7 +18,7 @@ from harness.plan.specs import LEADERBOARD
 from harness.printable import counted
 from harness.records.metrics import Metric, metrics_of
 from harness.records.record import TrialRecord
-from harness.report import comparison_notes, convergence, versions
+from harness.report import comparison_notes, convergence, table_forms, versions
 from harness.report.columns import EMPTY, change, measured
 from harness.report.content import NOTHING, OUTDATED_MARK, TIME_MARK, Cell, Column, Line, Table
 from harness.report.findings import all_certified_earlier, certificate_mark
@@ -26,10 +27,11 @@ from harness.report.notes import ALL_EARLIER, on_certificates
 from harness.report.outputs import Trials
 from harness.report.row_facts import time_mark, time_of
 from harness.report.statistics import RANK_SEEDS
-from harness.report.table_forms import markdown
+from harness.report.study import Study
 
 FILE_NAME = f"{LEADERBOARD}.md"
 OF_GROUP = ("rank", "label", "test_ppl", "vs_best", "train_ms_per_batch", "n")  # keys of the columns of a summary
+LADDERS = "Does it hold at larger sizes?"
 NAMED = 3  # rows of rank 1 that the contents name
 MEANING = (
     f"rank: by test perplexity, as in the tables of suites, of rows with {RANK_SEEDS} seeds or more that can be judged "
@@ -221,6 +223,12 @@ def _row(entry: Entry, place: Ranked, group: Group) -> dict[str, Any]:
     return {**_entry(entry, group), **ranked}
 
 
+def _ladder_json(table: Table) -> dict[str, Any]:
+    names, lines = table_forms.unrounded(table)
+    rows = [dict(zip(names, line, strict=True)) for line in lines]
+    return {"title": table.title, "found": table.lead, "rows": rows}
+
+
 def _comparable(group: Group) -> str:
     epochs = group.train.epochs
     budget = f"trained for {counted(epochs, 'epoch')}" if epochs else "not trained"
@@ -292,17 +300,28 @@ class Leaderboard:
 
     Args:
         unknown: how many trials are left out because it is not known what text they were trained on.
+        ladders: the suites with a ladder of sizes.
     """
 
     results: Path
     groups: tuple[Group, ...]
     unknown: int
     differing: Sequence[str]
+    ladders: tuple[Study, ...] = ()
 
     @cached_property
     def tables(self) -> dict[Group, Table]:
         """The table of each group."""
         return {group: table(group) for group in self.groups}
+
+    def ladder_tables(self, corpora: Sequence[str] = ()) -> tuple[Table, ...]:
+        """The tables of suites with a ladder, of all corpora or of some."""
+        found = []
+        for each in self.ladders:
+            names = {row.spec.corpus.name for row in each.rows}
+            if not corpora or not names.isdisjoint(corpora):
+                found.append(each)
+        return ladders.tables(found)
 
     def of_corpora(self, names: Sequence[str]) -> tuple[Group, ...]:
         """The groups of some corpora; () gives all groups.
@@ -335,8 +354,11 @@ class Leaderboard:
             notes.append(f"Left out: trials of which two suites have different results: {of}.")
         first = ["# Leaderboard\n", f"Trials: {trials(groups)}.\n"]
         shown = [contents(groups, tables), *(self.tables[group] for group in tables)]
+        shown += self.ladder_tables(corpora)
         last = "\n".join(f"- {note}" for note in notes)
-        return "\n".join([*first, *(f"#{markdown(each)}" for each in shown), f"## What is compared\n\n{last}\n"])
+        return "\n".join(
+            [*first, *(f"#{table_forms.markdown(each)}" for each in shown), f"## What is compared\n\n{last}\n"]
+        )
 
     def summaries(self, corpora: Sequence[str] = (), *, everything: bool = False) -> list[Table]:
         """What a terminal shows: the contents, and a few columns of each table that `text` shows. Raises as
@@ -345,11 +367,15 @@ class Leaderboard:
         groups = self.of_corpora(corpora)
         tables = groups if everything else ranking(groups)
         of_tables = [of_group(self.tables[group]) for group in tables]
-        return of_tables if len(groups) == len(tables) == 1 else [contents(groups, tables), *of_tables]
+        if len(groups) != 1 or len(tables) != 1:
+            of_tables = [contents(groups, tables), *of_tables]
+        return [*of_tables, *self.ladder_tables(corpora)]
 
     def as_json(self, corpora: Sequence[str] = ()) -> dict[str, Any]:
         """The content of `harness leaderboard --json`. Raises as `of_corpora` does."""
-        return {"groups": as_json(self.of_corpora(corpora)), "left_out": self.unknown}
+        groups = as_json(self.of_corpora(corpora))
+        ladders = [_ladder_json(each) for each in self.ladder_tables(corpora)]
+        return {"groups": groups, "left_out": self.unknown, "ladders": ladders}
 
     def page(self, links: Mapping[str, str] | None = None) -> str:
         """The groups in which a row can be ranked as a web page; all are in its contents."""
@@ -363,8 +389,10 @@ class Leaderboard:
             notes=MEANING,
             anchor="table",
         )
-        about = {"Trials": str(trials(self.groups))}
-        return document.of_tables("Leaderboard", [known, section], about, links)
+        about, sections = {"Trials": str(trials(self.groups))}, [known, section]
+        if tables := self.ladder_tables():
+            sections.insert(1, document.Section(heading=LADDERS, tables=tables))
+        return document.of_tables("Leaderboard", sections, about, links)
 
     def write(self) -> list[Path]:
         """Write all groups as markdown below results/tables, and as a page in results/reports; returns the paths.
@@ -386,16 +414,27 @@ def load(
     warn: Callable[[str], None],
     suites: Path = FOLDER,
     known: Mapping[Path, Mapping[str, TrialRecord]] | None = None,
+    studies: Sequence[Study] | None = None,
 ) -> Leaderboard:
     """Read the records of all suites.
 
     Args:
         suites: the folder of suite files, for the labels of their rows. Of several for a row, the last suite's counts.
         known: as `gather` takes it.
+        studies: those of all suites, where they are in hand; None: those with a ladder are read.
     Raises: ExecutionError when there are no finished trials.
     """
     finished, unknown, differing = gather(results, warn, known)
     if not finished:
         raise ExecutionError(f"{results / 'runs'} holds no records to compare: run a suite first, or name the folder")
-    given = {name: labels(suites / f"{name}{ENDING}") for name in {suite for each in finished for suite in each.suites}}
-    return Leaderboard(results=results, groups=groups(finished, given), unknown=unknown, differing=differing)
+    names = {suite for each in finished for suite in each.suites}
+    given = {name: labels(suites / f"{name}{ENDING}") for name in names}
+    if studies is None:
+        studies = ladders.studies(results, suites, names, warn)
+    return Leaderboard(
+        results=results,
+        groups=groups(finished, given),
+        unknown=unknown,
+        differing=differing,
+        ladders=tuple(each for each in studies if each.suite.ladder is not None),
+    )

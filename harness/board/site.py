@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import harness
 from harness import bundled, plan
-from harness.board import ground_truths, leaderboard
+from harness.board import ground_truths, ladders, leaderboard
 from harness.board.leaderboard import Leaderboard
 from harness.board.row_json import difference_json, row_json
 from harness.errors import ExecutionError, SuiteError
@@ -105,7 +105,7 @@ def files_of(found: Sequence[Study], results: Path, suites: Path, warn: Callable
     board = None
     try:
         known = {each.evidence.runs: {**each.evidence.tuning, **each.records} for each in found}
-        board = leaderboard.load(results, warn, suites, known)
+        board = leaderboard.load(results, warn, suites, known, found)
     except ExecutionError as reason:
         warn(f"the site has no leaderboard: {reason}")
     else:
@@ -164,6 +164,8 @@ def index_page(found: Sequence[Study], links: Mapping[str, str]) -> str:
         Section(heading="What is known", notes=_known(ordered)),
         Section(heading="Suites", tables=(_suites(ordered),)),
     ]
+    if tables := ladders.tables(each for each in ordered if each.suite.ladder is not None):
+        sections.insert(1, Section(heading=leaderboard.LADDERS, tables=tables))
     if truths:
         sections.append(Section(heading="Printed numbers trained again", tables=(ground_truths.table(truths),)))
     lead = "Only rows of one suite compare: each suite has its own budget and, for 'vs control', its own controls."

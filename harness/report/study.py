@@ -59,7 +59,7 @@ class Study:
         return f"<Study {self.suite.name}, version {self.suite.version}: {rows}, {self.evidence.trials} trials>"
 
     def _repr_html_(self) -> str:
-        return table_forms.html(layouts.select(self._table(None, ())))
+        return table_forms.html(layouts.select(self.build()))
 
     @property
     def suite(self) -> Suite:
@@ -117,14 +117,14 @@ class Study:
         Raises: SuiteError where a condition is not valid; RecordError where the table has no such column.
         """
         wide = wide or (form in suite_table.WIDE and not compact)
-        chosen = layouts.select(self._table(shape, only), columns, wide=wide, compact=compact)
+        chosen = layouts.select(self.build(shape, only), columns, wide=wide, compact=compact)
         if compact and form == "latex":
             return table_forms.latex(chosen, compact=True)
         return suite_table.text(chosen, form)
 
     def summary(self, only: Sequence[str] = (), *, compact: bool = False) -> Table:
         """The few columns of the table that a terminal shows."""
-        return layouts.terminal_table(self._table("mixtures", only), compact=compact)
+        return layouts.terminal_table(self.build("mixtures", only), compact=compact)
 
     def found(self) -> str:
         """What the suite found, in one line without a full stop at its end."""
@@ -141,7 +141,7 @@ class Study:
             raise RecordError(f"no row of the suite is tuned yet; `{self._run()}` does it")
         if not self.records:
             raise self._no_record()
-        return suite_table.write(self.suite, self._table(shape, ()), self.results, shape)
+        return suite_table.write(self.suite, self.build(shape), self.results, shape)
 
     def write_report(self, only: Sequence[str] = (), *, titled: bool = True) -> list[Path]:
         """Write the plots below results/plots, and the web page in results/reports; returns the paths, the page first.
@@ -159,7 +159,7 @@ class Study:
         chosen = self._chosen(only)
         if not chosen & self.records.keys():
             raise self._no_record()
-        table, name = self._table(None, only), self._stem(only)
+        table, name = self.build(None, only), self._stem(only)
         if only:
             table = replace(table, title=f"{table.title}; ONLY {' or '.join(only)}")
         page, folder = self.results / "reports" / f"{name}.html", self.results / "plots" / name
@@ -239,8 +239,12 @@ class Study:
     def _run(self) -> str:
         return shlex.join(["harness", "run", shown(self.suite.path), *results_option(self.results)])
 
-    def _table(self, shape: Shape | None, only: Sequence[str]) -> Table:
-        """The table of the rows that meet some conditions, with their outcome in words."""
+    def build(self, shape: Shape | None = None, only: Sequence[str] = ()) -> Table:
+        """The table of the rows that meet some conditions as data, with their outcome in words.
+
+        Args:
+            shape: how rows are laid out; None: as the suite says.
+        """
         chosen = self._chosen(only)
         rows = [row for row in self.rows if chosen.intersection(row.ids)]
         table = suite_table.of_trials(suite_table.build(self.findings, shape), chosen)

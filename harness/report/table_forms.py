@@ -87,7 +87,7 @@ def html(table: Table) -> str:
 
 def csv(table: Table) -> str:
     """`frame` as CSV with one header line, without title and notes."""
-    names, lines = _unrounded(table)
+    names, lines = unrounded(table)
     shown = [["" if value is None or value != value else value for value in line] for line in lines]  # '' for NaN
     text = io.StringIO()
     csv_files.writer(text, lineterminator="\n").writerows([names, *shown])  # pandas would take a second to import
@@ -101,11 +101,12 @@ def frame(table: Table) -> "pd.DataFrame":
     """
     import pandas as pd  # here: half a second, which the files do not need
 
-    names, lines = _unrounded(table)
+    names, lines = unrounded(table)
     return pd.DataFrame(lines, columns=names, dtype=object)
 
 
-def _unrounded(table: Table) -> tuple[list[str], list[tuple[object, ...]]]:
+def unrounded(table: Table) -> tuple[list[str], list[tuple[object, ...]]]:
+    """The names of the columns of `frame`, and its lines."""
     of_columns = [[line.cells[index] for line in table.lines] for index in range(len(table.columns))]
     parts = [part for pair in zip(table.columns, of_columns, strict=True) for part in _parts(*pair)]
     return [harmless(name) for name, _ in parts], list(zip(*(values for _, values in parts), strict=True))

@@ -1,6 +1,7 @@
 """What a run of MLflow shows of a record: its name, tags, parameters and metrics. Nothing here imports MLflow."""
 
 import math
+from collections.abc import Mapping
 from datetime import datetime
 
 from harness.plan.specs import value_text
@@ -15,7 +16,7 @@ MAX_NAME, MAX_PARAM, MAX_TAG = 250, 6000, 5000  # characters: MLflow refuses mor
 # MLflow's table shows the last point of a metric. Curves therefore have names of their own: valid_ppl has one value,
 # which is of the best epoch. In MLflow's UI the charts of curves are a group, by what is before the '/'.
 CURVES = {name: f"curves/{name}" for name in ("valid_ppl", "train_loss", "lr")}
-LAYOUT = 5  # raised when a run is to show a record in another way: runs of earlier layouts are then written again
+LAYOUT = 6  # raised when a run is to show a record in another way: runs of earlier layouts are then written again
 
 
 def points(record: TrialRecord) -> list[tuple[str, float, int]]:
@@ -54,7 +55,8 @@ def params(record: TrialRecord) -> dict[str, str]:
 
 def tags(record: TrialRecord) -> dict[str, str]:
     """What runs are filtered and grouped by. The tag `head` is the head with its parameters, `mos(num_mixtures=10)`;
-    the parameter `head` is its name alone, `mos`. Trials that differ only in their seed have the same `row`.
+    the parameter `head` is its name alone, `mos`. Trials that differ only in their seed have the same `row`. Those of
+    one size of a ladder have the same `size`: the parameters outside of the head, whichever head it is.
     """
     spec, environment = record.spec, record.environment
     stage = "tuning" if record.tuning else "table"
@@ -74,8 +76,16 @@ def tags(record: TrialRecord) -> dict[str, str]:
         "executor": environment.executor,
         "message": record.message,
         "stage": stage,
+        "size": _size(record.metrics),
     }
     return {key: printable(value)[:MAX_TAG] for key, value in values.items() if value}
+
+
+def _size(metrics: Mapping[str, float]) -> str:
+    """The number of parameters outside of the head; '' where they were not counted."""
+    if not metrics.keys() >= {"params_total", "params_head"}:
+        return ""
+    return f"{metrics['params_total'] - metrics['params_head']:.0f}"
 
 
 def milliseconds(moment: str) -> int:

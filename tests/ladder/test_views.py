@@ -9,6 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from harness import plan
+from harness.board import leaderboard, site
 from harness.ladder.facts import of_findings
 from harness.ladder.words import number_text, sentences
 from harness.report import study
@@ -193,3 +194,63 @@ def test_few_heads_are_said_those_with_the_largest_gains(planted):
     found = said(planted(best, **{"{mos: {num_mixtures: 2}}": many}))
     assert any(sentence.startswith("MoS 10 ") for sentence in found)
     assert found[-1] == "5 heads with smaller gains are in the table."
+
+
+@pytest.fixture
+def among_suites(planted):
+    """Results and suites of a folder with the ladder, where commands look for both: their paths."""
+    found = planted()
+    Path("suites").mkdir()
+    shutil.copy("suite.yaml", Path("suites", f"{found.suite.name}.yaml"))
+    return Path("results"), Path("suites")
+
+
+@pytest.mark.needs("board")
+def test_the_leaderboard_has_a_table_of_each_ladder(among_suites):
+    results, suites = among_suites
+    found = leaderboard.load(results, pytest.fail, suites)
+    (table,) = found.ladder_tables(["markov"])
+    assert table.title == "ladder, version 1"
+    assert "MoS 2 beats softmax at 3 of 3 sizes, by " in table.lead
+    assert f"## {table.title}" in found.text()
+    assert found.summaries()[-1] == table
+    (as_json,) = found.as_json()["ladders"]
+    (mixture,) = [row for row in as_json["rows"] if row["head"] == "MoS 2"]
+    gains = [mixture[key] for key in mixture if key.endswith(" gain")]
+    # means over the four seeds: 400, 404, 396, 400 against 387.5, 391.5, 384.5, 388.5
+    assert gains[0] == pytest.approx(100 * (1 - math.exp(sum(map(math.log, RATIOS)) / 4)), rel=1e-12)
+    assert f">{leaderboard.LADDERS}<" in found.page()
+
+
+RATIOS = (387.5 / 400, 391.5 / 404, 384.5 / 396, 388.5 / 400)
+
+
+@pytest.mark.needs("board")
+def test_a_ladder_without_a_result_at_each_size_is_in_no_group_of_ladders(among_suites):
+    results, suites = among_suites
+    found = study.load(plan.load(suites / "ladder.yaml"), results, warn=pytest.fail)
+    for record in found.records.values():
+        if record.spec.backbone.params["d_model"] == 32:
+            shutil.rmtree(next(results.glob(f"runs/*/{record.id}")))
+    board = leaderboard.load(results, pytest.fail, suites)
+    assert board.ladder_tables() == ()
+    assert len(board.groups) == 1
+
+
+@pytest.mark.needs("board")
+def test_a_ladder_whose_file_is_not_valid_is_left_out_with_its_problem(among_suites):
+    results, suites = among_suites
+    path = suites / "ladder.yaml"
+    path.write_text(path.read_text().replace("d_model: 16", "d_model: 4"))
+    warnings = []
+    assert leaderboard.load(results, warnings.append, suites).ladders == ()
+    assert "suites/ladder.yaml is not valid, so its ladder is left out" in warnings[-1]
+
+
+@pytest.mark.needs("board")
+def test_the_site_has_the_ladders_before_the_rows(among_suites):
+    results, suites = among_suites
+    files = site.files_of(site.studies(results, suites, pytest.fail), results, suites, pytest.fail)
+    page = files["index.html"].decode()
+    assert 0 < page.index(leaderboard.LADDERS) < page.index("All rows")
+    assert leaderboard.LADDERS in files["leaderboard.html"].decode()
