@@ -164,6 +164,24 @@ class Head(Protocol):
 
 
 @runtime_checkable
+class FollowsTraining(Protocol):
+    """An optional attribute of a head, or of a module in it, whose loss changes in the course of training.
+
+    `progress` is a buffer. Training writes the share of its steps that is done to it, in place, before each step: 0
+    before the first one, below 1 before the last one, and 1 in a second stage (`train: {finetune: ...}`). A captured
+    step reads it, and it is part of the saved weights. harness.fading has a factor that falls with it.
+    """
+
+    progress: Tensor
+
+
+def followers(head: nn.Module) -> list[nn.Module]:
+    """Return the modules of a head that follow training (FollowsTraining)."""
+    # Not isinstance(): from Python 3.12 on it does not see an nn.Module's buffers.
+    return [each for each in head.modules() if isinstance(getattr(each, "progress", None), Tensor)]
+
+
+@runtime_checkable
 class MayBeControl(Protocol):
     """An optional class method of a head that computes a plain softmax of the state for some parameters.
 

@@ -1,5 +1,6 @@
 """Multi-token prediction: a softmax whose training loss also has the words after the next one."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -14,6 +15,7 @@ from harness.distributions import (
     uniform_output_,
     xavier_uniform_,
 )
+from harness.fading import Fade, Span
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -28,10 +30,10 @@ class MultiToken(Mixture):
     log_probs and the z-loss are those of p_0.
     Shapes: facets (B, T, E) each, that of the next word first; weight (V, E); bias (V,) or None.
     Args:
-        further: lambda_k, k = 1 .. K.
+        further: lambda_k, k = 1 .. K; numbers, or () tensors of weights that fade.
     """
 
-    def __init__(self, facets: list[Tensor], further: tuple[float, ...], weight_VE: Tensor, bias_V, logit_map):
+    def __init__(self, facets: list[Tensor], further: Sequence[float | Tensor], weight_VE: Tensor, bias_V, logit_map):
         super().__init__(facets[0][:, :, None], None, weight_VE, bias_V, logit_map=logit_map)
         self.facets, self.shares = facets, (1.0, *further)
 
@@ -60,6 +62,8 @@ class MultiTokenPrediction(nn.Module):
     Shapes: top layer h (B, T, D) -> facets (B, T, E), output matrix W (V, E), A_k (E, D).
     Args:
         further: lambda_k, the weights of the words after the next one in the training loss, the nearest first.
+        fade: for each of these weights the shares of training at which it begins to fall and at which it is 0
+            (harness.fading.Fade); modded-nanogpt has [[0.33, 0.67], [0, 0.33]] for (0.5, 0.25). None: they stay.
         maps: 'shared': one distribution is trained on all of these words, and nothing is added to a softmax; 'linear':
             each has an affine map of its own.
         projection: apply an affine map D -> E before the output matrix.
@@ -70,13 +74,15 @@ class MultiTokenPrediction(nn.Module):
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is
             Xavier-uniform, and b U(-1/sqrt(E), 1/sqrt(E)).
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
-    Raises: ValueError when further is empty or has a number <= 0, softcap <= 0, init_range <= 0, init_bias is 'uniform'
-        without init_range or without b, or D differs from E without a projection.
+    Raises: ValueError when further is empty or has a number <= 0, fade is not as long or not 0 <= start < end <= 1,
+        softcap <= 0, init_range <= 0, init_bias is 'uniform' without init_range or without b, or D differs from E
+        without a projection.
     Source: Gloeckle et al. (2024), arXiv:2404.19737, which was not read; the shared form: KellerJordan/modded-nanogpt,
         records/track_1_short/2025-12-22_MultiTokenPrediction and triton_kernels.py at commit f411b3d.
-    Differs: the weights stay as they are; modded-nanogpt lowers them from (0.5, 0.25) to none in the course of
-        training. The heads of Gloeckle et al. are transformer layers, with weights of 1; an affine map sees one
-        position only. Words beyond the segment are not known, so the last K positions have fewer targets.
+    Differs: without `fade` the weights stay as they are, and with it their losses are computed to the end, at the same
+        cost; modded-nanogpt leaves them out when their weights are 0. The heads of Gloeckle et al. are transformer
+        layers, with weights of 1; an affine map sees one position only. Words beyond the segment are not known, so
+        the last K positions have fewer targets.
     """
 
     def __init__(
@@ -85,6 +91,7 @@ class MultiTokenPrediction(nn.Module):
         embedding: nn.Embedding,
         *,
         further: tuple[float, ...] = (0.5, 0.25),
+        fade: tuple[Span, ...] | None = None,
         maps: Literal["shared", "linear"] = "shared",
         projection: bool = False,
         bias: bool = True,
@@ -96,7 +103,10 @@ class MultiTokenPrediction(nn.Module):
         super().__init__()
         if not further or min(further) <= 0:
             raise ValueError(f"further must have at least one weight, all of them more than 0, got {further}")
+        if fade is not None and len(fade) != len(further):
+            raise ValueError(f"fade: expected {len(further)} pairs, one for each weight in further, got {len(fade)}")
         self.further, self.phi = further, logit_map_of(softcap)
+        self.fades = None if fade is None else nn.ModuleList(Fade(*span) for span in fade)
         self.facet = facet_map(dims, projection=projection)
         own = further if maps == "linear" else ()
         self.ahead = nn.ModuleList(nn.Linear(dims.layer_dims[-1], dims.d_embed) for _ in own)
@@ -106,11 +116,16 @@ class MultiTokenPrediction(nn.Module):
 
     @classmethod
     def label(cls, p) -> str:
-        return ("affine " if p.projection else "") + "MTP" + (", linear maps" if p.maps == "linear" else "")
+        name = "affine MTP" if p.projection else "MTP"
+        parts = [name, *(["linear maps"] if p.maps == "linear" else []), *(["fading"] if p.fade else [])]
+        return ", ".join(parts)
 
     def forward(self, hidden: Hidden) -> MultiToken:
         """Map (B, T, D) top states to the distribution of the next word."""
         h_BTD = hidden.layers[-1]
         first_BTE = self.facet(h_BTD)
         others = [ahead(h_BTD) for ahead in self.ahead] or [first_BTE] * len(self.further)
-        return MultiToken([first_BTE, *others], self.further, self.output.weight, self.output.bias, self.phi)
+        further = self.further
+        if self.fades is not None:
+            further = [weight * fade() for weight, fade in zip(further, self.fades, strict=True)]
+        return MultiToken([first_BTE, *others], further, self.output.weight, self.output.bias, self.phi)

@@ -31,6 +31,7 @@ PACKAGES: tuple[tuple[str, ...], ...] = (
     ("containment",),
     ("registry",),
     ("dropout",),
+    ("fading",),
     ("protocols",),
     ("kernels",),
     ("distributions",),
@@ -74,7 +75,8 @@ LIBRARY_HOMES = {  # a library -> the only places that import it
     "pyarrow": ("harness/corpora/documents.py",),
 }
 COMPONENTS_MAY_IMPORT = {
-    *("harness.protocols", "harness.registry", "harness.distributions", "harness.dropout", "harness.model_folder")
+    *("harness.protocols", "harness.registry", "harness.distributions", "harness.dropout", "harness.fading"),
+    "harness.model_folder",
 }
 COMPONENTS_OF_COMPONENTS = {("backbones/bilstm.py", "harness.backbones.lstm")}  # its stack from the left is that LSTM
 BESIDE = {"heads", "backbones"}  # packages of harness/ in folders beside it

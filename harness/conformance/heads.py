@@ -19,7 +19,7 @@ from harness.conformance.require import (
     require_nothing_learned,
 )
 from harness.containment import guarded
-from harness.protocols import HasStatistics, HeadDims, Hidden, TokenDistribution, require_distribution
+from harness.protocols import HasStatistics, HeadDims, Hidden, TokenDistribution, followers, require_distribution
 from harness.random_streams import seeded
 
 B, T, V, D, NUM_LAYERS = 2, 4, 13, 6, 3
@@ -222,6 +222,24 @@ def mean_loss(case: HeadCase) -> str:
     return f"{once_loss:.3g} and {twice_loss:.3g}"
 
 
+def follows_training(case: HeadCase) -> str:
+    """What a head knows of the course of training is among its saved weights: loaded, they have the same loss."""
+    losses = []
+    head = case.build()
+    asking = followers(head)
+    if not asking:
+        return "does not ask"
+    for module in asking:
+        module.progress.fill_(0.5)
+    loaded = case.build()
+    loaded.load_state_dict(head.state_dict())
+    for each in (head, loaded):
+        with seeded(0, "conformance", "loss"):
+            losses.append(each(case.hidden()).training_loss(case.targets()).item())
+    require(losses[0] == losses[1], f"the loss is {losses[0]:.6g}, and {losses[1]:.6g} of loaded weights")
+    return "bit-equal when loaded"
+
+
 def counts_without_allocating(case: HeadCase) -> str:
     """On the meta device it has the same number of parameters as on the CPU, because plans count parameters there.
     `forward` makes no further ones.
@@ -246,6 +264,7 @@ HEAD_CHECKS = {
     "same seed, same output": reproducible,
     "nothing is learned in evaluation": learns_nothing,
     "every parameter is trained": trains_every_parameter,
+    "follows training": follows_training,
     "counted without allocating": counts_without_allocating,
 }
 

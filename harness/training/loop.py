@@ -19,6 +19,7 @@ from harness.machine.stop_request import Interrupted, StopRequest
 from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
 from harness.plan.suite_file import CheckpointSpec
+from harness.protocols import followers
 from harness.records.record import CurvePoint
 from harness.training.averaging import is_above_the_best, make_averaging
 from harness.training.checkpoint import Checkpoint, Position
@@ -34,6 +35,7 @@ from harness.training.step import (
     ordered,
     segments_of,
     steps_of,
+    steps_of_training,
     train_epoch,
 )
 
@@ -162,7 +164,9 @@ class Training:
         self.fitted, self.clocks = host.fitted, host.clocks
         self.optimizer = make_optimizer(model, train)
         self.segments = segments_of(corpus, train, next(model.parameters()).device, seed=seed)
+        self.steps = steps_of_training(train, len(self.segments))
         self.schedule = make_schedule(self.optimizer, train, segments=len(self.segments))
+        self.followers = followers(model.head)
         self.averaging = make_averaging(model, train)
         self.parts: dict[str, Stateful] = {
             **step_parts(model, self.optimizer),
@@ -269,8 +273,12 @@ class Training:
             clear_momentum(self.optimizer)
 
         def before_step(done: int) -> None:
+            all_done = (number - 1) * len(self.segments) + done
             if not self._in_second_stage:  # which has a constant rate
-                self.schedule.before_step((number - 1) * len(self.segments) + done)
+                self.schedule.before_step(all_done)
+            for module in self.followers:
+                # Segments of random lengths may be a few more than were counted.
+                module.progress.fill_(min(1.0, all_done / self.steps))
 
         def after_step(done: int) -> None:
             self.averaging.update()

@@ -7,7 +7,7 @@ from torch.optim import Optimizer
 
 from harness.plan.schedule import Plateau, StepDecay, Warmup
 from harness.plan.specs import TrainSpec
-from harness.training.step import steps_of
+from harness.training.step import steps_of_training
 
 SMALLEST_CHANGE = 1e-8  # of a rate on a plateau; torch's ReduceLROnPlateau makes no smaller one
 
@@ -115,9 +115,7 @@ def make_schedule(optimizer: Optimizer, train: TrainSpec, *, segments: int) -> S
         return OnPlateau(optimizer, way)
     if isinstance(way, StepDecay):
         return DecayAfterEpochs(optimizer, way)
-    epochs = range(1, math.ceil(train.epochs) + 1)
-    steps = sum(steps_of(epoch, train.epochs, segments) for epoch in epochs)
-    return WarmupAndDecay(optimizer, way, steps=steps)
+    return WarmupAndDecay(optimizer, way, steps=steps_of_training(train, segments))
 
 
 def _multiply(optimizer: Optimizer, factor: float, *, smallest: float = 0.0) -> None:

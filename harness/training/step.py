@@ -415,3 +415,9 @@ def steps_of(epoch: int, epochs: float, segments: int) -> int:
     # Of the number as the suite writes it: the float 1.4 - 1 is less than 0.4.
     part = Fraction(str(epochs)) % 1
     return segments if epoch <= epochs else max(1, round(part * segments))
+
+
+def steps_of_training(train: TrainSpec, segments: int) -> int:
+    """Steps of all epochs, without those of a second stage."""
+    epochs = range(1, math.ceil(train.epochs) + 1)
+    return sum(steps_of(epoch, train.epochs, segments) for epoch in epochs)

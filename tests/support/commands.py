@@ -41,7 +41,7 @@ EVERY_HEAD = [
     "{adaptive: {cutoffs: [[3, 6]], div_value: 2.0}}",
     "{harmonic: {exponent: 5.0}}",
     "{ngpt: {scale: one, scale_start: 4.0}}",
-    "{mtp: {further: [[0.5]], maps: linear}}",
+    "{mtp: {further: [[0.5]], maps: linear, fade: [[[0.2, 0.8]]]}}",
 ]
 EVERY_BACKBONE = [
     "{lstm: {d_model: 8, num_layers: 3, dropout: 0.1}}",

@@ -1,0 +1,35 @@
+"""Factors of a head's losses that fall while the model is trained."""
+
+import torch
+from torch import Tensor, nn
+
+Span = tuple[float, float]  # where a factor begins to fall and where it is 0, as shares of training
+
+
+class Fade(nn.Module):
+    """A factor that falls from 1 to 0 while the model is trained.
+
+    factor = min(1, max(0, (end - s) / (end - start))),    s: the share of training that is done
+
+    `progress` is s (FollowsTraining in harness/protocols.py). In evaluation it is that of the last step before. A loss
+    is computed as well where its factor is 0, so that every step takes the same operations.
+
+    Args:
+        start, end: of the fall.
+    Raises: ValueError unless 0 <= start < end <= 1.
+    """
+
+    def __init__(self, start: float, end: float):
+        super().__init__()
+        if not 0 <= start < end <= 1:
+            raise ValueError(f"fade must be two shares of training, 0 <= start < end <= 1, got {[start, end]}")
+        self.start, self.end = start, end
+        self.register_buffer("progress", torch.zeros((), dtype=torch.float64))
+
+    def forward(self) -> Tensor:
+        """() the factor, in float64."""
+        return ((self.end - self.progress.double()) / (self.end - self.start)).clamp(0, 1)
+
+    def extra_repr(self) -> str:
+        """Return 'start=0.33, end=0.67'."""
+        return f"start={self.start}, end={self.end}"
