@@ -13,6 +13,10 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 
 from harness.plan.schedule import Schedule, Sparse, Strict
 
+GroupOptimizer = Literal["sgd", "adam", "adamw", "adamw_huggingface"]
+Optimizer = GroupOptimizer | Literal["muon"]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+Betas = tuple[Beta, Beta]
 FACTOR = r"^x[0-9]+([.][0-9]+)?(e-?[0-9]+)?$"  # of a learning rate: x0.1
 
 
@@ -29,10 +33,15 @@ class GroupSpec(Sparse):
     Args:
         lr: a learning rate, or a factor of `train.lr` as 'x0.1'. None for train.lr.
         weight_decay: in place of train.weight_decay; None for that.
+        optimizer: 'sgd', 'adam', 'adamw' or 'adamw_huggingface', in place of train.optimizer; None for that. 'sgd' has
+            no momentum here.
+        betas: in place of train.betas, for the forms of Adam; None for these.
     """
 
     lr: Annotated[float, Field(gt=0)] | Annotated[str, Field(pattern=FACTOR)] | None = None
     weight_decay: Annotated[float, Field(ge=0)] | None = None
+    optimizer: GroupOptimizer | None = None
+    betas: Betas | None = None
 
     @field_validator("lr", mode="before")
     @classmethod
@@ -127,7 +136,6 @@ class EvalSpec(Strict):
     eval_batches: int | None
 
 
-Optimizer = Literal["sgd", "adam", "adamw", "adamw_huggingface", "muon"]
 GroupName = Literal["backbone", "embedding", "head", "vectors"]
 Precision = Literal["fp32", "tf32", "bf16"]  # as in harness.kernels.products, which needs torch; a test compares them
 MAX_EPOCHS = 50_000  # a record of more epochs would exceed the size limit
@@ -222,9 +230,9 @@ class TrainSpec(Strict):
         precision: the precision of products with the output matrix in training: 'fp32', 'tf32' (on a GPU only) or
             'bf16'. All other computation, and all of evaluation, is in fp32. The head of a plug-in that multiplies by
             the output matrix in its own code follows this setting if it uses harness.distributions.linear.
-        groups: what differs for some parameters: {head: {lr: x0.1}, vectors: {weight_decay: 0}}. 'head': those that
-            only the head has; 'embedding': the input embedding; 'backbone': its others; 'vectors': all with one
-            dimension, as biases and the factors of norms, if it is given. A parameter is in one group.
+        groups: what differs for some parameters: {head: {lr: x0.1, optimizer: adam}, vectors: {weight_decay: 0}}.
+            'head': those that only the head has; 'embedding': the input embedding; 'backbone': its others; 'vectors':
+            all with one dimension, as biases and the factors of norms, if it is given. A parameter is in one group.
         ar: activation regularisation: ar times the mean square of the top layer's output is added to the training loss.
         tar: temporal activation regularisation: tar times the mean square of the difference of the top layer's states
             at neighbouring positions, before dropout, is added. For backbones that return these (awd_lstm).
@@ -253,7 +261,7 @@ class TrainSpec(Strict):
     z_loss: Annotated[float, Field(ge=0)] = 0.0
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     reset_momentum: bool = False
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
+    betas: Betas = (0.9, 0.999)
     eps: Annotated[float, Field(gt=0)] = 1e-8
     eval_batch_size: Annotated[int, Field(ge=1)] = 10
     eval_stride: Annotated[int, Field(ge=1)] | None = None
@@ -290,6 +298,9 @@ class TrainSpec(Strict):
         adam_only = [name for name in ("betas", "eps") if getattr(self, name) != TrainSpec.model_fields[name].default]
         if self.optimizer == "sgd" and adam_only:
             raise ValueError(f"{' and '.join(adam_only)} belong to the forms of adam, and the optimizer is sgd")
+        for name, group in self.groups.items():
+            if group.betas is not None and (group.optimizer or self.optimizer) == "sgd":
+                raise ValueError(f"groups.{name}: betas belong to the forms of adam, and its optimizer is sgd")
         return self
 
     @model_validator(mode="after")

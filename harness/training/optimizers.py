@@ -1,7 +1,5 @@
 """The optimizers of a suite: torch's, Muon beside AdamW, and AdamW as the transformers library had it until 2024."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -60,81 +58,103 @@ def _update(parameter: Tensor, state: dict[str, Tensor], group: dict) -> None:
         parameter.mul_(1 - group["lr"] * group["weight_decay"])
 
 
-class MuonAndAdamW(Optimizer):
-    """torch's Muon for some groups of matrices, and torch's AdamW for others. They share `state` and the groups.
-
-    Muon's update of a matrix (A, B) has 0.2 sqrt(max(A, B)) times the rate, so that its root mean square is that of
-    AdamW's and both take the same learning rate and weight decay. Momentum 0.95, Nesterov.
-
-    Source: Jordan et al. (2024), kellerjordan.github.io/posts/muon; the factor: Liu et al. (2025), arXiv:2502.16982,
-        section 2.2. Which parameters: the matrices of hidden layers, as the authors have it.
-    Differs: no differences; they are torch's.
+class Several(Optimizer):
+    """Several optimizers as one: each makes the step of its own groups. They share `state`, and the groups of the first
+    one come first.
     """
 
-    def __init__(self, matrices: list[dict], others: list[dict], *, weight_decay: float, betas, eps: float):
-        self.of_matrices = torch.optim.Muon(matrices, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
-        self.of_others = torch.optim.AdamW(others, weight_decay=weight_decay, betas=betas, eps=eps, fused=True)
-        super().__init__([*self.of_matrices.param_groups, *self.of_others.param_groups], {})
+    def __init__(self, optimizers: list[Optimizer]):
+        self.optimizers = optimizers
+        super().__init__([group for each in optimizers for group in each.param_groups], {})
         self._share()
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        self.of_matrices.step()
-        self.of_others.step()
+        for each in self.optimizers:
+            each.step()
 
     def load_state_dict(self, state_dict) -> None:
         super().load_state_dict(state_dict)
         self._share()
 
     def _share(self) -> None:
-        number = len(self.of_matrices.param_groups)
-        self.of_matrices.param_groups = self.param_groups[:number]
-        self.of_others.param_groups = self.param_groups[number:]
-        self.of_matrices.state = self.of_others.state = self.state
+        first = 0
+        for each in self.optimizers:
+            last = first + len(each.param_groups)
+            each.param_groups, each.state = self.param_groups[first:last], self.state
+            first = last
 
 
 def make_optimizer(model: nn.Module, train: TrainSpec) -> Optimizer:
-    """The optimizer of the suite with its settings, for a model's parameters; torch's are in their fused form. The
-    learning rate of a group is a tensor on the parameters' device, where a captured step reads it; its `initial_lr` is
-    what a schedule scales.
+    """The optimizer of the suite with its settings, for a model's parameters, or several, where `muon` or a group asks
+    for more than one. The learning rate of a group is a tensor on the parameters' device, where a captured step reads
+    it; its `initial_lr` is what a schedule scales.
+
+    Muon is for the matrices of hidden layers, as its authors have it, and AdamW beside it for all else. Muon's update
+    of a matrix (A, B) has 0.2 sqrt(max(A, B)) times the rate, so that its root mean square is that of AdamW's and both
+    take the same learning rate and weight decay. Momentum 0.95, Nesterov.
+
+    Raises: ExecutionError where the backbone has no matrix for muon.
+    Source: Jordan et al. (2024), kellerjordan.github.io/posts/muon; the factor: Liu et al. (2025), arXiv:2502.16982,
+        section 2.2.
     """
-    on_gpu = next(model.parameters()).device.type == "cuda"
-    others = _groups(model, train, lambda parameter: True)
-    about_adam = {"betas": train.betas, "eps": train.eps}
-    if train.optimizer == "muon":
-        if not (inner := _inner_matrices(model)):
-            raise ExecutionError(
-                "train.optimizer is muon, and the backbone has no matrices that are trained; take adamw"
-            )
-        matrices, others = (_groups(model, train, lambda p, of=of: (id(p) in inner) == of) for of in (True, False))
-        return MuonAndAdamW(matrices, others, weight_decay=train.weight_decay, **about_adam)
-    shared = {"lr": others[0]["lr"], "weight_decay": train.weight_decay}
-    if train.optimizer == "adamw_huggingface":
-        return HuggingFaceAdamW(others, **shared, **about_adam)
-    if train.optimizer == "sgd":
-        return torch.optim.SGD(others, momentum=train.momentum, fused=True, **shared)
-    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[train.optimizer]
-    return kind(others, capturable=on_gpu and train.cuda_graph != "off", fused=True, **shared, **about_adam)
+    matrices = _inner_matrices(model) if train.optimizer == "muon" else set()
+    if train.optimizer == "muon" and not matrices:
+        raise ExecutionError("train.optimizer is muon, and the backbone has no matrices that are trained; take adamw")
+    of_kind: dict[str, list[dict]] = {}
+    for group in _groups(model, train, matrices):
+        of_kind.setdefault(group.pop("optimizer"), []).append(group)
+    # Muon's first, as in checkpoints of before.
+    kinds = sorted(of_kind, key=lambda kind: kind != "muon")
+    made = [_optimizer(kind, of_kind[kind], train) for kind in kinds]
+    return made[0] if len(made) == 1 else Several(made)
 
 
-def _groups(model: nn.Module, train: TrainSpec, wanted: Callable[[nn.Parameter], bool]) -> list[dict]:
-    """The groups of the wanted parameters, each with its own rate; one group where neither the suite nor a head names
-    more.
+def _optimizer(kind: str, groups: list[dict], train: TrainSpec) -> Optimizer:
+    """torch's are in their fused form."""
+    shared = {"lr": groups[0]["lr"], "weight_decay": train.weight_decay}
+    if kind == "muon":
+        return torch.optim.Muon(groups, weight_decay=train.weight_decay, adjust_lr_fn="match_rms_adamw")
+    if kind == "sgd":
+        momentum = train.momentum if train.optimizer == "sgd" else 0.0
+        return torch.optim.SGD(groups, momentum=momentum, fused=True, **shared)
+    shared |= {"betas": train.betas, "eps": train.eps}
+    if kind == "adamw_huggingface":
+        return HuggingFaceAdamW(groups, **shared)
+    on_gpu = groups[0]["lr"].device.type == "cuda"
+    captured = on_gpu and train.cuda_graph != "off" and train.optimizer != "muon"  # a step of Muon is never captured
+    cls = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[kind]
+    return cls(groups, capturable=captured, fused=True, **shared)
+
+
+def _groups(model: nn.Module, train: TrainSpec, matrices: set[int]) -> list[dict]:
+    """The groups of parameters, each with its own rate and the name of its optimizer; one group where neither the suite
+    nor a head names more.
+
+    Args:
+        matrices: the ids of the parameters that Muon moves.
     """
-    found: dict[tuple[str, float], list[nn.Parameter]] = {}
-    named = ((each, getattr(each, "learning_rates", {})) for each in model.modules())
-    factors = {id(each.get_parameter(name)): factor for each, rates in named for name, factor in rates.items()}
+    found: dict[tuple[str, float, str], list[nn.Parameter]] = {}
+    factors = {}
+    for module in model.modules():
+        for name, factor in getattr(module, "learning_rates", {}).items():
+            factors[id(module.get_parameter(name))] = factor
     for parameter in model.parameters():
-        if wanted(parameter):
-            group = _group_of(parameter, model, train), factors.get(id(parameter), 1.0)
-            found.setdefault(group, []).append(parameter)
+        name = _group_of(parameter, model, train)
+        others = "adamw" if train.optimizer == "muon" else train.optimizer
+        kind = "muon" if id(parameter) in matrices else train.groups.get(name, GroupSpec()).optimizer or others
+        found.setdefault((name, factors.get(id(parameter), 1.0), kind), []).append(parameter)
     groups = []
-    for (name, factor), parameters in found.items():
+    for (name, factor, kind), parameters in found.items():
         given, device = train.groups.get(name, GroupSpec()), parameters[0].device
-        rate, decay = factor * given.rate(train.lr), given.weight_decay
+        rate = factor * given.rate(train.lr)
         lr = torch.tensor(rate, dtype=torch.float32 if device.type == "cuda" else torch.float64, device=device)
-        own = {} if decay is None else {"weight_decay": decay}
-        groups.append({"params": parameters, "initial_lr": rate, "lr": lr, **own})
+        group = {"params": parameters, "initial_lr": rate, "lr": lr, "optimizer": kind}
+        if given.weight_decay is not None:
+            group["weight_decay"] = given.weight_decay
+        if given.betas is not None and kind != "muon":
+            group["betas"] = given.betas
+        groups.append(group)
     return groups
 
 

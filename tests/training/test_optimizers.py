@@ -107,6 +107,48 @@ def test_a_head_gives_its_parameters_their_own_rate():
     assert len(make_optimizer(plain, spec()).param_groups) == 1
 
 
+def test_the_heads_own_optimizer_makes_the_steps_of_torchs_own():
+    groups = {"head": {"optimizer": "adam", "betas": (0.8, 0.9), "lr": 0.02, "weight_decay": 0.0}}
+    train = spec(optimizer="sgd", lr=0.5, momentum=0.9, weight_decay=0.1, groups=groups)
+    ours, theirs = model(), model()
+    optimizer = make_optimizer(ours, train)
+    sgd = torch.optim.SGD(theirs.backbone.parameters(), 0.5, momentum=0.9, weight_decay=0.1, fused=True)
+    adam = torch.optim.Adam(theirs.head.parameters(), 0.02, betas=(0.8, 0.9), fused=True)
+    for number in range(4):
+        for built in (ours, theirs):
+            built.zero_grad()
+            with_gradients(built)
+        optimizer.step()
+        sgd.step()
+        adam.step()
+        for name, parameter in theirs.named_parameters():
+            assert torch.equal(ours.get_parameter(name), parameter), name
+        if number == 1:  # as after a resume: another optimizer with the state of the first one
+            state = OptimizerState(optimizer).state_dict()
+            optimizer = make_optimizer(ours, train)
+            OptimizerState(optimizer).load_state_dict(state)
+    schedule = spec(**{**train.model_dump(), "schedule": {"warmup": {"steps": 2}}, "epochs": 1})
+    make_schedule(optimizer, schedule, segments=8).before_step(1)
+    assert sorted(float(group["lr"]) for group in optimizer.param_groups) == [0.01, 0.25]
+
+
+def test_muon_leaves_the_head_to_its_own_optimizer():
+    built = model(ENCODER)
+    optimizer = make_optimizer(built, spec(optimizer="muon", lr=0.02, groups={"head": {"optimizer": "sgd"}}))
+    kinds = [type(each).__name__ for each in optimizer.optimizers]
+    assert kinds[0] == "Muon"
+    assert sorted(kinds[1:]) == ["AdamW", "SGD"]
+    of_sgd = optimizer.optimizers[kinds.index("SGD")]
+    assert {name for each in names(built, of_sgd) for name in each} == {"head.output.weight", "head.output.bias"}
+
+
+@pytest.mark.parametrize("settings", [{"optimizer": "sgd"}, {"optimizer": "adam", "groups": "sgd"}])
+def test_betas_of_a_group_need_a_form_of_adam(settings):
+    group = {"betas": (0.8, 0.9)} | ({"optimizer": settings["groups"]} if "groups" in settings else {})
+    with pytest.raises(ValueError, match=r"groups\.head: betas belong to the forms of adam, and its optimizer is sgd"):
+        spec(optimizer=settings["optimizer"], groups={"head": group})
+
+
 def test_what_a_head_shares_is_not_of_its_group():
     built = model(head=ComponentSpec(name="softmax", params={"tie_weights": True}))
     optimizer = make_optimizer(built, spec(groups={"head": {"lr": 0.1}}))
