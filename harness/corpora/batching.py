@@ -61,19 +61,21 @@ class Segment(NamedTuple):
 class Segments(Sequence[Segment]):
     """The segments of an epoch. Each is cut when it is read; a slice gives a list of segments.
 
-    A unit is what is shuffled: a segment of a stream, or a block.
+    A unit is what is shuffled: a segment of a stream, a block, or a window, which is known by its first token.
 
     Args:
         cut: makes a segment from some units.
         num_units: the number of units.
         per_segment: the number of units of a segment. Units that do not fill a segment are dropped.
         order: (num_units,) the order of the units; None for their own order.
+        places: how many tokens a window may begin at; 0: units are no windows.
     """
 
     cut: Callable[[Tensor | slice], Segment]
     num_units: int
     per_segment: int = 1
     order: Tensor | None = None
+    places: int = 0
 
     def __len__(self) -> int:
         return self.num_units // self.per_segment
@@ -86,7 +88,11 @@ class Segments(Sequence[Segment]):
         return self.cut(units if self.order is None else self.order[units])
 
     def shuffled(self, generator: torch.Generator) -> "Segments":
-        """Return the segments with the units in a random order. The dropped units are different ones each time."""
+        """Return the segments with the units in a random order. The dropped units are different ones each time. Windows
+        are drawn with replacement from all places.
+        """
+        if self.places:
+            return replace(self, order=torch.randint(self.places, (self.num_units,), generator=generator))
         return replace(self, order=torch.randperm(self.num_units, generator=generator))
 
 
@@ -95,7 +101,7 @@ def training_segments(
     *,
     batch_size: int,
     seq_len: int,
-    batching: Literal["stream", "blocks"] = "stream",
+    batching: Literal["stream", "blocks", "windows"] = "stream",
     device: torch.device | None = None,
     shift: int = 0,
     states: States | None = None,
@@ -111,6 +117,9 @@ def training_segments(
     'blocks': the split is cut into blocks of `seq_len` tokens without overlap, and tokens that remain at the end are
     dropped. The first token of each block is not a target. A segment has `batch_size` blocks, and blocks that do not
     fill a segment are dropped. `shuffled` shuffles blocks.
+
+    'windows': a segment has `batch_size` windows of `seq_len` targets, which `shuffled` draws at random from all places
+    of the split. An epoch has as many segments as fit into the split: floor((N - 1) / (B T)), of N tokens.
 
     Args:
         device: the device of the segments; None for the device of the tokens.
@@ -136,6 +145,14 @@ def training_segments(
         segment = _read(tokens_N, seq_len * blocks_B[:, None] + arange(seq_len))
         return with_states(segment, states).to(device)
 
+    def of_windows(units: Tensor | slice) -> Segment:
+        drawn = not isinstance(units, slice)
+        first_B = units.to(tokens_N.device) if drawn else seq_len * arange(units.start, units.stop)
+        return _read(tokens_N, first_B[:, None] + arange(seq_len + 1)).to(device)
+
+    if batching == "windows":
+        windows = max(0, len(tokens_N) - 1) // (batch_size * seq_len) * batch_size
+        return Segments(of_windows, windows, batch_size, places=max(0, len(tokens_N) - seq_len))
     if batching == "blocks":
         return Segments(of_blocks, len(tokens_N) // seq_len, batch_size)
     return Segments(of_stream, bisect_left(ends[:-1], length - 1))

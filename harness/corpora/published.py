@@ -358,10 +358,8 @@ def _in_archive(name: str, sha256: str, of_archive: str) -> dict[str, PinnedFile
     return _files(f"{name}/{name}", name, archive, whole=sha256)
 
 
-class _HundredMillionBytes(_PublishedCharacters):
-    """One file of 10^8 bytes in a zip archive: 90 million for training, 5 for validation, 5 for test, in this order."""
-
-    TOKENS: ClassVar = {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
+class _OneFile(_PublishedCharacters):
+    """One file: its first bytes are the training split, then comes the validation split, then the test split."""
 
     def load(self, data: Path) -> Corpus:
         """Read the file. The symbols are in the order of first appearance in the whole file."""
@@ -378,6 +376,12 @@ class _HundredMillionBytes(_PublishedCharacters):
             test_size=TextSize(words=_words_after_first(splits["test"]), characters=scored, bytes=scored),
             test_bytes=torch.ones(scored + 1, dtype=torch.int32),
         )
+
+
+class _HundredMillionBytes(_OneFile):
+    """One file of 10^8 bytes in a zip archive: 90 million for training, 5 for validation, 5 for test."""
+
+    TOKENS: ClassVar = {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
 
 
 @CORPORA.register("text8")
@@ -415,6 +419,27 @@ class Enwik8(_HundredMillionBytes):
     )
     VOCAB_SIZE = 205
     COUNTING = "bytes, each counted as a character; words are whitespace-separated"
+
+
+@CORPORA.register("tiny_shakespeare")
+class TinyShakespeare(_OneFile):
+    """Lines of Shakespeare's plays, 1,115,394 characters with line ends, V = 65; 90 / 5 / 5 %.
+
+    The last 10 % are nanoGPT's validation split; their first half is the validation split here, the second the test.
+
+    Raises: CorpusError when the file is absent and cannot be downloaded, or has another content.
+    Source: Karpathy (2015), char-rnn, data/tinyshakespeare; the split at 90 %: karpathy/nanoGPT,
+        data/shakespeare_char/prepare.py.
+    """
+
+    FILES: ClassVar = _files(
+        "embed/tiny_shakespeare.txt",
+        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+        whole="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+    )
+    TOKENS: ClassVar = {"train": 1_003_854, "valid": 55_770, "test": 55_770}
+    VOCAB_SIZE = 65
+    COUNTING = "characters; words are whitespace-separated"
 
 
 def _first_seen(content: np.ndarray) -> bytes:

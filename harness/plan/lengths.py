@@ -29,7 +29,11 @@ def targets_of_epoch(train: TrainSpec, num_tokens: int) -> int:
 
     stream: B (floor(N / B) - 1), of N tokens in B columns.
     blocks: floor(floor(N / T) / B) B (T - 1), of blocks of T tokens, B at a time.
+    windows: floor((N - 1) / (B T)) B T.
     """
+    if train.batching == "windows":
+        of_step = train.batch_size * train.seq_len
+        return (num_tokens - 1) // of_step * of_step
     if train.batching == "blocks":
         batches = num_tokens // train.seq_len // train.batch_size
         return batches * train.batch_size * (train.seq_len - 1)

@@ -57,32 +57,37 @@ class StepDecay(Strict):
 
 
 class Warmup(Strict):
-    """Raise the learning rate from 0 over `steps` training steps; then keep it, or let it fall to 0 until the end of
+    """Raise the learning rate from 0 over `steps` training steps; then keep it, or let it fall until the end of
     training.
 
     Args:
         steps: training steps, not epochs. 0: no rise.
         decay: 'none', or the form of the fall: 'linear', or 'cosine', half a period.
         stable: the share of the steps after the rise in which the rate stays, before it falls (warm-up, stable, decay).
+        floor: the share of the rate at which the fall ends; nanoGPT has 0.1.
     """
 
     steps: Annotated[int, Field(ge=0)]
     decay: Literal["none", "linear", "cosine"] = "none"
     stable: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    floor: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
     @model_validator(mode="after")
-    def _stable_before_a_decay(self) -> "Warmup":
+    def _needs_a_decay(self) -> "Warmup":
         if self.stable and self.decay == "none":
             raise ValueError("stable: the rate stays before it falls; set decay to linear or cosine")
+        if self.floor and self.decay == "none":
+            raise ValueError("floor: the rate does not fall; set decay to linear or cosine")
         return self
 
     @model_serializer(mode="wrap")
     def _without_the_default(self, serialised) -> dict[str, Any]:
-        return {name: value for name, value in serialised(self).items() if name != "stable" or value}
+        return {name: value for name, value in serialised(self).items() if value or name not in ("stable", "floor")}
 
     def __str__(self) -> str:
         stable = f", {100 * self.stable:g} % of the rest constant" if self.stable else ""
-        fall = "" if self.decay == "none" else f", {self.decay} decay to 0"
+        end = f"{100 * self.floor:g} %" if self.floor else "0"
+        fall = "" if self.decay == "none" else f", {self.decay} decay to {end}"
         return f"warm-up of {self.steps} steps{stable}{fall}"
 
 

@@ -203,7 +203,9 @@ class TrainSpec(Strict):
         batching: 'stream': the split is cut into contiguous columns, each segment continues the previous one, and every
             token except the first of the split is a target. 'blocks': the split is cut into blocks of seq_len tokens
             without overlap, and the first token of each block is not a target, in training and in evaluation, as in the
-            multi-facet code; `shuffle` then shuffles blocks, not segments.
+            multi-facet code; `shuffle` then shuffles blocks, not segments. 'windows': each row of a batch is a window
+            of seq_len targets at a random place, drawn with replacement, as in nanoGPT; an epoch has as many targets as
+            the split, and evaluation is that of 'stream'.
         schedule: the schedule of the learning rate; None for a constant rate.
         clip: the largest 2-norm of the whole gradient, or None for no limit.
         weight_decay: torch's weight decay, for every optimizer.
@@ -268,7 +270,7 @@ class TrainSpec(Strict):
     eval_batches: Annotated[int, Field(ge=1)] | None = None
     shuffle: bool = False
     shift_columns: bool = False
-    batching: Literal["stream", "blocks"] = "stream"
+    batching: Literal["stream", "blocks", "windows"] = "stream"
     accumulation: Annotated[int, Field(ge=1)] = 1
     data_parallel: Annotated[int, Field(ge=1)] = 1
     precision: Precision = "fp32"
@@ -312,8 +314,10 @@ class TrainSpec(Strict):
             raise ValueError(f"eval_stride must be at most seq_len = {self.seq_len}, got {self.eval_stride}")
         if self.batching == "blocks" and self.eval_stride is not None:
             raise ValueError("eval_stride belongs to batching: stream; blocks do not overlap")
-        if self.batching == "blocks" and self.shift_columns:
-            raise ValueError("shift_columns belongs to batching: stream; blocks have no columns")
+        if self.batching != "stream" and self.shift_columns:
+            raise ValueError(f"shift_columns belongs to batching: stream; {self.batching} have no columns")
+        if self.batching == "windows" and self.shuffle:
+            raise ValueError("shuffle: windows are at random places already; leave it out")
         if self.batching == "blocks" and self.seq_len < 2:
             raise ValueError(
                 f"seq_len must be at least 2 for blocks, whose first token is no target, got {self.seq_len}"
@@ -322,7 +326,7 @@ class TrainSpec(Strict):
 
     @model_validator(mode="after")
     def _stages_fit(self) -> "TrainSpec":
-        if self.random_lengths is not None and (self.batching == "blocks" or self.shuffle):
+        if self.random_lengths is not None and (self.batching != "stream" or self.shuffle):
             raise ValueError("random_lengths is for batching: stream without shuffle, where segments follow each other")
         if self.random_lengths is not None and self.schedule is not None and self.schedule.warmup is not None:
             raise ValueError("random_lengths does not go with schedule.warmup, which needs a known number of steps")
@@ -352,7 +356,10 @@ class TrainSpec(Strict):
     @property
     def evaluation(self) -> EvalSpec:
         """The settings that decide what a perplexity means."""
-        return EvalSpec(**{name: getattr(self, name) for name in EvalSpec.model_fields})
+        settings = {name: getattr(self, name) for name in EvalSpec.model_fields}
+        if self.batching == "windows":
+            settings["batching"] = "stream"
+        return EvalSpec(**settings)
 
 
 # A trial of `ngrams` takes no steps. It reads a split as one column, so that a cache goes on from line to line.

@@ -82,11 +82,13 @@ class WarmupAndDecay(Schedule):
         lr * (1 - p)               with 'linear'
         lr * (1 + cos(pi p)) / 2   with 'cosine'
 
-    With `stable` = a the rate is lr while p < a, and then falls with (p - a) / (1 - a) in the place of p.
+    With `stable` = a the rate is lr while p < a, and then falls with (p - a) / (1 - a) in the place of p. With `floor`
+    = c a share g of lr after the warm-up is c + (1 - c) g.
 
     Source: Hugging Face transformers, optimization.py: get_constant_schedule_with_warmup,
     get_linear_schedule_with_warmup and get_cosine_schedule_with_warmup. Stable: Hu et al. (2024), arXiv:2404.06395,
-    section 4 (warm-up, stable, decay).
+    section 4 (warm-up, stable, decay). Floor: karpathy/nanoGPT, train.py, get_lr, at commit 3adf61e, whose warm-up is
+    lr (s + 1) / (w + 1).
     """
 
     def __init__(self, optimizer: Optimizer, settings: Warmup, *, steps: int):
@@ -103,7 +105,8 @@ class WarmupAndDecay(Schedule):
             return done / warmup
         progress = (done - warmup) / max(1, self.steps - warmup)
         progress = max(0.0, progress - self.settings.stable) / (1 - self.settings.stable)
-        return {"none": 1.0, "linear": 1 - progress, "cosine": (1 + math.cos(math.pi * progress)) / 2}[decay]
+        fall = {"none": 1.0, "linear": 1 - progress, "cosine": (1 + math.cos(math.pi * progress)) / 2}[decay]
+        return self.settings.floor + (1 - self.settings.floor) * fall
 
 
 def make_schedule(optimizer: Optimizer, train: TrainSpec, *, segments: int) -> Schedule:

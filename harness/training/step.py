@@ -298,8 +298,10 @@ class Diverged(Exception):
 
 
 def ordered(segments: Segments, train: TrainSpec, *, seed: int, epoch: int) -> Segments:
-    """The segments in the order in which an epoch takes them: that of the text, or a random one."""
-    if not train.shuffle:
+    """The segments in the order in which an epoch takes them: that of the text, or a random one;
+    windows are drawn.
+    """
+    if not train.shuffle and train.batching != "windows":
         return segments
     # guard: shuffle-seed -> generator = None
     generator = torch.Generator().manual_seed(stream_seed(seed, "data", epoch))

@@ -281,7 +281,7 @@ def evaluate(trial: Trial, built: Built) -> dict[str, TokenNll]:
         built.model.load_state_dict(trial.checkpoints.best_weights(fitted.best_epoch, trial.device))
         test, tokens = score(trial, built, "test", trial.clocks.eval)
     trial.checkpoints.publish_best(fitted.best_epoch)
-    carried = train.batching == "stream" and evaluation.state_of(built.model) is not None
+    carried = train.evaluation.batching == "stream" and evaluation.state_of(built.model) is not None
     of_test, counted = scores_of_test(built, train.evaluation, test, tokens, beat=trial.watch.beat)
     scores = {
         "valid_ppl": fitted.best.ppl,

@@ -48,7 +48,9 @@ def test_with_any_shift_each_token_of_the_columns_is_read_once(length, batch_siz
 
 
 @settings(deadline=None, max_examples=100)
-@given(**SIZES, shift=st.integers(0, 300), batching=st.sampled_from(["stream", "blocks"]), shuffle=st.booleans())
+@given(
+    **SIZES, shift=st.integers(0, 300), batching=st.sampled_from(["stream", "blocks", "windows"]), shuffle=st.booleans()
+)
 def test_training_segments_say_where_their_targets_stand(length, batch_size, seq_len, shift, batching, shuffle):
     tokens_N = torch.randint(1000, (length,))
     segments = training_segments(tokens_N, batch_size=batch_size, seq_len=seq_len, batching=batching, shift=shift)
@@ -112,6 +114,25 @@ def test_blocks_are_shuffled_one_by_one():
     assert [segment.inputs[:, 0].tolist() for segment in segments] == [[0, 3], [6, 9]]
 
 
+def test_windows_are_drawn_from_all_places_and_an_epoch_has_as_many_targets_as_the_split():
+    # 23 tokens, 22 targets: three batches of 2 windows of 3 targets; a window may begin at 0 .. 19
+    segments = training_segments(torch.arange(23), batch_size=2, seq_len=3, batching="windows")
+    assert len(segments) == 3
+    drawn = segments.shuffled(torch.Generator().manual_seed(3))
+    places = torch.randint(20, (6,), generator=torch.Generator().manual_seed(3)).tolist()
+    assert [segment.inputs.tolist() for segment in drawn] == [
+        [[place, place + 1, place + 2] for place in places[at : at + 2]] for at in (0, 2, 4)
+    ]
+    assert [segment.targets.tolist() for segment in drawn] == [
+        [[place + 1, place + 2, place + 3] for place in places[at : at + 2]] for at in (0, 2, 4)
+    ]
+    every = set()
+    for seed in range(60):
+        for segment in segments.shuffled(torch.Generator().manual_seed(seed)):
+            every |= set(segment.inputs[:, 0].tolist())
+    assert every == set(range(20))
+
+
 def test_segments_of_a_stream_are_shuffled_whole():
     segments = training_segments(torch.arange(20), batch_size=2, seq_len=2)  # 9 targets a column: the last has 1
     shuffled = segments.shuffled(torch.Generator().manual_seed(3))
@@ -129,12 +150,12 @@ def test_segments_are_a_sequence():
         segments[5]
 
 
-@pytest.mark.parametrize("batching", ["stream", "blocks"])
+@pytest.mark.parametrize("batching", ["stream", "blocks", "windows"])
 def test_no_token_makes_no_segment(batching):
     assert len(training_segments(torch.zeros(0, dtype=torch.int64), batch_size=3, seq_len=2, batching=batching)) == 0
 
 
-@pytest.mark.parametrize("batching", ["stream", "blocks"])
+@pytest.mark.parametrize("batching", ["stream", "blocks", "windows"])
 def test_a_memory_map_is_read_as_int64_segment_by_segment(batching, tmp_path):
     tokens = torch.randint(50_000, (1000,), generator=torch.Generator().manual_seed(1))
     tokens.int().numpy().tofile(tmp_path / "tokens")

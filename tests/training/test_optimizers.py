@@ -210,8 +210,21 @@ def test_the_rate_stays_and_then_falls():
     assert isinstance(schedule, WarmupAndDecay)
     assert [schedule.share(done) for done in range(11)] == [0.0, 0.5, *[1.0] * 7, 0.5, 0.0]
     assert str(train.schedule.way) == "warm-up of 2 steps, 75 % of the rest constant, linear decay to 0"
-    with pytest.raises(ValueError, match="stable: the rate stays before it falls; set decay to linear or cosine"):
-        spec(schedule={"warmup": {"steps": 2, "stable": 0.5}})
+
+
+def test_the_rate_falls_to_a_floor():
+    train = spec(epochs=1, lr=1.0, schedule={"warmup": {"steps": 2, "decay": "linear", "floor": 0.1}})
+    schedule = make_schedule(make_optimizer(model(), train), train, segments=6)
+    # p = 0, 1/4, ... 1: 0.1 + 0.9 (1 - p)
+    assert [schedule.share(done) for done in range(7)] == pytest.approx([0.0, 0.5, 1.0, 0.775, 0.55, 0.325, 0.1])
+    assert str(train.schedule.way) == "warm-up of 2 steps, linear decay to 10 %"
+
+
+@pytest.mark.parametrize("name", ["stable", "floor"])
+def test_what_belongs_to_a_decay_needs_one(name):
+    with pytest.raises(ValueError, match=f"{name}: the rate .*; set decay to linear or cosine"):
+        spec(schedule={"warmup": {"steps": 2, name: 0.5}})
+    assert name not in spec(schedule={"warmup": {"steps": 2}}).schedule.way.model_dump()
 
 
 @pytest.mark.parametrize("lr", ["0.1", "x", "x-1", "0.1x", 0, -1.0])
