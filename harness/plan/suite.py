@@ -72,7 +72,8 @@ class Row:
         tune: how its point is chosen; None: it is not tuned.
         candidates: in the order in which the points were drawn.
         choice: the point that is used; None: some of its tuning trials have no record.
-        non_embedding: N, the parameters of the backbone without those of its embeddings.
+        non_embedding: N, the parameters of the backbone without those of its embeddings, of tokens and
+            of positions.
         flops: of a training token, or why they are not known; None where the suite does not ask.
         follows: of a size of a ladder that is not tuned: given all rows, it returns the candidate
             that follows from the choices of others. Before these are made it returns one with the

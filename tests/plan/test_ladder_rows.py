@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from causal_models import V, saved
 
 from harness.plan import load
 from harness.plan.ladder_rows import number_text, rate_at
@@ -60,6 +61,24 @@ def test_a_size_gives_keys_of_a_configuration(write):
         **{"hidden_size": 8, "num_hidden_layers": 1},
     }
     assert first.name == f"ours {number_text(found.rows[0].non_embedding)}"
+
+
+@pytest.mark.needs("pretrained")
+@pytest.mark.parametrize("how", ["frozen: true", "frozen: false", "weights: random"])
+def test_the_size_of_gpt2_leaves_out_both_of_its_embeddings(how, write, tmp_path):
+    sizes = []
+    for layers, d in ((1, 8), (2, 16)):
+        folder, _ = saved(tmp_path / f"gpt2-{d}", "gpt2", n_embd=d, n_layer=layers)
+        sizes.append(f"{{model: {folder}}}")
+    text = BASE.replace("vocab_size: 50", f"vocab_size: {V}").replace("lstm: {num_layers: 1}", f"hf: {{{how}}}")
+    text = text.replace("LENGTH", "epochs: 1, batching: blocks") + f"ladder: {{sizes: [{', '.join(sizes)}]}}\n"
+    found = load(write(text)).rows[::2]
+    # a block: 4 d^2 of attention, 8 d^2 of the two layers after it, their biases 4 d + 5 d, two norms 4 d; a norm 2 d
+    expected = [layers * (12 * d * d + 13 * d) + 2 * d for layers, d in ((1, 8), (2, 16))]
+    assert [row.non_embedding for row in found] == expected
+    of_embeddings = [(V + 64) * d for d in (8, 16)]  # and 64 positions
+    body = [row.params[0] - row.params[1] for row in found]
+    assert body == [a + b for a, b in zip(expected, of_embeddings, strict=True)]
 
 
 @pytest.mark.parametrize(
