@@ -22,7 +22,7 @@ from harness.extensions import KEYS, lack_of
 from harness.plan import tuned_rows
 from harness.plan.components import MAX_TRIALS, Component, Construction, components
 from harness.plan.controls import Role, control_notes, roles
-from harness.plan.expansion import Texts, combined, counted, for_tokens, ngram_components, with_seeds
+from harness.plan.expansion import Texts, combined, counted, for_tokens, ngram_components, notes_on_passes, with_seeds
 from harness.plan.identity import is_frozen, starting_content
 from harness.plan.labels import check_labels, disguise, known_names
 from harness.plan.ladder_rows import check as check_ladder
@@ -120,7 +120,7 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
         rows=(*trained, *counted(texts, *parts.ngrams, problems)),
         overrides=tuple(changes),
         source=source,
-        notes=model_notes(facts, parts.backbones, parts.heads, construction),
+        notes=(*model_notes(facts, parts.backbones, parts.heads, construction), *notes_on_passes(file, trained)),
         control_notes=tuple(_notes_on_controls(data, parts.heads, known, construction)),
     )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from harness.corpora.corpus import CorpusFacts
 from harness.plan.components import Component
-from harness.plan.model_notes import ModelNote
+from harness.plan.model_notes import PlanNote
 from harness.plan.reader import Source
 from harness.plan.specs import Contents, TrainSpec, TrialSpec
 from harness.plan.suite_file import (
@@ -192,7 +192,8 @@ class Suite:
         tune: the stage before the table: settings are tried, equally many for every row; None
             without it.
         ladder: the sizes of its backbones (harness/plan/ladder_rows.py); None without it.
-        notes: on the pretrained models (harness/plan/model_notes.py).
+        notes: on the pretrained models (harness/plan/model_notes.py), and on texts that are read more
+            than once.
         control_notes: on controls that the file declares or lacks (harness/plan/controls.py).
         core_minutes: how long all trials take on one core of a CPU; None: not known.
     """
@@ -210,7 +211,7 @@ class Suite:
     match: MatchSpec | None = None
     tune: TuneSpec | None = None
     ladder: LadderSpec | None = None
-    notes: tuple[ModelNote, ...] = ()
+    notes: tuple[PlanNote, ...] = ()
     control_notes: tuple[str, ...] = ()
     core_minutes: float | None = None
 

@@ -133,6 +133,15 @@ def test_of_many_heads_ten_are_drawn(planted):
     assert "Shown: 9 of 15 heads." in plot.caption
 
 
+def test_how_often_a_text_is_read_stands_below_the_table(planted):
+    equal = {"seeds: [1, 2, 3, 4]": "seeds: [1, 2, 3, 4]\nmatch: {flops: softmax}"}
+    table = planted(**equal).table(wide=True)
+    # FLOPs of MoS 2, divided by those of softmax, see above: the largest share is that of d = 8
+    fewer = 2 * (8 * 64 + 12 * 8) / (8 * 64 + 2 * 64 + 2 * 8 + 24 * 8)
+    assert f"Training reads markov more than once: {fewer:.6g} to 2 epochs." in table
+    assert "epochs as matched" in table
+
+
 def test_two_sizes_are_enough(planted):
     found = planted(**{"{d_model: 8}, {d_model: 16}, {d_model: 32}": "{d_model: 8}, {d_model: 16}"})
     assert "2 sizes)" in said(found)[1]

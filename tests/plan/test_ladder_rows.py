@@ -96,6 +96,24 @@ def test_tokens_for_each_parameter_become_epochs(write):
         assert row.train.epochs == round(20 * row.non_embedding / of_epoch, 6)
 
 
+def test_a_text_that_is_read_more_than_once_is_noted(write):
+    short = "  - markov: {vocab_size: 50, num_tokens: 40000, branching: 3, label: short}\n"
+    given = BASE.replace("backbones:", f"{short}backbones:").replace("num_layers: 1", "num_layers: 1, d_model: 8")
+
+    def noted(length, *more):
+        return [each.text for each in load(write("".join((given, *more)).replace("LENGTH", length))).notes]
+
+    # an epoch: 4 (40,000 / 4 - 1) = 39,996 targets
+    again = "Training reads short more than once: "
+    assert noted("tokens: 39996") == []
+    assert noted("tokens: 99990") == [f"{again}2.5 epochs"]
+    assert noted("epochs: 2") == []  # as the file says
+    d = 8
+    body, softmax, mixture = 6 * 8 * d * d, 6 * d * 50, 6 * (2 * d * d + 2 * d + 2 * d * 50)
+    fewer = 2.5 * (body + softmax) / (body + mixture)
+    assert noted("tokens: 99990", "match: {flops: softmax}\n") == [f"{again}{fewer:.6g} to 2.5 epochs"]
+
+
 def test_a_size_has_the_first_seeds(write):
     found = suite(write, SIZES, more=", seeds: [3, 2, 1]")
     assert [[trial.seed for trial in row.trials] for row in found.rows[::2]] == [[1, 2, 3], [1, 2], [1]]
