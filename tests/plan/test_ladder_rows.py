@@ -96,6 +96,15 @@ def test_tokens_for_each_parameter_become_epochs(write):
         assert row.train.epochs == round(20 * row.non_embedding / of_epoch, 6)
 
 
+def test_a_warm_up_has_the_same_steps_at_each_size(write):
+    schedule = ", schedule: {warmup: {steps: 12, decay: cosine}}"
+    found = suite(write, SIZES, length=f"tokens: 20x{schedule}")
+    assert {row.train.schedule.way.steps for row in found.rows} == {12}
+    equal = suite(write, SIZES, "match: {flops: softmax}\n", length=f"epochs: 1{schedule}")
+    assert [row.train.schedule.way.steps for row in equal.rows] == [round(12 * row.train.epochs) for row in equal.rows]
+    assert {row.train.schedule.way.steps for row in equal.rows} > {12}
+
+
 def test_a_text_that_is_read_more_than_once_is_noted(write):
     short = "  - markov: {vocab_size: 50, num_tokens: 40000, branching: 3, label: short}\n"
     given = BASE.replace("backbones:", f"{short}backbones:").replace("num_layers: 1", "num_layers: 1, d_model: 8")
