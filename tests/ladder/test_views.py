@@ -4,9 +4,11 @@ import math
 import shutil
 from pathlib import Path
 
+import numpy as np
 import planted_suites
 import pytest
 from ruamel.yaml import YAML
+from scipy import stats
 
 from harness import plan
 from harness.ladder.facts import of_findings
@@ -59,6 +61,49 @@ def test_gains_are_means_over_shared_seeds(planted):
     pairs = [(400, 387.5), (404, 391.5), (396, 384.5), (400, 388.5)]
     expected = sum(math.log(theirs / ours) for theirs, ours in pairs) / 4
     assert mixture.gains[0].difference.mean == pytest.approx(expected, rel=1e-12)
+
+
+PPL = {  # of seeds 1 to 4 at N = 576, 2,176 and 8,448, as in records.yaml
+    "softmax": ((400.0, 404.0, 396.0, 400.0), (200.0, 202.0, 198.0, 200.0), (100.0, 101.0, 99.0, 100.0)),
+    "MoS 2": ((387.5, 391.5, 384.5, 388.5), (195.8, 197.8, 194.2, 196.2), (98.9, 100.0, 98.1, 99.1)),
+    "MoC 2": ((391.5, 395.5, 388.5, 392.5), (195.8, 197.8, 194.2, 196.2), (97.9, 99.0, 97.1, 98.1)),
+}
+
+
+@pytest.mark.parametrize("name", ["MoS 2", "MoC 2"])
+def test_trend_worth_and_share_by_hand(name, planted):
+    (ladder,) = of_findings(planted().findings)
+    head = next(each for each in ladder.heads if each.name == name)
+    sizes, gains, baseline = (576, 2176, 8448), [], []
+    for control, ours in zip(PPL["softmax"], PPL[name], strict=True):
+        gains.append([math.log(one / other) for one, other in zip(control, ours, strict=True)])
+        baseline.append(sum(map(math.log, control)) / 4)
+    means = [sum(each) / 4 for each in gains]
+
+    # the line of least squares through the gains of all seeds; equal numbers of seeds, so x - mean are the weights
+    x = np.repeat(np.log2(sizes), 4)
+    slope = np.polyfit(x, np.ravel(gains), 1)[0]
+    apart = np.log2(sizes) - np.log2(sizes).mean()
+    variances = [(w / (apart**2).sum()) ** 2 * np.var(each, ddof=1) / 4 for w, each in zip(apart, gains, strict=True)]
+    df = sum(variances) ** 2 / sum(variance**2 / 3 for variance in variances)
+    reach = stats.t.ppf(0.975, df) * math.sqrt(sum(variances))
+    found = (head.trend.slope, head.trend.low, head.trend.high)
+    assert found == pytest.approx((slope, slope - reach, slope + reach), rel=1e-9)
+
+    # lines in (log x, log loss): down by the gain, but at the largest size up by it, and the reciprocal
+    logs = np.log(baseline[::-1])
+    cost_of_time = {"MoS 2": 1.5, "MoC 2": 1.0}[name]
+    for axis, taken, cost in (("N", sizes, 1.0), ("T", (2.0, 4.0, 8.0), cost_of_time)):
+        for k, (loss, gain) in enumerate(zip(baseline, means, strict=True)):
+            way = -1 if k == 2 else 1
+            reached = np.exp(np.interp(math.log(loss - way * gain), logs, np.log(taken[::-1])))
+            expected = (reached / taken[k]) ** way / cost
+            assert head.worth[axis][k].best.value == pytest.approx(expected, rel=1e-9)
+
+    for k in (0, 1):
+        here, after = (math.exp(loss) for loss in baseline[k : k + 2])
+        expected = (here - here * math.exp(-means[k])) / (here - after)
+        assert head.shares[k].perplexity.value == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_head_that_is_worse_falls_behind_or_catches_up(planted):
