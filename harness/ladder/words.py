@@ -23,6 +23,7 @@ BEHIND = {
     "holds": "the gap holds",
     "grows": "it catches up with size",
 }
+BEHIND_IN_BRIEF = {"shrinks": "falls further behind", "holds": "gap holds", "grows": "catches up"}
 SAME = 0.05  # a cost that differs by less is as much
 
 
@@ -89,8 +90,21 @@ def trend_text(head: HeadOnLadder) -> str:
     ends = f"[{percents(trend.low, sign=True)}, {percents(trend.high, sign=True)}], {trend.sizes} sizes"
     if trend.word == "undecided":
         return f"whether the gain changes with size is undecided ({change} {ends})"
-    words = BEHIND if head.number("worse") and not head.number("better") else AHEAD
+    words = BEHIND if _is_behind(head) else AHEAD
     return f"{words[trend.word]} ({change} {ends})"
+
+
+def trend_in_brief(head: HeadOnLadder) -> str:
+    """'shrinks', 'catches up', 'trend undecided'."""
+    word = head.trend.word
+    if word == "undecided":
+        return "trend undecided"
+    return BEHIND_IN_BRIEF[word] if _is_behind(head) else word
+
+
+def _is_behind(head: HeadOnLadder) -> bool:
+    """Whether it is worse at a size, and better at none: then a gain that grows is a gap that closes."""
+    return bool(head.number("worse")) and not head.number("better")
 
 
 def _at_the_largest(head: HeadOnLadder) -> list[str]:

@@ -114,8 +114,19 @@ def test_a_head_that_is_worse_falls_behind_or_catches_up(planted):
         }
         for d, ppl in ((8, 404.0), (16, 206.0), (32, 106.0))
     ]
-    sentence = said(planted(*worse))[1]
-    assert sentence.startswith("MoS 2 is worse than softmax at 3 of 3 sizes, by 1.0, 3.0 and 6.0 %; it falls further")
+    found = planted(*worse)
+    assert said(found)[1].startswith(
+        "MoS 2 is worse than softmax at 3 of 3 sizes, by 1.0, 3.0 and 6.0 %; it falls further behind with size"
+    )
+    assert "| worse at 3 of 3, falls further behind |" in found.table()
+
+
+def test_without_a_baseline_that_falls_a_note_says_why_there_is_no_worth(planted):
+    rules = {"where": {"head": "softmax", "backbone.d_model": 32}, "metrics": {"test_ppl": 210.0}}
+    table = planted(rules).table()
+    # the geometric mean of 200, 202, 198, 200
+    assert "does not fall up to lstm 8.45k (199.99 to 210.00); tune the learning rate" in table
+    assert "No worth is known" not in planted().table()
 
 
 def test_nothing_is_decided_while_a_seed_is_missing(planted):
