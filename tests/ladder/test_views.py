@@ -14,6 +14,7 @@ from harness import plan
 from harness.ladder.facts import of_findings
 from harness.ladder.words import number_text, sentences
 from harness.report import study
+from harness.report.outcome import summary
 
 PLANTED = Path(__file__).parents[1] / "report" / "planted" / "ladder"
 
@@ -148,6 +149,17 @@ def test_the_strongest_control_over_all_sizes_is_the_baseline(planted):
     (ladder,) = of_findings(found.findings)
     assert ladder.reference == "affine softmax"
     assert said(found)[0].startswith("MoS 2 is worse than affine softmax (the strongest control)")
+
+
+def test_few_seeds_limit_what_is_said_of_one_size_and_not_of_all(planted):
+    found = planted()
+    trusted = summary(found.findings, found.rows)["Can it be trusted?"]
+    expected = (
+        "! Of one size alone no row is called better or worse: that needs 6 seeds, and the comparisons have 4 at most. "
+        "The words on all sizes are by t tests."
+    )
+    assert (expected, "") in trusted
+    assert "MoS 2 beats softmax at 3 of 3 sizes" in said(found)[1]
 
 
 def test_a_ladder_without_a_result_at_each_size_is_a_table_of_rows(planted):
