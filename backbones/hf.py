@@ -93,7 +93,7 @@ class HuggingFaceModel(nn.Module):
         if frozen:
             with torch.device("meta"):
                 causal = _random(self.config)
-            self.num_parameters = _size(causal.base_model)
+            self.__dict__["shapes"] = causal.base_model
             read = (causal, self.config, self.folder)
             self.output_layer, embedding = _ends(causal, self.config) if on_meta else _read_ends(*read)
             self.__dict__["embedding"] = embedding  # no parameter of this module: it is neither trained nor saved
@@ -472,7 +472,3 @@ def _notes(causal: nn.Module, folder: Path) -> tuple[str, ...]:
     if _has_adapter(folder):
         found.append(f"{folder.name}: {ADAPTER} is not used; the weights are those of the model's own files")
     return tuple(found)
-
-
-def _size(body: nn.Module) -> int:
-    return sum(each.numel() for each in body.parameters())

@@ -70,7 +70,7 @@ def training_flops(backbone: Chosen, head: Chosen, vocab_size: int, rows: int, t
 
 
 def _counted(model: LanguageModel, rows: int, tokens: int) -> Flops:
-    frozen = hasattr(model.backbone, "num_parameters")
+    frozen = hasattr(model.backbone, "shapes")
     of_body, of_head = 0, 0
     plain = sdpa_kernel(SDPBackend.MATH)  # torch does not count its fused attention on a CPU
     with _quiet(), FakeTensorMode(allow_non_fake_inputs=True), kernels.reference_only(), plain:

@@ -271,23 +271,25 @@ def count_parameters(model: LanguageModel) -> tuple[int, int]:
     Tied parameters are counted once, as parameters of the backbone. Those of a frozen backbone count, too. A complex
     parameter is two numbers.
     """
-    body = {id(parameter): _numbers(parameter) for parameter in model.backbone.parameters()}
-    size = getattr(model.backbone, "num_parameters", sum(body.values()))
-    shared = {*body, id(model.backbone.embedding.weight)}
+    shared = {id(model.backbone.embedding.weight), *map(id, model.backbone.parameters())}
     own = sum(_numbers(parameter) for parameter in model.head.parameters() if id(parameter) not in shared)
-    return size + own, own
+    return sum(map(_numbers, _whole(model.backbone).parameters())) + own, own
 
 
 def count_non_embedding(backbone: nn.Module) -> int:
-    """Return N, the number of a backbone's parameters without those of its embeddings, which are only looked up.
+    """Return N, the number of a backbone's parameters without those of its embeddings, of tokens and of positions,
+    which are only looked up. Those of a frozen backbone count, too.
 
     Source: Kaplan et al. (2020), arXiv:2001.08361, section 1.3.
     """
-    looked_up = [each.weight for each in backbone.modules() if isinstance(each, nn.Embedding)]
-    if hasattr(backbone, "num_parameters"):  # a frozen one holds none, and its embedding is no module of it
-        return backbone.num_parameters - _numbers(backbone.embedding.weight)
-    left_out = set(map(id, looked_up))
-    return sum(_numbers(each) for each in backbone.parameters() if id(each) not in left_out)
+    whole = _whole(backbone)
+    looked_up = {id(each.weight) for each in whole.modules() if isinstance(each, nn.Embedding)}
+    return sum(_numbers(each) for each in whole.parameters() if id(each) not in looked_up)
+
+
+def _whole(backbone: nn.Module) -> nn.Module:
+    """A module with all parameters of a backbone: a frozen one holds none."""
+    return getattr(backbone, "shapes", backbone)
 
 
 def _numbers(tensor: Tensor) -> int:

@@ -135,7 +135,7 @@ class Frozen(Protocol):
     once for each block of a text, and kept in files (harness/pretrained/frozen.py). Trials read the files.
 
     Such a backbone has no parameters, and `forward` loads the weights when it is called. Besides the attributes of a
-    Backbone it has `num_parameters`, the number of those that it does not hold.
+    Backbone it has `shapes`, a module on the meta device with the parameters that it does not hold.
     """
 
     @classmethod

@@ -1,9 +1,12 @@
 """The table of a ladder: a line for each head, with its gain at each size, its trend and what it is worth."""
 
-from harness.ladder.drawn_means import Estimate
+import math
+from itertools import pairwise
+
+from harness.ladder.drawn_means import Estimate, mean
 from harness.ladder.facts import AXES, AxisName, HeadOnLadder, Ladder, of_findings
 from harness.ladder.gains import Gain, Trend, fraction
-from harness.ladder.words import number_text, worth_text
+from harness.ladder.words import number_text, trend_in_brief, worth_text
 from harness.ladder.worth import Share, Worth
 from harness.plan.specs import as_number
 from harness.report.columns import CellOf, quantities
@@ -69,7 +72,7 @@ def _cells(ladder: Ladder, head: HeadOnLadder, ppl: CellOf, axes: list[AxisName]
 
 
 def verdict(head: HeadOnLadder) -> str:
-    """'better at 3 of 3, shrinks', 'undecided', 'undecided: seeds missing at lstm 80k', 'control'."""
+    """'better at 3 of 3, shrinks', 'worse at 3 of 3, catches up', 'undecided: seeds missing at lstm 80k', 'control'."""
     if head.is_control:
         return "control"
     if head.obstacle:
@@ -80,7 +83,7 @@ def verdict(head: HeadOnLadder) -> str:
         return "undecided"
     changes = head.number("better") or head.number("worse")
     if changes and head.trend is not None:
-        counts.append("trend undecided" if head.trend.word == "undecided" else head.trend.word)
+        counts.append(trend_in_brief(head))
     return ", ".join([*counts, *head.limits])
 
 
@@ -142,9 +145,20 @@ def _notes(findings: Findings, ladders: list[Ladder], axes: list[AxisName]) -> l
         "worth what it takes. At the largest size the curve is read backwards. Intervals are over seeds, not over the "
         "choice of learning rates (harness docs ladder).",
     ]
+    found += [Note(each, level="warning") for each in map(_without_worth, ladders) if each]
     if "T" not in axes:
         texts.append("Times are not compared: not all rows are timed in an exclusive pass.")
     return [*found, *(Note(text, level="reading") for text in texts)]
+
+
+def _without_worth(ladder: Ladder) -> str:
+    """A sentence where the controls are not better from each size to the next; else ''."""
+    means = [math.exp(mean(losses)) for losses in ladder.losses]
+    for (before, after), size in zip(pairwise(means), ladder.sizes[1:], strict=True):
+        if after >= before:
+            what = f"the perplexity of the strongest control does not fall up to {size} ({before:.2f} to {after:.2f})"
+            return f"No worth is known: {what}; tune the learning rate of each size, or train for longer."
+    return ""
 
 
 def _untried(findings: Findings, ladders: list[Ladder]) -> list[str]:

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable, Sequence
 
 from harness.ladder import printed
-from harness.ladder.drawn_means import Estimate
 from harness.ladder.facts import HeadOnLadder, Ladder, of_findings
 from harness.ladder.gains import fraction
 from harness.ladder.worth import Worth
@@ -24,6 +23,7 @@ BEHIND = {
     "holds": "the gap holds",
     "grows": "it catches up with size",
 }
+BEHIND_IN_BRIEF = {"shrinks": "falls further behind", "holds": "gap holds", "grows": "catches up"}
 SAME = 0.05  # a cost that differs by less is as much
 
 
@@ -90,8 +90,21 @@ def trend_text(head: HeadOnLadder) -> str:
     ends = f"[{percents(trend.low, sign=True)}, {percents(trend.high, sign=True)}], {trend.sizes} sizes"
     if trend.word == "undecided":
         return f"whether the gain changes with size is undecided ({change} {ends})"
-    words = BEHIND if head.number("worse") and not head.number("better") else AHEAD
+    words = BEHIND if _is_behind(head) else AHEAD
     return f"{words[trend.word]} ({change} {ends})"
+
+
+def trend_in_brief(head: HeadOnLadder) -> str:
+    """'shrinks', 'catches up', 'trend undecided'."""
+    word = head.trend.word
+    if word == "undecided":
+        return "trend undecided"
+    return BEHIND_IN_BRIEF[word] if _is_behind(head) else word
+
+
+def _is_behind(head: HeadOnLadder) -> bool:
+    """Whether it is worse at a size, and better at none: then a gain that grows is a gap that closes."""
+    return bool(head.number("worse")) and not head.number("better")
 
 
 def _at_the_largest(head: HeadOnLadder) -> list[str]:
@@ -115,21 +128,21 @@ def _at_the_largest(head: HeadOnLadder) -> list[str]:
 
 
 def worth_text(worth: Worth) -> str:
-    """'1.30 [1.10, 1.50]'; beyond the sizes 'more than 2.00 [1.10, above 2.00]'."""
-    best = worth.best
+    """'1.30 [1.10, 1.50]', 'more than 2.00 [1.10, above 2.00]', 'less than 1.00 (beyond the smallest size)'."""
+    best, said, beyond = worth.best, f"{worth.best.value:.2f}", ""
     if math.isinf(best.value):
-        return f"more than {worth.highest:.2f}{_ends(best, worth)}"
-    if best.value == 0:
-        return f"less than {worth.lowest:.2f}{_ends(best, worth)}"
-    return f"{best.value:.2f}{_ends(best, worth)}"
+        said, beyond = f"more than {worth.highest:.2f}", " (beyond the largest size)"
+    elif best.value == 0:
+        said, beyond = f"less than {worth.lowest:.2f}", " (beyond the smallest size)"
+    if best.low is None or best.high is None or (beyond and best.low == best.high):  # all of it is beyond the sizes
+        return said + beyond
+    return f"{said} [{_end(best.low, worth)}, {_end(best.high, worth)}]"
 
 
-def _ends(found: Estimate, worth: Worth) -> str:
-    if found.low is None or found.high is None:
-        return ""
-    low = f"{found.low:.2f}" if found.low > 0 else f"below {worth.lowest:.2f}"
-    high = f"above {worth.highest:.2f}" if math.isinf(found.high) else f"{found.high:.2f}"
-    return f" [{low}, {high}]"
+def _end(of_interval: float, worth: Worth) -> str:
+    if math.isinf(of_interval):
+        return f"above {worth.highest:.2f}"
+    return f"{of_interval:.2f}" if of_interval > 0 else f"below {worth.lowest:.2f}"
 
 
 def percents(nats: float, *, sign: bool = False) -> str:

@@ -56,8 +56,17 @@ class Worth:
         'undecided' if the power law and the straight lines have two words: the floor moves the
         answer.
         """
-        words = {_word(each) for each in (self.straight, self.fitted) if each is not None}
+        words = {self._word_of(each) for each in (self.straight, self.fitted) if each is not None}
         return words.pop() if len(words) == 1 else "undecided"
+
+    def _word_of(self, found: Estimate) -> WorthWord:
+        if found.low is None or found.high is None:
+            return "undecided"
+        if self.lowest <= 1 if found.high == 0 else found.high < 1:  # 0: less than `lowest`
+            return "less"
+        if self.highest >= 1 if math.isinf(found.low) else found.low > 1:
+            return "more"
+        return "undecided"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +84,9 @@ def worths(axis: Axis, found: Means, *, floor: float | None = None) -> tuple[Wor
     """What the head is worth at each size, with intervals over seeds, if each size has two or more.
 
     The curve of the baseline is read from its own loss at the size to that loss less the gain.
-    Nothing is extrapolated. At the largest size the curve ends, so the gain of a better head is
-    read backwards: x / x' with x' where the baseline's loss is higher by the gain; and likewise
-    that of a worse head at the smallest size. Of a curve that flattens this is less than beyond its
+    Nothing is extrapolated: a head that is worse at the smallest size is worth less than that one
+    takes. At the largest size the gain of a better head is read backwards: x / x' with x' where the
+    baseline's loss is higher by the gain. Of a curve that flattens this is less than beyond its
     end.
 
     None at a size without a gain, and everywhere if the mean loss of the baseline does not fall, or
@@ -118,8 +127,7 @@ def worths(axis: Axis, found: Means, *, floor: float | None = None) -> tuple[Wor
 
 def _ratios(law: Law, size: int, loss_R, gain_R, x_K) -> np.ndarray:
     """x' over the baseline's x at a size; inf and 0 beyond the ends."""
-    # At the ends the curve goes on in one direction only.
-    backwards_R = (gain_R > 0) & (size == len(x_K) - 1) | (gain_R < 0) & (size == 0)
+    backwards_R = (gain_R > 0) & (size == len(x_K) - 1)
     direction_R = np.where(backwards_R, -1, 1)
     logs_R = direction_R * law.distance(size, loss_R, direction_R * gain_R)
     lowest, highest = map(math.log, _ends(x_K, size))
@@ -130,15 +138,9 @@ def _ratios(law: Law, size: int, loss_R, gain_R, x_K) -> np.ndarray:
 def _ends(x_K: np.ndarray, size: int) -> tuple[float, float]:
     """The lowest and the highest ratio that can be read at a size."""
     whole = x_K[-1] / x_K[0]
-    lowest = x_K[0] / x_K[size] if size else 1 / whole
+    lowest = x_K[0] / x_K[size]
     highest = x_K[-1] / x_K[size] if size < len(x_K) - 1 else whole
     return float(lowest), float(highest)
-
-
-def _word(found: Estimate) -> WorthWord:
-    if found.low is None or found.high is None or found.low <= 1 <= found.high:
-        return "undecided"
-    return "more" if found.low > 1 else "less"
 
 
 def shares(found: Means) -> tuple[Share | None, ...]:

@@ -8,6 +8,7 @@ from harness.corpora.corpus import CorpusFacts
 from harness.plan.components import Component, Construction
 from harness.plan.identity import trial_id
 from harness.plan.lengths import in_tokens, targets_of_epoch
+from harness.plan.model_notes import PlanNote
 from harness.plan.reader import Problems
 from harness.plan.specs import (
     COUNTED,
@@ -18,7 +19,8 @@ from harness.plan.specs import (
     TrialSpec,
 )
 from harness.plan.suite import Candidate, Row
-from harness.plan.suite_file import NgramSpec
+from harness.plan.suite_file import NgramSpec, SuiteFile
+from harness.plan.tuning import epochs_text
 from harness.registry import BACKBONES, HEADS
 
 # corpora, each with how models are trained on it
@@ -63,6 +65,20 @@ def for_tokens(tokens: int | str | None, rows: list[Row], problems: Problems) ->
         except ValueError as error:
             problems.add(("train", "tokens"), str(error))
     problems.raise_if_any()
+    return found
+
+
+def notes_on_passes(file: SuiteFile, rows: list[Row]) -> list[PlanNote]:
+    """Return a note for each text that is read more than once without a number of epochs in the file: for a number of
+    tokens, or for equal FLOPs.
+    """
+    if file.train.tokens is None and (file.match is None or file.match.flops is None):
+        return []
+    found = []
+    for corpus in dict.fromkeys(row.corpus.name for row in rows):
+        epochs = [row.train.epochs for row in rows if row.corpus.name == corpus]
+        if max(epochs) > 1:
+            found.append(PlanNote(f"Training reads {corpus} more than once: {epochs_text(*epochs)}"))
     return found
 
 

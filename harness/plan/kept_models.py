@@ -26,7 +26,7 @@ class Body:
         is_pretrained: it has an output layer of its own.
         notes: what its files hold, in sentences.
         first_token: the id that it reads before each segment.
-        non_embedding: N, its parameters without those of embeddings.
+        non_embedding: N, its parameters without those of embeddings, of tokens and of positions.
     """
 
     fits: bool

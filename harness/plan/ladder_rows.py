@@ -98,7 +98,8 @@ def check(file: SuiteFile, problems: Problems) -> None:
             problems.add(("table", "shape"), "the shape ladder is of a suite with the key 'ladder'")
         return
     if file.ngrams:
-        problems.add(("ngrams",), "n-grams have no size; leave them out of a suite with a ladder", at_key=True)
+        message = "an n-gram model has no size, so it is no row of a ladder; give it in another suite"
+        problems.add(("ngrams",), message, at_key=True)
     if file.table.test != PAIRED:
         problems.add(("table", "test"), f"a ladder compares shared seeds, by the {PAIRED} test; leave it out")
     if file.table.baseline is None:

@@ -28,6 +28,7 @@ from harness.plan.expansion import (
     counted,
     for_tokens,
     ngram_components,
+    notes_on_passes,
     with_seeds,
 )
 from harness.plan.identity import is_frozen, starting_content
@@ -127,7 +128,7 @@ def load(given: str | Path, overrides: tuple[str, ...] = ()) -> Suite:
         rows=(*trained, *counted(texts, *parts.ngrams, problems)),
         overrides=tuple(changes),
         source=source,
-        notes=model_notes(facts, parts.backbones, parts.heads, construction),
+        notes=(*model_notes(facts, parts.backbones, parts.heads, construction), *notes_on_passes(file, trained)),
         control_notes=tuple(_notes_on_controls(data, parts.heads, known, construction)),
     )
 

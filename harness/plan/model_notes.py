@@ -8,7 +8,7 @@ from harness.plan.components import Component, Construction
 from harness.printable import counted
 
 
-class ModelNote(NamedTuple):
+class PlanNote(NamedTuple):
     """A sentence without its full stop.
 
     Args:
@@ -24,7 +24,7 @@ def model_notes(
     backbones: list[Component],
     heads: list[Component],
     construction: Construction,
-) -> tuple[ModelNote, ...]:
+) -> tuple[PlanNote, ...]:
     """Return the notes on what the folders hold, on tokenizers, on first tokens, and on heads that
     start at random beside heads that start from the model.
     """
@@ -35,7 +35,7 @@ def model_notes(
         body = construction.bodies[key]
         if not body.is_pretrained:
             continue
-        found += map(ModelNote, body.notes)
+        found += map(PlanNote, body.notes)
         for tokenizer in tokenizers:
             found += _on_ids(tokenizer)
             found += _on_first_token(tokenizer, name, body.first_token)
@@ -44,11 +44,11 @@ def model_notes(
             starts = from_model if (key, str(head.spec)) in construction.from_model else at_random
             starts.append(head.name)
         if from_model and at_random:
-            found.append(ModelNote(_on_starts(at_random, name)))
+            found.append(PlanNote(_on_starts(at_random, name)))
     return tuple(dict.fromkeys(found))
 
 
-def _on_ids(tokenizer: TextTokenizer) -> list[ModelNote]:
+def _on_ids(tokenizer: TextTokenizer) -> list[PlanNote]:
     """A note where the tokenizer has more or fewer ids than the model has rows."""
     ids, rows = max(tokenizer.tokenizer.get_vocab().values()) + 1, tokenizer.vocab_size
     if ids == rows:
@@ -59,10 +59,10 @@ def _on_ids(tokenizer: TextTokenizer) -> list[ModelNote]:
         first = tokenizer.tokenizer.id_to_token(rows)
         what = f"a text with the token {first!r} (id {rows:,}) or a later one is refused"
     sizes = f"the tokenizer has {counted(ids, 'id')}, the model {counted(rows, 'row')}"
-    return [ModelNote(f"{tokenizer.where}: {sizes}: {what}", in_table=ids > rows)]
+    return [PlanNote(f"{tokenizer.where}: {sizes}: {what}", in_table=ids > rows)]
 
 
-def _on_first_token(tokenizer: TextTokenizer, backbone: str, ours: int | None) -> list[ModelNote]:
+def _on_first_token(tokenizer: TextTokenizer, backbone: str, ours: int | None) -> list[PlanNote]:
     """A note where the tokenizer puts another token before a text than the backbone reads before each
     segment.
     """
@@ -78,13 +78,13 @@ def _on_first_token(tokenizer: TextTokenizer, backbone: str, ours: int | None) -
             f"{backbone} reads {token(ours)} before each segment, and the tokenizer of "
             f"{tokenizer.where} puts nothing before a text: the model may never have seen it there"
         )
-        return [ModelNote(text)]
+        return [PlanNote(text)]
     here = "nothing is" if ours is None else f"{token(ours)} is"
     text = (
         f"the tokenizer of {tokenizer.where} puts {token(theirs)} before each text, so the model was "
         f"probably trained with it, and with {backbone} {here} put there: set first_token: {theirs}"
     )
-    return [ModelNote(text)]
+    return [PlanNote(text)]
 
 
 def _on_starts(at_random: list[str], backbone: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from harness.corpora.corpus import CorpusFacts
 from harness.plan.components import Component
-from harness.plan.model_notes import ModelNote
+from harness.plan.model_notes import PlanNote
 from harness.plan.reader import Source
 from harness.plan.specs import Contents, TrainSpec, TrialSpec
 from harness.plan.suite_file import (
@@ -72,7 +72,8 @@ class Row:
         tune: how its point is chosen; None: it is not tuned.
         candidates: in the order in which the points were drawn.
         choice: the point that is used; None: some of its tuning trials have no record.
-        non_embedding: N, the parameters of the backbone without those of its embeddings.
+        non_embedding: N, the parameters of the backbone without those of its embeddings, of tokens and
+            of positions.
         flops: of a training token, or why they are not known; None where the suite does not ask.
         follows: of a size of a ladder that is not tuned: given all rows, it returns the candidate
             that follows from the choices of others. Before these are made it returns one with the
@@ -191,7 +192,8 @@ class Suite:
         tune: the stage before the table: settings are tried, equally many for every row; None
             without it.
         ladder: the sizes of its backbones (harness/plan/ladder_rows.py); None without it.
-        notes: on the pretrained models (harness/plan/model_notes.py).
+        notes: on the pretrained models (harness/plan/model_notes.py), and on texts that are read more
+            than once.
         control_notes: on controls that the file declares or lacks (harness/plan/controls.py).
         core_minutes: how long all trials take on one core of a CPU; None: not known.
     """
@@ -209,7 +211,7 @@ class Suite:
     match: MatchSpec | None = None
     tune: TuneSpec | None = None
     ladder: LadderSpec | None = None
-    notes: tuple[ModelNote, ...] = ()
+    notes: tuple[PlanNote, ...] = ()
     control_notes: tuple[str, ...] = ()
     core_minutes: float | None = None
 

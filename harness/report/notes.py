@@ -175,7 +175,7 @@ def _training(findings: Findings) -> list[str]:
         settings["precision"] += " (products with the output matrix, in training)"
     texts = {name: f"{value:g}" if isinstance(value, float) else value_text(value) for name, value in settings.items()}
     if suite.match is not None and suite.match.by_epochs:
-        texts["epochs"] = "as in its column"
+        texts["epochs"] = "as matched" if suite.table.shape == "ladder" else "as in its column"
     if "epochs" in tuned and "schedule" in texts:
         texts["schedule"] += f" (at {epochs_text(trained[0].train.epochs)}; scaled to the epochs of each row)"
     texts |= {name: "tuned" for name in tuned if "." not in name}

@@ -398,9 +398,10 @@ def _unjudged(findings: Findings, lines: Sequence[RowFacts]) -> list[str]:
     if any(each.judged.word != "too few seeds" for each in compared):
         return []
     most = max(each.difference.n for each in compared)
-    return [
-        f"No row is called better or worse: that needs {RANK_SEEDS} seeds, and the comparisons have {most} at most."
-    ]
+    why = f"that needs {RANK_SEEDS} seeds, and the comparisons have {most} at most"
+    if findings.evidence.suite.ladder is not None:
+        return [f"Of one size alone no row is called better or worse: {why}. The words on all sizes are by t tests."]
+    return [f"No row is called better or worse: {why}."]
 
 
 def _undecided(findings: Findings, lines: Sequence[RowFacts]) -> list[str]:

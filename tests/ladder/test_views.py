@@ -4,15 +4,18 @@ import math
 import shutil
 from pathlib import Path
 
+import numpy as np
 import planted_suites
 import pytest
 from ruamel.yaml import YAML
+from scipy import stats
 
 from harness import plan
 from harness.board import leaderboard, site
 from harness.ladder.facts import of_findings
 from harness.ladder.words import number_text, sentences
 from harness.report import study
+from harness.report.outcome import summary
 
 PLANTED = Path(__file__).parents[1] / "report" / "planted" / "ladder"
 
@@ -62,6 +65,49 @@ def test_gains_are_means_over_shared_seeds(planted):
     assert mixture.gains[0].difference.mean == pytest.approx(expected, rel=1e-12)
 
 
+PPL = {  # of seeds 1 to 4 at N = 576, 2,176 and 8,448, as in records.yaml
+    "softmax": ((400.0, 404.0, 396.0, 400.0), (200.0, 202.0, 198.0, 200.0), (100.0, 101.0, 99.0, 100.0)),
+    "MoS 2": ((387.5, 391.5, 384.5, 388.5), (195.8, 197.8, 194.2, 196.2), (98.9, 100.0, 98.1, 99.1)),
+    "MoC 2": ((391.5, 395.5, 388.5, 392.5), (195.8, 197.8, 194.2, 196.2), (97.9, 99.0, 97.1, 98.1)),
+}
+
+
+@pytest.mark.parametrize("name", ["MoS 2", "MoC 2"])
+def test_trend_worth_and_share_by_hand(name, planted):
+    (ladder,) = of_findings(planted().findings)
+    head = next(each for each in ladder.heads if each.name == name)
+    sizes, gains, baseline = (576, 2176, 8448), [], []
+    for control, ours in zip(PPL["softmax"], PPL[name], strict=True):
+        gains.append([math.log(one / other) for one, other in zip(control, ours, strict=True)])
+        baseline.append(sum(map(math.log, control)) / 4)
+    means = [sum(each) / 4 for each in gains]
+
+    # the line of least squares through the gains of all seeds; equal numbers of seeds, so x - mean are the weights
+    x = np.repeat(np.log2(sizes), 4)
+    slope = np.polyfit(x, np.ravel(gains), 1)[0]
+    apart = np.log2(sizes) - np.log2(sizes).mean()
+    variances = [(w / (apart**2).sum()) ** 2 * np.var(each, ddof=1) / 4 for w, each in zip(apart, gains, strict=True)]
+    df = sum(variances) ** 2 / sum(variance**2 / 3 for variance in variances)
+    reach = stats.t.ppf(0.975, df) * math.sqrt(sum(variances))
+    found = (head.trend.slope, head.trend.low, head.trend.high)
+    assert found == pytest.approx((slope, slope - reach, slope + reach), rel=1e-9)
+
+    # lines in (log x, log loss): down by the gain, but at the largest size up by it, and the reciprocal
+    logs = np.log(baseline[::-1])
+    cost_of_time = {"MoS 2": 1.5, "MoC 2": 1.0}[name]
+    for axis, taken, cost in (("N", sizes, 1.0), ("T", (2.0, 4.0, 8.0), cost_of_time)):
+        for k, (loss, gain) in enumerate(zip(baseline, means, strict=True)):
+            way = -1 if k == 2 else 1
+            reached = np.exp(np.interp(math.log(loss - way * gain), logs, np.log(taken[::-1])))
+            expected = (reached / taken[k]) ** way / cost
+            assert head.worth[axis][k].best.value == pytest.approx(expected, rel=1e-9)
+
+    for k in (0, 1):
+        here, after = (math.exp(loss) for loss in baseline[k : k + 2])
+        expected = (here - here * math.exp(-means[k])) / (here - after)
+        assert head.shares[k].perplexity.value == pytest.approx(expected, rel=1e-9)
+
+
 def test_a_head_that_is_worse_falls_behind_or_catches_up(planted):
     worse = [
         {
@@ -70,8 +116,19 @@ def test_a_head_that_is_worse_falls_behind_or_catches_up(planted):
         }
         for d, ppl in ((8, 404.0), (16, 206.0), (32, 106.0))
     ]
-    sentence = said(planted(*worse))[1]
-    assert sentence.startswith("MoS 2 is worse than softmax at 3 of 3 sizes, by 1.0, 3.0 and 6.0 %; it falls further")
+    found = planted(*worse)
+    assert said(found)[1].startswith(
+        "MoS 2 is worse than softmax at 3 of 3 sizes, by 1.0, 3.0 and 6.0 %; it falls further behind with size"
+    )
+    assert "| worse at 3 of 3, falls further behind |" in found.table()
+
+
+def test_without_a_baseline_that_falls_a_note_says_why_there_is_no_worth(planted):
+    rules = {"where": {"head": "softmax", "backbone.d_model": 32}, "metrics": {"test_ppl": 210.0}}
+    table = planted(rules).table()
+    # the geometric mean of 200, 202, 198, 200
+    assert "does not fall up to lstm 8.45k (199.99 to 210.00); tune the learning rate" in table
+    assert "No worth is known" not in planted().table()
 
 
 def test_nothing_is_decided_while_a_seed_is_missing(planted):
@@ -93,6 +150,17 @@ def test_the_strongest_control_over_all_sizes_is_the_baseline(planted):
     (ladder,) = of_findings(found.findings)
     assert ladder.reference == "affine softmax"
     assert said(found)[0].startswith("MoS 2 is worse than affine softmax (the strongest control)")
+
+
+def test_few_seeds_limit_what_is_said_of_one_size_and_not_of_all(planted):
+    found = planted()
+    trusted = summary(found.findings, found.rows)["Can it be trusted?"]
+    expected = (
+        "! Of one size alone no row is called better or worse: that needs 6 seeds, and the comparisons have 4 at most. "
+        "The words on all sizes are by t tests."
+    )
+    assert (expected, "") in trusted
+    assert "MoS 2 beats softmax at 3 of 3 sizes" in said(found)[1]
 
 
 def test_a_ladder_without_a_result_at_each_size_is_a_table_of_rows(planted):
@@ -132,6 +200,15 @@ def test_of_many_heads_ten_are_drawn(planted):
     found = planted(**{"{mos: {num_mixtures: 2}}": text})
     (plot,) = found._plots("ladder", ())
     assert "Shown: 9 of 15 heads." in plot.caption
+
+
+def test_how_often_a_text_is_read_stands_below_the_table(planted):
+    equal = {"seeds: [1, 2, 3, 4]": "seeds: [1, 2, 3, 4]\nmatch: {flops: softmax}"}
+    table = planted(**equal).table(wide=True)
+    # FLOPs of MoS 2, divided by those of softmax, see above: the largest share is that of d = 8
+    fewer = 2 * (8 * 64 + 12 * 8) / (8 * 64 + 2 * 64 + 2 * 8 + 24 * 8)
+    assert f"Training reads markov more than once: {fewer:.6g} to 2 epochs." in table
+    assert "epochs as matched" in table
 
 
 def test_two_sizes_are_enough(planted):

@@ -9,6 +9,7 @@ import pytest
 
 from harness.ladder.curve import fit
 from harness.ladder.drawn_means import Estimate, means
+from harness.ladder.words import worth_text
 from harness.ladder.worth import Axis, Worth, shares, worths
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "chang2022.csv"
@@ -77,8 +78,8 @@ def test_lines_by_hand_and_the_ends():
     x, baseline = [1, 4, 64], [4, 1, 0.25]
     assert _values(x, baseline, [2, 2, 0.0001]) == pytest.approx([2, 1 / 2, 64 / 16.0], rel=1e-3)
     assert _values(x, baseline, [0.5, 0.5, 0.25]) == pytest.approx([16, 4, 1])
-    # At 1 the head is worse by 3, so it is read backwards: the baseline is better by 3 at x = 4.
-    assert _values(x, baseline, [7, 1, 0.25]) == pytest.approx([1 / 4, 1, 1])
+    # At 4 the head is worse by 1: the baseline has its loss at x = 2.
+    assert _values(x, baseline, [4, 2, 0.25]) == pytest.approx([1, 1 / 2, 1])
 
 
 def _values(x, baseline, head) -> list[float]:
@@ -89,9 +90,33 @@ def test_nothing_is_read_beyond_the_ends():
     x, baseline = [1, 4, 64], [4, 1, 0.25]
     found = worths(alike(x), single(baseline, [0.2, 0.2, 5]))
     assert [each.straight.value for each in found] == [math.inf, math.inf, 0]
-    assert [(each.lowest, each.highest) for each in found] == [(1 / 64, 64), (1 / 4, 16), (1 / 64, 64)]
+    assert [(each.lowest, each.highest) for each in found] == [(1, 64), (1 / 4, 16), (1 / 64, 64)]
     slow = worths(Axis(baseline=x, head=[2, 8, 128]), single(baseline, [0.2, 0.2, 5]))
-    assert [(each.lowest, each.highest) for each in slow] == [(1 / 128, 32), (1 / 8, 8), (1 / 128, 32)]
+    assert [(each.lowest, each.highest) for each in slow] == [(1 / 2, 32), (1 / 8, 8), (1 / 128, 32)]
+
+
+@pytest.mark.parametrize("sizes", [3, 4])
+def test_a_head_that_is_worse_at_the_smallest_size_is_worth_less_than_that(sizes):
+    # No baseline is smaller, however much or little the head is worse; at the next size it is worth 0.5 to 1.
+    baseline = 2 + 20 * X4[:sizes] ** -0.2
+    for loss in (0.001, 0.02, 1):
+        worse = seeded(baseline, [-loss, -0.02, *[0.02] * (sizes - 2)], sd=1e-5)
+        first, second, *_ = worths(alike(X4[:sizes]), worse)
+        assert (first.straight.value, first.straight.low, first.straight.high, first.lowest) == (0, 0, 0, 1)
+        assert (first.fitted is None, first.best.value, first.word) == (sizes == 3, 0, "less")
+        assert worth_text(first) == "less than 1.00 (beyond the smallest size)"
+        assert 0.5 < second.best.low < second.best.high < 1
+    # For 1.5 times the time it is worth less than 1 / 1.5; for half of the time less than 2, which may be more than 1.
+    slow, fast = (worths(Axis(baseline=X4[:sizes], head=X4[:sizes] * cost), worse)[0] for cost in (1.5, 0.5))
+    assert (worth_text(slow), slow.word) == ("less than 0.67 (beyond the smallest size)", "less")
+    assert (worth_text(fast), fast.word) == ("less than 2.00 (beyond the smallest size)", "undecided")
+
+
+def test_an_interval_ends_with_the_sizes():
+    # seeds 1/4 better and 1/4 worse: on average equal, and the interval goes beyond both ends
+    baseline, head = [dict.fromkeys((1, 2), loss) for loss in (3.0, 2.9, 2.8)], [{1: 2.75, 2: 3.25}, {1: 2.9, 2: 2.9}]
+    pairs = means(baseline, [*head, {1: 2.8, 2: 2.8}])
+    assert worth_text(worths(alike([1, 2, 4]), pairs)[0]) == "1.00 [below 1.00, above 4.00]"
 
 
 def test_no_gain_is_worth_1_even_where_the_fit_misses_the_loss():

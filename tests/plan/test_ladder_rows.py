@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from causal_models import V, saved
 
 from harness.plan import load
 from harness.plan.ladder_rows import number_text, rate_at
@@ -62,6 +63,24 @@ def test_a_size_gives_keys_of_a_configuration(write):
     assert first.name == f"ours {number_text(found.rows[0].non_embedding)}"
 
 
+@pytest.mark.needs("pretrained")
+@pytest.mark.parametrize("how", ["frozen: true", "frozen: false", "weights: random"])
+def test_the_size_of_gpt2_leaves_out_both_of_its_embeddings(how, write, tmp_path):
+    sizes = []
+    for layers, d in ((1, 8), (2, 16)):
+        folder, _ = saved(tmp_path / f"gpt2-{d}", "gpt2", n_embd=d, n_layer=layers)
+        sizes.append(f"{{model: {folder}}}")
+    text = BASE.replace("vocab_size: 50", f"vocab_size: {V}").replace("lstm: {num_layers: 1}", f"hf: {{{how}}}")
+    text = text.replace("LENGTH", "epochs: 1, batching: blocks") + f"ladder: {{sizes: [{', '.join(sizes)}]}}\n"
+    found = load(write(text)).rows[::2]
+    # a block: 4 d^2 of attention, 8 d^2 of the two layers after it, their biases 4 d + 5 d, two norms 4 d; a norm 2 d
+    expected = [layers * (12 * d * d + 13 * d) + 2 * d for layers, d in ((1, 8), (2, 16))]
+    assert [row.non_embedding for row in found] == expected
+    of_embeddings = [(V + 64) * d for d in (8, 16)]  # and 64 positions
+    body = [row.params[0] - row.params[1] for row in found]
+    assert body == [a + b for a, b in zip(expected, of_embeddings, strict=True)]
+
+
 @pytest.mark.parametrize(
     ("number", "text"),
     [(999, "999"), (999.6, "1k"), (26_784, "26.8k"), (853_120, "853k"), (999_600, "1M"), (1.711e9, "1.71B")],
@@ -75,6 +94,33 @@ def test_tokens_for_each_parameter_become_epochs(write):
     of_epoch = 4 * (400_000 // 4 - 1)  # targets of the text in 4 columns
     for row in found.rows:
         assert row.train.epochs == round(20 * row.non_embedding / of_epoch, 6)
+
+
+def test_a_warm_up_has_the_same_steps_at_each_size(write):
+    schedule = ", schedule: {warmup: {steps: 12, decay: cosine}}"
+    found = suite(write, SIZES, length=f"tokens: 20x{schedule}")
+    assert {row.train.schedule.way.steps for row in found.rows} == {12}
+    equal = suite(write, SIZES, "match: {flops: softmax}\n", length=f"epochs: 1{schedule}")
+    assert [row.train.schedule.way.steps for row in equal.rows] == [round(12 * row.train.epochs) for row in equal.rows]
+    assert {row.train.schedule.way.steps for row in equal.rows} > {12}
+
+
+def test_a_text_that_is_read_more_than_once_is_noted(write):
+    short = "  - markov: {vocab_size: 50, num_tokens: 40000, branching: 3, label: short}\n"
+    given = BASE.replace("backbones:", f"{short}backbones:").replace("num_layers: 1", "num_layers: 1, d_model: 8")
+
+    def noted(length, *more):
+        return [each.text for each in load(write("".join((given, *more)).replace("LENGTH", length))).notes]
+
+    # an epoch: 4 (40,000 / 4 - 1) = 39,996 targets
+    again = "Training reads short more than once: "
+    assert noted("tokens: 39996") == []
+    assert noted("tokens: 99990") == [f"{again}2.5 epochs"]
+    assert noted("epochs: 2") == []  # as the file says
+    d = 8
+    body, softmax, mixture = 6 * 8 * d * d, 6 * d * 50, 6 * (2 * d * d + 2 * d + 2 * d * 50)
+    fewer = 2.5 * (body + softmax) / (body + mixture)
+    assert noted("tokens: 99990", "match: {flops: softmax}\n") == [f"{again}{fewer:.6g} to 2.5 epochs"]
 
 
 def test_a_size_has_the_first_seeds(write):

@@ -8,7 +8,7 @@ import handmade
 import pytest
 from handmade import cells, findings, notes, tabulated
 
-from harness.plan.model_notes import ModelNote
+from harness.plan.model_notes import PlanNote
 from harness.plan.suite_file import DynamicSpec
 from harness.printable import counted
 from harness.report import suite_table
@@ -208,7 +208,7 @@ def test_notes_say_how_the_replicates_of_trials_agree(suite_of, record_of):
 
 def test_notes_on_pretrained_models_stand_under_the_table_where_it_would_mislead_without(suite_of, record_of):
     suite = suite_of(handmade.suite_text())
-    told = (ModelNote("mine: the files hold another output matrix"), ModelNote("mine: 3 rows more", in_table=False))
+    told = (PlanNote("mine: the files hold another output matrix"), PlanNote("mine: 3 rows more", in_table=False))
     suite = replace(suite, notes=told)
     made = [record_of(trial, test_ppl=100.0 + trial.seed) for trial in suite.trials]
     found = [note for note in notes_of(handmade.findings(suite, made)) if "mine" in note]

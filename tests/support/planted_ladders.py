@@ -72,7 +72,9 @@ class Planted:
     def true_worth(self, size: int, *, by_lines: bool) -> float:
         """x' / x of the true losses: by lines through them, or by the power law itself."""
         loss, gain, last = self.baseline[size], self.nats[size], len(self.gains) - 1
-        backwards = (size == last and gain > 0) or (size == 0 and gain < 0)
+        if size == 0 and gain < 0:
+            return 0.0  # less than the smallest size
+        backwards = size == last and gain > 0
         goal = loss + gain if backwards else loss - gain
         if by_lines:  # np.interp wants numbers that grow
             logs = np.log(self.baseline)[::-1], np.log(self.axis)[::-1]
