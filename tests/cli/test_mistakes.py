@@ -27,7 +27,7 @@ IN_A_FRESH_FOLDER = [
     (("check", "mos", "--all"), "expected the name of a head or backbone, or --all alone"),
     (("docs", "table"), "did you mean 'tables'?"),
     (("diff", "a", "b", "--only", "seed=1"), "--set and --only select trials of a suite"),
-    (("site", "--records", "."), "has no file *.zip"),
+    pytest.param(("site", "--records", "."), "has no file *.zip", marks=pytest.mark.needs("integrity")),
 ]
 IN_A_FINISHED_FOLDER = [
     ((*INLINE, "--device", "cuda", "--force"), "a GPU was requested, but torch finds none"),
