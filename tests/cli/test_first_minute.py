@@ -39,6 +39,7 @@ def test_the_name_of_a_bundled_suite_is_refused_likewise_and_an_equal_copy_is_no
     assert str(bundled("suites") / "quickstart.yaml") in harness("plan", "copy").err
 
 
+@pytest.mark.needs("integrity")
 def test_a_table_without_records_names_the_import_of_the_committed_ones(fresh, harness):
     done = harness("table", "ground_truth_ngrams")
     assert done.code == 2  # nothing was written
