@@ -8,7 +8,7 @@ PYTHON ?= $(shell fits() { "$$1" -c "import ensurepip, sys; sys.exit(not (3, 11)
 BIN := .venv/bin
 PARALLEL := --numprocesses auto --dist loadfile
 
-.PHONY: quickstart test newest test-system test-all wheel site mutants fuzz guards golden showcase reference lint clean
+.PHONY: quickstart test newest test-system test-all without wheel site mutants fuzz guards golden showcase reference lint clean
 
 quickstart: .venv/installed
 	$(BIN)/harness run suites/quickstart.yaml --executor inline
@@ -32,6 +32,12 @@ test-system: .venv/installed
 	$(BIN)/pytest $(PARALLEL) tests -m system
 
 test-all: test test-system
+
+# The fast tests in copies of the repository, from each of which an extension was deleted, and at last all of them.
+# WITHOUT="gpu awd,board": from the first copy gpu, from the second awd and board. See tests/meta/without.py.
+WITHOUT ?= $(shell $(BIN)/python -c "from harness.extensions import EXTENSIONS as e; print(*e, ','.join(e))")
+without: .venv/installed
+	for names in $(WITHOUT); do $(BIN)/python tests/meta/without.py $$names $(PARALLEL) -q tests -m "not system" || exit; done
 
 # The package as one file, dist/*.whl, for `pip install` anywhere. Built from a copy: a build leaves files beside its sources.
 wheel: .venv/installed

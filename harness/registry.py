@@ -100,7 +100,7 @@ class Registry:
             if wrong := _misfit(found, self.given):
                 raise BrokenComponent(f"{self.kind} '{name}' of {self.origin(name)}: {wrong}")
             return found
-        if lack := lack_of(f"{self.package}.{name}"):
+        if "." not in name and (lack := lack_of(f"{self.package}.{name}")):
             raise UnknownComponent(f"the {self.kind} '{name}' {lack}")
         known = self.names()
         others = f"{nearest(name, known)} (known: {', '.join(known)})"

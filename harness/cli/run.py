@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from harness import plan as planning
+from harness.cli.commands import COMMANDS
 from harness.cli.options import (
     RESULTS,
     Data,
@@ -139,9 +140,10 @@ def run(
     where, program = results_option(results), _program()
     settings = [part for change in changed for part in ("--set", change)]
     say(f"plots and page: {program} report {shlex.join([str(suite), *settings, *where])}")
-    if options.tracking:
+    if options.tracking and "ui" in COMMANDS:
         say(f"MLflow UI: {program} ui {shlex.join([found.suite.name, *where])}")
-    say(f"a head of your own: {program} new head NAME")
+    if "new" in COMMANDS:
+        say(f"a head of your own: {program} new head NAME")
     raise typer.Exit(0 if all_ok(found, options.only) and not reporter.problems else 1)
 
 

@@ -10,6 +10,7 @@ import typer
 
 from harness import bundled
 from harness import plan as planning
+from harness.cli.commands import COMMANDS
 from harness.cli.options import (
     RESULTS,
     Data,
@@ -50,7 +51,7 @@ def study_of(suite: Path, overrides: Iterable[str], results: Path) -> "Study":
     except SuiteError as error:
         name = suite_name(suite)
         if any("corpora." in problem for problem in error.problems) and name in history.suites(results):
-            warn(f"without its text, `harness runs {name}` and `harness leaderboard` show the records of {name}")
+            warn(f"without its text, `harness runs {name}` shows the records of {name}")
         raise
     found = study.load(read, results, warn=warn)
     if len(found.records) < len(read.trials) and (others := contents.of_others(read, found.evidence.runs)):
@@ -79,7 +80,7 @@ def table(
 ) -> None:
     """Write the table of a suite again from its records. With --only, print those rows only."""
     found = study_of(suite, changes(overrides, seeds), results)
-    if not found.records and (files := _committed(found.suite.name)):
+    if not found.records and "import" in COMMANDS and (files := _committed(found.suite.name)):
         warn(f"{results} has no finished trial of this suite; the repository has some: harness import {files}")
     names = columns.split(",") if columns else []
     if form is None and shape is None and not (names or wide) and console.is_terminal:

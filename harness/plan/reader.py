@@ -24,6 +24,7 @@ from ruamel.yaml.scalarbool import ScalarBoolean
 
 from harness import bundled
 from harness.errors import SuiteError, nearest
+from harness.extensions import is_there
 from harness.machine.files import read_bounded
 
 MAX_BYTES, MAX_DEPTH, MAX_NODES, MAX_KEYS = 256 * 1024, 20, 12_000, 200
@@ -397,6 +398,7 @@ def _name_in(path: Path) -> str:
 
 
 def _similar(name: str) -> str:
-    hint = "`harness list suites` shows those that there are, `harness new suite NAME` writes a new one"
+    hint = "`harness list suites` shows those that there are"
+    hint += ", `harness new suite NAME` writes a new one" if is_there("harness.starters") else ""
     similar = nearest(name, names())
     return f"{similar} {hint}" if similar else f"; {hint}"

@@ -257,9 +257,9 @@ def refuse_unfit(train: TrainSpec, device: str) -> None:
     if train.cuda_graph == "on" and train.data_parallel > 1:
         steps = f"the steps of {train.data_parallel} workers are eager"
         raise ExecutionError(f"train.cuda_graph is on, and {steps}: set it to auto or off")
-    if train.cuda_graph == "on" and (lack := lack_of("harness.gpu.cuda_graph")):
-        raise ExecutionError(f"train.cuda_graph: on {lack}")
     if device == "cuda":
+        if train.cuda_graph == "on" and (lack := lack_of("harness.gpu.cuda_graph")):
+            raise ExecutionError(f"train.cuda_graph: on {lack}")
         return
     if train.precision == "tf32":
         on_cpu = "on the CPU it is fp32 or bf16"

@@ -197,7 +197,7 @@ class Peeping(BidirectionalLSTM):
         return Hidden(tuple(layer + 20 * layer.roll(-1, 1) for layer in hidden.layers))  # so that it matters
 
 
-@pytest.mark.needs("conformance")
+@pytest.mark.needs("conformance", "integrity")
 def test_what_peeps_from_the_right_does_not_conform_and_gets_no_certificate(trial, tmp_path, monkeypatch):
     from harness.conformance.backbones import BackboneCase, from_the_right
     from harness.conformance.require import Nonconforming

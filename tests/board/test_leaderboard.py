@@ -541,6 +541,7 @@ def test_a_row_whose_code_has_changed_since_is_marked_and_keeps_its_mean(finish,
     assert (line["head"], line["test ppl"], line["seeds"]) == ("softmax ¶", "11.00 ± 1.41", "2")
 
 
+@pytest.mark.needs("pretrained")
 @pytest.mark.parametrize(
     ("params", "content", "pretrained"),
     [

@@ -9,6 +9,7 @@ import pytest
 from harness import bundled
 
 
+@pytest.mark.needs("conformance", "tracking")
 def test_a_run_ends_with_what_was_found_the_table_and_the_next_commands(first_run):
     lines = first_run.out.splitlines()
     (found,) = [line for line in lines if "Lowest mean test perplexity" in line]

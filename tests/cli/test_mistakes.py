@@ -3,8 +3,6 @@
 import pytest
 from commands import files
 
-from harness.extensions import EXTENSIONS
-
 TINY = "suites/tiny.yaml"
 INLINE = ("run", TINY, "--executor", "inline", "--no-tracking")
 NOT_RUN = "1 problem; nothing was run"  # the last line where the mistake is one of the suite
@@ -29,7 +27,7 @@ IN_A_FRESH_FOLDER = [
     (("check", "mos", "--all"), "expected the name of a head or backbone, or --all alone"),
     (("docs", "table"), "did you mean 'tables'?"),
     (("diff", "a", "b", "--only", "seed=1"), "--set and --only select trials of a suite"),
-    (("site", "--records", "."), "has no file *.zip"),
+    pytest.param(("site", "--records", "."), "has no file *.zip", marks=pytest.mark.needs("integrity")),
 ]
 IN_A_FINISHED_FOLDER = [
     ((*INLINE, "--device", "cuda", "--force"), "a GPU was requested, but torch finds none"),
@@ -61,7 +59,6 @@ def sentence_of(done) -> str:
     return first
 
 
-@pytest.mark.needs(*EXTENSIONS)
 @pytest.mark.parametrize(("arguments", "sentence"), IN_A_FRESH_FOLDER)
 def test_a_mistake_is_one_sentence_and_nothing_is_written(fresh, harness, arguments, sentence):
     before = files(fresh)
@@ -69,7 +66,6 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(fresh, harness, argume
     assert files(fresh) == before
 
 
-@pytest.mark.needs(*EXTENSIONS)
 @pytest.mark.parametrize(("arguments", "sentence"), IN_A_FINISHED_FOLDER)
 def test_where_trials_are_finished_no_file_is_touched(finished, harness, arguments, sentence):
     before = files(finished)
@@ -77,7 +73,6 @@ def test_where_trials_are_finished_no_file_is_touched(finished, harness, argumen
     assert files(finished) == before
 
 
-@pytest.mark.needs(*EXTENSIONS)
 @pytest.mark.parametrize(("arguments", "sentence"), BY_TYPER)
 def test_an_argument_that_no_option_takes(finished, harness, arguments, sentence):
     before = files(finished)

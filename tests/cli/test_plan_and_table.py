@@ -255,7 +255,7 @@ def test_table_in_another_shape_has_files_of_its_own(finished, harness):
     ]
 
 
-def test_a_table_without_its_text_names_the_commands_that_need_none(tmp_path, monkeypatch, harness):
+def test_a_table_without_its_text_names_the_command_that_needs_none(tmp_path, monkeypatch, harness):
     monkeypatch.chdir(tmp_path)
     suite = handmade.suite_text(name="mine", corpora="[{text: {path: gone.txt}}]")
     (tmp_path / "mine.yaml").write_text(suite)
@@ -264,5 +264,5 @@ def test_a_table_without_its_text_names_the_commands_that_need_none(tmp_path, mo
     done = harness("table", "mine.yaml")
     assert (done.code, done.out) == (2, "")
     first, second, _ = done.err.splitlines()
-    assert first == "warning: without its text, `harness runs mine` and `harness leaderboard` show the records of mine"
+    assert first == "warning: without its text, `harness runs mine` shows the records of mine"
     assert second.endswith("gone.txt: no such file or folder; a path in a suite begins at the suite's folder")

@@ -3,13 +3,11 @@
 import pytest
 
 from harness.cli.commands import COMMANDS
-from harness.extensions import EXTENSIONS
 from harness.removed import INSTEAD
 
 TYPED = {each: each.removeprefix("harness ").split() for each in INSTEAD if each.startswith(("harness ", "--"))}
 
 
-@pytest.mark.needs(*EXTENSIONS)
 @pytest.mark.parametrize("removed", TYPED)
 def test_what_was_removed_is_refused_with_what_to_use_instead(removed, harness):
     words = TYPED[removed]

@@ -11,7 +11,7 @@ from commands import PATIENCE, SUITE, files, record_files, started, table_rows
 from harness.records import store
 
 
-@pytest.mark.needs("integrity")
+@pytest.mark.needs("integrity", "tracking")
 def test_a_run_prints_and_writes_the_table_and_leaves_with_0(first_run):
     assert (first_run.code, first_run.err) == (0, "")
     markdown = (first_run.folder / "results" / "tables" / "tiny.md").read_text()

@@ -83,7 +83,12 @@ def test_every_component_of_the_package_has_a_hash_that_is_listed():
                 assert of(kind, name)[:LISTED] in listed[f"{kind} {name}"], f"{kind} {name}: run `make golden`"
 
 
-CASES = [(component, params) for component, every in known.CASES.items() for params in every]
+NEEDED = {"backbone awd_lstm": "awd", "backbone hf": "pretrained"}
+CASES = [
+    pytest.param(component, params, marks=pytest.mark.needs(NEEDED.get(component)))
+    for component, every in known.CASES.items()
+    for params in every
+]
 
 
 @pytest.mark.parametrize(("component", "params"), CASES, ids=str)

@@ -55,9 +55,9 @@ def test_trials_run_one_after_the_other_with_progress_at_every_epoch_and_the_sav
 
 def test_what_does_not_fit_the_machine_is_refused_before_anything_starts(suite, tasks, place):
     first = suite.trials[0]
-    graph = first.model_copy(update={"train": first.train.model_copy(update={"cuda_graph": "on"})})
+    tf32 = first.model_copy(update={"train": first.train.model_copy(update={"precision": "tf32"})})
     for specs, resources, sentence in (
-        ([first, graph], ONE, r"train\.cuda_graph is on, but the trials run on the CPU"),
+        ([first, tf32], ONE, r"train\.precision is tf32, which only a GPU has"),
         (
             suite.trials,
             Resources(cpus=10_000, gpus=0.0),

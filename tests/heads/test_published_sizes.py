@@ -135,6 +135,7 @@ def tied_head(name, params, V, e, n, m):
     return V + K * (m * e + e) + (K * m if K > 1 else 0)
 
 
+@pytest.mark.needs("awd")
 @pytest.mark.parametrize("name", AWD)
 def test_every_model_on_awd_lstm_has_the_size_of_the_formulas_and_of_the_papers(name):
     corpus, e, n, m, printed = AWD[name]

@@ -74,6 +74,7 @@ def suite_of(write):
 GPUS = ("seeds: [1, 2]", "seeds: [1, 2]\nresources: {{gpus: {}}}")
 
 
+@pytest.mark.needs("gpu")
 @pytest.mark.parametrize(
     ("gpus", "said", "workers"),
     [
@@ -95,6 +96,7 @@ def test_gpus_of_a_trial_imply_its_workers(suite_of, gpus, said, workers):
     assert loaded.overrides == ()
 
 
+@pytest.mark.needs("gpu")
 def test_gpus_set_by_hand_that_change_the_trials_are_told_in_the_tables_name(suite_of):
     file = suite_of()
     four = suite_of(overrides=("resources.gpus=4",))

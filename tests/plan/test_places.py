@@ -6,7 +6,6 @@ import pytest
 from ruamel.yaml import YAML
 
 from harness.errors import SuiteError
-from harness.extensions import EXTENSIONS
 from harness.plan import load
 from harness.plan.reader import name_of, names, suite_file, suite_name, suites_in
 
@@ -92,7 +91,6 @@ def test_every_command_that_takes_a_suite_takes_a_name(folder, harness, command)
     assert (wrong.code, "no suite 'plane'" in wrong.err) == (2, True)
 
 
-@pytest.mark.needs(*EXTENSIONS)
 @pytest.mark.parametrize("command", ["runs", "ui", "export"])
 def test_commands_that_read_records_take_a_file_as_well(folder, harness, command):
     before = ["export", "new.zip", "--suite"] if command == "export" else [command]
@@ -103,7 +101,11 @@ def test_commands_that_read_records_take_a_file_as_well(folder, harness, command
 
 FILES = sorted((Path(__file__).parents[1] / "golden" / "messages").glob("*.yaml"))
 GOLDEN = {path.stem: YAML(typ="safe").load(path) for path in FILES}
-CASES = [(name, index) for name, golden in GOLDEN.items() for index in range(len(golden["cases"]))]
+CASES = [
+    pytest.param(name, index, marks=pytest.mark.needs(case.get("needs")))
+    for name, golden in GOLDEN.items()
+    for index, case in enumerate(golden["cases"])
+]
 
 
 @pytest.mark.parametrize(("name", "index"), CASES)

@@ -291,7 +291,7 @@ def test_what_lies_beside_a_record_must_be_the_records(content, trial, sentence,
 
 
 @pytest.mark.guards("record-names-file")
-@pytest.mark.parametrize("corpus", ["text", "embedded"])
+@pytest.mark.parametrize("corpus", ["text", pytest.param("embedded", marks=pytest.mark.needs("pretrained"))])
 def test_no_file_is_opened_on_the_word_of_a_record(corpus, tmp_path):
     private = tokenizer_folders.write(tmp_path / "private", "gpt2")
     for seed, name in enumerate(("train", "valid", "test")):

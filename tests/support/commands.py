@@ -8,6 +8,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from harness.extensions import lack_of
+
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}  # of processes: trials of tests are compared with trials on the CPU
 PATIENCE = 1000.0  # seconds: how long a test waits for a process or an event that usually takes less than 100
 
@@ -23,7 +25,7 @@ measure: {exclusive: false}
 table: {baseline: softmax}
 """
 
-# One line of a suite for every head and every backbone there is, small enough for twelve words.
+# One line of a suite for every head and every backbone that is installed, small enough for twelve words.
 EVERY_HEAD = [
     "softmax",
     "{sigsoftmax: {bias: false}}",
@@ -43,7 +45,7 @@ EVERY_HEAD = [
     "{ngpt: {scale: one, scale_start: 4.0}}",
     "{mtp: {further: [[0.5]], maps: linear, fade: [[[0.2, 0.8]]]}}",
 ]
-EVERY_BACKBONE = [
+_BACKBONES = [
     "{lstm: {d_model: 8, num_layers: 3, dropout: 0.1}}",
     "{gru: {d_model: 8, num_layers: 3, dropout: 0.1}}",
     "{awd_lstm: {d_embed: 8, d_hidden: 8, num_layers: 3, dropout: 0.1}}",
@@ -53,6 +55,7 @@ EVERY_BACKBONE = [
     "{hf: {layers: [[0, 1, 2]], config: {model_type: llama, hidden_size: 8, intermediate_size: 8, "
     "num_attention_heads: 2, num_hidden_layers: 3, attention_dropout: 0.1}}}",
 ]
+EVERY_BACKBONE = [each for each in _BACKBONES if not lack_of(f"harness.backbones.{each[1:].partition(':')[0]}")]
 
 
 def started(folder: Path, *arguments) -> subprocess.Popen:

@@ -40,7 +40,7 @@ def of_the_repository() -> list[Any]:
     found = []
     for path in sorted(SUITES.glob("*.yaml")):
         text = path.read_text(encoding="utf-8")
-        needed = {"hf: ": "pretrained", "awd_lstm": "awd", "dynamic: ": "awd"}
+        needed = {"hf:": "pretrained", "awd_lstm": "awd", "dynamic: ": "awd"}
         marks = [pytest.mark.needs(name) for words, name in needed.items() if words in text]
         found.append(pytest.param(path, marks=marks))
     return found

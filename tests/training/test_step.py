@@ -75,7 +75,10 @@ def test_a_training_loss_that_ignores_the_z_loss_is_a_sentence_before_training(w
     ("changes", "devices", "message"),
     [
         ({"precision": "tf32"}, {"cpu"}, "train.precision is tf32, which only a GPU has"),
-        ({"cuda_graph": "on"}, {"cpu"}, "train.cuda_graph is on, but the trials run on the CPU"),
+        pytest.param(
+            *({"cuda_graph": "on"}, {"cpu"}, "train.cuda_graph is on, but the trials run on the CPU"),
+            marks=pytest.mark.needs("gpu"),
+        ),
         ({"cuda_graph": "on", "data_parallel": 2}, {"cpu", "cuda"}, "cuda_graph is on, and the steps of 2 workers are"),
         ({"cuda_graph": "auto", "data_parallel": 2}, {}, ""),
     ],

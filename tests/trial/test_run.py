@@ -219,8 +219,9 @@ def test_rounded_products_would_have_changed_the_weights(both, monkeypatch):
 @pytest.fixture
 def task(tiny_suite, tmp_path):
     """That of a trial whose workers were ended."""
-    spec = plan.load(tiny_suite, ("train.data_parallel=2",)).trials[0]
-    return handmade.task(spec, tmp_path, executor="ray")
+    spec = plan.load(tiny_suite).trials[0]
+    train = spec.train.model_copy(update={"data_parallel": 2})
+    return handmade.task(spec.model_copy(update={"train": train}), tmp_path, executor="ray")
 
 
 def test_the_record_of_the_first_worker_stands_whatever_others_raised(task):
