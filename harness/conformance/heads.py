@@ -223,7 +223,7 @@ def mean_loss(case: HeadCase) -> str:
 
 
 def follows_training(case: HeadCase) -> str:
-    """What a head knows of the course of training is among its saved weights: loaded, they have the same loss."""
+    """What a head has of the course of training is among its saved weights: loaded, they have the same loss."""
     losses = []
     head = case.build()
     asking = followers(head)

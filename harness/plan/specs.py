@@ -14,7 +14,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 from harness.plan.schedule import Schedule, Sparse, Strict
 
 GroupOptimizer = Literal["sgd", "adam", "adamw", "adamw_huggingface"]
-Optimizer = GroupOptimizer | Literal["muon"]
+Optimizer = Literal["sgd", "adam", "adamw", "adamw_huggingface", "muon"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Betas = tuple[Beta, Beta]
 FACTOR = r"^x[0-9]+([.][0-9]+)?(e-?[0-9]+)?$"  # of a learning rate: x0.1
