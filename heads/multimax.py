@@ -33,8 +33,8 @@ class MultiMax(nn.Module):
         init_bias: the start of c with init_range: 'zero', or 'uniform', U(-r, r).
     Raises: ValueError when init_std < 0, init_range <= 0, init_bias is 'uniform' without init_range or without c, or
         when D differs from E without a projection.
-    Source: Zhou, Fritz and Keuper (2024), arXiv:2406.01189, equation 6, known from ZhouYuxuanYX/MultiMax, README.md and
-        transformer_decoder.py (SeLU and its use in output_layer) at commit dcf1c36. The paper itself was not read.
+    Source: Zhou, Fritz and Keuper (2024), arXiv:2406.01189, equation 6; ZhouYuxuanYX/MultiMax at commit dcf1c36,
+        transformer_decoder.py (SeLU, and output_layer, which uses it) and README.md. The paper itself was not read.
     Differs: the eight numbers are trained as other parameters are, with weight decay and in the norm of gradients that
         is clipped; the authors' README advises against both. They use the map in attention layers, too.
     """

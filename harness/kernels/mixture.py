@@ -216,8 +216,8 @@ class StableMax:
     """
 
     def __call__(self, z: Tensor) -> Tensor:
-        """u = phi(z). By branches: autograd has a slope of 0 for |z| and for sign(z) at 0, where phi' is 1."""
-        return torch.where(z < 0, -torch.log1p(-z.clamp(max=0)), torch.log1p(z.clamp(min=0)))
+        """u = phi(z). Autograd's slope at 0 is 1 for clamp and 0 for relu; for |z| and sign(z) it would be 0."""
+        return z.clamp(min=0).log1p() - (-z).relu().log1p()
 
     def slope(self, z: Tensor) -> Tensor:
         """phi'(z) = 1 / (1 + |z|)."""
@@ -235,7 +235,7 @@ class StableMax:
 
     def map_(self, block: Tensor, beside: Tensor | None = None) -> None:
         """Replace z by u / ln 2 in `block`; write phi'(z) = 2^-|u / ln 2| to `beside`."""
-        size = torch.abs(block, out=torch.empty_like(block) if beside is None else beside).add_(1).log2_()
+        size = torch.abs(block, out=beside).add_(1).log2_()
         torch.copysign(size, block, out=block)
         if beside is not None:
             beside.neg_().exp2_()
