@@ -36,7 +36,8 @@ class MultiMax(nn.Module):
     Source: Zhou, Fritz and Keuper (2024), arXiv:2406.01189, equation 6; ZhouYuxuanYX/MultiMax at commit dcf1c36,
         transformer_decoder.py (SeLU, and output_layer, which uses it) and README.md. The paper itself was not read.
     Differs: the eight numbers are trained as other parameters are, with weight decay and in the norm of gradients that
-        is clipped; the authors' README advises against both. They use the map in attention layers, too.
+        is clipped; the authors' README advises against both. They use the map in attention layers, too. Speed: a
+        training step of 700 tokens at E = 32, V = 6,000 takes six times that of a softmax on a CPU core.
     """
 
     def __init__(
