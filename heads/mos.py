@@ -48,7 +48,7 @@ class MixtureOfSoftmaxes(nn.Module):
         bias: add a bias b for each word, shared by all components.
         tie_weights: use the backbone's input embedding as W.
         d_embed: E; None for the width of the backbone's embedding.
-        logit_map: phi: 'identity', or 'sigsoftmax' (MoSS, the mixture of SigSoftmax).
+        logit_map: phi: 'identity', 'sigsoftmax' (MoSS, the mixture of SigSoftmax) or 'stablemax' (StableMax).
         gate: 'learned': pi as above; 'constant': pi = 1/K; 'static': pi = softmax(c) with one learned vector c, which
             does not depend on the context.
         loss: the training loss: 'nll', or 'binary', a binary cross-entropy of every word (BinaryLogLoss).
@@ -61,14 +61,15 @@ class MixtureOfSoftmaxes(nn.Module):
             head starts as the pretrained model. That needs activation 'none'.
         softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). {a, b, c}: it
             becomes a sigmoid((z + b) / c) (SigmoidCap; modded-nanogpt has 23, 5 and 7.5). Not with
-            'sigsoftmax'. None: z.
-    Raises: ValueError when softcap <= 0 or given with 'sigsoftmax', init_range <= 0, init_bias is 'uniform' without
+            another logit_map. None: z.
+    Raises: ValueError when softcap <= 0 or beside another logit_map, init_range <= 0, init_bias is 'uniform' without
         init_range or without b, num_mixtures or d_embed < 1, dropout is not in [0, 1), a prior bias is set for a gate
         that is not learned, weights are tied and E is not the width of the embedding, or a start that the activation or
         the pretrained layer does not allow.
     Source: Yang et al. (2018), arXiv:1711.03953, section 2.3; zihangdai/mos, model.py; Benka et al. (2021) and
         ChrisBenka/Transformer_MOS, whose settings (dropout per position, untied Xavier-uniform W) are used here. MoSS:
-        Kanai et al. (2018), section 3.4. Gates: Orhan's note on degeneracy (constant), the multi-facet code (static).
+        Kanai et al. (2018), section 3.4. StableMax: Prieto et al. (2025), arXiv:2501.04697. Gates: Orhan's note on
+        degeneracy (constant), the multi-facet code (static).
     Differs: the mixture is computed in log space; the authors' code computes log(p + 1e-8) (see `compat`).
         By default there is a dropout mask for each position, as in Benka et al. zihangdai/mos is dropout_mask
         'sequence', tie_weights and init_range 0.1, but for its Xavier-uniform A and C, which are torch's default there.
@@ -87,7 +88,7 @@ class MixtureOfSoftmaxes(nn.Module):
         bias: bool = True,
         tie_weights: bool = False,
         d_embed: int | None = None,
-        logit_map: Literal["identity", "sigsoftmax"] = "identity",
+        logit_map: Literal["identity", "sigsoftmax", "stablemax"] = "identity",
         gate: Literal["learned", "constant", "static"] = "learned",
         loss: Literal["nll", "binary"] = "nll",
         compat: Compat | None = None,
@@ -127,6 +128,7 @@ class MixtureOfSoftmaxes(nn.Module):
     @classmethod
     def label(cls, p) -> str:
         name = f"MoSS {p.num_mixtures}" if p.logit_map == "sigsoftmax" else f"MoS {p.num_mixtures}"
+        name += ", stablemax" if p.logit_map == "stablemax" else ""
         name += f", {p.gate} gate" if p.gate in ("constant", "static") else ""
         name += ", binary loss" if p.loss == "binary" else ""
         name += ", no tanh" if p.activation == "none" else ""

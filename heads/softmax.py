@@ -1,4 +1,4 @@
-"""Softmax: the plain output layer, also with a matrix of low rank, capped logits, or a centred matrix."""
+"""Softmax: the plain output layer, also with a matrix of low rank, capped or mapped logits, or a centred matrix."""
 
 from typing import Literal
 
@@ -28,7 +28,7 @@ class Softmax(nn.Module):
     """Softmax: the top hidden state, or an affine map of it, is multiplied by the output matrix.
 
     f = h, or U h + a with `projection`;    log p = log_softmax(phi(W f + b))
-    phi(z) = z, or with `softcap` c tanh(z / c) or a sigmoid((z + b) / c)
+    phi(z) = z, or with `softcap` c tanh(z / c) or a sigmoid((z + b) / c), or with `logit_map` sign(z) log(1 + |z|)
     with `mu_centering` W - 1 mu' stands for W, mu the mean of its rows;    with `mu_loss` the training loss has
     lambda mu' mu in addition, with `z_loss` beta (log Z)^2, Z = sum_x exp(phi(z[x]))
 
@@ -61,13 +61,17 @@ class Softmax(nn.Module):
             None for log p.
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: as `start` says.
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
+        logit_map: phi: 'identity', or 'stablemax' (StableMax), with which no start computes what a pretrained softmax
+            computes.
     Raises: ValueError when D differs from E without a projection or with another start than 'xavier', such a start
         has an init_range, init_range <= 0, init_bias is 'uniform' without init_range or without b, d_embed < 1, weights
-        are tied or copied and E is not the width of the embedding, softcap <= 0, mu_loss < 0 or beside mu_centering,
-        z_loss < 0, input_gradient_scale <= 0 or without tie_weights, or there is no pretrained output layer.
+        are tied or copied and E is not the width of the embedding, softcap <= 0 or given with 'stablemax', mu_loss < 0
+        or beside mu_centering, z_loss < 0, input_gradient_scale <= 0 or without tie_weights, or there is no pretrained
+        output layer.
     Source: the usual log-linear output layer; the baseline of Benka et al. (2021). Low rank: Yang et al. (2018),
         arXiv:1711.03953, section 2.2. Soft cap: Bello et al. (2016), arXiv:1611.09940; Gemma 2, arXiv:2408.00118;
-        KellerJordan/modded-nanogpt, train_gpt.py. Z-loss: Chowdhery et al. (2022), arXiv:2204.02311, section 5.
+        KellerJordan/modded-nanogpt, train_gpt.py. StableMax: Prieto et al. (2025), arXiv:2501.04697. Z-loss: Chowdhery
+        et al. (2022), arXiv:2204.02311, section 5.
         Centring: Stollenwerk et al. (2026), arXiv:2601.02031, known from flxst/output-embedding-centering,
         nanoGPT/train.py and model.py. Input gradients: Lopardo et al. (2026), arXiv:2603.26663, section 6, known from
         AntonioLopardo/weight-tying-bias, OLMo/olmo/model.py.
@@ -96,6 +100,7 @@ class Softmax(nn.Module):
         mu_loss: float = 0.0,
         z_loss: float = 0.0,
         input_gradient_scale: float = 1.0,
+        logit_map: Literal["identity", "stablemax"] = "identity",
     ):
         super().__init__()
         softcap = softcap_of(start, dims, softcap)
@@ -104,7 +109,7 @@ class Softmax(nn.Module):
         if z_loss < 0:
             raise ValueError(f"z_loss must be at least 0, got {z_loss}")
         self.mu_centering, self.mu_loss, self.z_loss = mu_centering, mu_loss, z_loss
-        self.phi, self.log_epsilon = logit_map_of(softcap), log_epsilon(compat)
+        self.phi, self.log_epsilon = logit_map_of(softcap, logit_map), log_epsilon(compat)
         width = output_width(dims, d_embed, tie_weights=tie_weights)
         self.distribution = {"nll": Mixture, "binary": BinaryLogLoss}[loss]
         self.facet = facet_map(dims, projection=projection, width=width)
@@ -117,7 +122,8 @@ class Softmax(nn.Module):
     @classmethod
     def label(cls, p) -> str:
         words = {"tied": p.tie_weights, "affine": p.projection, "centred": p.mu_centering}
-        name = " ".join([*(word for word, said in words.items() if said), "softmax"])
+        kind = "softmax" if p.logit_map == "identity" else p.logit_map
+        name = " ".join([*(word for word, said in words.items() if said), kind])
         name += f", rank {p.d_embed}" if p.d_embed else ""
         name += ", binary loss" if p.loss == "binary" else ""
         return name + (", log(p + epsilon)" if p.compat else "")
@@ -126,7 +132,8 @@ class Softmax(nn.Module):
     def is_control(cls, **params: object) -> bool:
         """Whether nothing but an affine map, a bias or a width is added to a plain softmax."""
         changed = (params["softcap"], params["mu_centering"], params["mu_loss"], params["z_loss"], params["compat"])
-        return not any(changed) and params["loss"] == "nll" and params["input_gradient_scale"] == 1
+        usual = (params["logit_map"], params["loss"], params["input_gradient_scale"]) == ("identity", "nll", 1)
+        return usual and not any(changed)
 
     def forward(self, hidden: Hidden) -> Mixture:
         """Map (B, T, D) top states to a Mixture of one component."""

@@ -51,6 +51,12 @@ def test_a_mixture_has_k_products_with_the_output_matrix():
     assert found.head == 6 * (K * d * d + K * d + K * d * V)  # facets, prior, logits
 
 
+@pytest.mark.parametrize("head", [spec("softmax", logit_map="stablemax"), spec("multimax")])
+def test_a_map_of_the_logits_adds_no_product(head):
+    d, V = 30, 100
+    assert training_flops(spec("lstm", d_model=d), head, V, 2, 5).head == 6 * V * d
+
+
 def test_noise_words_are_shared_by_a_batch():
     d, k = 30, 20
     for rows, tokens in ((1, 4), (3, 5)):

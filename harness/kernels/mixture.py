@@ -204,8 +204,45 @@ class HarmonicMap:
         block.clamp_(min=LEAST_SQUARE).log2_().mul_(-self.n / 2)
 
 
-LeanMap = Bend | SoftCap | SigmoidCap | HarmonicMap
-LOGIT_MAPS = {"identity": identity, "sigsoftmax": Bend(c=0.0, k=2.0)}  # name -> phi
+@dataclass(frozen=True, slots=True)
+class StableMax:
+    """phi(z) = sign(z) log(1 + |z|): a softmax of it has p proportional to 1 + z for z >= 0, and to 1 / (1 - z) below.
+
+    Source: StableMax of Prieto et al. (2025), arXiv:2501.04697, known from `s` and `log_stablemax` of
+        LucasPrietoAl/grokking-at-the-edge-of-numerical-stability, utils.py at commit 0cc9e8d, and of sapientinc/HRM,
+        models/losses.py at commit 42410da, which are the same. The paper itself was not read.
+    Differs: in log space, in float32 for logits of float32; theirs is log(s / sum s) in float64. Their 1 / (1 - z +
+        1e-30) is 1 / (1 - z) to the last bit for z < 0; it keeps the branch that is not taken finite at z = 1.
+    """
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """u = phi(z). Autograd's slope at 0 is 1 for clamp and 0 for relu; for |z| and sign(z) it would be 0."""
+        return z.clamp(min=0).log1p() - (-z).relu().log1p()
+
+    def slope(self, z: Tensor) -> Tensor:
+        """phi'(z) = 1 / (1 + |z|)."""
+        return 1 / (1 + z.abs())
+
+    @property
+    def scale(self) -> float:
+        """1: the buffer has z."""
+        return 1.0
+
+    @property
+    def offset(self) -> float:
+        """0: nothing is added to the logits in the buffer."""
+        return 0.0
+
+    def map_(self, block: Tensor, beside: Tensor | None = None) -> None:
+        """Replace z by u / ln 2 in `block`; write phi'(z) = 2^-|u / ln 2| to `beside`."""
+        size = torch.abs(block, out=beside).add_(1).log2_()
+        torch.copysign(size, block, out=block)
+        if beside is not None:
+            beside.neg_().exp2_()
+
+
+LeanMap = Bend | SoftCap | SigmoidCap | HarmonicMap | StableMax
+LOGIT_MAPS = {"identity": identity, "sigsoftmax": Bend(c=0.0, k=2.0), "stablemax": StableMax()}  # name -> phi
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from harness.kernels.mixture import Bend, LeanMap, SigmoidCap, SoftCap, Tensors, identity
+from harness.kernels.mixture import Bend, LeanMap, SigmoidCap, SoftCap, StableMax, Tensors, identity
 
 
 class Case(NamedTuple):
@@ -37,6 +37,7 @@ CASES = (
     Case("the soft cap of Gemma 2", N=13, V=401, E=64, partitions=(1, 1), logit_map=SoftCap(c=30.0)),
     Case("a sigmoid cap", N=11, V=41, E=9, partitions=(1, 1), logit_map=SigmoidCap(a=23.0, b=5.0, c=7.5), bias=True),
     Case("a steep sigmoid cap", N=11, V=41, E=9, partitions=(2, 1), logit_map=SigmoidCap(a=3.0, b=-0.5, c=0.3)),
+    Case("a stablemax", N=11, V=41, E=9, partitions=(2, 1), logit_map=StableMax(), bias=True),
 )
 
 

@@ -11,6 +11,7 @@ from harness.diagnostics import calibrated, gates, spectrum
 from harness.diagnostics.diagnostic import NotDefined, Settings
 
 WITHOUT_GATES = {"softmax", "sigsoftmax", "gss", "plif", "nce", "moc", "mixtape", "adaptive", "harmonic", "ngpt", "mtp"}
+WITHOUT_GATES.add("multimax")
 
 
 @pytest.mark.parametrize("head", [head_of(line) for line in EVERY_HEAD], ids=str)

@@ -136,6 +136,7 @@ def test_heads_of_one_softmax(line):
     [
         ("{mos: {num_mixtures: 2}}", "several softmaxes or facets"),
         ("{mfs: {num_mixtures: 1, num_input_layers: 1, window: 0}}", "several softmaxes or facets"),
+        ("{multimax: {}}", "no output matrix by which all its words are scored"),  # its map of the logits may decrease
         ("{adaptive: {cutoffs: [[3, 6]], div_value: 2.0}}", "no output matrix by which all its words are scored"),
     ],
 )

@@ -28,12 +28,19 @@ def sizes_of_one_softmax():
         yield name, {**more, **projection}, OUTPUT + pieces + D * E + E
         yield name, {**more, **projection, "bias": False}, V * E + pieces + D * E + E
     yield "softmax", {**projection, "d_embed": 3}, D * 3 + 3 + V * 3 + V
-    for more in ({"mu_centering": True}, {"mu_loss": 0.1}, {"softcap": {"a": 2.0, "b": 1.0, "c": 3.0}}):
+    for more in (
+        {"mu_centering": True},
+        {"mu_loss": 0.1},
+        {"logit_map": "stablemax"},
+        {"softcap": {"a": 2.0, "b": 1.0, "c": 3.0}},
+    ):
         yield "softmax", more, OUTPUT
 
 
 def sizes_of_the_heads_of_today():
-    """harmonic: a softmax's without b; ngpt: a scale for each word, or one; mtp: D E + E for each word ahead."""
+    """harmonic: a softmax's without b; ngpt: a scale for each word, or one; mtp: D E + E for each word ahead; multimax:
+    eight numbers.
+    """
     projection = {"projection": True, "layer_dims": (9, D)}
     for name, scales in (("harmonic", 0), ("ngpt", V)):
         yield name, {}, V * E + scales
@@ -42,6 +49,9 @@ def sizes_of_the_heads_of_today():
     yield "harmonic", {"exponent": 3.0}, V * E
     yield "ngpt", {"bias": True}, OUTPUT + V
     yield "ngpt", {"scale": "one"}, V * E + 1
+    yield "multimax", {}, OUTPUT + 8
+    yield "multimax", {"bias": False}, V * E + 8
+    yield "multimax", projection, OUTPUT + 8 + D * E + E
     yield "mtp", {}, OUTPUT
     yield "mtp", {"bias": False}, V * E
     yield "mtp", {"tie_weights": True}, OUTPUT
@@ -148,7 +158,10 @@ def test_parameters_follow_the_formulas_of_heads_md(name, given, expected):
 @pytest.mark.parametrize(
     ("name", "params", "matrices", "near"),
     [
-        *((name, {"projection": True}, "output facet", (0.98, 0.05)) for name in (*SINGLE, "harmonic", "ngpt")),
+        *(
+            (name, {"projection": True}, "output facet", (0.98, 0.05))
+            for name in (*SINGLE, "harmonic", "ngpt", "multimax")
+        ),
         ("mtp", {"projection": True, "maps": "linear"}, "output facet ahead.0 ahead.1", (0.98, 0.05)),
         *((name, {"num_mixtures": 20}, "output latent prior", (0.98, 0.05)) for name in ("mos", "moc")),
         ("doc", {"components": (4, 2)}, "output latents.0 latents.1 prior", (0.98, 0.1)),
@@ -284,10 +297,14 @@ def test_training_minimises_the_chosen_loss_and_evaluation_the_likelihood(name, 
 def refusals():
     """(head, what it is made with, the sentence)."""
     projection = "projection: the top layer has width 4, the output embedding 6"
-    yield from ((name, {"layer_dims": (E, D)}, projection) for name in (*SINGLE, "harmonic", "ngpt", "mtp"))
+    yield from ((name, {"layer_dims": (E, D)}, projection) for name in (*SINGLE, "harmonic", "ngpt", "mtp", "multimax"))
     yield from ((name, {"compat": {"log_epsilon": 0.0}}, EPSILON) for name in ("softmax", "sigsoftmax", "mos"))
     for loss in ({"mu_loss": -0.1}, {"mu_loss": 0.1, "mu_centering": True}):
         yield "softmax", loss, f"mu_loss must be at least 0, and 0 with mu_centering, got {loss['mu_loss']}"
+    for name in ("softmax", "mos"):
+        told = "softcap: the logit map is stablemax already; give one of the two"
+        yield name, {"softcap": 30.0, "logit_map": "stablemax"}, told
+    yield "multimax", {"init_std": -0.1}, "init_std must be at least 0, got -0.1"
     yield "softmax", {"z_loss": -0.1}, "z_loss must be at least 0, got -0.1"
     for scale in ({"input_gradient_scale": 2.0}, {"input_gradient_scale": 0.0, "tie_weights": True}):
         told = f"1 without tie_weights, got {scale['input_gradient_scale']}"
@@ -395,6 +412,7 @@ def accepted():
             {"input_gradient_scale": 0.1, "tie_weights": True},
         ],
         "harmonic": [{"exponent": 0.1}],
+        "multimax": [{"init_std": 0.0}, {"init_std": 0.1}],
         "ngpt": [{"scale_start": 0.1}],
         "mtp": [{"further": (0.1,)}],
         "mixtape": [{"d_gate": 1}, {"own_gates": 0.0}, {"own_gates": 1.0}, {"dropout": 0.0}, {"dropout": 0.99}],

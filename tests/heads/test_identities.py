@@ -111,6 +111,19 @@ def test_pieces_of_slope_one_equal_softmax(head, bound):
     assert_same(log_probs(plif), log_probs(load(make("softmax"), **shared(plif))))
 
 
+@of("multimax")
+def test_temperatures_of_zero_equal_softmax(head):
+    multimax = load(make(head), temperatures=0.0)
+    assert_same(log_probs(multimax), log_probs(load(make("softmax"), **shared(multimax))))
+
+
+@of("multimax")
+def test_a_temperature_that_undoes_the_logits_above_a_bound_makes_them_all_equal(head):
+    # t_d1 = -1 and d_1 far below: sigma(z) = z - (z - d_1) = d_1 for every word
+    flat = log_probs(load(make(head), temperatures=[0.0, -1.0, 0.0, 0.0], bounds=[0.0, -100.0, 0.0, 0.0]))
+    torch.testing.assert_close(flat, torch.full_like(flat, -math.log(V)), rtol=0, atol=1e-12)
+
+
 @of("moc")
 def test_equal_facets_mixed_equal_the_softmax_of_one(head):
     moc, one = make(head, num_mixtures=3), make(head, num_mixtures=1)
@@ -250,6 +263,8 @@ SHIFT_INVARIANT = [
 SHIFT_SENSITIVE = [
     ("softmax", {"softcap": {"a": 3.0, "b": 0.5, "c": 1.0}}),
     ("sigsoftmax", {}),
+    ("softmax", {"logit_map": "stablemax"}),
+    ("multimax", {}),
     ("gss", {}),
     ("plif", {"num_pieces": 8, "bound": 4.0}),
     ("mos", {"num_mixtures": 3, "logit_map": "sigsoftmax"}),
@@ -315,6 +330,8 @@ def test_rank_of_the_log_probabilities_equals_the_bound(name, top, params, expec
     [
         ("sigsoftmax", {}, d + 2),
         ("harmonic", {}, d + 2),
+        ("softmax", {"logit_map": "stablemax"}, d + 2),
+        ("multimax", {}, d + 2),
         ("softmax", {"softcap": {"a": 3.0, "b": 0.5, "c": 1.0}}, d + 2),
         ("gss", {}, d + 2),
         ("plif", {"num_pieces": 8, "bound": 8.0}, d + 2),

@@ -24,6 +24,8 @@ OWN_START = [  # heads whose W is Xavier-uniform
     ("softmax", {"bias": False}),
     ("softmax", {"loss": "binary"}),
     ("sigsoftmax", {}),
+    ("softmax", {"logit_map": "stablemax"}),
+    ("multimax", {"projection": True}),
     ("gss", {"projection": True}),
     ("plif", {"num_pieces": 7}),
     ("nce", {"num_noise": 3}),

@@ -101,7 +101,7 @@ def test_ten_mixtures_add_what_the_seed_paper_counts(width, added):
 
 @pytest.mark.parametrize(
     ("name", "added"),
-    [("sigsoftmax", 0), ("gss", 0), ("nce", 0), ("plif", 100_000)],  # HEADS.md section 5: PLIF M = 1e5
+    [("sigsoftmax", 0), ("gss", 0), ("nce", 0), ("plif", 100_000), ("multimax", 8)],  # PLIF M = 1e5
 )
 def test_other_activations_and_losses_add_nothing_and_plif_its_pieces(name, added):
     softmax = head_parameters("softmax", (650, 650), 650)

@@ -40,7 +40,7 @@ HEAD_SIGNATURES = {
     ),
     "mos": (
         f"num_mixtures: int = 10; dropout: float = 0.0; {MASK}; activation: Literal['tanh', 'none'] = 'tanh'; "
-        f"prior_bias: bool = False; {OUTPUT}; logit_map: Literal['identity', 'sigsoftmax'] = 'identity'; "
+        f"prior_bias: bool = False; {OUTPUT}; logit_map: Literal['identity', 'sigsoftmax', 'stablemax'] = 'identity'; "
         "gate: Literal['learned', 'constant', 'static'] = 'learned'; loss: Literal['nll', 'binary'] = 'nll'; "
         f"{COMPAT}; {START}; {SOFTCAP}; {AS_MODEL}"
     ),
@@ -48,6 +48,7 @@ HEAD_SIGNATURES = {
         f"further: tuple[float, ...] = (0.5, 0.25); maps: Literal['shared', 'linear'] = 'shared'; {PROJECTION}; "
         f"{SOFTCAP}; {START}"
     ),
+    "multimax": f"init_std: float = 0.02; {PROJECTION}; {START}",
     "ngpt": (
         f"scale: Literal['words', 'one'] = 'words'; scale_start: float = 1.0; projection: bool = False; {BARE}; {START}"
     ),
@@ -64,7 +65,7 @@ HEAD_SIGNATURES = {
         f"{PROJECTION}; loss: Literal['nll', 'binary'] = 'nll'; "
         f"{AS_MODEL}; {COMPAT}; {START}; d_embed: int | None = None; "
         f"{SOFTCAP}; mu_centering: bool = False; mu_loss: float = 0.0; z_loss: float = 0.0; "
-        "input_gradient_scale: float = 1.0"
+        "input_gradient_scale: float = 1.0; logit_map: Literal['identity', 'stablemax'] = 'identity'"
     ),
 }
 RECURRENT = (

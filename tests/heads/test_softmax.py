@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from small_heads import D, E, V, assert_fills, make, states
+from small_heads import D, E, V, assert_fills, load, make, states
 from torch import nn
 
 from harness.protocols import Hidden
@@ -88,3 +88,16 @@ def test_an_embedding_whose_gradient_is_scaled_still_works_without_gradients():
 def test_without_a_centring_loss_no_step_computes_the_mean_of_the_output_matrix():
     assert isinstance(make("softmax")(states()).aux_loss, float)
     assert make("softmax", mu_loss=0.1)(states()).aux_loss.shape == ()
+
+
+@pytest.mark.parametrize("level", [0.0, -2.0, 3.0, -600.0, 600.0])
+@pytest.mark.parametrize("name", ["softmax", "mos"])
+def test_three_words_under_stablemax_have_the_probabilities_of_the_formula(name, level):
+    # s(z) = z + 1 for z >= 0, 1 / (1 - z) else; p = s / sum s (Prieto 2025)
+    given = {"num_mixtures": 1} if name == "mos" else {}
+    head = make(name, vocab_size=3, logit_map="stablemax", **given)
+    z = [level, level - 1.5, level + 1.0]
+    load(head, output__weight=0.0, output__bias=z)
+    s = [x + 1 if x >= 0 else 1 / (1 - x) for x in z]
+    found = head(Hidden((torch.ones(1, 1, E, dtype=torch.float64),))).log_probs()[0, 0].exp().tolist()
+    assert found == pytest.approx([each / sum(s) for each in s], abs=1e-12)

@@ -24,12 +24,14 @@ PARAMS = {
     "plif": {"num_pieces": 9},  # with 100,000, float32 falls into other pieces than float64
 }
 ROUNDING = rounding.bound(V + B * T + D, math.sqrt(B * T))  # gradients cancel to 1 / sqrt(160) of their sum
-LEAN = [name for name in HEADS.names() if name not in ("adaptive", "mixtape")]  # they return no mixture
+LEAN = [name for name in HEADS.names() if name not in ("adaptive", "mixtape", "multimax")]  # they return no mixture
 
 
 VARIANTS = [
     *((name, PARAMS.get(name, {})) for name in LEAN),
     ("mos", {"num_mixtures": 3, "logit_map": "sigsoftmax"}),
+    ("mos", {"num_mixtures": 3, "logit_map": "stablemax"}),
+    ("softmax", {"logit_map": "stablemax"}),
     ("mos", {"num_mixtures": 3, "tie_weights": True, "bias": False}),
     ("mos", {"num_mixtures": 3, "compat": {"log_epsilon": 1e-3}}),
     ("softmax", {"compat": {"log_epsilon": 1e-3}}),

@@ -22,6 +22,7 @@ from harness.kernels.mixture import (
     SigmoidCap,
     Slice,
     SoftCap,
+    StableMax,
     Tensors,
     identity,
 )
@@ -74,6 +75,23 @@ def test_a_harmonic_map_is_a_power_of_what_is_left_of_1_down_to_a_unit_of_float3
     assert beside.tolist() == pytest.approx(slopes, rel=rounding.bound(4), abs=0)
 
 
+def test_a_stablemax_is_the_log_of_its_formula_and_its_slope_the_derivative_at_0_too():
+    z = torch.tensor([-1e30, -40.0, -1.0, -1e-9, -0.0, 0.0, 1e-9, 0.7, 1.0, 1e30], dtype=torch.float64)
+    z.requires_grad_()
+    expected = [math.log1p(x) if x >= 0 else -math.log1p(-x) for x in z.tolist()]
+    slopes = [1 / (1 + abs(x)) for x in z.tolist()]
+    phi = StableMax()
+    assert phi(z).tolist() == pytest.approx(expected, rel=rounding.bound(4), abs=0)
+    assert torch.autograd.grad(phi(z).sum(), z)[0].tolist() == pytest.approx(slopes, rel=rounding.bound(4), abs=0)
+    assert phi.slope(z).tolist() == pytest.approx(slopes, rel=rounding.bound(4), abs=0)
+    for beside in (torch.empty_like(z), None):
+        block = phi.scale * (z.detach() + phi.offset)
+        phi.map_(block, beside)
+        assert (block * math.log(2)).tolist() == pytest.approx(expected, rel=rounding.bound(4), abs=rounding.bound(4))
+        if beside is not None:  # 2^-100 has an error of 100 roundings
+            assert beside.tolist() == pytest.approx(slopes, rel=rounding.bound(200), abs=0)
+
+
 BROKEN_CAPS = [(0.0, 5.0, 7.5), (-1.0, 5.0, 7.5), (math.inf, 5.0, 7.5), (23.0, math.inf, 7.5), (23.0, -math.inf, 7.5)]
 
 
@@ -83,7 +101,7 @@ def test_a_sigmoid_cap_needs_finite_numbers_a_positive_limit_and_width(a, b, c):
         SigmoidCap(a=a, b=b, c=c)
 
 
-MAPS = [Bend(c=0.5, k=1.5), SoftCap(3.0), SigmoidCap(a=0.75, b=0.5, c=1.5)]
+MAPS = [Bend(c=0.5, k=1.5), SoftCap(3.0), SigmoidCap(a=0.75, b=0.5, c=1.5), StableMax()]
 
 
 def test_a_part_of_a_mixture_has_the_facets_and_the_prior_of_its_tokens():

@@ -31,6 +31,7 @@ def controls(suite):
         ("softmax: {projection: true, bias: false, d_embed: 4}", True),
         ("softmax: {init_range: 0.1}", True),
         ("softmax: {softcap: 30}", False),
+        ("softmax: {logit_map: stablemax}", False),
         ("softmax: {z_loss: 0.0001}", False),
         ("softmax: {mu_loss: 0.0001}", False),
         ("softmax: {mu_centering: true}", False),
@@ -47,6 +48,7 @@ def controls(suite):
         ("moc: {num_mixtures: 1, softcap: 30}", False),
         ("moc: {num_mixtures: 2}", False),
         ("sigsoftmax", False),
+        ("multimax", False),
     ],
 )
 def test_a_control_is_a_plain_softmax_of_the_state(suite, head, is_control):

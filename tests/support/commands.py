@@ -44,6 +44,8 @@ EVERY_HEAD = [
     "{harmonic: {exponent: 5.0}}",
     "{ngpt: {scale: one, scale_start: 4.0}}",
     "{mtp: {further: [[0.5]], maps: linear, fade: [[[0.2, 0.8]]]}}",
+    "{multimax: {init_std: 0.3}}",
+    "{mos: {num_mixtures: 2, logit_map: stablemax}}",
 ]
 _BACKBONES = [
     "{lstm: {d_model: 8, num_layers: 3, dropout: 0.1}}",

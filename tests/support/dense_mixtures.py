@@ -11,6 +11,7 @@ BEND = Bend(c=-1.5, k=2.5)
 DENSE_MAPS = {
     "identity": lambda z: z,
     "sigsoftmax": lambda z: z + functional.logsigmoid(z),
+    "stablemax": lambda z: torch.where(z < 0, 1 / (1 + z.abs()), 1 + z.abs()).log(),
     "bend": lambda z: z + 1.5 * functional.logsigmoid(z + 1.5),  # logsigmoid(-x) = -softplus(x)
     "softcap": lambda z: 2.5 * torch.tanh(z / 2.5),
     "sigmoid cap": lambda z: 4 * functional.sigmoid((z + 0.5) / 1.5),
@@ -33,6 +34,7 @@ CASES = [
     ((3, 3), "identity", True, True, 100, 3),  # a word a slice
     ((1,), "softcap", True, False, 300, 31),
     ((2, 1), "softcap", True, True, 140, 14),
+    ((2, 1), "stablemax", True, True, 140, 14),
     ((1, 1, 1), "softcap", False, True, 130, 12),
     ((1,), "sigmoid cap", True, False, 300, 31),
     ((2, 1), "sigmoid cap", False, True, 140, 14),

@@ -69,6 +69,23 @@ def sigsoftmax_logit(z: Tensor) -> Tensor:
     return z - softplus(-z)
 
 
+def stablemax_logit(z: Tensor) -> Tensor:
+    """log s(z), s(z) = z + 1 for z >= 0, 1 / (1 - z) else (Prieto 2025)."""
+    return (z + 1 if z.item() >= 0 else 1 / (1 - z)).log()
+
+
+def multimax_logit(z: Tensor, t: Tensor, at: Tensor) -> Tensor:
+    """z + sum_n t_bn max(b_n - z, 0)^n + t_dn max(z - d_n, 0)^n for n = 1, 2, in the order b1 d1 b2 d2 (Zhou 2024)."""
+    found = z
+    for n in (1, 2):
+        t_b, t_d, b, d = t[2 * n - 2], t[2 * n - 1], at[2 * n - 2], at[2 * n - 1]
+        if z.item() < b.item():
+            found = found + t_b * (b - z) ** n
+        if z.item() > d.item():
+            found = found + t_d * (z - d) ** n
+    return found
+
+
 def gss_logit(z: Tensor, c: float, k: float) -> Tensor:
     """k (z - c) + c - (k - 1) softplus(z - c) (Parthiban 2021, equations 3 to 5)."""
     return k * (z - c) + c - (k - 1) * softplus(z - c)
@@ -101,7 +118,7 @@ def logit_map_of(softcap: float | dict[str, float] | None, name: str = "identity
     return LOGIT_MAPS[name] if softcap is None else partial(softcap_logit, c=softcap)
 
 
-LOGIT_MAPS = {"identity": lambda z: z, "sigsoftmax": sigsoftmax_logit}
+LOGIT_MAPS = {"identity": lambda z: z, "sigsoftmax": sigsoftmax_logit, "stablemax": stablemax_logit}
 
 
 def mixture(p: dict[str, Tensor], facets, log_prior, logit_map=LOGIT_MAPS["identity"], compat=None) -> list[Tensor]:
@@ -141,12 +158,12 @@ def mean_row(matrix: Tensor) -> list[Tensor]:
     return [mean([row[e] for row in matrix]) for e in range(width)]
 
 
-def softmax_head(layers, t, p, logit_map=None, compat=None, softcap=None, mu_centering=False, **_):
-    """log_softmax(phi(W f + b)); phi is the identity or a soft cap for softmax. With an epsilon, log(softmax + e).
+def softmax_head(layers, t, p, logit_map="identity", compat=None, softcap=None, mu_centering=False, **_):
+    """log_softmax(phi(W f + b)); phi is a map, its name, or a soft cap. With an epsilon, log(softmax + e).
 
     Centred, w_v - mu stands for w_v (Stollenwerk 2026).
     """
-    phi = logit_map_of(softcap) if logit_map is None else logit_map
+    phi = logit_map if callable(logit_map) else logit_map_of(softcap, logit_map)
     if mu_centering:
         mu = stack(mean_row(p["output.weight"]))
         p = {**p, "output.weight": [row - mu for row in p["output.weight"]]}
@@ -166,6 +183,11 @@ def gss_head(layers, t, p, *, c=-1.5, k=2.5, **_):
 def plif_head(layers, t, p, *, bound=20.0, **_):
     """phi piecewise linear on [-bound, bound] (Ganea 2019)."""
     return softmax_head(layers, t, p, partial(plif_logit, raw_slope=p["raw_slope"], bound=bound))
+
+
+def multimax_head(layers, t, p, **_):
+    """phi bent at b_n and d_n by learned numbers (Zhou 2024, equation 6)."""
+    return softmax_head(layers, t, p, partial(multimax_logit, t=p["temperatures"], at=p["bounds"]))
 
 
 def mos_head(layers, t, p, *, num_mixtures=10, activation="tanh", logit_map="identity", gate="learned", **params):
@@ -293,6 +315,7 @@ HEADS = {
     "adaptive": adaptive_head,
     "harmonic": harmonic_head,
     "mtp": softmax_head,
+    "multimax": multimax_head,
     "ngpt": ngpt_head,
     "softmax": softmax_head,
     "sigsoftmax": sigsoftmax_head,
@@ -372,11 +395,11 @@ def nce_loss(logp, layers, targets, p, *, token_counts, noise_words, log_normali
     return mean(losses)
 
 
-def softmax_loss(logp, layers, targets, p, *, mu_loss=0.0, z_loss=0.0, softcap=None, **params):
+def softmax_loss(logp, layers, targets, p, *, mu_loss=0.0, z_loss=0.0, softcap=None, logit_map="identity", **params):
     """The loss of the words + lambda mu' mu, mu the mean row of W (Stollenwerk 2026), + beta times the mean over tokens
     of (log Z)^2, Z the normaliser (Chowdhery 2022).
     """
-    mu, phi = mean_row(p["output.weight"]), logit_map_of(softcap)
+    mu, phi = mean_row(p["output.weight"]), logit_map_of(softcap, logit_map)
     scores = [linear(p, "output", facet(p, h)) for row in layers[-1] for h in row]
     squares = mean([log_sum_exp([phi(z) for z in of_words]) ** 2 for of_words in scores])
     return word_loss(logp, layers, targets, p, **params) + mu_loss * dot(mu, mu) + z_loss * squares

@@ -1,0 +1,61 @@
+"""MultiMax: its map at hand-made numbers, its start, and states of another type."""
+
+import oracles
+import pytest
+import torch
+from small_heads import load, make, randomise, states
+
+from harness.protocols import Hidden
+
+
+def test_the_map_bends_logits_below_and_above_their_bounds_in_two_orders():
+    # below 1 half the distance is added, above 2 three times it; below 0 its square is added, above 4 it is subtracted
+    head = load(make("multimax"), temperatures=[0.5, 3.0, 1.0, -1.0], bounds=[1.0, 2.0, 0.0, 4.0])
+    points = {
+        -3.0: -3 + 0.5 * 4 + 9,
+        -1.0: -1 + 0.5 * 2 + 1,
+        0.5: 0.5 + 0.5 * 0.5,
+        1.5: 1.5,
+        3.0: 3 + 3 * 1,
+        6.0: 6 + 3 * 4 - 4,
+    }
+    found = head.sigma(torch.tensor(list(points), dtype=torch.float64)).tolist()
+    assert found == pytest.approx(list(points.values()), rel=0, abs=1e-12)
+
+
+@pytest.mark.parametrize(("given", "std"), [({}, 0.02), ({"init_std": 0.5}, 0.5), ({"init_std": 0.0}, 0.0)])
+def test_its_numbers_start_normal_around_0_with_the_spread_that_is_asked_for(given, std, monkeypatch):
+    drawn = iter([[1.0, -2.0, 0.5, 3.0], [-1.0, 4.0, 0.25, 2.0]])
+    monkeypatch.setattr(torch, "randn", lambda *shape: torch.tensor(next(drawn)))
+    head = make("multimax", **given)
+    assert head.temperatures.tolist() == pytest.approx([std, -2 * std, 0.5 * std, 3 * std], rel=1e-6)
+    assert head.bounds.tolist() == pytest.approx([-std, 4 * std, 0.25 * std, 2 * std], rel=1e-6)
+
+
+def test_its_numbers_are_drawn_apart():
+    head = make("multimax", init_std=1.0)
+    assert len({*head.temperatures.tolist(), *head.bounds.tolist()}) == 8
+
+
+def test_with_zeros_it_starts_as_a_softmax():
+    found = make("multimax", init_std=0.0)(states()).log_probs()
+    assert torch.equal(found, make("softmax")(states()).log_probs())
+
+
+@pytest.mark.parametrize("level", [0.0, -60.0, 80.0])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2**-21), (torch.bfloat16, 2**-8)])
+def test_far_and_rounded_logits_are_right_to_the_rounding_of_their_squares(dtype, tolerance, level):
+    # 8 roundings of 2^-24, 2 of 2^-9, as in tests/heads/test_stability.py, each times the slope of the map
+    head, hidden = randomise(make("multimax"), 0.5).to(dtype), Hidden((states().layers[-1].to(dtype),))
+    with torch.no_grad():
+        head.output.bias += level
+    named = {name: parameter.detach().double() for name, parameter in head.named_parameters()}
+    logp = oracles.log_probs("multimax", [hidden.layers[-1].double()], named)
+    expected = torch.tensor([[[word.item() for word in words] for words in row] for row in logp])
+    found = head(hidden).log_probs()
+    assert found.dtype == torch.float32
+    z = hidden.layers[-1].double() @ named["output.weight"].T + named["output.bias"]
+    largest = z.abs().max().item() + head.bounds.abs().max().item()
+    steepest = 1 + head.temperatures.abs().max().item() * (1 + 2 * largest)
+    bound = tolerance * largest * steepest
+    torch.testing.assert_close(found.double(), expected.double(), rtol=0, atol=bound)
