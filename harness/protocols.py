@@ -176,9 +176,22 @@ class FollowsTraining(Protocol):
 
 
 def followers(head: nn.Module) -> list[nn.Module]:
-    """Return the modules of a head that follow training (FollowsTraining)."""
-    # Not isinstance(): from Python 3.12 on it does not see an nn.Module's buffers.
-    return [each for each in head.modules() if isinstance(getattr(each, "progress", None), Tensor)]
+    """Return the modules of a head that follow training (FollowsTraining).
+
+    Raises: TypeError where `progress` is no buffer of one floating-point number.
+    """
+    found = []
+    for module in head.modules():
+        # Not isinstance(): from Python 3.12 on it does not see an nn.Module's buffers.
+        progress = getattr(module, "progress", None)
+        if progress is None or callable(progress):
+            continue
+        if progress is not dict(module.named_buffers(recurse=False)).get("progress") or progress.shape != ():
+            raise TypeError(f"{type(module).__name__}.progress must be a buffer, a tensor () of a floating-point type")
+        if not progress.is_floating_point():
+            raise TypeError(f"{type(module).__name__}.progress must have a floating-point type, got {progress.dtype}")
+        found.append(module)
+    return found
 
 
 @runtime_checkable

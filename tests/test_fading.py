@@ -61,6 +61,40 @@ def test_each_step_knows_the_share_of_steps_before_it(settings, expected, tmp_pa
     assert built.head.noting.seen == pytest.approx(expected, abs=1e-15)
 
 
+def test_with_random_lengths_the_share_never_falls(tmp_path):
+    built = model()
+    built.head.noting = Noting()
+    built.head.register_forward_pre_hook(
+        lambda head, given: head.noting.seen.append(head.noting.progress.item()) if head.training else None
+    )
+    corpus = Corpus(vocab_size=V, train=tokens(400), valid=tokens(31, 1), test=tokens(29, 2))
+    lengths = {"random_lengths": {"shortest": 2, "deviation": 3.0, "half": 0.5}}
+    handmade.training(built, corpus, spec(epochs=3, **lengths), tmp_path).fit()
+    seen = built.head.noting.seen
+    assert seen == sorted(seen)
+    assert seen[0] == 0
+    assert 0.9 < seen[-1] < 1
+
+
+@pytest.mark.parametrize(
+    ("progress", "message"),
+    [
+        (torch.tensor(0), r"Linear\.progress must have a floating-point type, got torch\.int64"),
+        (torch.zeros(1), r"Linear\.progress must be a buffer, a tensor \(\)"),
+        (nn.Parameter(torch.zeros(())), r"Linear\.progress must be a buffer"),
+        (0.5, r"Linear\.progress must be a buffer"),
+    ],
+)
+def test_what_is_no_share_is_refused(progress, message):
+    module = nn.Linear(2, 2)
+    if isinstance(progress, torch.Tensor) and not isinstance(progress, nn.Parameter):
+        module.register_buffer("progress", progress)
+    else:
+        module.progress = progress
+    with pytest.raises(TypeError, match=message):
+        followers(module)
+
+
 def test_a_head_that_does_not_ask_has_no_follower():
     assert followers(model().head) == []
     assert len(followers(model(head=MTP).head)) == 2

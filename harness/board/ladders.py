@@ -3,30 +3,46 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from harness import plan
+from harness import bundled, plan
 from harness.errors import SuiteError
 from harness.plan.reader import ENDING, read
+from harness.records import contents, store
+from harness.records.record import TrialRecord
 from harness.report import layouts, study
 from harness.report.content import Table
 from harness.report.study import Study
 
 
-def studies(results: Path, suites: Path, names: Iterable[str], warn: Callable[[str], None]) -> list[Study]:
-    """The studies of those suites that have a ladder, by name. Files of others are read, and no more.
+def studies(results: Path, suites: Path, warn: Callable[[str], None]) -> list[Study]:
+    """The studies of those suites with records that have a ladder, by name. Files of others are read, and no more.
 
     Args:
-        names: of suites with records.
-        warn: called with a sentence for a suite whose file is not valid.
+        suites: the folder of suite files. Those of the package are found, too.
+        warn: called with a sentence for a suite whose file is not valid, or that plans less than there are records.
     """
     found = []
-    for name in sorted(names):
-        path = suites / f"{name}{ENDING}"
+    for name in sorted({place.parent.parent.name for place in (results / "runs").glob(f"*/*/{store.FILE_NAME}")}):
+        places = suites / f"{name}{ENDING}", bundled("suites") / f"{name}{ENDING}"
+        path = next((place for place in places if place.is_file()), None)
         try:
-            if path.is_file() and "ladder" in read(path)[0]:
-                found.append(study.load(plan.load(path), results, warn=warn))
+            if path is not None and _has_ladder(path, name):
+                read_study = study.load(plan.load(path), results, warn=warn)
+                found.append(read_study)
+                if others := contents.of_others(read_study.suite, read_study.evidence.runs):
+                    warn(f"{path}: {others}")
         except SuiteError as error:
             warn(f"{path} is not valid, so its ladder is left out ({'; '.join(error.problems)})")
     return found
+
+
+def _has_ladder(path: Path, name: str) -> bool:
+    data, _ = read(path)
+    return "ladder" in data and data.get("name") == name
+
+
+def in_hand(found: Iterable[Study]) -> dict[Path, dict[str, TrialRecord]]:
+    """The folder of a suite -> its records that were read, by id."""
+    return {each.evidence.runs: {**each.evidence.tuning, **each.records} for each in found}
 
 
 def tables(found: Iterable[Study]) -> tuple[Table, ...]:

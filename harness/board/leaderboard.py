@@ -195,7 +195,7 @@ def trials(groups: tuple[Group, ...]) -> Trials:
     return Trials(statuses["ok"], statuses.total(), statuses["invalid"])
 
 
-def as_json(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
+def groups_json(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
     """The groups with unrounded numbers, for JSON."""
     return [
         {
@@ -224,6 +224,7 @@ def _row(entry: Entry, place: Ranked, group: Group) -> dict[str, Any]:
 
 
 def _ladder_json(table: Table) -> dict[str, Any]:
+    """By the headers of its table: a gain is in per cent, a worth beyond the sizes is a text."""
     names, lines = table_forms.unrounded(table)
     rows = [dict(zip(names, line, strict=True)) for line in lines]
     return {"title": table.title, "found": table.lead, "rows": rows}
@@ -255,7 +256,7 @@ def _title(group: Group) -> str:
     train, said = group.train, [group.name]
     said.append(counted(train.epochs, "epoch") if train.epochs else "not trained")
     said.append(f"context {train.seq_len}")
-    said += ["blocks"] if train.batching == "blocks" else []
+    said += {"stream": [], "blocks": ["blocks"], "windows": ["random windows"]}[train.batching]
     said += [f"windows by {train.eval_stride}"] if train.eval_stride is not None else []
     said += [f"the first {train.eval_batches} batches"] if train.eval_batches is not None else []
     said += ["from pretrained weights"] if group.pretrained else []
@@ -315,7 +316,7 @@ class Leaderboard:
         return {group: table(group) for group in self.groups}
 
     def ladder_tables(self, corpora: Sequence[str] = ()) -> tuple[Table, ...]:
-        """The tables of suites with a ladder, of all corpora or of some."""
+        """The tables of suites with a ladder; with `corpora` of those that have one of them."""
         found = []
         for each in self.ladders:
             names = {row.spec.corpus.name for row in each.rows}
@@ -373,7 +374,7 @@ class Leaderboard:
 
     def as_json(self, corpora: Sequence[str] = ()) -> dict[str, Any]:
         """The content of `harness leaderboard --json`. Raises as `of_corpora` does."""
-        groups = as_json(self.of_corpora(corpora))
+        groups = groups_json(self.of_corpora(corpora))
         ladders = [_ladder_json(each) for each in self.ladder_tables(corpora)]
         return {"groups": groups, "left_out": self.unknown, "ladders": ladders}
 
@@ -424,13 +425,14 @@ def load(
         studies: those of all suites, where they are in hand; None: those with a ladder are read.
     Raises: ExecutionError when there are no finished trials.
     """
+    if studies is None:
+        studies = ladders.studies(results, suites, warn)
+        known = {**(known or {}), **ladders.in_hand(studies)}
     finished, unknown, differing = gather(results, warn, known)
     if not finished:
         raise ExecutionError(f"{results / 'runs'} holds no records to compare: run a suite first, or name the folder")
     names = {suite for each in finished for suite in each.suites}
     given = {name: labels(suites / f"{name}{ENDING}") for name in names}
-    if studies is None:
-        studies = ladders.studies(results, suites, names, warn)
     return Leaderboard(
         results=results,
         groups=groups(finished, given),

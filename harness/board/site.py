@@ -104,7 +104,7 @@ def files_of(found: Sequence[Study], results: Path, suites: Path, warn: Callable
     files = {"data/trials.csv": trials_csv(found).encode(), "data/curves.csv": curves_csv(found).encode()}
     board = None
     try:
-        known = {each.evidence.runs: {**each.evidence.tuning, **each.records} for each in found}
+        known = ladders.in_hand(found)
         board = leaderboard.load(results, warn, suites, known, found)
     except ExecutionError as reason:
         warn(f"the site has no leaderboard: {reason}")
@@ -112,8 +112,7 @@ def files_of(found: Sequence[Study], results: Path, suites: Path, warn: Callable
         files["data/leaderboard.csv"] = leaderboard_csv(board).encode()
         links = {"all suites": OF_ALL["all suites"], **_data_links("", files)}
         files[OF_ALL["leaderboard"]] = board.page(links).encode()
-    board_groups = leaderboard.as_json(board.groups) if board is not None else []
-    files["data/results.json"] = results_json(found, board_groups).encode()
+    files["data/results.json"] = results_json(found, board).encode()
     pages = {title: place for title, place in OF_ALL.items() if place in files}
     files["index.html"] = index_page(found, {**pages, **_data_links("", files)}).encode()
     for each in found:
@@ -292,8 +291,8 @@ def leaderboard_csv(found: Leaderboard) -> str:
     return _csv(pd.concat(frames, ignore_index=True))
 
 
-def results_json(found: Sequence[Study], groups: Sequence[Mapping[str, object]]) -> str:
-    """All rows of all suites and the groups of the leaderboard, unrounded; RESULTS_FORMAT changes with its keys."""
+def results_json(found: Sequence[Study], board: Leaderboard | None) -> str:
+    """All rows of all suites and the leaderboard, unrounded; RESULTS_FORMAT changes with its keys."""
     content = {
         "format": RESULTS_FORMAT,
         "harness": harness.__version__,
@@ -311,7 +310,7 @@ def results_json(found: Sequence[Study], groups: Sequence[Mapping[str, object]])
             }
             for each in found
         ],
-        "leaderboard": list(groups),
+        "leaderboard": None if board is None else board.as_json(),
     }
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 

@@ -51,7 +51,7 @@ def leaderboard(
 
     found = load(results, warn)
     if as_json:
-        print(json.dumps(found.as_json(corpus), indent=1))
+        print(json.dumps(found.as_json(corpus), indent=1, allow_nan=False))
         return
     if console.is_terminal:
         for summary in found.summaries(corpus, everything=everything):

@@ -229,6 +229,9 @@ def follows_training(case: HeadCase) -> str:
     asking = followers(head)
     if not asking:
         return "does not ask"
+    saved = head.state_dict()
+    missing = [name for name, _ in head.named_buffers() if name.endswith("progress") and name not in saved]
+    require(not missing, f"the buffer {', '.join(missing)} is not saved")
     for module in asking:
         module.progress.fill_(0.5)
     loaded = case.build()

@@ -123,11 +123,17 @@ def _with_ends(value: float, low: float | None, high: float | None, *, sign: boo
 
 
 def _worth(worth: Worth | None) -> Cell:
+    """A worth beyond the sizes is a text and no number: 0 below them, infinite above."""
     if worth is None:
         return EMPTY
     best = worth.best
-    interval = None if best.low is None or best.high is None else (best.low, best.high)
-    return Cell(text=worth_text(worth), value=best.value, interval=interval)
+    value = _known(best.value)
+    low, high = _known(best.low), _known(best.high)
+    return Cell(text=worth_text(worth), value=value, interval=None if None in (low, high) else (low, high))
+
+
+def _known(worth: float | None) -> float | None:
+    return worth if worth and math.isfinite(worth) else None
 
 
 def _notes(findings: Findings, ladders: list[Ladder], axes: list[AxisName]) -> list[str]:
@@ -152,7 +158,9 @@ def _notes(findings: Findings, ladders: list[Ladder], axes: list[AxisName]) -> l
 
 
 def _without_worth(ladder: Ladder) -> str:
-    """A sentence where the controls are not better from each size to the next; else ''."""
+    """A sentence where the controls are not better from each size to the next, by the geometric mean over seeds; else
+    ''.
+    """
     means = [math.exp(mean(losses)) for losses in ladder.losses]
     for (before, after), size in zip(pairwise(means), ladder.sizes[1:], strict=True):
         if after >= before:

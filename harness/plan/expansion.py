@@ -69,9 +69,7 @@ def for_tokens(tokens: int | str | None, rows: list[Row], problems: Problems) ->
 
 
 def notes_on_passes(file: SuiteFile, rows: list[Row]) -> list[PlanNote]:
-    """Return a note for each text that is read more than once without a number of epochs in the file: for a number of
-    tokens, or for equal FLOPs.
-    """
+    """Return a note for each text that is read more than once for a number of tokens, or for equal FLOPs."""
     if file.train.tokens is None and (file.match is None or file.match.flops is None):
         return []
     found = []

@@ -34,7 +34,7 @@ class GroupSpec(Sparse):
         lr: a learning rate, or a factor of `train.lr` as 'x0.1'. None for train.lr.
         weight_decay: in place of train.weight_decay; None for that.
         optimizer: 'sgd', 'adam', 'adamw' or 'adamw_huggingface', in place of train.optimizer; None for that. 'sgd' has
-            no momentum here.
+            no momentum, unless train.optimizer is sgd, too.
         betas: in place of train.betas, for the forms of Adam; None for these.
     """
 
@@ -301,6 +301,8 @@ class TrainSpec(Strict):
         if self.optimizer == "sgd" and adam_only:
             raise ValueError(f"{' and '.join(adam_only)} belong to the forms of adam, and the optimizer is sgd")
         for name, group in self.groups.items():
+            if self.optimizer == "muon" and name == "backbone" and (group.optimizer or group.betas):
+                raise ValueError("groups.backbone: muon moves its matrices; leave optimizer and betas out")
             if group.betas is not None and (group.optimizer or self.optimizer) == "sgd":
                 raise ValueError(f"groups.{name}: betas belong to the forms of adam, and its optimizer is sgd")
         return self

@@ -142,8 +142,8 @@ def _about_source(record: TrialRecord) -> Iterator[str]:
     inequality P(p(text) / q(text) > c) is at most 1 / c.
     """
     source, scored = (record.metrics.get(name, 0) for name in ("source_test_ppl", "scored_test_tokens"))
-    train = record.spec.train
-    if record.status != "ok" or not source > 0 or train.eval_batches is not None or train.batching != "stream":
+    how = record.spec.train.evaluation
+    if record.status != "ok" or not source > 0 or how.eval_batches is not None or how.batching != "stream":
         return
     for name in ("test_ppl", "last_test_ppl"):
         ours = record.metrics.get(name, 0)

@@ -90,7 +90,9 @@ def measured(row: RowFacts, metric: Metric, timings: dict[str, Timing]) -> Cell:
     `time_of` chooses, with its spread.
     """
     if metric.name in ("params_total", "params_head"):
-        return _whole(getattr(row, metric.name))
+        number = getattr(row, metric.name)
+        # A row without a plan has the numbers of its records, of which there may be none.
+        return EMPTY if row.planned is None and not number else _whole(number)
     if metric.name == "stored_ngrams":
         return _whole(next(map(int, row.values(metric.name)), None))
     if metric.timed:

@@ -67,7 +67,7 @@ def _decays_to_the_end(train: TrainSpec) -> bool:
     way = None if train.schedule is None else train.schedule.way
     if isinstance(way, StepDecay):
         return way.factor ** (math.ceil(train.epochs) - way.after) <= DECAYED
-    return isinstance(way, Warmup) and way.decay != "none"
+    return isinstance(way, Warmup) and way.decay != "none" and way.floor <= DECAYED
 
 
 def unconverged_seeds(row: RowFacts) -> list[int]:

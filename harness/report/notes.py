@@ -232,7 +232,10 @@ def _context(record: TrialRecord) -> str:
             f"training, segments of {tokens} tokens, no state carried over"
         )
     carried = "state carried from segment to segment" if record.metrics["state_carried"] else "no state carried over"
-    return f"segments of {tokens} tokens, {carried}"
+    windows = ""
+    if train.batching == "windows":
+        windows = f"; in training, windows of {tokens} tokens at random places, no state carried over"
+    return f"segments of {tokens} tokens, {carried}{windows}"
 
 
 def _scored(trained: list[TrialSpec], records: list[TrialRecord]) -> list[str]:

@@ -35,7 +35,6 @@ from harness.training.step import (
     ordered,
     segments_of,
     steps_of,
-    steps_of_training,
     train_epoch,
 )
 
@@ -164,7 +163,6 @@ class Training:
         self.fitted, self.clocks = host.fitted, host.clocks
         self.optimizer = make_optimizer(model, train)
         self.segments = segments_of(corpus, train, next(model.parameters()).device, seed=seed)
-        self.steps = steps_of_training(train, len(self.segments))
         self.schedule = make_schedule(self.optimizer, train, segments=len(self.segments))
         self.followers = followers(model.head)
         self.averaging = make_averaging(model, train)
@@ -273,12 +271,10 @@ class Training:
             clear_momentum(self.optimizer)
 
         def before_step(done: int) -> None:
-            all_done = (number - 1) * len(self.segments) + done
             if not self._in_second_stage:  # which has a constant rate
-                self.schedule.before_step(all_done)
+                self.schedule.before_step((number - 1) * len(self.segments) + done)
             for module in self.followers:
-                # Segments of random lengths may be a few more than were counted.
-                module.progress.fill_(min(1.0, all_done / self.steps))
+                module.progress.fill_(self._progress(number, done / steps))
 
         def after_step(done: int) -> None:
             self.averaging.update()
@@ -316,6 +312,11 @@ class Training:
         if self._is_done() or by_pace or self.host.stop.asked:
             self._save(step)
         self.host.stop.check()
+
+    def _progress(self, epoch: int, share: float) -> float:
+        """The share of the first stage that is done, after a share of the steps of an epoch."""
+        of_last = min(1.0, self.train.epochs - (epoch - 1))  # 0.4 in the second epoch of 1.4
+        return min(1.0, (epoch - 1 + share * of_last) / self.train.epochs)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -131,7 +131,7 @@ def test_a_row_has_its_difference_to_the_first_over_shared_seeds_with_its_interv
     assert other["rank"] == "-"
     assert other["vs best"] == f"+15.5 % [{low:+.1f}, {high:+.1f}]"
     assert other["pairs"] == "2"
-    best, row = leaderboard.as_json(found())[0]["rows"]
+    best, row = leaderboard.groups_json(found())[0]["rows"]
     assert best["head"] == {"name": "mos", "params": {"num_mixtures": 2}, "label": "MoS 2"}
     assert row["rank"] is None
     assert row["vs_best"]["nats"] == pytest.approx(0.14384, abs=1e-5)
@@ -179,7 +179,7 @@ def test_rows_that_cannot_be_distinguished_from_the_lowest_share_its_rank(ranks,
     alike = {"softmax": "1-2", "MoS 2": "1-2", "MoS 3": "3-4", "MoS 4": "3-4"}
     assert list(ranks(first, second, third, fourth).items()) == list(alike.items())
     groups = found()
-    rows = leaderboard.as_json(groups)[0]["rows"]
+    rows = leaderboard.groups_json(groups)[0]["rows"]
     assert [(row["rank"], row["last_rank"]) for row in rows] == [(1, 2), (1, 2), (3, 4), (3, 4)]
     contents = leaderboard.contents(groups, groups)
     assert [cell.text for cell in contents.lines[0].cells][-1] == "softmax; MoS 2 (2 share rank 1)"
@@ -282,7 +282,7 @@ def test_a_collapsed_row_is_last_and_rows_are_marked_as_in_tables(finish, found)
     notes = leaderboard.table(group).notes
     assert any(note.endswith("Trials: MoS 2 2 of 2.") for note in notes)
     assert any(note.startswith("↓ collapsed") and note.endswith(": softmax.") for note in notes)
-    rows = leaderboard.as_json((group,))[0]["rows"]
+    rows = leaderboard.groups_json((group,))[0]["rows"]
     assert [(row["collapsed"], row["not_converged"]) for row in rows] == [(False, [1, 2]), (True, [])]
 
 
@@ -301,7 +301,7 @@ def test_a_row_with_an_invalid_trial_is_left_out_and_named(finish, found):
     (left_out,) = [note for note in leaderboard.table(group).notes if note.startswith("Left out")]
     assert left_out.startswith("Left out: 1 row with invalid trials")
     assert left_out.endswith("MoS 2 on lstm.")
-    ((entry,),) = [each["invalid"] for each in leaderboard.as_json((group,))]
+    ((entry,),) = [each["invalid"] for each in leaderboard.groups_json((group,))]
     assert entry["statuses"] == {"ok": 2, "invalid": 1}
     assert (entry["test_ppl"], entry["certified"]) == (None, False)
 
@@ -363,7 +363,7 @@ def test_a_model_that_is_trained_in_both_directions_compares_with_its_like_only(
     one, both = sorted(found(), key=lambda group: group.bidirectional)
     assert [(group.bidirectional, len(group.entries)) for group in (one, both)] == [(False, 2), (True, 2)]
     assert leaderboard._title(both) == f"{leaderboard._title(one)}, trained in both directions"
-    assert [group["bidirectional"] for group in leaderboard.as_json((one, both))] == [False, True]
+    assert [group["bidirectional"] for group in leaderboard.groups_json((one, both))] == [False, True]
 
 
 def test_a_text_of_another_hash_is_another_text(tmp_path, finish, found):
@@ -527,7 +527,7 @@ def test_a_row_of_two_versions_of_a_head_is_marked_and_averages_one_of_them(fini
     (group,) = found()
     (line,) = lines(group)
     assert (line["head"], line["test ppl"], line["seeds"]) == ("softmax ¶", "12.00", "1; 1 of other code")
-    (row,) = leaderboard.as_json((group,))[0]["rows"]
+    (row,) = leaderboard.groups_json((group,))[0]["rows"]
     assert (row["test_ppl"], row["seeds"], row["outdated"], row["left_out"]) == (12.0, [2], [1], [1])
     notes = leaderboard.table(group).notes
     assert "trained by 2 versions of heads/softmax.py. The numbers are of seed 2 only." in " ".join(notes)

@@ -144,7 +144,7 @@ def test_results_are_there_for_programs(files):
     assert (row["seeds"], row["state"]) == ([1, 2], "2/2")
     assert row["test_ppl"] == pytest.approx((91 + 92) / 2)
     assert row["sd"] == pytest.approx(math.sqrt(0.5))
-    assert [len(group["rows"]) for group in found["leaderboard"]] == [3]
+    assert [len(group["rows"]) for group in found["leaderboard"]["groups"]] == [3]
 
 
 def test_the_data_has_every_trial_and_every_epoch_unrounded(place, files):

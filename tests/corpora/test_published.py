@@ -15,6 +15,7 @@ from harness.corpora.published import (
     PennTreebank,
     PennTreebankCharacters,
     Text8,
+    TinyShakespeare,
     WikiText2,
     WikiText103HeldOut,
     detokenize_ptb,
@@ -248,3 +249,14 @@ def test_penn_treebank_is_the_file_symbol_by_symbol(real_data):
         if name == "train":
             assert corpus.symbols == tuple(dict.fromkeys(expected))
         assert [corpus.symbols[index] for index in getattr(corpus, name).tolist()] == expected
+
+
+def test_tiny_shakespeare_is_split_as_in_nanogpt(real_data):
+    corpus = TinyShakespeare().load(real_data)
+    text = (real_data / "embed" / "tiny_shakespeare.txt").read_text(encoding="utf-8")
+    cut = int(0.9 * len(text))  # data/shakespeare_char/prepare.py
+    assert (len(corpus.train), len(corpus.valid) + len(corpus.test)) == (cut, len(text) - cut)
+    symbols = list(dict.fromkeys(text))
+    assert corpus.vocab_size == len(symbols) == 65
+    whole = torch.cat([corpus.train, corpus.valid, corpus.test])
+    assert "".join(symbols[each] for each in whole.tolist()) == text

@@ -45,7 +45,8 @@ HEAD_SIGNATURES = {
         f"{COMPAT}; {START}; {SOFTCAP}; {AS_MODEL}"
     ),
     "mtp": (
-        f"further: tuple[float, ...] = (0.5, 0.25); maps: Literal['shared', 'linear'] = 'shared'; {PROJECTION}; "
+        "further: tuple[float, ...] = (0.5, 0.25); fade: tuple[tuple[float, float], ...] | None = None; "
+        f"maps: Literal['shared', 'linear'] = 'shared'; {PROJECTION}; "
         f"{SOFTCAP}; {START}"
     ),
     "multimax": f"init_std: float = 0.02; {PROJECTION}; {START}",

@@ -1,5 +1,6 @@
 """What table, text and plot of a ladder say, of the planted suite `ladder` and of changes of its records."""
 
+import json
 import math
 import shutil
 from pathlib import Path
@@ -312,6 +313,35 @@ def test_a_ladder_without_a_result_at_each_size_is_in_no_group_of_ladders(among_
     board = leaderboard.load(results, pytest.fail, suites)
     assert board.ladder_tables() == ()
     assert len(board.groups) == 1
+
+
+@pytest.mark.needs("board")
+def test_a_worth_beyond_the_sizes_is_no_number(planted, among_suites):
+    best = {"where": {"head": "mos"}, "metrics": {"test_ppl": [50.0, 51.0, 49.0, 50.0]}}  # below the largest softmax
+    planted(best)
+    results, suites = among_suites
+    board = leaderboard.load(results, pytest.fail, suites)
+    (as_json,) = json.loads(json.dumps(board.as_json(), allow_nan=False))["ladders"]
+    (mixture,) = [row for row in as_json["rows"] if row["head"] == "MoS 2"]
+    assert mixture["worth, parameters"].startswith("more than ")
+
+
+@pytest.mark.needs("board")
+def test_a_file_of_another_name_is_not_the_suites(among_suites):
+    results, suites = among_suites
+    path = suites / "ladder.yaml"
+    path.write_text(path.read_text().replace("name: ladder", "name: elsewhere"))
+    assert leaderboard.load(results, pytest.fail, suites).ladders == ()
+
+
+@pytest.mark.needs("board")
+def test_records_that_the_file_does_not_plan_are_said(among_suites):
+    results, suites = among_suites
+    path = suites / "ladder.yaml"
+    path.write_text(path.read_text().replace("seeds: [1, 2, 3, 4]", "seeds: [1, 2]"))
+    warnings = []
+    leaderboard.load(results, warnings.append, suites)
+    assert any("records here are of other settings" in each for each in warnings)
 
 
 @pytest.mark.needs("board")

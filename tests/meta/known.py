@@ -88,6 +88,7 @@ LIKE = {
     "corpus text": "corpus embedded",
     "corpus enwik8": "corpus ptb_char",
     "corpus text8": "corpus ptb_char",
+    "corpus tiny_shakespeare": "corpus ptb_char",
     "corpus wikitext103": "corpus wikitext2",
     "corpus hub": "corpus embedded",
 }

@@ -231,6 +231,7 @@ def test_dynamic_evaluation_contradicts_under_equal_settings_only(decay, ppl, ag
         (5.62, {}, False),  # 15.9 nats: less than 1 / 10^6
         (1.21, {}, False),
         (1.21, {"eval_batches": 2}, True),  # the source's is of the whole split
+        (1.21, {"batching": "windows"}, False),  # which is evaluated as a stream
     ],
 )
 @pytest.mark.parametrize("name", ["test_ppl", "last_test_ppl"])

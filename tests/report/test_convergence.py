@@ -53,6 +53,8 @@ def test_a_fall_is_counted_by_epoch(row, with_curve, epoch, expected):
         ({"step": {"after": 2, "factor": 0.26}}, [100.0, 90.0, 89.5], True),  # it ends above a quarter
         ({"step": {"after": 1, "factor": 0.5}}, [100.0, 90.0, 89.5], False),  # two decays: a quarter
         ({"warmup": {"steps": 10, "decay": "cosine"}}, [100.0, 90.0, 89.5], False),
+        ({"warmup": {"steps": 10, "decay": "cosine", "floor": 0.25}}, [100.0, 90.0, 89.5], False),
+        ({"warmup": {"steps": 10, "decay": "cosine", "floor": 0.3}}, [100.0, 90.0, 89.5], True),  # hardly a decay
         ({"warmup": {"steps": 10}}, [100.0, 90.0, 89.5], True),
         ({"plateau": {"factor": 0.5}}, [100.0, 90.0, 89.5], True),
         ({"step": {"after": 1, "factor": 0.25}}, [100.0], True),  # of one epoch nothing is known

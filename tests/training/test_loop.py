@@ -53,12 +53,21 @@ def shuffled_blocks(epoch):
     return blocks(epoch, order(epoch, 16))
 
 
+def windows(epoch):
+    """Four batches of four windows of 5 targets, at the places that the stream of random numbers draws."""
+    generator = torch.Generator().manual_seed(stream_seed(1, "data", epoch))
+    places = torch.randint(len(TOKENS) - 5, (16,), generator=generator).tolist()
+    rows = torch.stack([TOKENS[place : place + 6] for place in places])
+    return [(each[:, :-1], each[:, 1:]) for each in rows.split(4)]
+
+
 LOOPS = {  # settings of training -> the segments of an epoch, whether their state is carried
     "clip": ({"clip": 0.25}, columns, True),
     "an epoch and a half": ({"epochs": 1.5}, columns, True),
     "shuffled": ({"epochs": 1.5, "shuffle": True}, shuffled_columns, False),
     "blocks": ({"epochs": 1.5, "batching": "blocks"}, blocks, False),
     "shuffled blocks": ({"epochs": 1.5, "batching": "blocks", "shuffle": True}, shuffled_blocks, False),
+    "windows": ({"epochs": 1.5, "batching": "windows"}, windows, False),
     "momentum": ({"lr": 0.1, "momentum": 0.9, "batching": "blocks"}, blocks, False),
     "momentum reset": ({"lr": 0.1, "momentum": 0.9, "batching": "blocks", "reset_momentum": True}, blocks, False),
 }
