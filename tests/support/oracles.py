@@ -69,9 +69,9 @@ def sigsoftmax_logit(z: Tensor) -> Tensor:
     return z - softplus(-z)
 
 
-def positive_part(x: Tensor) -> Tensor:
+def positive_part(x: Tensor) -> Tensor | int:
     """x where it is positive, else 0."""
-    return max(x, 0 * x)
+    return max(x, 0)
 
 
 def stablemax_logit(z: Tensor) -> Tensor:
@@ -81,9 +81,9 @@ def stablemax_logit(z: Tensor) -> Tensor:
 
 def multimax_logit(z: Tensor, t: Tensor, bounds: Tensor) -> Tensor:
     """z + sum_n t_bn max(b_n - z, 0)^n + t_dn max(z - d_n, 0)^n, of (b1, d1, b2, d2) and their t (Zhou 2024)."""
-    b1, d1, b2, d2 = bounds
-    first = t[0] * positive_part(b1 - z) + t[1] * positive_part(z - d1)
-    return z + first + t[2] * positive_part(b2 - z) ** 2 + t[3] * positive_part(z - d2) ** 2
+    (t_b1, t_d1, t_b2, t_d2), (b1, d1, b2, d2) = t, bounds
+    first = t_b1 * positive_part(b1 - z) + t_d1 * positive_part(z - d1)
+    return z + first + t_b2 * positive_part(b2 - z) ** 2 + t_d2 * positive_part(z - d2) ** 2
 
 
 def gss_logit(z: Tensor, c: float, k: float) -> Tensor:
