@@ -69,21 +69,21 @@ def sigsoftmax_logit(z: Tensor) -> Tensor:
     return z - softplus(-z)
 
 
+def positive_part(x: Tensor) -> Tensor | int:
+    """x where it is positive, else 0."""
+    return max(x, 0)
+
+
 def stablemax_logit(z: Tensor) -> Tensor:
-    """log s(z), s(z) = z + 1 for z >= 0, 1 / (1 - z) else (Prieto 2025)."""
-    return (z + 1 if z.item() >= 0 else 1 / (1 - z)).log()
+    """log s(z), s(z) = 1 + z for z >= 0, 1 / (1 - z) else (Prieto 2025)."""
+    return ((1 + positive_part(z)) / (1 + positive_part(-z))).log()
 
 
-def multimax_logit(z: Tensor, t: Tensor, at: Tensor) -> Tensor:
-    """z + sum_n t_bn max(b_n - z, 0)^n + t_dn max(z - d_n, 0)^n for n = 1, 2, in the order b1 d1 b2 d2 (Zhou 2024)."""
-    found = z
-    for n in (1, 2):
-        t_b, t_d, b, d = t[2 * n - 2], t[2 * n - 1], at[2 * n - 2], at[2 * n - 1]
-        if z.item() < b.item():
-            found = found + t_b * (b - z) ** n
-        if z.item() > d.item():
-            found = found + t_d * (z - d) ** n
-    return found
+def multimax_logit(z: Tensor, t: Tensor, bounds: Tensor) -> Tensor:
+    """z + sum_n t_bn max(b_n - z, 0)^n + t_dn max(z - d_n, 0)^n, of (b1, d1, b2, d2) and their t (Zhou 2024)."""
+    (t_b1, t_d1, t_b2, t_d2), (b1, d1, b2, d2) = t, bounds
+    first = t_b1 * positive_part(b1 - z) + t_d1 * positive_part(z - d1)
+    return z + first + t_b2 * positive_part(b2 - z) ** 2 + t_d2 * positive_part(z - d2) ** 2
 
 
 def gss_logit(z: Tensor, c: float, k: float) -> Tensor:
@@ -187,7 +187,7 @@ def plif_head(layers, t, p, *, bound=20.0, **_):
 
 def multimax_head(layers, t, p, **_):
     """phi bent at b_n and d_n by learned numbers (Zhou 2024, equation 6)."""
-    return softmax_head(layers, t, p, partial(multimax_logit, t=p["temperatures"], at=p["bounds"]))
+    return softmax_head(layers, t, p, partial(multimax_logit, t=p["temperatures"], bounds=p["bounds"]))
 
 
 def mos_head(layers, t, p, *, num_mixtures=10, activation="tanh", logit_map="identity", gate="learned", **params):
