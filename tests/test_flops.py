@@ -51,6 +51,18 @@ def test_a_mixture_has_k_products_with_the_output_matrix():
     assert found.head == 6 * (K * d * d + K * d + K * d * V)  # facets, prior, logits
 
 
+@pytest.mark.parametrize(
+    ("head", "products"),
+    [
+        (spec("early"), 2 * 100 * 30 + 30 * 30),  # a second softmax, and the map
+    ],
+    ids=str,
+)
+def test_what_an_auxiliary_loss_takes_is_counted(head, products):
+    d, V, T = 30, 100, 5
+    assert training_flops(spec("lstm", d_model=d), head, V, 2, T).head == pytest.approx(6 * products, rel=1e-12)
+
+
 def test_noise_words_are_shared_by_a_batch():
     d, k = 30, 20
     for rows, tokens in ((1, 4), (3, 5)):
@@ -58,7 +70,9 @@ def test_noise_words_are_shared_by_a_batch():
         assert found.head == 6 * k * d
 
 
-@pytest.mark.parametrize("head", [SOFTMAX, spec("mos", num_mixtures=3), spec("moc", num_mixtures=3), spec("mtp")])
+@pytest.mark.parametrize(
+    "head", [SOFTMAX, spec("mos", num_mixtures=3), spec("moc", num_mixtures=3), spec("mtp"), spec("early")]
+)
 @pytest.mark.parametrize(
     "backbone",
     [
@@ -67,6 +81,7 @@ def test_noise_words_are_shared_by_a_batch():
             spec(
                 "hf",
                 config={"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2},
+                layers=(0, 1),
             ),
             marks=pytest.mark.needs("pretrained"),
         ),

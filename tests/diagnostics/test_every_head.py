@@ -10,7 +10,20 @@ from subjects import DEEP, head_of, subject
 from harness.diagnostics import calibrated, gates, spectrum
 from harness.diagnostics.diagnostic import NotDefined, Settings
 
-WITHOUT_GATES = {"softmax", "sigsoftmax", "gss", "plif", "nce", "moc", "mixtape", "adaptive", "harmonic", "ngpt", "mtp"}
+WITHOUT_GATES = {
+    "softmax",
+    "sigsoftmax",
+    "gss",
+    "plif",
+    "nce",
+    "moc",
+    "mixtape",
+    "adaptive",
+    "harmonic",
+    "ngpt",
+    "mtp",
+    "early",
+}
 
 
 @pytest.mark.parametrize("head", [head_of(line) for line in EVERY_HEAD], ids=str)

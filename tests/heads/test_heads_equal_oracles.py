@@ -53,6 +53,9 @@ VARIANTS = [
     ("mtp", {"further": (1.0, 0.5, 0.2, 0.1, 2.0), "tie_weights": True}, EQUAL),  # more words than a segment has
     ("mtp", {"further": (0.5, 0.25), "maps": "linear", "projection": True}, UNEQUAL),
     ("mtp", {"further": (0.5, 0.25), "maps": "linear"}, EQUAL),
+    ("early", {}, EQUAL),
+    ("early", {"layer": 0, "weight": 0.7, "projection": True}, UNEQUAL),
+    ("early", {"tie_weights": True, "bias": False}, EQUAL),
     ("sigsoftmax", {}, EQUAL),
     ("sigsoftmax", {"bias": False, "tie_weights": True}, EQUAL),
     ("sigsoftmax", {"projection": True}, UNEQUAL),

@@ -39,6 +39,7 @@ OWN_START = [  # heads whose W is Xavier-uniform
     ("ngpt", {"scale": "one", "projection": True}),
     ("mtp", {}),
     ("mtp", {"maps": "linear", "projection": True}),
+    ("early", {"projection": True}),
 ]
 STARTS = [  # as the embedding, which contradicts a range
     ("softmax", {"start": "embedding"}),

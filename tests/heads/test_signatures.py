@@ -45,8 +45,11 @@ HEAD_SIGNATURES = {
         f"{COMPAT}; {START}; {SOFTCAP}; {AS_MODEL}"
     ),
     "mtp": (
-        f"further: tuple[float, ...] = (0.5, 0.25); maps: Literal['shared', 'linear'] = 'shared'; {PROJECTION}; "
-        f"{SOFTCAP}; {START}"
+        "further: tuple[float, ...] = (0.5, 0.25); fade: tuple[tuple[float, float], ...] | None = None; "
+        f"maps: Literal['shared', 'linear'] = 'shared'; {PROJECTION}; {SOFTCAP}; {START}"
+    ),
+    "early": (
+        f"layer: int | None = None; weight: float = 0.1; fade: tuple[float, float] | None = None; {PROJECTION}; {START}"
     ),
     "ngpt": (
         f"scale: Literal['words', 'one'] = 'words'; scale_start: float = 1.0; projection: bool = False; {BARE}; {START}"

@@ -293,6 +293,7 @@ HEADS = {
     "adaptive": adaptive_head,
     "harmonic": harmonic_head,
     "mtp": softmax_head,
+    "early": softmax_head,
     "ngpt": ngpt_head,
     "softmax": softmax_head,
     "sigsoftmax": sigsoftmax_head,
@@ -399,5 +400,16 @@ def mtp_loss(logp, layers, targets, p, *, further=(0.5, 0.25), softcap=None, **_
     return sum(losses) / len(tokens(targets))
 
 
+def early_loss(logp, layers, targets, p, *, layer=None, weight=0.1, **_):
+    """The mean over tokens of -log p(y) - lambda log q(y), q of the affine map of a lower layer's state."""
+    number = (len(layers) - 1) // 2 if layer is None else layer
+    losses = []
+    for b, t, y in tokens(targets):
+        words = log_softmax(linear(p, "output", linear(p, "early", layers[number][b][t])))
+        losses.append(-logp[b][t][y] - weight * words[y])
+    return mean(losses)
+
+
 TRAINING_LOSSES = dict.fromkeys(HEADS, word_loss)
 TRAINING_LOSSES |= {"doc": doc_loss, "nce": nce_loss, "softmax": softmax_loss, "mtp": mtp_loss}
+TRAINING_LOSSES |= {"early": early_loss}
