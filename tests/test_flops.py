@@ -55,6 +55,7 @@ def test_a_mixture_has_k_products_with_the_output_matrix():
     ("head", "products"),
     [
         (spec("early"), 2 * 100 * 30 + 30 * 30),  # a second softmax, and the map
+        (spec("token_order"), 2 * 100 * 30),
     ],
     ids=str,
 )
@@ -71,7 +72,15 @@ def test_noise_words_are_shared_by_a_batch():
 
 
 @pytest.mark.parametrize(
-    "head", [SOFTMAX, spec("mos", num_mixtures=3), spec("moc", num_mixtures=3), spec("mtp"), spec("early")]
+    "head",
+    [
+        SOFTMAX,
+        spec("mos", num_mixtures=3),
+        spec("moc", num_mixtures=3),
+        spec("mtp"),
+        spec("token_order"),
+        spec("early"),
+    ],
 )
 @pytest.mark.parametrize(
     "backbone",

@@ -22,6 +22,7 @@ WITHOUT_GATES = {
     "harmonic",
     "ngpt",
     "mtp",
+    "token_order",
     "early",
 }
 

@@ -38,6 +38,8 @@ EPSILON = {"compat": {"log_epsilon": 1e-8}}
         ("mtp", {"projection": True, "maps": "linear"}, "affine MTP, linear maps"),
         ("early", {}, "early loss"),
         ("early", {"projection": True, "layer": 0, "fade": (0.0, 0.5)}, "affine early loss of layer 0, fading"),
+        ("token_order", {}, "TOP"),
+        ("token_order", {"projection": True, "fade": (0.0, 0.5)}, "affine TOP, fading"),
         ("ngpt", {}, "nGPT"),
         ("ngpt", {"projection": True}, "affine nGPT"),
         ("kneser_ney", {"order": 3}, "Kneser-Ney 3"),

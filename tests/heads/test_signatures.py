@@ -51,6 +51,9 @@ HEAD_SIGNATURES = {
     "early": (
         f"layer: int | None = None; weight: float = 0.1; fade: tuple[float, float] | None = None; {PROJECTION}; {START}"
     ),
+    "token_order": (
+        f"window: int = 16; weight: float = 1.0; fade: tuple[float, float] | None = None; {PROJECTION}; {START}"
+    ),
     "ngpt": (
         f"scale: Literal['words', 'one'] = 'words'; scale_start: float = 1.0; projection: bool = False; {BARE}; {START}"
     ),

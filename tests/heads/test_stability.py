@@ -27,6 +27,7 @@ PARAMS = {  # small, and all with an output bias
     "mixtape": {"d_gate": 3, "own_gates": 0.5},
     "ngpt": {"bias": True},
     "mtp": {},
+    "token_order": {},
     "early": {},
 }
 FLOAT32 = 2**-21  # of the largest number involved: 8 roundings of 2^-24

@@ -42,6 +42,7 @@ CASES = {
     "head gss": [{}, {"c": 0.7, "k": 0.6, "bias": False}],
     "head harmonic": [{}, {"exponent": 7.0, "tie_weights": True}],
     "head early": [{}, {"layer": 0, "weight": 0.5, "bias": False}],
+    "head token_order": [{}, {"window": 2, "weight": 0.5, "bias": False}],
     "head mfs": [{}, {"num_input_layers": 1, "window": 0}, {"num_mixtures": 1, "num_partitions": 1}],
     "head mixtape": [{}],
     "head moc": [{"num_mixtures": 2}, {"num_mixtures": 5, "dropout": 0.2, "init_range": 0.1}],

@@ -11,7 +11,7 @@ Autograd goes through the loops. A vector is a (D,) tensor or a list of D scalar
 """
 
 from functools import partial
-from math import floor, log, pi, sqrt
+from math import e, floor, log, pi, sqrt
 
 from torch import Tensor, sigmoid, stack, tanh, zeros
 
@@ -293,6 +293,7 @@ HEADS = {
     "adaptive": adaptive_head,
     "harmonic": harmonic_head,
     "mtp": softmax_head,
+    "token_order": softmax_head,
     "early": softmax_head,
     "ngpt": ngpt_head,
     "softmax": softmax_head,
@@ -410,6 +411,25 @@ def early_loss(logp, layers, targets, p, *, layer=None, weight=0.1, **_):
     return mean(losses)
 
 
+def token_order_loss(logp, layers, targets, p, *, window=16, weight=1.0, **_):
+    """The mean over tokens of -log p(y_t) - lambda sum_v softmax(s)_v log q(v), s_v = window - d_v (Zuhri 2025).
+
+    d_v is the distance from t of the next occurrence of v, 1 for y_t; a word that has none within the window is out.
+    """
+    losses = []
+    for b, t, y in tokens(targets):
+        distances = {}
+        for d in range(window, 0, -1):
+            if t + d - 1 < len(targets[b]):
+                distances[targets[b][t + d - 1]] = d
+        total = sum(e ** (window - d) for d in distances.values())
+        words = log_softmax(linear(p, "unembedding", facet(p, layers[-1][b][t])))
+        order = sum(e ** (window - d) / total * words[v] for v, d in distances.items())
+        losses.append(-logp[b][t][y] - weight * order)
+    return mean(losses)
+
+
 TRAINING_LOSSES = dict.fromkeys(HEADS, word_loss)
 TRAINING_LOSSES |= {"doc": doc_loss, "nce": nce_loss, "softmax": softmax_loss, "mtp": mtp_loss}
+TRAINING_LOSSES |= {"token_order": token_order_loss}
 TRAINING_LOSSES |= {"early": early_loss}
