@@ -56,6 +56,7 @@ def test_a_mixture_has_k_products_with_the_output_matrix():
     [
         (spec("early"), 2 * 100 * 30 + 30 * 30),  # a second softmax, and the map
         (spec("token_order"), 2 * 100 * 30),
+        (spec("bag_of_words"), (1 + 4 / 5) * 100 * 30),  # no bag at the last of five positions
     ],
     ids=str,
 )
@@ -78,6 +79,7 @@ def test_noise_words_are_shared_by_a_batch():
         spec("mos", num_mixtures=3),
         spec("moc", num_mixtures=3),
         spec("mtp"),
+        spec("bag_of_words"),
         spec("token_order"),
         spec("early"),
     ],

@@ -48,6 +48,8 @@ def sizes_of_the_heads_of_today():
     yield "mtp", {"further": (1.0,), **projection}, OUTPUT + D * E + E
     yield "mtp", {"further": (1.0, 1.0), "maps": "linear"}, OUTPUT + 2 * (E * E + E)
     yield "mtp", {"further": (1.0,), "maps": "linear", **projection}, OUTPUT + 2 * (D * E + E)
+    yield "bag_of_words", {}, OUTPUT + V * E + V
+    yield "bag_of_words", {"tie_weights": True, **projection}, OUTPUT + D * E + E + V * E + V
     yield "token_order", {}, OUTPUT + V * E
     yield "token_order", {"tie_weights": True, **projection}, OUTPUT + D * E + E + V * E
     yield "early", {"layer_dims": (9, 5, E)}, OUTPUT + 5 * E + E  # the middle one of three layers
@@ -154,6 +156,7 @@ def test_parameters_follow_the_formulas_of_heads_md(name, given, expected):
     [
         *((name, {"projection": True}, "output facet", (0.98, 0.05)) for name in (*SINGLE, "harmonic", "ngpt")),
         ("mtp", {"projection": True, "maps": "linear"}, "output facet ahead.0 ahead.1", (0.98, 0.05)),
+        ("bag_of_words", {"projection": True}, "output facet unembedding", (0.98, 0.05)),
         ("token_order", {"projection": True}, "output facet unembedding", (0.98, 0.05)),
         ("early", {"projection": True}, "output facet early", (0.98, 0.05)),
         *((name, {"num_mixtures": 20}, "output latent prior", (0.98, 0.05)) for name in ("mos", "moc")),
@@ -292,7 +295,7 @@ def refusals():
     projection = "projection: the top layer has width 4, the output embedding 6"
     yield from (
         (name, {"layer_dims": (E, D)}, projection)
-        for name in (*SINGLE, "harmonic", "ngpt", "mtp", "early", "token_order")
+        for name in (*SINGLE, "harmonic", "ngpt", "mtp", "early", "token_order", "bag_of_words")
     )
     yield from ((name, {"compat": {"log_epsilon": 0.0}}, EPSILON) for name in ("softmax", "sigsoftmax", "mos"))
     for loss in ({"mu_loss": -0.1}, {"mu_loss": 0.1, "mu_centering": True}):
@@ -314,6 +317,7 @@ def refusals():
         yield "early", {"layer": layer}, f"layer must be below the top one, which is 1 of this backbone, got {layer}"
     yield "early", {"layer_dims": (E,)}, "layer must be below the top one, which is 0 of this backbone, got 0"
     yield from (("token_order", {"window": size}, f"window must be at least 1, got {size}") for size in (0, -1))
+    yield from (("bag_of_words", {"window": size}, f"window must be at least 2, got {size}") for size in (1, 0))
     for name in ("softmax", "mos", "moc", "doc", "doc_poster", "mfs", "mtp"):
         yield (
             name,
@@ -410,6 +414,7 @@ def accepted():
         "harmonic": [{"exponent": 0.1}],
         "ngpt": [{"scale_start": 0.1}],
         "mtp": [{"further": (0.1,)}],
+        "bag_of_words": [{"window": 2}, {"weight": 0.0}],
         "token_order": [{"window": 1}, {"weight": 0.0}],
         "early": [{"layer": 0}, {"weight": 0.0}],
         "mixtape": [{"d_gate": 1}, {"own_gates": 0.0}, {"own_gates": 1.0}, {"dropout": 0.0}, {"dropout": 0.99}],

@@ -40,6 +40,8 @@ EPSILON = {"compat": {"log_epsilon": 1e-8}}
         ("early", {"projection": True, "layer": 0, "fade": (0.0, 0.5)}, "affine early loss of layer 0, fading"),
         ("token_order", {}, "TOP"),
         ("token_order", {"projection": True, "fade": (0.0, 0.5)}, "affine TOP, fading"),
+        ("bag_of_words", {}, "bag of 11 words"),
+        ("bag_of_words", {"projection": True, "fade": (0.0, 0.5)}, "affine bag of 11 words, fading"),
         ("ngpt", {}, "nGPT"),
         ("ngpt", {"projection": True}, "affine nGPT"),
         ("kneser_ney", {"order": 3}, "Kneser-Ney 3"),

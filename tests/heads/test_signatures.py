@@ -54,6 +54,9 @@ HEAD_SIGNATURES = {
     "token_order": (
         f"window: int = 16; weight: float = 1.0; fade: tuple[float, float] | None = None; {PROJECTION}; {START}"
     ),
+    "bag_of_words": (
+        f"window: int = 12; weight: float = 0.1; fade: tuple[float, float] | None = None; {PROJECTION}; {START}"
+    ),
     "ngpt": (
         f"scale: Literal['words', 'one'] = 'words'; scale_start: float = 1.0; projection: bool = False; {BARE}; {START}"
     ),

@@ -43,6 +43,7 @@ CASES = {
     "head harmonic": [{}, {"exponent": 7.0, "tie_weights": True}],
     "head early": [{}, {"layer": 0, "weight": 0.5, "bias": False}],
     "head token_order": [{}, {"window": 2, "weight": 0.5, "bias": False}],
+    "head bag_of_words": [{}, {"window": 3, "weight": 0.5, "bias": False}],
     "head mfs": [{}, {"num_input_layers": 1, "window": 0}, {"num_mixtures": 1, "num_partitions": 1}],
     "head mixtape": [{}],
     "head moc": [{"num_mixtures": 2}, {"num_mixtures": 5, "dropout": 0.2, "init_range": 0.1}],

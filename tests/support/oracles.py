@@ -293,6 +293,7 @@ HEADS = {
     "adaptive": adaptive_head,
     "harmonic": harmonic_head,
     "mtp": softmax_head,
+    "bag_of_words": softmax_head,
     "token_order": softmax_head,
     "early": softmax_head,
     "ngpt": ngpt_head,
@@ -429,7 +430,21 @@ def token_order_loss(logp, layers, targets, p, *, window=16, weight=1.0, **_):
     return mean(losses)
 
 
+def bag_of_words_loss(logp, layers, targets, p, *, window=12, weight=0.1, **_):
+    """The mean over tokens of -log p(y_t) + lambda times the binary cross-entropy of the words of y_{t+1} ..
+    y_{t+window-1}, summed over the vocabulary (Mahajan 2025); without it at the last position.
+    """
+    total = word_loss(logp, layers, targets, p) * len(tokens(targets))
+    for b, row in enumerate(targets):
+        for t in range(len(row) - 1):
+            bag = row[t + 1 : t + window]
+            for v, z in enumerate(linear(p, "unembedding", facet(p, layers[-1][b][t]))):
+                total = total - weight * (sigmoid(z) if v in bag else 1 - sigmoid(z)).log()
+    return total / len(tokens(targets))
+
+
 TRAINING_LOSSES = dict.fromkeys(HEADS, word_loss)
 TRAINING_LOSSES |= {"doc": doc_loss, "nce": nce_loss, "softmax": softmax_loss, "mtp": mtp_loss}
+TRAINING_LOSSES |= {"bag_of_words": bag_of_words_loss}
 TRAINING_LOSSES |= {"token_order": token_order_loss}
 TRAINING_LOSSES |= {"early": early_loss}
