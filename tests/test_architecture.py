@@ -80,6 +80,7 @@ COMPONENTS_MAY_IMPORT = {
 }
 COMPONENTS_OF_COMPONENTS = {
     ("backbones/bilstm.py", "harness.backbones.lstm"),  # its stack from the left is that LSTM
+    ("heads/mtp_module.py", "harness.heads.mtp"),  # the sum of the losses of two words
     ("heads/bag_of_words.py", "harness.heads.token_order"),  # the first occurrences of the words to come
 }
 BESIDE = {"heads", "backbones"}  # packages of harness/ in folders beside it

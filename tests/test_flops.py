@@ -57,6 +57,8 @@ def test_a_mixture_has_k_products_with_the_output_matrix():
         (spec("early"), 2 * 100 * 30 + 30 * 30),  # a second softmax, and the map
         (spec("token_order"), 2 * 100 * 30),
         (spec("bag_of_words"), (1 + 4 / 5) * 100 * 30),  # no bag at the last of five positions
+        # two softmaxes, but for the last position; M, attention's maps, feed-forward; attention over 5 positions
+        (spec("mtp_module"), (1 + 4 / 5) * 100 * 30 + (2 + 4 + 8) * 30 * 30 + 2 * 5 * 30),
     ],
     ids=str,
 )
@@ -79,6 +81,7 @@ def test_noise_words_are_shared_by_a_batch():
         spec("mos", num_mixtures=3),
         spec("moc", num_mixtures=3),
         spec("mtp"),
+        spec("mtp_module", num_heads=2),
         spec("bag_of_words"),
         spec("token_order"),
         spec("early"),

@@ -22,6 +22,7 @@ WITHOUT_GATES = {
     "harmonic",
     "ngpt",
     "mtp",
+    "mtp_module",
     "bag_of_words",
     "token_order",
     "early",

@@ -48,6 +48,10 @@ def sizes_of_the_heads_of_today():
     yield "mtp", {"further": (1.0,), **projection}, OUTPUT + D * E + E
     yield "mtp", {"further": (1.0, 1.0), "maps": "linear"}, OUTPUT + 2 * (E * E + E)
     yield "mtp", {"further": (1.0,), "maps": "linear", **projection}, OUTPUT + 2 * (D * E + E)
+    for given, F in (({"d_ff": 5}, 5), ({}, 4 * E)):
+        block = (4 * E * E + 4 * E) + 2 * 2 * E + (E * F + F + F * E + E)  # attention, two norms, feed-forward
+        yield "mtp_module", given, OUTPUT + 3 * E + 2 * E * E + block  # with the gains of three norms, and M
+        yield "mtp_module", {**given, **projection}, OUTPUT + D * E + E + D + 2 * E + (D + E) * E + block
     yield "bag_of_words", {}, OUTPUT + V * E + V
     yield "bag_of_words", {"tie_weights": True, **projection}, OUTPUT + D * E + E + V * E + V
     yield "token_order", {}, OUTPUT + V * E
@@ -156,6 +160,7 @@ def test_parameters_follow_the_formulas_of_heads_md(name, given, expected):
     [
         *((name, {"projection": True}, "output facet", (0.98, 0.05)) for name in (*SINGLE, "harmonic", "ngpt")),
         ("mtp", {"projection": True, "maps": "linear"}, "output facet ahead.0 ahead.1", (0.98, 0.05)),
+        ("mtp_module", {"projection": True}, "output facet merge", (0.98, 0.05)),
         ("bag_of_words", {"projection": True}, "output facet unembedding", (0.98, 0.05)),
         ("token_order", {"projection": True}, "output facet unembedding", (0.98, 0.05)),
         ("early", {"projection": True}, "output facet early", (0.98, 0.05)),
@@ -295,7 +300,7 @@ def refusals():
     projection = "projection: the top layer has width 4, the output embedding 6"
     yield from (
         (name, {"layer_dims": (E, D)}, projection)
-        for name in (*SINGLE, "harmonic", "ngpt", "mtp", "early", "token_order", "bag_of_words")
+        for name in (*SINGLE, "harmonic", "ngpt", "mtp", "early", "token_order", "bag_of_words", "mtp_module")
     )
     yield from ((name, {"compat": {"log_epsilon": 0.0}}, EPSILON) for name in ("softmax", "sigsoftmax", "mos"))
     for loss in ({"mu_loss": -0.1}, {"mu_loss": 0.1, "mu_centering": True}):
@@ -318,6 +323,10 @@ def refusals():
     yield "early", {"layer_dims": (E,)}, "layer must be below the top one, which is 0 of this backbone, got 0"
     yield from (("token_order", {"window": size}, f"window must be at least 1, got {size}") for size in (0, -1))
     yield from (("bag_of_words", {"window": size}, f"window must be at least 2, got {size}") for size in (1, 0))
+    for heads in (0, -1, 4):
+        told = f"num_heads must be at least 1 and divide E = 6, got {heads}"
+        yield "mtp_module", {"num_heads": heads}, told
+    yield "mtp_module", {"d_ff": 0}, "d_ff must be at least 1, got 0"
     for name in ("softmax", "mos", "moc", "doc", "doc_poster", "mfs", "mtp"):
         yield (
             name,
@@ -414,6 +423,7 @@ def accepted():
         "harmonic": [{"exponent": 0.1}],
         "ngpt": [{"scale_start": 0.1}],
         "mtp": [{"further": (0.1,)}],
+        "mtp_module": [{"num_heads": E}, {"d_ff": 1}, {"weight": 0.0}],
         "bag_of_words": [{"window": 2}, {"weight": 0.0}],
         "token_order": [{"window": 1}, {"weight": 0.0}],
         "early": [{"layer": 0}, {"weight": 0.0}],

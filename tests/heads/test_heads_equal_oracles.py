@@ -62,6 +62,9 @@ VARIANTS = [
     ("bag_of_words", {}, EQUAL),
     ("bag_of_words", {"window": 3, "weight": 0.7, "projection": True}, UNEQUAL),
     ("bag_of_words", {"window": 2, "tie_weights": True, "bias": False}, EQUAL),
+    ("mtp_module", {}, EQUAL),
+    ("mtp_module", {"num_heads": 2, "d_ff": 5, "weight": 0.7, "projection": True}, UNEQUAL),
+    ("mtp_module", {"num_heads": 4, "tie_weights": True, "bias": False}, EQUAL),
     ("sigsoftmax", {}, EQUAL),
     ("sigsoftmax", {"bias": False, "tie_weights": True}, EQUAL),
     ("sigsoftmax", {"projection": True}, UNEQUAL),
@@ -164,8 +167,10 @@ class Case:
 
     def __init__(self, name, params, widths):
         self.head, self.hidden = build(name, params, widths)
-        self.inputs = [*self.hidden.layers, *self.head.parameters()]
         self.named = dict(self.head.named_parameters())
+        if "embedding" in vars(self.head) and not params.get("tie_weights"):
+            self.named["embedding.weight"] = self.head.embedding.weight  # the backbone's, which the loss reads
+        self.inputs = [*self.hidden.layers, *self.named.values()]
         self.known = {"token_counts": TOKEN_COUNTS, **params}
         self.logp = oracles.log_probs(name, self.hidden.layers, self.named, **self.known)
         self.expected = torch.stack([torch.stack([torch.stack(words) for words in row]) for row in self.logp])

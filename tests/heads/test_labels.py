@@ -42,6 +42,8 @@ EPSILON = {"compat": {"log_epsilon": 1e-8}}
         ("token_order", {"projection": True, "fade": (0.0, 0.5)}, "affine TOP, fading"),
         ("bag_of_words", {}, "bag of 11 words"),
         ("bag_of_words", {"projection": True, "fade": (0.0, 0.5)}, "affine bag of 11 words, fading"),
+        ("mtp_module", {}, "MTP module"),
+        ("mtp_module", {"projection": True, "fade": (0.0, 0.5)}, "affine MTP module, fading"),
         ("ngpt", {}, "nGPT"),
         ("ngpt", {"projection": True}, "affine nGPT"),
         ("kneser_ney", {"order": 3}, "Kneser-Ney 3"),

@@ -39,6 +39,7 @@ OWN_START = [  # heads whose W is Xavier-uniform
     ("ngpt", {"scale": "one", "projection": True}),
     ("mtp", {}),
     ("mtp", {"maps": "linear", "projection": True}),
+    ("mtp_module", {"num_heads": 2}),
     ("bag_of_words", {"projection": True}),
     ("token_order", {"projection": True}),
     ("early", {"projection": True}),

@@ -57,6 +57,10 @@ HEAD_SIGNATURES = {
     "bag_of_words": (
         f"window: int = 12; weight: float = 0.1; fade: tuple[float, float] | None = None; {PROJECTION}; {START}"
     ),
+    "mtp_module": (
+        "weight: float = 0.3; fade: tuple[float, float] | None = None; num_heads: int = 1; d_ff: int | None = None; "
+        f"{PROJECTION}; {START}"
+    ),
     "ngpt": (
         f"scale: Literal['words', 'one'] = 'words'; scale_start: float = 1.0; projection: bool = False; {BARE}; {START}"
     ),

@@ -27,6 +27,7 @@ PARAMS = {  # small, and all with an output bias
     "mixtape": {"d_gate": 3, "own_gates": 0.5},
     "ngpt": {"bias": True},
     "mtp": {},
+    "mtp_module": {},
     "bag_of_words": {},
     "token_order": {},
     "early": {},

@@ -44,6 +44,7 @@ CASES = {
     "head early": [{}, {"layer": 0, "weight": 0.5, "bias": False}],
     "head token_order": [{}, {"window": 2, "weight": 0.5, "bias": False}],
     "head bag_of_words": [{}, {"window": 3, "weight": 0.5, "bias": False}],
+    "head mtp_module": [{}, {"num_heads": 2, "d_ff": 5, "weight": 0.5, "bias": False}],
     "head mfs": [{}, {"num_input_layers": 1, "window": 0}, {"num_mixtures": 1, "num_partitions": 1}],
     "head mixtape": [{}],
     "head moc": [{"num_mixtures": 2}, {"num_mixtures": 5, "dropout": 0.2, "init_range": 0.1}],

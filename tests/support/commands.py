@@ -42,6 +42,7 @@ EVERY_HEAD = [
     "{harmonic: {exponent: 5.0}}",
     "{ngpt: {scale: one, scale_start: 4.0}}",
     "{mtp: {further: [[0.5]], maps: linear, fade: [[[0.2, 0.8]]]}}",
+    "{mtp_module: {d_ff: 8, fade: [[0.2, 0.8]]}}",
     "{bag_of_words: {window: 3, fade: [[0.2, 0.8]]}}",
     "{token_order: {window: 3, fade: [[0.2, 0.8]]}}",
     "{early: {layer: 1, fade: [[0.2, 0.8]]}}",
