@@ -29,6 +29,7 @@ __all__ = [
     "SoftCap",
     "Start",
     "Statistics",
+    "WithAuxiliary",
     "copy_output_",
     "facet_map",
     "linear",
@@ -220,6 +221,34 @@ class BinaryLogLoss(Mixture):
         at = targets_BT[..., None]
         loss_BT = (others_BTV.gather(-1, at) - logp_BTV.gather(-1, at)).squeeze(-1) - others_BTV.sum(-1)
         return weighted_mean(loss_BT, weight_BT) + self.z_term(weight_BT) + self.aux_loss
+
+
+class WithAuxiliary(Mixture):
+    """A softmax whose training loss has one more term.
+
+    loss = mean_nll + z-loss + lambda auxiliary(targets, weight)
+
+    nll, mean_nll and log_probs are those of the softmax.
+    Shapes: facet (B, T, E); output: a layer with weight (V, E) and bias (V,) or None.
+    Args:
+        share: lambda, a number or a () tensor.
+        auxiliary: maps targets (B, T) and token weights (B, T) or None to a () loss. It is called in training only.
+    """
+
+    def __init__(
+        self,
+        facet_BTE: Tensor,
+        output: nn.Linear,
+        share: Tensor | float,
+        auxiliary: Callable[[Tensor, Tensor | None], Tensor],
+    ):
+        super().__init__(facet_BTE[:, :, None], None, output.weight, output.bias)
+        self.share, self.auxiliary = share, auxiliary
+
+    def training_loss(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
+        """() the loss above."""
+        loss = super().training_loss(targets_BT, weight_BT)
+        return loss + (self.share * self.auxiliary(targets_BT, weight_BT)).to(loss.dtype)
 
 
 class Logits:

@@ -1,4 +1,6 @@
-"""Factors of a head's losses that fall while the model is trained."""
+"""Weights of a head's losses, and factors of them that fall while the model is trained."""
+
+import math
 
 import torch
 from torch import Tensor, nn
@@ -33,3 +35,23 @@ class Fade(nn.Module):
     def extra_repr(self) -> str:
         """Return 'start=0.33, end=0.67'."""
         return f"start={self.start}, end={self.end}"
+
+
+class LossWeight(nn.Module):
+    """The weight of an auxiliary loss, which may fall while the model is trained.
+
+    Args:
+        weight: lambda.
+        fade: the start and the end of its fall to 0 (Fade); None: it stays.
+    Raises: ValueError unless the weight is a finite number of at least 0, and as Fade does.
+    """
+
+    def __init__(self, weight: float, fade: Span | None):
+        super().__init__()
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"weight must be a finite number of at least 0, got {weight}")
+        self.weight, self.fade = weight, None if fade is None else Fade(*fade)
+
+    def forward(self) -> Tensor | float:
+        """() lambda as it is now."""
+        return self.weight if self.fade is None else self.weight * self.fade()

@@ -78,7 +78,11 @@ COMPONENTS_MAY_IMPORT = {
     *("harness.protocols", "harness.registry", "harness.distributions", "harness.dropout", "harness.fading"),
     "harness.model_folder",
 }
-COMPONENTS_OF_COMPONENTS = {("backbones/bilstm.py", "harness.backbones.lstm")}  # its stack from the left is that LSTM
+COMPONENTS_OF_COMPONENTS = {
+    ("backbones/bilstm.py", "harness.backbones.lstm"),  # its stack from the left is that LSTM
+    ("heads/mtp_module.py", "harness.heads.mtp"),  # the sum of the losses of two words
+    ("heads/bag_of_words.py", "harness.heads.token_order"),  # the first occurrences of the words to come
+}
 BESIDE = {"heads", "backbones"}  # packages of harness/ in folders beside it
 NAMELESS = {"utils", "util", "helpers", "common", "core", "base", "misc"}  # names that say nothing
 

@@ -57,6 +57,22 @@ def test_a_map_of_the_logits_adds_no_product(head):
     assert training_flops(spec("lstm", d_model=d), head, V, 2, 5).head == 6 * V * d
 
 
+@pytest.mark.parametrize(
+    ("head", "products"),
+    [
+        (spec("early"), 2 * 100 * 30 + 30 * 30),  # a second softmax, and the map
+        (spec("token_order"), 2 * 100 * 30),
+        (spec("bag_of_words"), (1 + 4 / 5) * 100 * 30),  # no bag at the last of five positions
+        # two softmaxes, but for the last position; M, attention's maps, feed-forward; attention over 5 positions
+        (spec("mtp_module"), (1 + 4 / 5) * 100 * 30 + (2 + 4 + 8) * 30 * 30 + 2 * 5 * 30),
+    ],
+    ids=str,
+)
+def test_what_an_auxiliary_loss_takes_is_counted(head, products):
+    d, V, T = 30, 100, 5
+    assert training_flops(spec("lstm", d_model=d), head, V, 2, T).head == pytest.approx(6 * products, rel=1e-12)
+
+
 def test_noise_words_are_shared_by_a_batch():
     d, k = 30, 20
     for rows, tokens in ((1, 4), (3, 5)):
@@ -64,7 +80,19 @@ def test_noise_words_are_shared_by_a_batch():
         assert found.head == 6 * k * d
 
 
-@pytest.mark.parametrize("head", [SOFTMAX, spec("mos", num_mixtures=3), spec("moc", num_mixtures=3), spec("mtp")])
+@pytest.mark.parametrize(
+    "head",
+    [
+        SOFTMAX,
+        spec("mos", num_mixtures=3),
+        spec("moc", num_mixtures=3),
+        spec("mtp"),
+        spec("mtp_module", num_heads=2),
+        spec("bag_of_words"),
+        spec("token_order"),
+        spec("early"),
+    ],
+)
 @pytest.mark.parametrize(
     "backbone",
     [
@@ -73,6 +101,7 @@ def test_noise_words_are_shared_by_a_batch():
             spec(
                 "hf",
                 config={"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2},
+                layers=(0, 1),
             ),
             marks=pytest.mark.needs("pretrained"),
         ),

@@ -10,8 +10,24 @@ from subjects import DEEP, head_of, subject
 from harness.diagnostics import calibrated, gates, spectrum
 from harness.diagnostics.diagnostic import NotDefined, Settings
 
-WITHOUT_GATES = {"softmax", "sigsoftmax", "gss", "plif", "nce", "moc", "mixtape", "adaptive", "harmonic", "ngpt", "mtp"}
-WITHOUT_GATES.add("multimax")
+WITHOUT_GATES = {
+    "softmax",
+    "sigsoftmax",
+    "gss",
+    "plif",
+    "nce",
+    "moc",
+    "mixtape",
+    "adaptive",
+    "harmonic",
+    "ngpt",
+    "mtp",
+    "multimax",
+    "mtp_module",
+    "bag_of_words",
+    "token_order",
+    "early",
+}
 
 
 @pytest.mark.parametrize("head", [head_of(line) for line in EVERY_HEAD], ids=str)

@@ -58,6 +58,16 @@ def sizes_of_the_heads_of_today():
     yield "mtp", {"further": (1.0,), **projection}, OUTPUT + D * E + E
     yield "mtp", {"further": (1.0, 1.0), "maps": "linear"}, OUTPUT + 2 * (E * E + E)
     yield "mtp", {"further": (1.0,), "maps": "linear", **projection}, OUTPUT + 2 * (D * E + E)
+    for given, F in (({"d_ff": 5}, 5), ({}, 4 * E)):
+        block = (4 * E * E + 4 * E) + 2 * 2 * E + (E * F + F + F * E + E)  # attention, two norms, feed-forward
+        yield "mtp_module", given, OUTPUT + 3 * E + 2 * E * E + block  # with the gains of three norms, and M
+        yield "mtp_module", {**given, **projection}, OUTPUT + D * E + E + D + 2 * E + (D + E) * E + block
+    yield "bag_of_words", {}, OUTPUT + V * E + V
+    yield "bag_of_words", {"tie_weights": True, **projection}, OUTPUT + D * E + E + V * E + V
+    yield "token_order", {}, OUTPUT + V * E
+    yield "token_order", {"tie_weights": True, **projection}, OUTPUT + D * E + E + V * E
+    yield "early", {"layer_dims": (9, 5, E)}, OUTPUT + 5 * E + E  # the middle one of three layers
+    yield "early", {"layer_dims": (9, 5, D), "layer": 0, "projection": True}, OUTPUT + D * E + E + 9 * E + E
 
 
 def sizes_of_mixtures():
@@ -163,6 +173,10 @@ def test_parameters_follow_the_formulas_of_heads_md(name, given, expected):
             for name in (*SINGLE, "harmonic", "ngpt", "multimax")
         ),
         ("mtp", {"projection": True, "maps": "linear"}, "output facet ahead.0 ahead.1", (0.98, 0.05)),
+        ("mtp_module", {"projection": True}, "output facet merge", (0.98, 0.05)),
+        ("bag_of_words", {"projection": True}, "output facet unembedding", (0.98, 0.05)),
+        ("token_order", {"projection": True}, "output facet unembedding", (0.98, 0.05)),
+        ("early", {"projection": True}, "output facet early", (0.98, 0.05)),
         *((name, {"num_mixtures": 20}, "output latent prior", (0.98, 0.05)) for name in ("mos", "moc")),
         ("doc", {"components": (4, 2)}, "output latents.0 latents.1 prior", (0.98, 0.1)),
         ("mixtape", {"d_gate": 20}, "output latent gate_hidden gate_context", (0.95, 0.15)),
@@ -297,7 +311,20 @@ def test_training_minimises_the_chosen_loss_and_evaluation_the_likelihood(name, 
 def refusals():
     """(head, what it is made with, the sentence)."""
     projection = "projection: the top layer has width 4, the output embedding 6"
-    yield from ((name, {"layer_dims": (E, D)}, projection) for name in (*SINGLE, "harmonic", "ngpt", "mtp", "multimax"))
+    yield from (
+        (name, {"layer_dims": (E, D)}, projection)
+        for name in (
+            *SINGLE,
+            "harmonic",
+            "ngpt",
+            "mtp",
+            "multimax",
+            "early",
+            "token_order",
+            "bag_of_words",
+            "mtp_module",
+        )
+    )
     yield from ((name, {"compat": {"log_epsilon": 0.0}}, EPSILON) for name in ("softmax", "sigsoftmax", "mos"))
     for loss in ({"mu_loss": -0.1}, {"mu_loss": 0.1, "mu_centering": True}):
         yield "softmax", loss, f"mu_loss must be at least 0, and 0 with mu_centering, got {loss['mu_loss']}"
@@ -318,6 +345,15 @@ def refusals():
             {"further": further},
             f"further must have at least one weight, all of them more than 0, got {further}",
         )
+    for layer in (-1, 1, 2):
+        yield "early", {"layer": layer}, f"layer must be below the top one, which is 1 of this backbone, got {layer}"
+    yield "early", {"layer_dims": (E,)}, "layer must be below the top one, which is 0 of this backbone, got 0"
+    yield from (("token_order", {"window": size}, f"window must be at least 1, got {size}") for size in (0, -1))
+    yield from (("bag_of_words", {"window": size}, f"window must be at least 2, got {size}") for size in (1, 0))
+    for heads in (0, -1, 4):
+        told = f"num_heads must be at least 1 and divide E = 6, got {heads}"
+        yield "mtp_module", {"num_heads": heads}, told
+    yield "mtp_module", {"d_ff": 0}, "d_ff must be at least 1, got 0"
     for name in ("softmax", "mos", "moc", "doc", "doc_poster", "mfs", "mtp"):
         yield (
             name,
@@ -415,6 +451,10 @@ def accepted():
         "multimax": [{"init_std": 0.0}, {"init_std": 0.1}],
         "ngpt": [{"scale_start": 0.1}],
         "mtp": [{"further": (0.1,)}],
+        "mtp_module": [{"num_heads": E}, {"d_ff": 1}, {"weight": 0.0}],
+        "bag_of_words": [{"window": 2}, {"weight": 0.0}],
+        "token_order": [{"window": 1}, {"weight": 0.0}],
+        "early": [{"layer": 0}, {"weight": 0.0}],
         "mixtape": [{"d_gate": 1}, {"own_gates": 0.0}, {"own_gates": 1.0}, {"dropout": 0.0}, {"dropout": 0.99}],
         "plif": [{"num_pieces": 1}, {"bound": 0.5}, {"noise": 0.0}, {"noise": 0.1}],
     }.items():

@@ -58,6 +58,18 @@ VARIANTS = [
     ("mtp", {"further": (1.0, 0.5, 0.2, 0.1, 2.0), "tie_weights": True}, EQUAL),  # more words than a segment has
     ("mtp", {"further": (0.5, 0.25), "maps": "linear", "projection": True}, UNEQUAL),
     ("mtp", {"further": (0.5, 0.25), "maps": "linear"}, EQUAL),
+    ("early", {}, EQUAL),
+    ("early", {"layer": 0, "weight": 0.7, "projection": True}, UNEQUAL),
+    ("early", {"tie_weights": True, "bias": False}, EQUAL),
+    ("token_order", {}, EQUAL),
+    ("token_order", {"window": 2, "weight": 0.7, "projection": True}, UNEQUAL),
+    ("token_order", {"window": 1, "tie_weights": True, "bias": False}, EQUAL),
+    ("bag_of_words", {}, EQUAL),
+    ("bag_of_words", {"window": 3, "weight": 0.7, "projection": True}, UNEQUAL),
+    ("bag_of_words", {"window": 2, "tie_weights": True, "bias": False}, EQUAL),
+    ("mtp_module", {}, EQUAL),
+    ("mtp_module", {"num_heads": 2, "d_ff": 5, "weight": 0.7, "projection": True}, UNEQUAL),
+    ("mtp_module", {"num_heads": 4, "tie_weights": True, "bias": False}, EQUAL),
     ("sigsoftmax", {}, EQUAL),
     ("sigsoftmax", {"bias": False, "tie_weights": True}, EQUAL),
     ("sigsoftmax", {"projection": True}, UNEQUAL),
@@ -162,8 +174,10 @@ class Case:
 
     def __init__(self, name, params, widths):
         self.head, self.hidden = build(name, params, widths)
-        self.inputs = [*self.hidden.layers, *self.head.parameters()]
         self.named = dict(self.head.named_parameters())
+        if "embedding" in vars(self.head) and not params.get("tie_weights"):
+            self.named["embedding.weight"] = self.head.embedding.weight  # the backbone's, which the loss reads
+        self.inputs = [*self.hidden.layers, *self.named.values()]
         self.known = {"token_counts": TOKEN_COUNTS, **params}
         self.logp = oracles.log_probs(name, self.hidden.layers, self.named, **self.known)
         self.expected = torch.stack([torch.stack([torch.stack(words) for words in row]) for row in self.logp])

@@ -41,6 +41,10 @@ OWN_START = [  # heads whose W is Xavier-uniform
     ("ngpt", {"scale": "one", "projection": True}),
     ("mtp", {}),
     ("mtp", {"maps": "linear", "projection": True}),
+    ("mtp_module", {"num_heads": 2}),
+    ("bag_of_words", {"projection": True}),
+    ("token_order", {"projection": True}),
+    ("early", {"projection": True}),
 ]
 STARTS = [  # as the embedding, which contradicts a range
     ("softmax", {"start": "embedding"}),
@@ -65,9 +69,9 @@ def started(name: str, params: dict, seed: int = 1, vocab_size: int = V):
 
 
 def assert_same_others(first: nn.Module, second: nn.Module):
-    """What a head has beside its output layer."""
+    """What a head has beside its output layers."""
     one, two = (
-        {key: value for key, value in head.named_parameters() if not key.startswith("output.")}
+        {key: value for key, value in head.named_parameters() if not key.startswith(("output.", "unembedding."))}
         for head in (first, second)
     )
     assert one.keys() == two.keys()

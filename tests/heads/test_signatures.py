@@ -46,8 +46,20 @@ HEAD_SIGNATURES = {
     ),
     "mtp": (
         "further: tuple[float, ...] = (0.5, 0.25); fade: tuple[tuple[float, float], ...] | None = None; "
-        f"maps: Literal['shared', 'linear'] = 'shared'; {PROJECTION}; "
-        f"{SOFTCAP}; {START}"
+        f"maps: Literal['shared', 'linear'] = 'shared'; {PROJECTION}; {SOFTCAP}; {START}"
+    ),
+    "early": (
+        f"layer: int | None = None; weight: float = 0.1; fade: tuple[float, float] | None = None; {PROJECTION}; {START}"
+    ),
+    "token_order": (
+        f"window: int = 16; weight: float = 1.0; fade: tuple[float, float] | None = None; {PROJECTION}; {START}"
+    ),
+    "bag_of_words": (
+        f"window: int = 12; weight: float = 0.1; fade: tuple[float, float] | None = None; {PROJECTION}; {START}"
+    ),
+    "mtp_module": (
+        "weight: float = 0.3; fade: tuple[float, float] | None = None; num_heads: int = 1; d_ff: int | None = None; "
+        f"{PROJECTION}; {START}"
     ),
     "multimax": f"init_std: float = 0.02; {PROJECTION}; {START}",
     "ngpt": (

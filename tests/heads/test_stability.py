@@ -27,6 +27,10 @@ PARAMS = {  # small, and all with an output bias
     "mixtape": {"d_gate": 3, "own_gates": 0.5},
     "ngpt": {"bias": True},
     "mtp": {},
+    "mtp_module": {},
+    "bag_of_words": {},
+    "token_order": {},
+    "early": {},
 }
 FLOAT32 = 2**-21  # of the largest number involved: 8 roundings of 2^-24
 BFLOAT16 = 2**-8  # likewise 2 roundings of 2^-9, of facets and logits; what comes after is float32

@@ -46,6 +46,10 @@ EVERY_HEAD = [
     "{mtp: {further: [[0.5]], maps: linear, fade: [[[0.2, 0.8]]]}}",
     "{multimax: {init_std: 0.3}}",
     "{mos: {num_mixtures: 2, logit_map: stablemax}}",
+    "{mtp_module: {d_ff: 8, fade: [[0.2, 0.8]]}}",
+    "{bag_of_words: {window: 3, fade: [[0.2, 0.8]]}}",
+    "{token_order: {window: 3, fade: [[0.2, 0.8]]}}",
+    "{early: {layer: 1, fade: [[0.2, 0.8]]}}",
 ]
 _BACKBONES = [
     "{lstm: {d_model: 8, num_layers: 3, dropout: 0.1}}",

@@ -11,7 +11,7 @@ Autograd goes through the loops. A vector is a (D,) tensor or a list of D scalar
 """
 
 from functools import partial
-from math import floor, log, pi, sqrt
+from math import e, floor, log, pi, sqrt
 
 from torch import Tensor, sigmoid, stack, tanh, zeros
 
@@ -316,6 +316,10 @@ HEADS = {
     "harmonic": harmonic_head,
     "mtp": softmax_head,
     "multimax": multimax_head,
+    "mtp_module": softmax_head,
+    "bag_of_words": softmax_head,
+    "token_order": softmax_head,
+    "early": softmax_head,
     "ngpt": ngpt_head,
     "softmax": softmax_head,
     "sigsoftmax": sigsoftmax_head,
@@ -422,5 +426,101 @@ def mtp_loss(logp, layers, targets, p, *, further=(0.5, 0.25), softcap=None, **_
     return sum(losses) / len(tokens(targets))
 
 
+def early_loss(logp, layers, targets, p, *, layer=None, weight=0.1, **_):
+    """The mean over tokens of -log p(y) - lambda log q(y), q of the affine map of a lower layer's state."""
+    number = (len(layers) - 1) // 2 if layer is None else layer
+    losses = []
+    for b, t, y in tokens(targets):
+        words = log_softmax(linear(p, "output", linear(p, "early", layers[number][b][t])))
+        losses.append(-logp[b][t][y] - weight * words[y])
+    return mean(losses)
+
+
+def token_order_loss(logp, layers, targets, p, *, window=16, weight=1.0, **_):
+    """The mean over tokens of -log p(y_t) - lambda sum_v softmax(s)_v log q(v), s_v = window - d_v (Zuhri 2025).
+
+    d_v is the distance from t of the next occurrence of v, 1 for y_t; a word that has none within the window is out.
+    """
+    losses = []
+    for b, t, y in tokens(targets):
+        distances = {}
+        for d in range(window, 0, -1):
+            if t + d - 1 < len(targets[b]):
+                distances[targets[b][t + d - 1]] = d
+        total = sum(e ** (window - d) for d in distances.values())
+        words = log_softmax(linear(p, "unembedding", facet(p, layers[-1][b][t])))
+        order = sum(e ** (window - d) / total * words[v] for v, d in distances.items())
+        losses.append(-logp[b][t][y] - weight * order)
+    return mean(losses)
+
+
+def bag_of_words_loss(logp, layers, targets, p, *, window=12, weight=0.1, **_):
+    """The mean over tokens of -log p(y_t) + lambda times the binary cross-entropy of the words of y_{t+1} ..
+    y_{t+window-1}, summed over the vocabulary (Mahajan 2025); without it at the last position.
+    """
+    total = word_loss(logp, layers, targets, p) * len(tokens(targets))
+    for b, row in enumerate(targets):
+        for t in range(len(row) - 1):
+            bag = row[t + 1 : t + window]
+            for v, z in enumerate(linear(p, "unembedding", facet(p, layers[-1][b][t]))):
+                total = total - weight * (sigmoid(z) if v in bag else 1 - sigmoid(z)).log()
+    return total / len(tokens(targets))
+
+
+def rms_norm(p: dict[str, Tensor], name: str, x: Tensor | list) -> list[Tensor]:
+    """g x / sqrt(mean of squares + 1e-6) (Zhang and Sennrich 2019)."""
+    size = (mean([unit**2 for unit in x]) + 1e-6) ** 0.5
+    return [gain * unit / size for gain, unit in zip(p[f"{name}.weight"], x, strict=True)]
+
+
+def learned_layer_norm(p: dict[str, Tensor], name: str, x: Tensor | list) -> list[Tensor]:
+    """layer_norm with a gain and a bias for each unit."""
+    gains, biases = p[f"{name}.weight"], p[f"{name}.bias"]
+    return [gain * unit + bias for gain, unit, bias in zip(gains, layer_norm(x), biases, strict=True)]
+
+
+def causal_attention(p: dict[str, Tensor], name: str, xs: list[list[Tensor]], num_heads: int) -> list[list[Tensor]]:
+    """Multi-head attention of each position to itself and those before it (Vaswani 2017, section 3.2)."""
+    width = len(xs[0])
+    size = width // num_heads
+    projection = {"in.weight": p[f"{name}.in_proj_weight"], "in.bias": p[f"{name}.in_proj_bias"]}
+    mapped = [linear(projection, "in", x) for x in xs]  # queries, keys and values, `width` units each
+    found = []
+    for t in range(len(xs)):
+        mixed = []
+        for start in range(0, width, size):
+            q = mapped[t][start : start + size]
+            keys = [mapped[s][width + start : width + start + size] for s in range(t + 1)]
+            values = [mapped[s][2 * width + start : 2 * width + start + size] for s in range(t + 1)]
+            shares = [score.exp() for score in log_softmax([dot(q, k) / sqrt(size) for k in keys])]
+            mixed += [sum(share * value[i] for share, value in zip(shares, values, strict=True)) for i in range(size)]
+        found.append(linear(p, f"{name}.out_proj", mixed))
+    return found
+
+
+def mtp_module_loss(logp, layers, targets, p, *, weight=0.3, num_heads=1, **_):
+    """The mean over tokens of -log p(y_t) - lambda log q_t(y_{t+1}), within a row (DeepSeek-V3, equations 21 to 25).
+
+    The block: x + attention(norm(x)), then x + feed-forward(norm(x)) with ReLU.
+    """
+    embedding = p.get("embedding.weight", p["output.weight"])
+    total = word_loss(logp, layers, targets, p) * len(tokens(targets))
+    for b, row in enumerate(targets):
+        xs = []
+        for h, y in zip(layers[-1][b], row, strict=True):
+            xs.append(linear(p, "merge", rms_norm(p, "of_state", h) + rms_norm(p, "of_word", embedding[y])))
+        mixed = causal_attention(p, "block.self_attn", [learned_layer_norm(p, "block.norm1", x) for x in xs], num_heads)
+        for t, y in enumerate(row[1:]):
+            x = [a + m for a, m in zip(xs[t], mixed[t], strict=True)]
+            inner = [unit.clamp(min=0) for unit in linear(p, "block.linear1", learned_layer_norm(p, "block.norm2", x))]
+            g = [a + f for a, f in zip(x, linear(p, "block.linear2", inner), strict=True)]
+            total = total - weight * log_softmax(linear(p, "output", rms_norm(p, "of_block", g)))[y]
+    return total / len(tokens(targets))
+
+
 TRAINING_LOSSES = dict.fromkeys(HEADS, word_loss)
 TRAINING_LOSSES |= {"doc": doc_loss, "nce": nce_loss, "softmax": softmax_loss, "mtp": mtp_loss}
+TRAINING_LOSSES |= {"mtp_module": mtp_module_loss}
+TRAINING_LOSSES |= {"bag_of_words": bag_of_words_loss}
+TRAINING_LOSSES |= {"token_order": token_order_loss}
+TRAINING_LOSSES |= {"early": early_loss}
