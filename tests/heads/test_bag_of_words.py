@@ -35,11 +35,12 @@ def test_a_position_counts_with_the_weight_of_its_bags_first_token_and_tokens_wi
         states(1, 4),
         torch.tensor([[0.0, 3.0, 0.0, 1.0]]),
     )
+    targets = torch.tensor([[7, 2, 4, 5]])
     first, _, third = entropies(head, hidden, ({2, 5}, set(), {5}))
-    loss = head(hidden).training_loss(TARGETS, weight) - head(hidden).mean_nll(TARGETS, weight)
+    loss = head(hidden).training_loss(targets, weight) - head(hidden).mean_nll(targets, weight)
     assert loss.item() == pytest.approx((3 * first + third) / 4, abs=1e-12)
     with pytest.raises(ValueError, match="the weights of all tokens are 0"):
-        head(hidden).training_loss(TARGETS, torch.zeros(1, 4))
+        head(hidden).training_loss(targets, torch.zeros(1, 4))
 
 
 def test_at_the_start_each_word_is_about_as_probable_as_a_word_of_the_bag():

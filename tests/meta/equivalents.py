@@ -34,6 +34,8 @@ NEAREST = "only the order - 1 nearest tokens are read"
 ONE_DEVICE = "all weights are on one device, in the tests on the default one"
 PROBED = "what a probe measures enters no number of a trial"
 EQUIVALENT = [
+    Equivalent("words_ahead", "functional.pad(known_BT, (0, window), value=NO_TOKEN).unfold(1, window, 1)", SAME_AXIS),
+    Equivalent("TokenOrder.order_loss", "torch.arange(self.window, device=z_BTV.device)", ONE_DEVICE),
     Equivalent("", "(256, 200, 10000)", PROBED),
     Equivalent("_error", "torch.Generator().manual_seed(0)", PROBED),
     Equivalent("_error", "torch.randn(*shape, generator=generator)", PROBED),
