@@ -27,7 +27,7 @@ class BagOfWords(nn.Module):
     y_(t+1), tokens of weight 0 are in no bag, and N is the sum of the weights. Evaluation has p only.
 
     Brief: learns which words come soon
-    Cost: 1 softmax and V sigmoids
+    Cost: 2 softmaxes
     Shapes: top layer h (B, T, D) -> facet (B, T, E), output matrix W (V, E), R (V, E), r (V,).
     Args:
         window: how many words ahead the bag ends, the next word counted, which is not in it.

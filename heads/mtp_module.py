@@ -38,7 +38,7 @@ class PredictionModule(nn.Module):
     first, with a causal mask. Tokens with weights count as in MultiToken. Evaluation has p only.
 
     Brief: MTP by a block that knows the next word
-    Cost: 2 softmaxes and a transformer layer
+    Cost: 2 softmaxes
     Shapes: top layer h (B, T, D), facets (B, T, E), M (E, D + E) without bias, output matrix W (V, E).
     Args:
         weight: lambda.
@@ -55,8 +55,8 @@ class PredictionModule(nn.Module):
     Raises: ValueError when weight < 0, fade is not 0 <= start < end <= 1, num_heads does not divide E, d_ff < 1,
         init_range <= 0, init_bias is 'uniform' without init_range or without b, or D differs from E without a
         projection.
-    Source: DeepSeek-AI (2024), arXiv:2412.19437, section 2.2, equations 21 to 25, with D = 1 as there (section 4.2).
-        The norm before W is that of the published weights (model.layers.61.shared_head.norm).
+    Source: DeepSeek-AI (2024), arXiv:2412.19437, section 2.2, equations 21 to 25, with D = 1 as there; the norm
+        before W is in their weights.
     Differs: lambda is 0.3, then 0.1 in the last third of their training; here it is one number, or falls to 0. Their
         block has latent attention, experts and rotary positions; this one has multi-head attention, ReLU, LayerNorm and
         no positions of its own. Depth 1 only.

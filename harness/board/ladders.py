@@ -36,7 +36,10 @@ def studies(results: Path, suites: Path, warn: Callable[[str], None]) -> list[St
 
 
 def _has_ladder(path: Path, name: str) -> bool:
-    data, _ = read(path)
+    try:
+        data, _ = read(path)
+    except SuiteError:  # then nothing is known of a ladder
+        return False
     return "ladder" in data and data.get("name") == name
 
 

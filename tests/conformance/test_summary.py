@@ -71,6 +71,7 @@ def test_every_other_choice_of_a_parameter_is_a_variant():
         "bias=False",
         "tie_weights=True",
         "logit_map=sigsoftmax",
+        "logit_map=stablemax",
         "gate=constant",
         "gate=static",
         "loss=binary",

@@ -323,7 +323,7 @@ def test_a_worth_beyond_the_sizes_is_no_number(planted, among_suites):
     board = leaderboard.load(results, pytest.fail, suites)
     (as_json,) = json.loads(json.dumps(board.as_json(), allow_nan=False))["ladders"]
     (mixture,) = [row for row in as_json["rows"] if row["head"] == "MoS 2"]
-    assert mixture["worth, parameters"].startswith("more than ")
+    assert mixture["lstm 576 worth, parameters"].startswith("more than ")
 
 
 @pytest.mark.needs("board")

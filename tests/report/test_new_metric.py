@@ -84,7 +84,7 @@ def test_diff_the_leaderboard_and_mlflow_show_a_new_metric(new, suite, tmp_path)
     assert {each.name: (each.a, each.b) for each in found.metrics}["test_accuracy"] == (0.25, 0.25)
     (group,) = groups(gather(tmp_path, pytest.fail)[0])
     assert "test accuracy" in [column.name for column in leaderboard.table(group).columns]
-    assert leaderboard.as_json((group,))[0]["rows"][0]["test_accuracy"] == 0.25
+    assert leaderboard.groups_json((group,))[0]["rows"][0]["test_accuracy"] == 0.25
     record = store.load(store.runs_folder(tmp_path, suite.name), one)
     assert ("test_accuracy", 0.25, 0) in fields.points(record)
 

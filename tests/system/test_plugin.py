@@ -53,7 +53,7 @@ def test_it_is_listed_with_its_origin_and_parameters(environment, tmp_path):
 def test_it_passes_the_conformance_suite(environment, tmp_path):
     done = harness(environment, "check", "temperature", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
-    assert "head temperature: 12 of 12 checks passed" in done.stdout
+    assert "head temperature: 13 of 13 checks passed" in done.stdout
 
 
 def test_it_trains_in_a_suite(environment, tmp_path):
