@@ -48,11 +48,11 @@ def in_hand(found: Iterable[Study]) -> dict[Path, dict[str, TrialRecord]]:
     return {each.evidence.runs: {**each.evidence.tuning, **each.records} for each in found}
 
 
-def tables(found: Iterable[Study]) -> tuple[Table, ...]:
-    """The table of each ladder that has a result at every size, with its sentence."""
+def tables(found: Iterable[Study], *, wide: bool = False) -> tuple[Table, ...]:
+    """The table of each ladder that has a result at every size, with its sentence; `wide`: with all columns."""
     made = []
     for each in found:
         table = each.build("ladder")
         if any(column.key == "gain" for column in table.columns):
-            made.append(layouts.select(table))
+            made.append(layouts.select(table, wide=wide))
     return tuple(made)

@@ -315,14 +315,14 @@ class Leaderboard:
         """The table of each group."""
         return {group: table(group) for group in self.groups}
 
-    def ladder_tables(self, corpora: Sequence[str] = ()) -> tuple[Table, ...]:
+    def ladder_tables(self, corpora: Sequence[str] = (), *, wide: bool = False) -> tuple[Table, ...]:
         """The tables of suites with a ladder; with `corpora` of those that have one of them."""
         found = []
         for each in self.ladders:
             names = {row.spec.corpus.name for row in each.rows}
             if not corpora or not names.isdisjoint(corpora):
                 found.append(each)
-        return ladders.tables(found)
+        return ladders.tables(found, wide=wide)
 
     def of_corpora(self, names: Sequence[str]) -> tuple[Group, ...]:
         """The groups of some corpora; () gives all groups.
@@ -375,7 +375,7 @@ class Leaderboard:
     def as_json(self, corpora: Sequence[str] = ()) -> dict[str, Any]:
         """The content of `harness leaderboard --json`. Raises as `of_corpora` does."""
         groups = groups_json(self.of_corpora(corpora))
-        ladders = [_ladder_json(each) for each in self.ladder_tables(corpora)]
+        ladders = [_ladder_json(each) for each in self.ladder_tables(corpora, wide=True)]
         return {"groups": groups, "left_out": self.unknown, "ladders": ladders}
 
     def page(self, links: Mapping[str, str] | None = None) -> str:
