@@ -1,5 +1,6 @@
 """What table, text and plot of a ladder say, of the planted suite `ladder` and of changes of its records."""
 
+import importlib
 import json
 import math
 import shutil
@@ -12,7 +13,6 @@ from ruamel.yaml import YAML
 from scipy import stats
 
 from harness import plan
-from harness.board import leaderboard, site
 from harness.ladder.facts import of_findings
 from harness.ladder.words import number_text, sentences
 from harness.report import study
@@ -275,6 +275,12 @@ def test_few_heads_are_said_those_with_the_largest_gains(planted):
 
 
 @pytest.fixture
+def leaderboard():
+    """The module, which may be deleted."""
+    return importlib.import_module("harness.board.leaderboard")
+
+
+@pytest.fixture
 def among_suites(planted):
     """Results and suites of a folder with the ladder, where commands look for both: their paths."""
     found = planted()
@@ -284,7 +290,7 @@ def among_suites(planted):
 
 
 @pytest.mark.needs("board")
-def test_the_leaderboard_has_a_table_of_each_ladder(among_suites):
+def test_the_leaderboard_has_a_table_of_each_ladder(among_suites, leaderboard):
     results, suites = among_suites
     found = leaderboard.load(results, pytest.fail, suites)
     (table,) = found.ladder_tables(["markov"])
@@ -304,7 +310,7 @@ RATIOS = (387.5 / 400, 391.5 / 404, 384.5 / 396, 388.5 / 400)
 
 
 @pytest.mark.needs("board")
-def test_a_ladder_without_a_result_at_each_size_is_in_no_group_of_ladders(among_suites):
+def test_a_ladder_without_a_result_at_each_size_is_in_no_group_of_ladders(among_suites, leaderboard):
     results, suites = among_suites
     found = study.load(plan.load(suites / "ladder.yaml"), results, warn=pytest.fail)
     for record in found.records.values():
@@ -316,7 +322,7 @@ def test_a_ladder_without_a_result_at_each_size_is_in_no_group_of_ladders(among_
 
 
 @pytest.mark.needs("board")
-def test_a_worth_beyond_the_sizes_is_no_number(planted, among_suites):
+def test_a_worth_beyond_the_sizes_is_no_number(planted, among_suites, leaderboard):
     best = {"where": {"head": "mos"}, "metrics": {"test_ppl": [50.0, 51.0, 49.0, 50.0]}}  # below the largest softmax
     planted(best)
     results, suites = among_suites
@@ -327,7 +333,7 @@ def test_a_worth_beyond_the_sizes_is_no_number(planted, among_suites):
 
 
 @pytest.mark.needs("board")
-def test_a_file_of_another_name_is_not_the_suites(among_suites):
+def test_a_file_of_another_name_is_not_the_suites(among_suites, leaderboard):
     results, suites = among_suites
     path = suites / "ladder.yaml"
     path.write_text(path.read_text().replace("name: ladder", "name: elsewhere"))
@@ -335,7 +341,7 @@ def test_a_file_of_another_name_is_not_the_suites(among_suites):
 
 
 @pytest.mark.needs("board")
-def test_records_that_the_file_does_not_plan_are_said(among_suites):
+def test_records_that_the_file_does_not_plan_are_said(among_suites, leaderboard):
     results, suites = among_suites
     path = suites / "ladder.yaml"
     path.write_text(path.read_text().replace("seeds: [1, 2, 3, 4]", "seeds: [1, 2]"))
@@ -345,7 +351,7 @@ def test_records_that_the_file_does_not_plan_are_said(among_suites):
 
 
 @pytest.mark.needs("board")
-def test_a_ladder_whose_file_is_not_valid_is_left_out_with_its_problem(among_suites):
+def test_a_ladder_whose_file_is_not_valid_is_left_out_with_its_problem(among_suites, leaderboard):
     results, suites = among_suites
     path = suites / "ladder.yaml"
     path.write_text(path.read_text().replace("d_model: 16", "d_model: 4"))
@@ -355,8 +361,9 @@ def test_a_ladder_whose_file_is_not_valid_is_left_out_with_its_problem(among_sui
 
 
 @pytest.mark.needs("board")
-def test_the_site_has_the_ladders_before_the_rows(among_suites):
+def test_the_site_has_the_ladders_before_the_rows(among_suites, leaderboard):
     results, suites = among_suites
+    site = importlib.import_module("harness.board.site")
     files = site.files_of(site.studies(results, suites, pytest.fail), results, suites, pytest.fail)
     page = files["index.html"].decode()
     assert 0 < page.index(leaderboard.LADDERS) < page.index("All rows")
