@@ -33,7 +33,7 @@ SMALL = {
     "awd_lstm": {"d_embed": 8, "d_hidden": 8},
     "transformer_encoder": {"d_model": 8, "num_heads": 2},
 }
-LAYERS = {"doc": 2, "doc_poster": 3}  # that a head reads, where it reads more than one
+LAYERS = {"early": 2, "doc": 2, "doc_poster": 3}  # that a head reads, where it reads more than one
 TRAIN = {"optimizer": "adam", "lr": 0.1, "epochs": 1, "batch_size": 2, "seq_len": 2, "clip": 0.25}
 
 
