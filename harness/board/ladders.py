@@ -13,6 +13,15 @@ from harness.report.content import Table
 from harness.report.study import Study
 
 
+def suite_files(results: Path, suites: Path) -> dict[str, Path | None]:
+    """The name of each suite with records -> its file, in a folder or of the package; None where there is none."""
+    found = {}
+    for name in sorted({place.parent.parent.name for place in (results / "runs").glob(f"*/*/{store.FILE_NAME}")}):
+        places = suites / f"{name}{ENDING}", bundled("suites") / f"{name}{ENDING}"
+        found[name] = next((place for place in places if place.is_file()), None)
+    return found
+
+
 def studies(results: Path, suites: Path, warn: Callable[[str], None]) -> list[Study]:
     """The studies of those suites with records that have a ladder, by name. Files of others are read, and no more.
 
@@ -21,9 +30,7 @@ def studies(results: Path, suites: Path, warn: Callable[[str], None]) -> list[St
         warn: called with a sentence for a suite whose file is not valid, or that plans less than there are records.
     """
     found = []
-    for name in sorted({place.parent.parent.name for place in (results / "runs").glob(f"*/*/{store.FILE_NAME}")}):
-        places = suites / f"{name}{ENDING}", bundled("suites") / f"{name}{ENDING}"
-        path = next((place for place in places if place.is_file()), None)
+    for name, path in suite_files(results, suites).items():
         try:
             if path is not None and _has_ladder(path, name):
                 read_study = study.load(plan.load(path), results, warn=warn)

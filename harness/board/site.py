@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import harness
-from harness import bundled, plan
+from harness import plan
 from harness.board import ground_truths, ladders, leaderboard
 from harness.board.leaderboard import Leaderboard
 from harness.board.row_json import difference_json, row_json
@@ -27,7 +27,6 @@ from harness.machine.files import read_bounded, write_atomically
 from harness.plan.names import without_sections
 from harness.plan.reader import introduction
 from harness.plan.specs import GROUND_TRUTH, LEADERBOARD
-from harness.records import store
 from harness.records.record import CurvePoint
 from harness.registry import HEADS
 from harness.report import (
@@ -75,9 +74,7 @@ def studies(results: Path, suites: Path, warn: Callable[[str], None]) -> list[St
     Raises: ExecutionError when no suite is left.
     """
     found = []
-    for name in sorted({place.parent.parent.name for place in (results / "runs").glob(f"*/*/{store.FILE_NAME}")}):
-        places = suites / f"{name}.yaml", bundled("suites") / f"{name}.yaml"
-        path = next((place for place in places if place.is_file()), None)
+    for name, path in ladders.suite_files(results, suites).items():
         if path is None:
             warn(f"{suites / name}.yaml is not there: the trials of suite {name} are on the leaderboard only")
             continue

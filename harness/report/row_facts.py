@@ -73,8 +73,8 @@ def trial_facts(
             status = "interrupted" if spec.id in interrupted else "missing"
         else:
             status = OTHER_CODE if spec.id in left_out else record.status
-        outdated_here = spec.id in outdated
-        found.append(TrialFacts(spec=spec, record=record, status=status, outdated=outdated_here))
+        made = TrialFacts(spec=spec, record=record, status=status, outdated=spec.id in outdated)
+        found.append(made)
     return tuple(found)
 
 
