@@ -14,7 +14,7 @@ from harness.report.study import Study
 
 
 def suite_files(results: Path, suites: Path) -> dict[str, Path | None]:
-    """The name of each suite with records -> its file, in a folder or of the package; None where there is none."""
+    """The name of each suite with records -> its file, in a folder or of the package; None without one."""
     found = {}
     for name in sorted({place.parent.parent.name for place in (results / "runs").glob(f"*/*/{store.FILE_NAME}")}):
         places = suites / f"{name}{ENDING}", bundled("suites") / f"{name}{ENDING}"
