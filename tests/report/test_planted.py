@@ -118,4 +118,9 @@ def compare(place: Path, text: str) -> None:
     """Compare with a file of expected output."""
     if os.environ.get("GOLDEN") == "write":
         place.write_text(text, encoding="utf-8")
-    assert text == place.read_text(encoding="utf-8")
+    assert _rounded(text) == _rounded(place.read_text(encoding="utf-8"))
+
+
+def _rounded(text: str) -> str:
+    """Unrounded numbers with 12 digits: the last ones of a logarithm are not the same on all processors."""
+    return re.sub(r"-?\d+\.\d{12,}(e-?\d+)?", lambda number: f"{float(number[0]):.12g}", text)
