@@ -36,13 +36,13 @@ from harness.corpora.vocabulary import (
     encode_splits,
     line_tokens,
     vocabulary,
+    words_and_marks,
 )
 from harness.errors import CorpusError
 from harness.printable import counted
 from harness.registry import CORPORA
 
 _NOVEL = Path(__file__).with_name("pride_and_prejudice.txt")
-_WORD_OR_MARK = re.compile(r"[a-z]+(?:'[a-z]+)?|[0-9]+|[^\sa-z0-9]")
 VALID_FROM, TEST_FROM = 0.8, 0.9  # fractions at which a text of one file is split
 SPLIT = "split 80 / 10 / 10"
 TABLES = (".json", ".csv", ".tsv")
@@ -166,7 +166,7 @@ class Embedded(_LocalText):
         _check(tokenizer, level=(level, "word"))
         self.level, self.tokenizer, self.characters = level, tokenizer, characters
         self.min_count = 3 if level == "word" else 1
-        self.words = _words_and_marks
+        self.words = words_and_marks
         self.counting = _counting(level, tokenizer, f"{COUNTING['eos']} (a paragraph is a line)")
 
     def __str__(self) -> str:
@@ -396,10 +396,6 @@ def _counting(level: str, tokenizer: TokenizerSpec | None, at_word_level: str) -
     if tokenizer is not None:
         return f"{counting(tokenizer)}, line ends included; words are whitespace-separated"
     return at_word_level if level == "word" else "characters, line ends included"
-
-
-def _words_and_marks(line: str) -> list[str]:
-    return _WORD_OR_MARK.findall(line.lower())
 
 
 def _lower_words(line: str) -> list[str]:

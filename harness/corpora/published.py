@@ -94,7 +94,7 @@ def _by_lines(text: str, rules: list) -> str:
     return "\n".join(lines)
 
 
-class _Published:
+class Published:
     """A corpus of pinned files. Its counts are constants, so planning needs neither files nor network."""
 
     FILES: ClassVar[dict[str, PinnedFile]]
@@ -114,7 +114,7 @@ class _Published:
             download.fetch(file, data)
 
 
-class _PublishedWords(_Published, TextSource):
+class _PublishedWords(Published, TextSource):
     """A corpus of lines of words."""
 
     NAME: ClassVar[str]
@@ -156,7 +156,7 @@ class _PublishedWords(_Published, TextSource):
 
     def fetch(self, data: Path) -> None:
         """Download missing files, verify all files, and with a tokenizer make the token files."""
-        _Published.fetch(self, data)
+        Published.fetch(self, data)
         TextSource.fetch(self, data)
 
     def untokenized(self, data: Path) -> Corpus:
@@ -280,7 +280,7 @@ class WikiText103HeldOut(_PublishedWords):
         super().__init__(tokenizer=tokenizer, detokenize=detokenize)
 
 
-class _PublishedCharacters(_Published):
+class _PublishedCharacters(Published):
     """A corpus whose tokens are characters or bytes."""
 
     COUNTING: ClassVar[str]

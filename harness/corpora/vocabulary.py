@@ -6,6 +6,7 @@ scored, as in the code of Benka et al. (2021). <sos> always follows <eos>, so it
 perplexity per token.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
@@ -24,6 +25,12 @@ COUNTING = {
     "eos": "words plus one <eos> per line",
     "sos_eos": "words plus one <sos> and one <eos> per line, <sos> scored too",
 }
+_WORD_OR_MARK = re.compile(r"[a-z]+(?:'[a-z]+)?|[0-9]+|[^\sa-z0-9]")
+
+
+def words_and_marks(line: str) -> list[str]:
+    """Return the words of a line in lower case, and its punctuation marks."""
+    return _WORD_OR_MARK.findall(line.lower())
 
 
 def line_tokens(lines: Iterable[Sequence[str]], boundary: Boundary) -> list[str]:

@@ -90,6 +90,7 @@ CASES = {
 LIKE = {
     "backbone last_tokens": "head kneser_ney",  # which is always on it
     "corpus text": "corpus embedded",
+    "corpus english_novels": "corpus embedded",
     "corpus enwik8": "corpus ptb_char",
     "corpus text8": "corpus ptb_char",
     "corpus tiny_shakespeare": "corpus ptb_char",

@@ -1,0 +1,61 @@
+"""The corpus of English novels: how a book becomes text, and what the splits hold."""
+
+import csv
+
+import pytest
+
+from harness.corpora.corpus import SPLITS
+from harness.corpora.english_novels import BOOKS, EnglishNovels, plain
+
+
+def test_a_book_loses_its_header_the_marks_of_headings_and_superfluous_blanks():
+    markdown = (
+        "# Title: T\r\n\r\n## Author: A\r\n\r\n-------\r\n\r\n## I:  ONE\r\n\r\n\r\n_So_  it\xa0begins. \r\n ends\r\n"
+    )
+    assert plain(markdown) == "I: ONE\n\n_So_ it begins.\nends\n"
+
+
+def test_no_author_is_in_two_splits():
+    authors = [{book.split("/")[0] for book in BOOKS[split]} for split in SPLITS]
+    assert len(set.union(*authors)) == sum(map(len, authors))
+
+
+@pytest.fixture
+def books(real_data):
+    """title -> the text of a book, made from the same source by other code (shared/data/PROVENANCE.md)."""
+    found = {}
+    folder = real_data / "books-pd"
+    with (folder / "manifest.tsv").open(newline="") as file:
+        for line in csv.DictReader(file, delimiter="\t"):
+            begin = int(line["offset"])
+            content = (folder / f"{line['split']}.txt").read_bytes()[begin : begin + int(line["bytes"])]
+            found[line["path_in_source"].removesuffix(".md")] = content.decode()
+    return found
+
+
+@pytest.mark.parametrize("level", ["word", "char"])
+def test_the_counts_are_those_of_the_books(level, books, monkeypatch, tmp_path):
+    corpus = EnglishNovels(level=level)
+    monkeypatch.setattr(corpus, "_books", lambda split, data: [books[book] for book in BOOKS[split]])
+    found = corpus.untokenized(tmp_path)
+    assert (found.vocab_size, {name: len(getattr(found, name)) for name in SPLITS}) == corpus.sizes()
+
+
+def test_what_is_plain_already_stays(books):
+    for split in SPLITS:
+        for book in BOOKS[split]:
+            assert plain("-------\n" + books[book]) == books[book]
+
+
+def test_a_tokenizer_reads_the_printed_text_with_an_end_after_each_book(books, monkeypatch, tmp_path):
+    corpus = EnglishNovels(tokenizer={"bpe": 300})
+    monkeypatch.setattr(corpus, "_books", lambda split, data: [books[book] for book in BOOKS[split]])
+    read = {name: "".join(each) for name, each in corpus.pieces(tmp_path)}
+    first, second = BOOKS["test"]
+    assert read["test"] == f"{books[first]}<|endoftext|>{books[second]}"
+    assert read["train"].count("<|endoftext|>") == len(BOOKS["train"]) - 1
+
+
+def test_characters_have_no_tokenizer():
+    with pytest.raises(ValueError, match="level: has no meaning with a tokenizer"):
+        EnglishNovels(level="char", tokenizer={"bpe": 300})
