@@ -111,6 +111,12 @@ class Codec(Protocol):
         """Return the text of token ids."""
         ...
 
+    def token_bytes(self) -> list[bytes]:
+        """Return the text of each token in UTF-8, in the order of the ids; b"" for a token without text. The last ids
+        of a model's vocabulary may have no token.
+        """
+        ...
+
 
 class States(Protocol):
     """The hidden states of a split under a frozen backbone (harness/pretrained/kept_states.py)."""
@@ -165,6 +171,14 @@ class Corpus:
     def token_counts(self) -> Tensor:
         """(V,) the token counts of the training split."""
         return torch.bincount(self.train, minlength=self.vocab_size)
+
+    @property
+    def token_bytes(self) -> tuple[bytes, ...] | None:
+        """(V,) the text of each token in UTF-8, b"" for a token without text; None if ids have no text."""
+        if self.codec is None:
+            return None
+        known = self.codec.token_bytes()[: self.vocab_size]
+        return (*known, *[b""] * (self.vocab_size - len(known)))
 
     def to(self, device: torch.device) -> Self:
         """Return the corpus with its splits on a device. Memory-mapped splits are not moved; their segments are."""

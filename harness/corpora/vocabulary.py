@@ -129,6 +129,10 @@ class WordCodec:
                 lines[-1].append(symbol)
         return "\n".join(" ".join(words) for words in lines)
 
+    def token_bytes(self) -> list[bytes]:
+        """Return the bytes of each word. <eos>, <sos> and <unk> have no text."""
+        return [b"" if symbol in (EOS, SOS, UNK) else symbol.encode() for symbol in self._symbols]
+
 
 class CharacterCodec:
     """One id for each character. `decode(encode(text)) == text` if the vocabulary has all characters of the text.
@@ -151,6 +155,10 @@ class CharacterCodec:
         """Return the text. <unk> is written as <unk>."""
         return "".join(self._meant.get(self._symbols[index], self._symbols[index]) for index in ids)
 
+    def token_bytes(self) -> list[bytes]:
+        """Return the bytes of each character. <unk> has no text."""
+        return [b"" if symbol == UNK else self._meant.get(symbol, symbol).encode() for symbol in self._symbols]
+
 
 class ByteCodec:
     """One id for each byte of UTF-8.
@@ -170,6 +178,10 @@ class ByteCodec:
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text. Bytes that are not valid UTF-8, as a part of a character, become U+FFFD."""
         return bytes(self._values[index] for index in ids).decode("utf-8", errors="replace")
+
+    def token_bytes(self) -> list[bytes]:
+        """Return the one byte of each token."""
+        return [bytes([value]) for value in self._values]
 
 
 def _known(tokens: Sequence, ids: Mapping, kind: str) -> list[int]:

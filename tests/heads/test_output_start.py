@@ -45,6 +45,7 @@ OWN_START = [  # heads whose W is Xavier-uniform
     ("bag_of_words", {"projection": True}),
     ("token_order", {"projection": True}),
     ("early", {"projection": True}),
+    ("byte_loss", {"projection": True}),
 ]
 STARTS = [  # as the embedding, which contradicts a range
     ("softmax", {"start": "embedding"}),

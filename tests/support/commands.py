@@ -50,6 +50,8 @@ EVERY_HEAD = [
     "{bag_of_words: {window: 3, fade: [[0.2, 0.8]]}}",
     "{token_order: {window: 3, fade: [[0.2, 0.8]]}}",
     "{early: {layer: 1, fade: [[0.2, 0.8]]}}",
+    "{byte_loss: {num_bytes: 2, fade: [[0.2, 0.8]]}}",
+    "{untying: {share: 0.5}}",
 ]
 _BACKBONES = [
     "{lstm: {d_model: 8, num_layers: 3, dropout: 0.1}}",
