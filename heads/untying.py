@@ -18,9 +18,10 @@ class UntyingSoftmax(nn.Module):
     M = Emb, the input embedding, while s < share;    M = W from the first step with s >= share, where W begins as Emb
 
     Before the share it is a softmax with tied weights: the gradient of M is that of Emb, and that of W is 0. Each step
-    of training sets W to Emb anew, so nothing stays of what weight decay does to it. SGD's momentum and Adam's moments
-    of W are 0 at the share. Adam's number of steps is not, so its first step of W has (1 - beta1) / sqrt(1 - beta2)
-    times the learning rate: 3.2 times with 0.9 and 0.999, and 0.45 times with 0.9 and 0.95.
+    of training sets W to Emb anew, so that weight decay does not shrink it. At the share, momentum and moments of W are
+    0, but for the weight decay that sgd and adam add to gradients. The number t of Adam's steps is not 0, so that the
+    first step of W has (1 - beta1) / (1 - beta1^t) sqrt((1 - beta2^t) / (1 - beta2)) times the learning rate, and not
+    once: in a long training 3.2 times with 0.9 and 0.999, and 0.45 times with 0.9 and 0.95.
     Brief: tied weights, untied during training
     Cost: 1 softmax
     Shapes: top layer h (B, T, D) -> facet f (B, T, E), Emb and W (V, E). W is counted from the start.

@@ -163,8 +163,8 @@ class SubwordCodec:
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
 
     def token_bytes(self) -> list[bytes]:
-        """Return the bytes of each token. Special tokens and the unknown one have no text."""
-        return texts_without_marks(self._tokenizer, unknown_id(self._tokenizer))
+        """Return the bytes of each token. Special tokens have no text."""
+        return texts_without_marks(self._tokenizer)
 
 
 def _of_ours(name: str, tokenizer: Tokenizer) -> TextTokenizer:

@@ -40,20 +40,15 @@ def texts_of_tokens(tokenizer: Tokenizer) -> list[bytes]:
     return texts
 
 
-def texts_without_marks(tokenizer: Tokenizer, unknown_id: int | None) -> list[bytes]:
-    """Return the same without what only marks the place in a word, such as ## of WordPiece; b"" for special tokens and
-    the unknown one.
-    """
+def texts_without_marks(tokenizer: Tokenizer) -> list[bytes]:
+    """Return the same without what only marks the place in a word, such as ## of WordPiece; b"" for special tokens."""
     texts, model = texts_of_tokens(tokenizer), tokenizer.model
     before, after = (
         (getattr(model, mark, None) or "").encode() for mark in ("continuing_subword_prefix", "end_of_word_suffix")
     )
     added = tokenizer.get_added_tokens_decoder()
-    special = {unknown_id, *(index for index, token in added.items() if token.special)}
-    return [
-        b"" if index in special else text if index in added else text.removeprefix(before).removesuffix(after)
-        for index, text in enumerate(texts)
-    ]
+    texts = [text if index in added else text.removeprefix(before).removesuffix(after) for index, text in enumerate(texts)]
+    return [b"" if index in added and added[index].special else text for index, text in enumerate(texts)]
 
 
 def known_lengths(tokenizer: Tokenizer) -> np.ndarray:

@@ -130,8 +130,8 @@ class WordCodec:
         return "\n".join(" ".join(words) for words in lines)
 
     def token_bytes(self) -> list[bytes]:
-        """Return the bytes of each word. <eos>, <sos> and <unk> have no text."""
-        return [b"" if symbol in (EOS, SOS, UNK) else symbol.encode() for symbol in self._symbols]
+        """Return the bytes of each word. <eos> and <sos> have no text."""
+        return [b"" if symbol in (EOS, SOS) else symbol.encode() for symbol in self._symbols]
 
 
 class CharacterCodec:
@@ -156,8 +156,8 @@ class CharacterCodec:
         return "".join(self._meant.get(self._symbols[index], self._symbols[index]) for index in ids)
 
     def token_bytes(self) -> list[bytes]:
-        """Return the bytes of each character. <unk> has no text."""
-        return [b"" if symbol == UNK else self._meant.get(symbol, symbol).encode() for symbol in self._symbols]
+        """Return the bytes of each character."""
+        return [self._meant.get(symbol, symbol).encode() for symbol in self._symbols]
 
 
 class ByteCodec:

@@ -25,6 +25,7 @@ measure: {exclusive: false}
 table: {baseline: softmax}
 """
 
+TEXT = "{embedded: {level: char, characters: 600}}"  # 534, 37 and 94 characters: byte_loss needs tokens with a text
 # One line of a suite for every head and every backbone that is installed, small enough for twelve words.
 EVERY_HEAD = [
     "softmax",
