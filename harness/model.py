@@ -270,7 +270,8 @@ def build(
         with seeded(seed, "backbone"):
             built = build_backbone(backbone, vocab_size)
         with seeded(seed, "head"):
-            return LanguageModel(built, build_head(head, built, vocab_size, token_counts, token_bytes), names)
+            of_head = build_head(head, built, vocab_size, token_counts, token_bytes)
+            return LanguageModel(built, of_head, names)
 
 
 def components(spec: ModelChoice) -> str:

@@ -64,8 +64,8 @@ class HeadCase:
 
 
 def _dims(layer_dims: tuple[int, ...], d_embed: int) -> HeadDims:
-    counts = torch.arange(1, V + 1)
-    return HeadDims(vocab_size=V, layer_dims=layer_dims, d_embed=d_embed, token_counts=counts, token_bytes=TEXTS)
+    known = {"token_counts": torch.arange(1, V + 1), "token_bytes": TEXTS}
+    return HeadDims(vocab_size=V, layer_dims=layer_dims, d_embed=d_embed, **known)
 
 
 def shapes(case: HeadCase) -> str:
@@ -193,8 +193,9 @@ def reproducible(case: HeadCase) -> str:
 
 
 def trains_every_parameter(case: HeadCase) -> str:
-    """Every parameter gets a finite gradient from training_loss, which after one step is not zero everywhere. A head
-    that follows training may need some parameters at its start only, and some at its end.
+    """Every parameter gets a finite gradient from training_loss, which after one step is not zero
+    everywhere. A head that follows training may need some parameters at its start only, and some at
+    its end.
     """
     head = case.build()
 
@@ -203,7 +204,8 @@ def trains_every_parameter(case: HeadCase) -> str:
             module.progress.fill_(done)
         return head(case.hidden()).training_loss(case.targets())
 
-    return require_all_trained(head, partial(loss, 0.0), *[partial(loss, 1.0)] * bool(followers(head)))
+    shares = (0.0, 1.0) if followers(head) else (0.0,)
+    return require_all_trained(head, *(partial(loss, done) for done in shares))
 
 
 def learns_nothing(case: HeadCase) -> str:

@@ -33,8 +33,9 @@ def count(module: nn.Module) -> int:
 
 
 def require_all_trained(module: nn.Module, *losses: Callable[[], Tensor]) -> str:
-    """Require that every parameter gets a finite gradient of the sum of losses, and one that is not zero everywhere
-    after one step of training: parameters before a layer that starts at zero have no other one at the start.
+    """Require that every parameter gets a finite gradient of the sum of losses, and one that is not
+    zero everywhere after one step of training: parameters before a layer that starts at zero have
+    no other one at the start.
 
     Returns: the names of the parameters, or their number if there are many.
     """

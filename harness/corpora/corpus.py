@@ -112,8 +112,8 @@ class Codec(Protocol):
         ...
 
     def token_bytes(self) -> list[bytes]:
-        """Return the text of each token in UTF-8, in the order of the ids; b"" for a token without text, but not for
-        <unk>. The last ids of a model's vocabulary may be left out.
+        """Return the text of each token in UTF-8, in the order of the ids; b"" for a token without
+        text, but not for <unk>. The last ids of a model's vocabulary may be left out.
         """
         ...
 
@@ -174,12 +174,16 @@ class Corpus:
 
     @property
     def token_bytes(self) -> tuple[bytes, ...] | None:
-        """(V,) the text of each token in UTF-8, b"" for a token without text; None if ids have no text."""
+        """(V,) the text of each token in UTF-8, b"" for a token without text; None if ids have no
+        text.
+        """
         if self.codec is None:
             return None
         texts = self.codec.token_bytes() + [b""] * self.vocab_size
-        without = self.unknown_id, self.end_of_text
-        return tuple(b"" if index in without else text for index, text in enumerate(texts[: self.vocab_size]))
+        for index in (self.unknown_id, self.end_of_text):
+            if index is not None:
+                texts[index] = b""
+        return tuple(texts[: self.vocab_size])
 
     def to(self, device: torch.device) -> Self:
         """Return the corpus with its splits on a device. Memory-mapped splits are not moved; their segments are."""

@@ -148,7 +148,7 @@ def trained_model(spec: TrialSpec, corpus: Corpus, weights: dict[str, Tensor]) -
 
 
 def model_of(spec: TrialSpec, corpus: Corpus) -> LanguageModel:
-    """The initialised model of a trial, on the CPU, with what its head has to know of the corpus."""
+    """The initialised model of a trial, on the CPU. Its head knows what it needs of the corpus."""
     return build(
         spec.backbone,
         spec.head,

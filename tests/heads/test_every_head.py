@@ -360,7 +360,7 @@ def refusals():
     yield from (("bag_of_words", {"window": size}, f"window must be at least 2, got {size}") for size in (1, 0))
     yield from (("byte_loss", {"num_bytes": n}, f"num_bytes must be at least 1, got {n}") for n in (0, -1))
     for share in (-0.1, 1.0, math.nan):
-        told = f"share must be a share of training, at least 0 and less than 1, got {share}"
+        told = f"share must be at least 0 and less than 1, got {share}"
         yield "untying", {"share": share}, told
     for heads in (0, -1, 4):
         told = f"num_heads must be at least 1 and divide E = 6, got {heads}"

@@ -86,8 +86,7 @@ def softmax():
 
 def test_every_head_of_ours_is_listed():
     ours = {name for name in HEADS.names() if HEADS.origin(name).startswith("heads/")}
-    # adaptive has no matrix of all words, harmonic no bias and untying no option tie_weights: the start of these two is in
-    # tests of their own
+    # adaptive has no matrix of all words, harmonic no bias, untying no tie_weights; these two have tests of their own
     assert {name for name, _ in [*OWN_START, *COPIED]} | {"adaptive", "harmonic", "untying"} == ours
 
 
