@@ -115,7 +115,7 @@ def test_noise_words_are_shared_by_a_batch():
 def test_a_real_training_step_has_as_many(backbone, head):
     V, rows, tokens = 50, 2, 6
     body = build_backbone(backbone, V)
-    model = LanguageModel(body, build_head(head, body, V, None))
+    model = LanguageModel(body, build_head(head, body, V, token_bytes=(b"-",) * V))
     ids = torch.arange(rows * tokens).view(rows, tokens) % V
     with sdpa_kernel(SDPBackend.MATH), kernels.reference_only(), FlopCounterMode(display=False) as counter:
         distribution, _ = model(Segment(ids, ids))
