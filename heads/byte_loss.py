@@ -43,7 +43,7 @@ class ByteLoss(nn.Module):
     A token without text, such as <eos> of words, has the first term only. Evaluation has p only.
 
     Brief: learns the first bytes of the next token
-    Cost: V + 257 n words
+    Cost: V + 257 n
     Shapes: top layer h (B, T, D) -> facet (B, T, E), output matrix W (V, E), R_i (257, E).
     Args:
         num_bytes: n.
