@@ -60,8 +60,9 @@ def training_flops(backbone: Chosen, head: Chosen, vocab_size: int, rows: int, t
         with own_generators(0, torch.device("cpu")), on_meta():
             body = build_backbone(backbone, vocab_size)
             counts = torch.ones(vocab_size, device="cpu")  # some heads rank the words by them
+            texts = (b"-",) * vocab_size  # and some learn the bytes of words
             names = f"backbone {backbone.name}", f"head {head.name}"
-            model = LanguageModel(body, build_head(head, body, vocab_size, counts), names)
+            model = LanguageModel(body, build_head(head, body, vocab_size, counts, texts), names)
         return _counted(model, rows, tokens)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise ValueError(f"{what}: its products depend on the values of tensors ({error})") from error

@@ -192,7 +192,13 @@ def _constructing(who: str) -> Iterator[None]:
         )
 
 
-def build_head(spec: Chosen, backbone: nn.Module, vocab_size: int, token_counts: Tensor | None) -> nn.Module:
+def build_head(
+    spec: Chosen,
+    backbone: nn.Module,
+    vocab_size: int,
+    token_counts: Tensor | None = None,
+    token_bytes: tuple[bytes, ...] | None = None,
+) -> nn.Module:
     """Build a head by its name, for the widths of a backbone.
 
     A head may change the backbone's embedding only by a parameter that the suite gives it, whose name it writes into
@@ -206,6 +212,7 @@ def build_head(spec: Chosen, backbone: nn.Module, vocab_size: int, token_counts:
         layer_dims=tuple(backbone.layer_dims),
         d_embed=backbone.embedding.embedding_dim,
         token_counts=token_counts,
+        token_bytes=token_bytes,
         pretrained=getattr(backbone, "output_layer", None),
     )
     cls, name, embedding = HEADS.get(spec.name), f"head {spec.name}", backbone.embedding
@@ -243,7 +250,13 @@ def _refuse_other_count(head: nn.Module, head_name: str) -> None:
 
 
 def build(
-    backbone: Chosen, head: Chosen, *, vocab_size: int, seed: int, token_counts: Tensor | None = None
+    backbone: Chosen,
+    head: Chosen,
+    *,
+    vocab_size: int,
+    seed: int,
+    token_counts: Tensor | None = None,
+    token_bytes: tuple[bytes, ...] | None = None,
 ) -> LanguageModel:
     """Build the model of a trial.
 
@@ -257,7 +270,8 @@ def build(
         with seeded(seed, "backbone"):
             built = build_backbone(backbone, vocab_size)
         with seeded(seed, "head"):
-            return LanguageModel(built, build_head(head, built, vocab_size, token_counts), names)
+            of_head = build_head(head, built, vocab_size, token_counts, token_bytes)
+            return LanguageModel(built, of_head, names)
 
 
 def components(spec: ModelChoice) -> str:

@@ -62,6 +62,8 @@ def test_a_map_of_the_logits_adds_no_product(head):
     [
         (spec("early"), 2 * 100 * 30 + 30 * 30),  # a second softmax, and the map
         (spec("token_order"), 2 * 100 * 30),
+        (spec("byte_loss", num_bytes=3), (100 + 3 * 257) * 30),
+        (spec("untying"), 100 * 30),
         (spec("bag_of_words"), (1 + 4 / 5) * 100 * 30),  # no bag at the last of five positions
         # two softmaxes, but for the last position; M, attention's maps, feed-forward; attention over 5 positions
         (spec("mtp_module"), (1 + 4 / 5) * 100 * 30 + (2 + 4 + 8) * 30 * 30 + 2 * 5 * 30),
@@ -91,6 +93,8 @@ def test_noise_words_are_shared_by_a_batch():
         spec("bag_of_words"),
         spec("token_order"),
         spec("early"),
+        spec("byte_loss"),
+        spec("untying"),
     ],
 )
 @pytest.mark.parametrize(
@@ -111,7 +115,7 @@ def test_noise_words_are_shared_by_a_batch():
 def test_a_real_training_step_has_as_many(backbone, head):
     V, rows, tokens = 50, 2, 6
     body = build_backbone(backbone, V)
-    model = LanguageModel(body, build_head(head, body, V, None))
+    model = LanguageModel(body, build_head(head, body, V, token_bytes=(b"-",) * V))
     ids = torch.arange(rows * tokens).view(rows, tokens) % V
     with sdpa_kernel(SDPBackend.MATH), kernels.reference_only(), FlopCounterMode(display=False) as counter:
         distribution, _ = model(Segment(ids, ids))

@@ -6,6 +6,7 @@ Shape letters: see harness/protocols.py.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from harness.protocols import HasStatistics, HeadDims, Hidden, TokenDistribution
 from harness.random_streams import seeded
 
 B, T, V, D, NUM_LAYERS = 2, 4, 13, 6, 3
+TEXTS = tuple(b"words"[: number % 6] for number in range(V))  # of 0 to 5 bytes
 OTHER_DIMS, OTHER_EMBED = (4, 5, 7), 6  # layers and embedding of different widths
 EXTREME, DOUBLINGS = 100.0, 20
 # Steps of finite differences. A kink of a piecewise-linear map may disturb one of them; a wrong gradient disagrees with
@@ -40,8 +42,7 @@ class HeadCase:
     def build(self, dtype: torch.dtype = torch.float64) -> nn.Module:
         """Build the head in evaluation mode, always from the same seed."""
         with seeded(0, "conformance", "head"):
-            dims = HeadDims(vocab_size=V, layer_dims=(D,) * NUM_LAYERS, d_embed=D, token_counts=torch.arange(1, V + 1))
-            embedding = nn.Embedding(V, D)
+            dims, embedding = _dims((D,) * NUM_LAYERS, D), nn.Embedding(V, D)
             with guarded(f"head {self.cls.__name__}", "its constructor"):
                 head = self.cls(dims, embedding, **self.params)
             require_module(head)
@@ -62,6 +63,11 @@ class HeadCase:
         return torch.arange(B * T, dtype=torch.float64).view(B, T)
 
 
+def _dims(layer_dims: tuple[int, ...], d_embed: int) -> HeadDims:
+    known = {"token_counts": torch.arange(1, V + 1), "token_bytes": TEXTS}
+    return HeadDims(vocab_size=V, layer_dims=layer_dims, d_embed=d_embed, **known)
+
+
 def shapes(case: HeadCase) -> str:
     """The head returns a TokenDistribution, and its methods return tensors of the documented shapes."""
     distribution, targets = case.build()(case.hidden()), case.targets()
@@ -78,8 +84,7 @@ def shapes(case: HeadCase) -> str:
 def other_widths(case: HeadCase) -> str:
     """With layers and an embedding of different widths it works, or its constructor raises ValueError."""
     with seeded(0, "conformance", "other widths"):
-        counts = torch.arange(1, V + 1)
-        dims = HeadDims(vocab_size=V, layer_dims=OTHER_DIMS, d_embed=OTHER_EMBED, token_counts=counts)
+        dims = _dims(OTHER_DIMS, OTHER_EMBED)
         hidden = Hidden(tuple(torch.randn(B, T, width) for width in OTHER_DIMS))
         try:
             head = case.cls(dims, nn.Embedding(V, OTHER_EMBED), **case.params)
@@ -188,9 +193,19 @@ def reproducible(case: HeadCase) -> str:
 
 
 def trains_every_parameter(case: HeadCase) -> str:
-    """Every parameter gets a finite gradient from training_loss, which after one step is not zero everywhere."""
+    """Every parameter gets a finite gradient from training_loss, which after one step is not zero
+    everywhere. A head that follows training may need some parameters at its start only, and some at
+    its end.
+    """
     head = case.build()
-    return require_all_trained(head, lambda: head(case.hidden()).training_loss(case.targets()))
+
+    def loss(done: float) -> Tensor:
+        for module in followers(head):
+            module.progress.fill_(done)
+        return head(case.hidden()).training_loss(case.targets())
+
+    shares = (0.0, 1.0) if followers(head) else (0.0,)
+    return require_all_trained(head, *(partial(loss, done) for done in shares))
 
 
 def learns_nothing(case: HeadCase) -> str:

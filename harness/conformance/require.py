@@ -32,15 +32,17 @@ def count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def require_all_trained(module: nn.Module, loss: Callable[[], Tensor]) -> str:
-    """Require that every parameter gets a finite gradient of a loss, and one that is not zero everywhere after one step
-    of training: parameters before a layer that starts at zero have no other one at the start.
+def require_all_trained(module: nn.Module, *losses: Callable[[], Tensor]) -> str:
+    """Require that every parameter gets a finite gradient of the sum of losses, and one that is not
+    zero everywhere after one step of training: parameters before a layer that starts at zero have
+    no other one at the start.
 
     Returns: the names of the parameters, or their number if there are many.
     """
     for _ in range(2):
         module.zero_grad()
-        loss().backward()
+        for loss in losses:
+            loss().backward()
         for name, parameter in module.named_parameters():
             require(parameter.grad is not None, f"{name} gets no gradient")
             require(bool(parameter.grad.isfinite().all()), f"the gradient of {name} is not finite")

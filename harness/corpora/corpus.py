@@ -111,6 +111,12 @@ class Codec(Protocol):
         """Return the text of token ids."""
         ...
 
+    def token_bytes(self) -> list[bytes]:
+        """Return the text of each token in UTF-8, in the order of the ids; b"" for a token without
+        text, but not for <unk>. The last ids of a model's vocabulary may be left out.
+        """
+        ...
+
 
 class States(Protocol):
     """The hidden states of a split under a frozen backbone (harness/pretrained/kept_states.py)."""
@@ -165,6 +171,19 @@ class Corpus:
     def token_counts(self) -> Tensor:
         """(V,) the token counts of the training split."""
         return torch.bincount(self.train, minlength=self.vocab_size)
+
+    @property
+    def token_bytes(self) -> tuple[bytes, ...] | None:
+        """(V,) the text of each token in UTF-8, b"" for a token without text; None if ids have no
+        text.
+        """
+        if self.codec is None:
+            return None
+        texts = self.codec.token_bytes() + [b""] * self.vocab_size
+        for index in (self.unknown_id, self.end_of_text):
+            if index is not None:
+                texts[index] = b""
+        return tuple(texts[: self.vocab_size])
 
     def to(self, device: torch.device) -> Self:
         """Return the corpus with its splits on a device. Memory-mapped splits are not moved; their segments are."""

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from harness.corpora import download
 from harness.corpora.download import PinnedFile
 from harness.corpora.pieces import END_OF_TEXT, MAX_VOCAB, TextTokenizer
-from harness.corpora.token_bytes import known_lengths
+from harness.corpora.token_bytes import known_lengths, texts_without_marks
 from harness.errors import CorpusError
 from harness.extensions import needed
 
@@ -161,6 +161,10 @@ class SubwordCodec:
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of token ids."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
+
+    def token_bytes(self) -> list[bytes]:
+        """Return the bytes of each token. Special tokens have no text."""
+        return texts_without_marks(self._tokenizer)
 
 
 def _of_ours(name: str, tokenizer: Tokenizer) -> TextTokenizer:

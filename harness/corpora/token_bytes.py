@@ -14,23 +14,54 @@ from tokenizers import Tokenizer, decoders
 
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 _BLANK = "\u2581"  # how SentencePiece writes a blank
+# Byte-level BPE writes a byte as the character of its number, or where that cannot be seen, as one
+# of those from 256
+_SEEN = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+_UNSEEN = [byte for byte in range(256) if byte not in _SEEN]
+_BYTES = {chr(byte): byte for byte in _SEEN}
+_BYTES |= {chr(256 + number): byte for number, byte in enumerate(_UNSEEN)}
 
 
-def known_lengths(tokenizer: Tokenizer) -> np.ndarray:
-    """Return (V,) int32, the bytes of each token's text as far as its name shows them. In byte-level BPE the name has a
-    character for each byte.
+def texts_of_tokens(tokenizer: Tokenizer) -> list[bytes]:
+    """Return the bytes of each token's text as far as its name shows them, in the order of the ids;
+    b"" for an id without a token. In byte-level BPE the name has a character for each byte.
     """
     byte_level, vocabulary = isinstance(tokenizer.decoder, decoders.ByteLevel), tokenizer.get_vocab()
     added = {index: token.content for index, token in tokenizer.get_added_tokens_decoder().items()}
-    lengths_V = np.zeros(max(vocabulary.values(), default=-1) + 1, dtype=np.int32)
+    texts = [b""] * (max(vocabulary.values(), default=-1) + 1)
     for name, index in vocabulary.items():
         if index in added:
-            lengths_V[index] = len(added[index].encode())
-        elif byte_level or _BYTE.fullmatch(name):
-            lengths_V[index] = len(name) if byte_level else 1
+            texts[index] = added[index].encode()
+        elif byte_level and _BYTES.keys() >= set(name):
+            texts[index] = bytes(_BYTES[each] for each in name)
+        elif byte_level:  # a character stands for no byte: for the library, the name is the text
+            texts[index] = name.encode()
+        elif _BYTE.fullmatch(name):
+            texts[index] = bytes.fromhex(name[3:5])
         else:
-            lengths_V[index] = len(name.replace(_BLANK, " ").encode())
-    return lengths_V
+            texts[index] = name.replace(_BLANK, " ").encode()
+    return texts
+
+
+def texts_without_marks(tokenizer: Tokenizer) -> list[bytes]:
+    """Return the same without what only marks the place in a word, such as ## of WordPiece; b"" for
+    special tokens.
+    """
+    texts, model = texts_of_tokens(tokenizer), tokenizer.model
+    added = tokenizer.get_added_tokens_decoder()
+    before = getattr(model, "continuing_subword_prefix", None) or ""
+    after = getattr(model, "end_of_word_suffix", None) or ""
+    for index, text in enumerate(texts):
+        if index not in added:
+            texts[index] = text.removeprefix(before.encode()).removesuffix(after.encode())
+        elif added[index].special:
+            texts[index] = b""
+    return texts
+
+
+def known_lengths(tokenizer: Tokenizer) -> np.ndarray:
+    """Return (V,) int32, the bytes of each token's text as far as its name shows them."""
+    return np.array([len(text) for text in texts_of_tokens(tokenizer)], dtype=np.int32)
 
 
 def ends_in_bytes(

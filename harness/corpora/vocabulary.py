@@ -136,6 +136,10 @@ class WordCodec:
                 lines[-1].append(symbol)
         return "\n".join(" ".join(words) for words in lines)
 
+    def token_bytes(self) -> list[bytes]:
+        """Return the bytes of each word. <eos> and <sos> have no text."""
+        return [b"" if symbol in (EOS, SOS) else symbol.encode() for symbol in self._symbols]
+
 
 class CharacterCodec:
     """One id for each character. `decode(encode(text)) == text` if the vocabulary has all characters of the text.
@@ -158,6 +162,10 @@ class CharacterCodec:
         """Return the text. <unk> is written as <unk>."""
         return "".join(self._meant.get(self._symbols[index], self._symbols[index]) for index in ids)
 
+    def token_bytes(self) -> list[bytes]:
+        """Return the bytes of each character."""
+        return [self._meant.get(symbol, symbol).encode() for symbol in self._symbols]
+
 
 class ByteCodec:
     """One id for each byte of UTF-8.
@@ -177,6 +185,10 @@ class ByteCodec:
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text. Bytes that are not valid UTF-8, as a part of a character, become U+FFFD."""
         return bytes(self._values[index] for index in ids).decode("utf-8", errors="replace")
+
+    def token_bytes(self) -> list[bytes]:
+        """Return the one byte of each token."""
+        return [bytes([value]) for value in self._values]
 
 
 def _known(tokens: Sequence, ids: Mapping, kind: str) -> list[int]:

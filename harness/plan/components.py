@@ -365,7 +365,7 @@ def _body(built: nn.Module) -> Body:
 
 def _measured(head: Component, body: nn.Module, vocab_size: int) -> Measured:
     """Build a head. What it chose are integers that are its attributes."""
-    built = build_head(head.spec, body, vocab_size, None)
+    built = build_head(head.spec, body, vocab_size)
     chosen = {}
     for name, value in resolved(head.cls, head.spec.params).items():
         # type() and not isinstance(): True is an int, and a switch is no number of anything.
@@ -400,7 +400,7 @@ def count(vocab_size: int, backbone: ComponentSpec, head: ComponentSpec) -> tupl
     body = _attempt(backbone, lambda: build_backbone(backbone, vocab_size))
 
     def counted() -> tuple[int, int]:
-        return count_parameters(LanguageModel(body, build_head(head, body, vocab_size, None)))
+        return count_parameters(LanguageModel(body, build_head(head, body, vocab_size)))
 
     return _attempt(head, counted)
 

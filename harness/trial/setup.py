@@ -130,7 +130,7 @@ def _refuse_changed(component: ComponentSpec, planned: str | None, content: Call
 
 def built_model(spec: TrialSpec, corpus: Corpus, device: torch.device) -> LanguageModel:
     """The initialised model of a trial on a device. Raises ExecutionError for settings that do not fit the model."""
-    model = _built(spec, corpus).to(device)
+    model = model_of(spec, corpus).to(device)
     if spec.train.eval_stride is not None:
         refuse_stride(spec.train.evaluation, state_of(model))  # before an epoch is trained
     if spec.train.z_loss:
@@ -142,14 +142,21 @@ def built_model(spec: TrialSpec, corpus: Corpus, device: torch.device) -> Langua
 
 def trained_model(spec: TrialSpec, corpus: Corpus, weights: dict[str, Tensor]) -> LanguageModel:
     """The model of a trial with weights of it, on the CPU."""
-    model = _built(spec, corpus)
+    model = model_of(spec, corpus)
     model.load_state_dict(weights)
     return model
 
 
-def _built(spec: TrialSpec, corpus: Corpus) -> LanguageModel:
-    words = {"vocab_size": corpus.vocab_size, "token_counts": corpus.token_counts.cpu()}
-    return build(spec.backbone, spec.head, seed=spec.seed, **words)
+def model_of(spec: TrialSpec, corpus: Corpus) -> LanguageModel:
+    """The initialised model of a trial, on the CPU. Its head knows what it needs of the corpus."""
+    return build(
+        spec.backbone,
+        spec.head,
+        vocab_size=corpus.vocab_size,
+        seed=spec.seed,
+        token_counts=corpus.token_counts.cpu(),
+        token_bytes=corpus.token_bytes,
+    )
 
 
 def count_text(model: LanguageModel, corpus: Corpus, tokens: int | None = None) -> dict[str, float]:

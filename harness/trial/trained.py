@@ -11,7 +11,7 @@ import torch
 from harness.containment import contained
 from harness.corpora.corpus import Corpus
 from harness.errors import Damaged, ExecutionError
-from harness.model import LanguageModel, build, components
+from harness.model import LanguageModel, components
 from harness.plan.identity import starting_content
 from harness.plan.specs import Contents, TrialSpec
 from harness.records import sidecars, store
@@ -20,6 +20,7 @@ from harness.records.record import MENDED, TrialRecord
 from harness.records.replicates import Seeds
 from harness.registry import BACKBONES, CORPORA, HEADS
 from harness.training.checkpoint import BEST, TRAIN_AGAIN, load_weights, weights_sha256
+from harness.trial.setup import model_of
 
 MAX_NAMED = 5  # trials that a message names
 PREFIX = re.compile("[0-9a-f]{1,12}")  # the id of a trial, or its first digits
@@ -134,9 +135,7 @@ def rebuilt(record: TrialRecord, place: Path, corpus: Corpus, device: torch.devi
     spec = record.spec
     try:
         with contained(components(spec)):
-            model = build(
-                spec.backbone, spec.head, vocab_size=corpus.vocab_size, seed=spec.seed, token_counts=corpus.token_counts
-            )
+            model = model_of(spec, corpus)
     except ValueError as error:
         raise ExecutionError(f"trial {spec.id} cannot be built again: {error}") from error
     weights = load_weights(place, "cpu")

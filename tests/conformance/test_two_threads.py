@@ -14,7 +14,8 @@ B, T, V, D = 20, 35, 500, 8
 @pytest.mark.parametrize("name", [name for name in HEADS.names() if HEADS.origin(name).startswith("heads/")])
 def test_training_gradients_repeat_bit_for_bit_on_two_threads(name):
     torch.manual_seed(0)
-    dims = HeadDims(vocab_size=V, layer_dims=(D, D, D), d_embed=D, token_counts=torch.arange(1, V + 1))
+    known = {"token_counts": torch.arange(1, V + 1), "token_bytes": (b"ab",) * V}
+    dims = HeadDims(vocab_size=V, layer_dims=(D, D, D), d_embed=D, **known)
     head = HEADS.get(name)(dims, nn.Embedding(V, D))
     hidden = Hidden(tuple(torch.randn(B, T, D, requires_grad=True) for _ in range(3)))
     targets, inputs = torch.randint(V, (B, T)), [*hidden.layers, *head.parameters()]

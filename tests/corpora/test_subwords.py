@@ -147,6 +147,15 @@ def test_bytes_of_tokens(text, expected, sources):
     assert first.ends.tolist() == expected
 
 
+@pytest.mark.parametrize(("spec", "expected"), [({"bpe": 300}, " bal\n\u6f22\x00"), ({"wordpiece": 70}, "bal")])
+def test_the_texts_of_tokens_are_that_of_the_text(spec, expected, tmp_path):
+    codec = SubwordCodec(make_tokenizer(spec, tmp_path, lambda: [WORDS], "here").tokenizer)
+    texts, ids = codec.token_bytes(), codec.encode(f" bal\n\u6f22\x00{END_OF_TEXT}")
+    last = -1 if "bpe" in spec else -2  # word pieces have [UNK] for what they do not know
+    assert b"".join(texts[index] for index in ids[:last]) == expected.encode()
+    assert texts[ids[-1]] == b""
+
+
 @pytest.mark.parametrize("spec", [{"bpe": 300}, {"wordpiece": 90}])
 def test_a_trained_tokenizer_is_the_same_every_time(spec, tmp_path):
     descriptions = {make_tokenizer(spec, tmp_path, lambda: [WORDS], "here").tokenizer.to_str() for _ in range(5)}

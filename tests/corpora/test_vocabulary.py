@@ -1,6 +1,7 @@
 """Vocabularies, counting rules, characters and codecs, on texts of a line or two."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from harness.corpora.corpus import SPLITS, Corpus, TextSize
 from harness.corpora.local_text import Embedded, Text
+from harness.corpora.synthetic import Markov
 from harness.corpora.vocabulary import (
     UNK,
     ByteCodec,
@@ -183,6 +185,21 @@ def test_bytes_of_a_character_that_is_cut_become_a_replacement_character():
     assert codec.encode("aé") == [0, 2, 1]  # UTF-8: c3 a9
     assert codec.decode([0, 2, 1]) == "aé"
     assert codec.decode([0, 2]) == "a\ufffd"
+
+
+def test_the_bytes_of_tokens_are_those_of_their_text_and_marks_have_none():
+    words = ("<eos>", "h\u00e9", "<sos>", "<unk>")
+    splits, codec = {split: list(words) for split in SPLITS}, WordCodec(words, boundary="sos_eos")
+    assert encode_splits(splits, words, "here", codec).token_bytes == (b"", b"h\xc3\xa9", b"", b"")
+    characters = character_corpus(dict.fromkeys(SPLITS, "\u6f22a"), where="here")
+    assert characters.token_bytes == (b"\xe6\xbc\xa2", b"a", b"")  # the last one is <unk>
+    spelled = CharacterCodec(("a", "_", "<eos>"), spelled={" ": "_", "\n": "<eos>"})
+    assert spelled.token_bytes() == [b"a", b" ", b"\n"]
+    assert ByteCodec(bytes([0x61, 0xA9, 0xC3])).token_bytes() == [b"a", b"\xa9", b"\xc3"]
+
+
+def test_tokens_that_do_not_stand_for_text_have_no_bytes():
+    assert Markov(vocab_size=5, num_tokens=40, branching=2).load(Path()).token_bytes is None
 
 
 def test_codec_of_the_novel_reads_text_as_the_corpus_does(tmp_path):

@@ -27,6 +27,8 @@ WITHOUT_GATES = {
     "bag_of_words",
     "token_order",
     "early",
+    "byte_loss",
+    "untying",
 }
 
 

@@ -25,10 +25,11 @@ from harness.corpora.batching import Segment, Segments, training_segments
 from harness.distributions import Logits
 from harness.errors import ExecutionError
 from harness.gpu.cuda_graph import GraphStep, captured, graphed, tensors_of
+from harness.kernels import reference_only
 from harness.kernels.choice import FormChoice, using
-from harness.model import LanguageModel, build_backbone
+from harness.model import LanguageModel, build, build_backbone
 from harness.plan.specs import ComponentSpec, TrainSpec
-from harness.protocols import Hidden
+from harness.protocols import Hidden, followers
 from harness.training.clocks import Clock
 from harness.training.optimizers import make_optimizer
 from harness.training.schedules import make_schedule
@@ -178,6 +179,34 @@ def test_a_graph_trains_as_the_eager_step_without_a_gpu_to_the_same_bits(backbon
         assert found == pytest.approx(expected, rel=1e-6)
         for ours, theirs in zip(recorded.parameters, eager.parameters, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_A_GPU)])
+@pytest.mark.parametrize(
+    "head", [{"name": "untying", "params": {"share": 0.5}}, {"name": "byte_loss", "params": {"fade": (0.25, 0.75)}}]
+)
+def test_a_graph_that_was_recorded_at_the_start_follows_training(head, device):
+    def made() -> EagerStep:
+        train = spec(optimizer="adamw", lr=0.01, weight_decay=0.1)
+        texts = tuple(b"words"[:number] for number in range(V))
+        model = build(TRANSFORMER, ComponentSpec(**head), vocab_size=V, seed=1, token_bytes=texts).to(device)
+        return EagerStep(model, make_optimizer(model, train), train)
+
+    eager, recorded, segment = made(), made(), segments_on(device)[0]
+    with reference_only() if device == "cpu" else contextlib.nullcontext():  # on a CPU the lean form reads a number
+        graph = GraphStep(recorded, segment, taped([]) if device == "cpu" else captured)
+        for number in range(16):
+            for module in (*followers(eager.model.head), *followers(recorded.model.head)):
+                module.progress.fill_(number // 2 / 8)
+            step = graph if number % 2 else eager
+            step.begin_epoch()
+            torch.manual_seed(number // 2)  # of dropout
+            step(segment)
+    if device == "cpu":
+        assert all(map(torch.equal, held(recorded), held(eager)))
+    else:
+        for ours, theirs in zip(held(recorded), held(eager), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 def held(step: EagerStep) -> list[torch.Tensor]:

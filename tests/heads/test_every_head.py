@@ -66,6 +66,10 @@ def sizes_of_the_heads_of_today():
     yield "bag_of_words", {"tie_weights": True, **projection}, OUTPUT + D * E + E + V * E + V
     yield "token_order", {}, OUTPUT + V * E
     yield "token_order", {"tie_weights": True, **projection}, OUTPUT + D * E + E + V * E
+    yield "byte_loss", {}, OUTPUT + 4 * 257 * (E + 1)
+    yield "byte_loss", {"num_bytes": 2, "tie_weights": True, **projection}, OUTPUT + D * E + E + 2 * 257 * (E + 1)
+    yield "untying", {}, OUTPUT  # the embedding is the backbone's
+    yield "untying", {"bias": False, **projection}, V * E + D * E + E
     yield "early", {"layer_dims": (9, 5, E)}, OUTPUT + 5 * E + E  # the middle one of three layers
     yield "early", {"layer_dims": (9, 5, D), "layer": 0, "projection": True}, OUTPUT + D * E + E + 9 * E + E
 
@@ -177,6 +181,8 @@ def test_parameters_follow_the_formulas_of_heads_md(name, given, expected):
         ("bag_of_words", {"projection": True}, "output facet unembedding", (0.98, 0.05)),
         ("token_order", {"projection": True}, "output facet unembedding", (0.98, 0.05)),
         ("early", {"projection": True}, "output facet early", (0.98, 0.05)),
+        ("byte_loss", {"projection": True}, "output facet spelling", (0.98, 0.05)),
+        ("untying", {"projection": True}, "facet", (0.98, 0.05)),
         *((name, {"num_mixtures": 20}, "output latent prior", (0.98, 0.05)) for name in ("mos", "moc")),
         ("doc", {"components": (4, 2)}, "output latents.0 latents.1 prior", (0.98, 0.1)),
         ("mixtape", {"d_gate": 20}, "output latent gate_hidden gate_context", (0.95, 0.15)),
@@ -323,6 +329,8 @@ def refusals():
             "token_order",
             "bag_of_words",
             "mtp_module",
+            "byte_loss",
+            "untying",
         )
     )
     yield from ((name, {"compat": {"log_epsilon": 0.0}}, EPSILON) for name in ("softmax", "sigsoftmax", "mos"))
@@ -350,6 +358,10 @@ def refusals():
     yield "early", {"layer_dims": (E,)}, "layer must be below the top one, which is 0 of this backbone, got 0"
     yield from (("token_order", {"window": size}, f"window must be at least 1, got {size}") for size in (0, -1))
     yield from (("bag_of_words", {"window": size}, f"window must be at least 2, got {size}") for size in (1, 0))
+    yield from (("byte_loss", {"num_bytes": n}, f"num_bytes must be at least 1, got {n}") for n in (0, -1))
+    for share in (-0.1, 1.0, math.nan):
+        told = f"share must be at least 0 and less than 1, got {share}"
+        yield "untying", {"share": share}, told
     for heads in (0, -1, 4):
         told = f"num_heads must be at least 1 and divide E = 6, got {heads}"
         yield "mtp_module", {"num_heads": heads}, told
@@ -455,6 +467,8 @@ def accepted():
         "bag_of_words": [{"window": 2}, {"weight": 0.0}],
         "token_order": [{"window": 1}, {"weight": 0.0}],
         "early": [{"layer": 0}, {"weight": 0.0}],
+        "byte_loss": [{"num_bytes": 1}, {"weight": 0.0}],
+        "untying": [{"share": 0.0}, {"share": 0.999}],
         "mixtape": [{"d_gate": 1}, {"own_gates": 0.0}, {"own_gates": 1.0}, {"dropout": 0.0}, {"dropout": 0.99}],
         "plif": [{"num_pieces": 1}, {"bound": 0.5}, {"noise": 0.0}, {"noise": 0.1}],
     }.items():

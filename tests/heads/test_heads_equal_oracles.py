@@ -20,6 +20,7 @@ from harness.registry import HEADS
 
 B, T, V = 2, 4, 9
 TARGETS = torch.tensor([[0, 6, 8, 3], [3, 3, 1, 7]])
+TEXTS = (b"", b"a", b"ab", b"abc", b"\xff\x00\x80", b"a", b"bcdef", b"b", b"\xc3\xa9z")
 TOKEN_COUNTS = [5, 0, 9, 5, 1, 2, 9, 1, 3]  # ties, and a word that never occurs
 EQUAL, UNEQUAL = ((4, 4, 4), 4), ((4, 5, 7), 6)  # widths of the layers and of the embedding
 TOP = {"num_input_layers": 1, "window": 0}
@@ -64,6 +65,12 @@ VARIANTS = [
     ("token_order", {}, EQUAL),
     ("token_order", {"window": 2, "weight": 0.7, "projection": True}, UNEQUAL),
     ("token_order", {"window": 1, "tie_weights": True, "bias": False}, EQUAL),
+    ("byte_loss", {}, EQUAL),
+    ("byte_loss", {"num_bytes": 2, "weight": 0.7, "projection": True}, UNEQUAL),
+    ("byte_loss", {"num_bytes": 1, "tie_weights": True, "bias": False}, EQUAL),
+    ("untying", {}, EQUAL),  # at the start of training
+    ("untying", {"share": 0.0}, EQUAL),
+    ("untying", {"share": 0.0, "projection": True, "bias": False}, UNEQUAL),
     ("bag_of_words", {}, EQUAL),
     ("bag_of_words", {"window": 3, "weight": 0.7, "projection": True}, UNEQUAL),
     ("bag_of_words", {"window": 2, "tie_weights": True, "bias": False}, EQUAL),
@@ -160,7 +167,7 @@ def default_float64():
 
 
 def build(name, params, widths):
-    given = {"vocab_size": V, "layer_dims": widths[0], "counts": torch.tensor(TOKEN_COUNTS)}
+    given = {"vocab_size": V, "layer_dims": widths[0], "counts": torch.tensor(TOKEN_COUNTS), "texts": TEXTS}
     with default_float64():
         embedding = nn.Embedding(V, widths[1])
         head = randomise(make(name, embedding=embedding, **given, **params), 0.8, seed=1)
@@ -178,7 +185,7 @@ class Case:
         if "embedding" in vars(self.head) and not params.get("tie_weights"):
             self.named["embedding.weight"] = self.head.embedding.weight  # the backbone's, which the loss reads
         self.inputs = [*self.hidden.layers, *self.named.values()]
-        self.known = {"token_counts": TOKEN_COUNTS, **params}
+        self.known = {"token_counts": TOKEN_COUNTS, "token_bytes": TEXTS, **params}
         self.logp = oracles.log_probs(name, self.hidden.layers, self.named, **self.known)
         self.expected = torch.stack([torch.stack([torch.stack(words) for words in row]) for row in self.logp])
 

@@ -49,6 +49,10 @@ EPSILON = {"compat": {"log_epsilon": 1e-8}}
         ("bag_of_words", {"projection": True, "fade": (0.0, 0.5)}, "affine bag of 11 words, fading"),
         ("mtp_module", {}, "MTP module"),
         ("mtp_module", {"projection": True, "fade": (0.0, 0.5)}, "affine MTP module, fading"),
+        ("byte_loss", {}, "loss of 4 bytes"),
+        ("byte_loss", {"projection": True, "fade": (0.0, 0.5)}, "affine loss of 4 bytes, fading"),
+        ("untying", {}, "softmax, untied at 0.67"),
+        ("untying", {"projection": True, "share": 0.0}, "affine softmax, untied at 0"),
         ("ngpt", {}, "nGPT"),
         ("ngpt", {"projection": True}, "affine nGPT"),
         ("kneser_ney", {"order": 3}, "Kneser-Ney 3"),
@@ -64,7 +68,13 @@ def test_a_head_says_its_parameters_in_words(head, params, name):
     assert names_of([spec], HEADS) == {str(spec): name}
 
 
-@pytest.mark.parametrize(("head", "chosen", "name"), [("mfs", "num_partitions", "MFS 3"), ("nce", "num_noise", "NCE")])
+@pytest.mark.parametrize(
+    ("head", "chosen", "name"),
+    [
+        *(("mfs", "num_partitions", "MFS 3"), ("nce", "num_noise", "NCE")),
+        *(("byte_loss", "num_bytes", "byte loss"), ("untying", "share", "softmax, untied")),
+    ],
+)
 def test_what_is_chosen_later_is_not_said(head, chosen, name):
     spec = ComponentSpec(name=head)
     assert names_of([spec], HEADS, chosen=[chosen]) == {str(spec): name}

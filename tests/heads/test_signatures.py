@@ -57,6 +57,10 @@ HEAD_SIGNATURES = {
     "bag_of_words": (
         f"window: int = 12; weight: float = 0.1; fade: tuple[float, float] | None = None; {PROJECTION}; {START}"
     ),
+    "byte_loss": (
+        f"num_bytes: int = 4; weight: float = 0.1; fade: tuple[float, float] | None = None; {PROJECTION}; {START}"
+    ),
+    "untying": f"share: float = {2 / 3}; projection: bool = False; bias: bool = True; {START}",
     "mtp_module": (
         "weight: float = 0.3; fade: tuple[float, float] | None = None; num_heads: int = 1; d_ff: int | None = None; "
         f"{PROJECTION}; {START}"

@@ -31,6 +31,8 @@ PARAMS = {  # small, and all with an output bias
     "bag_of_words": {},
     "token_order": {},
     "early": {},
+    "byte_loss": {"num_bytes": 2},
+    "untying": {"share": 0.0},
 }
 FLOAT32 = 2**-21  # of the largest number involved: 8 roundings of 2^-24
 BFLOAT16 = 2**-8  # likewise 2 roundings of 2^-9, of facets and logits; what comes after is float32

@@ -42,6 +42,8 @@ CASES = {
     "head gss": [{}, {"c": 0.7, "k": 0.6, "bias": False}],
     "head harmonic": [{}, {"exponent": 7.0, "tie_weights": True}],
     "head early": [{}, {"layer": 0, "weight": 0.5, "bias": False}],
+    "head byte_loss": [{}, {"num_bytes": 2, "weight": 0.5, "bias": False}],
+    "head untying": [{}, {"share": 0.0, "bias": False}],
     "head token_order": [{}, {"window": 2, "weight": 0.5, "bias": False}],
     "head bag_of_words": [{}, {"window": 3, "weight": 0.5, "bias": False}],
     "head mtp_module": [{}, {"num_heads": 2, "d_ff": 5, "weight": 0.5, "bias": False}],
@@ -156,7 +158,8 @@ def _tokens(name: str, params: dict) -> str | None:
 
 
 def _of_head(name: str, params: dict) -> list[float]:
-    dims = HeadDims(vocab_size=V, layer_dims=(D,) * NUM_LAYERS, d_embed=D, token_counts=torch.arange(1, V + 1))
+    known = {"token_counts": torch.arange(1, V + 1), "token_bytes": tuple(b"words"[: v % 6] for v in range(V))}
+    dims = HeadDims(vocab_size=V, layer_dims=(D,) * NUM_LAYERS, d_embed=D, **known)
     with seeded(0, "behaviour", "inputs"):
         embedding = nn.Embedding(V, D)
         hidden = Hidden(tuple(torch.randn(B, T, D).double() for _ in range(NUM_LAYERS)))

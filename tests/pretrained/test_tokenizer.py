@@ -106,6 +106,18 @@ def test_bytes_of_tokens_by_hand():
     assert ends_in_bytes(text, ids, encoding.offsets, known_lengths(tokenizer)).tolist() == expected
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_texts_of_tokens_are_that_of_the_text(kind, folders, texts):
+    corpus, text = load_text(texts, folders[kind]), "the cat \u6f22 on 12"
+    expected = text if kind in ("gpt2", "qwen", "gemma") else " " + text  # the others put a blank before
+    if kind == "bert":  # and it drops blanks
+        expected = text.replace(" ", "")
+    found = corpus.token_bytes
+    assert b"".join(found[index] for index in corpus.codec.encode(text)).decode() == expected
+    assert len(found) == corpus.vocab_size
+    assert found[corpus.end_of_text] == found[-1] == b""  # an id beyond those of the tokenizer
+
+
 @pytest.mark.parametrize("kind", ["llama2", "mistral", "gemma"])
 def test_a_character_of_byte_fallback_is_divided_into_its_bytes(kind, folders):
     (piece,) = encoded(folders[kind], "cat\U0001f680\u00e9")  # the emoji is no token; e with an accent is one

@@ -25,6 +25,7 @@ measure: {exclusive: false}
 table: {baseline: softmax}
 """
 
+TEXT = "{embedded: {level: char, characters: 600}}"  # 534, 37 and 94 characters: byte_loss needs tokens with a text
 # One line of a suite for every head and every backbone that is installed, small enough for twelve words.
 EVERY_HEAD = [
     "softmax",
@@ -50,6 +51,8 @@ EVERY_HEAD = [
     "{bag_of_words: {window: 3, fade: [[0.2, 0.8]]}}",
     "{token_order: {window: 3, fade: [[0.2, 0.8]]}}",
     "{early: {layer: 1, fade: [[0.2, 0.8]]}}",
+    "{byte_loss: {num_bytes: 2, fade: [[0.2, 0.8]]}}",
+    "{untying: {share: 0.5}}",
 ]
 _BACKBONES = [
     "{lstm: {d_model: 8, num_layers: 3, dropout: 0.1}}",

@@ -24,17 +24,20 @@ from harness.registry import HEADS
 from harness.trial import routes
 
 PLUGIN = Path(__file__).parent / "faulty"
-CORPUS = "corpora: [{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}]"
+MARKOV = "{markov: {vocab_size: 12, num_tokens: 400, branching: 3}}"
 LSTM = "backbones: [{lstm: {d_model: 8, num_layers: 2, dropout: 0.1}}]"
 UNTIMED = "measure: {exclusive: false}"
 TRAIN = "train: {optimizer: adam, lr: 0.01, epochs: 3, batch_size: 4, seq_len: 7}"  # 15 steps an epoch
 
 
-def suite_text(*heads: str, seeds: str = "[1]", more: str = "", backbones: str = LSTM, train: str = TRAIN) -> str:
+def suite_text(
+    *heads: str, seeds: str = "[1]", more: str = "", corpus: str = MARKOV, backbones: str = LSTM, train: str = TRAIN
+) -> str:
     """A suite of tiny trials, which are not timed again after training."""
     listed = "\n".join(f"  - {head}" for head in heads)
     return (
-        f"name: tiny\nversion: 1\n{CORPUS}\n{backbones}\nheads:\n{listed}\n{train}\nseeds: {seeds}\n{UNTIMED}\n{more}\n"
+        f"name: tiny\nversion: 1\ncorpora: [{corpus}]\n{backbones}\nheads:\n{listed}\n{train}\nseeds: {seeds}\n"
+        f"{UNTIMED}\n{more}\n"
     )
 
 

@@ -311,6 +311,12 @@ def ngpt_head(layers, t, p, *, scale_start=1.0, **_):
     return log_softmax(scores if bias is None else [score + bias[x] for x, score in enumerate(scores)])
 
 
+def untying_head(layers, t, p, *, share=2 / 3, progress=0.0, **_):
+    """log_softmax(M f + b), M = Emb before the share of training, and then W (modded-nanogpt, record 53)."""
+    matrix = p["embedding.weight"] if progress < share else p["output.weight"]
+    return softmax_head(layers, t, {**p, "output.weight": matrix})
+
+
 HEADS = {
     "adaptive": adaptive_head,
     "harmonic": harmonic_head,
@@ -320,6 +326,8 @@ HEADS = {
     "bag_of_words": softmax_head,
     "token_order": softmax_head,
     "early": softmax_head,
+    "byte_loss": softmax_head,
+    "untying": untying_head,
     "ngpt": ngpt_head,
     "softmax": softmax_head,
     "sigsoftmax": sigsoftmax_head,
@@ -436,6 +444,19 @@ def early_loss(logp, layers, targets, p, *, layer=None, weight=0.1, **_):
     return mean(losses)
 
 
+def byte_loss(logp, layers, targets, p, *, token_bytes, num_bytes=4, weight=0.1, **_):
+    """The mean over tokens of -log p(y) - lambda times the mean of log q_i of the first n symbols of y's text: its
+    bytes, and 256 after the last one. A token without text has the first term only.
+    """
+    losses = []
+    for b, t, y in tokens(targets):
+        scores = linear(p, "spelling", facet(p, layers[-1][b][t]))
+        symbols = [*token_bytes[y], 256][:num_bytes] if token_bytes[y] else []
+        of_bytes = [log_softmax(scores[257 * i : 257 * (i + 1)])[s] for i, s in enumerate(symbols)]
+        losses.append(-logp[b][t][y] - (weight * mean(of_bytes) if symbols else 0))
+    return mean(losses)
+
+
 def token_order_loss(logp, layers, targets, p, *, window=16, weight=1.0, **_):
     """The mean over tokens of -log p(y_t) - lambda sum_v softmax(s)_v log q(v), s_v = window - d_v (Zuhri 2025).
 
@@ -524,3 +545,4 @@ TRAINING_LOSSES |= {"mtp_module": mtp_module_loss}
 TRAINING_LOSSES |= {"bag_of_words": bag_of_words_loss}
 TRAINING_LOSSES |= {"token_order": token_order_loss}
 TRAINING_LOSSES |= {"early": early_loss}
+TRAINING_LOSSES |= {"byte_loss": byte_loss}

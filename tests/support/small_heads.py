@@ -12,13 +12,22 @@ from harness.registry import HEADS
 V, D, E = 11, 4, 6
 
 
-def make(name, *, layer_dims=(9, E), embedding=E, vocab_size=V, counts="rising", dtype=torch.float64, **params):
+def texts_of(vocab_size):
+    """(V,) texts of 0 to 5 bytes."""
+    return tuple(f"{number:05}".encode()[: number % 6] for number in range(vocab_size))
+
+
+def make(
+    name, *, layer_dims=(9, E), embedding=E, vocab_size=V, counts="rising", texts="some", dtype=torch.float64, **params
+):
     """A head as seed 0 makes it. `embedding`: a module, or its width; `dtype`: None leaves what it was built in."""
     torch.manual_seed(0)
     counts = torch.arange(1, vocab_size + 1) if isinstance(counts, str) else counts
+    texts = texts_of(vocab_size) if isinstance(texts, str) else texts
     embedding = nn.Embedding(vocab_size, embedding) if isinstance(embedding, int) else embedding
     width = embedding.embedding_dim
-    dims = HeadDims(vocab_size=vocab_size, layer_dims=layer_dims, d_embed=width, token_counts=counts)
+    known = {"token_counts": counts, "token_bytes": texts}
+    dims = HeadDims(vocab_size=vocab_size, layer_dims=layer_dims, d_embed=width, **known)
     head = HEADS.get(name)(dims, embedding, **params)
     return head if dtype is None else head.to(dtype)
 

@@ -98,7 +98,7 @@ def run(backbone: str, head: str, precision: str) -> str:
     specs = ComponentSpec(name=backbone, params=sized(backbone, LAYERS.get(head, 1))), ComponentSpec(name=head)
     with on_meta():
         counts = torch.ones(V, dtype=torch.int64, device="cpu")
-        model = build(*specs, vocab_size=V, seed=0, token_counts=counts)
+        model = build(*specs, vocab_size=V, seed=0, token_counts=counts, token_bytes=(b"ab",) * V)
     mixture._facet_numbers.cache_clear()  # fake tensors are those of one mode
     try:
         with OnItsDevice(), FakeTensorMode(allow_fallback_kernels=False):

@@ -9,7 +9,7 @@ import time
 
 import handmade
 import pytest
-from commands import EVERY_BACKBONE, EVERY_HEAD, PATIENCE
+from commands import EVERY_BACKBONE, EVERY_HEAD, PATIENCE, TEXT
 from disturbed import UNTIMED, all_gone, descendants, result, wait_for, workers
 from handmade import interrupted_before
 
@@ -83,14 +83,15 @@ def test_every_head_and_backbone_goes_on_in_another_process_to_the_same_bits(mod
     heads = {line.partition(":")[0]: line for line in lines}  # one line of each
     assert heads.keys() == {name for name in HEADS.names() if HEADS.origin(name).startswith("heads/")}
     only = ("backbone=lstm", "head=softmax")
-    place = module_place(*heads.values(), backbones=f"backbones: [{', '.join(EVERY_BACKBONE)}]", train=SHORT)
+    backbones = f"backbones: [{', '.join(EVERY_BACKBONE)}]"
+    place = module_place(*heads.values(), backbones=backbones, train=SHORT, corpus=TEXT)
     undisturbed, rng, setting = {}, random.Random(0), place.setting()
     for spec in plan.select(place.trials(), only):
         with monkeypatch.context() as patch:  # the other run has a certificate
             handmade.without_certifier(patch)
             whole = run(setting(spec=spec, runs=place.folder / "whole"))
         undisturbed[spec.id] = result(whole.model_dump(mode="json"))
-        with interrupted_before(rng.randrange(15, 30)):
+        with interrupted_before(rng.randrange(19, 38)):  # an epoch has 19 steps
             run(setting(spec=spec))
     assert place.records() == {}
     assert place.run(*INLINE, "--only", only[0], "--only", only[1]).returncode == 0

@@ -13,8 +13,8 @@ import handmade
 import numpy as np
 import pytest
 import torch
-from commands import EVERY_BACKBONE, EVERY_HEAD
-from disturbed import suite_text
+from commands import EVERY_BACKBONE, EVERY_HEAD, TEXT
+from disturbed import MARKOV, suite_text
 from handmade import interrupted_before
 from torch.utils._pytree import keystr, tree_flatten_with_path
 from trained import before_steps, killed_before_record, loaded, outcome, ran
@@ -64,9 +64,10 @@ def _uncertified(monkeypatch):
     handmade.without_certifier(monkeypatch)
 
 
-def trial(folder, head="softmax", backbone=EVERY_BACKBONE[0], overrides=(), **train):
+def trial(folder, head="softmax", backbone=EVERY_BACKBONE[0], overrides=(), corpus=MARKOV, **train):
     settings = {"optimizer": "adam", "lr": 0.01, "epochs": 3, "batch_size": 4, "seq_len": 7, **train}
-    text = suite_text(head, backbones=f"backbones: [{backbone}]", train=f"train: {json.dumps(settings)}")
+    backbones, settings = f"backbones: [{backbone}]", f"train: {json.dumps(settings)}"
+    text = suite_text(head, backbones=backbones, train=settings, corpus=corpus)
     return loaded(folder, text, *overrides).trials[0]
 
 
@@ -128,7 +129,13 @@ def assert_resumes(spec, folder, at, **more):
 
 @pytest.mark.parametrize("head", EVERY_HEAD)
 def test_resume_bit_exact_for_every_head(head, tmp_path):
-    assert_resumes(trial(tmp_path, head, epochs=2), tmp_path, at=[1, 22])
+    assert_resumes(trial(tmp_path, head, epochs=2, corpus=TEXT), tmp_path, at=[1, 22])
+
+
+def test_resume_around_the_share_of_training_at_which_weights_are_untied_is_bit_exact(tmp_path):
+    decayed = {"optimizer": "adamw", "weight_decay": 0.1}
+    spec = trial(tmp_path, "{untying: {share: 0.5}}", epochs=2, **decayed)  # 30 steps: untied from the sixteenth on
+    assert_resumes(spec, tmp_path, at=[14, 15, 16, 17])
 
 
 @pytest.mark.guards("position-state", "step-state")

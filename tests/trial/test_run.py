@@ -10,7 +10,7 @@ from pathlib import Path
 import handmade
 import pytest
 import torch
-from disturbed import CORPUS, suite_text
+from disturbed import suite_text
 from onednn import sitecustomize as onednn
 from small import V, tokens
 from torch._subclasses import FakeTensor
@@ -289,7 +289,7 @@ def executed(tmp_path, monkeypatch):
     monkeypatch.setitem(CORPORA._classes, "written", Text)
 
     def execute(measure=None, *overrides, corpus="written", trial=0):
-        text = suite_text("softmax", train=TRAIN).replace(CORPUS, f"corpora: [{corpus}]")
+        text = suite_text("softmax", train=TRAIN, corpus=corpus)
         spec = loaded(tmp_path, text, *overrides).trials[trial]
         return ran(spec, tmp_path / str(measure), measure=measure or MeasureSpec())
 
