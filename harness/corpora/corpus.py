@@ -177,7 +177,7 @@ class Corpus:
         """(V,) the text of each token in UTF-8, b"" for a token without text; None if ids have no
         text.
         """
-        if self.codec is None:
+        if not hasattr(self.codec, "token_bytes"):  # codecs of plug-ins may not know it
             return None
         texts = self.codec.token_bytes() + [b""] * self.vocab_size
         for index in (self.unknown_id, self.end_of_text):

@@ -22,6 +22,7 @@ PARAMS = {
     "doc": {"components": (3, 2)},
     "mfs": {"num_mixtures": 3, "num_partitions": 4},
     "plif": {"num_pieces": 9},  # with 100,000, float32 falls into other pieces than float64
+    "untying": {"share": 0.0},  # its own matrix, which is drawn below, and not the embedding
 }
 ROUNDING = rounding.bound(V + B * T + D, math.sqrt(B * T))  # gradients cancel to 1 / sqrt(160) of their sum
 LEAN = [name for name in HEADS.names() if name not in ("adaptive", "mixtape", "multimax")]  # they return no mixture

@@ -47,6 +47,7 @@ LEFT_OUT = {  # name of a suite -> the controls that it leaves out; the reason
     "ptb_spectrum": {AFFINE, ONE, MOC, LOW, MATCHED},  # for `harness diagnose`; one seed
     "quickstart": {ONE, MOC, LOW, MATCHED},  # a first run in two minutes
     "claims_2026": {ONE, MATCHED},  # decoders of today have no mixtures
+    "claims_2026_ladder": {ONE, MOC, LOW},  # the same; ladder_mixtures and claims_2026 have them
     "claims_2026_time": {AFFINE, ONE, LOW},  # the same; a softmax of low rank costs no more time
     "smollm2_heads": {PLAIN, *OF_THE_POSTER},  # rows of the poster, whose moc has the K of its mixtures
     "spamlang": {MATCHED},  # moc has as many parameters; all rows reach the lowest perplexity
@@ -55,7 +56,7 @@ LEFT_OUT = {  # name of a suite -> the controls that it leaves out; the reason
     "transformer_mos": {LOW, MATCHED},
     "transformer_mos_300": {LOW, MATCHED},
 }
-TIED_AND_UNTIED = ("ground_truth_pytorch", "claims_2026")
+TIED_AND_UNTIED = ("ground_truth_pytorch", "claims_2026", "claims_2026_ladder")
 LONG = 40  # epochs from which on a plateau is the schedule of a paper, and not noise
 AVERAGED = "the constant rate of the code that it reproduces, whose weights are averaged"
 NO_FIXED_HORIZON = {  # name of a suite -> why its rate has no decay with a fixed horizon
