@@ -147,7 +147,7 @@ def verdict(outcomes: Sequence[Outcome]) -> bool:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     options.add_argument("--seeds", type=int, default=3, help="0, 1, ..")
-    options.add_argument("--steps", type=int, default=3000)
+    options.add_argument("--steps", type=int, default=2000)
     given = options.parse_args()
     if given.seeds < 1 or given.steps < 1:
         raise ExecutionError(f"--seeds {given.seeds} --steps {given.steps}: expected at least 1 of each")
