@@ -34,6 +34,16 @@ NEAREST = "only the order - 1 nearest tokens are read"
 ONE_DEVICE = "all weights are on one device, in the tests on the default one"
 PROBED = "what a probe measures enters no number of a trial"
 EQUIVALENT = [
+    Equivalent(
+        "PredictionModule.ahead",
+        "nn.Transformer.generate_square_subsequent_mask(T, device=h_BTD.device, dtype=h_BTD.dtype)",
+        "0 and -infinity are the same in every type, and the tests are on the default device",
+    ),
+    Equivalent(
+        "PredictionModule.ahead",
+        "self.block(x_BTE, src_mask=mask_TT, is_causal=True)",
+        "the hint that the mask is causal lets torch take a quicker form with the same values",
+    ),
     Equivalent("words_ahead", "functional.pad(known_BT, (0, window), value=NO_TOKEN).unfold(1, window, 1)", SAME_AXIS),
     Equivalent("TokenOrder.order_loss", "torch.arange(self.window, device=z_BTV.device)", ONE_DEVICE),
     Equivalent("", "(256, 200, 10000)", PROBED),

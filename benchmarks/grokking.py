@@ -1,0 +1,184 @@
+"""Whether StableMax generalises on modular addition where softmax does not: `python benchmarks/grokking.py`.
+
+Trains the head `softmax` in float32, without weight decay, with `logit_map` identity and stablemax, from the same
+weights and on the same pairs for each seed. Prints a table and `yes` or `no`: `verdict` has the rule.
+
+Source: Prieto et al. (2025), arXiv:2501.04697; settings from LucasPrietoAl/grokking-at-the-edge-of-numerical-stability
+    at commit 0cc9e8d, run_main_experiments.sh (figures 2 and 4), models.py and utils.py. The paper itself was not read.
+Differs: their figure of StableMax has 40 % of the pairs for training, 100,000 steps and beta2 = 0.999; here 70 % (one
+    of their shares of figure 2), fewer steps and beta2 = 0.99, their default. Their StableMax is computed in float64,
+    this one in float32 in log space. One order of the pairs in all steps; theirs is shuffled.
+
+Letters: N pairs, V = P classes, D width of the hidden layers.
+"""
+
+import argparse
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from measure import run
+from tabulate import tabulate
+from torch import Tensor, nn
+
+from harness.distributions import Mixture
+from harness.errors import ExecutionError
+from harness.machine import environment
+from harness.machine.environment import OtherWork, torch_threads
+from harness.protocols import HeadDims, Hidden
+from harness.registry import HEADS
+
+P = 113
+TRAIN_SHARE = 0.7
+WIDTH = 200
+MAPS = {"softmax": "identity", "StableMax": "stablemax"}  # name in the table -> logit_map
+ADAM = {"lr": 0.01, "betas": (0.9, 0.99), "eps": 1e-25, "weight_decay": 0.0}
+LEARNT, GENERALISES, FAILS = 0.99, 0.95, 0.5  # accuracies, see verdict
+
+
+class Network(nn.Module):
+    """Two ReLU layers without biases over the one-hot codes of both numbers, and the head."""
+
+    def __init__(self, logit_map: str, p: int = P, width: int = WIDTH):
+        super().__init__()
+        self.p = p
+        self.first = nn.EmbeddingBag(2 * p, width, mode="sum")  # as a Linear over two one-hot codes of length p
+        nn.init.uniform_(self.first.weight, -((2 * p) ** -0.5), (2 * p) ** -0.5)  # the start of that Linear
+        self.second = nn.Linear(width, width, bias=False)
+        dims = HeadDims(vocab_size=p, layer_dims=(width,), d_embed=width)
+        params = {"bias": False, "init_range": width**-0.5, "logit_map": logit_map}
+        self.head = HEADS.get("softmax")(dims, nn.Embedding(p, width), **params)  # the embedding gives only its width
+
+    def forward(self, pairs_N2: Tensor) -> Mixture:
+        h_ND = self.first(pairs_N2 + torch.tensor([0, self.p])).relu()
+        return self.head(Hidden(layers=(self.second(h_ND).relu()[None],)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """Pairs (N, 2) and the sum of each modulo p, (N,)."""
+
+    inputs_N2: Tensor
+    sums_N: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A trained network: accuracies, and on the training pairs the shares of terms of the loss that are exactly 0, and
+    of exact zeros in p - onehot, the gradient of the mapped logits.
+    """
+
+    seed: int
+    head: str
+    train: float
+    test: float
+    zero_terms: float
+    zero_gradients: float
+    seconds: float
+
+
+def split(seed: int, p: int = P, share: float = TRAIN_SHARE) -> tuple[Pairs, Pairs]:
+    """All p^2 pairs, shuffled, the first `share` of them for training, the others for the test."""
+    every_N2 = torch.cartesian_prod(torch.arange(p), torch.arange(p))
+    order_N = torch.randperm(len(every_N2), generator=torch.Generator().manual_seed(seed))
+    parts = every_N2[order_N].tensor_split([int(share * len(every_N2))])
+    train, test = (Pairs(inputs_N2=part, sums_N=part.sum(1) % p) for part in parts)
+    return train, test
+
+
+def train(network: Network, pairs: Pairs, steps: int) -> None:
+    """Full batches by Adam without decay."""
+    optimizer = torch.optim.AdamW(network.parameters(), **ADAM)
+    for _ in range(steps):
+        loss = network(pairs.inputs_N2).training_loss(pairs.sums_N[None])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+@torch.no_grad()
+def log_probs(network: Network, pairs: Pairs) -> Tensor:
+    """(N, V) in float32."""
+    return network(pairs.inputs_N2).log_probs()[0]
+
+
+def accuracy(logp_NV: Tensor, pairs: Pairs) -> float:
+    return (logp_NV.argmax(1) == pairs.sums_N).float().mean().item()
+
+
+def zeros(logp_NV: Tensor, sums_N: Tensor) -> tuple[float, float]:
+    """The shares of terms -log p of the loss, and of numbers of p - onehot, that are exactly 0."""
+    terms_N1 = logp_NV.gather(1, sums_N[:, None])
+    gradient_NV = logp_NV.exp() - nn.functional.one_hot(sums_N, logp_NV.shape[1])
+    return (terms_N1 == 0).float().mean().item(), (gradient_NV == 0).float().mean().item()
+
+
+def outcome(seed: int, head: str, steps: int) -> Outcome:
+    """Train from the seed's weights on the seed's pairs."""
+    began, (train_pairs, test_pairs) = time.perf_counter(), split(seed)
+    torch.manual_seed(seed)
+    network = Network(MAPS[head])
+    train(network, train_pairs, steps)
+    logp_NV = log_probs(network, train_pairs)
+    zero_terms, zero_gradients = zeros(logp_NV, train_pairs.sums_N)
+    return Outcome(
+        seed=seed,
+        head=head,
+        train=accuracy(logp_NV, train_pairs),
+        test=accuracy(log_probs(network, test_pairs), test_pairs),
+        zero_terms=zero_terms,
+        zero_gradients=zero_gradients,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def verdict(outcomes: Sequence[Outcome]) -> bool:
+    """Whether each network has learnt its training pairs (at least 99 %), each StableMax is right for at least 95 % of
+    the test pairs, and each softmax for less than 50 %.
+    """
+    learnt = all(each.train >= LEARNT for each in outcomes)
+    softmax = [each.test < FAILS for each in outcomes if each.head == "softmax"]
+    stablemax = [each.test >= GENERALISES for each in outcomes if each.head == "StableMax"]
+    return learnt and bool(softmax) and bool(stablemax) and all(softmax) and all(stablemax)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    options.add_argument("--seeds", type=int, default=3, help="0, 1, ..")
+    options.add_argument("--steps", type=int, default=2000)
+    given = options.parse_args()
+    if given.seeds < 1 or given.steps < 1:
+        raise ExecutionError(f"--seeds {given.seeds} --steps {given.steps}: expected at least 1 of each")
+    work = OtherWork()
+    with torch_threads(1):
+        outcomes = [outcome(seed, head, given.steps) for seed in range(given.seeds) for head in MAPS]
+    show(outcomes, given.steps, work)
+
+
+def show(outcomes: Sequence[Outcome], steps: int, work: OtherWork) -> None:
+    """Print a table in Markdown, the verdict, and the machine with versions and load."""
+    rows = [
+        {
+            "seed": str(each.seed),
+            "head": each.head,
+            "train accuracy": f"{each.train:.2%}",
+            "test accuracy": f"{each.test:.2%}",
+            "terms of the loss = 0": f"{each.zero_terms:.2%}",
+            "zeros in p - onehot": f"{each.zero_gradients:.2%}",
+            "seconds": f"{each.seconds:.0f}",
+        }
+        for each in outcomes
+    ]
+    print(f"# Addition modulo {P}, {TRAIN_SHARE:.0%} of the pairs for training, {steps:,} steps, no decay\n")
+    print(tabulate(rows, headers="keys", tablefmt="pipe", disable_numparse=True))
+    print(f"\nSoftmax does not generalise and StableMax does: {'yes' if verdict(outcomes) else 'no'}\n")
+    machine = f"{environment.device_name(torch.device('cpu'))}, 1 thread, float32"
+    load = f"load {environment.load_average():.1f}, other work used {work.cores():.1f} cores"
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}, harness at {environment.commit()}"
+    print(f"{machine}; {load}; {versions}, {environment.now()}")
+
+
+if __name__ == "__main__":
+    run(main)
