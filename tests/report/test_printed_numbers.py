@@ -264,7 +264,7 @@ def test_every_unknown_table_is_reported_at_once(compared):
 COMPARING = sorted(path for path in SUITES.glob("*.yaml") if "compare: " in path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.needs("awd")
+@pytest.mark.needs("awd", "pretrained")
 def test_every_suite_that_compares_has_printed_numbers_and_every_target_is_of_a_row():
     """A parameter that a cell does not name, and the suite sets, would keep the number out of the table for ever."""
     targets, found = set(), set()
