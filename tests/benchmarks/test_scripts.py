@@ -22,7 +22,7 @@ SCRIPTS = {
     "head": (*TINY, "--impl", "ours,published"),
     "step": TINY,
     "memory": (*TINY[:-1], "mos2", "--impl", "ours,published"),
-    "grokking": ("--seeds", "1", "--steps", "1"),
+    "grokking": ("--seeds", "1", "--steps", "1,2"),
     "backbone": ("--rounds", "1", "--device", "cpu", "--backbones", "gru,gpt2", "--contexts", "4,8"),
 }
 
@@ -44,7 +44,7 @@ def test_a_script_prints_one_table_and_its_machine(name):
         assert firsts == [(backbone, context) for context in "48" for backbone in ("gru", "gpt2")]
     elif name == "grokking":
         assert firsts == [("0", "softmax"), ("0", "StableMax")]
-        assert "Softmax does not generalise and StableMax does: no" in done.stdout  # after one step
+        assert "Steps: 1. Softmax does not generalise and StableMax does: no" in done.stdout
     else:
         assert firsts == [(of, by) for of in rows[name] for by in ("ours", "published")]
     assert f"torch {torch.__version__}" in done.stdout.splitlines()[-1]
@@ -57,7 +57,7 @@ def test_a_script_prints_one_table_and_its_machine(name):
         (("head", "--heads", "mos"), "--heads mos: expected softmax, sigsoftmax, mfs, mfs-inputs, or mos with its K"),
         (("head", "--impl", "none"), "--impl none: expected some of ours,"),
         (("head", "--precision", "fp8", "--device", "cpu"), "--precision fp8: expected fp32, bf16 on cpu"),
-        (("grokking", "--steps", "0"), "--seeds 3 --steps 0: expected at least 1 of each"),
+        (("grokking", "--steps", "0"), "--seeds 3 --steps 0: expected numbers of at least 1"),
         (("step", "--tokens", "36"), "--tokens 36: expected a multiple of 35"),
         (("step", "--theirs", "nowhere", "--heads", "mos2"), "--theirs nowhere: expected a copy of github.com/"),
     ],
