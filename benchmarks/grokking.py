@@ -6,8 +6,10 @@ the rule. The answer depends on the steps: a softmax learns more slowly, but had
 
 Source: Prieto et al. (2025), arXiv:2501.04697; settings from LucasPrietoAl/grokking-at-the-edge-of-numerical-stability
     at commit 0cc9e8d, run_main_experiments.sh (figures 2 and 4), models.py and utils.py. The paper itself was not read.
-Differs: their figure of StableMax has 40 % of the pairs for training, 100,000 steps and beta2 = 0.999; here 70 % (one
-    of their shares of figure 2), fewer steps and beta2 = 0.99, their default. Their StableMax is computed in float64,
+Differs: their figure of a softmax that collapses (2; here its share of 70 %) has a rate of 0.0005 and 20,000 steps, and
+    one in float64 beside it, which shows that rounding is the cause. Their figure of StableMax (4) has 40 % of the
+    pairs, 100,000 steps and beta2 = 0.999. Here both have the rate of figure 4, 0.01, fewer steps, and beta2 = 0.99,
+    their default. Their StableMax is computed in float64,
     this one in float32 in log space. One order of the pairs in all steps; theirs is shuffled.
 
 Letters: N pairs, V = P classes, D width of the hidden layers.

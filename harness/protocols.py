@@ -52,8 +52,8 @@ class HeadDims:
             matrix.
         token_counts: (V,) token counts of the training split, for heads that need frequencies. None where a head is
             built only to count its parameters.
-        token_bytes: (V,) the text of each token in UTF-8, b"" for a token without text, for heads
-            that need it. None where a head is built only to count its parameters, and where tokens
+        token_bytes: (V,) the bytes of each token's text, b"" for a token without text, for heads
+            that need them. None where a head is built only to count its parameters, and where tokens
             do not stand for text.
         pretrained: the output layer that a backbone was pretrained with, or None; a head may start from it.
     """

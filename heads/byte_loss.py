@@ -90,6 +90,8 @@ class ByteLoss(nn.Module):
         xavier_uniform_(self.facet, self.spelling)
         uniform_output_(self.output, init_range, init_bias)
         texts = dims.token_bytes
+        if texts is not None and len(texts) != dims.vocab_size:
+            raise ValueError(f"token_bytes must have V = {dims.vocab_size} texts, got {len(texts)}")
         symbols_Vn = None if texts is None else first_symbols(texts, num_bytes)
         # Not among the weights: it is of the corpus, and evaluation does not need it
         self.register_buffer("symbols_Vn", symbols_Vn, persistent=False)
@@ -105,8 +107,8 @@ class ByteLoss(nn.Module):
         Raises: RuntimeError without the bytes of the tokens.
         """
         if self.symbols_Vn is None:
-            what = "byte_loss needs HeadDims.token_bytes: it learns the bytes of words"
-            raise RuntimeError(f"{what}, so take a corpus of a text")
+            what = "byte_loss needs HeadDims.token_bytes, the text of each token"
+            raise RuntimeError(f"{what}: take a corpus whose codec has the method token_bytes")
         symbols_BTn = self.symbols_Vn[targets_BT].long()
         counts_BTn = symbols_BTn != NO_TOKEN
         z_BTM = linear(facet_BTE, self.spelling.weight, self.spelling.bias)

@@ -36,7 +36,8 @@ class UntyingSoftmax(nn.Module):
             says, and b U(-1/sqrt(E), 1/sqrt(E)).
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
     Raises: ValueError when share is not in [0, 1), init_range <= 0, init_bias is 'uniform' without
-        init_range or without b, or D differs from E without a projection.
+        init_range or without b, D differs from E without a projection, or the embedding is frozen,
+        so that nothing would be learned before the share.
     Source: KellerJordan/modded-nanogpt, record 53 (December 2025), and train_gpt.py at commit
         f411b3d, method copy_lm_state_to_embed.
     Differs: the authors train the output matrix, and copy it to the embedding after each step. At
@@ -58,6 +59,8 @@ class UntyingSoftmax(nn.Module):
         super().__init__()
         if not 0 <= share < 1:
             raise ValueError(f"share must be at least 0 and less than 1, got {share}")
+        if not embedding.weight.requires_grad:
+            raise ValueError("untying needs a backbone whose embedding is trained; it is frozen")
         self.share = share
         self.facet = facet_map(dims, projection=projection)
         self.output = output_layer(dims, embedding, bias=bias, tie_weights=True)

@@ -204,7 +204,7 @@ def trains_every_parameter(case: HeadCase) -> str:
             module.progress.fill_(done)
         return head(case.hidden()).training_loss(case.targets())
 
-    shares = (0.0, 1.0) if followers(head) else (0.0,)
+    shares = (0.0, 0.999) if followers(head) else (0.0,)
     return require_all_trained(head, *(partial(loss, done) for done in shares))
 
 

@@ -112,8 +112,9 @@ class Codec(Protocol):
         ...
 
     def token_bytes(self) -> list[bytes]:
-        """Return the text of each token in UTF-8, in the order of the ids; b"" for a token without
-        text, but not for <unk>. The last ids of a model's vocabulary may be left out.
+        """Optional. Return the bytes of the text of each token, in the order of the ids; b"" for a
+        token without text. Those of <unk> and the end of a text do not count, and the last ids of a
+        model's vocabulary may be left out.
         """
         ...
 
@@ -174,12 +175,12 @@ class Corpus:
 
     @property
     def token_bytes(self) -> tuple[bytes, ...] | None:
-        """(V,) the text of each token in UTF-8, b"" for a token without text; None if ids have no
-        text.
+        """(V,) the bytes of each token's text, b"" for a token without text; None if they are not
+        known.
         """
         if not hasattr(self.codec, "token_bytes"):  # codecs of plug-ins may not know it
             return None
-        texts = self.codec.token_bytes() + [b""] * self.vocab_size
+        texts = [*self.codec.token_bytes(), *[b""] * self.vocab_size]
         for index in (self.unknown_id, self.end_of_text):
             if index is not None:
                 texts[index] = b""

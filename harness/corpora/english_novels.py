@@ -1,4 +1,4 @@
-"""English novels of the nineteenth century, each from a pinned file: words, subwords or characters."""
+"""Books in English of the nineteenth century, each from a pinned file: words, subwords or characters."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -62,7 +62,7 @@ def _file(book: str, sha256: str) -> PinnedFile:
 
 
 def plain(markdown: str) -> str:
-    """Return the text of a book: a paragraph a line, with blank lines between. Marks of emphasis stay: `_this_`."""
+    """Return the text of a book: a paragraph a line, with blank lines between. Marks of emphasis stay."""
     text = markdown.replace("\r\n", "\n").partition(HEADER_ENDS)[2]
     text = re.sub(r"^#+ *", "", text, flags=re.MULTILINE)
     text = re.sub(r"[ \t\xa0]+", " ", text)
@@ -72,7 +72,7 @@ def plain(markdown: str) -> str:
 
 @CORPORA.register("english_novels")
 class EnglishNovels(Published, TextSource):
-    """Fifteen English novels of 1817 to 1897 in the public domain: twelve to train on, 8.5 million characters.
+    """Fifteen books in English of 1817 to 1897 in the public domain: twelve to train on, 8.5 million characters.
 
     Validation is Northanger Abbey, and test are Erewhon and The Picture of Dorian Gray. No author is in two splits, and
     all died before 1926. A paragraph is a line.

@@ -20,7 +20,7 @@ from harness.corpora.corpus import SPLITS, Corpus, CorpusFacts, TextSize
 from harness.corpora.download import PinnedFile
 from harness.corpora.pieces import pieces
 from harness.corpora.subwords import PretrainedSpec, TokenizerSpec, check_tokenizer, counting
-from harness.corpora.token_files import TextSource
+from harness.corpora.token_files import TextSource, stored
 from harness.corpora.vocabulary import (
     COUNTING,
     EOS,
@@ -108,8 +108,12 @@ class Published:
         """Return the hash of the files."""
         return hashlib.sha256("".join(file.sha256 for file in self.FILES.values()).encode()).hexdigest()
 
-    def count_tokens(self) -> None:
-        """Return None: a plan reads no file of a published corpus, so that it needs no folder."""
+    def count_tokens(self) -> dict[str, int] | None:
+        """Return the number of tokens of each split if the text is tokenised already. Else None: a
+        plan reads no file of a published corpus, so that it needs no folder.
+        """
+        corpus = stored(self)
+        return None if corpus is None else {name: len(getattr(corpus, name)) for name in SPLITS}
 
     def fetch(self, data: Path) -> None:
         """Download missing files and verify all files."""

@@ -56,6 +56,15 @@ def test_a_tokenizer_reads_the_printed_text_with_an_end_after_each_book(books, m
     assert read["train"].count("<|endoftext|>") == len(BOOKS["train"]) - 1
 
 
+def test_tokens_are_counted_once_the_text_is_tokenised(books, monkeypatch, tmp_path):
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
+    corpus = EnglishNovels(tokenizer={"bpe": 300})
+    monkeypatch.setattr(corpus, "_books", lambda split, data: [books["Bram Stoker/Dracula"][:20_000]])
+    assert corpus.count_tokens() is None  # a plan reads no file of a published corpus
+    found = corpus.load(tmp_path)
+    assert corpus.count_tokens() == {name: len(getattr(found, name)) for name in SPLITS}
+
+
 def test_characters_have_no_tokenizer():
     with pytest.raises(ValueError, match="level: has no meaning with a tokenizer"):
         EnglishNovels(level="char", tokenizer={"bpe": 300})

@@ -89,7 +89,7 @@ def test_without_the_bytes_of_tokens_it_evaluates_and_refuses_to_train():
     known, unknown = made(), make("byte_loss", texts=None)
     unknown.load_state_dict(known.state_dict())  # the bytes are the corpus', and not among the weights
     assert torch.equal(unknown(states()).nll(TARGETS), known(states()).nll(TARGETS))
-    with pytest.raises(RuntimeError, match=r"^byte_loss needs HeadDims\.token_bytes: it learns the bytes of words"):
+    with pytest.raises(RuntimeError, match=r"^byte_loss needs HeadDims\.token_bytes, the text of each token"):
         unknown(states()).training_loss(TARGETS)
 
 

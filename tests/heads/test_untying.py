@@ -166,3 +166,10 @@ def test_its_range_is_that_of_the_embedding_which_it_copies():
     assert torch.equal(model.backbone.embedding.weight, tied.backbone.embedding.weight)
     assert torch.equal(model.head.output.weight, tied.backbone.embedding.weight)
     assert not model.head.output.bias.any()
+
+
+def test_an_embedding_that_is_not_trained_is_refused():
+    embedding = nn.Embedding(V, E)
+    embedding.weight.requires_grad_(False)
+    with pytest.raises(ValueError, match="untying needs a backbone whose embedding is trained; it is frozen"):
+        HEADS.get("untying")(HeadDims(vocab_size=V, layer_dims=(E,), d_embed=E), embedding)

@@ -36,5 +36,6 @@ def test_tokens_without_text_are_one_sentence(tmp_path):
     record = ran(spec, tmp_path / "runs")
     assert record.status == "error"
     assert record.message == (
-        "RuntimeError: byte_loss needs HeadDims.token_bytes: it learns the bytes of words, so take a corpus of a text"
+        "RuntimeError: byte_loss needs HeadDims.token_bytes, the text of each token: take a corpus whose codec has the "
+        "method token_bytes"
     )
