@@ -12,14 +12,12 @@ from texts import shuffled
 
 from harness import plan
 from harness.corpora import token_files
-from harness.corpora.local_text import Text
 from harness.plan.suite import Suite
 from harness.records import store
 from harness.records.record import TrialRecord
 from harness.registry import BACKBONES
 
 SUITES = Path(__file__).resolve().parents[2] / "suites"
-NOVEL = SUITES.parent / "harness" / "corpora" / "pride_and_prejudice.txt"
 
 SMOLLM2 = {  # the sizes of SmolLM2-135M, as its config.json says them
     "model_type": "llama",
@@ -55,9 +53,6 @@ def model_in(folder: Path) -> Path:
 def placed(suite: Path, folder: Path) -> Path:
     """The suite's own place; that of a copy in a project with the files that it names where it names some."""
     text = suite.read_text(encoding="utf-8")
-    if "../texts/books" in text:
-        _write_books(folder / "texts" / "books")
-        return _copied(suite, folder)
     if "../models/smollm2" not in text:
         return suite
     texts = folder / "texts" / "openwebtext"
@@ -67,14 +62,6 @@ def placed(suite: Path, folder: Path) -> Path:
         for seed, split in enumerate(("train", "valid", "test")):
             (texts / f"{split}.txt").write_text(shuffled(tokenizer_folders.TEXT, seed), encoding="utf-8")
     return _copied(suite, folder)
-
-
-def _write_books(folder: Path) -> None:
-    """The novel of the package in three parts, with enough different words for a vocabulary of 2,000 subwords."""
-    text = NOVEL.read_text(encoding="utf-8")
-    folder.mkdir(parents=True, exist_ok=True)
-    for split, first, last in (("train", 0.0, 0.8), ("valid", 0.8, 0.9), ("test", 0.9, 1.0)):
-        (folder / f"{split}.txt").write_text(text[int(first * len(text)) : int(last * len(text))], encoding="utf-8")
 
 
 def _copied(suite: Path, folder: Path) -> Path:
@@ -88,12 +75,8 @@ def placed_as_recorded(suite: Path, folder: Path, record: TrialRecord, patch: py
     its suite.
     """
     copy = placed(suite, folder)
-    books = folder / "texts" / "books"
     if copy != suite:
         patch.setattr(BACKBONES.get("hf"), "content", classmethod(lambda cls, **_: record.contents.backbone))
-    if books.is_dir():
-        _as_recorded(books, record, patch)
-    elif copy != suite:
         (folder / "models" / "smollm2" / "config.json").write_text(json.dumps(SMOLLM2))
         own = token_files.content_with
 
@@ -103,21 +86,6 @@ def placed_as_recorded(suite: Path, folder: Path, record: TrialRecord, patch: py
 
         patch.setattr(token_files, "content_with", recorded)
     return copy
-
-
-def _as_recorded(books: Path, record: TrialRecord, patch: pytest.MonkeyPatch) -> None:
-    """Give the stand-in of the books the identity and the numbers of tokens that a record has of them."""
-    identity, count = Text.identity_of_tokens, Text.count_tokens
-    tokens = {split: int(record.metrics[f"{split}_tokens"]) for split in ("train", "valid", "test")}
-
-    def recorded_identity(self: Text) -> str:
-        return record.contents.corpus if self.path == books else identity(self)
-
-    def recorded_count(self: Text) -> dict[str, int] | None:
-        return tokens if self.path == books else count(self)
-
-    patch.setattr(Text, "identity_of_tokens", recorded_identity)
-    patch.setattr(Text, "count_tokens", recorded_count)
 
 
 def planned_as_recorded(
