@@ -10,7 +10,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import pytest
 from stand_ins import planned_as_recorded
 
 from harness.exchange.copying import import_records
@@ -30,12 +29,11 @@ def studies(results: Path) -> dict[str, Study]:
     for file in shortened:
         changes[file.stem] = (f"train.{file.stem.split('.', 1)[1]}",)
     found = {}
-    with pytest.MonkeyPatch.context() as patch:
-        for stem, change in changes.items():
-            folder = results / "planned" / stem
-            folder.mkdir(parents=True)
-            suite = planned_as_recorded(stem.split(".")[0], results, folder, patch, change)
-            found[stem] = study.load(suite, results, warn=print)
+    for stem, change in changes.items():
+        folder = results / "planned" / stem
+        folder.mkdir(parents=True)
+        suite = planned_as_recorded(stem.split(".")[0], results, folder, change)
+        found[stem] = study.load(suite, results, warn=print)
     return found
 
 

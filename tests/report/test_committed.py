@@ -45,9 +45,8 @@ def studies(tmp_path_factory):
     results = tmp_path_factory.mktemp("results")
     for path in FILES:
         import_records(path, results)
-    with pytest.MonkeyPatch.context() as patch:
-        suites = {name: planned_as_recorded(name, results, tmp_path_factory.mktemp(name), patch) for name in SUITES}
-        yield {name: study.load(suite, results, warn=refuse) for name, suite in suites.items()}
+    suites = {name: planned_as_recorded(name, results, tmp_path_factory.mktemp(name)) for name in SUITES}
+    return {name: study.load(suite, results, warn=refuse) for name, suite in suites.items()}
 
 
 def refuse(sentence: str) -> None:
@@ -88,9 +87,9 @@ def test_the_better_heads_are_the_same_whichever_control_is_the_baseline(studies
 
 
 @pytest.mark.parametrize("name", UNFINISHED)
-def test_records_of_an_unfinished_tuning_are_of_trials_that_its_suite_plans(name, tmp_path, monkeypatch):
+def test_records_of_an_unfinished_tuning_are_of_trials_that_its_suite_plans(name, tmp_path):
     import_records(RESULTS / "records" / "unfinished" / f"{name}.zip", tmp_path)
-    suite = planned_as_recorded(name, tmp_path, tmp_path, monkeypatch)
+    suite = planned_as_recorded(name, tmp_path, tmp_path)
     found = {path.parent.name for path in tmp_path.glob("runs/*/*/record.json")}
     assert found
     assert found < {trial.id for trial in suite.tuning_trials}  # all of them: a file for the folder above

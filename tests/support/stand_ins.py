@@ -70,7 +70,7 @@ def _copied(suite: Path, folder: Path) -> Path:
     return Path(shutil.copyfile(suite, copy))
 
 
-def placed_as_recorded(suite: Path, folder: Path, record: TrialRecord, patch: pytest.MonkeyPatch) -> Path:
+def _placed_as_recorded(suite: Path, folder: Path, record: TrialRecord, patch: pytest.MonkeyPatch) -> Path:
     """The same, with the sizes of SmolLM2 and the identities of the files that a record names, so that ids are those of
     its suite.
     """
@@ -88,12 +88,11 @@ def placed_as_recorded(suite: Path, folder: Path, record: TrialRecord, patch: py
     return copy
 
 
-def planned_as_recorded(
-    name: str, results: Path, folder: Path, patch: pytest.MonkeyPatch, changes: tuple[str, ...] = ()
-) -> Suite:
+def planned_as_recorded(name: str, results: Path, folder: Path, changes: tuple[str, ...] = ()) -> Suite:
     """A suite of this repository that has records in `results`. A model that it names is not here: its identity is that
-    in the records.
+    in the records, while this suite is planned and no longer.
     """
     runs = store.runs_folder(results, name)
     record = store.load(runs, next(runs.glob("*/record.json")).parent.name)
-    return plan.load(placed_as_recorded(SUITES / f"{name}.yaml", folder, record, patch), changes)
+    with pytest.MonkeyPatch.context() as patch:
+        return plan.load(_placed_as_recorded(SUITES / f"{name}.yaml", folder, record, patch), changes)
