@@ -231,7 +231,7 @@ class WithAuxiliary(Mixture):
     nll, mean_nll and log_probs are those of the softmax.
     Shapes: facet (B, T, E); output: a layer with weight (V, E) and bias (V,) or None.
     Args:
-        share: lambda, a number or a () tensor.
+        share: lambda, a number or a () tensor; None leaves the term out.
         auxiliary: maps targets (B, T) and token weights (B, T) or None to a () loss. It is called in training only.
     """
 
@@ -239,7 +239,7 @@ class WithAuxiliary(Mixture):
         self,
         facet_BTE: Tensor,
         output: nn.Linear,
-        share: Tensor | float,
+        share: Tensor | float | None,
         auxiliary: Callable[[Tensor, Tensor | None], Tensor],
     ):
         super().__init__(facet_BTE[:, :, None], None, output.weight, output.bias)
@@ -248,6 +248,8 @@ class WithAuxiliary(Mixture):
     def training_loss(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
         """() the loss above."""
         loss = super().training_loss(targets_BT, weight_BT)
+        if self.share is None:
+            return loss
         return loss + (self.share * self.auxiliary(targets_BT, weight_BT)).to(loss.dtype)
 
 

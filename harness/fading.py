@@ -13,11 +13,14 @@ class Fade(nn.Module):
 
     factor = min(1, max(0, (end - s) / (end - start))),    s: the share of training that is done
 
-    `progress` is s (FollowsTraining in harness/protocols.py). In evaluation it is that of the last step before. A loss
-    is computed as well where its factor is 0, so that every step takes the same operations.
+    `progress` is s (FollowsTraining in harness/protocols.py). In evaluation it is that of the last step before.
 
     Args:
         start, end: of the fall.
+    Attributes:
+        is_over: s >= end, known without a look at the tensor. Training sets it before each step, so
+            that a loss whose factor is 0 is left out. It stays False in a CUDA graph, which
+            computes such a loss to the end.
     Raises: ValueError unless 0 <= start < end <= 1.
     """
 
@@ -25,7 +28,7 @@ class Fade(nn.Module):
         super().__init__()
         if not 0 <= start < end <= 1:
             raise ValueError(f"fade must be two shares of training, 0 <= start < end <= 1, got {[start, end]}")
-        self.start, self.end = start, end
+        self.start, self.end, self.is_over = start, end, False
         self.register_buffer("progress", torch.zeros((), dtype=torch.float64))
 
     def forward(self) -> Tensor:
@@ -52,6 +55,11 @@ class LossWeight(nn.Module):
             raise ValueError(f"weight must be a finite number of at least 0, got {weight}")
         self.weight, self.fade = weight, None if fade is None else Fade(*fade)
 
-    def forward(self) -> Tensor | float:
-        """() lambda as it is now."""
-        return self.weight if self.fade is None else self.weight * self.fade()
+    def forward(self) -> Tensor | float | None:
+        """() lambda as it is now; None where the loss can be left out, because its fade is over."""
+        return self.weight if self.fade is None else faded(self.weight, self.fade)
+
+
+def faded(weight: float, fade: Fade) -> Tensor | None:
+    """() the weight times the factor; None where the fade is over."""
+    return None if fade.is_over else weight * fade()

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch._subclasses import FakeTensorMode
@@ -14,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from harness import kernels
 from harness.containment import first_line
 from harness.corpora.batching import Segment
+from harness.fading import Fade
 from harness.model import Chosen, LanguageModel, build_backbone, build_head, on_meta
 from harness.random_streams import own_generators
 
@@ -47,7 +49,7 @@ def training_flops(backbone: Chosen, head: Chosen, vocab_size: int, rows: int, t
     first product of a head counts 4 there. The products of attention count over the whole segment, not halved by
     causality: 12 T d for a layer and token. Element-wise operations and look-ups count nothing. Logits that the
     evaluation in chunks computes again in its backward pass count once. What a batch shares, as the noise words of
-    nce, is divided among its tokens.
+    nce, is divided among its tokens. A loss that fades counts for the share of training until it is 0.
 
     The model runs once on tensors without content, so nothing is allocated, and products are counted where torch sees
     them, whatever code a head has.
@@ -87,10 +89,22 @@ def _counted(model: LanguageModel, rows: int, tokens: int) -> Flops:
             of_body += (1 + BACKWARD) * counter.get_total_flops()
             # The head's backward pass as it is: without gradients for the states of a frozen backbone.
             layers = tuple(layer.detach().requires_grad_(not frozen) for layer in hidden.layers)
-            with _products() as counter:
-                each.distribution(hidden._replace(layers=layers)).training_loss(text.targets).backward()
-            of_head += counter.get_total_flops()
+            for share in _stages(each):
+                with _products() as counter:
+                    each.distribution(hidden._replace(layers=layers)).training_loss(text.targets).backward()
+                of_head += share * counter.get_total_flops()
     return Flops(of_body / (rows * tokens), of_head / (rows * tokens))
+
+
+def _stages(model: LanguageModel) -> Iterator[float]:
+    """Yield the lengths of the stages of training between which losses of the head end, as shares of it. The model is
+    as it is in that stage.
+    """
+    fades = [module for module in model.head.modules() if isinstance(module, Fade)]
+    for start, end in pairwise(sorted({0.0, *(fade.end for fade in fades), 1.0})):
+        for fade in fades:
+            fade.is_over = start >= fade.end
+        yield end - start
 
 
 def _products() -> FlopCounterMode:

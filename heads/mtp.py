@@ -15,7 +15,7 @@ from harness.distributions import (
     uniform_output_,
     xavier_uniform_,
 )
-from harness.fading import Fade, Span
+from harness.fading import Fade, Span, faded
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -30,10 +30,12 @@ class MultiToken(Mixture):
     log_probs and the z-loss are those of p_0.
     Shapes: facets (B, T, E) each, that of the next word first; weight (V, E); bias (V,) or None.
     Args:
-        further: lambda_k, k = 1 .. K; numbers, or () tensors of weights that fade.
+        further: lambda_k, k = 1 .. K; numbers, or () tensors of weights that fade, or None for a loss that is left out.
     """
 
-    def __init__(self, facets: list[Tensor], further: Sequence[float | Tensor], weight_VE: Tensor, bias_V, logit_map):
+    def __init__(
+        self, facets: list[Tensor], further: Sequence[float | Tensor | None], weight_VE: Tensor, bias_V, logit_map
+    ):
         super().__init__(facets[0][:, :, None], None, weight_VE, bias_V, logit_map=logit_map)
         self.facets, self.shares = facets, (1.0, *further)
 
@@ -42,9 +44,10 @@ class MultiToken(Mixture):
         _, T = targets_BT.shape
         weight_BT = torch.ones_like(targets_BT) if weight_BT is None else weight_BT
         weight_BT = weight_BT.to(self.wide)
-        facets_BSE = torch.hstack([facet[:, : max(0, T - k)] for k, facet in enumerate(self.facets)])
-        targets_BS = torch.hstack([targets_BT[:, k:] for k in range(len(self.shares))])
-        weight_BS = torch.hstack([share * weight_BT[:, k:] for k, share in enumerate(self.shares)])
+        shares = {k: share for k, share in enumerate(self.shares) if share is not None}
+        facets_BSE = torch.hstack([self.facets[k][:, : max(0, T - k)] for k in shares])
+        targets_BS = torch.hstack([targets_BT[:, k:] for k in shares])
+        weight_BS = torch.hstack([share * weight_BT[:, k:] for k, share in shares.items()])
         every = Mixture(facets_BSE[:, :, None], None, self.weight_VE, self.bias_V, logit_map=self.logit_map)
         loss = every.mean_nll(targets_BS, weight_BS) * weight_BS.sum() / weight_BT.sum()
         return loss + self.z_term(weight_BT)
@@ -79,8 +82,7 @@ class MultiTokenPrediction(nn.Module):
         without a projection.
     Source: Gloeckle et al. (2024), arXiv:2404.19737, which was not read; the shared form: KellerJordan/modded-nanogpt,
         records/track_1_short/2025-12-22_MultiTokenPrediction and triton_kernels.py at commit f411b3d.
-    Differs: without `fade` the weights stay as they are, and with it their losses are computed to the end, at the same
-        cost; modded-nanogpt leaves them out when their weights are 0. The heads of Gloeckle et al. are transformer
+    Differs: without `fade` the weights stay as they are. The heads of Gloeckle et al. are transformer
         layers, with weights of 1; an affine map sees one position only. Words beyond the segment are not known, so
         the last K positions have fewer targets.
     """
@@ -127,5 +129,5 @@ class MultiTokenPrediction(nn.Module):
         others = [ahead(h_BTD) for ahead in self.ahead] or [first_BTE] * len(self.further)
         further = self.further
         if self.fades is not None:
-            further = [weight * fade() for weight, fade in zip(further, self.fades, strict=True)]
+            further = [faded(weight, fade) for weight, fade in zip(further, self.fades, strict=True)]
         return MultiToken([first_BTE, *others], further, self.output.weight, self.output.bias, self.phi)

@@ -16,13 +16,14 @@ from harness.registry import HEADS
 class WithModule(MultiToken):
     """A MultiToken whose second facet is computed from the targets, in training only."""
 
-    def __init__(self, facet_BTE: Tensor, module, share: Tensor | float, output: nn.Linear):
+    def __init__(self, facet_BTE: Tensor, module, share: Tensor | float | None, output: nn.Linear):
         super().__init__([facet_BTE], (share,), output.weight, output.bias, LOGIT_MAPS["identity"])
         self.module = module
 
     def training_loss(self, targets_BT: Tensor, weight_BT: Tensor | None = None) -> Tensor:
         """() the loss of MultiToken."""
-        self.facets = [self.facets[0], self.module(targets_BT)]
+        if self.shares[1] is not None:
+            self.facets = [self.facets[0], self.module(targets_BT)]
         return super().training_loss(targets_BT, weight_BT)
 
 

@@ -11,6 +11,7 @@ from harness.fading import Fade
 from harness.plan.specs import ComponentSpec
 from harness.protocols import followers
 
+TWO_LAYERS = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 2})
 MTP = ComponentSpec(name="mtp", params={"further": (0.5, 0.25), "fade": ((0.25, 0.75), (0.0, 0.5))})
 
 
@@ -74,6 +75,40 @@ def test_with_random_lengths_the_share_never_falls(tmp_path):
     assert seen == sorted(seen)
     assert seen[0] == 0
     assert 0.9 < seen[-1] < 1
+
+
+class Kept(Fade):
+    """A fade as it is in a CUDA graph: its loss is computed to the end."""
+
+    is_over = property(lambda self: False, lambda self, value: None)
+
+
+@pytest.mark.parametrize(
+    ("head", "unused"),
+    [
+        (ComponentSpec(name="early", params={"layer": 0, "fade": (0.0, 0.5)}), "early."),
+        (ComponentSpec(name="mtp_module", params={"num_heads": 2, "fade": (0.0, 0.5)}), "block."),
+        (ComponentSpec(name="mtp", params={**MTP.params, "maps": "linear"}), "ahead."),
+    ],
+    ids=str,
+)
+def test_a_loss_that_is_over_is_left_out_and_the_likelihood_is_that_with_a_weight_of_0(head, unused, tmp_path):
+    train = spec(epochs=3, optimizer="adam", lr=0.01)
+    corpus = Corpus(vocab_size=V, train=TOKENS, valid=tokens(31, 1), test=tokens(29, 2))
+    weights, gradients = [], []
+    for kind in (Fade, Kept):
+        built = model(backbone=TWO_LAYERS, head=head)
+        for module in followers(built.head):
+            module.__class__ = kind
+        handmade.training(built, corpus, train, tmp_path / kind.__name__).fit()
+        weights.append({**built.backbone.state_dict(), **built.head.output.state_dict()})
+        gradients.append({name: each.grad for name, each in built.head.named_parameters() if name.startswith(unused)})
+    skipped, kept = gradients
+    assert len(skipped) > 0
+    assert set(skipped.values()) == {None}
+    assert all(each.count_nonzero() == 0 for each in kept.values())
+    for name, each in weights[0].items():
+        torch.testing.assert_close(each, weights[1][name], rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,26 @@ def test_what_an_auxiliary_loss_takes_is_counted(head, products):
     assert training_flops(spec("lstm", d_model=d), head, V, 2, T).head == pytest.approx(6 * products, rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("head", "products"),
+    [
+        (spec("early", fade=(0.0, 0.125)), 100 * 30 + (100 * 30 + 30 * 30) / 8),
+        (spec("token_order", fade=(0.5, 1.0)), 2 * 100 * 30),
+        (spec("mtp_module", fade=(0.0, 0.5)), (1 + 4 / 5 / 2) * 100 * 30 + (14 * 30 * 30 + 2 * 5 * 30) / 2),
+        # the next word, the second word to three quarters of training, the third one to a half
+        (
+            spec("mtp", further=(0.5, 0.25), fade=((0.5, 0.75), (0.0, 0.5))),
+            (1 + 4 / 5 * 3 / 4 + 3 / 5 / 2) * 100 * 30,
+        ),
+    ],
+    ids=str,
+)
+def test_a_loss_that_fades_counts_until_it_is_over(head, products):
+    found = training_flops(spec("lstm", d_model=30), head, 100, 2, 5)
+    assert found.head == pytest.approx(6 * products, rel=1e-12)
+    assert found.body == training_flops(spec("lstm", d_model=30), SOFTMAX, 100, 2, 5).body
+
+
 def test_noise_words_are_shared_by_a_batch():
     d, k = 30, 20
     for rows, tokens in ((1, 4), (3, 5)):

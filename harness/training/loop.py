@@ -15,6 +15,7 @@ from torch import Tensor
 from harness.corpora.batching import Segment
 from harness.corpora.corpus import Corpus
 from harness.errors import ExecutionError
+from harness.fading import Fade
 from harness.machine.stop_request import Interrupted, StopRequest
 from harness.model import LanguageModel
 from harness.plan.specs import TrainSpec
@@ -273,8 +274,11 @@ class Training:
         def before_step(done: int) -> None:
             if not self._in_second_stage:  # which has a constant rate
                 self.schedule.before_step((number - 1) * len(self.segments) + done)
+            share = self._progress(number, done / steps)
             for module in self.followers:
-                module.progress.fill_(self._progress(number, done / steps))
+                module.progress.fill_(share)
+                if isinstance(module, Fade) and not step.graphed:  # a graph has the same operations in every step
+                    module.is_over = share >= module.end
 
         def after_step(done: int) -> None:
             self.averaging.update()
