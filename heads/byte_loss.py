@@ -24,11 +24,11 @@ SYMBOLS = END + 1
 
 
 def first_symbols(texts: tuple[bytes, ...], number: int) -> Tensor:
-    """(V, n) int32: the first bytes of each text, END once after its last one, and then NO_TOKEN. A
+    """(V, n) int64: the first bytes of each text, END once after its last one, and then NO_TOKEN. A
     token without text has NO_TOKEN only.
     """
-    rows = [[*text[:number], END][:number] if text else [] for text in texts]
-    return torch.tensor([row + [NO_TOKEN] * (number - len(row)) for row in rows], dtype=torch.int32)
+    rows = [[*text, END][:number] if text else [] for text in texts]
+    return torch.tensor([row + [NO_TOKEN] * (number - len(row)) for row in rows])
 
 
 @HEADS.register("byte_loss")
@@ -109,7 +109,7 @@ class ByteLoss(nn.Module):
         if self.symbols_Vn is None:
             what = "byte_loss needs HeadDims.token_bytes, the text of each token"
             raise RuntimeError(f"{what}: take a corpus whose codec has the method token_bytes")
-        symbols_BTn = self.symbols_Vn[targets_BT].long()
+        symbols_BTn = self.symbols_Vn[targets_BT]
         counts_BTn = symbols_BTn != NO_TOKEN
         z_BTM = linear(facet_BTE, self.spelling.weight, self.spelling.bias)
         z_BTM = z_BTM.to(torch.promote_types(z_BTM.dtype, torch.float32))

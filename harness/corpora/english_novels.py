@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import ClassVar, Literal
 from urllib.parse import quote
 
+import torch
+from torch import Tensor
+
 from harness.corpora import download
 from harness.corpora.corpus import SPLITS, Corpus
 from harness.corpora.download import PinnedFile
@@ -50,6 +53,10 @@ BOOKS = {  # the author and title in the source, and the SHA-256 of the file the
         "Samuel Butler/Erewhon": "1ab888bd7a498b494676ac86c6c32c8d3c78557dc7ef7a6ce87f71e2d85295d0",
         "Oscar Wilde/The Picture of Dorian Gray": "c31ad16ae72b187f85180bb20eacf8388fbe01ea3e4b3dee78c1447ef49209b0",
     },
+}
+# No suite reads it. `harness check-submission` scores a model on it that it has trained itself.
+HIDDEN = {
+    "Olive Schreiner/The Story of an African Farm": "cba0836304a3487c872c6de53ce4133e1b52ca714f9f94ad094c1abddc38a874",
 }
 HEADER_ENDS = "-------\n"  # after title, author and year
 RULE = 1  # part of the key of token files: increase it with every change of `plain`
@@ -137,6 +144,14 @@ class EnglishNovels(Published, TextSource):
     def pieces(self, data: Path) -> Iterator[tuple[str, Iterable[str]]]:
         """Yield the splits in pieces for the tokenizer, with an end-of-text token after each book but the last."""
         return ((name, joined(self._books(name, data))) for name in SPLITS)
+
+    def hidden(self, data: Path) -> Tensor:
+        """(N,) int64, the tokens of a second test text, which no suite reads. Missing files are downloaded."""
+        texts = []
+        for book, sha256 in HIDDEN.items():
+            file = download.fetch(_file(book, sha256), data)
+            texts.append(plain(file.read_text(encoding="utf-8")))
+        return torch.tensor(self.load(data).codec.encode("\n".join(texts)))
 
     def _books(self, split: str, data: Path) -> list[str]:
         files = [download.verified(self.FILES[book], data) for book in BOOKS[split]]

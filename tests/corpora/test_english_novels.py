@@ -1,11 +1,13 @@
 """The corpus of English novels: how a book becomes text, and what the splits hold."""
 
 import csv
+import hashlib
 
 import pytest
 
+from harness.corpora import english_novels
 from harness.corpora.corpus import SPLITS
-from harness.corpora.english_novels import BOOKS, EnglishNovels, plain
+from harness.corpora.english_novels import BOOKS, HIDDEN, EnglishNovels, plain
 
 
 def test_a_book_loses_its_header_the_marks_of_headings_and_superfluous_blanks():
@@ -16,7 +18,7 @@ def test_a_book_loses_its_header_the_marks_of_headings_and_superfluous_blanks():
 
 
 def test_no_author_is_in_two_splits():
-    authors = [{book.split("/")[0] for book in BOOKS[split]} for split in SPLITS]
+    authors = [{book.split("/")[0] for book in books} for books in (*BOOKS.values(), HIDDEN)]
     assert len(set.union(*authors)) == sum(map(len, authors))
 
 
@@ -63,6 +65,24 @@ def test_tokens_are_counted_once_the_text_is_tokenised(books, monkeypatch, tmp_p
     assert corpus.count_tokens() is None  # a plan reads no file of a published corpus
     found = corpus.load(tmp_path)
     assert corpus.count_tokens() == {name: len(getattr(found, name)) for name in SPLITS}
+
+
+@pytest.mark.parametrize(
+    ("params", "ids"),
+    [
+        ({"level": "word"}, ["a", "farm", "<unk>", ".", "<eos>"]),
+        ({"level": "char"}, ["A", " ", "f", "a", "r", "m", " ", "<unk>", ".", "\n"]),
+    ],
+)
+def test_the_hidden_text_has_the_tokens_of_the_training_text(params, ids, monkeypatch, tmp_path):
+    monkeypatch.setattr(EnglishNovels, "_books", lambda self, split, data: ["A farm in a farm.\n" * 30])
+    content = b"# Title\n-------\nA farm \xc3\xa9.\n"
+    (tmp_path / "english_novels").mkdir()
+    (tmp_path / "english_novels" / "The Story of an African Farm.md").write_bytes(content)
+    monkeypatch.setitem(english_novels.HIDDEN, next(iter(HIDDEN)), hashlib.sha256(content).hexdigest())
+    corpus = EnglishNovels(**params)
+    symbols = corpus.load(tmp_path).symbols
+    assert [symbols[index] for index in corpus.hidden(tmp_path)] == ids
 
 
 def test_characters_have_no_tokenizer():

@@ -10,7 +10,7 @@ from harness.heads.byte_loss import first_symbols
 from harness.protocols import Hidden, followers
 
 TEXTS = (b"", b"a", b"ab", b"abcd", "\u6f22".encode(), b"\x00\xff", b"", b"b", b"ca", b"abc", b"z")  # of 11 tokens
-TARGETS = torch.tensor([[0, 4, 10], [2, 6, 3]])
+TARGETS = torch.tensor([[0, 4, 5], [1, 6, 3]])
 
 
 def made(**params):
@@ -40,8 +40,8 @@ def test_the_loss_of_a_position_is_the_mean_over_its_symbols():
     logq, nll = log_q(head, hidden), head(hidden).nll(TARGETS)
     of_bytes = torch.zeros(2, 3).double()  # the tokens 0 and 6 have no text
     of_bytes[0, 1] = -(logq[0, 1, 0, 0xE6] + logq[0, 1, 1, 0xBC] + logq[0, 1, 2, 0xA2]) / 3
-    of_bytes[0, 2] = -(logq[0, 2, 0, 122] + logq[0, 2, 1, 256]) / 2
-    of_bytes[1, 0] = -(logq[1, 0, 0, 97] + logq[1, 0, 1, 98] + logq[1, 0, 2, 256]) / 3
+    of_bytes[0, 2] = -(logq[0, 2, 0, 0] + logq[0, 2, 1, 255] + logq[0, 2, 2, 256]) / 3
+    of_bytes[1, 0] = -(logq[1, 0, 0, 97] + logq[1, 0, 1, 256]) / 2
     of_bytes[1, 2] = -(logq[1, 2, 0, 97] + logq[1, 2, 1, 98] + logq[1, 2, 2, 99]) / 3
     expected = (nll + 0.5 * of_bytes).mean()
     torch.testing.assert_close(head(hidden).training_loss(TARGETS), expected, rtol=0, atol=1e-12)
@@ -104,3 +104,8 @@ def test_bfloat16_states_are_summed_in_float32():
     assert of_bytes.dtype == torch.float32
     assert of_bytes.item() == pytest.approx(0.1 * math.log(257), rel=1e-5)
     assert head.spelling.weight.shape == (4 * 257, E)
+
+
+def test_texts_of_another_number_of_tokens_are_refused():
+    with pytest.raises(ValueError, match="token_bytes must have V = 11 texts, got 10"):
+        make("byte_loss", texts=TEXTS[:10])
