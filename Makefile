@@ -8,7 +8,7 @@ PYTHON ?= $(shell fits() { "$$1" -c "import ensurepip, sys; sys.exit(not (3, 11)
 BIN := .venv/bin
 PARALLEL := --numprocesses auto --dist loadfile
 
-.PHONY: quickstart test newest test-system test-all without wheel site mutants fuzz guards golden showcase reference lint clean
+.PHONY: quickstart test newest test-system test-all without wheel site mutants fuzz guards golden showcase lint clean
 
 quickstart: .venv/installed
 	$(BIN)/harness run suites/quickstart.yaml --executor inline
@@ -72,10 +72,6 @@ golden: .venv/installed
 # The committed tables, pages and plots, from the committed records. NEW=ptb_awd adds those of a suite.
 showcase: .venv/installed
 	PYTHONPATH=tests/support $(BIN)/python tests/meta/showcase.py $(NEW)
-
-# The documents that are made from schema, docstrings and metrics.
-reference: .venv/installed
-	$(BIN)/python tests/meta/reference.py
 
 lint: .venv/installed
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import NoneType
@@ -47,12 +48,15 @@ def docs(
     page: Annotated[str | None, argument("The name of a page; without it, the pages are listed.")] = None,
 ) -> None:
     """Print a page of the documentation as markdown, or the names and titles of all pages."""
-    pages = {place.stem: place.read_text(encoding="utf-8") for place in sorted(bundled("docs").glob("*.md"))}
+    from harness.cli import reference
+
+    pages = {place.stem: partial(place.read_text, encoding="utf-8") for place in bundled("docs").glob("*.md")}
+    pages = dict(sorted((pages | reference.PAGES).items()))
     if page is None:
         for name, text in pages.items():
-            say(f"{name:<14} {text.partition(chr(10))[0].removeprefix('# ')}")
+            say(f"{name:<14} {text().partition(chr(10))[0].removeprefix('# ')}")
     elif page in pages:
-        say(pages[page])
+        say(pages[page]())
     else:
         raise ExecutionError(f"there is no page '{page}'{nearest(page, list(pages))} (known: {', '.join(pages)})")
 

@@ -53,5 +53,7 @@ def test_a_table_without_records_names_the_import_of_the_committed_ones(fresh, h
 
 def test_the_pages_of_the_documentation_are_listed_and_printed(fresh, harness):
     listed = harness("docs").out.splitlines()
-    assert [line.split()[0] for line in listed] == sorted(page.stem for page in bundled("docs").glob("*.md"))
+    written = [page.stem for page in bundled("docs").glob("*.md")]
+    assert [line.split()[0] for line in listed] == sorted([*written, "components", "metrics", "suite_keys"])
+    assert "- `num_mixtures" in harness("docs", "components").out
     assert harness("docs", "tables").out.strip() == (bundled("docs") / "tables.md").read_text(encoding="utf-8").strip()

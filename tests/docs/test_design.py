@@ -12,14 +12,6 @@ ROOT = Path(__file__).parent.parent.parent
 DESIGN = ROOT / "docs" / "design"
 
 
-def test_the_list_of_modules_is_what_their_docstrings_say():
-    spec = importlib.util.spec_from_file_location("reference", ROOT / "tests" / "meta" / "reference.py")
-    reference = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(reference)
-    for place, made in reference.DOCUMENTS.items():
-        assert (ROOT / place).read_text(encoding="utf-8") == made(), f"{place}: `make reference` writes it again"
-
-
 def test_the_index_has_the_packages_in_the_order_that_a_test_holds():
     tree = ast.parse((ROOT / "tests" / "test_architecture.py").read_text(encoding="utf-8"))
     (packages,) = [each.value for each in tree.body if isinstance(each, ast.AnnAssign) and each.target.id == "PACKAGES"]

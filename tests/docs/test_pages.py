@@ -1,6 +1,5 @@
 """What documents point to exists, and they list all that there is: headings, paths, keys, checks, marks, functions."""
 
-import importlib.util
 import inspect
 import json
 import re
@@ -12,6 +11,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 import harness
+from harness.cli import reference
 from harness.conformance.backbones import BACKBONE_CHECKS
 from harness.conformance.heads import HEAD_CHECKS
 from harness.plan.suite_file import SuiteFile
@@ -20,9 +20,8 @@ from harness.report.content import MARKS
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 PROSE = [page for page in PAGES if page.name != "CHANGELOG.md"]
-SUITES, REFERENCE, HEADS_PAGE, TABLES, PYTHON = (
-    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-    for name in ("suites", "suite_keys", "heads", "tables", "python")
+SUITES, HEADS_PAGE, TABLES, PYTHON = (
+    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("suites", "heads", "tables", "python")
 )
 EXAMPLES = {"heads/cosine.py"}  # what a reader is to write
 TREE = ("harness", "heads", "backbones", "suites", "tests", "benchmarks", "results/published", "docs")
@@ -84,12 +83,24 @@ def test_every_page_that_the_code_names_exists():
     sources = [path for folder in ("harness", "heads", "backbones", "suites") for path in (ROOT / folder).rglob("*.*")]
     texts = [path.read_text(encoding="utf-8") for path in sources if path.suffix in (".py", ".yaml", ".html")]
     named = {page for text in texts for page in re.findall(r"\bdocs/[\w/-]+\.md", text)}
-    named |= {f"docs/{page}.md" for text in texts for page in re.findall(r"\bharness docs (\w+)", text)}
     assert named
     assert {page for page in named if not (ROOT / page).exists()} == set()
+    texts += [page.read_text(encoding="utf-8") for page in PROSE]
+    shown = {page for text in texts for page in re.findall(r"\bharness docs ([a-z]\w+)", text)}
+    assert shown
+    assert {page for page in shown - set(reference.PAGES) if not (ROOT / "docs" / f"{page}.md").exists()} == set()
 
 
-KEYS = dict(re.findall(r"^- `([a-z_.]+)` \(.*?\): (.*)$", REFERENCE, flags=re.MULTILINE))
+@pytest.mark.parametrize("page", reference.PAGES)
+def test_a_page_made_from_the_source_says_something_of_each_entry(page):
+    text = reference.PAGES[page]()
+    entries = re.findall(r"^- `.*$", text, flags=re.MULTILINE)
+    assert len(entries) > 50
+    assert [entry for entry in entries if not re.search(r"[:.] ?\S*\w", entry)] == []
+    assert text.startswith("# ")
+
+
+KEYS = dict(re.findall(r"^- `([a-z_.]+)` \(.*?\): (.*)$", reference.suite_keys(), flags=re.MULTILINE))
 
 
 def test_every_key_has_a_meaning():
@@ -137,9 +148,6 @@ def test_the_page_of_heads_has_every_check_and_no_other():
 
 
 def test_the_page_of_heads_explains_every_parameter_that_is_only_named_elsewhere():
-    spec = importlib.util.spec_from_file_location("reference", ROOT / "tests" / "meta" / "reference.py")
-    reference = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(reference)
     (section,) = re.findall(r"^## Parameters that heads share\n(.*?)^## ", HEADS_PAGE, flags=re.DOTALL | re.MULTILINE)
     assert set(re.findall(r"^- `(\w+)`", section, flags=re.MULTILINE)) == reference.SHARED
 

@@ -1,20 +1,11 @@
-"""`make reference`: the documents that say what the source says, from the source. A test holds that they are equal.
+"""Pages of the documentation that are made from the source: the keys of suites, components, metrics."""
 
-docs/suite_keys.md: every key of a suite file, from the schema. docs/components.md: heads, backbones and corpora with
-their parameters, from the docstrings. docs/metrics.md: what a record holds. docs/design/modules.md: modules,
-and the names that others use of them.
-"""
-
-import ast
 import inspect
 import json
 import re
-import textwrap
-from collections.abc import Container, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-ROOT = Path(__file__).parent.parent.parent
 OURS = ("heads/", "backbones/", "harness/")  # the components of this repository, without those of plug-ins
 OF_COMPONENTS = {"corpora", "backbones", "heads"}  # lists of a suite file that are checked against the registries
 LIMITS = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
@@ -87,14 +78,14 @@ def leaves(node: dict[str, Any], definitions: dict[str, Any], place: tuple[str, 
 
 
 def suite_keys() -> str:
-    """The text of docs/suite_keys.md."""
+    """`harness docs suite_keys`: every key of a suite file, from its schema."""
     from harness.plan.suite_file import suite_schema
 
     schema = suite_schema()
     lines = [
         "# Keys of a suite file",
         "",
-        "Made by `make reference` from the schema that `harness schema` prints: key (type; default): meaning.",
+        "From the schema that `harness schema` prints: key (type; default): meaning.",
         "What the keys are for, with examples: [suites.md](suites.md).",
     ]
     parts: dict[str, list[str]] = {}
@@ -143,14 +134,14 @@ def parameter_lines(component: str, cls: type, shared: set[str], explained: dict
 
 
 def components() -> str:
-    """The text of docs/components.md."""
+    """`harness docs components`: those of this repository with their parameters, from docstrings."""
     from harness.registry import BACKBONES, CORPORA, HEADS
 
     lines = [
         "# Heads, backbones and corpora",
         "",
-        "Made by `make reference` from the docstrings, which also have equations, shapes, sources and differences. A",
-        "parameter stands with its default. Shared ones: [heads.md](heads.md#parameters-that-heads-share).",
+        "From the docstrings, which also have equations, shapes, sources and differences. A parameter stands with its",
+        "default. Shared ones: [heads.md](heads.md#parameters-that-heads-share).",
     ]
     for title, registry in (("Heads", HEADS), ("Backbones", BACKBONES), ("Corpora", CORPORA)):
         lines += ["", f"## {title}"]
@@ -167,14 +158,14 @@ def components() -> str:
 
 
 def metrics() -> str:
-    """The text of docs/metrics.md."""
+    """`harness docs metrics`: what a record holds."""
     from harness.records.metrics import METRICS
 
     lines = [
         "# Metrics",
         "",
-        "Made by `make reference` from `harness/records/metrics.py`: what a record holds. Label in tables (name in",
-        "records and frames; unit): meaning. What else tables show: [tables.md](tables.md#columns).",
+        "What a record holds. Label in tables (name in records and frames; unit): meaning. What else tables show:",
+        "[tables.md](tables.md#columns).",
         "",
     ]
     for metric in METRICS.values():
@@ -183,99 +174,4 @@ def metrics() -> str:
     return "\n".join([*lines, ""])
 
 
-# Modules.
-
-WIDTH = 150  # of a line
-
-
-def modules() -> str:
-    """The text of docs/design/modules.md."""
-    parsed = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in sources().items()}
-    used = {module: set() for module in parsed}
-    for user, tree in parsed.items():
-        for module, name in imported(tree, parsed):
-            if module != user and f"{module}.{name}" not in parsed:
-                used[module].add(name)
-    lines = [
-        "# Packages and modules",
-        "",
-        "Made by `make reference`: what each module does, which is the first sentence of its docstring, and what other",
-        "modules use of it. Of one that is found by its name, as a command or a head, its classes and functions.",
-    ]
-    for module, path in sources().items():
-        if path.name == "__main__.py":
-            continue
-        said, names = sentence(parsed[module]), exported(parsed[module], used[module])
-        shown = f" {', '.join(f'`{name}`' for name in names)}" if names else ""
-        if path.name == "__init__.py":
-            lines += ["", f"## {path.parent.relative_to(ROOT).as_posix()}/", "", *wrapped(f"{said}{shown}", ""), ""]
-        else:
-            lines += wrapped(f"- **{path.stem}**: {said}{shown}", "  ")
-    return "\n".join([*lines, ""])
-
-
-def sources() -> dict[str, Path]:
-    """Dotted name -> file of every module, a package before its modules."""
-    paths = [path for top in ("harness", "heads", "backbones") for path in (ROOT / top).rglob("*.py")]
-    found = {}
-    for path in sorted(paths, key=lambda path: (path.parent.as_posix(), path.name != "__init__.py", path.name)):
-        dotted = path.relative_to(ROOT).as_posix().removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        found[dotted if dotted.startswith("harness") else f"harness.{dotted}"] = path
-    return found
-
-
-def imported(tree: ast.Module, known: Container[str]) -> Iterator[tuple[str, str]]:
-    """(module, name) of what a module uses of others: by `from a import b`, or as `a.b` where it imports a."""
-    modules: dict[str, str] = {}
-    for node in ast.walk(tree):
-        for alias in node.names if isinstance(node, ast.ImportFrom) else ():
-            if (module := f"{node.module}.{alias.name}") in known:
-                modules[alias.asname or alias.name] = module
-            elif node.module in known:
-                yield node.module, alias.name
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
-            yield modules[node.value.id], node.attr
-
-
-def exported(tree: ast.Module, used: set[str]) -> list[str]:
-    """What a module has for others: `__all__`, and the public names that others use; without any, its classes and
-    functions.
-    """
-    made: dict[str, bool] = {}  # name -> whether it is a class or a function
-    listed: list[str] = []
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            made[node.name] = True
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names = [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
-            listed += ast.literal_eval(node.value) if names == ["__all__"] else []
-            made |= dict.fromkeys(names, False)
-    public = {name: kind for name, kind in made.items() if not name.startswith("_")}
-    found = dict.fromkeys([*listed, *(name for name in public if name in used)])
-    return list(found) or [name for name, kind in public.items() if kind]
-
-
-def wrapped(text: str, indent: str) -> list[str]:
-    """The lines of a paragraph or of an entry of a list, with an indent from the second line on."""
-    return textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-
-
-def sentence(tree: ast.Module) -> str:
-    """The first sentence of a module's docstring."""
-    first = " ".join((ast.get_docstring(tree) or "").partition("\n\n")[0].split())
-    return escaped(re.split(r"(?<=\w[.)])\s(?=[A-Z])", first, maxsplit=1)[0])
-
-
-DOCUMENTS = {
-    Path("docs") / "suite_keys.md": suite_keys,
-    Path("docs") / "components.md": components,
-    Path("docs") / "metrics.md": metrics,
-    Path("docs") / "design" / "modules.md": modules,
-}
-
-if __name__ == "__main__":
-    for place, made in DOCUMENTS.items():
-        (ROOT / place).write_text(made(), encoding="utf-8")
-        print(place)
+PAGES = {"components": components, "metrics": metrics, "suite_keys": suite_keys}
