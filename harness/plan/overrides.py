@@ -89,7 +89,9 @@ def _override(data: dict[str, Any], source: Source, text: str) -> Change:
     before = target[place[-1]] if isinstance(target, list) else target.get(place[-1])
     if key.endswith(APPENDS):
         if not isinstance(before, list):
-            raise SuiteError([f"--set {text}: {'.'.join(map(str, place))} is no list in the suite, so nothing is added"])
+            raise SuiteError(
+                [f"--set {text}: {'.'.join(map(str, place))} is no list in the suite, so nothing is added"]
+            )
         before.append(value)
         source.overridden[*place, len(before) - 1] = text
         return key, text.partition("=")[2], None
