@@ -161,9 +161,9 @@ def test_an_override_with_plus_appends_to_a_list(write):
         "mos(num_mixtures=7)",
     ]
     assert after.overrides == (("heads+", "mfs", None), ("heads+", "{mos: {num_mixtures: 7}}", None))
-    with pytest.raises(SuiteError, match="--set heads.+=nosuch: heads.2: unknown head 'nosuch'"):
+    with pytest.raises(SuiteError, match=r"--set heads\+=nosuch: heads.2: unknown head 'nosuch'"):
         load(path, ("heads+=nosuch",))
-    with pytest.raises(SuiteError, match="--set train.+=1: train is no list in the suite"):
+    with pytest.raises(SuiteError, match=r"--set train\+=1: train is no list in the suite"):
         load(path, ("train+=1",))
 
 
