@@ -52,10 +52,10 @@ def submit(
     elif confirm is not None or sign_off is not None:
         if name is None or (sign_off is not None and not agreed) or (confirm is not None and sign_off is not None):
             raise ExecutionError("expected --confirm FILE --name WHO, or --sign-off FILE --name WHO --agreed TEXT")
-        place = (
-            _confirmed(confirm, name, data, minutes) if confirm else _signed_off(sign_off, name, agreed, results, data)
-        )
-        say(f"noted: {place}; commit it beside the submission")
+        if confirm is not None:
+            _confirm(confirm, name, data, minutes)
+        else:
+            _sign_off(sign_off, name, agreed, results, data)
     elif suite is None or head is None:
         raise ExecutionError("harness submit: expected SUITE --head SPEC --card FILE; --new-card writes a card")
     else:
@@ -109,22 +109,28 @@ def _new_card(place: Path) -> None:
     say(f"card: {place}; fill it in")
 
 
-def _confirmed(place: Path, name: str, data: Path, minutes: float | None) -> Path:
-    from harness.submissions import badges
+def _confirm(place: Path, name: str, data: Path, minutes: float | None) -> None:
+    from harness.submissions.badges import write
 
     found = _checked(place, data, minutes, training=True, by=name)
     _show(found)
-    return badges.write(place, "confirmed", found, name)
+    _noted(write(place, "confirmed", found, name), found)
 
 
-def _signed_off(place: Path, name: str, agreed: str, results: Path, data: Path) -> Path:
-    from harness.submissions import badges, full_run
+def _sign_off(place: Path, name: str, agreed: str, results: Path, data: Path) -> None:
+    from harness.submissions.badges import write
+    from harness.submissions.full_run import compared
 
-    compared = full_run.compared(place, results)
+    own = compared(place, results)
     found = _checked(place, data, None, training=False)
-    found = replace(found, checks=(*found.checks, compared), trial="")
+    found = replace(found, checks=(*found.checks, own), trial="")
     _show(found)
-    return badges.write(place, "signed off", found, name, agreed)
+    _noted(write(place, "signed off", found, name, agreed), found)
+
+
+def _noted(note: Path, found: "Checked") -> None:
+    say(f"noted: {note}; commit it beside the submission")
+    raise typer.Exit(1 if found.refused else 0)
 
 
 def _checked(place: Path, data: Path, minutes: float | None, *, training: bool, by: str = "") -> "Checked":

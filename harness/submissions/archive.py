@@ -78,8 +78,9 @@ def unpacked(place: Path, folder: Path) -> Submission:
         (folder / name).write_bytes(parts[name])
     try:
         card = read_card(folder / CARD, FullCard)
-    except RecordError as fault:
-        raise RecordError(str(fault).replace(str(folder / CARD), f"{place}: {CARD}")) from None
+    except SuiteError as fault:
+        said = "; ".join(fault.problems).replace(str(folder / CARD), CARD)
+        raise RecordError(f"{place} is no submission ({said})") from None
     name, source = head_name(card.head), None
     if SOURCE in parts:
         try:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from harness.errors import RecordError, SuiteError
+from harness.errors import SuiteError
 from harness.plan.reader import read
 from harness.plan.specs import SUITE_NAME
 from harness.records.record import TrialRecord
@@ -89,18 +89,16 @@ class FullCard(Card):
 
 
 def read_card(place: Path, kind: type[Kind]) -> Kind:
-    """Read a card. Raises RecordError with a sentence for each mistake, one a line."""
+    """Read a card. Raises SuiteError with a sentence for each mistake."""
     try:
         data, source = read(place)
         return kind.model_validate_json(json.dumps(data))
-    except SuiteError as problems:
-        raise RecordError(str(problems)) from None
     except ValidationError as invalid:
         said = []
         for error in invalid.errors():
             message = error["msg"].removeprefix("Value error, ")
             said.append(source.problem(tuple(error["loc"]), message[:1].lower() + message[1:]))
-        raise RecordError("\n".join(said)) from None
+        raise SuiteError(said) from None
 
 
 def hardware_of(records: Sequence[TrialRecord]) -> tuple[str, ...]:

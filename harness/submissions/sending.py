@@ -10,7 +10,7 @@ from pathlib import Path
 
 import harness
 from harness import bundled, plan
-from harness.errors import HarnessError, RecordError, SuiteError
+from harness.errors import HarnessError, SuiteError
 from harness.extensions import needed
 from harness.plan.reader import suite_name
 from harness.plan.suite import Row
@@ -91,8 +91,8 @@ def make(wish: Wish) -> Made:
 def _card(place: Path, faults: list[str]) -> Card | None:
     try:
         return read_card(place, Card)
-    except RecordError as fault:
-        faults += str(fault).splitlines()
+    except SuiteError as fault:
+        faults += fault.problems
         return None
 
 
