@@ -67,7 +67,7 @@ def unpacked(place: Path, folder: Path) -> Submission:
     Raises: RecordError with the reason when it is no submission.
     """
     try:
-        content = read_bounded(place, MAX_BYTES)  # guard: submission-size MAX_BYTES -> 10**12
+        content = read_bounded(place, MAX_BYTES)
         parts = _parts(place)
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError) as cause:
         reason = getattr(cause, "strerror", None) or cause

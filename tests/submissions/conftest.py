@@ -143,9 +143,9 @@ def check(here):
 
 @pytest.fixture
 def again(here, sent):
-    """A function: changes of the records of some trials, of the source, of the card -> another submission."""
+    """A function: a change of the folder of records, another source, a change of the card -> another submission."""
 
-    def write(change=None, *, source=None, card=None, without=(), spec=None) -> Path:
+    def write(change=None, *, source=None, card=None) -> Path:
         with zipfile.ZipFile(sent) as file:
             parts = {name: file.read(name) for name in file.namelist()}
         results = here / "forged"
@@ -161,8 +161,6 @@ def again(here, sent):
             parts[archive.SOURCE] = source.encode()
         if card is not None:
             parts[archive.CARD] = card(parts[archive.CARD].decode()).encode()
-        for name in without:
-            parts.pop(name)
         place = here / "submissions" / "board" / "forged.zip"
         archive.write(place, parts)
         return place
@@ -170,8 +168,7 @@ def again(here, sent):
     return write
 
 
-def table_trials(runs: Path):
-    """The records of the table, by seed."""
-    ids = [each.parent.name for each in runs.glob(f"*/{store.FILE_NAME}")]
-    found = store.load_all(runs, ids)[0].values()
-    return {record.spec.seed: record for record in found if not record.tuning}
+@pytest.fixture
+def board_module():
+    """This module, whose functions a test needs."""
+    return SimpleNamespace(trained=trained)
