@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from harness import plan
+from harness.exchange.copying import export_records
 from harness.execution import inline
 from harness.execution.executors import Execution, Resources
-from harness.exchange.copying import export_records
 from harness.records import choices, store
 from harness.registry import HEADS
 from harness.submissions import archive, checking, inside, released

@@ -141,8 +141,8 @@ RECORDS = {  # a change of the records -> the check that refuses or marks it, an
 }
 
 
-@pytest.mark.guards("submission-twins", case="curve")
-@pytest.mark.guards("submission-certificate-scores", case="certificate")
+@pytest.mark.guards("submission-twins", case="a curve of another trial")
+@pytest.mark.guards("submission-certificate-scores", case="a forged certificate")
 @pytest.mark.parametrize("name", RECORDS)
 def test_records_that_lie_are_noticed(name, again, check):
     change, by, outcome, sentence = RECORDS[name]
