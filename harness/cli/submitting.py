@@ -36,7 +36,7 @@ def submit(
     sign_off: Annotated[
         Path | None, option("Compare it with your full run in --results, and note it.", "--sign-off")
     ] = None,
-    name: Annotated[str | None, option("Who confirms or signs off.", "--name", metavar="WHO")] = None,
+    name: Annotated[str | None, option("Who confirms it, or gives the sign-off.", "--name", metavar="WHO")] = None,
     agreed: Annotated[str, option("With --sign-off: where the author agreed.", "--agreed", metavar="TEXT")] = "",
     minutes: Minutes = None,
     results: Results = RESULTS,
