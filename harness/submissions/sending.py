@@ -19,7 +19,7 @@ from harness.records import choices, sidecars, store
 from harness.records.record import TrialRecord
 from harness.registry import HEADS
 from harness.submissions import archive, released, source_rules
-from harness.submissions.card import Card, FullCard, core_hours_of, hardware_of, read_card
+from harness.submissions.card import NEW_CARD, Card, FullCard, core_hours_of, hardware_of, read_card
 from harness.submissions.inside import ENDED, planned_rows
 
 SENT = (store.FILE_NAME, sidecars.TIMING.file, sidecars.TOKEN_NLL.file)  # of each trial
@@ -90,10 +90,13 @@ def make(wish: Wish) -> Made:
 
 def _card(place: Path, faults: list[str]) -> Card | None:
     try:
-        return read_card(place, Card)
+        card = read_card(place, Card)
     except SuiteError as fault:
         faults += fault.problems
         return None
+    if any(text in NEW_CARD for text in (card.sentence, *card.authors)):
+        faults.append(f"{place}: its sentence or its authors are still those of a new card")
+    return card
 
 
 def _planned(wish: Wish, faults: list[str]) -> tuple[list[Row], choices.Records | None]:

@@ -89,3 +89,5 @@ def test_a_new_card_is_one_that_can_be_read(here, harness):
     assert harness("submit", "--new-card", "--card", "new.yaml").code == 0
     assert read_card(here / "new.yaml", Card).licence == "Apache-2.0"
     assert harness("submit", "--new-card", "--card", "new.yaml").code == 2
+    done = harness("submit", "board", "--head", HEAD, "--card", "new.yaml")
+    assert (done.code, "are still those of a new card" in done.err) == (2, True)
