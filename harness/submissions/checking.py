@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import plan
-from harness.submissions import confined, consistency, released, source_rules
+from harness.submissions import confined, consistency, hidden_text, released, source_rules
 from harness.submissions.archive import Submission, unpacked
 from harness.submissions.confined import Job, Run
 from harness.submissions.inside import AGAIN, CODE, CONFORMANCE, PLAN
@@ -127,6 +127,8 @@ def _executed(submission: Submission, suite: Path, trial: str, options: Options,
         return [*checks, Check(AGAIN, "not checked", f"--no-training; it would be trial {trial}")]
     if is_refused([*before, *checks]) or not trial:
         return [*checks, Check(AGAIN, "not checked", "something else was refused")]
-    fetch_sources(plan.load(suite).possible_trials, options.data)  # the process has no network
+    trials = plan.load(suite).possible_trials
+    fetch_sources(trials, options.data)  # the process has no network
+    hidden_text.fetch(trials, options.data)
     job = Job(kind="train", trial=trial, minutes=options.minutes, **about)
     return [*checks, *options.run(job, 60 * options.minutes + STARTS)]

@@ -4,17 +4,30 @@ A corpus may have a method `hidden(data) -> Tensor`, which returns the tokens (N
 the corpus. Its other splits do not contain them, so that nothing that was tuned or chosen can have seen them.
 """
 
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from harness.errors import CorpusError
+from harness.plan.specs import TrialSpec
 from harness.registry import CORPORA
 from harness.training.checkpoint import load_weights
 from harness.training.clocks import Clock
 from harness.training.evaluation import evaluate
 from harness.trial.setup import conditions, load_planned, trained_model, with_exact_route
 from harness.trial.task import Task
+
+
+def fetch(specs: Iterable[TrialSpec], data: Path) -> None:
+    """Download the hidden texts of the corpora of some trials, as far as they can be had."""
+    for corpus in {str(spec.corpus): spec.corpus for spec in specs}.values():
+        source = CORPORA.get(corpus.name)(**corpus.params)
+        if hasattr(source, "hidden"):
+            with suppress(CorpusError):  # which is reported where the text is scored
+                source.hidden(data)
 
 
 def perplexity(task: Task, best: Path) -> float | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness import plan
 from harness.code import hashes
-from harness.errors import HarnessError, RecordError
+from harness.errors import CorpusError, HarnessError, RecordError
 from harness.extensions import needed
 from harness.plan.suite import Row, Suite
 from harness.records import choices, store
@@ -20,6 +20,7 @@ from harness.records.record import UNKNOWN, TrialRecord
 from harness.submissions import hidden_text, likeness
 from harness.submissions.confined import Job
 from harness.submissions.outcomes import Check, judged
+from harness.trial.task import Task
 
 PLAN, CODE, CONFORMANCE, AGAIN, HIDDEN = "plan", "code", "harness check", "trained again", "hidden text"
 ENDED = ("ok", "diverged")  # statuses of a trial that count as its result
@@ -141,13 +142,18 @@ def train(job: Job) -> list[Check]:
     options_of = needed("harness.verification.measured:VerificationOptions", "a second training")
     find = needed("harness.verification.verify:find_records", "a second training")
     verify = needed("harness.verification.verify:verify_record", "a second training")
-    hidden: list[float | None] = []
-    options = options_of(
-        data=Path(job.data),
-        device="cpu",
-        minutes=job.minutes,
-        look=lambda task, best: hidden.append(hidden_text.perplexity(task, best)),
-    )
+    hidden: list[Check] = []
+
+    def look(task: Task, best: Path) -> None:
+        try:
+            found = hidden_text.perplexity(task, best)
+        except CorpusError as fault:  # of the text alone, which is no fault of the training
+            hidden.append(Check(HIDDEN, "not checked", str(fault)))
+            return
+        if found is not None:
+            hidden.append(Check(HIDDEN, "ok", f"perplexity {found:.4g} on a text that no suite reads"))
+
+    options = options_of(data=Path(job.data), device="cpu", minutes=job.minutes, look=look)
     place = Path(job.folder) / "records.zip"
     (given,) = find(str(place), Path(job.folder), (f"id={job.trial}",))
     verdict = verify(given, options, retrain=True, on_event=lambda event: None)
@@ -156,10 +162,7 @@ def train(job: Job) -> list[Check]:
         outcome = "marked"
     where = f"; differences: {', '.join(verdict.differs)}" if verdict.differs else ""
     said = f"trial {job.trial} ({verdict.trial}): {verdict.outcome} {verdict.sentence}{where}"
-    checks = [Check(AGAIN, outcome, said, verdict.outcome)]
-    if hidden and hidden[0] is not None:
-        checks.append(Check(HIDDEN, "ok", f"perplexity {hidden[0]:.4g} on a text that no suite reads"))
-    return checks
+    return [Check(AGAIN, outcome, said, verdict.outcome), *hidden]
 
 
 JOBS = {"examine": examine, "train": train}

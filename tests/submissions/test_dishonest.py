@@ -15,7 +15,7 @@ import pytest
 from commands import PATIENCE
 
 from harness import plan
-from harness.errors import RecordError
+from harness.errors import CorpusError, RecordError
 from harness.integrity import certifier
 from harness.plan.specs import Contents
 from harness.records import sidecars, store
@@ -307,6 +307,15 @@ def test_the_trained_model_is_scored_on_a_text_that_no_suite_reads(sent, check, 
     (record,) = [each for each in of_table(Path("results/runs/board")).values() if each.id == found.all.trial]
     expected = f"perplexity {record.metrics['test_ppl']:.4g} on a text that no suite reads"
     assert found.by_name["hidden text"].sentence == expected
+
+
+def test_a_hidden_text_that_cannot_be_had_leaves_the_training_checked(sent, check, monkeypatch):
+    def absent(self, data):
+        raise CorpusError("the text is not here")
+
+    monkeypatch.setattr(CORPORA.get("markov"), "hidden", absent, raising=False)
+    found = check(sent, training=True).by_name
+    assert (found["hidden text"].outcome, found["trained again"].verdict) == ("not checked", "identical")
 
 
 def test_the_lot_falls_by_the_hash_and_the_name_alone():
