@@ -20,6 +20,7 @@ EXTENSIONS = {  # name -> its packages and modules, which go together
     "integrity": ("harness.cli.records", "harness.exchange", "harness.integrity", "harness.verification"),
     "ladder": ("harness.ladder",),
     "pretrained": ("harness.backbones.hf", "harness.pretrained"),
+    "submissions": ("harness.cli.submitting", "harness.submissions"),
     "tracking": ("harness.cli.tracking", "harness.tracking"),
 }
 KEYS = {  # section and key of a suite -> the module without which it keeps its default

@@ -84,8 +84,9 @@ WHOLE = [  # tests of all components, of all committed records, and of documents
 ]
 ELSEWHERE = {  # extension -> tests of it that are not in the folder of its name, but beside fixtures that they need
     "board": ["cli/test_difference.py", "cli/test_reproduce.py", "report/test_planted.py"],
+    "conformance": ["submissions"],
     "diagnostics": ["cli/test_diagnos*.py", "cli/test_experiment.py", "experiments/*"],
-    "integrity": ["security/test_hostile_bundles.py"],
+    "integrity": ["security/test_hostile_bundles.py", "submissions"],
     "tracking": ["system/test_tracking_*.py"],
 }
 collect_ignore = [*DELETED, *(WHOLE if DELETED else ())]

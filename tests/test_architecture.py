@@ -57,6 +57,7 @@ PACKAGES: tuple[tuple[str, ...], ...] = (
     ("verification",),
     ("conformance",),
     ("starters",),
+    ("submissions",),
     ("cli",),
     ("__main__",),
 )

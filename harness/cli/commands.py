@@ -88,6 +88,16 @@ _ALL = {
     "experiment": Command(
         "models:experiment", "Repeat an experiment on untrained layers.", "experiment degeneracy --seeds 5"
     ),
+    "submit": Command(
+        "submitting:submit",
+        "Write the results of a head into one file for others to check.",
+        "submit quickstart --head mine --card card.yaml",
+    ),
+    "check-submission": Command(
+        "submitting:check_submission",
+        "Check such a file, and train one of its trials again.",
+        "check-submission submissions/quickstart/mine-2026-03-31.zip --minutes 20",
+    ),
     "sync": Command("tracking:sync", "Write all records to MLflow.", "sync --results results"),
 }
 # Those of extensions that are not there are not listed.

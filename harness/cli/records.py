@@ -78,6 +78,9 @@ def verify(
         bool, option("Train each trial again, in a folder that is removed afterwards.", "--retrain")
     ] = False,
     only: Only = [],  # noqa: B006 - typer copies it
+    minutes: Annotated[
+        float | None, option("With --retrain: end a training after so many, and compare the curves so far.", min=0.01)
+    ] = None,
     named_files: Annotated[
         bool, option("Open the texts and weights that a record names by their path.", "--named-files")
     ] = False,
@@ -95,7 +98,7 @@ def verify(
     from harness.verification.measured import VerificationOptions
     from harness.verification.verify import find_records
 
-    options = VerificationOptions(data=data, device=device.value, named_files=named_files)
+    options = VerificationOptions(data=data, device=device.value, named_files=named_files, minutes=minutes)
     verdicts, weightless = [], []
     for given in find_records(record, results, tuple(only)):
         made = given.record

@@ -168,7 +168,7 @@ def opened(place: Path) -> Iterator[Bundle]:
     with ExitStack() as stack:
         with _refused(place):
             file = stack.enter_context(opened_bounded(place, MAX_BYTES))
-            size = _check_end(file)
+            size = check_end(file)
             archive = stack.enter_context(zipfile.ZipFile(file))
             unpacked = sum(info.file_size for info in archive.infolist())
             if unpacked > LEAST_UNPACKED + MOST_UNPACKED * size:
@@ -195,7 +195,7 @@ def _refused(place: Path) -> Iterator[None]:
         raise RecordError(f"{reason}; {AGAIN}") from cause
 
 
-def _check_end(file: BinaryIO) -> int:
+def check_end(file: BinaryIO, most: int = MAX_INDEX) -> int:
     """Check the size of the index before it is read. zipfile itself reads an index of any size. Return the file's."""
     size = file.seek(0, 2)
     if size < _END.size:
@@ -205,8 +205,8 @@ def _check_end(file: BinaryIO) -> int:
     signature, *_, index_bytes, _, comment = _END.unpack(tail[-_END.size :])
     if signature != b"PK\5\6" or comment or tail[: -_END.size].startswith(b"PK\6\7"):  # guard: bundle-64-bit last
         raise ValueError("it does not end as an exported file does")
-    if index_bytes > MAX_INDEX:  # guard: bundle-index-size
-        raise ValueError(f"its index has more than {MAX_INDEX:,} bytes")
+    if index_bytes > most:  # guard: bundle-index-size
+        raise ValueError(f"its index has more than {most:,} bytes")
     return size
 
 

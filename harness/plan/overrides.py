@@ -6,6 +6,7 @@ from harness.errors import SuiteError
 from harness.plan.reader import MAX_DEPTH, Place, Source, assignment, value_of
 from harness.plan.specs import DECIDES_NO_RESULT
 
+APPENDS = "+"  # ends a key: 'heads+=mos' adds an entry to the list `heads`
 MAX_DIGITS = 9  # of a list index in --set; a longer number is read as a key
 Change = tuple[str, str, str | None]  # of a setting by --set: key, new value, value of the file
 
@@ -44,12 +45,16 @@ def _overrides(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> 
     """
     of_the_run = {f"train.{name}" for name in DECIDES_NO_RESULT}
     changes: dict[str, tuple[str, str | None]] = {}
+    appended: list[Change] = []
     for text in texts:
         key, value, before = _override(data, source, text)
+        if key.endswith(APPENDS):
+            appended.append((key, value, before))
+            continue
         of_file = changes[key][1] if key in changes else before
         changes[key] = (value, of_file)
     of_trials = []
-    for key, (value, before) in changes.items():
+    for key, value, before in [*((key, *change) for key, change in changes.items()), *appended]:
         how_it_runs = ("resources.", "checkpoint.", "timeout.", "measure.")
         if key.startswith(how_it_runs) or key in of_the_run:
             continue
@@ -59,9 +64,9 @@ def _overrides(data: dict[str, Any], source: Source, texts: tuple[str, ...]) -> 
 
 
 def _override(data: dict[str, Any], source: Source, text: str) -> Change:
-    """Apply 'path.to.key=value' to the data."""
+    """Apply 'path.to.key=value' to the data, or 'path.to.list+=value', which appends to a list."""
     key, value = assignment(text)
-    parts = key.split(".")
+    parts = key.removesuffix(APPENDS).split(".")
     if len(parts) > MAX_DEPTH:
         raise SuiteError([f"--set {text}: a key nested more than {MAX_DEPTH} levels deep"])
     target, place = data, ()
@@ -82,6 +87,14 @@ def _override(data: dict[str, Any], source: Source, text: str) -> Change:
         if parts:
             target = target[part] if isinstance(target, list) else target.setdefault(part, {})
     before = target[place[-1]] if isinstance(target, list) else target.get(place[-1])
+    if key.endswith(APPENDS):
+        if not isinstance(before, list):
+            raise SuiteError(
+                [f"--set {text}: {'.'.join(map(str, place))} is no list in the suite, so nothing is added"]
+            )
+        before.append(value)
+        source.overridden[*place, len(before) - 1] = text
+        return key, text.partition("=")[2], None
     target[place[-1]] = value
     source.overridden[place] = text
     if key == "seeds":

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from harness.plan.overrides import APPENDS
 from harness.plan.suite import Suite
 from harness.plan.suite_file import Form, Shape
 from harness.report import layouts, outputs, row_notes, table_forms
@@ -91,6 +92,9 @@ def title(suite: Suite) -> str:
         )  # the value in the file may be anything
         fewer = key == "train.epochs" and number and _epochs(suite) < float(before)
         instead = f" instead of {before}" if before is not None else ""
+        if key.endswith(APPENDS):
+            changes.append(f"ADDED to {key.removesuffix(APPENDS)}: {value}")
+            continue
         changes.append(f"{'SHORTENED' if fewer else 'CHANGED'}: {key} = {value}{instead}")
     return "; ".join([f"{suite.name}, version {suite.version}", *changes])
 

@@ -4,7 +4,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -18,12 +18,12 @@ from harness.machine.limits import cpus_available
 from harness.machine.processes import scratch_prefix
 from harness.model import count_parameters
 from harness.plan.specs import Contents
-from harness.plan.suite_file import DynamicSpec, MeasureSpec
+from harness.plan.suite_file import DynamicSpec, MeasureSpec, TimeoutSpec
 from harness.records import sidecars
 from harness.records.contents import files_named
 from harness.records.record import TrialRecord
 from harness.records.sidecars import TokenScores
-from harness.training.checkpoint import load_weights, weights_sha256
+from harness.training.checkpoint import BEST, load_weights, weights_sha256
 from harness.training.clocks import Clock
 from harness.training.evaluation import evaluate, references
 from harness.trial import stages
@@ -39,11 +39,15 @@ class VerificationOptions:
     Args:
         device: 'cpu', 'cuda', or 'auto': a GPU, if there is one, for a trial that was trained on one; else the CPU.
         named_files: allow files that a record names by their path to be opened: texts and weights of a user.
+        minutes: after which a second training is ended; the learning curves are compared as far as it came.
+        look: called after a second training that ended well, with its task and the file of its best weights.
     """
 
     data: Path
     device: str = "auto"
     named_files: bool = False
+    minutes: float | None = None
+    look: Callable[[Task, Path], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,11 +122,14 @@ def train_again(
     prefix = f"{scratch_prefix()}{os.getpid()}-"  # if this process is killed, the next run removes it
     with tempfile.TemporaryDirectory(prefix=prefix) as folder:
         task = _task(record, contents, options, Path(folder).resolve() / "runs")
+        task = replace(task, timeout=TimeoutSpec(minutes=options.minutes))
         resources = Resources(cpus=task.threads, gpus=0 if task.device == "cpu" else None)
         with _explained("trained"):
             inline.execute(Execution(tasks=[task], resources=resources), listen)
         if (found := ends[-1].record) is None:
             raise ExecutionError(ends[-1].message)
+        if options.look is not None and found.status == "ok":
+            options.look(task, task.folder / BEST)
         return Measured(record=found, scores=sidecars.TOKEN_NLL.load(task.runs, found), trained=True)
 
 

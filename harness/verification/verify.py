@@ -8,6 +8,7 @@ Records are in a results folder, in any folder, or in an exported file. Nothing 
 opened whose path comes from a record.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -36,6 +37,7 @@ Answer = Literal["identical", "plausible", "different", "not checked"]
 
 # Nats of one token, with equal weights: float32 sums of several hundred products are rounded differently.
 TOKEN_AGREEMENT = 1e-3
+VALID = 2  # the column of a curve that has validation perplexities
 CURVE_AGREEMENT = 1e-4  # relative, of the numbers of an epoch, with equal weights
 FACTS = ("device", "threads", "python", "torch", "harness", "commit", "matmul_route")  # that bits may depend on
 
@@ -204,6 +206,8 @@ def verify_record(
             raise ExecutionError("there are no weights to evaluate; --retrain trains it again")
         else:
             found = evaluate_again(record, given.contents, given.best, options)
+        if options.minutes is not None and found.record.status == "timeout" and found.record.curve:
+            return _compared_so_far(given, found, about)
         if found.record.status in NO_RESULT:
             raise ExecutionError(f"the second training ended as '{found.record.status}': {found.record.message}")
     except HarnessError as reason:
@@ -229,6 +233,25 @@ def _compared(given: StoredRecord, found: Measured, about: dict[str, Any]) -> Ve
         outcome, reason = "plausible", f"the same weights, test perplexity {here:.4f}, rounded differently"
     how = "after a second training here" if found.trained else "with its weights, evaluated here"
     return Verdict(outcome=outcome, sentence=f"{how}: {reason}", ppl=here, limit=limit, differs=differs, **about)
+
+
+def _compared_so_far(given: StoredRecord, found: Measured, about: dict[str, Any]) -> Verdict:
+    """The verdict where the second training was ended early: on the epochs that it finished."""
+    was, now = _curve(given.record), _curve(found.record)
+    limit, by = given.seeds.allowed(given.record)
+    differs = _differences(given.record.environment, found.record.environment)
+    how = f"after {len(now)} of {len(was)} epochs of a second training here"
+    shared = was[: len(now)]
+    here, there = now[-1, VALID], shared[-1, VALID]
+    apart = np.abs(np.log(now[:, VALID] / shared[:, VALID])).max() if len(shared) == len(now) else math.inf
+    reason = f"validation perplexity {here:.2f}, the record has {there:.2f} there"
+    if np.array_equal(shared, now):
+        outcome, reason = "identical", f"{reason}, and all points of the curve are equal to the last bit"
+    elif apart <= limit:  # guard: verify-curve-so-far always
+        outcome, reason = "plausible", f"{reason} ({by})" + "; equal bits were expected" * (not differs)
+    else:
+        outcome, reason = "different", f"{reason}: the learning curves differ by up to {apart:.1%} ({by})"
+    return Verdict(outcome=outcome, sentence=f"{how}: {reason}", limit=limit, differs=differs, **about)
 
 
 def _differences(there: Environment, here: Environment) -> tuple[str, ...]:

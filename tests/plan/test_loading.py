@@ -152,6 +152,21 @@ def test_overrides_are_applied_and_recorded(write):
     assert suite.overrides == tuple((*text.split("="), old) for text, old in zip(overrides, before, strict=True))
 
 
+def test_an_override_with_plus_appends_to_a_list(write):
+    path, added = write(SMALL), ("heads+=mfs", "heads+={mos: {num_mixtures: 7}}")
+    before, after = load(path), load(path, added)
+    assert [str(row.head.spec) for row in after.rows] == [
+        *(str(row.head.spec) for row in before.rows),
+        "mfs",
+        "mos(num_mixtures=7)",
+    ]
+    assert after.overrides == (("heads+", "mfs", None), ("heads+", "{mos: {num_mixtures: 7}}", None))
+    with pytest.raises(SuiteError, match=r"--set heads\+=nosuch: heads.2: unknown head 'nosuch'"):
+        load(path, ("heads+=nosuch",))
+    with pytest.raises(SuiteError, match=r"--set train\+=1: train is no list in the suite"):
+        load(path, ("train+=1",))
+
+
 @pytest.mark.parametrize("cuda_graph", ["on", "off"])
 def test_an_override_that_changes_no_trial_is_no_change(write, cuda_graph):
     path = write(SMALL)

@@ -16,7 +16,9 @@ from harness.plan.specs import ComponentSpec, Contents
 from harness.records import sealed, sidecars, store
 from harness.records.contents import recomputed
 from harness.records.record import CurvePoint, TrialRecord
+from harness.training import loop
 from harness.training.checkpoint import load_weights, save, weights_sha256
+from harness.trial.watch import TimedOut
 
 RETRAIN = ("--retrain",)
 
@@ -214,6 +216,32 @@ def test_a_trial_that_does_not_end_well_here_is_different_or_not_checked(place, 
     monkeypatch.setattr(inline, "run", lambda *arguments: ended)
     done = verify(place.one, "--retrain")
     assert (done.code, f": {outcome}: " in done.out) == (1, True), done.out
+
+
+@pytest.mark.guards("verify-curve-so-far")
+@pytest.mark.parametrize(("factor", "outcome"), {1.0: "identical", 1.04: "plausible", 1.06: "different"}.items())
+def test_a_training_that_is_ended_early_is_compared_by_its_first_epochs(place, verify, monkeypatch, factor, outcome):
+    shutil.rmtree(store.folder(place.runs, place.ids["softmax", 3]))  # one other seed has no spread: 5 % are allowed
+    point = place.record.curve[0]
+    first = point.model_copy(update={"valid_ppl": factor * point.valid_ppl})
+    ended = place.record.model_copy(update={"status": "timeout", "message": "planted", "curve": (first,)})
+    monkeypatch.setattr(inline, "run", lambda *arguments: ended)
+    done = verify(place.one, "--retrain", "--minutes", "1")
+    assert f": {outcome}: after 1 of 2 epochs of a second training here: validation perplexity" in done.out
+    assert done.code == (outcome == "different")
+    assert ": not checked: " in verify(place.one, "--retrain").out
+
+
+def test_the_epochs_before_the_end_of_the_minutes_are_the_same_bits(place, verify, monkeypatch):
+    end_epoch = loop.Training._end_epoch
+
+    def then_too_late(training, *arguments):
+        end_epoch(training, *arguments)
+        raise TimedOut("planted")
+
+    monkeypatch.setattr(loop.Training, "_end_epoch", then_too_late)
+    done = verify(place.one, "--retrain", "--minutes", "1")
+    assert (done.code, ": identical: after 1 of 2 epochs" in done.out) == (0, True), done.out
 
 
 @pytest.mark.parametrize("target", ["folder", "file", "elsewhere"])

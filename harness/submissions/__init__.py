@@ -1,0 +1,1 @@
+"""Results that are sent in one file: made by `harness submit`, checked by `harness check-submission`."""

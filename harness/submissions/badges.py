@@ -1,0 +1,146 @@
+"""What has been done with a submission: files beside it, and the badges that follow from them.
+
+    mine-2026-03-31.zip                      the submission
+    mine-2026-03-31.checked.json             all checks, as the maintainers ran them
+    mine-2026-03-31.confirmed-<name>.json    the same by another person, with a trial trained again
+    mine-2026-03-31.signed-off.json          a full run of the maintainers, to which the author agrees
+
+Each of them names the SHA-256 of the submission, and counts for that file only. They are sealed against damage, not
+against forgers: that a note comes from whom it names is known by who commits it.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+
+import harness
+from harness.errors import HarnessError, RecordError
+from harness.machine.environment import device_name
+from harness.records import sealed
+from harness.submissions.card import FullCard
+from harness.submissions.checking import Checked
+
+SCHEMA = 1
+MAX_BYTES = 2**20
+GOOD = ("identical", "plausible")
+Line = Annotated[str, Field(max_length=500)]
+Kind = Literal["checked", "confirmed", "signed off"]
+
+
+class NotedCheck(BaseModel):
+    """One line of the checks."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Line
+    outcome: Literal["ok", "refused", "marked", "not checked"]
+    sentence: str
+
+
+class Note(BaseModel):
+    """The content of a file beside a submission.
+
+    Args:
+        submission: the SHA-256 of the file that was checked.
+        who: the person who checked.
+        machine: processor, Python and torch.
+        trial, verdict: which trial was trained again, and how it compares with its record.
+        agreed: of a sign-off: where the author agreed.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: int = SCHEMA
+    kind: Kind
+    submission: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    who: Line
+    date: Line
+    machine: Line
+    harness: Line
+    trial: Line
+    verdict: Line
+    checks: tuple[NotedCheck, ...]
+    agreed: Line = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was refused, and a trial that was trained again agrees."""
+        refused = any(each.outcome == "refused" for each in self.checks)
+        return not refused and (self.kind == "checked" or self.verdict in GOOD)
+
+
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """A badge of a submission.
+
+    Args:
+        name: 'submitted', 'checked', 'run again by a second party' or 'signed off'.
+        who: the persons to whom it is due; () where it is not earned.
+    """
+
+    name: str
+    earned: bool
+    who: tuple[str, ...] = ()
+    sentence: str = ""
+
+
+def write(place: Path, kind: Kind, found: Checked, who: str, agreed: str = "") -> Path:
+    """Write a note beside a submission; its path. Raises StorageError."""
+    checks = [NotedCheck(name=each.name, outcome=each.outcome, sentence=each.sentence) for each in found.checks]
+    where = f"{device_name(torch.device('cpu'))}, torch {torch.__version__}"
+    note = Note(
+        kind=kind,
+        submission=found.digest,
+        who=who,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        machine=where,
+        harness=harness.__version__,
+        trial=found.trial,
+        verdict=found.verdict,
+        checks=tuple(checks),
+        agreed=agreed,
+    )
+    endings = {"checked": "checked", "confirmed": f"confirmed-{_plain(who)}", "signed off": "signed-off"}
+    target = place.with_name(f"{place.stem}.{endings[kind]}.json")
+    sealed.save(note, target)
+    return target
+
+
+def notes_beside(place: Path) -> Iterator[Note]:
+    """The notes on a submission that verify, are of this file and hold, by name."""
+    digest = hashlib.sha256(place.read_bytes()).hexdigest()
+    for file in sorted(place.parent.glob(f"{place.stem}.*.json")):
+        try:
+            content = sealed.read(file, MAX_BYTES)
+            note = None if content is None else sealed.parsed(content, Note, file, schema=SCHEMA)
+        except (RecordError, HarnessError):
+            continue
+        if note is not None and note.submission == digest and note.holds:  # guard: badge-of-this-file
+            yield note
+
+
+def badges_of(place: Path, card: FullCard) -> tuple[Badge, ...]:
+    """The badges of a submission, in their order. An author is no second party of an own submission."""
+    notes = list(notes_beside(place))
+    authors = {_plain(each) for each in card.authors}
+    others = [each for each in notes if each.kind == "confirmed" and _plain(each.who) not in authors]
+    by_kind = {"checked": notes, "run again by a second party": others}
+    by_kind["signed off"] = [each for each in notes if each.kind == "signed off" and each.agreed]
+    found = [Badge("submitted", True, card.authors, f"on {card.date}")]
+    for name, these in by_kind.items():
+        who = tuple(dict.fromkeys(each.who for each in these))
+        said = "; ".join(f"{each.date[:10]}, {each.machine}" for each in these[:3])
+        found.append(Badge(name, bool(these), who, said))
+    return tuple(found)
+
+
+def _plain(name: str) -> str:
+    """A name as a part of a file's name, by which two spellings are one person."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "unnamed"

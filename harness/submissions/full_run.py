@@ -1,0 +1,39 @@
+"""Compares the trials of a submission with a full run of them in another results folder."""
+
+import tempfile
+from pathlib import Path
+
+from harness.errors import RecordError
+from harness.records import store
+from harness.records.replicates import Seeds, result
+from harness.submissions.archive import unpacked
+from harness.submissions.consistency import read_records
+from harness.submissions.outcomes import Check, judged
+
+FULL_RUN = "full run"
+
+
+def compared(place: Path, results: Path) -> Check:
+    """Whether each trial of the table was trained in `results`, too, with a result that rounding and the spread of
+    seeds explain. Raises RecordError when the file is no submission, or `results` has none of its trials.
+    """
+    with tempfile.TemporaryDirectory(prefix="harness-submission-") as folder:
+        submission = unpacked(place, Path(folder))
+        found, _ = read_records(submission.records, submission.card.suite)
+    sent = [each.record for each in found if not each.record.tuning]
+    runs = store.runs_folder(results, submission.card.suite)
+    here, damaged = store.load_all(runs, [record.id for record in sent])
+    if not here:
+        raise RecordError(f"{runs} has none of the {len(sent)} trials of {place}; train them there first")
+    seeds, faults, equal = Seeds(sent), list(damaged), 0
+    for record in sent:
+        if record.id not in here:
+            faults.append(f"trial {record.id} was not trained in {runs}")
+            continue
+        relation = seeds.relation(record, here[record.id])
+        equal += relation == "equal"
+        if relation in ("different", "unknown"):
+            faults.append(f"trial {record.id}: {result(here[record.id])} here, {result(record)} in the submission")
+    verdict = "different" if faults else "identical" if equal == len(sent) else "plausible"
+    check = judged(FULL_RUN, faults, [], f"{len(sent)} trials were trained again, {equal} of them to the same bits")
+    return Check(check.name, check.outcome, check.sentence, verdict)
