@@ -8,7 +8,7 @@ PYTHON ?= $(shell fits() { "$$1" -c "import ensurepip, sys; sys.exit(not (3, 11)
 BIN := .venv/bin
 PARALLEL := --numprocesses auto --dist loadfile
 
-.PHONY: quickstart test newest test-system test-all without wheel site mutants fuzz guards golden showcase lint clean
+.PHONY: quickstart test newest test-system test-all without wheel release site mutants fuzz guards golden showcase lint clean
 
 quickstart: .venv/installed
 	$(BIN)/harness run suites/quickstart.yaml --executor inline
@@ -44,6 +44,14 @@ wheel: .venv/installed
 	rm -rf build/source && mkdir -p build/source && tar cf - --exclude=__pycache__ harness heads backbones suites \
 		docs results/published pyproject.toml README.md LICENSE | tar xf - -C build/source
 	$(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist build/source
+
+# A new version, after all checks: `make release VERSION=0.2.0`. See tests/meta/release.py.
+release: .venv/installed
+	$(BIN)/python tests/meta/release.py $(VERSION) --check
+	$(MAKE) lint test-all
+	$(BIN)/python tests/meta/release.py $(VERSION)
+	$(MAKE) wheel
+	@echo "Look at git show, then: git tag v$(VERSION)"
 
 # The committed records as web pages: open site/index.html.
 site: .venv/installed
