@@ -114,7 +114,7 @@ class ByteLoss(nn.Module):
         z_BTM = linear(facet_BTE, self.spelling.weight, self.spelling.bias)
         z_BTM = z_BTM.to(torch.promote_types(z_BTM.dtype, torch.float32))
         logq_BTnS = z_BTM.unflatten(-1, (-1, SYMBOLS)).log_softmax(-1)
-        logq_BTn = logq_BTnS.gather(-1, symbols_BTn.clamp(min=0)[..., None])[..., 0]
+        logq_BTn = logq_BTnS.gather(-1, symbols_BTn.clamp(min=0)[..., None]).squeeze(-1)
         loss_BT = -(counts_BTn * logq_BTn).sum(-1) / counts_BTn.sum(-1).clamp(min=1)
         return weighted_mean(loss_BT, weight_BT)
 

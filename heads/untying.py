@@ -67,7 +67,7 @@ class UntyingSoftmax(nn.Module):
         self.__dict__["embedding"] = embedding  # the backbone's: it is no parameter of this module
         xavier_uniform_(self.facet)
         uniform_output_(self.output, init_range, init_bias)
-        self.output.weight = nn.Parameter(embedding.weight.detach().clone())
+        self.output.weight = nn.Parameter(embedding.weight.clone())
         self.register_buffer("progress", torch.zeros((), dtype=torch.float64))
         # Whether a step of training was made with W
         self.register_buffer("has_begun", torch.zeros((), dtype=torch.bool))

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 CODE = sorted(p for folder in ("harness", "heads", "backbones", "benchmarks") for p in (ROOT / folder).rglob("*.py"))
 DOCUMENTS = sorted(
     path
-    for pattern in ("README.md", "CONTRIBUTING.md", "docs/**/*.md", "suites/*.yaml", "harness/**/*.html")
+    for pattern in ("README.md", "AGENTS.md", "CONTRIBUTING.md", "docs/**/*.md", "suites/*.yaml", "harness/**/*.html")
     for path in ROOT.glob(pattern)
 )
 NAMES = {  # a word of an identifier -> what to write instead

@@ -1,6 +1,7 @@
 """The commands for results that are sent to others: `harness submit` and `check-submission`."""
 
 import json
+import secrets
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -76,7 +77,7 @@ def check_submission(
     minutes: Minutes = None,
     no_training: Annotated[bool, option("Train no trial again.", "--no-training")] = False,
     keep: Annotated[bool, option("Note the result beside the file, for its badges.", "--keep")] = False,
-    name: Annotated[str, option("Who checks, for --keep.", "--name", metavar="WHO")] = "maintainers",
+    name: Annotated[str | None, option("Who checks, for --keep.", "--name", metavar="WHO")] = None,
     data: Data = DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
@@ -85,6 +86,8 @@ def check_submission(
     Exit code 0: nothing is refused; 1: something is; 2: it is no submission. The source is executed with limits, which
     do not hold a hostile author: use a machine without secrets.
     """
+    if keep and (name is None or no_training):
+        raise ExecutionError("--keep notes a whole check: expected --name WHO, and no --no-training")
     found = _checked(file, data, minutes, training=not no_training)
     if as_json:
         print(json.dumps({**asdict(found), "refused": found.refused}, indent=1))
@@ -112,7 +115,7 @@ def _new_card(place: Path) -> None:
 def _confirm(place: Path, name: str, data: Path, minutes: float | None) -> None:
     from harness.submissions.badges import write
 
-    found = _checked(place, data, minutes, training=True, by=name)
+    found = _checked(place, data, minutes, training=True, lot=secrets.token_hex(8))
     _show(found)
     _noted(write(place, "confirmed", found, name), found)
 
@@ -133,13 +136,13 @@ def _noted(note: Path, found: "Checked") -> None:
     raise typer.Exit(1 if found.refused else 0)
 
 
-def _checked(place: Path, data: Path, minutes: float | None, *, training: bool, by: str = "") -> "Checked":
+def _checked(place: Path, data: Path, minutes: float | None, *, training: bool, lot: str = "") -> "Checked":
     from harness.submissions import confined
     from harness.submissions.checking import MINUTES, Options, checked
 
     if confined.has_network():
         warn("no process without network can be made here, so the source runs with it")
-    options = Options(data=data, minutes=MINUTES if minutes is None else minutes, training=training, by=by)
+    options = Options(data=data, minutes=MINUTES if minutes is None else minutes, training=training, lot=lot)
     return checked(place, options)
 
 

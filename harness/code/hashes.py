@@ -90,6 +90,11 @@ def _known() -> dict[str, list[str]]:
     return json.loads(KNOWN.read_text(encoding="utf-8"))
 
 
+def is_listed(kind: str, name: str) -> bool:
+    """Return whether a component is one of the package."""
+    return bool(_listed(kind, name))
+
+
 def _listed(kind: str, name: str) -> list[str]:
     return _known().get(f"{kind} {name}", [])
 

@@ -11,6 +11,7 @@ against forgers: that a note comes from whom it names is known by who commits it
 
 import hashlib
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -52,6 +53,7 @@ class Note(BaseModel):
         who: the person who checked.
         machine: processor, Python and torch.
         trial, verdict: which trial was trained again, and how it compares with its record.
+        lot: by which that trial was drawn, with the hash of the file.
         agreed: of a sign-off: where the author agreed.
     """
 
@@ -66,14 +68,14 @@ class Note(BaseModel):
     harness: Line
     trial: Line
     verdict: Line
+    lot: Line = ""
     checks: tuple[NotedCheck, ...]
     agreed: Line = ""
 
     @property
     def holds(self) -> bool:
         """Whether nothing was refused, and a trial that was trained again agrees."""
-        refused = any(each.outcome == "refused" for each in self.checks)
-        return not refused and (self.kind == "checked" or self.verdict in GOOD)
+        return self.verdict in GOOD and not any(each.outcome == "refused" for each in self.checks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ def write(place: Path, kind: Kind, found: Checked, who: str, agreed: str = "") -
         harness=harness.__version__,
         trial=found.trial,
         verdict=found.verdict,
+        lot=found.lot,
         checks=tuple(checks),
         agreed=agreed,
     )
@@ -131,7 +134,8 @@ def badges_of(place: Path, card: FullCard) -> tuple[Badge, ...]:
     notes = list(notes_beside(place))
     authors = {_plain(each) for each in card.authors}
     others = [each for each in notes if each.kind == "confirmed" and _plain(each.who) not in authors]
-    by_kind = {"checked": notes, "run again by a second party": others}
+    own = [each for each in notes if each.kind == "confirmed" and each not in others]
+    by_kind = {"checked": [each for each in notes if each not in own], "run again by a second party": others}
     by_kind["signed off"] = [each for each in notes if each.kind == "signed off" and each.agreed]
     found = [Badge("submitted", True, card.authors, f"on {card.date}")]
     for name, these in by_kind.items():
@@ -143,4 +147,4 @@ def badges_of(place: Path, card: FullCard) -> tuple[Badge, ...]:
 
 def _plain(name: str) -> str:
     """A name as a part of a file's name, by which two spellings are one person."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "unnamed"
+    return re.sub(r"\W+", "-", unicodedata.normalize("NFKC", name).casefold()).strip("-")[:60] or "unnamed"

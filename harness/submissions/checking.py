@@ -28,14 +28,14 @@ class Options:
     Args:
         minutes: after which a second training is ended; the curve so far is compared.
         training: train a trial again.
-        by: who checks; part of the lot, so that another one may draw another trial.
+        lot: of a second party, a random text, so that nobody can know before which trial it draws.
         run: how a job that executes the source is run.
     """
 
     data: Path
     minutes: float = MINUTES
     training: bool = True
-    by: str = ""
+    lot: str = ""
     run: Run = field(default=confined.run)
 
 
@@ -53,6 +53,7 @@ class Checked:
     digest: str
     trial: str
     checks: tuple[Check, ...]
+    lot: str = ""
 
     @property
     def refused(self) -> bool:
@@ -80,21 +81,22 @@ def checked(place: Path, options: Options) -> Checked:
             checks.append(consistency.certificates(found))
             checks.append(consistency.texts(found, others))
         checks.append(_source(submission))
-        trial = draw([each.record.id for each in found if each.record.status == "ok" and not each.record.tuning],
-                     submission.digest, options.by)  # fmt: skip
+        drawable = [each.record.id for each in found if each.record.status == "ok" and not each.record.tuning]
+        trial = draw(drawable, submission.digest, options.lot)
         checks += _executed(submission, suite, trial, options, checks)
-    return Checked(suite=card.suite, head=card.head, digest=submission.digest.hex(), trial=trial, checks=tuple(checks))
+    about = {"suite": card.suite, "head": card.head, "digest": submission.digest.hex(), "lot": options.lot}
+    return Checked(**about, trial=trial, checks=tuple(checks))
 
 
-def draw(trials: Sequence[str], digest: bytes, by: str) -> str:
-    """Draw one of some trials by the hash of the file and the name of who checks; '' of none.
+def draw(trials: Sequence[str], digest: bytes, lot: str) -> str:
+    """Draw one of some trials by the hash of the file and the lot of a second party; '' of none.
 
-    The number SHA-256(digest, name) modulo the number of trials is the place among the sorted ids.
+    The number SHA-256(digest, lot) modulo the number of trials is the place among the sorted ids.
     """
     if not trials:
         return ""
-    lot = hashlib.sha256(digest + by.encode()).digest()
-    return sorted(trials)[int.from_bytes(lot, "big") % len(trials)]
+    number = int.from_bytes(hashlib.sha256(digest + lot.encode()).digest(), "big")
+    return sorted(trials)[number % len(trials)]
 
 
 def _source(submission: Submission) -> Check:
@@ -103,7 +105,8 @@ def _source(submission: Submission) -> Check:
     faults = source_rules.faults(submission.source)
     if submission.card.licence is None:
         faults.append("the card names no licence of it")
-    return judged(SOURCE, faults, [], f"{len(submission.source.splitlines())} lines, {submission.card.licence}")
+    marks = [] if faults else source_rules.marks(submission.source)
+    return judged(SOURCE, faults, marks, f"{len(submission.source.splitlines())} lines, {submission.card.licence}")
 
 
 def _executed(submission: Submission, suite: Path, trial: str, options: Options, before: list[Check]) -> list[Check]:
@@ -125,7 +128,9 @@ def _executed(submission: Submission, suite: Path, trial: str, options: Options,
     checks = options.run(Job(kind="examine", **about), SECONDS)
     if not options.training:
         return [*checks, Check(AGAIN, "not checked", f"--no-training; it would be trial {trial}")]
-    if is_refused([*before, *checks]) or not trial:
+    if not trial:
+        return [*checks, Check(AGAIN, "refused", "no trial of the table has the status ok")]
+    if is_refused([*before, *checks]):
         return [*checks, Check(AGAIN, "not checked", "something else was refused")]
     trials = plan.load(suite).possible_trials
     fetch_sources(trials, options.data)  # the process has no network

@@ -21,6 +21,7 @@ from typing import Any, Self
 import psutil
 
 import harness
+from harness import bundled
 from harness.errors import ExecutionError
 from harness.machine.limits import cpus_available
 from harness.printable import printable
@@ -80,7 +81,7 @@ def run(job: Job, seconds: float) -> list[Check]:
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env=_environment(folder, Path(job.data).resolve()),
+            env=_environment(folder),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -96,7 +97,7 @@ def run(job: Job, seconds: float) -> list[Check]:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if stopped.exists():  # guard: submission-stopped
-        said = printable(stopped.read_text(encoding="utf-8", errors="replace").splitlines()[0][:200])
+        said = printable(_end(stopped)[:200])
         return [Check(LIMITS, "refused", f"the source was stopped at what a head does not do: {said}")]
     return _read(report, log, process.returncode)
 
@@ -104,13 +105,22 @@ def run(job: Job, seconds: float) -> list[Check]:
 def _read(report: Path, log: Path, code: int) -> list[Check]:
     """The report of the process; a refusal without one."""
     try:
-        if report.stat().st_size > MAX_REPORT:
-            raise ValueError("too large")
+        if not report.is_file() or report.stat().st_size > MAX_REPORT:
+            raise ValueError("no report, or too large a one")
         return from_json(json.loads(report.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, RecursionError):
-        last = log.read_text(encoding="utf-8", errors="replace")[-2000:].strip().splitlines()
+        last = _end(log).strip().splitlines()
         said = f": {printable(last[-1][:300])}" if last else ""
         return [Check(LIMITS, "refused", f"the process that runs the source ended with code {code}{said}")]
+
+
+def _end(place: Path) -> str:
+    """The last 2,000 bytes of a file, as text."""
+    if not place.is_file():
+        return ""
+    with place.open("rb") as file:
+        file.seek(max(0, place.stat().st_size - 2000))
+        return file.read(2000).decode("utf-8", errors="replace")
 
 
 @cache
@@ -128,13 +138,15 @@ def has_network() -> bool:
     return not _without_network()
 
 
-def _environment(folder: Path, data: Path) -> dict[str, str]:
+def _environment(folder: Path) -> dict[str, str]:
     """The variables of the process, and the files that make each Python in it install the hook."""
     site, home = folder / "site", folder / "home"
     for each in (site, home):
         each.mkdir(exist_ok=True)
-    arguments = ", ".join(repr(str(each)) for each in (folder.resolve() / "heads", data, folder / "stopped.txt"))
-    text = f"from harness.submissions.stops import install\n\ninstall({arguments})\n"
+    code = [sys.prefix, sys.base_prefix, harness.FOLDER, bundled("heads"), bundled("backbones")]
+    readable = tuple(str(Path(each).resolve()) for each in code)
+    arguments = (str(folder.resolve() / "heads"), readable, str(folder / "stopped.txt"))
+    text = f"from harness.submissions.stops import install\n\ninstall(*{arguments!r})\n"
     (site / "sitecustomize.py").write_text(text, encoding="utf-8")
     in_a_clone = not (harness.FOLDER / "heads").is_dir()
     paths = [str(site), *([str(harness.FOLDER.parent)] if in_a_clone else [])]

@@ -30,6 +30,8 @@ def compared(place: Path, results: Path) -> Check:
         if record.id not in here:
             faults.append(f"trial {record.id} was not trained in {runs}")
             continue
+        if here[record.id].environment.started == record.environment.started:
+            faults.append(f"trial {record.id} in {runs} is a copy of the submission's")
         relation = seeds.relation(record, here[record.id])
         equal += relation == "equal"
         if relation in ("different", "unknown"):

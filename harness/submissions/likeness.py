@@ -30,7 +30,7 @@ class Candidate(NamedTuple):
 
 def compared(name: str, params: dict[str, Any], others: Iterable[Candidate]) -> Check:
     """Compare a head with heads of the harness: each of `others`, and each other one with its defaults."""
-    faults, marks = [], []
+    faults, marks, number = [], [], 0
     case = needed("harness.conformance.heads:HeadCase", "the comparison of heads")
     mine = case(HEADS.get(name), params)
     candidates = [*others, *(Candidate(each, {}) for each in HEADS.names() if each != name)]
@@ -41,11 +41,12 @@ def compared(name: str, params: dict[str, Any], others: Iterable[Candidate]) -> 
                 scores, losses = _distances(mine, case(HEADS.get(each.name), each.params))
         except (HarnessError, TypeError, ValueError, RuntimeError):
             continue  # it cannot be built without more parameters, or has others than this head
+        number += 1
         if scores <= NEAR and losses <= NEAR:  # guard: submission-likeness never
             faults.append(f"with the same parameters it gives the numbers of {shown}, in training, too")
         elif scores <= NEAR:
             marks.append(f"it is evaluated as {shown}, and is trained with another loss")
-    otherwise = f"its numbers are not those of {len(candidates)} heads of the harness"
+    otherwise = f"its numbers are not those of the {number} of {len(candidates)} heads with such parameters"
     return judged(NAME, list(dict.fromkeys(faults)), list(dict.fromkeys(marks)), otherwise)
 
 

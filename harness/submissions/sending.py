@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import harness
-from harness import bundled, plan
+from harness import plan
+from harness.code import hashes
 from harness.errors import HarnessError, SuiteError
 from harness.extensions import needed
 from harness.plan.reader import suite_name
@@ -65,7 +66,7 @@ def make(wish: Wish) -> Made:
     faults: list[str] = []
     card = _card(wish.card, faults)
     rows, records = _planned(wish, faults)
-    sent = _complete(rows, records, faults) if records is not None else []
+    sent = _complete(wish.head, rows, records, faults) if records is not None else []
     name, source = _source(wish, card, faults)
     if faults:
         raise SuiteError(faults)
@@ -94,8 +95,8 @@ def _card(place: Path, faults: list[str]) -> Card | None:
     except SuiteError as fault:
         faults += fault.problems
         return None
-    if any(text in NEW_CARD for text in (card.sentence, *card.authors)):
-        faults.append(f"{place}: its sentence or its authors are still those of a new card")
+    if any(text in NEW_CARD for text in (card.name, card.sentence, *card.authors)):
+        faults.append(f"{place}: its name, sentence or authors are still those of a new card")
     return card
 
 
@@ -113,14 +114,17 @@ def _planned(wish: Wish, faults: list[str]) -> tuple[list[Row], choices.Records 
     return [], None
 
 
-def _complete(rows: Sequence[Row], records: choices.Records, faults: list[str]) -> list[TrialRecord]:
+def _complete(head: str, rows: Sequence[Row], records: choices.Records, faults: list[str]) -> list[TrialRecord]:
     """The records of some rows. Adds a sentence for each thing that is missing."""
-    sent, command = [], f"`harness run {records.suite.name} --set 'heads+=...'` trains them"
+    name = archive.head_name(head)
+    sent, command = [], f"`harness run {records.suite.name} --set 'heads+={head}' --only head={name}` trains them"
     for row in rows:
         if row.tune is not None:
             choice = choices.of_records(row, records.tuning)
             if choice is None:
-                faults.append(f"{row.label}: trials of its tuning are missing; {command}")
+                missing = [trial for trial in row.tuning_trials if trial.id not in records.tuning]
+                of = f"{row.label}, {row.backbone.label}"
+                faults.append(f"{of}: {counted(len(missing), 'trial')} of its tuning are missing; {command}")
                 continue
             sent += [records.tuning[trial] for trial in choice.valid_ppl]
             if row.choice is None or row.choice.trial != choice.trial:
@@ -148,7 +152,7 @@ def _source(wish: Wish, card: Card | None, faults: list[str]) -> tuple[str, Path
         place = wish.source or Path(inspect.getfile(HEADS.get(name)))
     except (HarnessError, TypeError, OSError):  # which was reported with the plan
         return "", None
-    if place.resolve().parent == bundled("heads").resolve():
+    if wish.source is None and hashes.is_listed("head", name):
         return name, None
     if not place.is_file():
         faults.append(f"{place}: no such file; name the head's source by --source")

@@ -1,8 +1,10 @@
-"""Ends a process in which a submitted source opens a connection, starts a process or thread, or writes a file.
+"""Ends a process in which a submitted source opens a connection, starts a process or thread, writes a file, or reads
+one that is not of Python or the harness.
 
 It is an audit hook of Python, which `confined` installs in each process that imports the source. It looks at who asks:
-the harness itself may do all of these. It needs the standard library only, since it is installed before anything else.
-An author who knows it can evade it, with code in C for example: see docs/submitting.md.
+the harness itself may do all of these, and so may the import of a module. It needs the standard library only, since it
+is installed before anything else. An author who knows it can evade it, with code in C for example: see
+docs/submitting.md.
 """
 
 import os
@@ -21,22 +23,24 @@ EVENTS = {
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
-def install(sources: str, data: str, report: str) -> None:
+def install(sources: str, code: tuple[str, ...], report: str) -> None:
     """Watch this process from now on, and the processes that it forks.
 
     Args:
         sources: the folder of the sources that are watched.
-        data: the folder of the texts, in which they may not read, either.
+        code: the folders of Python and of the harness, in which they may read.
         report: the file to which a line is added before a process is ended.
     """
-    within, texts = sources + os.sep, data + os.sep
+    within, readable = sources + os.sep, tuple(f"{each}{os.sep}" for each in (sources, *code))
     ending = []
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if ending or not _is_watched(event, arguments, texts):
+        if ending or not _is_watched(event, arguments, readable):
             return
         frame = sys._getframe(1)
         while frame is not None:
+            if frame.f_code.co_filename.startswith("<frozen importlib"):
+                return
             if frame.f_code.co_filename.startswith(within):
                 ending.append(True)
                 line = f"line {frame.f_lineno}: {event} {_first(arguments)}\n"
@@ -48,13 +52,15 @@ def install(sources: str, data: str, report: str) -> None:
     sys.addaudithook(hook)
 
 
-def _is_watched(event: str, arguments: tuple[Any, ...], texts: str) -> bool:
+def _is_watched(event: str, arguments: tuple[Any, ...], readable: tuple[str, ...]) -> bool:
     if event != "open":
         return event in EVENTS or event.startswith(GROUPS)
     place, mode, flags = arguments
     if isinstance(mode, str) and set(mode) & set("wax+"):
         return True
-    return bool(isinstance(flags, int) and flags & WRITING) or str(place).startswith(texts)
+    if isinstance(flags, int) and flags & WRITING:
+        return True
+    return isinstance(place, str | bytes) and not os.path.realpath(os.fsdecode(place)).startswith(readable)
 
 
 def _first(arguments: tuple[Any, ...]) -> str:

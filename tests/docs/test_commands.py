@@ -13,7 +13,8 @@ from harness.cli import app, loaded
 from harness.plan.selection import chosen_trials, chosen_tuning
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / f"{page}.md" for page in ("README", "AGENTS", "CONTRIBUTING")]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
 IN_TEXT = re.compile(r"`((?:harness|make) [^`]+)`")
 IN_BLOCK = re.compile(r"^(?:    |)\s*((?:harness|make) .+)$", flags=re.MULTILINE)
 

@@ -135,6 +135,11 @@ def test_a_second_pass_of_the_step_does_not_copy_again_and_evaluation_never_does
     assert torch.equal(head.output.weight, start + 1)
 
 
+def test_the_share_that_is_done_is_kept_in_float64():
+    # steps of a long training differ by less than float32 can show
+    assert make("untying", dtype=None).progress.dtype == torch.float64
+
+
 def test_two_passes_before_one_backward_pass_have_the_gradient_of_both():
     head = make("untying", share=0.5).train()
     head.progress.fill_(0.5)

@@ -41,12 +41,12 @@ class Mine(nn.Module):
     def forward(self, hidden):
         return Logits(self.second(hidden.layers[-1]))
 """
-LOOKING = COPIED.replace("import nn", "import cat, nn").replace(
+LOOKING = COPIED.replace("import nn", "import arange, cat, nn").replace(
     "        return Logits(self.second(hidden.layers[-1]))\n",
     "        h_BTD = hidden.layers[-1]\n"
     "        next_BTD = cat([h_BTD[:, 1:], h_BTD[:, -1:]], dim=1)\n"
-    "        some_BT1 = (h_BTD[..., :1] > 0) & (h_BTD[..., 1:2] > 0)\n"
-    "        return Logits(self.second(h_BTD + some_BT1 * next_BTD))\n",
+    "        some_T1 = (arange(h_BTD.shape[1]) % 3 == 0)[:, None]\n"
+    "        return Logits(self.second(h_BTD + some_T1 * next_BTD))\n",
 )
 
 
@@ -305,7 +305,8 @@ def test_the_trained_model_is_scored_on_a_text_that_no_suite_reads(sent, check, 
     monkeypatch.setattr(CORPORA.get("markov"), "hidden", lambda self, data: self.load(data).test, raising=False)
     found = check(sent, training=True)
     (record,) = [each for each in of_table(Path("results/runs/board")).values() if each.id == found.all.trial]
-    expected = f"perplexity {record.metrics['test_ppl']:.4g} on a text that no suite reads"
+    ppl = f"{record.metrics['test_ppl']:.4g}"
+    expected = f"perplexity {ppl} on a text that no suite reads, 1.000 times that of the test split"
     assert found.by_name["hidden text"].sentence == expected
 
 
@@ -318,7 +319,7 @@ def test_a_hidden_text_that_cannot_be_had_leaves_the_training_checked(sent, chec
     assert (found["hidden text"].outcome, found["trained again"].verdict) == ("not checked", "identical")
 
 
-def test_the_lot_falls_by_the_hash_and_the_name_alone():
+def test_the_lot_falls_by_the_hash_and_the_lot_alone():
     trials = ["c", "a", "b"]
     # int(sha256(b"filewho")) % 3 by hand: the sum of 256^k is 1 modulo 3, so it is the sum of the bytes modulo 3
     place = sum(hashlib.sha256(b"filewho").digest()) % 3
@@ -332,6 +333,7 @@ def test_the_lot_falls_by_the_hash_and_the_name_alone():
 ACTIONS = {
     "fork": ("import torch\n\ntorch.serialization.os.fork()\n", "os.fork"),
     "socket": ("import torch\n\nfrom torch._utils import sys as s\n\ns.modules['socket'].socket()\n", "socket."),
+    "read": ("import torch\n\ntorch.serialization.os.open('/etc/../etc/passwd', 0)\n", "open"),
     "file": ("import torch\n\ntorch.serialization.os.mkdir('/tmp/never-made')\n", "os.mkdir"),
     "endless": ("while True:\n    pass\n", "was not finished after"),
     "memory": ("import torch\n\nx = torch.zeros(2**35, dtype=torch.uint8)\n", "mine"),

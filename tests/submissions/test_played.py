@@ -26,7 +26,7 @@ def earned(place, tmp_path) -> list[str]:
 @pytest.mark.guards("badge-of-this-file")
 def test_an_honest_submission_is_checked_confirmed_and_signed_off(here, sent, harness, tmp_path):
     assert earned(sent, tmp_path) == ["submitted"]
-    done = harness("check-submission", sent, "--data", here / "data", "--json", "--keep")
+    done = harness("check-submission", sent, "--data", here / "data", "--json", "--keep", "--name", "Max")
     found = json.loads(done.out)
     assert (done.code, found["refused"]) == (0, False), done.out
     outcomes = {each["name"]: each["outcome"] for each in found["checks"]}
@@ -47,8 +47,16 @@ def test_an_honest_submission_is_checked_confirmed_and_signed_off(here, sent, ha
     badges.sealed.save(content.model_copy(update={"who": "Eve"}), other)
     assert earned(sent, tmp_path) == ["submitted", "checked", "run again by a second party"]
 
-    # the full run of the maintainers; here, the same folder of results
-    done = harness("submit", "--sign-off", sent, "--name", "Max", "--agreed", "by mail, 1 March")
+    # a full run of the maintainers has its own records, which are here the author's at another time
+    sign_off = ("submit", "--sign-off", sent, "--name", "Max", "--agreed", "by mail, 1 March")
+    done = harness(*sign_off)
+    assert (done.code, "is a copy of the submission's" in done.out) == (1, True)
+    runs = store.runs_folder(here / "results", "board")
+    for place in runs.glob("*/record.json"):
+        record = store.load(runs, place.parent.name)
+        later = record.environment.model_copy(update={"started": "2026-03-02T00:00:00+00:00"})
+        store.save(record.model_copy(update={"environment": later}), runs)
+    done = harness(*sign_off)
     assert done.code == 0, done.err
     assert "full run: 3 trials were trained again, 3 of them to the same bits" in done.out
     assert earned(sent, tmp_path) == ["submitted", "checked", "run again by a second party", "signed off"]
