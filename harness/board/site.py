@@ -27,6 +27,7 @@ from harness.board import boards, feed, ground_truths, ladders, leaderboard
 from harness.board.boards import Received, is_board
 from harness.board.leaderboard import Leaderboard
 from harness.board.row_json import difference_json, row_json
+from harness.board.smaller import smaller
 from harness.errors import ExecutionError, SuiteError
 from harness.extensions import needed
 from harness.machine.files import read_bounded, write_atomically
@@ -121,7 +122,8 @@ def files_of(
     board = None
     try:
         known = ladders.in_hand(found)
-        board = leaderboard.load(results, warn, suites, known, found)
+        others = [each for each in found if not is_board(each)]  # boards have pages of their own
+        board = leaderboard.load(results, warn, suites, known, others)
     except ExecutionError as reason:
         warn(f"the site has no leaderboard: {reason}")
     else:
@@ -137,7 +139,7 @@ def files_of(
     up = {title: f"../{place}" for title, place in OF_ALL.items() if place in files}
     for name in sorted({row.spec.head.name for each in found for row in each.rows}):
         files[f"heads/{name}.html"] = head_page(name, found, up).encode()
-    return files
+    return {name: smaller(name, content) for name, content in files.items()}
 
 
 def _page_of(found: Study) -> str:
@@ -208,7 +210,7 @@ def index_page(found: Sequence[Study], links: Mapping[str, str], received: Seque
         listing = needed("harness.submissions.pages:listing", "the list of submissions")
         sections.append(Section(heading="Submissions", tables=(listing(received, ""),)))
     sections.append(Section(heading="What is known", notes=_known(ordered)))
-    if tables := ladders.tables(each for each in ordered if each.suite.ladder is not None):
+    if tables := ladders.tables(each for each in others if each.suite.ladder is not None):
         sections.append(Section(heading=leaderboard.LADDERS, tables=tables))
     if ranked:
         sections.append(Section(heading="Suites", tables=(_suites(ranked),)))
@@ -362,7 +364,7 @@ def results_json(found: Sequence[Study], board: Leaderboard | None) -> str:
         ],
         "leaderboard": None if board is None else board.as_json(),
     }
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+    return json.dumps(content, separators=(",", ":"), allow_nan=False) + "\n"
 
 
 def _row_json(found: Study, row: RowFacts) -> dict[str, object]:

@@ -50,7 +50,8 @@ def page(one: Received, study: Study | None, links: Mapping[str, str]) -> str:
         "SHA-256": one.submission.digest.hex(),
     }
     known = {name: text for name, text in about.items() if text}
-    return document.of_tables(f"{card.name}, submitted to {card.suite}", sections, known, links)
+    title = f"{card.name}, submitted to {card.suite}"
+    return document.of_tables(title, sections, known, links)
 
 
 def listing(found: Iterable[Received], up: str) -> Table:
@@ -64,7 +65,7 @@ def listing(found: Iterable[Received], up: str) -> Table:
         lines.append(Line(cells=(name, *(Cell(text=text) for text in texts))))
     columns = tuple(Column(name=name) for name in names)
     lead = "A submission gives numbers when nothing was refused in its checks."
-    return Table(title="Submissions", columns=columns, lines=tuple(lines), lead=lead)
+    return Table(title="In the order in which they were checked", columns=columns, lines=tuple(lines), lead=lead)
 
 
 def badges_text(one: Received) -> str:
@@ -111,7 +112,7 @@ def _badges(one: Received) -> Table:
     for badge in one.badges:
         texts = (badge.name, ", ".join(badge.who), badge.sentence) if badge.earned else (badge.name, "not yet", "")
         lines.append(Line(cells=tuple(Cell(text=text or NOTHING) for text in texts)))
-    return Table(title="Badges", columns=columns, lines=tuple(lines))
+    return Table(title="What was done with it", columns=columns, lines=tuple(lines))
 
 
 def _checks(one: Received) -> dict[str, tuple]:

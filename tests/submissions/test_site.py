@@ -123,8 +123,7 @@ def checked(place: Path, outcome: str = "ok") -> None:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """The files of a site with a board, a checked submission, one that was refused and one that was not checked."""
-    from harness.board import boards
-    from harness.board import site as site_module
+    from harness.cli.board import _files_of_site
 
     folder = tmp_path_factory.mktemp("site")
     (folder / "suites").mkdir()
@@ -132,7 +131,7 @@ def made(tmp_path_factory):
     suite = folder / "suites" / "board_small.yaml"
     suite.write_text(SUITE)
     small = folder / "suites" / "small.yaml"
-    small.write_text(handmade.changed())
+    small.write_text(handmade.changed(("lr: 0.01", "lr: 0.02")))
     for head in ("softmax", "mos"):
         finish(plan.load(suite), folder / "results", head)
     few = plan.load(small)
@@ -148,12 +147,8 @@ def made(tmp_path_factory):
 
     harness.heads.__path__.remove(str(folder / "author"))
     forget()  # the site has the source of the submission alone
-    results, suites = folder / "results", folder / "suites"
-    said = []
-    before = site_module.studies(results, suites, said.append)
-    with boards.with_submissions(before, folder / "submissions", said.append) as (found, received):
-        files = site_module.files_of(found, results, suites, said.append, received)
-    yield SimpleNamespace(files=files, folder=folder, said=said)
+    files = _files_of_site(folder / "results", folder / "suites", folder / "submissions")
+    yield SimpleNamespace(files=files, folder=folder)
     forget()
 
 
@@ -172,7 +167,8 @@ def test_a_board_has_a_page_with_its_submissions_and_who_was_first_when(made):
     history = page[page.index("Who was first when") : page.index("<h2>Submissions</h2>")]
     lines = re.findall(r"<tbody.*?</tbody>", history, re.DOTALL)
     assert len(lines) == 2
-    assert ">2026-01-02<" in lines[0] and ">MoS 2<" in lines[0] and "the suite" in lines[0]
+    for text in (">2026-01-02<", ">MoS 2<", "the suite"):
+        assert text in lines[0]
     assert 'href="../submissions/board_small/first.html"' in lines[1]
     for size in (0, 1):
         assert f"{statistics.fmean(gain(size, 'scaled', 'softmax')):+.4f}" in lines[1]
@@ -192,6 +188,14 @@ def test_only_the_numbers_of_a_checked_submission_are_shown(made):
     assert "None are shown: not checked yet." in page
     assert "<svg" not in page
     assert "<svg" in text_of(made, "submissions/board_small/first.html")
+
+
+def test_the_command_of_a_row_names_no_head_of_another_submission(made):
+    page = text_of(made, "boards/board_small.html")
+    commands = re.findall(r'<p class="command"><code>(harness run .*? --only .*?)</code>', page)
+    assert len(commands) == 6
+    assert [command for command in commands if "heads+=" in command] == commands[4:]
+    assert all("scaled" in command for command in commands[4:])
 
 
 def test_the_feed_has_what_the_tables_have(made):
@@ -231,8 +235,7 @@ def test_a_submission_has_a_page_with_what_it_is_and_how_to_run_it(made):
 def test_texts_of_strangers_are_escaped_and_no_page_loads_anything(made):
     for name in (name for name in made.files if name.endswith(".html")):
         page = made.files[name].decode()
-        assert "<script>of_" not in page, name
-        assert "<img" not in page and "<b>Example" not in page, name
+        assert not [text for text in ("<script>of_", "<img", "<b>Example") if text in page], name
         assert not re.search(r"""(src|xlink:href)=["']?https?:""", page.replace("&lt;img src=http:", "")), name
         assert page.count("<script>") == 1, name
     assert "&lt;script&gt;of_card()" in text_of(made, "submissions/board_small/first.html")
@@ -253,6 +256,8 @@ def test_boards_come_first_and_suites_that_rank_no_row_are_folded_away(made):
     page = text_of(made, "index.html")
     headings = re.findall("<h2>(.*?)</h2>", page)
     assert headings[:2] == ["Boards", "Submissions"]
-    folded = re.search(r"<h2>Suites that rank no row</h2>\s*<details><summary>1 suite</summary>.*?</details>", page, re.S)
+    folded = re.search(
+        r"<h2>Suites that rank no row</h2>\s*<details><summary>1 suite</summary>.*?</details>", page, re.S
+    )
     assert 'href="suites/small.html"' in folded[0]
     assert "boards/board_small.html" not in folded[0]
