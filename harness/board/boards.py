@@ -101,7 +101,7 @@ def _extended(suite: Suite, counted: Sequence[Received]) -> tuple[Suite, list[tu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class HeadOnBoard:
     """A head of a board.
 
     Args:
@@ -132,7 +132,7 @@ def sizes(found: Study) -> list[tuple[str, str]]:
     return list(dict.fromkeys(row.group for row in found.rows if not row.is_ngram))
 
 
-def standings(found: Study, received: Sequence[Received]) -> list[Standing]:
+def heads_of(found: Study, received: Sequence[Received]) -> list[HeadOnBoard]:
     """The heads of a board, in the order of the suite; submissions last."""
     made, places = [], sizes(found)
     for name, rows in grouped((row.head, row) for row in found.rows if not row.is_ngram).items():
@@ -142,7 +142,7 @@ def standings(found: Study, received: Sequence[Received]) -> list[Standing]:
         submission = next((each for each in of if each.trials & ids), None)
         of_sizes = tuple(at.get(place) for place in places)
         gains = tuple(None if row is None else _gain(found, row) for row in of_sizes)
-        made.append(Standing(name=name, rows=of_sizes, gains=gains, submission=submission))
+        made.append(HeadOnBoard(name=name, rows=of_sizes, gains=gains, submission=submission))
     return made
 
 
@@ -162,7 +162,7 @@ class First:
     """A head that was the first of a board from a day on."""
 
     date: str
-    standing: Standing
+    head: HeadOnBoard
 
 
 def history(found: Study, received: Sequence[Received]) -> list[First]:
@@ -171,22 +171,22 @@ def history(found: Study, received: Sequence[Received]) -> list[First]:
     It begins with the best head of the suite, on the day of the last of their trials. A submission counts from the day
     of its first check.
     """
-    complete = [each for each in standings(found, received) if each.gains and None not in each.gains]
+    complete = [each for each in heads_of(found, received) if each.gains and None not in each.gains]
     own = [each for each in complete if each.submission is None]
     sent = [each for each in complete if each.submission is not None]
     firsts = []
     if own:
         records = [record for each in own for row in each.rows for record in row.records.values()]
         day = max(record.environment.finished for record in records)[:10]
-        firsts.append(First(date=day, standing=max(own, key=_last)))
+        firsts.append(First(date=day, head=max(own, key=_last)))
     for each in sorted(sent, key=lambda one: (one.submission.counted_on, one.submission.stem)):
-        if not firsts or _last(each) > _last(firsts[-1].standing):
-            firsts.append(First(date=each.submission.counted_on, standing=each))
+        if not firsts or _last(each) > _last(firsts[-1].head):
+            firsts.append(First(date=each.submission.counted_on, head=each))
     return firsts
 
 
-def _last(standing: Standing) -> float:
-    return standing.gains[-1].nats
+def _last(head: HeadOnBoard) -> float:
+    return head.gains[-1].nats
 
 
 def history_table(found: Study, received: Sequence[Received], up: str = "../") -> Table:
@@ -198,9 +198,9 @@ def history_table(found: Study, received: Sequence[Received], up: str = "../") -
     columns += [Column(name="gain in nats", group=group, numeric=True) for group in groups]
     lines = []
     for first in history(found, received):
-        of, standing = first.standing.submission, first.standing
+        of, head = first.head.submission, first.head
         by = Cell(text="the suite") if of is None else Cell(text=of.stem, link=f"{up}{of.page}")
-        cells = (Cell(text=first.date), Cell(text=standing.name), *map(_gain_cell, standing.gains), by)
+        cells = (Cell(text=first.date), Cell(text=head.name), *map(_gain_cell, head.gains), by)
         lines.append(Line(cells=cells))
     lead = (
         "The head with the largest mean gain over the strongest control at the last size, in nats for each token, with "

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import harness
-from harness.board.boards import Gain, Received, Standing, history, sizes, standings
+from harness.board.boards import Gain, HeadOnBoard, Received, heads_of, history, sizes
 from harness.board.row_json import difference_json, row_json
 from harness.extensions import provided
 from harness.machine.environment import commit
@@ -34,12 +34,12 @@ def results_feed(boards: Sequence[Study], received: Sequence[Received]) -> str:
 def _board(found: Study, received: Sequence[Received]) -> dict[str, Any]:
     firsts = []
     for each in history(found, received):
-        of = each.standing.submission
+        of = each.head.submission
         firsts.append(
             {
                 "since": each.date,
-                "label": each.standing.name,
-                "gains": [_gain(gain) for gain in each.standing.gains],
+                "label": each.head.name,
+                "gains": [_gain(gain) for gain in each.head.gains],
                 "submission": None if of is None else of.page,
             }
         )
@@ -48,18 +48,18 @@ def _board(found: Study, received: Sequence[Received]) -> dict[str, Any]:
         "version": found.suite.version,
         "page": f"boards/{found.suite.name}.html",
         "sizes": [{"corpus": corpus, "backbone": backbone} for corpus, backbone in sizes(found)],
-        "rows": [_head(found, each) for each in standings(found, received)],
+        "rows": [_head(found, each) for each in heads_of(found, received)],
         "history": firsts,
     }
 
 
-def _head(found: Study, standing: Standing) -> dict[str, Any]:
-    specs = [row.spec.head for row in standing.rows if row is not None]
-    pairs = zip(standing.rows, standing.gains, strict=True)
+def _head(found: Study, head: HeadOnBoard) -> dict[str, Any]:
+    specs = [row.spec.head for row in head.rows if row is not None]
+    pairs = zip(head.rows, head.gains, strict=True)
     return {
-        "label": standing.name,
+        "label": head.name,
         "head": str(specs[0]),
-        "submission": None if standing.submission is None else standing.submission.page,
+        "submission": None if head.submission is None else head.submission.page,
         "sizes": [None if row is None else _size(found, row, gain) for row, gain in pairs],
     }
 

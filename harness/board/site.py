@@ -175,12 +175,14 @@ def _of_suite(found: Study, of_all: Container[str], received: Sequence[Received]
     sections, of_diagnostics = found.diagnosed()
     shown = [*drawn, *of_diagnostics]
     sections = [*more, *sections]
-    page = document.render(found.findings, table, shown, sections, links=links, plot_folder=f"../plots/{name}/")
+    folder = "" if is_board(found) else f"../plots/{name}/"  # three boards with both are too large for a site
+    page = document.render(found.findings, table, shown, sections, links=links, plot_folder=folder)
+    files = [plot for plot in shown if isinstance(plot, Plot) and folder]
     return {
         _page_of(found): page.encode(),
         f"tables/{name}.csv": suite_table.text(table, "csv").encode(),
         f"tables/{name}.tex": suite_table.text(table, "latex").encode(),
-        **{f"plots/{name}/{plot.name}.svg": plot.svg.encode() for plot in shown if isinstance(plot, Plot)},
+        **{f"plots/{name}/{plot.name}.svg": plot.svg.encode() for plot in files},
     }
 
 
@@ -196,13 +198,13 @@ def _data_links(up: str, files: Container[str]) -> Mapping[str, str]:
 
 
 def index_page(found: Sequence[Study], links: Mapping[str, str], received: Sequence[Received] = ()) -> str:
-    """The page of some suites: boards first; suites of which no row can be ranked are folded away."""
+    """The page of some suites: boards first; suites that neither rank a row nor decide anything are folded away."""
     truths = [each for each in found if _is_truth(each)]
     ordered = _ordered(found)
     of_boards = [each for each in ordered if is_board(each)]
     others = [each for each in ordered if not is_board(each)]
-    ranked = [each for each in others if each.findings.ranks]
-    unranked = [each for each in others if not each.findings.ranks]
+    first = [each for each in others if _is_shown_first(each)]
+    folded = [each for each in others if not _is_shown_first(each)]
     sections = []
     if of_boards:
         sections.append(Section(heading="Boards", tables=(_suites(of_boards),)))
@@ -212,11 +214,11 @@ def index_page(found: Sequence[Study], links: Mapping[str, str], received: Seque
     sections.append(Section(heading="What is known", notes=_known(ordered)))
     if tables := ladders.tables(each for each in others if each.suite.ladder is not None):
         sections.append(Section(heading=leaderboard.LADDERS, tables=tables))
-    if ranked:
-        sections.append(Section(heading="Suites", tables=(_suites(ranked),)))
-    if unranked:
-        line = counted(len(unranked), "suite")
-        sections.append(Section(heading="Suites that rank no row", tables=(_suites(unranked),), folded=line))
+    if first:
+        sections.append(Section(heading="Suites", tables=(_suites(first),)))
+    if folded:
+        line = counted(len(folded), "suite")
+        sections.append(Section(heading="Suites that rank no row", tables=(_suites(folded),), folded=line))
     if truths:
         sections.append(Section(heading="Printed numbers trained again", tables=(ground_truths.table(truths),)))
     lead = "Only rows of one suite compare: each suite has its own budget and, for 'vs control', its own controls."
@@ -239,6 +241,11 @@ def head_page(name: str, found: Sequence[Study], links: Mapping[str, str]) -> st
         Section(heading="Results", tables=(rows,), searched=True),
     ]
     return document.of_tables(name, sections, None, links)
+
+
+def _is_shown_first(found: Study) -> bool:
+    """Whether a suite ranks a row, or decides something."""
+    return bool(found.findings.ranks) or any(outcome.decided(found.findings).values())
 
 
 def _is_truth(found: Study) -> bool:
