@@ -78,7 +78,9 @@ def forget() -> None:
     for registry in (HEADS._classes, HEADS._modules):
         registry.pop("scaled", None)
     sys.modules.pop("harness.heads.scaled", None)
-    harness.heads.__path__[:] = [each for each in harness.heads.__path__ if "harness-site-" not in each]
+    harness.heads.__path__[:] = [
+        each for each in harness.heads.__path__ if not re.search("/(author|[0-9]/heads)$", each)
+    ]
 
 
 def finish(suite: plan.Suite, results: Path, head: str) -> None:
@@ -94,13 +96,13 @@ def finish(suite: plan.Suite, results: Path, head: str) -> None:
                 store.save(made, store.runs_folder(results, suite.name))
 
 
-def submitted(folder: Path, name: str, spec: str, *, source: str | None = HEAD, label: str = NAME) -> Path:
+def submitted(folder: Path, name: str, spec: str, *, source: str | None = HEAD, label: str = NAME, **card) -> Path:
     """Write a submission with the trials of `scaled` with some parameters."""
     suite = plan.load(folder / "suites" / "board_small.yaml", (f"heads+={spec}",))
     results = folder / name
     finish(suite, results, "scaled")
     export_records(results, folder / f"{name}.zip")
-    card = FullCard(name=label, head=spec, **CARD)
+    card = FullCard(name=label, head=spec, **{**CARD, **card})
     parts = {archive.CARD: card.model_dump_json().encode(), archive.RECORDS: (folder / f"{name}.zip").read_bytes()}
     if source is not None:
         parts[archive.SOURCE] = source.encode()
@@ -120,6 +122,13 @@ def checked(place: Path, outcome: str = "ok") -> None:
     badges.write(place, "checked", Checked(**about, checks=checks), "maintainers")
 
 
+def as_author(folder: Path) -> None:
+    """Make `scaled` a head of this process, as in the folder of its author."""
+    (folder / "author").mkdir()
+    (folder / "author" / "scaled.py").write_text(HEAD)
+    HEADS.add_folder(folder / "author")
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """The files of a site with a board, a checked submission, one that was refused and one that was not checked."""
@@ -127,7 +136,6 @@ def made(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("site")
     (folder / "suites").mkdir()
-    (folder / "author").mkdir()
     suite = folder / "suites" / "board_small.yaml"
     suite.write_text(SUITE)
     small = folder / "suites" / "small.yaml"
@@ -138,14 +146,10 @@ def made(tmp_path_factory):
     for trial in few.trials:
         record = handmade.record(suite="small", spec=trial, contents=few.contents_of(trial))
         store.save(record, store.runs_folder(folder / "results", "small"))
-    (folder / "author" / "scaled.py").write_text(HEAD)
-    HEADS.add_folder(folder / "author")
+    as_author(folder)
     checked(submitted(folder, "first", "{scaled: {start: 0.2}}"))
     checked(submitted(folder, "wrong", "{scaled: {start: 0.3}}", label="Wrong"), "refused")
     submitted(folder, "unseen", "{scaled: {start: 0.4}}", label="Unseen")
-    import harness.heads
-
-    harness.heads.__path__.remove(str(folder / "author"))
     forget()  # the site has the source of the submission alone
     files = _files_of_site(folder / "results", folder / "suites", folder / "submissions")
     yield SimpleNamespace(files=files, folder=folder)
@@ -261,3 +265,42 @@ def test_boards_come_first_and_suites_that_rank_no_row_are_folded_away(made):
     )
     assert 'href="suites/small.html"' in folded[0]
     assert "boards/board_small.html" not in folded[0]
+
+
+def test_a_newer_file_replaces_that_of_its_authors_and_no_name_is_taken_twice(tmp_path):
+    from harness.submissions.received import read
+
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "board_small.yaml").write_text(SUITE)
+    forget()
+    as_author(tmp_path)
+    given = {  # name -> its source, its parameter, its authors
+        "a_old": (HEAD, 0.2, ("Ada",)),
+        "b_renewed": (HEAD, 0.2, ("ada", "Bob")),
+        "c_with_another_parameter": (HEAD, 0.3, ("Ada",)),
+        "d_of_another_person": (HEAD + "# mine\n", 0.4, ("Eve",)),
+        "e_that_opens_files": ("import os\n" + HEAD, 0.5, ("Max",)),
+    }
+    for name, (source, start, authors) in given.items():
+        checked(submitted(tmp_path, name, f"{{scaled: {{start: {start}}}}}", source=source, authors=authors))
+    (tmp_path / "submissions" / "board_small" / "damaged.zip").write_bytes(b"PK")
+    said = []
+    forget()  # of those below the first one gives the head
+    found = read(tmp_path / "submissions", tmp_path / "unpacked", said.append)
+    assert {each.stem: each.why_not for each in found} == {
+        "a_old": "replaced by b_renewed",
+        "b_renewed": "",
+        "c_with_another_parameter": "",
+        "d_of_another_person": "there is another head 'scaled'",
+        "e_that_opens_files": "there is another head 'scaled'",
+    }
+    assert len(said) == 1
+    assert "damaged.zip is no submission" in said[0]
+    forget()
+    place = tmp_path / "submissions" / "board_small"
+    for each in found[:4]:
+        each.submission.place.unlink()
+    (left,) = read(place.parent, tmp_path / "again", said.append)
+    assert left.why_not == "refused: source"
+    assert "scaled" not in HEADS.names()
+    forget()
