@@ -136,6 +136,11 @@ class Registry:
             found.append(f"{self.package}/{name}.py registers {', '.join(others)}: use that name")
         return (*found, *self._faults)
 
+    def add_folder(self, folder: Path) -> None:
+        """Import the files of one more folder as those of the user's folder. A name that is taken is not used."""
+        self._discover()
+        self._adopt(importlib.import_module(self.package), folder)
+
     def origin(self, name: str) -> str:
         """Return where an entry comes from: 'heads/mos.py', or the distribution and entry point of a plug-in."""
         self._discover()

@@ -1,32 +1,40 @@
 """The files of the site of a results folder. They link to each other only, and need neither network nor server:
 
-index.html              what is known of each corpus, suites, ground truths, and all rows with a search by head
+index.html              boards, what is known of each corpus, suites, ground truths, and all rows with a search by head
 leaderboard.html
-suites/<suite>.html     the page of each suite
+boards/<suite>.html     the page of each board, with its submissions and its history
+suites/<suite>.html     the page of each other suite
+submissions/<suite>/<submission>.html
 heads/<head>.html       the page of each head: its equation and all its rows
 tables/<suite>.csv, .tex
 plots/<suite>/*.svg
 data/trials.csv, curves.csv, leaderboard.csv
 data/results.json       all rows, for programs; docs/tables.md has its keys
+results.json            boards and submissions, for programs; docs/results_feed.md has its keys
 """
 
 import inspect
 import json
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import harness
 from harness import plan
-from harness.board import ground_truths, ladders, leaderboard
+from harness.board import boards, feed, ground_truths, ladders, leaderboard
+from harness.board.boards import Received, is_board
 from harness.board.leaderboard import Leaderboard
 from harness.board.row_json import difference_json, row_json
+from harness.board.smaller import smaller
 from harness.errors import ExecutionError, SuiteError
+from harness.extensions import needed
 from harness.machine.files import read_bounded, write_atomically
 from harness.plan.names import without_sections
 from harness.plan.reader import introduction
 from harness.plan.specs import GROUND_TRUTH, LEADERBOARD
+from harness.printable import counted
 from harness.records.record import CurvePoint
 from harness.registry import HEADS
 from harness.report import (
@@ -54,7 +62,7 @@ MARK = ".harness-site"  # the file that says that a folder is a site, and lists 
 MAX_LIST = 4 * 1024**2  # bytes
 _NAME = r"\w[\w.+-]*"
 _OF_SITE = re.compile(  # the files of a site
-    rf"(index|leaderboard|(suites|heads)/{_NAME})\.html|tables/{_NAME}\.(csv|tex)|plots/{_NAME}/{_NAME}\.svg"
+    rf"(index|leaderboard|(suites|boards|heads|submissions/{_NAME})/{_NAME})\.html|results\.json|tables/{_NAME}\.(csv|tex)|plots/{_NAME}/{_NAME}\.svg"
     r"|data/((trials|curves|leaderboard)\.csv|results\.json)"
 )
 _ABOUT = "This folder is written by `harness site`: the files below may be replaced or removed.\n"
@@ -93,16 +101,29 @@ def studies(results: Path, suites: Path, warn: Callable[[str], None]) -> list[St
     return found
 
 
-def files_of(found: Sequence[Study], results: Path, suites: Path, warn: Callable[[str], None]) -> dict[str, bytes]:
+def files_of(
+    found: Sequence[Study],
+    results: Path,
+    suites: Path,
+    warn: Callable[[str], None],
+    received: Sequence[Received] = (),
+) -> dict[str, bytes]:
     """Path within the site -> content. The same records give the same bytes.
 
     Where no trial can be on the leaderboard there is none, and a warning says why.
+
+    Args:
+        received: the submissions, whose trials the studies of boards have (boards.with_submissions).
     """
     files = {"data/trials.csv": trials_csv(found).encode(), "data/curves.csv": curves_csv(found).encode()}
+    with_feed = received or any(map(is_board, found))
+    if with_feed:
+        files["results.json"] = feed.results_feed(list(filter(is_board, found)), received).encode()
     board = None
     try:
         known = ladders.in_hand(found)
-        board = leaderboard.load(results, warn, suites, known, found)
+        others = [each for each in found if not is_board(each)]  # boards have pages of their own
+        board = leaderboard.load(results, warn, suites, known, others)
     except ExecutionError as reason:
         warn(f"the site has no leaderboard: {reason}")
     else:
@@ -111,19 +132,39 @@ def files_of(found: Sequence[Study], results: Path, suites: Path, warn: Callable
         files[OF_ALL["leaderboard"]] = board.page(links).encode()
     files["data/results.json"] = results_json(found, board).encode()
     pages = {title: place for title, place in OF_ALL.items() if place in files}
-    files["index.html"] = index_page(found, {**pages, **_data_links("", files)}).encode()
+    files["index.html"] = index_page(found, {**pages, **_data_links("", files)}, received).encode()
     for each in found:
-        files |= _of_suite(each, files)
+        files |= _of_suite(each, files, received)
+    files |= _of_submissions(found, received)
     up = {title: f"../{place}" for title, place in OF_ALL.items() if place in files}
     for name in sorted({row.spec.head.name for each in found for row in each.rows}):
         files[f"heads/{name}.html"] = head_page(name, found, up).encode()
+    return {name: smaller(name, content) for name, content in files.items()}
+
+
+def _page_of(found: Study) -> str:
+    """The place of the page of a suite."""
+    return f"{'boards' if is_board(found) else 'suites'}/{found.suite.name}.html"
+
+
+def _of_submissions(found: Sequence[Study], received: Sequence[Received]) -> dict[str, bytes]:
+    by_suite, files = {each.suite.name: each for each in found}, {}
+    for one in received:
+        links = {"all suites": "../../index.html"}
+        if one.suite in by_suite:
+            links[one.suite] = f"../../{_page_of(by_suite[one.suite])}"
+        page = needed("harness.submissions.pages:page", "the page of a submission")
+        files[one.page] = page(one, None if one.why_not else by_suite[one.suite], links).encode()
     return files
 
 
-def _of_suite(found: Study, of_all: Container[str]) -> dict[str, bytes]:
+def _of_suite(found: Study, of_all: Container[str], received: Sequence[Received]) -> dict[str, bytes]:
     """The files of a suite; `of_all`: the files of all suites, to which its page links."""
     name = found.suite.name
-    table = suite_table.build(found.findings)
+    table, more = suite_table.build(found.findings), []
+    if is_board(found):
+        table = replace(table, title=f"{name}, version {found.suite.version}")
+        more = boards.sections(found, received)
     drawn = plots.draw(found.findings, table.title)
     links = {
         **{title: f"../{place}" for title, place in OF_ALL.items() if place in of_all},
@@ -133,12 +174,15 @@ def _of_suite(found: Study, of_all: Container[str]) -> dict[str, bytes]:
     }
     sections, of_diagnostics = found.diagnosed()
     shown = [*drawn, *of_diagnostics]
-    page = document.render(found.findings, table, shown, sections, links=links, plot_folder=f"../plots/{name}/")
+    sections = [*more, *sections]
+    folder = "" if is_board(found) else f"../plots/{name}/"  # three boards with both are too large for a site
+    page = document.render(found.findings, table, shown, sections, links=links, plot_folder=folder)
+    files = [plot for plot in shown if isinstance(plot, Plot) and folder]
     return {
-        f"suites/{name}.html": page.encode(),
+        _page_of(found): page.encode(),
         f"tables/{name}.csv": suite_table.text(table, "csv").encode(),
         f"tables/{name}.tex": suite_table.text(table, "latex").encode(),
-        **{f"plots/{name}/{plot.name}.svg": plot.svg.encode() for plot in shown if isinstance(plot, Plot)},
+        **{f"plots/{name}/{plot.name}.svg": plot.svg.encode() for plot in files},
     }
 
 
@@ -148,20 +192,33 @@ def _data_links(up: str, files: Container[str]) -> Mapping[str, str]:
         "all learning curves as CSV": "data/curves.csv",
         "leaderboard as CSV": "data/leaderboard.csv",
         "all rows as JSON": "data/results.json",
+        "boards as JSON": "results.json",
     }
     return {title: f"{up}{place}" for title, place in places.items() if place in files}
 
 
-def index_page(found: Sequence[Study], links: Mapping[str, str]) -> str:
-    """The page of some suites."""
+def index_page(found: Sequence[Study], links: Mapping[str, str], received: Sequence[Received] = ()) -> str:
+    """The page of some suites: boards first; suites that neither rank a row nor decide anything are folded away."""
     truths = [each for each in found if _is_truth(each)]
     ordered = _ordered(found)
-    sections = [
-        Section(heading="What is known", notes=_known(ordered)),
-        Section(heading="Suites", tables=(_suites(ordered),)),
-    ]
-    if tables := ladders.tables(each for each in ordered if each.suite.ladder is not None):
-        sections.insert(1, Section(heading=leaderboard.LADDERS, tables=tables))
+    of_boards = [each for each in ordered if is_board(each)]
+    others = [each for each in ordered if not is_board(each)]
+    first = [each for each in others if _is_shown_first(each)]
+    folded = [each for each in others if not _is_shown_first(each)]
+    sections = []
+    if of_boards:
+        sections.append(Section(heading="Boards", tables=(_suites(of_boards),)))
+    if received:
+        listing = needed("harness.submissions.pages:listing", "the list of submissions")
+        sections.append(Section(heading="Submissions", tables=(listing(received, ""),)))
+    sections.append(Section(heading="What is known", notes=_known(ordered)))
+    if tables := ladders.tables(each for each in others if each.suite.ladder is not None):
+        sections.append(Section(heading=leaderboard.LADDERS, tables=tables))
+    if first:
+        sections.append(Section(heading="Suites", tables=(_suites(first),)))
+    if folded:
+        line = counted(len(folded), "suite")
+        sections.append(Section(heading="Suites that rank no row", tables=(_suites(folded),), folded=line))
     if truths:
         sections.append(Section(heading="Printed numbers trained again", tables=(ground_truths.table(truths),)))
     lead = "Only rows of one suite compare: each suite has its own budget and, for 'vs control', its own controls."
@@ -184,6 +241,11 @@ def head_page(name: str, found: Sequence[Study], links: Mapping[str, str]) -> st
         Section(heading="Results", tables=(rows,), searched=True),
     ]
     return document.of_tables(name, sections, None, links)
+
+
+def _is_shown_first(found: Study) -> bool:
+    """Whether a suite ranks a row, or decides something."""
+    return bool(found.findings.ranks) or any(outcome.decided(found.findings).values())
 
 
 def _is_truth(found: Study) -> bool:
@@ -224,7 +286,7 @@ def _suites(found: Iterable[Study]) -> Table:
         backbones = dict.fromkeys(row.backbone for row in each.rows if not row.is_ngram)
         corpora = f"{trained_on} with {next(iter(backbones))}" if len(backbones) == 1 else trained_on
         last = max(record.environment.finished for record in each.records.values())[:10]
-        suite = Cell(text=each.suite.name, link=f"suites/{each.suite.name}.html")
+        suite = Cell(text=each.suite.name, link=_page_of(each))
         question, *_ = introduction(each.suite.path)
         said = f"{question}{'' if question.endswith('?') else ':'} {each.found()}." if question else f"{each.found()}."
         texts = [Cell(text=text) for text in (said, str(each.evidence.trials), last)]
@@ -245,7 +307,7 @@ def _rows(title: str, lead: str, found: Iterable[tuple[Study, Sequence[RowFacts]
             head = row.spec.head.name
             full = (inspect.getdoc(HEADS.get(head)) or "").partition("\n")[0].partition(":")[0]
             labels = [Cell(text=row.head, link=f"{up}heads/{head}.html", full=full), Cell(text=row.backbone)]
-            labels += [Cell(text=row.corpus), Cell(text=each.suite.name, link=f"{up}suites/{each.suite.name}.html")]
+            labels += [Cell(text=row.corpus), Cell(text=each.suite.name, link=f"{up}{_page_of(each)}")]
             numbers = [said[name].cell(row) if name in said else EMPTY for name in SHOWN]
             lines.append(Line(cells=(*labels, *numbers), trials=row.ids))
     return layouts.without_empty(Table(title=title, columns=tuple(columns), lines=tuple(lines), lead=lead))
@@ -309,7 +371,7 @@ def results_json(found: Sequence[Study], board: Leaderboard | None) -> str:
         ],
         "leaderboard": None if board is None else board.as_json(),
     }
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+    return json.dumps(content, separators=(",", ":"), allow_nan=False) + "\n"
 
 
 def _row_json(found: Study, row: RowFacts) -> dict[str, object]:

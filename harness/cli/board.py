@@ -151,28 +151,33 @@ def site(
         Path | None, option("Show the exported records in this folder instead: *.zip.", "--records", metavar="DIR")
     ] = None,
     suites: Annotated[Path, option("The folder of the suite files.", "--suites", metavar="DIR")] = Path("suites"),
+    submissions: Annotated[
+        Path, option("The folder of the submissions. Sources of those that were checked are executed.", metavar="DIR")
+    ] = Path("submissions"),
 ) -> None:
-    """Write all results as web pages: suites, leaderboard, plots, data as CSV, and a search by head.
+    """Write all results as web pages: boards, suites, leaderboard, plots, data as CSV, and a search by head.
 
     The folder needs no network and no server: open its index.html, or copy it to any host.
     """
     from harness.board import site
 
     if records is None:
-        files = _files_of_site(results, suites)
+        files = _files_of_site(results, suites, submissions)
     else:
         with tempfile.TemporaryDirectory(prefix="harness-site-") as imported:
             with unsynced():
                 _import(records, Path(imported))
-            files = _files_of_site(Path(imported), suites)
+            files = _files_of_site(Path(imported), suites, submissions)
     site.write(files, out)
     say(f"site: {out / 'index.html'} ({len(files)} files, {sum(map(len, files.values())) / 2**20:.1f} MiB)")
 
 
-def _files_of_site(results: Path, suites: Path) -> dict[str, bytes]:
-    from harness.board import site  # here: matplotlib, jinja2 and pandas take seconds to import
+def _files_of_site(results: Path, suites: Path, submissions: Path) -> dict[str, bytes]:
+    from harness.board import boards, site  # here: matplotlib, jinja2 and pandas take seconds to import
 
-    return site.files_of(site.studies(results, suites, warn), results, suites, warn)
+    found = site.studies(results, suites, warn)
+    with boards.with_submissions(found, submissions, warn) as (found, received):
+        return site.files_of(found, results, suites, warn, received)
 
 
 def _import(records: Path, results: Path) -> None:

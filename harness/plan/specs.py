@@ -409,6 +409,7 @@ class Contents(Strict):
 # Suite names and trial ids are names of folders, so they cannot contain path separators.
 SUITE_NAME = "^[a-z0-9][a-z0-9_-]{0,63}$"
 LEADERBOARD, GROUND_TRUTH = "leaderboard", "ground_truth"  # tables of several suites: results/tables/leaderboard.md
+BOARD = "board_"  # begins the name of a suite to which heads are submitted
 TRIAL_ID = "^[0-9a-f]{12}$"
 
 

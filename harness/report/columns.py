@@ -14,6 +14,7 @@ from harness.report.content import (
     COARSE,
     FAILED_MARK,
     NOTHING,
+    OUTDATED_MARK,
     TIE_MARK,
     Cell,
     Column,
@@ -335,7 +336,8 @@ def time_cell(row: RowFacts, metric: Metric, findings: Findings) -> Cell:
         alike = (each for each in findings.rows if each.group == row.group)
         known = (time_of(each, metric.name, timings) for each in alike)
         reference = next(each for each in known if each is not None)
-    return cell.marked(time_mark(time, reference))
+    outdated = OUTDATED_MARK if row.outdated else ""  # later code may be faster
+    return cell.marked(" ".join(filter(None, [time_mark(time, reference), outdated])))
 
 
 def _state(findings: Findings) -> Quantity:

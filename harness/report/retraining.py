@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.code import hashes
 from harness.errors import SuiteError
+from harness.plan.overrides import APPENDS
 from harness.plan.reader import shown
 from harness.plan.selection import Facts, facts_of, matching
 from harness.plan.specs import TrialSpec, value_text
@@ -15,6 +16,8 @@ from harness.records.record import TrialRecord
 from harness.report.grouping import grouped
 from harness.report.row_facts import REGISTRIES, RowFacts
 from harness.report.versions import changed
+
+HEAD_ADDED = f"heads{APPENDS}"
 
 
 def of_rows(suite: Suite, lines: list[RowFacts]) -> list[str]:
@@ -34,12 +37,26 @@ def of_rows(suite: Suite, lines: list[RowFacts]) -> list[str]:
 
 def of_trials(suite: Suite, ids: Iterable[str], only: list[str] | None = None, *options: str) -> str:
     """The command for some trials, by `only` or else by their ids. An empty condition selects all trials."""
+    ids = list(ids)
     conditions = [f"id={each}" for each in ids] if only is None else only
-    given = [f"{key}={value}" for key, value, _ in suite.overrides]
+    given = _given(suite, set(ids))
     changed = {each.partition("=")[0] for each in options}  # by options, which replace what was given
     changes = [part for each in given if each.partition("=")[0] not in changed for part in ("--set", each)]
     picked = [part for condition in conditions if condition for part in ("--only", condition)]
     return shlex.join(["harness", "run", _place(suite), *changes, *picked, *options])
+
+
+def _given(suite: Suite, ids: set[str]) -> list[str]:
+    """The --set of a suite, without the heads that were appended to it and have none of some trials."""
+    added = [change for change in suite.overrides if change[0] == HEAD_ADDED]
+    rows = [row for row in suite.rows if row.head.place[:1] == ("heads",)]
+    first, used = max((row.head.place[1] for row in rows), default=-1) + 1 - len(added), set()
+    for row in rows:
+        if ids.intersection(trial.id for trial in row.possible_trials):
+            used.add(row.head.place[1] - first)
+    kept = [change for change in suite.overrides if change[0] != HEAD_ADDED]
+    kept += [change for number, change in enumerate(added) if number in used]
+    return [f"{key}={value}" for key, value, _ in kept]
 
 
 def verifying(line: RowFacts) -> str:

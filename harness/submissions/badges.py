@@ -118,6 +118,11 @@ def write(place: Path, kind: Kind, found: Checked, who: str, agreed: str = "") -
 
 def notes_beside(place: Path) -> Iterator[Note]:
     """The notes on a submission that verify, are of this file and hold, by name."""
+    return (note for note in verified_notes(place) if note.holds)
+
+
+def verified_notes(place: Path) -> Iterator[Note]:
+    """The notes on a submission that verify and are of this file, by name; also those in which something is refused."""
     digest = hashlib.sha256(place.read_bytes()).hexdigest()
     for file in sorted(place.parent.glob(f"{place.stem}.*.json")):
         try:
@@ -125,7 +130,7 @@ def notes_beside(place: Path) -> Iterator[Note]:
             note = None if content is None else sealed.parsed(content, Note, file, schema=SCHEMA)
         except (RecordError, HarnessError):
             continue
-        if note is not None and note.submission == digest and note.holds:  # guard: badge-of-this-file
+        if note is not None and note.submission == digest:  # guard: badge-of-this-file
             yield note
 
 
@@ -143,6 +148,11 @@ def badges_of(place: Path, card: FullCard) -> tuple[Badge, ...]:
         said = "; ".join(f"{each.date[:10]}, {each.machine}" for each in these[:3])
         found.append(Badge(name, bool(these), who, said))
     return tuple(found)
+
+
+def same_person(one: str, other: str) -> bool:
+    """Whether two names are spellings of one."""
+    return _plain(one) == _plain(other)
 
 
 def _plain(name: str) -> str:

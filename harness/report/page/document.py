@@ -101,6 +101,9 @@ class Section:
     """Tables below a heading, and notes on all of them.
 
     Args:
+        code: a text that is shown as it is.
+        plots: below the tables.
+        folded: the line that opens the section; '' for one that is open.
         searched: its rows are those that the page's search field searches.
         anchor: the ids of its tables are this with a hyphen and their number, from 1; '' for none.
     """
@@ -109,6 +112,9 @@ class Section:
     text: str = ""
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
+    code: str = ""
+    plots: tuple[Plot, ...] = ()
+    folded: str = ""
     anchor: str = ""
     searched: bool = False
 
@@ -160,6 +166,7 @@ def of_tables(
 ) -> str:
     """A page with tables only. It has a search field if the rows of a section can be searched."""
     empty = {"table": None, "numbers": {}, "behind": [], "forests": [], "plots": [], "left_out": [], "failures": []}
+    empty["plot_folder"] = ""
     return _page(title=title, sections=sections, about=about, links=links, **empty)
 
 
