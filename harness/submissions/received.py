@@ -57,8 +57,13 @@ class Received:
 
     @property
     def counted_on(self) -> str:
-        """The day of the first check that refused nothing; '' without one."""
-        return min((note.date[:10] for note in self.notes if note.holds), default="")
+        """The day of the first check, by another one than its authors, that refused nothing; '' without one."""
+        authors = self.submission.card.authors
+        by_others = []
+        for note in self.notes:
+            own = note.kind == "confirmed" and any(same_person(note.who, author) for author in authors)
+            by_others += [note.date[:10]] if note.holds and not own else []
+        return min(by_others, default="")
 
     @property
     def checked(self) -> Note | None:

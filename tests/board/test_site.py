@@ -324,3 +324,15 @@ def test_no_records_and_a_suite_without_a_file_are_sentences(harness, place, tmp
     assert done.code == 2
     assert "small.yaml is not there: the trials of suite small are on the leaderboard only" in done.err
     assert not (tmp_path / "site").exists()
+
+
+def test_a_smaller_plot_keeps_its_text_and_what_is_referred_to():
+    from harness.board.smaller import smaller
+
+    svg = '<svg width="9.123456pt"><path id="used" d="M 1.23456 2\n   L 3 4"/><g id="gone"><use href="#used"/></g>'
+    svg += "<text>1.23456: 2;  3</text></svg>"
+    expected = '<svg width="9.12pt"><path id="used" d="M 1.23 2\nL 3 4"/><g><use href="#used"/></g>'
+    assert smaller("plots/x/y.svg", svg.encode()).decode() == f"{expected}<text>1.23456: 2;  3</text></svg>"
+    cell = '<td class="number" data-trial="0123456789ab" data-metric="test_ppl" data-value="12.5">12.5</td>'
+    assert smaller("suites/x.html", cell.encode()) == b'<td class="number">12.5</td>'
+    assert smaller("data/x.csv", svg.encode()) == svg.encode()

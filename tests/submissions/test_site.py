@@ -1,5 +1,6 @@
 """Boards on the site: their pages with submissions and history, the pages of submissions, and the feed."""
 
+import dataclasses
 import json
 import math
 import re
@@ -298,6 +299,10 @@ def test_a_newer_file_replaces_that_of_its_authors_and_no_name_is_taken_twice(tm
         "d_of_another_person": "there is another head 'scaled'",
         "e_that_opens_files": "there is another head 'scaled'",
     }
+    for who, day in {"ADA": found[0].counted_on, "Eve": "2020-01-01"}.items():
+        early = {"kind": "confirmed", "who": who, "date": "2020-01-01T00:00:00+00:00", "verdict": "identical"}
+        notes = (*found[0].notes, found[0].notes[0].model_copy(update=early))
+        assert dataclasses.replace(found[0], notes=notes).counted_on == day
     assert len(said) == 1
     assert "damaged.zip is no submission" in said[0]
     forget()
