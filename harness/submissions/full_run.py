@@ -1,16 +1,21 @@
 """Compares the trials of a submission with a full run of them in another results folder."""
 
+import math
+import statistics
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness.errors import RecordError
 from harness.records import store
+from harness.records.record import TrialRecord
 from harness.records.replicates import Seeds, result
 from harness.submissions.archive import unpacked
 from harness.submissions.consistency import read_records
 from harness.submissions.outcomes import Check, judged
 
 FULL_RUN = "full run"
+FAR = 4  # standard errors by which a mean difference is no chance
 
 
 def compared(place: Path, results: Path) -> Check:
@@ -36,6 +41,27 @@ def compared(place: Path, results: Path) -> Check:
         equal += relation == "equal"
         if relation in ("different", "unknown"):
             faults.append(f"trial {record.id}: {result(here[record.id])} here, {result(record)} in the submission")
+    pairs = [(record, here[record.id]) for record in sent if record.id in here]
+    ratios = [math.log(ours.metrics["test_ppl"] / its.metrics["test_ppl"]) for its, ours in pairs if _are_ok(its, ours)]
+    faults += _all_lower(ratios)
     verdict = "different" if faults else "identical" if equal == len(sent) else "plausible"
     check = judged(FULL_RUN, faults, [], f"{len(sent)} trials were trained again, {equal} of them to the same bits")
     return Check(check.name, check.outcome, check.sentence, verdict)
+
+
+def _are_ok(*records: TrialRecord) -> bool:
+    return all(record.status == "ok" for record in records)
+
+
+def _all_lower(ratios: Sequence[float]) -> list[str]:
+    """A sentence if the submission's perplexities are lower by more than chance, each within what one trial may differ.
+
+    Args:
+        ratios: log(perplexity here / perplexity in the submission) of each trial.
+    """
+    if len(ratios) < 3:
+        return []
+    mean, error = statistics.fmean(ratios), statistics.stdev(ratios) / math.sqrt(len(ratios))
+    if mean <= FAR * error:
+        return []
+    return [f"perplexities here are on average {100 * math.expm1(mean):.2g} % higher than in the submission"]

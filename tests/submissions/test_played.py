@@ -52,11 +52,17 @@ def test_an_honest_submission_is_checked_confirmed_and_signed_off(here, sent, ha
     done = harness(*sign_off)
     assert (done.code, "is a copy of the submission's" in done.out) == (1, True)
     runs = store.runs_folder(here / "results", "board")
-    for place in runs.glob("*/record.json"):
-        record = store.load(runs, place.parent.name)
-        later = record.environment.model_copy(update={"started": "2026-03-02T00:00:00+00:00"})
-        store.save(record.model_copy(update={"environment": later}), runs)
-    done = harness(*sign_off)
+    records = [store.load(runs, place.parent.name) for place in runs.glob("*/record.json")]
+    for worse in (1.004, 1.0):  # of a submission whose numbers are all a little better than the maintainers' own
+        for number, record in enumerate(records):
+            later = record.environment.model_copy(update={"started": "2026-03-02T00:00:00+00:00"})
+            ppl = record.metrics["test_ppl"] * (worse + number * 1e-6 * (worse > 1))
+            changes = {"environment": later, "metrics": {**record.metrics, "test_ppl": ppl}}
+            if worse > 1:
+                changes["weights_sha256"] = "ab" * 32
+            store.save(record.model_copy(update=changes), runs)
+        done = harness(*sign_off)
+        assert ("are on average 0.4 % higher than in the submission" in done.out) == (worse > 1), done.out
     assert done.code == 0, done.err
     assert "full run: 3 trials were trained again, 3 of them to the same bits" in done.out
     assert earned(sent, tmp_path) == ["submitted", "checked", "run again by a second party", "signed off"]
