@@ -56,10 +56,10 @@ def test_an_honest_submission_is_checked_confirmed_and_signed_off(here, sent, ha
     for worse in (1.004, 1.0):  # of a submission whose numbers are all a little better than the maintainers' own
         for number, record in enumerate(records):
             later = record.environment.model_copy(update={"started": "2026-03-02T00:00:00+00:00"})
-            ppl = record.metrics["test_ppl"] * (worse + number * 1e-6 * (worse > 1))
-            changes = {"environment": later, "metrics": {**record.metrics, "test_ppl": ppl}}
+            changes = {"environment": later}
             if worse > 1:
-                changes["weights_sha256"] = "ab" * 32
+                ppl = record.metrics["test_ppl"] * (worse + number * 1e-6)
+                changes |= {"metrics": {**record.metrics, "test_ppl": ppl}, "weights_sha256": "ab" * 32}
             store.save(record.model_copy(update=changes), runs)
         done = harness(*sign_off)
         assert ("are on average 0.4 % higher than in the submission" in done.out) == (worse > 1), done.out
