@@ -205,19 +205,24 @@ def read_record(folder: Path, mutant: bytes) -> str:
 
 
 @pytest.mark.parametrize(("mutants", "read"), [(suites, read_suite), (records, read_record)], ids=["suites", "records"])
-def test_mutants_are_read_or_refused_with_a_place_in_time(mutants, read, tmp_path):
+def test_mutants_are_read_or_refused_with_a_place_in_time(mutants, read, tmp_path, monkeypatch):
     ends = Counter()
+    # Without models that an earlier process has kept, so that the first suites build theirs.
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
     (tmp_path / "own.txt").write_text("some words of a text\n" * 50)
-    # The first suite of a kind imports what it needs, which takes longer than any mutant.
+    # The first suite of a kind imports what it needs, and one with a ladder builds its models: a mutant may do the latter.
+    building = 0.0
     for text in seed_suites() if read is read_suite else ():
+        started = time.process_time()
         read_suite(tmp_path, (text, ()))
+        building = max(building, time.process_time() - started)
 
     @settings(max_examples=MUTANTS or 50, derandomize=not MUTANTS, database=None, suppress_health_check=HealthCheck)
     @given(mutants())
     def check(mutant):
         started = time.process_time()
         ends[read(tmp_path, mutant)] += 1
-        assert time.process_time() - started < SECONDS, "too slow"
+        assert time.process_time() - started < SECONDS + building, "too slow"
 
     check()
     assert set(ends) == {"read", "refused"}

@@ -84,7 +84,7 @@ def trained(folder: Path, suite: plan.Suite, head: str) -> None:
         inline.execute(Execution(tasks=tasks, resources=Resources(cpus=1, gpus=0)), lambda event: None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def board(tmp_path_factory):
     """A project with a suite, the file heads/mine.py, a card, and the trained trials of the head `mine`."""
     folder = tmp_path_factory.mktemp("board")

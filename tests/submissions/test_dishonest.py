@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import importlib.util
 import io
 import json
 import math
@@ -206,10 +207,10 @@ def own(here, monkeypatch):
         name = "harness.heads.mine"
         monkeypatch.setitem(HEADS._classes, "mine", None)
         del HEADS._classes["mine"]
-        module = type(sys)(name)
-        module.__file__ = str(here / "heads" / "mine.py")
+        spec = importlib.util.spec_from_file_location(name, here / "heads" / "mine.py")
+        module = importlib.util.module_from_spec(spec)
         monkeypatch.setitem(sys.modules, name, module)
-        exec(compile(source, module.__file__, "exec"), module.__dict__)
+        spec.loader.exec_module(module)
 
     return use
 
