@@ -210,7 +210,7 @@ def test_mutants_are_read_or_refused_with_a_place_in_time(mutants, read, tmp_pat
     # Without models that an earlier process has kept, so that the first suites build theirs.
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
     (tmp_path / "own.txt").write_text("some words of a text\n" * 50)
-    # The first suite of a kind imports what it needs, and one with a ladder builds its models: a mutant may do the latter.
+    # The first suite of a kind imports what it needs, and one with a ladder builds its models, as its mutants may.
     building = 0.0
     for text in seed_suites() if read is read_suite else ():
         started = time.process_time()
