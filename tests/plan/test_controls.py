@@ -33,7 +33,7 @@ LEFT_OUT = {  # name of a suite -> the controls that it leaves out; the reason
     "awd_ptb_quick": {AFFINE, ONE, MOC, LOW, MATCHED},  # one seed, five epochs: a description
     "bilm_heads": {LOW, MATCHED},  # moc has as many parameters; the text is that of embedded_mixtures
     "bilm_ptb": {AFFINE, ONE, MOC, LOW, MATCHED},  # one seed: a description
-    **{f"board_{kind}": {LOW} for kind in ("words", "subwords", "characters")},  # equal FLOPs
+    **{f"board_{kind}": {ONE, LOW} for kind in ("words", "subwords", "characters")},  # equal FLOPs
     "char_controls": {LOW, MATCHED},  # V < d: no bottleneck; moc has as many parameters
     "gpt2_heads": {PLAIN, *OF_THE_POSTER},  # rows of the poster; the others cannot start as the public model
     "gpt2_medium_heads": {PLAIN, *OF_THE_POSTER},  # the same
