@@ -8,7 +8,7 @@ PYTHON ?= $(shell fits() { "$$1" -c "import ensurepip, sys; sys.exit(not (3, 11)
 BIN := .venv/bin
 PARALLEL := --numprocesses auto --dist loadfile
 
-.PHONY: quickstart test newest test-system test-all without wheel release site mutants fuzz guards golden showcase lint clean
+.PHONY: quickstart test newest test-system test-all without wheel release site docs mutants fuzz guards golden showcase lint clean
 
 quickstart: .venv/installed
 	$(BIN)/harness run suites/quickstart.yaml --executor inline
@@ -56,6 +56,11 @@ release: .venv/installed
 # The committed records as web pages: open site/index.html.
 site: .venv/installed
 	$(BIN)/harness site --records results/showcase/records --out site
+
+# The documents as web pages with a search, a page for each head and a gallery: open build/docs/index.html. It needs no network.
+docs: .venv/installed
+	mkdir -p build/documents
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs/site build/documents build/docs
 
 # Faults planted in heads/ and in the tests' loop oracles, one by one: none may go unnoticed. See tests/meta/mutants.py.
 mutants: .venv/installed

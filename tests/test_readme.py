@@ -134,7 +134,9 @@ def test_the_first_screen_has_the_picture_the_outcome_and_the_words_in_it():
     assert first.count("![") == 1
     assert "\n> " in first
     assert first.count("\n") <= 25
-    assert [word for word in ("affine softmax", "MoS", "MoC", "rank", "controls") if word not in first.lower() + first] == []
+    assert [
+        word for word in ("affine softmax", "MoS", "MoC", "rank", "controls") if word not in first.lower() + first
+    ] == []
 
 
 def test_every_suite_named_in_the_readme_is_there_and_loads():
