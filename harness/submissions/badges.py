@@ -22,7 +22,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 import harness
-from harness.errors import HarnessError, RecordError
+from harness.errors import HarnessError
 from harness.machine.environment import device_name
 from harness.records import sealed
 from harness.submissions.card import FullCard
@@ -128,7 +128,7 @@ def verified_notes(place: Path) -> Iterator[Note]:
         try:
             content = sealed.read(file, MAX_BYTES)
             note = None if content is None else sealed.parsed(content, Note, file, schema=SCHEMA)
-        except (RecordError, HarnessError):
+        except HarnessError:
             continue
         if note is not None and note.submission == digest:  # guard: badge-of-this-file
             yield note

@@ -35,6 +35,7 @@ def install(sources: str, code: tuple[str, ...], report: str) -> None:
     ending = []
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        """Of every audited operation: end the process if code of the submission asked for it."""
         if ending or not _is_watched(event, arguments, readable):
             return
         frame = sys._getframe(1)
