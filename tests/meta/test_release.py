@@ -63,7 +63,9 @@ def test_a_release_is_one_commit_with_its_number_and_a_heading(checkout):
     release.check(checkout, "0.2.0")
     release.write(checkout, "0.2.0", "2026-12-01")
     assert release.present(checkout) == "0.2.0"
-    assert "## Unreleased\n\n## 0.2.0 (2026-12-01)\n\n### Added\n\n- Boards.\n" in (checkout / "CHANGELOG.md").read_text()
+    assert (
+        "## Unreleased\n\n## 0.2.0 (2026-12-01)\n\n### Added\n\n- Boards.\n" in (checkout / "CHANGELOG.md").read_text()
+    )
     assert git(checkout, "log", "-1", "--format=%s").strip() == "Version 0.2.0"
     assert git(checkout, "status", "--porcelain") == ""
 
