@@ -41,7 +41,7 @@ def check(root: Path, version: str) -> None:
     if changed := _git(root, "status", "--porcelain"):
         raise SystemExit(f"uncommitted: {changed}; commit or remove it")
     _, _, news = (root / "CHANGELOG.md").read_text().partition(UNRELEASED)
-    if not news.startswith("- "):
+    if not news.startswith(("- ", "### ")):
         raise SystemExit("CHANGELOG.md: nothing stands under Unreleased")
 
 

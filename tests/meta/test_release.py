@@ -24,7 +24,7 @@ def checkout(tmp_path, monkeypatch):
         (tmp_path / place).parent.mkdir(exist_ok=True)
         text = (ROOT / place).read_text()
         (tmp_path / place).write_text(text.replace(release.present(ROOT), "0.1.0"))
-    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n\n- Boards.\n")
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n\n### Added\n\n- Boards.\n")
     for variable, value in (("NAME", "a"), ("EMAIL", "a@example.com")):
         for role in ("AUTHOR", "COMMITTER"):
             monkeypatch.setenv(f"GIT_{role}_{variable}", value)
@@ -63,7 +63,9 @@ def test_a_release_is_one_commit_with_its_number_and_a_heading(checkout):
     release.check(checkout, "0.2.0")
     release.write(checkout, "0.2.0", "2026-12-01")
     assert release.present(checkout) == "0.2.0"
-    assert "## Unreleased\n\n## 0.2.0 (2026-12-01)\n\n- Boards.\n" in (checkout / "CHANGELOG.md").read_text()
+    assert (
+        "## Unreleased\n\n## 0.2.0 (2026-12-01)\n\n### Added\n\n- Boards.\n" in (checkout / "CHANGELOG.md").read_text()
+    )
     assert git(checkout, "log", "-1", "--format=%s").strip() == "Version 0.2.0"
     assert git(checkout, "status", "--porcelain") == ""
 
