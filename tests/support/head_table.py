@@ -1,7 +1,6 @@
 """The table of all heads, heads.yaml: rows of an entry and of the groups that it names."""
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 from ruamel.yaml import YAML
@@ -19,22 +18,29 @@ ENTRIES = TABLE["heads"]
 
 
 def rows(section: str) -> list[tuple]:
-    """(head, what a row has ..) of all rows of that section, (head, key, value) where it is a mapping."""
+    """(head, what a row has ..) of all rows of that section; of a mapping (head, key, what its value has ..)."""
     found = []
     for name, entry in ENTRIES.items():
         for source in (*(TABLE["groups"][group] for group in entry.get("like", ())), entry):
             given = source.get(section, ())
-            for row in given.items() if isinstance(given, dict) else given:
-                found.append((name, *(row if isinstance(row, tuple) else (row,))))
+            if isinstance(given, dict):
+                given = [(key, *_row(value)) for key, value in given.items()]
+            elif isinstance(given, str):
+                given = [given]
+            found += [(name, *_row(row)) for row in given]
     return found
 
 
-def refused() -> Iterator[tuple[str, dict, str]]:
+def _row(row) -> tuple:
+    return row if isinstance(row, tuple) else (row,)
+
+
+def refused() -> list[tuple[str, dict, str]]:
     """(head, parameters, message)."""
-    for name, parameter, (message, *values) in rows("refused"):
-        for value in values:
-            yield name, {parameter: value}, message.replace("{}", str(value))
-    yield from rows("refused_together")
+    found = rows("refused_together")
+    for name, parameter, message, *values in rows("refused"):
+        found += [(name, {parameter: value}, message.replace("{}", str(value))) for value in values]
+    return found
 
 
 def usual(name: str, given: dict) -> dict:
