@@ -1,4 +1,4 @@
-"""What heads have in common, from the table of all heads: parameters by formula, names, how matrices start, refusals."""
+"""What heads have in common, by the table of all heads: parameters by formula, names, starts, what is refused."""
 
 import math
 import re
@@ -21,7 +21,7 @@ LACKING = {  # what no row of the table says of these heads: tests of their own 
     "stable": {"adaptive", "harmonic", "multimax"},  # no bias for each word, or a map that squares
     "parameters": {"adaptive"},
 }
-LACKING |= dict.fromkeys(("signature", "suite", "labels", "oracle"), set())
+LACKING |= {section: set() for section in ("signature", "suite", "labels", "oracle")}
 
 
 @pytest.mark.parametrize(("section", "lacking"), LACKING.items())

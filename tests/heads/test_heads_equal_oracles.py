@@ -12,6 +12,8 @@ import pytest
 import rounding
 import torch
 from head_table import rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small_heads import make, randomise, states
 from torch import nn
 
@@ -41,7 +43,7 @@ def default_float64():
         torch.set_default_dtype(torch.float32)
 
 
-def build(name, params, widths):
+def build(name, params, widths, shape=(B, T)):
     given = {"vocab_size": V, "layer_dims": widths[0], "counts": torch.tensor(TOKEN_COUNTS), "texts": TEXTS}
     torch.manual_seed(0)  # every head of a variant has the same embedding
     with default_float64():
@@ -49,14 +51,14 @@ def build(name, params, widths):
         head = randomise(make(name, embedding=embedding, **given, **params), 0.8, seed=1)
     tied = any(parameter is embedding.weight for parameter in head.parameters())
     assert tied == params.get("tie_weights", False)
-    return head, Hidden(tuple(layer.requires_grad_() for layer in states(B, T, widths=widths[0]).layers))
+    return head, Hidden(tuple(layer.requires_grad_() for layer in states(*shape, widths=widths[0]).layers))
 
 
 class Case:
     """A head, its inputs, and what the loops make of them."""
 
-    def __init__(self, name, params, widths):
-        self.head, self.hidden = build(name, params, widths)
+    def __init__(self, name, params, widths, shape=(B, T)):
+        self.name, (self.head, self.hidden) = name, build(name, params, widths, shape)
         self.named = dict(self.head.named_parameters())
         if "embedding" in vars(self.head) and not params.get("tie_weights"):
             self.named["embedding.weight"] = self.head.embedding.weight  # the backbone's, which the loss reads
@@ -65,10 +67,26 @@ class Case:
         self.logp = oracles.log_probs(name, self.hidden.layers, self.named, **self.known)
         self.expected = torch.stack([torch.stack([torch.stack(words) for words in row]) for row in self.logp])
 
-    def loss(self, name, **more):
-        return oracles.TRAINING_LOSSES[name](
-            self.logp, self.hidden.layers, TARGETS.tolist(), self.named, **self.known, **more
-        )
+    def losses(self, targets=TARGETS, weights=None):
+        """(ours, that of the loops)."""
+        distribution, more = self.head(self.hidden), {}
+        if self.name == "nce":
+            torch.manual_seed(2)
+            more = {"noise_words": distribution.noise.sample(self.known.get("num_noise", 100)).tolist()}
+        torch.manual_seed(2)
+        weight = None if weights is None else torch.tensor(weights, dtype=torch.float64)
+        return distribution.training_loss(targets, weight), self.of_words(targets.tolist(), weights, **more)
+
+    def of_words(self, targets, weights=None, **more):
+        """The training loss by the loops."""
+        loss = oracles.TRAINING_LOSSES[self.name]
+        return loss(self.logp, self.hidden.layers, targets, self.named, weights, **self.known, **more)
+
+    def assert_equal(self, ours, theirs):
+        """The losses and their gradients."""
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
+        for a, b in zip(gradients(ours, self.inputs), gradients(theirs, self.inputs), strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
 
 
 @functools.cache
@@ -85,11 +103,6 @@ def gradients(loss, inputs):
     return torch.autograd.grad(loss, inputs, retain_graph=True, allow_unused=True, materialize_grads=True)
 
 
-def assert_same(ours, theirs):
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
-
-
 @variants
 def test_log_probs_and_nll_equal_the_loops(name, params, widths):
     of = case(name, params, widths)
@@ -102,16 +115,29 @@ def test_log_probs_and_nll_equal_the_loops(name, params, widths):
 @variants
 def test_the_training_loss_and_every_gradient_equal_autograd_through_the_loops(name, params, widths):
     of = case(name, params, widths)
-    distribution = of.head(of.hidden)
-    more = {}
-    if name == "nce":
-        torch.manual_seed(2)
-        more = {"noise_words": distribution.noise.sample(params.get("num_noise", 100)).tolist()}
-    expected = of.loss(name, **more)
-    torch.manual_seed(2)
-    loss = distribution.training_loss(TARGETS)
-    torch.testing.assert_close(loss, expected, rtol=0, atol=1e-9)
-    assert_same(gradients(loss, of.inputs), gradients(expected, of.inputs))
+    of.assert_equal(*of.losses())
+
+
+OWN_LOSSES = sorted(name for name, loss in oracles.TRAINING_LOSSES.items() if loss is not oracles.word_loss)
+
+
+@pytest.mark.parametrize("name", ["mos", *OWN_LOSSES])
+@settings(max_examples=6)
+@given(data=st.data())
+def test_losses_with_token_weights_equal_the_loops_in_segments_of_any_length(name, data):
+    variant = data.draw(st.sampled_from([variant for variant in VARIANTS if variant[0] == name]))
+    length = data.draw(st.integers(1, 4))
+
+    def rows_of(each):
+        return data.draw(st.lists(st.lists(each, min_size=length, max_size=length), min_size=2, max_size=2))
+
+    targets, weights = torch.tensor(rows_of(st.integers(0, V - 1))), rows_of(st.sampled_from([0.0, 0.5, 1.0, 3.0]))
+    of = Case(*variant, shape=(2, length))
+    if any(map(any, weights)):
+        of.assert_equal(*of.losses(targets, weights))
+    else:
+        with pytest.raises(ValueError, match="the weights of all tokens are 0"):
+            of.losses(targets, weights)
 
 
 @variants
@@ -152,8 +178,7 @@ def test_the_z_loss_of_every_head_and_its_gradients_equal_the_loops(name, params
         torch.manual_seed(2)
         losses.append(distribution.training_loss(TARGETS))
     expected = 0.3 * z_term_by_loops(of.head(of.hidden))
-    torch.testing.assert_close(losses[1] - losses[0], expected, rtol=0, atol=1e-9)
-    assert_same(gradients(losses[1] - losses[0], of.inputs), gradients(expected, of.inputs))
+    of.assert_equal(losses[1] - losses[0], expected)
 
 
 @pytest.mark.parametrize(("name", "params", "widths"), [v for v in VARIANTS if "compat" not in v[1]], ids=str)
@@ -201,18 +226,17 @@ def test_the_binary_loss_of_near_certain_words_equals_the_loops(name):
     of = Case(name, {"loss": "binary"} | ({"num_mixtures": 2} if name == "mos" else {}), EQUAL)
     with torch.no_grad():
         of.head.output.bias[5] += 40.0
-    logp = oracles.log_probs(name, of.hidden.layers, of.named, **of.known)
-    assert all(words[5].exp() > 1 - 1e-7 for row in logp for words in row)
-    expected = oracles.TRAINING_LOSSES[name](logp, of.hidden.layers, TARGETS.tolist(), of.named, loss="binary")
-    loss = of.head(of.hidden).training_loss(TARGETS)
-    torch.testing.assert_close(loss, expected, rtol=0, atol=1e-9)
-    assert_same(gradients(loss, of.inputs), gradients(expected, of.inputs))
+    of.logp = oracles.log_probs(name, of.hidden.layers, of.named, **of.known)
+    assert all(words[5].exp() > 1 - 1e-7 for row in of.logp for words in row)
+    of.assert_equal(*of.losses())
 
 
 def test_nce_contrasts_the_target_with_given_noise_words_even_with_one_that_never_occurs():
     of = case("nce", {}, EQUAL)
     contrast = of.head(of.hidden).contrast(TARGETS.reshape(-1), torch.tensor([4, 1, 4, 2]))
-    torch.testing.assert_close(contrast.mean(), of.loss("nce", noise_words=[4, 1, 4, 2]), rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        contrast.mean(), of.of_words(TARGETS.tolist(), noise_words=[4, 1, 4, 2]), rtol=0, atol=1e-9
+    )
 
 
 COUNTS = [TOKEN_COUNTS, [1], [3, 3, 3], [10**9, 0, 1, 7, 7, 100_000, 0], list(range(40))]
