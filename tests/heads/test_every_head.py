@@ -20,6 +20,7 @@ LACKING = {  # what no row of the table says of these heads: tests of their own 
     "start": {"adaptive", "harmonic", "untying", "mfs", "doc_poster"},  # the last two start as the embedding
     "stable": {"adaptive", "harmonic", "multimax"},  # no bias for each word, or a map that squares
     "parameters": {"adaptive"},
+    "lean": {"adaptive", "mixtape", "multimax"},  # they return no mixture
 }
 LACKING |= {section: set() for section in ("signature", "suite", "labels", "oracle")}
 
