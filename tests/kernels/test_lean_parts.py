@@ -71,9 +71,8 @@ POINTS += [1.0, 2.0, 5.0, 27.0, 90.0, 1e4]
 def test_a_map_is_its_formula_and_its_slope_the_derivative(phi, formula, slope):
     z = torch.tensor(POINTS, dtype=torch.float64, requires_grad=True)
     values, slopes = [formula(x) for x in POINTS], [slope(x) for x in POINTS]
-    scale = [
-        rounding.bound(16, 1 + min(abs(x), 300) + 30 + abs(value)) for x, value in zip(POINTS, values, strict=True)
-    ]
+    sizes = zip(POINTS, values, strict=True)
+    bounds = [rounding.bound(16, 31 + min(abs(x), 300) + abs(value)) for x, value in sizes]
 
     def assert_values(found):
         assert all(abs(a - b) < most for a, b, most in zip(found.tolist(), values, bounds, strict=True))
