@@ -9,7 +9,6 @@ import functools
 
 import oracles
 import pytest
-import rounding
 import torch
 from head_table import rows
 from hypothesis import given, settings
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from small_heads import make, randomise, states
 from torch import nn
 
-from harness.heads.nce import UnigramNoise
 from harness.protocols import Hidden
 
 B, T, V = 2, 4, 9
@@ -237,16 +235,3 @@ def test_nce_contrasts_the_target_with_given_noise_words_even_with_one_that_neve
     torch.testing.assert_close(
         contrast.mean(), of.of_words(TARGETS.tolist(), noise_words=[4, 1, 4, 2]), rtol=0, atol=1e-9
     )
-
-
-COUNTS = [TOKEN_COUNTS, [1], [3, 3, 3], [10**9, 0, 1, 7, 7, 100_000, 0], list(range(40))]
-
-
-@pytest.mark.parametrize("counts", COUNTS, ids=str)
-def test_noise_is_the_unigram_floored_and_normalised(counts):
-    with default_float64():
-        noise = UnigramNoise(torch.tensor(counts))
-    expected = torch.tensor(oracles.log_unigram(counts), dtype=torch.float64)
-    # sums over the words, and logarithms of down to -23
-    torch.testing.assert_close(noise.log_q, expected, rtol=0, atol=rounding.bound(len(counts) + 25))
-    assert noise.log_q.exp().sum().item() == pytest.approx(1, rel=0, abs=rounding.bound(len(counts) + 5))
