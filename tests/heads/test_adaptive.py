@@ -3,7 +3,6 @@
 import copy
 import math
 
-import oracles
 import pytest
 import small_heads
 import torch
@@ -44,45 +43,6 @@ def test_matrices_start_xavier_uniform():
     head = small_heads.make("adaptive", cutoffs=(200, 500), div_value=2.0, **wide)
     for matrix in (head.layers.head.weight, *(layer.weight for tail in head.layers.tail for layer in tail)):
         assert_fills(matrix, math.sqrt(6 / sum(matrix.shape)), nearly=0.97, rel=0.05)
-
-
-def logits_by_loops(head, h):
-    """[softmax][word] of one state."""
-    p = dict(head.named_parameters())
-    tails = range(head.layers.n_clusters)
-    parts = [oracles.linear(p, f"layers.tail.{c}.1", oracles.linear(p, f"layers.tail.{c}.0", h)) for c in tails]
-    return [oracles.linear(p, "layers.head", h), *parts]
-
-
-@pytest.mark.parametrize("weight", [None, [[0.0, 1.0, 2.0, 0.5], [0.5, 1.0, 3.0, 0.0]]], ids=["mean", "weighted"])
-def test_the_z_loss_is_of_the_softmaxes_of_the_target(weight):
-    head, hidden = make(cutoffs=(3, 7), div_value=2.0), states()
-    weights = torch.ones(2, 4).double() if weight is None else torch.tensor(weight, dtype=torch.float64)
-    terms = []
-    for b, t, y in oracles.tokens(TARGETS.tolist()):
-        log_z = [oracles.log_sum_exp(z) for z in logits_by_loops(head, hidden.layers[-1][b, t])]
-        rank = sorted(range(V), key=lambda x: -COUNTS[x]).index(y)
-        cluster = (rank >= 3) + (rank >= 7)
-        terms.append(weights[b, t] * (log_z[0] ** 2 + (log_z[cluster] ** 2 if cluster else 0)))
-    expected = 0.3 * sum(terms) / weights.sum()
-    distribution = head(hidden)
-    given = None if weight is None else weights
-    plain = distribution.training_loss(TARGETS, given)
-    distribution.z_loss = 0.3
-    found = distribution.training_loss(TARGETS, given) - plain
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
-    assert torch.equal(plain, distribution.mean_nll(TARGETS, given))
-    ours, theirs = (torch.autograd.grad(x, list(head.parameters()), retain_graph=True) for x in (found, expected))
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
-
-
-def test_its_log_normalisers_are_those_of_its_softmaxes():
-    head, hidden = make(cutoffs=(3, 7), div_value=2.0), states()
-    found = head(hidden).statistics().log_normaliser
-    for b, t, _ in oracles.tokens(TARGETS.tolist()):
-        log_z = [oracles.log_sum_exp(z).item() for z in logits_by_loops(head, hidden.layers[-1][b, t])]
-        assert found[b, t].tolist() == pytest.approx(log_z, abs=1e-9)
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 2**-20), (torch.bfloat16, 2**-5)])

@@ -9,7 +9,6 @@ from handmade import count
 from head_table import ENTRIES, refused, rows, total, usual, widths
 from oracles import HEADS as ORACLES
 from small_heads import D, E, V, assert_fills, assert_independent, assert_scaled, load, make, states
-from torch import nn
 
 from harness.plan.names import names_of
 from harness.plan.specs import ComponentSpec
@@ -176,15 +175,3 @@ def test_a_gate_without_context_starts_even_at_every_position(name, gate):
     log_prior = make(name, num_mixtures=4, gate=gate)(states()).log_prior_NK
     expected = torch.full((6, 4), -math.log(4), dtype=torch.float64)
     torch.testing.assert_close(log_prior, expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", ["softmax", "mos"])
-@pytest.mark.parametrize("loss", ["nll", "binary"])
-def test_training_minimises_the_chosen_loss_and_evaluation_the_likelihood(name, loss):
-    # W = 0: p = 1/V for every word, whatever the gate; binary: log V - (V - 1) log(1 - 1/V)
-    expected = {"nll": math.log(V), "binary": math.log(V) - (V - 1) * math.log(1 - 1 / V)}
-    head, targets = make(name, bias=False, loss=loss), torch.tensor([[0, 4, V - 1], [2, 2, 2]])
-    nn.init.zeros_(head.output.weight)
-    distribution = head(states())
-    assert distribution.training_loss(targets).item() == pytest.approx(expected[loss], abs=1e-12)
-    assert distribution.mean_nll(targets).item() == pytest.approx(math.log(V), abs=1e-12)

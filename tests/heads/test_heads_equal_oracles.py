@@ -147,42 +147,58 @@ def test_float32_equals_the_float64_loops_to_1e_5_of_their_scale(name, params, w
     assert off <= 1e-5 * of.expected.abs().max()
 
 
-def z_term_by_loops(d):
-    """The mean over tokens and components of (log sum_x exp phi(z_k[x]))^2, of a Mixture or of Logits."""
-    if not hasattr(d, "facets_NFE"):
-        return oracles.mean([oracles.log_sum_exp(list(z)) ** 2 for z in d.z_BTV.flatten(0, 1)])
-    squares = []
-    for facets in d.facets_NFE:
-        first = 0
-        for P in d.partitions:
-            owners = [facets[first + x % P] for x in range(V)]
-            first += P
-            bias = [0.0] * V if d.bias_V is None else d.bias_V
-            u = [d.logit_map(oracles.dot(owners[x], d.weight_VE[x]) + bias[x]) for x in range(V)]
-            squares.append(oracles.log_sum_exp(u) ** 2)
-    return oracles.mean(squares)
+def log_normalisers(of):
+    """[n][k] log sum_x exp phi(z_k[x]) of each token, by loops over the logits of its softmaxes."""
+    d, h_ND = of.head(of.hidden), of.hidden.layers[-1].flatten(0, 1)
+    if of.name == "adaptive":
+        tails = [f"layers.tail.{c}" for c in range(of.head.layers.n_clusters)]
+        narrow = [[oracles.linear(of.named, f"{tail}.0", h) for tail in tails] for h in h_ND]
+        first = [oracles.linear(of.named, "layers.head", h) for h in h_ND]
+        scores = [
+            [z, *(oracles.linear(of.named, f"{tail}.1", each) for tail, each in zip(tails, row, strict=True))]
+            for z, row in zip(first, narrow, strict=True)
+        ]
+    elif not hasattr(d, "facets_NFE"):
+        scores = [[list(z)] for z in d.z_BTV.flatten(0, 1)]
+    else:
+        scores = []
+        for facets in d.facets_NFE:
+            scores.append([])
+            first = 0
+            for P in d.partitions:
+                z = [oracles.dot(facets[first + x % P], d.weight_VE[x]) for x in range(V)]
+                scores[-1].append([d.logit_map(z[x] if d.bias_V is None else z[x] + d.bias_V[x]) for x in range(V)])
+                first += P
+    return [[oracles.log_sum_exp(u) for u in row] for row in scores]
 
 
-Z_VARIANTS = [variant for variant in VARIANTS if variant[0] != "adaptive"]  # its own: tests/heads/test_adaptive.py
+WEIGHTS = [[0.0, 1.0, 2.0, 0.5], [0.5, 1.0, 3.0, 0.0]]
 
 
-@pytest.mark.parametrize(("name", "params", "widths"), Z_VARIANTS, ids=str)
+@variants
 def test_the_z_loss_of_every_head_and_its_gradients_equal_the_loops(name, params, widths):
-    of = case(name, params, widths)
-    losses = []
+    of, losses, squares = case(name, params, widths), [], []
     for z_loss in (0.0, 0.3):  # in place of the head's own
         distribution = of.head(of.hidden)
         distribution.z_loss = z_loss
         torch.manual_seed(2)
-        losses.append(distribution.training_loss(TARGETS))
-    expected = 0.3 * z_term_by_loops(of.head(of.hidden))
-    of.assert_equal(losses[1] - losses[0], expected)
+        losses.append(distribution.training_loss(TARGETS, torch.tensor(WEIGHTS)))
+    for log_z, (*_, y) in zip(log_normalisers(of), oracles.tokens(TARGETS.tolist()), strict=True):
+        if name == "adaptive":  # the softmax of the frequent words, and that of the target's cluster
+            rank = sorted(range(V), key=lambda x: -TOKEN_COUNTS[x]).index(y)
+            cluster = sum(rank >= end for end in of.head.layers.cutoffs[:-1])
+            squares.append(log_z[0] ** 2 + (log_z[cluster] ** 2 if cluster else 0))
+        else:
+            squares.append(oracles.mean([each**2 for each in log_z]))
+    of.assert_equal(losses[1] - losses[0], 0.3 * oracles.weighted(squares, WEIGHTS))
 
 
 @pytest.mark.parametrize(("name", "params", "widths"), [v for v in VARIANTS if "compat" not in v[1]], ids=str)
 def test_statistics_equal_the_loops(name, params, widths):
     of = case(name, params, widths)
     found = of.head(of.hidden).statistics()
+    log_z = torch.tensor([[each.item() for each in row] for row in log_normalisers(of)], dtype=torch.float64)
+    torch.testing.assert_close(found.log_normaliser.flatten(0, 1), log_z, rtol=0, atol=1e-9)
     for b, row in enumerate(of.logp):
         for t, words in enumerate(row):
             entropy = -sum(word.exp() * word for word in words)

@@ -24,7 +24,6 @@ from harness.kernels.mixture import (
     Slice,
     SoftCap,
     StableMax,
-    Tensors,
     identity,
 )
 from harness.kernels.products import Products, using
@@ -99,15 +98,6 @@ def test_caps_need_finite_limits_above_0(broken):
     for a, b, c in ((broken, 5.0, 7.5), (23.0, 5.0, broken), (23.0, math.inf, 7.5), (23.0, -math.inf, 7.5)):
         with pytest.raises(ValueError, match="softcap: a and c must be finite numbers above 0, and b finite"):
             SigmoidCap(a=a, b=b, c=c)
-
-
-def test_a_part_of_a_mixture_has_the_facets_and_the_prior_of_its_tokens():
-    facets_NFE, prior_NK = torch.arange(24.0).view(4, 3, 2), torch.arange(8.0).view(4, 2)
-    whole = Tensors(facets_NFE, prior_NK, torch.ones(5, 2), None, partitions=(2, 1))
-    part = whole.part(slice(1, 3))
-    assert torch.equal(part.facets_NFE, facets_NFE[1:3])
-    assert torch.equal(part.log_prior_NK, prior_NK[1:3])
-    assert part.partitions == (2, 1)
 
 
 @pytest.mark.parametrize("c", [30.0, 50.0, 100.0])
@@ -326,8 +316,3 @@ def test_the_cpu_widens_what_it_sums_by_pieces(monkeypatch, shape, cached, dtype
     expected = (2.0 ** (block - block.amax(-1, keepdim=True))).sum(-1).log()
     torch.testing.assert_close(found.as_subclass(torch.Tensor), expected, rtol=0, atol=1e-6)
     assert summed.tokens == pieces
-
-
-def test_an_epsilon_is_added_to_the_probability():
-    found = rows.plus_epsilon(torch.tensor([0.5], dtype=torch.float64).log(), 0.25)
-    assert found.item() == pytest.approx(math.log(0.75), rel=0, abs=rounding.bound(4))
