@@ -1,6 +1,7 @@
 """The table of all heads, heads.yaml: rows of an entry and of the groups that it names."""
 
 import math
+from fractions import Fraction
 from pathlib import Path
 
 from ruamel.yaml import YAML
@@ -53,9 +54,9 @@ def widths(name: str) -> dict:
     return {key: value for key, value in ENTRIES[name].items() if key == "layer_dims"}
 
 
-def total(formula: str, **sizes: int) -> int:
-    """A sum of products, as in 'V E + 3 E'."""
-    return sum(math.prod(int(sizes.get(each, each)) for each in term.split()) for term in formula.split(" + "))
+def total(formula: str, **sizes: int) -> Fraction:
+    """A sum of products, as in 'V E + 4/5 E'."""
+    return sum(math.prod(Fraction(sizes.get(each, each)) for each in term.split()) for term in formula.split(" + "))
 
 
 def signature(name: str) -> list[str]:
