@@ -159,6 +159,7 @@ def test_any_mixture_equals_the_loops(case):
         with torch.no_grad():
             alone = [mixture.nll(targets_BT)[0], mixture.mean_nll(targets_BT, weight_BT), mixture.log_probs()[0]]
         statistics = mixture.statistics()
+        assert {each.dtype for each in alone} == {torch.promote_types(case.dtype, torch.float32)}
         pairs = list(zip(alone, [torch.stack(nll), mean], strict=False))
         for ours, theirs in found:
             inputs = [[tensors[i] for i in asked] for tensors in (given, wide)]
