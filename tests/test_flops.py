@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from head_table import rows, total
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -45,78 +46,21 @@ def test_a_bidirectional_model_is_trained_twice():
     assert (twice.body, twice.head) == (2 * once.body, 2 * once.head)
 
 
-def test_a_mixture_has_k_products_with_the_output_matrix():
-    d, V, K = 300, 10_000, 15
-    found = training_flops(spec("lstm", d_model=d), spec("mos", num_mixtures=K), V, 2, 5)
-    assert found.head == 6 * (K * d * d + K * d + K * d * V)  # facets, prior, logits
-
-
-@pytest.mark.parametrize("head", [spec("softmax", logit_map="stablemax"), spec("multimax")])
-def test_a_map_of_the_logits_adds_no_product(head):
-    d, V = 30, 100
-    assert training_flops(spec("lstm", d_model=d), head, V, 2, 5).head == 6 * V * d
-
-
-@pytest.mark.parametrize(
-    ("head", "products"),
-    [
-        (spec("early"), 2 * 100 * 30 + 30 * 30),  # a second softmax, and the map
-        (spec("token_order"), 2 * 100 * 30),
-        (spec("byte_loss", num_bytes=3), (100 + 3 * 257) * 30),
-        (spec("untying"), 100 * 30),
-        (spec("bag_of_words"), (1 + 4 / 5) * 100 * 30),  # no bag at the last of five positions
-        # two softmaxes, but for the last position; M, attention's maps, feed-forward; attention over 5 positions
-        (spec("mtp_module"), (1 + 4 / 5) * 100 * 30 + (2 + 4 + 8) * 30 * 30 + 2 * 5 * 30),
-    ],
-    ids=str,
-)
-def test_what_an_auxiliary_loss_takes_is_counted(head, products):
-    d, V, T = 30, 100, 5
-    assert training_flops(spec("lstm", d_model=d), head, V, 2, T).head == pytest.approx(6 * products, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("head", "products"),
-    [
-        (spec("early", fade=(0.0, 0.125)), 100 * 30 + (100 * 30 + 30 * 30) / 8),
-        (spec("token_order", fade=(0.5, 1.0)), 2 * 100 * 30),
-        (spec("mtp_module", fade=(0.0, 0.5)), (1 + 4 / 5 / 2) * 100 * 30 + (14 * 30 * 30 + 2 * 5 * 30) / 2),
-        # the next word, the second word to three quarters of training, the third one to a half
-        (
-            spec("mtp", further=(0.5, 0.25), fade=((0.5, 0.75), (0.0, 0.5))),
-            (1 + 4 / 5 * 3 / 4 + 3 / 5 / 2) * 100 * 30,
-        ),
-    ],
-    ids=str,
-)
-def test_a_loss_that_fades_counts_until_it_is_over(head, products):
-    found = training_flops(spec("lstm", d_model=30), head, 100, 2, 5)
-    assert found.head == pytest.approx(6 * products, rel=1e-12)
+@pytest.mark.parametrize(("name", "params", "products"), rows("flops"), ids=str)
+def test_products_of_a_head_are_counted_until_its_losses_have_faded(name, params, products):
+    found = training_flops(spec("lstm", d_model=30), spec(name, **params), 100, 2, 5)
+    assert found.head == pytest.approx(float(6 * total(products, V=100, d=30)), rel=1e-12)
     assert found.body == training_flops(spec("lstm", d_model=30), SOFTMAX, 100, 2, 5).body
 
 
 def test_noise_words_are_shared_by_a_batch():
     d, k = 30, 20
-    for rows, tokens in ((1, 4), (3, 5)):
-        found = training_flops(spec("lstm", d_model=d), spec("nce", num_noise=k), 100, rows, tokens)
+    for batch, tokens in ((1, 4), (3, 5)):
+        found = training_flops(spec("lstm", d_model=d), spec("nce", num_noise=k), 100, batch, tokens)
         assert found.head == 6 * k * d
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        SOFTMAX,
-        spec("mos", num_mixtures=3),
-        spec("moc", num_mixtures=3),
-        spec("mtp"),
-        spec("mtp_module", num_heads=2),
-        spec("bag_of_words"),
-        spec("token_order"),
-        spec("early"),
-        spec("byte_loss"),
-        spec("untying"),
-    ],
-)
+@pytest.mark.parametrize("head", [spec(name) for name in sorted({"moc", *(row[0] for row in rows("flops"))})], ids=str)
 @pytest.mark.parametrize(
     "backbone",
     [
@@ -133,15 +77,15 @@ def test_noise_words_are_shared_by_a_batch():
     ids=str,
 )
 def test_a_real_training_step_has_as_many(backbone, head):
-    V, rows, tokens = 50, 2, 6
+    V, batch, tokens = 50, 2, 6
     body = build_backbone(backbone, V)
     model = LanguageModel(body, build_head(head, body, V, token_bytes=(b"-",) * V))
-    ids = torch.arange(rows * tokens).view(rows, tokens) % V
+    ids = torch.arange(batch * tokens).view(batch, tokens) % V
     with sdpa_kernel(SDPBackend.MATH), kernels.reference_only(), FlopCounterMode(display=False) as counter:
         distribution, _ = model(Segment(ids, ids))
         distribution.training_loss(ids).backward()
-    found = training_flops(backbone, head, V, rows, tokens)
-    assert found.total * rows * tokens == pytest.approx(counter.get_total_flops(), rel=1e-12)
+    found = training_flops(backbone, head, V, batch, tokens)
+    assert found.total * batch * tokens == pytest.approx(counter.get_total_flops(), rel=1e-12)
 
 
 def test_products_that_depend_on_the_words_are_not_known():

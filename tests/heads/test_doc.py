@@ -1,11 +1,9 @@
-"""Direct Output Connection: dropout and balance loss."""
+"""Direct Output Connection: dropout, and gates whose balance costs nothing."""
 
 import pytest
 import torch
-from small_heads import E, V, assert_scaled, load, make, states
+from small_heads import E, assert_scaled, make, states
 from torch import nn
-
-from harness.protocols import Hidden
 
 WIDTHS = (3, 4, 5)  # bottom to top
 
@@ -34,37 +32,6 @@ def test_one_dropout_mask_a_sequence_is_shared_by_time_and_components_and_differ
     assert torch.equal(kept, mask.expand_as(kept))
     assert 0.3 < (mask[:-1] == mask[1:]).double().mean().item() < 0.7
     assert 0.3 < (mask[..., :-1] == mask[..., 1:]).double().mean().item() < 0.7
-
-
-GATE_BTJ = [  # two rows of two positions, three components
-    [[0.5, 0.25, 0.25], [0.5, 0.25, 0.25]],
-    [[0.25, 0.375, 0.375], [0.25, 0.625, 0.125]],
-]
-# paper: beta = (1.5, 1.5, 1), mean 4/3, deviations (1/6, 1/6, -1/3), var (1/6) / 2 = 1/12;  (1/12) / (4/3)^2 = 3/64
-# code: S = (1, .5, .5; .5, 1, .5), mean 2/3, deviations 1/3 twice and -1/6 four times, var (1/3) / 5 = 1/15;
-#     (1/15) (3 - 1) / (2/3)^2 = 3/10
-IMBALANCE = {"paper": 3 / 64, "code": 3 / 10}
-
-
-def gated(**params):
-    """The distribution of a head whose gate is GATE_BTJ."""
-    head = load(doc(2, 1, layer_dims=(4, 3), **params), prior__weight=torch.eye(3))
-    gate = torch.tensor(GATE_BTJ, dtype=torch.float64)
-    return head(Hidden((torch.ones(2, 2, 4, dtype=torch.float64), gate.log())))
-
-
-@pytest.mark.parametrize(
-    ("given", "form"), [({}, "paper"), ({"balance": "paper"}, "paper"), ({"balance": "code"}, "code")]
-)
-def test_balance_loss_is_the_hand_calculation_and_part_of_the_training_loss_only(given, form):
-    assert gated(**given).aux_loss.item() == pytest.approx(0.001 * IMBALANCE[form], abs=1e-12)
-    targets = torch.tensor([[0, 1], [2, V - 1]])
-    for weight in (0.0, 0.5, 1.0, 2.0):
-        distribution = gated(**given, balance_weight=weight)
-        assert distribution.aux_loss.item() == pytest.approx(weight * IMBALANCE[form], abs=1e-12)
-        mean = distribution.mean_nll(targets)
-        assert (distribution.training_loss(targets) - mean).item() == pytest.approx(weight * IMBALANCE[form], abs=1e-12)
-        assert mean.item() == pytest.approx(distribution.nll(targets).mean().item(), abs=1e-12)
 
 
 @pytest.mark.parametrize("balance", ["paper", "code"])

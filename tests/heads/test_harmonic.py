@@ -1,29 +1,17 @@
-"""The harmonic head: a distribution by hand, its start, and states at and far from the words."""
+"""The harmonic head: its start, and states at and far from the words."""
 
 import math
 
 import oracles
 import pytest
 import torch
-from small_heads import E, V, assert_fills, load, make, randomise, states
+from small_heads import E, V, assert_fills, make, randomise, states
 
 from harness.kernels import agreement, forms
 from harness.kernels.products import Products, using
 from harness.protocols import Hidden
 
 FLOAT32, BFLOAT16 = 2**-21, 2**-8  # as in tests/heads/test_stability.py: 8 roundings of 2^-24, 2 of 2^-9
-
-
-def test_three_words_on_a_line_have_the_powers_of_their_distances():
-    # distances 1, 2 and 4: with n = 3 the probabilities are 64, 8 and 1 of 73
-    head = make("harmonic", vocab_size=3, exponent=3.0)
-    words = torch.zeros(3, E).double()
-    words[:, 0] = torch.tensor([3.0, 0.0, 6.0])
-    load(head, output__weight=words)
-    state = torch.zeros(1, 1, E).double()
-    state[..., 0] = 2.0
-    found = head(Hidden((state,))).log_probs()[0, 0].exp().tolist()
-    assert found == pytest.approx([64 / 73, 8 / 73, 1 / 73], abs=1e-12)
 
 
 def test_the_exponent_is_the_root_of_the_width_unless_it_is_given():

@@ -9,149 +9,24 @@ import functools
 
 import oracles
 import pytest
-import rounding
 import torch
+from head_table import rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small_heads import make, randomise, states
 from torch import nn
 
-from harness.heads.nce import UnigramNoise
 from harness.protocols import Hidden
-from harness.registry import HEADS
 
 B, T, V = 2, 4, 9
 TARGETS = torch.tensor([[0, 6, 8, 3], [3, 3, 1, 7]])
 TEXTS = (b"", b"a", b"ab", b"abc", b"\xff\x00\x80", b"a", b"bcdef", b"b", b"\xc3\xa9z")
 TOKEN_COUNTS = [5, 0, 9, 5, 1, 2, 9, 1, 3]  # ties, and a word that never occurs
 EQUAL, UNEQUAL = ((4, 4, 4), 4), ((4, 5, 7), 6)  # widths of the layers and of the embedding
-TOP = {"num_input_layers": 1, "window": 0}
 VARIANTS = [
-    ("softmax", {}, EQUAL),
-    ("softmax", {"bias": False}, EQUAL),
-    ("softmax", {"projection": True}, UNEQUAL),
-    ("softmax", {"tie_weights": True}, EQUAL),
-    ("softmax", {"loss": "binary"}, EQUAL),
-    ("softmax", {"compat": {"log_epsilon": 0.01}}, EQUAL),
-    ("softmax", {"projection": True, "loss": "binary", "compat": {"log_epsilon": 0.01}}, UNEQUAL),
-    ("softmax", {"projection": True, "d_embed": 2}, EQUAL),
-    ("softmax", {"softcap": 1.5}, EQUAL),
-    ("softmax", {"softcap": 1.5, "loss": "binary", "compat": {"log_epsilon": 0.01}}, EQUAL),
-    ("softmax", {"softcap": {"a": 2.0, "b": 0.7, "c": 1.5}}, EQUAL),
-    ("softmax", {"mu_centering": True}, EQUAL),
-    ("softmax", {"mu_centering": True, "softcap": 1.5, "tie_weights": True, "loss": "binary"}, EQUAL),
-    ("softmax", {"mu_loss": 0.3}, EQUAL),
-    ("softmax", {"mu_loss": 0.3, "loss": "binary", "projection": True, "d_embed": 2}, EQUAL),
-    ("softmax", {"z_loss": 0.3}, EQUAL),
-    ("softmax", {"z_loss": 0.3, "mu_loss": 0.2, "softcap": 1.5, "projection": True, "loss": "binary"}, UNEQUAL),
-    ("softmax", {"logit_map": "stablemax"}, EQUAL),
-    ("softmax", {"logit_map": "stablemax", "z_loss": 0.3, "projection": True, "loss": "binary"}, UNEQUAL),
-    ("multimax", {}, EQUAL),
-    ("multimax", {"bias": False, "tie_weights": True}, EQUAL),
-    ("multimax", {"projection": True}, UNEQUAL),
-    ("harmonic", {}, EQUAL),
-    ("harmonic", {"exponent": 7.0, "tie_weights": True}, EQUAL),
-    ("harmonic", {"exponent": 0.5, "projection": True}, UNEQUAL),
-    ("ngpt", {}, EQUAL),
-    ("ngpt", {"scale": "one", "bias": True, "scale_start": 3.0}, EQUAL),
-    ("ngpt", {"projection": True, "scale_start": 20.0}, UNEQUAL),
-    ("ngpt", {"tie_weights": True}, EQUAL),
-    ("mtp", {}, EQUAL),
-    ("mtp", {"further": (0.7,), "bias": False, "softcap": 1.5}, EQUAL),
-    ("mtp", {"further": (1.0, 0.5, 0.2, 0.1, 2.0), "tie_weights": True}, EQUAL),  # more words than a segment has
-    ("mtp", {"further": (0.5, 0.25), "maps": "linear", "projection": True}, UNEQUAL),
-    ("mtp", {"further": (0.5, 0.25), "maps": "linear"}, EQUAL),
-    ("early", {}, EQUAL),
-    ("early", {"layer": 0, "weight": 0.7, "projection": True}, UNEQUAL),
-    ("early", {"tie_weights": True, "bias": False}, EQUAL),
-    ("token_order", {}, EQUAL),
-    ("token_order", {"window": 2, "weight": 0.7, "projection": True}, UNEQUAL),
-    ("token_order", {"window": 1, "tie_weights": True, "bias": False}, EQUAL),
-    ("byte_loss", {}, EQUAL),
-    ("byte_loss", {"num_bytes": 2, "weight": 0.7, "projection": True}, UNEQUAL),
-    ("byte_loss", {"num_bytes": 1, "tie_weights": True, "bias": False}, EQUAL),
-    ("untying", {}, EQUAL),  # at the start of training
-    ("untying", {"share": 0.0}, EQUAL),
-    ("untying", {"share": 0.0, "projection": True, "bias": False}, UNEQUAL),
-    ("bag_of_words", {}, EQUAL),
-    ("bag_of_words", {"window": 3, "weight": 0.7, "projection": True}, UNEQUAL),
-    ("bag_of_words", {"window": 2, "tie_weights": True, "bias": False}, EQUAL),
-    ("mtp_module", {}, EQUAL),
-    ("mtp_module", {"num_heads": 2, "d_ff": 5, "weight": 0.7, "projection": True}, UNEQUAL),
-    ("mtp_module", {"num_heads": 4, "tie_weights": True, "bias": False}, EQUAL),
-    ("sigsoftmax", {}, EQUAL),
-    ("sigsoftmax", {"bias": False, "tie_weights": True}, EQUAL),
-    ("sigsoftmax", {"projection": True}, UNEQUAL),
-    ("sigsoftmax", {"bias": False, "compat": {"log_epsilon": 0.01}}, EQUAL),
-    ("gss", {}, EQUAL),
-    ("gss", {"c": 0.7, "k": 0.6, "bias": False}, EQUAL),
-    ("gss", {"c": -0.5, "k": 3.0, "projection": True, "tie_weights": True}, UNEQUAL),
-    ("plif", {"num_pieces": 40}, EQUAL),
-    ("plif", {"num_pieces": 5, "bound": 1.5, "bias": False}, EQUAL),
-    ("plif", {"num_pieces": 1, "bound": 1.5, "tie_weights": True}, EQUAL),
-    ("plif", {"num_pieces": 8, "bound": 1.0, "projection": True}, UNEQUAL),
-    ("nce", {}, EQUAL),
-    ("nce", {"num_noise": 3, "log_normaliser": 9.0, "bias": False}, EQUAL),
-    ("nce", {"num_noise": 3, "log_normaliser": 0.0, "tie_weights": True}, EQUAL),
-    ("nce", {"num_noise": 1, "projection": True}, UNEQUAL),
-    ("mos", {}, EQUAL),
-    ("mos", {"num_mixtures": 1}, UNEQUAL),
-    ("mos", {"num_mixtures": 2, "d_embed": 3}, EQUAL),
-    ("mos", {"num_mixtures": 3, "prior_bias": True}, UNEQUAL),
-    ("mos", {"num_mixtures": 3, "activation": "none", "bias": False}, EQUAL),
-    ("mos", {"num_mixtures": 2, "tie_weights": True}, EQUAL),
-    ("mos", {"num_mixtures": 2, "logit_map": "sigsoftmax"}, EQUAL),
-    ("softmax", {"logit_map": "stablemax", "mu_centering": True}, EQUAL),
-    ("mos", {"num_mixtures": 2, "logit_map": "stablemax", "compat": {"log_epsilon": 0.01}}, EQUAL),
-    ("mos", {"num_mixtures": 3, "gate": "constant"}, EQUAL),
-    ("mos", {"num_mixtures": 3, "gate": "static"}, EQUAL),
-    ("mos", {"num_mixtures": 1, "gate": "static"}, EQUAL),
-    ("mos", {"num_mixtures": 1, "gate": "constant"}, EQUAL),
-    ("mos", {"num_mixtures": 2, "loss": "binary"}, EQUAL),
-    ("mos", {"num_mixtures": 2, "compat": {"log_epsilon": 0.01}}, EQUAL),
-    ("mos", {"num_mixtures": 2, "softcap": 2.0}, EQUAL),
-    ("moc", {}, EQUAL),
-    ("moc", {"num_mixtures": 2, "softcap": 2.0}, EQUAL),
-    ("mos", {"num_mixtures": 2, "softcap": {"a": 3.0, "b": -0.5, "c": 0.8}}, EQUAL),
-    ("moc", {"num_mixtures": 1}, EQUAL),
-    ("moc", {"num_mixtures": 2, "bias": False, "prior_bias": True, "d_embed": 3}, UNEQUAL),
-    ("moc", {"num_mixtures": 3, "tie_weights": True}, UNEQUAL),
-    ("doc", {}, EQUAL),
-    ("doc", {"components": (2, 1), "balance_weight": 0.5}, UNEQUAL),
-    ("doc", {"components": (2, 1), "balance_weight": 0.5, "balance": "code"}, UNEQUAL),
-    ("doc", {"components": {"second": 1, "top": 2}, "bias": False, "d_embed": 3}, UNEQUAL),
-    ("doc", {"components": {"third": 2}, "tie_weights": True, "balance_weight": 0.0}, UNEQUAL),
-    ("doc", {"components": (1, 0, 2), "balance_weight": 0.5}, UNEQUAL),
-    ("doc", {"components": (1,), "balance_weight": 0.5}, EQUAL),
-    ("doc", {"components": (0, 1), "balance_weight": 0.5, "balance": "code"}, UNEQUAL),
-    ("doc", {"components": (1, 1), "compat": {"log_epsilon": 0.01}}, EQUAL),
-    ("doc", {"components": (1, 1), "softcap": 2.0}, EQUAL),
-    ("doc_poster", {"num_mixtures": 2, "softcap": 2.0}, EQUAL),
-    ("doc_poster", {}, ((3, 4, 5, 7), 6)),
-    ("doc_poster", {"norm_inputs": True}, ((3, 4, 5, 7), 6)),
-    ("doc_poster", {"num_mixtures": 1, "norm_inputs": True}, UNEQUAL),
-    ("doc_poster", {"num_mixtures": 2, "bias": True, "tie_weights": True}, UNEQUAL),
-    ("doc_poster", {"num_mixtures": 2, "compat": {"log_epsilon": 0.01}}, EQUAL),
-    ("mfs", {}, EQUAL),
-    ("mfs", {"num_mixtures": 1, **TOP, "num_partitions": 1}, EQUAL),
-    ("mfs", {"num_mixtures": 1, "num_partitions": 1}, EQUAL),
-    ("mfs", {"num_mixtures": 1, **TOP, "num_partitions": 4}, EQUAL),
-    ("mfs", {"num_mixtures": 4, **TOP, "num_partitions": 1}, UNEQUAL),
-    ("mfs", {"num_mixtures": 3, "num_partitions": 1}, UNEQUAL),
-    ("mfs", {"num_mixtures": 3, **TOP, "num_partitions": 4}, EQUAL),
-    ("mfs", {"num_mixtures": 2, "num_input_layers": 2, "window": T + 1, "num_partitions": 2}, UNEQUAL),
-    ("mfs", {"num_mixtures": 2, "num_input_layers": 1, "window": 1, "num_partitions": 2}, UNEQUAL),
-    ("mfs", {"num_mixtures": 2, "num_input_layers": 2, "window": 0, "num_partitions": 2}, UNEQUAL),
-    ("mfs", {"num_mixtures": 2, "num_partitions": 2, "window": 1, "norm_inputs": True}, UNEQUAL),
-    ("mfs", {"num_mixtures": 2, **TOP, "num_partitions": 3, "bias": True, "tie_weights": True}, EQUAL),
-    ("mfs", {"num_mixtures": 2, **TOP, "num_partitions": 2, "compat": {"log_epsilon": 0.01}}, EQUAL),
-    ("mfs", {"num_mixtures": 2, **TOP, "num_partitions": 2, "softcap": 2.0}, EQUAL),
-    ("adaptive", {}, EQUAL),
-    ("adaptive", {"bias": False}, UNEQUAL),
-    ("adaptive", {"cutoffs": (2, 5), "div_value": 2.0}, EQUAL),
-    ("adaptive", {"cutoffs": (1, 2, 7), "div_value": 1.5}, UNEQUAL),
-    ("mixtape", {}, EQUAL),
-    ("mixtape", {"d_gate": 3, "own_gates": 0.5, "bias": False}, UNEQUAL),
-    ("mixtape", {"d_gate": 1, "own_gates": 0.0, "tie_weights": True}, UNEQUAL),
-    ("mixtape", {"d_gate": 2, "own_gates": 1.0}, EQUAL),
+    *((*row, EQUAL) for row in rows("oracle")),
+    *((*row, UNEQUAL) for row in rows("oracle_unequal")),
+    *((*row, ((3, 4, 5, 7), 6)) for row in rows("oracle_four_layers")),
 ]
 variants = pytest.mark.parametrize(("name", "params", "widths"), VARIANTS, ids=str)
 
@@ -166,7 +41,7 @@ def default_float64():
         torch.set_default_dtype(torch.float32)
 
 
-def build(name, params, widths):
+def build(name, params, widths, shape=(B, T)):
     given = {"vocab_size": V, "layer_dims": widths[0], "counts": torch.tensor(TOKEN_COUNTS), "texts": TEXTS}
     torch.manual_seed(0)  # every head of a variant has the same embedding
     with default_float64():
@@ -174,14 +49,14 @@ def build(name, params, widths):
         head = randomise(make(name, embedding=embedding, **given, **params), 0.8, seed=1)
     tied = any(parameter is embedding.weight for parameter in head.parameters())
     assert tied == params.get("tie_weights", False)
-    return head, Hidden(tuple(layer.requires_grad_() for layer in states(B, T, widths=widths[0]).layers))
+    return head, Hidden(tuple(layer.requires_grad_() for layer in states(*shape, widths=widths[0]).layers))
 
 
 class Case:
     """A head, its inputs, and what the loops make of them."""
 
-    def __init__(self, name, params, widths):
-        self.head, self.hidden = build(name, params, widths)
+    def __init__(self, name, params, widths, shape=(B, T)):
+        self.name, (self.head, self.hidden) = name, build(name, params, widths, shape)
         self.named = dict(self.head.named_parameters())
         if "embedding" in vars(self.head) and not params.get("tie_weights"):
             self.named["embedding.weight"] = self.head.embedding.weight  # the backbone's, which the loss reads
@@ -190,10 +65,26 @@ class Case:
         self.logp = oracles.log_probs(name, self.hidden.layers, self.named, **self.known)
         self.expected = torch.stack([torch.stack([torch.stack(words) for words in row]) for row in self.logp])
 
-    def loss(self, name, **more):
-        return oracles.TRAINING_LOSSES[name](
-            self.logp, self.hidden.layers, TARGETS.tolist(), self.named, **self.known, **more
-        )
+    def losses(self, targets=TARGETS, weights=None):
+        """(ours, that of the loops)."""
+        distribution, more = self.head(self.hidden), {}
+        if self.name == "nce":
+            torch.manual_seed(2)
+            more = {"noise_words": distribution.noise.sample(self.known.get("num_noise", 100)).tolist()}
+        torch.manual_seed(2)
+        weight = None if weights is None else torch.tensor(weights, dtype=torch.float64)
+        return distribution.training_loss(targets, weight), self.of_words(targets.tolist(), weights, **more)
+
+    def of_words(self, targets, weights=None, **more):
+        """The training loss by the loops."""
+        loss = oracles.TRAINING_LOSSES[self.name]
+        return loss(self.logp, self.hidden.layers, targets, self.named, weights, **self.known, **more)
+
+    def assert_equal(self, ours, theirs):
+        """The losses and their gradients."""
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
+        for a, b in zip(gradients(ours, self.inputs), gradients(theirs, self.inputs), strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
 
 
 @functools.cache
@@ -210,17 +101,6 @@ def gradients(loss, inputs):
     return torch.autograd.grad(loss, inputs, retain_graph=True, allow_unused=True, materialize_grads=True)
 
 
-def assert_same(ours, theirs):
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
-
-
-def test_every_head_of_ours_has_an_oracle_and_a_variant():
-    ours = {name for name in HEADS.names() if HEADS.origin(name).startswith("heads/")}
-    assert ours == set(oracles.HEADS)
-    assert ours == {name for name, *_ in VARIANTS}
-
-
 @variants
 def test_log_probs_and_nll_equal_the_loops(name, params, widths):
     of = case(name, params, widths)
@@ -233,16 +113,29 @@ def test_log_probs_and_nll_equal_the_loops(name, params, widths):
 @variants
 def test_the_training_loss_and_every_gradient_equal_autograd_through_the_loops(name, params, widths):
     of = case(name, params, widths)
-    distribution = of.head(of.hidden)
-    more = {}
-    if name == "nce":
-        torch.manual_seed(2)
-        more = {"noise_words": distribution.noise.sample(params.get("num_noise", 100)).tolist()}
-    expected = of.loss(name, **more)
-    torch.manual_seed(2)
-    loss = distribution.training_loss(TARGETS)
-    torch.testing.assert_close(loss, expected, rtol=0, atol=1e-9)
-    assert_same(gradients(loss, of.inputs), gradients(expected, of.inputs))
+    of.assert_equal(*of.losses())
+
+
+OWN_LOSSES = sorted(name for name, loss in oracles.TRAINING_LOSSES.items() if loss is not oracles.word_loss)
+
+
+@pytest.mark.parametrize("name", ["mos", *OWN_LOSSES])
+@settings(max_examples=6)
+@given(data=st.data())
+def test_losses_with_token_weights_equal_the_loops_in_segments_of_any_length(name, data):
+    variant = data.draw(st.sampled_from([variant for variant in VARIANTS if variant[0] == name]))
+    length = data.draw(st.integers(1, 4))
+
+    def rows_of(each):
+        return data.draw(st.lists(st.lists(each, min_size=length, max_size=length), min_size=2, max_size=2))
+
+    targets, weights = torch.tensor(rows_of(st.integers(0, V - 1))), rows_of(st.sampled_from([0.0, 0.5, 1.0, 3.0]))
+    of = Case(*variant, shape=(2, length))
+    if any(map(any, weights)):
+        of.assert_equal(*of.losses(targets, weights))
+    else:
+        with pytest.raises(ValueError, match="the weights of all tokens are 0"):
+            of.losses(targets, weights)
 
 
 @variants
@@ -254,43 +147,58 @@ def test_float32_equals_the_float64_loops_to_1e_5_of_their_scale(name, params, w
     assert off <= 1e-5 * of.expected.abs().max()
 
 
-def z_term_by_loops(d):
-    """The mean over tokens and components of (log sum_x exp phi(z_k[x]))^2, of a Mixture or of Logits."""
-    if not hasattr(d, "facets_NFE"):
-        return oracles.mean([oracles.log_sum_exp(list(z)) ** 2 for z in d.z_BTV.flatten(0, 1)])
-    squares = []
-    for facets in d.facets_NFE:
-        first = 0
-        for P in d.partitions:
-            owners = [facets[first + x % P] for x in range(V)]
-            first += P
-            bias = [0.0] * V if d.bias_V is None else d.bias_V
-            u = [d.logit_map(oracles.dot(owners[x], d.weight_VE[x]) + bias[x]) for x in range(V)]
-            squares.append(oracles.log_sum_exp(u) ** 2)
-    return oracles.mean(squares)
+def log_normalisers(of):
+    """[n][k] log sum_x exp phi(z_k[x]) of each token, by loops over the logits of its softmaxes."""
+    d, h_ND = of.head(of.hidden), of.hidden.layers[-1].flatten(0, 1)
+    if of.name == "adaptive":
+        tails = [f"layers.tail.{c}" for c in range(of.head.layers.n_clusters)]
+        narrow = [[oracles.linear(of.named, f"{tail}.0", h) for tail in tails] for h in h_ND]
+        first = [oracles.linear(of.named, "layers.head", h) for h in h_ND]
+        scores = [
+            [z, *(oracles.linear(of.named, f"{tail}.1", each) for tail, each in zip(tails, row, strict=True))]
+            for z, row in zip(first, narrow, strict=True)
+        ]
+    elif not hasattr(d, "facets_NFE"):
+        scores = [[list(z)] for z in d.z_BTV.flatten(0, 1)]
+    else:
+        scores = []
+        for facets in d.facets_NFE:
+            scores.append([])
+            first = 0
+            for P in d.partitions:
+                z = [oracles.dot(facets[first + x % P], d.weight_VE[x]) for x in range(V)]
+                scores[-1].append([d.logit_map(z[x] if d.bias_V is None else z[x] + d.bias_V[x]) for x in range(V)])
+                first += P
+    return [[oracles.log_sum_exp(u) for u in row] for row in scores]
 
 
-Z_VARIANTS = [variant for variant in VARIANTS if variant[0] != "adaptive"]  # its own: tests/heads/test_adaptive.py
+WEIGHTS = [[0.0, 1.0, 2.0, 0.5], [0.5, 1.0, 3.0, 0.0]]
 
 
-@pytest.mark.parametrize(("name", "params", "widths"), Z_VARIANTS, ids=str)
+@variants
 def test_the_z_loss_of_every_head_and_its_gradients_equal_the_loops(name, params, widths):
-    of = case(name, params, widths)
-    losses = []
+    of, losses, squares = case(name, params, widths), [], []
     for z_loss in (0.0, 0.3):  # in place of the head's own
         distribution = of.head(of.hidden)
         distribution.z_loss = z_loss
         torch.manual_seed(2)
-        losses.append(distribution.training_loss(TARGETS))
-    expected = 0.3 * z_term_by_loops(of.head(of.hidden))
-    torch.testing.assert_close(losses[1] - losses[0], expected, rtol=0, atol=1e-9)
-    assert_same(gradients(losses[1] - losses[0], of.inputs), gradients(expected, of.inputs))
+        losses.append(distribution.training_loss(TARGETS, torch.tensor(WEIGHTS)))
+    for log_z, (*_, y) in zip(log_normalisers(of), oracles.tokens(TARGETS.tolist()), strict=True):
+        if name == "adaptive":  # the softmax of the frequent words, and that of the target's cluster
+            rank = sorted(range(V), key=lambda x: -TOKEN_COUNTS[x]).index(y)
+            cluster = sum(rank >= end for end in of.head.layers.cutoffs[:-1])
+            squares.append(log_z[0] ** 2 + (log_z[cluster] ** 2 if cluster else 0))
+        else:
+            squares.append(oracles.mean([each**2 for each in log_z]))
+    of.assert_equal(losses[1] - losses[0], 0.3 * oracles.weighted(squares, WEIGHTS))
 
 
 @pytest.mark.parametrize(("name", "params", "widths"), [v for v in VARIANTS if "compat" not in v[1]], ids=str)
 def test_statistics_equal_the_loops(name, params, widths):
     of = case(name, params, widths)
     found = of.head(of.hidden).statistics()
+    log_z = torch.tensor([[each.item() for each in row] for row in log_normalisers(of)], dtype=torch.float64)
+    torch.testing.assert_close(found.log_normaliser.flatten(0, 1), log_z, rtol=0, atol=1e-9)
     for b, row in enumerate(of.logp):
         for t, words in enumerate(row):
             entropy = -sum(word.exp() * word for word in words)
@@ -332,28 +240,14 @@ def test_the_binary_loss_of_near_certain_words_equals_the_loops(name):
     of = Case(name, {"loss": "binary"} | ({"num_mixtures": 2} if name == "mos" else {}), EQUAL)
     with torch.no_grad():
         of.head.output.bias[5] += 40.0
-    logp = oracles.log_probs(name, of.hidden.layers, of.named, **of.known)
-    assert all(words[5].exp() > 1 - 1e-7 for row in logp for words in row)
-    expected = oracles.TRAINING_LOSSES[name](logp, of.hidden.layers, TARGETS.tolist(), of.named, loss="binary")
-    loss = of.head(of.hidden).training_loss(TARGETS)
-    torch.testing.assert_close(loss, expected, rtol=0, atol=1e-9)
-    assert_same(gradients(loss, of.inputs), gradients(expected, of.inputs))
+    of.logp = oracles.log_probs(name, of.hidden.layers, of.named, **of.known)
+    assert all(words[5].exp() > 1 - 1e-7 for row in of.logp for words in row)
+    of.assert_equal(*of.losses())
 
 
 def test_nce_contrasts_the_target_with_given_noise_words_even_with_one_that_never_occurs():
     of = case("nce", {}, EQUAL)
     contrast = of.head(of.hidden).contrast(TARGETS.reshape(-1), torch.tensor([4, 1, 4, 2]))
-    torch.testing.assert_close(contrast.mean(), of.loss("nce", noise_words=[4, 1, 4, 2]), rtol=0, atol=1e-9)
-
-
-COUNTS = [TOKEN_COUNTS, [1], [3, 3, 3], [10**9, 0, 1, 7, 7, 100_000, 0], list(range(40))]
-
-
-@pytest.mark.parametrize("counts", COUNTS, ids=str)
-def test_noise_is_the_unigram_floored_and_normalised(counts):
-    with default_float64():
-        noise = UnigramNoise(torch.tensor(counts))
-    expected = torch.tensor(oracles.log_unigram(counts), dtype=torch.float64)
-    # sums over the words, and logarithms of down to -23
-    torch.testing.assert_close(noise.log_q, expected, rtol=0, atol=rounding.bound(len(counts) + 25))
-    assert noise.log_q.exp().sum().item() == pytest.approx(1, rel=0, abs=rounding.bound(len(counts) + 5))
+    torch.testing.assert_close(
+        contrast.mean(), of.of_words(TARGETS.tolist(), noise_words=[4, 1, 4, 2]), rtol=0, atol=1e-9
+    )

@@ -46,18 +46,6 @@ def scored(built, text, segment=10_000):
     return torch.cat(found)
 
 
-def test_unigrams_by_hand():
-    # counts: 3 words once, 2 words twice, one 3 times, one 4 times, one never; V = 8, 14 tokens
-    # Y = 3/7; D1 = 1 - 2 (3/7) (2/3) = 3/7; D2 = 2 - 3 (3/7) (1/2) = 19/14; D3 = 3 - 4 (3/7) (1/1) = 9/7
-    # gamma = (3 * 3/7 + 2 * 19/14 + 2 * 9/7) / 14 = 23/49, and each word gets gamma / 8 = 23/392 of it
-    text = [0, 1, 2, 3, 3, 4, 4, 5, 5, 5, 6, 6, 6, 6]
-    built = model(1, line_end=None, train=text, vocab_size=8)
-    p_V = built(Segment(x := torch.tensor([[0]]), x))[0].log_probs()[0, 0].exp()
-    share = {0: 4 / 7, 3: 9 / 14, 5: 12 / 7, 6: 19 / 7, 7: 0}
-    for word, left in share.items():
-        assert p_V[word].item() == pytest.approx(left / 14 + 23 / 392, rel=0, abs=rounding.bound(10))
-
-
 def test_a_word_after_one_word_only_is_improbable_elsewhere():
     """The idea of Kneser and Ney: of two words with the same count, the one with more different words before it has a
     larger probability after an unseen context.
@@ -200,16 +188,6 @@ def test_the_length_of_segments_changes_nothing(cache):
     few, whole = scored(built, VALID, segment=7), scored(built, VALID)
     # an element is not promised the same rounding in tensors of different lengths; nll are below 12
     torch.testing.assert_close(few, whole, rtol=0, atol=rounding.bound(20, 12))
-
-
-def test_a_line_is_all_the_context_of_its_words():
-    words = VALID[:3]
-    one, other = [*TRAIN[:3], END, *words], [V - 1, V - 1, 5, END, *words]
-    built = model(5)
-    assert torch.equal(scored(built, one)[3:], scored(built, other)[3:])
-    assert not torch.equal(scored(built, one)[:3], scored(built, other)[:3])
-    going_on = model(5, line_end=None)
-    assert not torch.equal(scored(going_on, one)[3:], scored(going_on, other)[3:])
 
 
 def test_the_backbone_returns_the_last_tokens():

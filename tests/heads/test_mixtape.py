@@ -1,4 +1,4 @@
-"""Mixtape: the tree of sigmoids, whose words have gates of their own, how they start, dropout."""
+"""Mixtape: how its gates start, the order of its words, dropout."""
 
 import math
 
@@ -35,46 +35,10 @@ def set_gates(head, scores):
     return load(head, gate_word=0.0, gate_context__weight=0.0, gate_bias=scores)
 
 
-@pytest.mark.parametrize(
-    # odds of the root, the left and the right sigmoid -> s s', s (1 - s'), (1 - s) s'', (1 - s) (1 - s'')
-    ("odds", "expected"),
-    [
-        ((1, 1, 1), (1 / 4, 1 / 4, 1 / 4, 1 / 4)),
-        ((3, 1, 1), (3 / 8, 3 / 8, 1 / 8, 1 / 8)),
-        ((3, 4, 1), (3 / 5, 3 / 20, 1 / 8, 1 / 8)),
-        ((3, 4, 9), (3 / 5, 3 / 20, 9 / 40, 1 / 40)),
-    ],
-)
-def test_gates_are_a_tree_of_three_sigmoids(odds, expected):
-    found = set_gates(make(), [math.log(each) for each in odds]).gates(tops().layers[-1])
-    assert found.shape == (2, 3, 2 + 1, 4)
-    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64).expand_as(found), rtol=0, atol=1e-7)
-
-
 def leaf(head, k):
     """A head whose every word takes its k-th facet, to 1e-13."""
     root, left, right = [(1, 1, 0), (1, -1, 0), (-1, 0, 1), (-1, 0, -1)][k]
     return set_gates(head, [30.0 * root, 30.0 * left, 30.0 * right])
-
-
-@pytest.mark.parametrize(
-    ("own_gates", "gate", "words"),
-    [
-        # the most frequent words have gates of their own in order, all others share the last
-        *((0.2, gate, [word]) for gate, word in enumerate((1, 3, 4, 0))),
-        (0.2, 4, [2, *range(5, V)]),
-        (0.0, 0, list(range(V))),
-        # with gates for all, the rarest word has the last of them, and the shared one does nothing
-        (1.0, V - 1, [2]),
-        (1.0, V, []),
-    ],
-)
-def test_the_words_whose_logit_moves_with_a_gates_bias(own_gates, gate, words):
-    head = make(own_gates=own_gates)
-    before = head(tops()).z_BTV.detach()
-    with torch.no_grad():
-        head.gate_bias[gate] += 1
-    assert (head(tops()).z_BTV - before).abs().amax((0, 1)).gt(1e-9).nonzero().flatten().tolist() == words
 
 
 def test_of_equally_frequent_words_the_lower_id_comes_first():

@@ -20,21 +20,14 @@ def make(**given):
 ZIPF = [10**9 // rank for rank in range(1, 2001)]
 COUNT_VECTORS = {
     "a single word": [7],
-    "two words": [1, 3],
     "full columns": [1, 2, 3, 2],  # heights 1/2, 1, 3/2, 1
-    "equal counts": [4] * 10,
     "equal counts, no power of two": [1] * 7,
     "columns that become full": [1, 3, 1, 3],
-    "ascending": list(range(1, 51)),
-    "words that never occur": [5, 0, 0, 1, 0],
     "many words that never occur": [1, 2] + [0] * 1000,
-    "one word only, of many": [0, 0, 9, 0],
     "Zipf": ZIPF,
     "Zipf, the rarest first": ZIPF[::-1],
-    "very skewed": [10**12, 1, 10**6, 2, 0, 10**3],
-    "skewed, with ties": [10**9, 0, 1, 7, 7, 100_000, 0],
+    "very skewed, with ties": [10**12, 1, 10**6, 2, 0, 7, 7, 10**3],
     "ascending from a word that never occurs": list(range(40)),
-    "ties and a word that never occurs": [5, 0, 9, 5, 1, 2, 9, 1, 3],
 }
 
 

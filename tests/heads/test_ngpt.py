@@ -1,10 +1,10 @@
-"""nGPT's head: a logit by hand, how its scales start, and how fast they are learned."""
+"""nGPT: how its scales start, and how fast they are learned."""
 
 import math
 
 import pytest
 import torch
-from small_heads import E, V, load, make, states
+from small_heads import E, V, make, states
 
 from harness.protocols import Hidden
 
@@ -18,13 +18,3 @@ def test_a_scale_starts_as_given_and_is_learned_as_a_parameter_of_the_size_of_an
     h = states().layers[-1]
     cosines = torch.cosine_similarity(h[:, :, None], head.output.weight[None, None], dim=-1)
     torch.testing.assert_close(head(Hidden((h,))).log_probs(), (start * cosines).log_softmax(-1), rtol=0, atol=1e-6)
-
-
-def test_two_words_at_right_angles_have_the_odds_of_their_scales():
-    # f along the first word: cosines 1 and 0; s = 2 sqrt(6) r
-    head = make("ngpt", vocab_size=2, scale_start=2.0)
-    load(head, output__weight=5 * torch.eye(2, E), scale=[0.5, 9.0])
-    along = torch.zeros(1, 1, E).double()
-    along[..., 0] = 0.3
-    odds = head(Hidden((along,))).log_probs()[0, 0].diff().item()
-    assert odds == pytest.approx(-2 * math.sqrt(E) * 0.5, abs=1e-12)

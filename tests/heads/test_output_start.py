@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from handmade import count
+from head_table import rows
 from torch import nn
 
 from harness.corpora.batching import Segment
@@ -17,46 +18,10 @@ from harness.registry import HEADS
 
 V, E, LAYERS = 23, 8, 3
 COUNTS = torch.arange(V) % 5
-OWN_START = [  # heads whose W is Xavier-uniform
-    ("softmax", {"bias": True}),
-    ("softmax", {"softcap": 5.0}),
-    ("softmax", {"projection": True}),
-    ("softmax", {"bias": False}),
-    ("softmax", {"loss": "binary"}),
-    ("sigsoftmax", {}),
-    ("softmax", {"logit_map": "stablemax"}),
-    ("multimax", {"projection": True}),
-    ("gss", {"projection": True}),
-    ("plif", {"num_pieces": 7}),
-    ("nce", {"num_noise": 3}),
-    ("mos", {"num_mixtures": 1}),
-    ("mos", {"num_mixtures": 2}),
-    ("mos", {"num_mixtures": 5, "prior_bias": True}),
-    ("mos", {"num_mixtures": 3, "gate": "static", "d_embed": E}),
-    ("moc", {"num_mixtures": 3}),
-    ("doc", {"components": (2, 1)}),
-    ("mixtape", {"d_gate": 2}),
-    ("softmax", {"mu_centering": True}),
-    ("ngpt", {}),
-    ("ngpt", {"scale": "one", "projection": True}),
-    ("mtp", {}),
-    ("mtp", {"maps": "linear", "projection": True}),
-    ("mtp_module", {"num_heads": 2}),
-    ("bag_of_words", {"projection": True}),
-    ("token_order", {"projection": True}),
-    ("early", {"projection": True}),
-    ("byte_loss", {"projection": True}),
-]
-STARTS = [  # as the embedding, which contradicts a range
-    ("softmax", {"start": "embedding"}),
-    ("mos", {"num_mixtures": 2, "activation": "none", "start": "embedding"}),
-    ("moc", {"num_mixtures": 2, "activation": "none", "start": "embedding"}),
-]
-COPIED = [("mfs", {"num_partitions": 1}), ("mfs", {}), ("doc_poster", {}), *STARTS]
-WITH_BIAS = [(name, {**params, "bias": True}) for name, params in [*OWN_START, *COPIED] if "start" not in params]
+OWN_START, COPIED = rows("start"), rows("start_copied")  # W is Xavier-uniform, or a copy of the embedding
 RANGE = 0.125
 UNIFORM = "init_bias: 'uniform' needs an init_range, and a head with a bias"
-EVERY = [*OWN_START, *COPIED[: -len(STARTS)]]
+EVERY = [*OWN_START, *((name, params) for name, params in COPIED if "start" not in params)]
 own_start = pytest.mark.parametrize(("name", "params"), OWN_START, ids=str)
 every = pytest.mark.parametrize(("name", "params"), EVERY, ids=str)
 
@@ -84,12 +49,6 @@ def softmax():
     return started("softmax", {}).head.output
 
 
-def test_every_head_of_ours_is_listed():
-    ours = {name for name in HEADS.names() if HEADS.origin(name).startswith("heads/")}
-    # adaptive has no matrix of all words, harmonic no bias, untying no tie_weights; these two have tests of their own
-    assert {name for name, _ in [*OWN_START, *COPIED]} | {"adaptive", "harmonic", "untying"} == ours
-
-
 @own_start
 def test_every_head_starts_with_the_same_output_matrix_which_the_seed_decides(softmax, name, params):
     first, again, other = started(name, params), started(name, params), started(name, params, seed=2)
@@ -98,9 +57,9 @@ def test_every_head_starts_with_the_same_output_matrix_which_the_seed_decides(so
     assert not torch.equal(first.head.output.weight, other.head.output.weight)
 
 
-@pytest.mark.parametrize(("name", "params"), WITH_BIAS, ids=str)
+@every
 def test_every_head_starts_with_the_same_output_bias(softmax, name, params):
-    assert torch.equal(started(name, params).head.output.bias, softmax.bias)
+    assert torch.equal(started(name, {**params, "bias": True}).head.output.bias, softmax.bias)
 
 
 @pytest.mark.parametrize("params", [{"tie_weights": True}, {"tie_weights": True, "projection": True}])

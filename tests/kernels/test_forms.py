@@ -6,10 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from harness import extensions, kernels
+from harness import extensions
 from harness.errors import ExecutionError
-from harness.kernels import chunked, forms, planted, reference
-from harness.kernels.choice import FormChoice, using
+from harness.kernels import chunked, forms, planted
 from harness.kernels.rows import combine_rows_
 
 CPU = torch.device("cpu")
@@ -115,54 +114,6 @@ def test_a_gpu_stores_all_logits_where_they_are_more_than_a_chunk_and_a_small_pa
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=2 * memory))
     assert forms.STORED.fits(there.changed(logit_map=planted.SoftCap(c=3.0)), True)
     assert not forms.STORED.fits(there.changed(logit_map=torch.tanh), True)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_in_float64_it_is_exact(name):
-    mixture, targets_N = planted.batch(CASES[name], CPU, torch.float64)
-    weight_N = torch.linspace(-1, 2, len(targets_N), dtype=torch.float64)
-    given = [each for each in mixture.given if each is not None]
-    with using(FormChoice()):
-        loss = forms.STORED.mean_nll(mixture, targets_N, weight_N, 0.1)
-        normaliser_N = kernels.log_normaliser(mixture).square().mean(1)
-    expected = (weight_N * (reference.nll(mixture, targets_N) + 0.1 * normaliser_N)).sum()
-    found = zip(torch.autograd.grad(loss, given), torch.autograd.grad(expected, given), strict=True)
-    for one, other in [(loss, expected), *found]:
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
-
-
-ODD = [
-    planted.Case("one token", N=1, V=17, E=4, partitions=(1, 1), bias=True),
-    planted.Case("one word", N=5, V=1, E=3, partitions=(1, 1), bias=True),
-    planted.Case("one word, one token", N=1, V=1, E=1),
-    planted.Case("chunks with a rest", N=11, V=23, E=5, partitions=(1, 1, 1), bias=True),
-    planted.Case("slices with a rest", N=7, V=23, E=5, partitions=(4, 1), bias=True),
-]
-FORMS = [LEAN, STORED, forms.CHUNKS_OF_EQUATIONS]
-
-
-@pytest.mark.parametrize("impossible", [False, True], ids=["finite", "-inf"])
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
-@pytest.mark.parametrize("case", ODD, ids=lambda case: case.name)
-def test_odd_sizes_and_impossible_words_are_exact_in_float64(case, form, impossible, monkeypatch):
-    for module in (chunked, forms):
-        monkeypatch.setattr(module, "tokens_per_chunk", lambda matrix, partitions: 3)
-    mixture, targets_N = planted.batch(case, CPU, torch.float64)
-    words = [word for word in range(case.V) if word not in targets_N.tolist()]
-    if impossible and case.bias and words:
-        with torch.no_grad():
-            mixture.bias_V[words[::2]] = float("-inf")
-    weight_N = torch.linspace(-1, 2, case.N, dtype=torch.float64)
-    given = [each for each in mixture.given if each is not None]
-    if form.mean_nll is None:
-        loss = (weight_N * form.nll(mixture, targets_N)).sum()
-    else:
-        loss = form.mean_nll(mixture, targets_N, weight_N, 0.0)
-    expected = (weight_N * reference.nll(mixture, targets_N)).sum()
-    found = zip(torch.autograd.grad(loss, given), torch.autograd.grad(expected, given), strict=True)
-    for one, other in [(loss, expected), *found]:
-        assert one.isfinite().all()
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.needs("gpu")

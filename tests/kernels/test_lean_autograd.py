@@ -93,17 +93,6 @@ def test_a_kept_graph_survives_what_is_done_to_the_gradients(with_bias):
         assert_equal([leaf.grad for leaf in inputs], first, tolerance=0)
 
 
-@pytest.mark.parametrize("factor", [2.0, 1.0, 0.5, 0.0, -1.0])
-@with_bias_or_without
-def test_a_factor_of_the_loss_is_one_of_every_gradient(with_bias, factor):
-    inputs, targets = leaves(with_bias, torch.float64)
-    mixture = Mixture(*inputs)
-    found = torch.autograd.grad(factor * mixture.mean_nll(targets), inputs)
-    with kernels.reference_only():
-        expected = torch.autograd.grad(mixture.mean_nll(targets), inputs)
-    assert_equal(found, [factor * gradient for gradient in expected])
-
-
 def test_a_graph_is_used_once_unless_kept_and_never_differentiated_twice():
     tensor, targets = torch.randn(1, 5, 1, 4, requires_grad=True), torch.zeros(1, 5, dtype=torch.long)
     mixture = Mixture(tensor, None, torch.randn(7, 4))

@@ -12,23 +12,27 @@ from harness.kernels import chunked
 E, V = 16, 500
 
 
-class Counted(TorchDispatchMode):
-    """Multiplications and additions in matrix products, and the largest tensor that any operation makes."""
+class Noted(TorchDispatchMode):
+    """(operation, shape of its result), multiplications and additions in matrix products, the largest tensor made."""
 
     def __init__(self):
         super().__init__()
-        self.operations, self.largest = 0, 0
+        self.calls, self.operations, self.largest = [], 0, 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.overloadpacket.__name__
-        matrices = [arg for arg in args if isinstance(arg, torch.Tensor) and arg.ndim == 2]
+        result, name = func(*args, **(kwargs or {})), func.overloadpacket.__name__
         if name in ("mm", "addmm", "addmm_"):
-            a, b = matrices[-2:]
+            a, b = [arg for arg in args if isinstance(arg, torch.Tensor) and arg.ndim == 2][-2:]
             self.operations += 2 * a.shape[0] * a.shape[1] * b.shape[1]
-        result = func(*args, **(kwargs or {}))
-        made = [leaf.untyped_storage().nbytes() for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-        self.largest = max(self.largest, *made, 0)
+        for made in tree_leaves(result):
+            if isinstance(made, torch.Tensor):
+                self.largest = max(self.largest, made.untyped_storage().nbytes())
+        self.calls.append((name, tuple(getattr(result, "shape", ()))))
         return result
+
+    def on_a_matrix(self, *names):
+        """How often these operations give a tensor as large as the output matrix."""
+        return sum(self.calls.count((name, (V, E))) for name in names)
 
 
 def mixture(num_tokens, num_mixtures, *, frozen=(), partitions=None, logit_map="identity"):
@@ -45,7 +49,7 @@ def mixture(num_tokens, num_mixtures, *, frozen=(), partitions=None, logit_map="
 
 
 def operations(evaluate):
-    with Counted() as counted:
+    with Noted() as counted:
         evaluate()
     return counted.operations
 
@@ -85,21 +89,6 @@ def test_a_trained_bias_on_a_frozen_matrix_costs_its_own_column_alone():
     assert operations(lambda: biased.mean_nll(targets).backward()) == 2 * N * V * (E + columns)
 
 
-class Multiplied(TorchDispatchMode):
-    """How often something is multiplied by a tensor as large as the output matrix; whether a number is looked at."""
-
-    def __init__(self):
-        super().__init__()
-        self.times, self.looked = 0, False
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        name = func.overloadpacket.__name__
-        self.times += name == "mul_" and result.shape == (V, E)
-        self.looked |= name == "_local_scalar_dense"
-        return result
-
-
 @pytest.mark.parametrize(
     ("upstream", "times", "looked"),
     [(torch.tensor(1.0), 0, True), (torch.tensor(2.0), 1, True), (torch.tensor(1.0).as_subclass(SaysCuda), 1, False)],
@@ -107,21 +96,10 @@ class Multiplied(TorchDispatchMode):
 def test_a_factor_of_one_is_not_multiplied_by_but_on_a_gpu_where_looking_costs_more(upstream, times, looked):
     made, targets = mixture(20, 1)
     loss = made.mean_nll(targets)
-    with Multiplied() as multiplied:
+    with Noted() as noted:
         loss.backward(upstream)
-    assert (multiplied.times, multiplied.looked) == (times, looked)
-
-
-class Copied(TorchDispatchMode):
-    """How often a tensor as large as the output matrix is copied."""
-
-    times = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        if func.overloadpacket.__name__ in ("clone", "copy_"):
-            self.times += result.shape == (V, E)
-        return result
+    assert noted.on_a_matrix("mul_") == times
+    assert ("_local_scalar_dense" in dict(noted.calls)) == looked
 
 
 @pytest.mark.parametrize(("with_bias", "times"), [(False, 0), (True, 1)])
@@ -129,9 +107,9 @@ def test_the_gradient_of_the_output_matrix_is_taken_without_a_copy_where_there_i
     made, targets = mixture(20, 2)
     bias = torch.zeros(V, requires_grad=True) if with_bias else None
     loss = Mixture(made.facets_NFE[None], made.log_prior_NK[None], made.weight_VE, bias).mean_nll(targets)
-    with Copied() as copied:
+    with Noted() as noted:
         loss.backward()
-    assert copied.times == times
+    assert noted.on_a_matrix("clone", "copy_") == times
 
 
 @pytest.mark.parametrize("logit_map", ["identity", "sigsoftmax"])
@@ -140,7 +118,7 @@ def test_no_tensor_grows_with_tokens_or_mixtures_but_the_facets(monkeypatch, log
     largest = []
     for N, K in ((600, 2), (600, 12), (2400, 2)):
         made, targets = mixture(N, K, logit_map=logit_map)
-        with Counted() as counted:
+        with Noted() as counted:
             made.mean_nll(targets).backward()
         assert counted.largest <= max(4 * N * K * E, 4 * chunked.LEAST_ROWS * V)
         largest.append(counted.largest)

@@ -9,43 +9,15 @@ import pytest
 import rounding
 import small_heads
 import torch
+from head_table import rows
 from torch import nn
 
 from harness import kernels
 from harness.kernels.products import Products, using
 from harness.protocols import Hidden
-from harness.registry import HEADS
 
 B, T, D, V = 4, 40, 24, 307  # 160 tokens: several chunks from K = 2 on
-PARAMS = {
-    "mos": {"num_mixtures": 5},
-    "doc": {"components": (3, 2)},
-    "mfs": {"num_mixtures": 3, "num_partitions": 4},
-    "plif": {"num_pieces": 9},  # with 100,000, float32 falls into other pieces than float64
-    "untying": {"share": 0.0},  # its own matrix, which is drawn below, and not the embedding
-}
 ROUNDING = rounding.bound(V + B * T + D, math.sqrt(B * T))  # gradients cancel to 1 / sqrt(160) of their sum
-LEAN = [name for name in HEADS.names() if name not in ("adaptive", "mixtape", "multimax")]  # they return no mixture
-
-
-VARIANTS = [
-    *((name, PARAMS.get(name, {})) for name in LEAN),
-    ("mos", {"num_mixtures": 3, "logit_map": "sigsoftmax"}),
-    ("mos", {"num_mixtures": 3, "logit_map": "stablemax"}),
-    ("softmax", {"logit_map": "stablemax"}),
-    ("mos", {"num_mixtures": 3, "tie_weights": True, "bias": False}),
-    ("mos", {"num_mixtures": 3, "compat": {"log_epsilon": 1e-3}}),
-    ("softmax", {"compat": {"log_epsilon": 1e-3}}),
-    ("sigsoftmax", {"compat": {"log_epsilon": 1e-3}}),
-    ("softmax", {"softcap": 2.0}),
-    ("softmax", {"softcap": {"a": 5.0, "b": 1.0, "c": 1.5}}),
-    ("softmax", {"mu_centering": True, "softcap": 2.0}),
-    ("mfs", {"num_mixtures": 3, "num_partitions": 4, "softcap": {"a": 5.0, "b": 1.0, "c": 1.5}}),
-    ("harmonic", {"exponent": 2.0}),
-    ("ngpt", {"scale": "one", "bias": True, "tie_weights": True}),
-    ("mos", {"num_mixtures": 3, "softcap": 2.0}),
-    ("mfs", {"num_mixtures": 3, "num_partitions": 4, "softcap": 2.0}),
-]
 
 
 def build(name, params):
@@ -82,7 +54,7 @@ def worst(found, exact):
     return max(((a.double() - b).norm() / b.norm()).item() for a, b in zip(found, exact, strict=True) if b.norm() > 0)
 
 
-@pytest.mark.parametrize(("name", "params"), VARIANTS)
+@pytest.mark.parametrize(("name", "params"), rows("lean"))
 def test_loss_and_gradients_are_right_to_the_rounding_of_each_precision(name, params):
     given = build(name, params)
     head, hidden, targets, weight = given
@@ -96,10 +68,12 @@ def test_loss_and_gradients_are_right_to_the_rounding_of_each_precision(name, pa
         assert 1e-5 < error < 3e-3  # and they are bfloat16's
 
 
-@pytest.mark.parametrize(("name", "params"), [("plif", {}), ("mixtape", {}), ("nce", {}), ("mos", {"loss": "binary"})])
+@pytest.mark.parametrize(
+    ("name", "params"), [("plif", {"num_pieces": 9}), ("mixtape", {}), ("nce", {}), ("mos", {"loss": "binary"})]
+)
 def test_what_trains_on_no_lean_loss_takes_the_precision_too(name, params):
     def trained():
-        head, hidden, targets, _ = build(name, PARAMS.get(name, {}) | params)
+        head, hidden, targets, _ = build(name, params)
         torch.manual_seed(0)  # nce draws its noise
         loss = head(hidden).training_loss(targets)
         loss.backward()

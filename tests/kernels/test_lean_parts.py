@@ -1,6 +1,7 @@
 """What the lean evaluation is made of: the logit maps by their formulas, which facets score which words, the matrix of
 the products, blocks, chunks and sums, and the combination of rows where it is tight."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -23,123 +24,80 @@ from harness.kernels.mixture import (
     Slice,
     SoftCap,
     StableMax,
-    Tensors,
     identity,
 )
 from harness.kernels.products import Products, using
 
 
-@pytest.mark.parametrize(("c", "k"), [(0.0, 2.0), (-1.5, 2.5), (2.0, 0.5), (1.0, 1.0)])
-def test_a_bend_is_its_formula_far_below_c_too_and_its_slope_the_derivative(c, k):
-    # z - (k - 1) log(1 + e^(c - z)), with log(1 + e^x) = x + log(1 + e^-x); e^-25 is 1e-11, of which
-    # half must show: rounding is at most 5e-13 there
-    for z in (c - 100.0, c - 25.0, c - 1.0, c, c + 1.0, c + 25.0):
-        x = c - z
-        expected = z - (k - 1) * (max(x, 0) + math.log1p(math.exp(-abs(x))))
-        value = Bend(c=c, k=k)(torch.tensor(z, dtype=torch.float64)).item()
-        assert value == pytest.approx(expected, rel=0, abs=rounding.bound(4, abs(z) + abs(k - 1) * (abs(x) + 1)))
-    z = torch.linspace(-9, 9, 37, dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(Bend(c=c, k=k)(z).sum(), z)
-    torch.testing.assert_close(Bend(c=c, k=k).slope(z), slope, rtol=0, atol=rounding.bound(4, max(k, 1)))
+def logistic(x):
+    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
 
 
-@pytest.mark.parametrize("c", [0.5, 3.0, 30.0])
-def test_a_soft_cap_is_its_formula_and_its_slope_the_derivative(c):
-    z = torch.tensor([-1e4, -40.0, -c, -0.1, 0.0, 1e-8, 0.7, c, 90.0], dtype=torch.float64)
-    expected = [c * math.tanh(x / c) for x in z.tolist()]
-    assert SoftCap(c)(z).tolist() == pytest.approx(expected, rel=rounding.bound(4), abs=0)
-    slopes = [1 / math.cosh(min(abs(x) / c, 300)) ** 2 for x in z.tolist()]
-    assert SoftCap(c).slope(z).tolist() == pytest.approx(slopes, rel=1e-9, abs=rounding.bound(4))
+def bend(c, k):
+    # log(1 + e^x) = max(x, 0) + log(1 + e^-|x|): exact far below c, too
+    softplus = lambda x: max(x, 0) + math.log1p(math.exp(-abs(x)))  # noqa: E731
+    return Bend(c=c, k=k), lambda z: z - (k - 1) * softplus(c - z), lambda z: 1 + (k - 1) * logistic(c - z)
 
 
-@pytest.mark.parametrize(("a", "b", "c"), [(23.0, 5.0, 7.5), (2.0, -1.0, 0.5)])
-def test_a_sigmoid_cap_is_its_formula_and_its_slope_the_derivative(a, b, c):
-    z = torch.tensor([-300.0, -40.0, -b, -0.1, 0.0, 0.7, c, 90.0], dtype=torch.float64)
-    cap, shares = SigmoidCap(a=a, b=b, c=c), [1 / (1 + math.exp(-(x + b) / c)) for x in z.tolist()]
-    assert cap(z).tolist() == pytest.approx([a * share for share in shares], rel=rounding.bound(4, 600), abs=0)
-    slopes = [a * share * (1 - share) / c for share in shares]
-    assert cap.slope(z).tolist() == pytest.approx(slopes, rel=1e-9, abs=rounding.bound(4, a / c))
+def soft_cap(c):
+    return SoftCap(c), lambda z: c * math.tanh(z / c), lambda z: 1 / math.cosh(min(abs(z) / c, 300)) ** 2
 
 
-@pytest.mark.parametrize("n", [0.5, 3.0, 28.0])
-def test_a_harmonic_map_is_a_power_of_what_is_left_of_1_down_to_a_unit_of_float32(n):
-    z = torch.tensor([-1e6, -3.0, 0.0, 0.5, 1 - 2.0**-22, 1 - 2.0**-23, 1 - 2.0**-24, 1.0, 5.0], dtype=torch.float64)
-    squares = [max(1 - x, 2.0**-23) for x in z.tolist()]
-    expected = [math.log(square ** (-n / 2)) for square in squares]
-    assert HarmonicMap(n)(z).tolist() == pytest.approx(expected, rel=rounding.bound(4), abs=rounding.bound(4))
-    slopes = [n / 2 / square for square in squares[:6]] + [0.0, 0.0, 0.0]
-    assert HarmonicMap(n).slope(z).tolist() == pytest.approx(slopes, rel=rounding.bound(4), abs=0)
-    block, beside = 1 - z, torch.empty_like(z)
-    HarmonicMap(n).map_(block, beside)
-    assert (block * math.log(2)).tolist() == pytest.approx(expected, rel=rounding.bound(8), abs=rounding.bound(8))
-    assert beside.tolist() == pytest.approx(slopes, rel=rounding.bound(4), abs=0)
+def sigmoid_cap(a, b, c):
+    share = lambda z: logistic((z + b) / c)  # noqa: E731
+    return SigmoidCap(a=a, b=b, c=c), lambda z: a * share(z), lambda z: a * share(z) * (1 - share(z)) / c
 
 
-def test_a_stablemax_is_the_log_of_its_formula_and_its_slope_the_derivative_at_0_too():
-    z = torch.tensor([-1e30, -40.0, -1.0, -1e-9, -0.0, 0.0, 1e-9, 0.7, 1.0, 1e30], dtype=torch.float64)
-    z.requires_grad_()
-    expected = [math.log1p(x) if x >= 0 else -math.log1p(-x) for x in z.tolist()]
-    slopes = [1 / (1 + abs(x)) for x in z.tolist()]
-    phi = StableMax()
-    assert phi(z).tolist() == pytest.approx(expected, rel=rounding.bound(4), abs=0)
-    assert torch.autograd.grad(phi(z).sum(), z)[0].tolist() == pytest.approx(slopes, rel=rounding.bound(4), abs=0)
-    assert phi.slope(z).tolist() == pytest.approx(slopes, rel=rounding.bound(4), abs=0)
-    for beside in (torch.empty_like(z), None):
+def harmonic(n):
+    """A power of what is left of 1, down to a unit of float32, from where it is flat."""
+    left = lambda z: max(1 - z, 2.0**-23)  # noqa: E731
+    return HarmonicMap(n), lambda z: -n / 2 * math.log(left(z)), lambda z: n / 2 / left(z) * (1 - z >= 2.0**-23)
+
+
+STABLE = StableMax(), lambda z: math.copysign(math.log1p(abs(z)), z), lambda z: 1 / (1 + abs(z))
+EVERY_MAP = [
+    *itertools.starmap(bend, [(0.0, 2.0), (-1.5, 2.5), (2.0, 0.5), (1.0, 1.0)]),
+    *map(soft_cap, (0.5, 3.0, 30.0)),
+    *itertools.starmap(sigmoid_cap, [(23.0, 5.0, 7.5), (2.0, -1.0, 0.5)]),
+    *map(harmonic, (0.5, 3.0, 28.0)),
+    STABLE,
+]
+POINTS = [-1e4, -100, -25, -7.5, -1.5, -0.5, -1e-9, -0.0, 0.0, 1e-8, 0.7, 1 - 2.0**-22, 1 - 2.0**-23, 1 - 2.0**-24]
+POINTS += [1.0, 2.0, 5.0, 27.0, 90.0, 1e4]
+
+
+@pytest.mark.parametrize(("phi", "formula", "slope"), EVERY_MAP, ids=[str(phi) for phi, *_ in EVERY_MAP])
+def test_a_map_is_its_formula_and_its_slope_the_derivative(phi, formula, slope):
+    z = torch.tensor(POINTS, dtype=torch.float64, requires_grad=True)
+    values, slopes = [formula(x) for x in POINTS], [slope(x) for x in POINTS]
+    sizes = zip(POINTS, values, strict=True)
+    bounds = [rounding.bound(16, 31 + min(abs(x), 300) + abs(value)) for x, value in sizes]
+
+    def assert_values(found):
+        assert all(abs(a - b) < most for a, b, most in zip(found.tolist(), values, bounds, strict=True))
+
+    def assert_slopes(found):
+        assert found.tolist() == pytest.approx(slopes, rel=1e-9, abs=rounding.bound(8))
+
+    assert isinstance(phi, LeanMap)
+    assert_values(phi(z))
+    assert_slopes(phi.slope(z.detach()))
+    assert_slopes(torch.autograd.grad(phi(z).sum(), z)[0])
+    for beside in (torch.empty_like(z), None):  # in place, in units of ln 2
         block = phi.scale * (z.detach() + phi.offset)
         phi.map_(block, beside)
-        assert (block * math.log(2)).tolist() == pytest.approx(expected, rel=rounding.bound(4), abs=rounding.bound(4))
-        if beside is not None:  # 2^-100 has an error of 100 roundings
-            assert beside.tolist() == pytest.approx(slopes, rel=rounding.bound(200), abs=0)
+        assert_values(block * math.log(2))
+        if beside is not None:
+            assert_slopes(beside)
 
 
-BROKEN_CAPS = [(0.0, 5.0, 7.5), (-1.0, 5.0, 7.5), (math.inf, 5.0, 7.5), (23.0, math.inf, 7.5), (23.0, -math.inf, 7.5)]
-
-
-@pytest.mark.parametrize(("a", "b", "c"), [*BROKEN_CAPS, (23.0, 5.0, 0.0), (23.0, 5.0, -7.5), (23.0, 5.0, math.inf)])
-def test_a_sigmoid_cap_needs_finite_numbers_a_positive_limit_and_width(a, b, c):
-    with pytest.raises(ValueError, match="softcap: a and c must be finite numbers above 0, and b finite"):
-        SigmoidCap(a=a, b=b, c=c)
-
-
-MAPS = [Bend(c=0.5, k=1.5), SoftCap(3.0), SigmoidCap(a=0.75, b=0.5, c=1.5), StableMax()]
-
-
-def test_a_part_of_a_mixture_has_the_facets_and_the_prior_of_its_tokens():
-    facets_NFE, prior_NK = torch.arange(24.0).view(4, 3, 2), torch.arange(8.0).view(4, 2)
-    whole = Tensors(facets_NFE, prior_NK, torch.ones(5, 2), None, partitions=(2, 1))
-    part = whole.part(slice(1, 3))
-    assert torch.equal(part.facets_NFE, facets_NFE[1:3])
-    assert torch.equal(part.log_prior_NK, prior_NK[1:3])
-    assert part.partitions == (2, 1)
-
-
-def test_every_map_of_logits_is_one_that_chunks_can_evaluate():
-    assert all(isinstance(each, LeanMap) for each in (*MAPS, HarmonicMap(3)))
-
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("phi", MAPS, ids=str)
-@pytest.mark.parametrize("partitions", [(1, 1), (2, 1)], ids=str)
-def test_a_few_tokens_at_a_time_give_what_all_at_once_give(partitions, phi, precision, monkeypatch):
-    N, V, E = 11, 10, 4
-    generator = torch.Generator().manual_seed(0)
-    facets, weight = (torch.randn(size, generator=generator) for size in ((1, N, sum(partitions), E), (V, E)))
-    prior = torch.randn(1, N, len(partitions), generator=generator).log_softmax(-1)
-    targets = torch.randint(V, (1, N), generator=generator)
-
-    def evaluated():
-        inputs = [each.clone().requires_grad_() for each in (facets, prior, weight)]
-        mixture = Mixture(*inputs, partitions=partitions, logit_map=phi)
-        with using(Products(precision=precision)):
-            nll_BT = mixture.nll(targets)
-            with torch.no_grad():
-                alone_BT = mixture.nll(targets)
-            return nll_BT.detach(), alone_BT, *torch.autograd.grad((nll_BT * torch.arange(N)).sum(), inputs)
-
-    whole = evaluated()
-    monkeypatch.setattr(rows, "CACHED", 3 * V * 2)  # 3 tokens of two rows: pieces of 3, 3, 3 and 2
-    for few, all_at_once in zip(evaluated(), whole, strict=True):
-        torch.testing.assert_close(few, all_at_once, rtol=1e-5, atol=1e-6)
+@pytest.mark.parametrize("broken", [0.0, -1.0, math.inf, math.nan])
+def test_caps_need_finite_limits_above_0(broken):
+    with pytest.raises(ValueError, match="softcap must be a finite number above 0"):
+        SoftCap(broken)
+    for a, b, c in ((broken, 5.0, 7.5), (23.0, 5.0, broken), (23.0, math.inf, 7.5), (23.0, -math.inf, 7.5)):
+        with pytest.raises(ValueError, match="softcap: a and c must be finite numbers above 0, and b finite"):
+            SigmoidCap(a=a, b=b, c=c)
 
 
 @pytest.mark.parametrize("c", [30.0, 50.0, 100.0])
@@ -165,12 +123,6 @@ def test_a_soft_cap_of_bfloat16_products_is_as_exact_as_no_cap(c):
     (loss, gradient), (_, plain) = errors(SoftCap(c)), errors(LOGIT_MAPS["identity"])
     assert loss < 1e-3
     assert gradient < plain
-
-
-@pytest.mark.parametrize("c", [0.0, -1.0, math.inf, math.nan])
-def test_a_soft_cap_needs_a_finite_positive_bound(c):
-    with pytest.raises(ValueError, match="softcap must be a finite number above 0"):
-        SoftCap(c)
 
 
 N, V = 4, 11
@@ -364,8 +316,3 @@ def test_the_cpu_widens_what_it_sums_by_pieces(monkeypatch, shape, cached, dtype
     expected = (2.0 ** (block - block.amax(-1, keepdim=True))).sum(-1).log()
     torch.testing.assert_close(found.as_subclass(torch.Tensor), expected, rtol=0, atol=1e-6)
     assert summed.tokens == pieces
-
-
-def test_an_epsilon_is_added_to_the_probability():
-    found = rows.plus_epsilon(torch.tensor([0.5], dtype=torch.float64).log(), 0.25)
-    assert found.item() == pytest.approx(math.log(0.75), rel=0, abs=rounding.bound(4))

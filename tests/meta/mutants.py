@@ -77,8 +77,9 @@ def targets() -> list[Target]:
         found.append(Target(head, f"heads/{head}.py", f"harness.heads.{head}", chosen, head, frozenset(heads) - {head}))
     lean = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/kernels").glob("test_lean_*.py"))
     lean += [f"tests/kernels/test_{name}.py" for name in ("products", "choice", "forms")]
-    loops = ["tests/kernels/test_reference.py", "tests/heads/test_heads_equal_oracles.py"]
-    every = ["tests/test_distributions.py", loops[0], "tests/heads/test_output_start.py", *tests]
+    loops = ["tests/kernels/test_lean_property.py", "tests/heads/test_heads_equal_oracles.py"]
+    equations = [loops[0], "tests/kernels/test_reference.py"]
+    every = ["tests/test_distributions.py", *equations, "tests/heads/test_output_start.py", *tests]
     every = list(dict.fromkeys(every))
     return [
         *found,

@@ -8,6 +8,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from head_table import rows
+
 from harness.extensions import lack_of
 
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}  # of processes: trials of tests are compared with trials on the CPU
@@ -27,33 +29,7 @@ table: {baseline: softmax}
 
 TEXT = "{embedded: {level: char, characters: 600}}"  # 534, 37 and 94 characters: byte_loss needs tokens with a text
 # One line of a suite for every head and every backbone that is installed, small enough for twelve words.
-EVERY_HEAD = [
-    "softmax",
-    "{sigsoftmax: {bias: false}}",
-    "gss",
-    "{plif: {num_pieces: 10}}",
-    "{nce: {num_noise: 5, log_normaliser: 2.0}}",
-    "{moc: {num_mixtures: 2}}",
-    "{mos: {num_mixtures: 3, dropout: 0.2}}",
-    "{mos: {num_mixtures: 2, gate: static}}",
-    "{mos: {num_mixtures: 2, tie_weights: true, loss: binary}}",
-    "{doc: {components: {top: 2, second: 1}}}",
-    "doc_poster",
-    "{mfs: {num_partitions: 2, window: 1}}",
-    "mixtape",
-    "{adaptive: {cutoffs: [[3, 6]], div_value: 2.0}}",
-    "{harmonic: {exponent: 5.0}}",
-    "{ngpt: {scale: one, scale_start: 4.0}}",
-    "{mtp: {further: [[0.5]], maps: linear, fade: [[[0.2, 0.8]]]}}",
-    "{multimax: {init_std: 0.3}}",
-    "{mos: {num_mixtures: 2, logit_map: stablemax}}",
-    "{mtp_module: {d_ff: 8, fade: [[0.2, 0.8]]}}",
-    "{bag_of_words: {window: 3, fade: [[0.2, 0.8]]}}",
-    "{token_order: {window: 3, fade: [[0.2, 0.8]]}}",
-    "{early: {layer: 1, fade: [[0.2, 0.8]]}}",
-    "{byte_loss: {num_bytes: 2, fade: [[0.2, 0.8]]}}",
-    "{untying: {share: 0.5}}",
-]
+EVERY_HEAD = [f"{{{name}: {given}}}" if given else name for name, given in rows("suite")]
 _BACKBONES = [
     "{lstm: {d_model: 8, num_layers: 3, dropout: 0.1}}",
     "{gru: {d_model: 8, num_layers: 3, dropout: 0.1}}",

@@ -3,7 +3,7 @@
 Nothing here calls the code under test. Every head in heads/ has an entry in HEADS and one in TRAINING_LOSSES:
 
     head(layers, t, p, **params) -> log-probability of each word at position t of one sequence
-    loss(logp, layers, targets, p, **params) -> training loss of a batch, logp being log_probs(...) of it
+    loss(logp, layers, targets, p, weights=None, **params) -> training loss of a batch, logp being log_probs(...) of it
 
 layers: hidden states, bottom to top, (T, D_l) each, (B, T, D_l) of a batch; p: the head's parameters by name; params:
 the keyword parameters it was built with (what an equation does not use is ignored; the defaults are the papers').
@@ -355,17 +355,28 @@ def tokens(targets: list[list[int]]) -> list[tuple[int, int, int]]:
     return [(b, t, y) for b, row in enumerate(targets) for t, y in enumerate(row)]
 
 
+def weighted(losses: list[Tensor], weights: list[list[float]] | None) -> Tensor:
+    """sum_i w_i l_i / sum_i w_i of the tokens' losses; their mean without weights."""
+    w = [1.0] * len(losses) if weights is None else [each for row in weights for each in row]
+    return dot(losses, w) / sum(w)
+
+
+def ones(targets: list[list[int]]) -> list[list[float]]:
+    """A weight of 1 for each token."""
+    return [[1.0] * len(row) for row in targets]
+
+
 def others_taken(logp: list[Tensor], y: int) -> Tensor:
     """-sum_{x != y} log(1 - p(x)), with p at most 1 - 1e-7 (HEADS.md 2.5)."""
     return -sum((1 - word.exp().clamp(max=1 - 1e-7)).log() for x, word in enumerate(logp) if x != y)
 
 
-def word_loss(logp, layers, targets, p, *, loss="nll", **_):
+def word_loss(logp, layers, targets, p, weights=None, *, loss="nll", **_):
     """The mean over tokens of -log p(y), or of the binary log-loss -log p(y) - sum_{x != y} log(1 - p(x))."""
     losses = [-logp[b][t][y] for b, t, y in tokens(targets)]
     if loss == "binary":
-        losses += [others_taken(logp[b][t], y) for b, t, y in tokens(targets)]
-    return sum(losses) / len(tokens(targets))
+        losses = [nll + others_taken(logp[b][t], y) for nll, (b, t, y) in zip(losses, tokens(targets), strict=True)]
+    return weighted(losses, weights)
 
 
 def imbalance(gates, form: str) -> Tensor:
@@ -380,9 +391,9 @@ def imbalance(gates, form: str) -> Tensor:
     return factor * variance / mean(uses) ** 2
 
 
-def doc_loss(logp, layers, targets, p, *, balance="paper", balance_weight=0.001, **_):
+def doc_loss(logp, layers, targets, p, weights=None, *, balance="paper", balance_weight=0.001, **_):
     """The mean nll + lambda times the imbalance of the gates, where there are several components."""
-    loss = word_loss(logp, layers, targets, p)
+    loss = word_loss(logp, layers, targets, p, weights)
     if "prior.weight" not in p:
         return loss
     gates = [[stack(log_softmax(linear(p, "prior", h))).exp() for h in row] for row in layers[-1]]
@@ -395,7 +406,7 @@ def log_unigram(token_counts: list[int]) -> list[float]:
     return [log(q / sum(floored)) for q in floored]
 
 
-def nce_loss(logp, layers, targets, p, *, token_counts, noise_words, log_normaliser=None, **_):
+def nce_loss(logp, layers, targets, p, weights=None, *, token_counts, noise_words, log_normaliser=None, **_):
     """Mean of -log sigma(s(y) - log(k q(y))) - sum_i log sigma(log(k q(x_i)) - s(x_i)),  s(x) = z_x - lnZ (2.8)."""
     log_q, log_k = log_unigram(token_counts), log(len(noise_words))
     ln_z = log(len(token_counts)) if log_normaliser is None else log_normaliser
@@ -404,47 +415,49 @@ def nce_loss(logp, layers, targets, p, *, token_counts, noise_words, log_normali
         z = linear(p, "output", facet(p, layers[-1][b][t]))
         odds = [z[x] - ln_z - (log_k + log_q[x]) for x in range(len(z))]
         losses.append(softplus(-odds[y]) + sum(softplus(odds[x]) for x in noise_words))
-    return mean(losses)
+    return weighted(losses, weights)
 
 
-def softmax_loss(logp, layers, targets, p, *, mu_loss=0.0, z_loss=0.0, softcap=None, logit_map="identity", **params):
+def softmax_loss(
+    logp, layers, targets, p, weights=None, *, mu_loss=0.0, z_loss=0.0, softcap=None, logit_map="identity", **params
+):
     """The loss of the words + lambda mu' mu, mu the mean row of W (Stollenwerk 2026), + beta times the mean over tokens
     of (log Z)^2, Z the normaliser (Chowdhery 2022).
     """
     mu, phi = mean_row(p["output.weight"]), logit_map_of(softcap, logit_map)
     scores = [linear(p, "output", facet(p, h)) for row in layers[-1] for h in row]
-    squares = mean([log_sum_exp([phi(z) for z in of_words]) ** 2 for of_words in scores])
-    return word_loss(logp, layers, targets, p, **params) + mu_loss * dot(mu, mu) + z_loss * squares
+    squares = weighted([log_sum_exp([phi(z) for z in of_words]) ** 2 for of_words in scores], weights)
+    return word_loss(logp, layers, targets, p, weights, **params) + mu_loss * dot(mu, mu) + z_loss * squares
 
 
-def mtp_loss(logp, layers, targets, p, *, further=(0.5, 0.25), softcap=None, **_):
+def mtp_loss(logp, layers, targets, p, weights=None, *, further=(0.5, 0.25), softcap=None, **_):
     """The mean over tokens of -log p_0(y_t) - sum_k lambda_k log p_k(y_{t+k}), within a row (Gloeckle 2024).
 
-    p_k is p_0, or has a facet of its own.
+    p_k is p_0, or has a facet of its own. A token counts with its weight wherever it is predicted.
     """
-    losses = []
+    w, losses = weights or ones(targets), []
     for b, row in enumerate(targets):
         for t, y in enumerate(row):
-            losses.append(-logp[b][t][y])
+            losses.append(-w[b][t] * logp[b][t][y])
             for k, share in enumerate(further[: len(row) - 1 - t], start=1):
                 own = {"facet.weight": p.get(f"ahead.{k - 1}.weight"), "facet.bias": p.get(f"ahead.{k - 1}.bias")}
                 other = p if own["facet.weight"] is None else {**p, **own}
                 words = softmax_head([layer[b] for layer in layers], t, other, softcap=softcap)
-                losses.append(-share * words[row[t + k]])
-    return sum(losses) / len(tokens(targets))
+                losses.append(-w[b][t + k] * share * words[row[t + k]])
+    return sum(losses) / sum(map(sum, w))
 
 
-def early_loss(logp, layers, targets, p, *, layer=None, weight=0.1, **_):
+def early_loss(logp, layers, targets, p, weights=None, *, layer=None, weight=0.1, **_):
     """The mean over tokens of -log p(y) - lambda log q(y), q of the affine map of a lower layer's state."""
     number = (len(layers) - 1) // 2 if layer is None else layer
     losses = []
     for b, t, y in tokens(targets):
         words = log_softmax(linear(p, "output", linear(p, "early", layers[number][b][t])))
         losses.append(-logp[b][t][y] - weight * words[y])
-    return mean(losses)
+    return weighted(losses, weights)
 
 
-def byte_loss(logp, layers, targets, p, *, token_bytes, num_bytes=4, weight=0.1, **_):
+def byte_loss(logp, layers, targets, p, weights=None, *, token_bytes, num_bytes=4, weight=0.1, **_):
     """The mean over tokens of -log p(y) - lambda times the mean of log q_i of the first n symbols of y's text: its
     bytes, and 256 after the last one. A token without text has the first term only.
     """
@@ -454,38 +467,42 @@ def byte_loss(logp, layers, targets, p, *, token_bytes, num_bytes=4, weight=0.1,
         symbols = [*token_bytes[y], 256][:num_bytes] if token_bytes[y] else []
         of_bytes = [log_softmax(scores[257 * i : 257 * (i + 1)])[s] for i, s in enumerate(symbols)]
         losses.append(-logp[b][t][y] - (weight * mean(of_bytes) if symbols else 0))
-    return mean(losses)
+    return weighted(losses, weights)
 
 
-def token_order_loss(logp, layers, targets, p, *, window=16, weight=1.0, **_):
+def token_order_loss(logp, layers, targets, p, weights=None, *, window=16, weight=1.0, **_):
     """The mean over tokens of -log p(y_t) - lambda sum_v softmax(s)_v log q(v), s_v = window - d_v (Zuhri 2025).
 
-    d_v is the distance from t of the next occurrence of v, 1 for y_t; a word that has none within the window is out.
+    d_v is the distance from t of the next occurrence of v, 1 for y_t; a word that has none within the window is out,
+    and so are tokens of weight 0.
     """
-    losses = []
+    w, losses = weights or ones(targets), []
     for b, t, y in tokens(targets):
         distances = {}
         for d in range(window, 0, -1):
-            if t + d - 1 < len(targets[b]):
+            if t + d - 1 < len(targets[b]) and (d == 1 or w[b][t + d - 1]):
                 distances[targets[b][t + d - 1]] = d
         total = sum(e ** (window - d) for d in distances.values())
         words = log_softmax(linear(p, "unembedding", facet(p, layers[-1][b][t])))
         order = sum(e ** (window - d) / total * words[v] for v, d in distances.items())
         losses.append(-logp[b][t][y] - weight * order)
-    return mean(losses)
+    return weighted(losses, weights)
 
 
-def bag_of_words_loss(logp, layers, targets, p, *, window=12, weight=0.1, **_):
+def bag_of_words_loss(logp, layers, targets, p, weights=None, *, window=12, weight=0.1, **_):
     """The mean over tokens of -log p(y_t) + lambda times the binary cross-entropy of the words of y_{t+1} ..
-    y_{t+window-1}, summed over the vocabulary (Mahajan 2025); without it at the last position.
+    y_{t+window-1}, summed over the vocabulary (Mahajan 2025); without it at the last position. A bag counts with
+    the weight of its first token, and has no tokens of weight 0.
     """
-    total = word_loss(logp, layers, targets, p) * len(tokens(targets))
+    w = weights or ones(targets)
+    number = sum(map(sum, w))
+    total = word_loss(logp, layers, targets, p, w) * number
     for b, row in enumerate(targets):
         for t in range(len(row) - 1):
-            bag = row[t + 1 : t + window]
+            bag = [row[s] for s in range(t + 1, min(t + window, len(row))) if w[b][s]]
             for v, z in enumerate(linear(p, "unembedding", facet(p, layers[-1][b][t]))):
-                total = total - weight * (sigmoid(z) if v in bag else 1 - sigmoid(z)).log()
-    return total / len(tokens(targets))
+                total = total - w[b][t + 1] * weight * (sigmoid(z) if v in bag else 1 - sigmoid(z)).log()
+    return total / number
 
 
 def rms_norm(p: dict[str, Tensor], name: str, x: Tensor | list) -> list[Tensor]:
@@ -519,13 +536,15 @@ def causal_attention(p: dict[str, Tensor], name: str, xs: list[list[Tensor]], nu
     return found
 
 
-def mtp_module_loss(logp, layers, targets, p, *, weight=0.3, num_heads=1, **_):
+def mtp_module_loss(logp, layers, targets, p, weights=None, *, weight=0.3, num_heads=1, **_):
     """The mean over tokens of -log p(y_t) - lambda log q_t(y_{t+1}), within a row (DeepSeek-V3, equations 21 to 25).
 
     The block: x + attention(norm(x)), then x + feed-forward(norm(x)) with ReLU.
     """
     embedding = p.get("embedding.weight", p["output.weight"])
-    total = word_loss(logp, layers, targets, p) * len(tokens(targets))
+    w = weights or ones(targets)
+    number = sum(map(sum, w))
+    total = word_loss(logp, layers, targets, p, w) * number
     for b, row in enumerate(targets):
         xs = []
         for h, y in zip(layers[-1][b], row, strict=True):
@@ -535,14 +554,18 @@ def mtp_module_loss(logp, layers, targets, p, *, weight=0.3, num_heads=1, **_):
             x = [a + m for a, m in zip(xs[t], mixed[t], strict=True)]
             inner = [unit.clamp(min=0) for unit in linear(p, "block.linear1", learned_layer_norm(p, "block.norm2", x))]
             g = [a + f for a, f in zip(x, linear(p, "block.linear2", inner), strict=True)]
-            total = total - weight * log_softmax(linear(p, "output", rms_norm(p, "of_block", g)))[y]
-    return total / len(tokens(targets))
+            total = total - w[b][t + 1] * weight * log_softmax(linear(p, "output", rms_norm(p, "of_block", g)))[y]
+    return total / number
 
 
-TRAINING_LOSSES = dict.fromkeys(HEADS, word_loss)
-TRAINING_LOSSES |= {"doc": doc_loss, "nce": nce_loss, "softmax": softmax_loss, "mtp": mtp_loss}
-TRAINING_LOSSES |= {"mtp_module": mtp_module_loss}
-TRAINING_LOSSES |= {"bag_of_words": bag_of_words_loss}
-TRAINING_LOSSES |= {"token_order": token_order_loss}
-TRAINING_LOSSES |= {"early": early_loss}
-TRAINING_LOSSES |= {"byte_loss": byte_loss}
+TRAINING_LOSSES = dict.fromkeys(HEADS, word_loss) | {
+    "bag_of_words": bag_of_words_loss,
+    "byte_loss": byte_loss,
+    "doc": doc_loss,
+    "early": early_loss,
+    "mtp": mtp_loss,
+    "mtp_module": mtp_module_loss,
+    "nce": nce_loss,
+    "softmax": softmax_loss,
+    "token_order": token_order_loss,
+}
