@@ -52,7 +52,9 @@ def built(suite, made, **more):
         ("eos", {"metric": "test_bits_per_character", "value": "1.17"}, {"test_bits_per_character": 0.8125}, "-0.357"),
     ],
 )
-def test_ours_less_what_is_printed_is_told_where_both_count_alike(suite_of, record_of, boundary, about, ours, difference):
+def test_ours_less_what_is_printed_is_told_where_both_count_alike(
+    suite_of, record_of, boundary, about, ours, difference
+):
     suite = suite_of(PTB.replace("BOUNDARY", boundary))
     cell = handmade.printed_cell(corpus="ptb", **{"value": "95.0", **about})
     first, second, _ = cells(tabulated(suite, [record_of(suite.trials[0], **ours)], PrintedNumbers((cell,), ())))

@@ -1,4 +1,4 @@
-"""Rows against their controls: differences, verdicts, stars, and what is not compared, by hand and on planted tables."""
+"""Rows against their controls: differences, verdicts, stars, and what is not compared, by hand."""
 
 import itertools
 import math
@@ -77,7 +77,9 @@ def test_scores_of_another_text_are_told_of_and_give_no_interval(table_of):
     lines, told = table_of(2, 1)([100], [90]), []
     ids = [line.records[1].id for line in lines]
     ones = [np.ones(number, dtype=np.int32) for number in (20_000, 19_999)]
-    scores = {trial: TokenScores(nll=n.astype(np.float32), count=n, offset=n) for trial, n in zip(ids, ones, strict=True)}
+    scores = {
+        trial: TokenScores(nll=n.astype(np.float32), count=n, offset=n) for trial, n in zip(ids, ones, strict=True)
+    }
     assert compare(lines, scores=scores, told=told)[1].interval is None
     assert all(ids[0] in sentence and "two test splits" in sentence for sentence in told)
     assert told
@@ -133,7 +135,7 @@ def test_equivalence_is_corrected_over_all_comparisons_too(table_of):
         ("", 6, [], {}),
         ("seeds failed", 8, [DIVERGED, DIVERGED], {}),
         ("seeds missing", 7, [None], {}),
-        ("equal seeds", 6, [], dict.fromkeys((2, 5), {"weights_sha256": "ab" * 32})),
+        ("equal seeds", 6, [], {2: {"weights_sha256": "ab" * 32}, 5: {"weights_sha256": "ab" * 32}}),
         ("equal seeds", 6, [], dict.fromkeys((2, 5), "losses")),
         ("not certified", 6, [], {3: {"certificate": None, "not_certified": "its process ended"}}),
     ],
@@ -142,7 +144,10 @@ def test_what_prevents_a_verdict_of_a_row_or_its_control_is_its_reason(table_of,
     one, other = [*BASE, 106, 107][:seeds], [*np.full(6, 80.0), *more]
     for at, values in ((1, (one, other)), (0, (other, one))):
         lines = table_of(2, seeds)(*values)
-        alike = {"curve": handmade.learned(lines[at].records[2], 9.0, 9.0).curve, "metrics": lines[at].records[2].metrics}
+        alike = {
+            "curve": handmade.learned(lines[at].records[2], 9.0, 9.0).curve,
+            "metrics": lines[at].records[2].metrics,
+        }
         lines[at] = changed(lines[at], {seed: alike if to == "losses" else to for seed, to in changes.items()})
         found = compare(lines)[1]
         assert found.p_holm < 1e-6

@@ -1,16 +1,13 @@
 """The outcome in words, of planted results: eight seeds whose noise is known."""
 
-import math
-import statistics
 from dataclasses import replace
 
 import handmade
 import pytest
 from bundles import timing_of
-from scipy.stats import t
 
 from harness.plan.controls import NO_AFFINE
-from harness.report import layouts, outcome, suite_table
+from harness.report import outcome
 
 SUITE = handmade.suite_text(
     backbones="[BACKBONES]",
@@ -151,19 +148,3 @@ BEAT = "Four heads (MoS 3, MoS 2, MoS 5, MoC 5) beat softmax by 2.9 to 3.1 %; wh
 def test_the_outcome_is_in_words(given, expected, said):
     changes = given.pop("changes")
     assert said(*changes, **given) == expected
-
-
-def test_of_some_rows_only_these_are_said(suite_of, record_of):
-    suite = suite_of(SUITE.replace("BACKBONES", LSTM).replace("SEEDS", "1, 2, 3, 4, 5, 6"))
-    changes = dict(zip(dict.fromkeys(str(trial.head) for trial in suite.trials), (0, -3, 0, 0, 0), strict=True))
-    made = [
-        record_of(trial, test_ppl=ppl, valid_ppl=ppl)
-        for trial in suite.trials
-        for ppl in [(100.0 + changes[str(trial.head)]) * (1 + NOISE[trial.seed])]
-    ]
-    findings = handmade.findings(suite, made)
-    lines = findings.rows
-    assert outcome.sentences(findings, lines[1:2]) == ["MoS 3 beats softmax by 3.0 % [3.0, 3.0].", f"{NO_AFFINE}."]
-    assert outcome.sentences(findings, lines[:1]) == [f"Test perplexity: softmax, 100.00 ± 0.12 (6 seeds), {WHERE}."]
-
-

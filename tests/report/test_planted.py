@@ -27,7 +27,7 @@ PLANTED = Path(__file__).parent / "planted"
 NAMES = sorted(path.parent.name for path in PLANTED.glob("*/suite.yaml"))
 CASES = [pytest.param(name, marks=pytest.mark.needs("ladder")) if name == "ladder" else name for name in NAMES]
 PAGES = ["history", "mixtures", "tuned"]
-DRAWN = ["controls", "faults", "mixtures", "tuned"]
+DRAWN = ["controls", "faults", "mixtures", "ngrams", "texts", "tuned"]
 VIEWS = {  # file -> the command whose output it is; SUITE is the suite
     "table.md": "table SUITE --form md",
     "wide.md": "table SUITE --form md --wide",
@@ -146,8 +146,9 @@ def _drawn(on) -> str:
     for each in on.collections:
         is_bar = isinstance(each, LineCollection)
         paths = each.get_segments() if is_bar else [each.get_paths()[0].vertices]
-        ends = ", ".join(f"{path[:, 1].min():.4g} to {path[:, 1].max():.4g}" for path in paths)
-        said.append(f"{'bars' if is_bar else 'band'}: {ends}")
+        ends = [(*path.min(axis=0), *path.max(axis=0)) for path in paths]
+        places = ", ".join(f"({x:.4g}, {y:.4g}) to ({right:.4g}, {top:.4g})" for x, y, right, top in ends)
+        said.append(f"{'bars' if is_bar else 'band'}: {places}")
     return "\n".join([*said, *(repr(text.get_text()) for text in on.texts)])
 
 

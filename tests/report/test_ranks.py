@@ -18,8 +18,8 @@ UNIT = np.array([1, -1, 1, -1, 1, -1]) * math.sqrt(5 / 6)  # mean 0, sd 1
 WIDE = np.array([50.0, 70, 100, 140, 200, 280])  # pairs differ by little and always alike, the means do not
 DIVERGED, NOT_RUN = math.nan, None
 LOST = [*(BASE * 3)[:5], DIVERGED]
-# The differences have t = sqrt(6) / sd in units of their mean. With 5 degrees of freedom p is 0.05 at 2.571, 0.05 / 2 at
-# 3.163 and 0.025 / 3 at 4.22.
+# The differences have t = sqrt(6) / sd in units of their mean. With 5 degrees of freedom p is 0.05 at 2.571, 0.05 / 2
+# at 3.163 and 0.025 / 3 at 4.22.
 SECOND = np.exp(np.log(BASE) + 0.001 * (1 + UNIT * math.sqrt(6) / 3.7))
 THIRD = np.exp(np.log(BASE) + 0.0005 * (1 + UNIT[::-1] * math.sqrt(6) / 0.5))
 BEHIND, OTHER = (np.exp(np.log(BASE) + 0.001 * (1 + way * UNIT * math.sqrt(6) / 2.9)) for way in (1, -1))

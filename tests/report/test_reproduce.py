@@ -75,15 +75,6 @@ def test_a_value_that_no_condition_can_say_is_told_by_ids(suite_of, monkeypatch)
         assert f"--only id={line.spec.id} --only id={line.trials[1].id}" in command
 
 
-def test_the_command_of_a_failed_trial_is_its_id(suite_of, monkeypatch):
-    suite = suite_of(handmade.SMALL)
-    monkeypatch.chdir(suite.path.parent.parent)
-    command = retraining.of_trials(suite, [suite.trials[2].id], None, "--retry-failed")
-    assert selected(command, {}) == (suite.trials[2],)
-
-
-
-
 def test_a_command_has_the_heads_that_its_trials_need_and_is_quoted(suite_of):
     suite = suite_of(handmade.SMALL, "train.lr=2 # $(reboot); `reboot`", "heads+=sigsoftmax", "heads+=mos")
     added = [each for each in shlex.split(retraining.of_rows(suite, rows(suite, {}))[2]) if each.startswith("heads+=")]

@@ -13,7 +13,7 @@ CELL = handmade.printed_cell(tolerance=2.0, reason="one run")
 
 @pytest.fixture
 def shown(suite_of, record_of):
-    """A function: test perplexities of the first seeds, a cell, overrides -> the numbers with a tolerance, the table."""
+    """A function: test perplexities of the first seeds, a cell, overrides -> the numbers with a tolerance, a table."""
 
     def make(values, cell=CELL, overrides=(), status="ok", **metrics):
         suite = suite_of(SUITE, *overrides)

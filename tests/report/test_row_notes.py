@@ -87,6 +87,10 @@ def test_further_seeds_and_rates_of_the_rows_are_counted(suite_of, noted):
     slower = suite_of(overrides=("train.lr=0.001",)).trials
     longer = suite_of(overrides=("train.lr=0.001", "train.epochs=3")).trials
     other = suite_of(("num_mixtures: 2", "num_mixtures: 5")).trials  # softmax is a row of the suite, MoS 5 is not
+    tuned = suite_of(text=handmade.SMALL + "tune: {space: {train.lr: [0.01, 0.02]}}\n").tuning_trials
+    planned = {trial.id for trial in every}
+    assert noted(suite_of(), *suite_of().trials) == []
+    assert noted(suite_of(), *(trial for trial in tuned if trial.id not in planned), tuning=True) == []
     (note,) = noted(suite_of(), *every, *slower[:3], longer[0], *other)
     # of two rows the seeds 3 to 8
     assert note == (
@@ -95,17 +99,6 @@ def test_further_seeds_and_rates_of_the_rows_are_counted(suite_of, noted):
     )
     assert note.level == "reading"
     assert noted(suite_of(("[1, 2]", "8")), *every)[0].startswith("4 further records")
-
-
-def test_records_of_other_rows_and_of_tuning_are_no_further_records(suite_of, noted):
-    other = suite_of(("num_mixtures: 2", "num_mixtures: 5")).trials[2:]
-    suite = suite_of()
-    assert noted(suite, *suite.trials, *other) == []
-    tune = {"text": handmade.SMALL + "tune: {space: {train.lr: [0.01, 0.02]}}\n"}
-    tuned = suite_of(**tune)
-    planned = {trial.id for trial in suite.trials}
-    assert noted(suite, *(trial for trial in tuned.tuning_trials if trial.id not in planned), tuning=True) == []
-    assert noted(tuned) == []
 
 
 @pytest.mark.parametrize(

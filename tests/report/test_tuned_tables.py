@@ -1,4 +1,4 @@
-"""What a table says of tuning beyond the planted suite: values at an end, choices that records contradict, coarse values."""
+"""What a table says of tuning beyond the planted suite: values at an end, contradicted choices, coarse values."""
 
 import handmade
 import pytest
@@ -24,7 +24,6 @@ LR = "trials: 4, space: {train.lr: {log_uniform: [0.5, 20]}}"
 def tuned(suite_of):
     """A function: the text of `tune`, a validation perplexity for each point of each row -> the completed suite."""
 
-
     def make(tune: str, *found: list[float | None] | None):
         suite = suite_of(SUITE.replace("TUNE", tune))
         return handmade.chosen(suite, *found) if found else suite
@@ -44,7 +43,11 @@ ORDERLESS = "space: {train.schedule: [null, {warmup: {steps: 2}}]}"
     [
         (LR, (0, 1, 3), f"{WIDER}: softmax: lr LOW, the lowest; MoS 3: lr HIGH, the highest."),
         (LR, (0, 0, 0), f"{WIDER}: all rows: lr LOW, the lowest."),
-        (f"{LR}, ends: all diverge.", (3, 3, 3), f"{END}: all rows: lr HIGH, the highest. Why it ends there: all diverge."),
+        (
+            f"{LR}, ends: all diverge.",
+            (3, 3, 3),
+            f"{END}: all rows: lr HIGH, the highest. Why it ends there: all diverge.",
+        ),
         # below a dropout of 0 there is nothing; softmax has none
         (DROPOUT, ([9], [1, 9, 9], [9, 9, 1]), f"{WIDER}: MoS 3: head.dropout 0.4, the highest."),
         ("trials: 16, space: {train.lr: {choice: [0.5, 1, 2]}}", ([1, 9, 9], [9, 1, 9], [9, 9, 1]), ""),

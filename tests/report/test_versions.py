@@ -4,7 +4,6 @@ import handmade
 import pytest
 from handmade import tabulated
 
-from harness.report.row_facts import rows
 from harness.report.versions import of_other_code
 
 SUITE = handmade.suite_text(
@@ -79,10 +78,3 @@ def test_of_two_versions_with_as_many_records_the_newest_counts(suite_of, record
     outdated = {old.id: ("head",), older.id: ("head",)}
     assert of_other_code([old, older], outdated) == {older.id}
     assert of_other_code([older, old], outdated) == {older.id}
-
-
-def test_a_row_left_with_no_known_version_keeps_all_its_seeds(suite_of, record_of):
-    suite = suite_of(SUITE.replace("SHAPE", "mixtures"))
-    made = planted(suite, record_of, (None, None, None))
-    (_, mos) = rows(suite, {record.id: record for record in made})
-    assert (mos.ok_seeds, mos.outdated) == ([1, 2, 3], False)
