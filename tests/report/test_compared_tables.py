@@ -49,12 +49,6 @@ def heads(text: str, entries: str) -> str:
     return text.replace("[softmax, {mos: {num_mixtures: [2, 15]}}]", f"[{entries}]")
 
 
-# matched
-
-
-# what labels leave out
-
-
 @pytest.mark.parametrize(
     ("entries", "expected"),
     [
@@ -83,9 +77,3 @@ def test_the_matched_width_is_not_told_as_shared(suite_of):
     markdown = tabulated(suite_of(text + "match: {params: softmax, vary: d_latent}\n"))
     assert notes(markdown, "Every") == ["Every switched: components=[3, 1]."]
     assert notes(tabulated(suite_of(text)), "Every") == ["Every switched: d_latent=7, components=[3, 1]."]
-
-
-# compatibility switches
-
-
-# lists and mappings

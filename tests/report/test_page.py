@@ -94,11 +94,11 @@ def made(suite, record_of):
 
 
 @pytest.fixture
-def evidence(suite, made, timing, tmp_path):
+def evidence(suite, made, tmp_path):
     failed = tmp_path / "runs" / made[-1].id
     failed.mkdir(parents=True)
     (failed / "trial.log").write_bytes(b"first line\n" * 1_000 + f"last line {HOSTILE}\n".encode() + b"\xff\n")
-    return handmade.evidence(suite, made, timings={made[0].id: timing}, runs=tmp_path / "runs")
+    return handmade.evidence(suite, made, runs=tmp_path / "runs")
 
 
 def rendered(evidence, sections=()) -> str:
