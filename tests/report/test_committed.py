@@ -122,11 +122,6 @@ def test_every_number_of_the_committed_page_is_that_of_its_record(name, studies)
         }
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_has_at_most_one_and_a_half_megabytes(name):
-    assert (RESULTS / "reports" / f"{name}.html").stat().st_size <= 1.5e6
-
-
 @pytest.mark.system
 @pytest.mark.parametrize("name", PAGES)
 def test_the_committed_page_is_what_the_committed_records_give_but_for_the_drawings(name, studies, monkeypatch):

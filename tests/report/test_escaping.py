@@ -105,32 +105,6 @@ def test_a_mistake_of_the_file_that_the_command_line_mends_is_told_as_a_change(w
     assert title.startswith("# suite, version 3; CHANGED: train.epochs = 1")
 
 
-def test_harmless_text_is_left_as_it_is():
-    for text in (
-        "mos(num_mixtures=2, gate=constant) ¶",
-        "ptb(boundary=sos_eos): 80 % ± 0.5",
-        "doc(components=[15, 5])",
-    ):
-        assert escaped(text) == text
-
-
-def test_missing_cells_are_counted_and_dead_trials_are_in_no_mean(suite_of, record_of):
-    suite = suite_of(SUITE)
-    made = [
-        record_of(suite.trials[0], test_ppl=100.0, valid_ppl=10.0),
-        record_of(suite.trials[1], "diverged", test_ppl=1e9, valid_ppl=1e9),
-        record_of(suite.trials[2], test_ppl=104.0, valid_ppl=14.0),
-        record_of(suite.trials[3], "oom"),
-        record_of(suite.trials[5], "timeout", test_ppl=1.0),
-    ]
-    header, _, first, second = (cells(line) for line in rendered(suite, "-", *made) if line.startswith("|"))
-    first, second = (dict(zip(header, row, strict=True)) for row in (first, second))
-    # of 100 and 104: mean 102, sample deviation 4 / sqrt(2) = 2.83
-    assert (first["test ppl"], first["valid ppl"]) == ("102.00 ± 2.83", "12.00 ± 2.83")
-    assert first["n"] == "2/5: 1 diverged, 1 oom, 1 not run"
-    assert (second["test ppl"], second["n"]) == ("-", "0/5: 1 timeout, 4 not run")
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

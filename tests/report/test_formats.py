@@ -3,7 +3,6 @@
 import csv
 import io
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness.printable import printable
 from harness.report import table_forms
-from harness.report.content import Cell, Column, Line, Table, legend
+from harness.report.content import Cell, Column, Line, Table
 from harness.report.table_forms import MAX_TEXT
 
 HOSTILE = [
@@ -77,33 +76,11 @@ def test_csv_has_numbers_unrounded_and_beside_them_what_a_cell_has_more():
     ]
 
 
-def test_csv_has_no_column_for_what_no_cell_has():
-    assert read(table_forms.csv(numbers(Cell(text="5", value=5)))) == [["test ppl"], ["5"], [""]]
-
-
-def test_csv_names_a_spread_that_is_no_standard_deviation():
-    cell = Cell(text="5.0 ± 1.0", value=5.0, spread=1.0)
-    assert read(table_forms.csv(numbers(cell, spread="spread")))[0] == ["test ppl", "test ppl spread"]
-
-
-def test_csv_keeps_what_is_no_number_in_a_column_of_numbers():
-    assert read(table_forms.csv(numbers(Cell(text="95.0*"))))[1:] == [["95.0*"], [""]]
-
-
-def test_csv_has_the_mark_of_a_label_beside_it():
-    made = Table(title="t", columns=(Column(name="head"),), lines=(Line(cells=(Cell(text="mos ¶", mark="¶"),)),))
-    assert read(table_forms.csv(made)) == [["head", "head mark"], ["mos", "¶"]]
-
-
 @pytest.mark.guards("csv-formula")
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", " =1", "\t=1", "\r\n=1"])
 def test_csv_of_a_formula_is_text_in_cells_and_headers(text):
     for row in read(table_forms.csv(table([text, "x"], columns=(text, "n")))):
         assert row[0] == f"'{text.strip()}"
-
-
-def test_csv_of_a_negative_number_is_a_number():
-    assert read(table_forms.csv(numbers(Cell(text="-1.3 %", value=-1.3125))))[1] == ["-1.3125"]
 
 
 @settings(deadline=None, max_examples=300, derandomize=True)
@@ -117,53 +94,6 @@ def test_csv_read_back_says_what_was_given_and_nothing_calculates(text):
 
 
 # LaTeX
-
-
-def test_latex_is_a_booktabs_table_with_groups_ruled_off():
-    text = table_forms.latex(table(["a", "b", "c"], columns=("head", "x", "y"), group="ptb", notes=["first", "second"]))
-    assert text.splitlines() == [
-        r"% \usepackage[T1]{fontenc} \usepackage{booktabs,adjustbox}",
-        r"\begin{table}",
-        r"\caption{a title}",
-        r"\begin{adjustbox}{max width=\textwidth}",
-        r"\begin{tabular}{lll}",
-        r"\toprule",
-        r"\multicolumn{1}{c}{} & \multicolumn{2}{c}{ptb} \\",
-        r"\cmidrule(lr){2-3}",
-        r"head & x & y \\",
-        r"\midrule",
-        r"a & b & c \\",
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\end{adjustbox}",
-        "% first",
-        "% second",
-        r"\end{table}",
-    ]
-
-
-def test_latex_without_groups_or_notes_has_neither():
-    text = table_forms.latex(table(["a", "b"]))
-    assert r"\cmidrule" not in text
-    assert r"\multicolumn" not in text
-    assert r"\item" not in text
-
-
-def test_latex_prints_what_its_marks_mean_and_has_other_notes_as_comments():
-    made = table(["95.0 ≈", "5.0 ‡"], notes=["a note"])
-    lines = table_forms.latex(replace(made, notes=(*made.notes, *legend(made)))).splitlines()
-    assert lines[lines.index(r"\end{adjustbox}") + 1 :] == [
-        r"\par\smallskip{\footnotesize\raggedright $\approx$ the lowest, or not distinguishable from it; "
-        r"\textdaggerdbl{} timed while other work ran, or on another device than the baseline.\par}",
-        "% a note",
-        r"\end{table}",
-    ]
-
-
-def test_latex_of_numbers_is_flush_right_with_minus_signs_and_the_best_bold():
-    lines = table_forms.latex(numbers(Cell(text="-1.3 % [-1.9, -0.7] ± 2 ≈", value=-1.3, rank="best"))).splitlines()
-    assert r"\begin{tabular}{r}" in lines
-    assert r"\textbf{$-$1.3 \% [$-$1.9, $-$0.7] $\pm$ 2 $\approx$} \\" in lines
 
 
 @pytest.mark.parametrize("text", ["[1em]", "*"])

@@ -54,13 +54,6 @@ def test_softmax_and_its_forms_are_grey_mixtures_darker_with_k_and_others_have_t
     assert len({look.colour for look in by_head.values()}) == len(by_head)
 
 
-def test_a_row_has_its_number_in_the_suite_by_which_a_page_finds_it(found):
-    by_head, evidence = found
-    assert {by_head[row.head].row: row.head for row in evidence.rows} == dict(
-        enumerate(row.head for row in evidence.rows)
-    )
-
-
 def test_thirty_five_rows_are_told_apart_without_colour(suite_of):
     heads = "  - mos: {num_mixtures: [" + ", ".join(map(str, range(2, 36))) + "]}"
     suite = suite_of(handmade.changed(("  - mos: {num_mixtures: 2}", heads)))

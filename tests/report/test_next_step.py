@@ -72,21 +72,18 @@ def verdict(findings) -> str:
     return compared.verdict
 
 
-def test_a_trial_that_failed_is_run_again(plant):
-    before = plant(TUNED, softmax=100, mos=95, statuses={("mos", 3): "oom"})
-    assert verdict(before) in ("too few seeds", "undecided: seeds failed")
-    text, command = step(before)
-    assert (text, command) == (
-        "1 trial has failed, for the reasons below:",
-        "harness run suites/suite.yaml --retry-failed",
-    )
-    assert verdict(plant(TUNED, *changes(command), softmax=100, mos=95)) == "better"
-
-
-def test_an_invalid_trial_is_run_again_after_its_component_is_mended(plant):
-    text, command = step(plant(TUNED, softmax=100, mos=95, statuses={("mos", 3): "invalid", ("mos", 4): "invalid"}))
-    assert text == "2 trials are invalid, for the reasons below. Once its head or its backbone is mended:"
-    assert command == "harness run suites/suite.yaml --retry-failed"
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ("oom", "1 trial has failed, for the reasons below:"),
+        ("invalid", "1 trial is invalid, for the reasons below. Once its head or its backbone is mended:"),
+    ],
+)
+def test_a_trial_that_failed_or_is_invalid_is_run_again(plant, status, said):
+    before = plant(TUNED, softmax=100, mos=95, statuses={("mos", 3): status})
+    assert [each.verdict for each in before.compared.values()] == ["too few seeds"] * (status == "oom")
+    assert step(before) == (said, "harness run suites/suite.yaml --retry-failed")
+    assert verdict(plant(TUNED, softmax=100, mos=95)) == "better"
 
 
 @pytest.mark.parametrize(
@@ -207,3 +204,38 @@ def test_more_seeds_decide_what_their_spread_leaves_open(plant):
 def test_where_all_is_decided_nothing_comes_next(plant):
     found = plant(TUNED, softmax=100, mos=95)
     assert outcome.summary(found, found.rows)["What comes next"] == []
+
+
+@pytest.mark.parametrize(
+    ("space", "heads", "best", "expected"),
+    [
+        # 0.5 / sqrt(8 / 0.5): 0.125, two digits
+        ("train.lr: {log_uniform: [0.5, 8]}", None, (0, 0, 0), "train.lr={log_uniform: [0.12, 8]}"),
+        ("train.lr: {log_uniform: [0.5, 8]}", None, (0, 1, 3), "train.lr={log_uniform: [0.12, 32]}"),
+        ("train.lr: {uniform: [1, 3]}", None, (1, 1, 3), "train.lr={uniform: [1, 4]}"),
+        ("train.lr: {uniform: [1, 9]}", None, (0, 1, 1), "train.lr={uniform: [0.5, 9]}"),  # not below 0
+        ("head.dropout: {uniform: [0, 0.9]}", None, (0, 3, 3), ""),  # 0.9 + 0.45 is no rate; softmax has none
+        (
+            "train.groups.head.lr: [x0.1, x0.3, x1]",
+            None,
+            (0, 1, 2),
+            "train.groups.head.lr=[x0.033,x0.1,x0.3,x1,x3.3]",
+        ),
+        # whole numbers stay whole: 2 ** 2 / 5 is 0.8
+        ("head.num_mixtures: [2, 5, 10]", "softmax, mos", (0, 0), "head.num_mixtures=[1,2,5,10]"),
+    ],
+)
+def test_a_range_whose_last_point_is_the_best_is_made_wider(suite_of, record_of, space, heads, best, expected):
+    trials = "trials: 4, " * ("uniform" in space)
+    text = UNTUNED.replace("{softmax: {init_range: 0.1}}, {mos: {num_mixtures: 2}}", heads or "softmax, mos, moc")
+    suite = suite_of(f"{text}tune: {{{trials}epochs: 1, seed: 9, space: {{{space}}}}}\n")
+    key, found = space.partition(":")[0], []
+    for row, place in zip(suite.tuned_rows, best, strict=True):
+        values = [str(each.point.get(key, 0)).removeprefix("x") for each in row.candidates]
+        lowest = sorted(values, key=float)[place]
+        found.append([9.0 if value == lowest else 12.0 for value in values])
+    suite = handmade.chosen(suite, *found)
+    made = [record_of(trial, valid_ppl=9.0, test_ppl=8.0, last_valid_ppl=9.0) for trial in suite.trials]
+    findings = handmade.findings(suite, made)
+    said = outcome.summary(findings, findings.rows)["What comes next"]
+    assert [changes(command) for _, command in said] == ([[f"tune.space.{expected}"]] if expected else [])

@@ -7,10 +7,9 @@ from html.parser import HTMLParser
 
 import handmade
 import pytest
-from bundles import timing_of
 
 from harness.records.record import CurvePoint
-from harness.report import outputs, suite_table
+from harness.report import suite_table
 from harness.report.content import Cell, Column, Line, Table
 from harness.report.figures import plots
 from harness.report.figures.drawn import Plot
@@ -95,73 +94,15 @@ def made(suite, record_of):
 
 
 @pytest.fixture
-def timing(made):
-    """Of the first trial."""
-    metrics = {"train_ms_per_batch": 10 / 3, "train_ms_per_batch_iqr": 1 / 7}
-    return timing_of(made[0], metrics=metrics, batches=90, rounds=5)
-
-
-@pytest.fixture
-def evidence(suite, made, timing, tmp_path):
+def evidence(suite, made, tmp_path):
     failed = tmp_path / "runs" / made[-1].id
     failed.mkdir(parents=True)
     (failed / "trial.log").write_bytes(b"first line\n" * 1_000 + f"last line {HOSTILE}\n".encode() + b"\xff\n")
-    return handmade.evidence(suite, made, timings={made[0].id: timing}, runs=tmp_path / "runs")
+    return handmade.evidence(suite, made, runs=tmp_path / "runs")
 
 
 def rendered(evidence, sections=()) -> str:
     return page_document.render(find(evidence), suite_table.build(find(evidence)), [], sections)
-
-
-def near(shown: str, value: float) -> bool:
-    """Whether a text shows a number to six digits."""
-    return abs(float(shown.replace(",", "")) - value) <= 5e-6 * abs(value)
-
-
-def test_every_number_of_a_trial_is_that_of_its_record_and_none_is_missing(evidence):
-    tags = Page(rendered(evidence)).with_("data-metric")
-    found = {(tag.attributes["data-trial"], tag.attributes["data-metric"]): tag for tag in tags}
-    records = evidence.records.values()
-    expected = {(record.id, name): value for record in records for name, value in record.metrics.items()}
-    assert found.keys() == expected.keys()
-    assert len(tags) == len(expected) > 20
-    for key, value in expected.items():
-        assert float(found[key].attributes["data-value"]) == value
-        assert near(found[key].text, value)
-
-
-def test_every_point_of_every_curve_is_that_of_its_record(evidence):
-    read = Page(rendered(evidence))
-    curves = {record.id: record.curve for record in evidence.records.values() if record.curve}
-    assert {tag.attributes["data-curve"] for tag in read.with_("data-curve")} == curves.keys()
-    for trial, curve in curves.items():
-        (shown,) = read.all("pre", data_curve=trial)
-        header, *lines = (line.split() for line in shown.text.splitlines())
-        assert header == ["epoch", "train_loss", "valid_ppl", "lr", "seconds"]
-        assert len(lines) == len(curve)
-        for line, point in zip(lines, curve, strict=True):
-            values = (point.epoch, point.train_loss, point.valid_ppl, point.lr, point.seconds)
-            assert all(near(text, value) for text, value in zip(line, values, strict=True))
-
-
-def test_the_cells_of_the_table_are_those_of_the_table_made_of_the_same_evidence(evidence):
-    table = suite_table.build(find(evidence))
-    read = Page(rendered(evidence))
-    (shown,) = read.all("table", **{"class": "sortable"})
-    headers = [tag.text for tag in read.all("th", scope="col") if tag.within[-3] is shown]
-    # what a reader asks first comes first, and no column is left out
-    assert headers[:4] == ["head", "test ppl", "vs softmax", "verdict"]
-    assert sorted(headers) == sorted(column.name for column in table.columns)
-    cells = [tag for tag in read.all("td") if tag.within[-1].name == "tr" and tag.within[-3] is shown]
-    cells = [tag for tag in cells if "colspan" not in tag.attributes]
-    found = [(tag.attributes.get("data-value"), tag.text) for tag in cells]
-    for index, line in enumerate(table.lines):
-        row = dict(zip(headers, found[index * len(headers) :], strict=False))
-        for column, cell in zip(table.columns, line.cells, strict=True):
-            assert row[column.name] == (None if cell.value is None else str(cell.value), cell.text)
-    assert len(found) == len(headers) * len(table.lines)
-    best = [tag.text for tag in cells if "best" in tag.attributes.get("class", "").split()]
-    assert best == [cell.text for line in table.lines for cell in line.cells if cell.rank]
 
 
 def test_what_a_row_is_besides_its_head_stands_below_the_head():
@@ -183,56 +124,11 @@ def test_a_line_of_a_cell_breaks_between_its_numbers():
     assert page_document.parts("156.9, 142.8, 130.0") == ["156.9,", "142.8,", "130.0"]
 
 
-def test_the_page_begins_with_the_result_its_limits_and_the_next_command(evidence):
-    text = rendered(evidence)
-    said = (
-        "Lowest mean test perplexity of 3 rows",
-        "No row is called better or worse: that needs 6 seeds",
-        "<code>harness run suites/suite.yaml --retry-failed</code>",
-        "<h2>Results</h2>",
-    )
-    places = [text.index(each) for each in said]
-    assert places == sorted(places)
-
-
 def test_what_is_between_backticks_is_code_on_the_page_and_all_of_it_is_escaped(suite, record_of):
     made = [record_of(trial, test_ppl=9.0) for trial in suite.trials[1:]]
     failed = record_of(suite.trials[0], status="error", message="run `harness <b>` & look at ` alone")
     text = rendered(handmade.evidence(suite, [failed, *made]))
     assert "<p>run <code>harness &lt;b&gt;</code> &amp; look at ` alone</p>" in text
-
-
-def test_the_numbers_of_an_exclusive_pass_are_those_of_its_file_beside_those_of_its_seed(evidence, timing):
-    read = Page(rendered(evidence))
-    found = {tag.attributes["data-timing"]: tag for tag in read.with_("data-timing")}
-    assert {name: float(tag.attributes["data-value"]) for name, tag in found.items()} == timing.metrics
-    assert {tag.attributes["data-trial"] for tag in found.values()} == {timing.trial}
-    time = found["train_ms_per_batch"]
-    assert "colspan" not in time.attributes
-    row = [tag for tag in read.all("td") if tag.within[-1] is time.within[-1]]
-    assert [tag.text for tag in row] == ["3.33333", "-"]  # of seed 1, and of seed 2, which was not timed
-    assert "Timed alone, 1 seed (1): 5 rounds, 90 training batches, a processor, 1 thread, 2026" in rendered(evidence)
-
-
-def test_a_row_opens_to_its_whole_spec_with_defaults_and_to_its_command(evidence):
-    read = Page(rendered(evidence))
-    rows = read.all("details", **{"class": "row"})
-    assert len(rows) == 3
-    last = rows[-1]
-    names = [tag.text for tag in read.all("dt") if last in tag.within]
-    values = [tag.text for tag in read.all("dd") if last in tag.within]
-    told = dict(zip(names, values, strict=True))
-    assert told["num_mixtures"] == "5"
-    assert (told["optimizer"], told["eval_batch_size"], told["precision"]) == ("adam", "10", "fp32")
-    assert "gate" in told  # a default of the head
-    assert "groups" not in told  # a mapping that is empty
-    assert [tag.text for tag in read.all("dt", **{"class": "default"}) if tag.text == "num_mixtures"] == []
-    commands = [tag.text for tag in read.all("code") if last in tag.within and tag.within[-1].name == "p"]
-    assert "harness run suites/suite.yaml --only head=mos,head.num_mixtures=5" in commands
-    (row,) = [row for row in evidence.rows if row.spec.head.params.get("num_mixtures") == 5]
-    results = "".join(row.records[seed].model_dump_json() for seed in row.ok_seeds).encode()
-    drawn = row.ok_seeds[int(hashlib.sha256(results).hexdigest(), 16) % len(row.ok_seeds)]
-    assert f"harness verify {row.records[drawn].id} --retrain" in commands
 
 
 def test_a_failed_trial_has_its_message_and_the_end_of_its_log(evidence, made):
@@ -317,49 +213,3 @@ def test_plots_stand_in_the_page_with_ids_of_their_own_and_its_colours(evidence)
     assert svg.attributes == {"viewbox": "0 0 300 200"}
     assert next(tag.text for tag in read.all("text")) == 'id="t" #0072b2'
     assert [tag.text for tag in read.all("figcaption")] == ["of one.a", "of two"]
-
-
-def test_what_is_drawn_of_a_row_is_found_by_the_number_that_its_line_of_the_table_has(evidence):
-    made = '<svg viewBox="0 0 1 1"><g id="row-2-0"><path d=""/></g><g id="row-2-1"/><g id="row-x"/></svg>'
-    plot = Plot(name="one", title="one", caption="", svg=made, png=bytes, pdf=bytes)
-    read = Page(page_document.render(find(evidence), suite_table.build(find(evidence)), [plot]))
-    assert [tag.attributes["data-row"] for tag in read.with_("data-row")] == ["2", "2"]
-    assert [tag.attributes["id"] for tag in read.all("g") if "id" in tag.attributes] == ["one-row-x"]
-    names = [tag.text for tag in read.all("td", **{"class": "text name"})]
-    numbers = [tag.attributes["data-rows"] for tag in read.with_("data-rows")]
-    assert dict(zip(numbers, names, strict=True)) == {"0": "softmax", "1": "MoS 2", "2": "MoS 5"}
-
-
-def test_a_shortened_suite_says_so_on_top(suite_of, record_of):
-    suite = suite_of(SUITE, "train.epochs=1")
-    evidence = handmade.evidence(suite, [record_of(suite.trials[0], test_ppl=9.0)])
-    read = Page(rendered(evidence))
-    assert [tag.text for tag in (*read.all("title"), *read.all("h1"))] == [
-        "small, version 1; SHORTENED: train.epochs = 1 instead of 2"
-    ] * 2
-
-
-def test_the_same_evidence_gives_the_same_page_and_writing_it_again_changes_nothing(evidence, tmp_path):
-    assert rendered(evidence) == rendered(evidence)
-    place = tmp_path / "reports" / "page.html"
-    outputs.write({place: rendered(evidence).encode()})
-    before = place.stat().st_mtime_ns
-    outputs.write({place: rendered(evidence).encode()})
-    assert place.stat().st_mtime_ns == before
-
-
-def test_tables_of_several_suites_are_a_page_of_their_own():
-    columns = (Column(name="head"), Column(name="valid", group="ptb"), Column(name="test", group="ptb", numeric=True))
-    line = Line(cells=(Cell(text="mos"), Cell(text="-"), Cell(text="86.89", value=86.8874)))
-    table = Table(title="ptb, 40 epochs", columns=columns, lines=(line,), notes=("like with like",))
-    read = Page(
-        page_document.of_tables("Leaderboard", [Section(heading="Penn Treebank", tables=(table,), notes=("of all",))])
-    )
-    assert [tag.text for tag in read.all("h1")] == ["Leaderboard"]
-    assert [(tag.text, tag.attributes["colspan"]) for tag in read.all("th", scope="colgroup")] == [
-        ("", "1"),
-        ("ptb", "2"),
-    ]
-    assert [tag.attributes["data-value"] for tag in read.with_("data-value")] == ["86.8874"]
-    assert [tag.text for tag in read.all("li")] == ["like with like", "of all"]
-    assert read.all("details") == []

@@ -5,6 +5,7 @@ records are round, so that means, differences and intervals can be checked by ha
 GOLDEN=write writes the files again: then check what changed.
 """
 
+import io
 import os
 import re
 import shutil
@@ -14,16 +15,19 @@ from pathlib import Path
 import planted_suites
 import pytest
 import texts
+from matplotlib.collections import LineCollection
+from rich.console import Console
 from ruamel.yaml import YAML
 
 from harness import plan
-from harness.report import study
+from harness.report import outcome, screen, study, suite_table
 from harness.report.figures import plots, style
 
 PLANTED = Path(__file__).parent / "planted"
 NAMES = sorted(path.parent.name for path in PLANTED.glob("*/suite.yaml"))
 CASES = [pytest.param(name, marks=pytest.mark.needs("ladder")) if name == "ladder" else name for name in NAMES]
 PAGES = ["history", "mixtures", "tuned"]
+DRAWN = ["controls", "faults", "mixtures", "ngrams", "texts", "tuned"]
 VIEWS = {  # file -> the command whose output it is; SUITE is the suite
     "table.md": "table SUITE --form md",
     "wide.md": "table SUITE --form md --wide",
@@ -99,6 +103,53 @@ def test_the_page_of_planted_records_is_as_expected(name, planted_in, monkeypatc
     (page,) = (tmp_path / "results" / "reports").glob("*.html")
     text = re.sub(r"<(style|script|svg).*?</\1>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     compare(folder / "page.html", _anywhere(text, tmp_path))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_terminal_and_the_top_of_a_page_say_is_as_expected(name, planted_in, tmp_path):
+    folder, suite, _ = planted_in(name)
+    found = study.load(suite, tmp_path / "results", warn=lambda sentence: None)
+    console = Console(width=80, file=io.StringIO(), color_system=None)
+    console.print(screen.short(found.summary(), 80))
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert max(map(len, lines)) <= 80
+    for heading, said in outcome.summary(found.findings, found.rows).items():
+        lines += ["", heading, *(f"- {sentence} {command}".rstrip() for sentence, command in said)]
+    compare(folder / "reading.txt", _anywhere("\n".join([*lines, ""]), tmp_path))
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_what_plots_are_drawn_of_is_as_expected(name, planted_in, monkeypatch, tmp_path):
+    folder, suite, _ = planted_in(name)
+    for module in (plots, style):
+        monkeypatch.setattr(module, "svg_of", lambda figure, of: _drawn(figure.axes[0]))
+    found = study.load(suite, tmp_path / "results", warn=lambda sentence: None)
+    said = []
+    for plot in plots.draw(found.findings, suite_table.title(suite)):
+        if isinstance(plot, plots.LeftOut):
+            said += [f"## {plot.title}", plot.reason, ""]
+            continue
+        said += [f"## {plot.title} ({plot.name})", plot.caption, plot.svg, ""]
+        said += ["### on a phone", plot.narrow, ""] if plot.narrow else []
+    compare(folder / "plots.txt", _anywhere("\n".join(said), tmp_path))
+
+
+def _drawn(on) -> str:
+    """The data of axes: their labels, lines, bars and texts. What is drawn of them changes with matplotlib."""
+    names = [text.get_text() for text in (on.title, on.xaxis.label, on.yaxis.label)]
+    said = [repr(name) for name in names if name]
+    for line in on.lines:
+        if len(line.get_xdata()):
+            points = " ".join(f"({x:.4g}, {y:.4g})" for x, y in line.get_xydata())
+            label = "" if str(line.get_label()).startswith("_") else f" {line.get_label()}"
+            said.append(f"{line.get_marker()} {line.get_linestyle()} {line.get_color()}{label}: {points}")
+    for each in on.collections:
+        is_bar = isinstance(each, LineCollection)
+        paths = each.get_segments() if is_bar else [each.get_paths()[0].vertices]
+        ends = [(*path.min(axis=0), *path.max(axis=0)) for path in paths]
+        places = ", ".join(f"({x:.4g}, {y:.4g}) to ({right:.4g}, {top:.4g})" for x, y, right, top in ends)
+        said.append(f"{'bars' if is_bar else 'band'}: {places}")
+    return "\n".join([*said, *(repr(text.get_text()) for text in on.texts)])
 
 
 @pytest.mark.skipif(shutil.which("kpsewhich") is None, reason="TeX is not installed")

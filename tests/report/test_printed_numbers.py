@@ -190,27 +190,6 @@ def test_a_cell_may_name_parameters_of_the_backbone_and_the_corpus(compared):
     assert printed.find(row.spec, row.params, "test_ppl").value == "3.5"
 
 
-def test_the_value_is_the_text_as_printed(compared):
-    suite, printed = compared("one/a", *LINES)
-    assert value(printed, suite.trials[1], num_mixtures=5) == "88.580"
-
-
-@pytest.mark.parametrize(("compare", "expected"), [("[one/a, one/b]", "88.580"), ("[one/b, one/a]", "1.5")])
-def test_the_first_table_of_a_list_that_has_a_number_gives_it(compared, compare, expected):
-    suite, printed = compared(compare, *LINES)
-    assert value(printed, suite.trials[1], num_mixtures=5) == expected
-    assert value(printed, suite.trials[2], num_mixtures=10) == "2.5"
-
-
-def test_the_source_is_named_with_title_and_year(compared):
-    assert compared("one/a", *LINES)[1].sources == ("one/a: First Title, 2020",)
-    assert compared("one/a", *LINES, sources="two,Other,2021,id,paper")[1].sources == ("one/a: one",)
-
-
-def test_a_suite_that_compares_with_nothing_has_no_printed_numbers(compared):
-    assert compared("[]", *LINES)[1] == printed_numbers.PrintedNumbers((), ())
-
-
 @pytest.mark.parametrize(
     ("compare", "place", "nearest"),
     [
@@ -255,12 +234,6 @@ def test_a_target_that_is_no_number_is_one_sentence(suite_of, compared, tmp_path
         printed_numbers.load(suite_of(SUITE.replace("COMPARE", "one/a")))
 
 
-def test_every_unknown_table_is_reported_at_once(compared):
-    with pytest.raises(SuiteError) as caught:
-        compared("[one/x, one/y]", *LINES)
-    assert [("one/x" in text, "one/y" in text) for text in caught.value.problems] == [(True, False), (False, True)]
-
-
 COMPARING = sorted(path for path in SUITES.glob("*.yaml") if "compare: " in path.read_text(encoding="utf-8"))
 
 
@@ -276,11 +249,6 @@ def test_every_suite_that_compares_has_printed_numbers_and_every_target_is_of_a_
         assert any(of_rows), path.name
         found |= {str(cell) for cells in of_rows for cell in cells}
     assert targets <= found
-
-
-def test_a_suite_outside_any_checkout_is_compared_with_the_numbers_of_ours(suite_of):
-    suite = suite_of(SUITE.replace("COMPARE", "benka2021/2"))  # no results/published lies beside its folder
-    assert {cell.head for cell in printed_numbers.load(suite).cells} == {"mos"}
 
 
 def mfs(num_mixtures: int, num_input_layers: int | None, window: int, num_partitions: int) -> tuple[str, dict]:

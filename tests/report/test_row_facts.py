@@ -7,7 +7,7 @@ from bundles import timing_of
 from made_tables import with_records
 
 from harness.records.sidecars import Timing
-from harness.report.row_facts import Time, reduction, rows, time_of
+from harness.report.row_facts import reduction, rows, time_of
 
 SUITE = """\
 name: suite
@@ -29,32 +29,6 @@ seeds: [3, 1, 2]
 def of_head(suite, name: str):
     """The trials of a head in the first corpus and backbone, in the order of seeds 3, 1, 2."""
     return [trial for trial in suite.trials[:9] if trial.head.name == name][:3]
-
-
-def test_rows_stand_in_the_order_of_the_suite(suite_of):
-    found = rows(suite_of(SUITE), {})
-    # corpora outermost, then backbones, then heads; mos without a parameter has K = 10 by default
-    heads = ["MoS 3", "softmax", "MoS 10"]
-    expected = [
-        (f"markov, vocab_size {size}", backbone, head)
-        for size in (12, 10)
-        for backbone in ("lstm", "transformer_encoder")
-        for head in heads
-    ]
-    assert [(row.corpus, row.backbone, row.head) for row in found] == expected
-    assert all([trial.seed for trial in row.trials] == [3, 1, 2] for row in found)
-
-
-def test_the_order_does_not_depend_on_the_records(suite_of, record_of):
-    suite = suite_of(SUITE)
-    some = {trial.id: record_of(trial) for trial in reversed(suite.trials[4:])}
-    assert [row.head for row in rows(suite, some)] == [row.head for row in rows(suite, {})]
-
-
-def test_a_single_head_shows_all_that_the_suite_gives_it(suite_of):
-    text = SUITE.replace("  - softmax\n  - mos\n", "").replace("[12, 10]", "12")
-    (first, _) = rows(suite_of(text), {})
-    assert (first.corpus, first.backbone, first.head) == ("markov", "lstm", "MoS 3")
 
 
 def test_values_are_of_ok_trials_in_the_order_of_seeds(suite_of, record_of):
@@ -83,27 +57,6 @@ def test_a_row_with_an_invalid_trial_has_no_values_whatever_its_others_say(suite
     assert row.state == "2/3: 1 invalid"
 
 
-def test_a_row_is_uncertified_where_one_of_its_ok_records_is(suite_of, record_of):
-    suite = suite_of(SUITE)
-    three, one, two = of_head(suite, "softmax")
-    made = {each.id: record_of(each) for each in (three, one)}
-    assert not rows(suite, made)[1].uncertified
-    made[two.id] = record_of(two, "diverged")  # has none, and no number in the table
-    assert not rows(suite, made)[1].uncertified
-    made[two.id] = record_of(two).model_copy(update={"certificate": None})
-    assert rows(suite, made)[1].uncertified
-
-
-def test_a_row_is_certified_earlier_where_one_of_its_certificates_does_not_say_what_was_asked(suite_of, record_of):
-    suite = suite_of(SUITE)
-    three, one, two = of_head(suite, "softmax")
-    made = {each.id: record_of(each) for each in (three, one, two)}
-    assert not rows(suite, made)[1].certified_earlier
-    earlier = handmade.certificate(drawn={})
-    made[two.id] = record_of(two).model_copy(update={"certificate": earlier})
-    assert rows(suite, made)[1].certified_earlier
-
-
 def two_rows(suite, record_of, softmax: list, mos: list):
     """The rows of softmax and mos, of test perplexities for seeds 3, 1, 2; None: diverged."""
     made = {}
@@ -114,23 +67,18 @@ def two_rows(suite, record_of, softmax: list, mos: list):
     return found[1], found[0]
 
 
-def test_reduction_is_of_the_means_over_all_seeds(suite_of, record_of):
-    baseline, mos = two_rows(suite_of(SUITE), record_of, [90.0, 100.0, 110.0], [81.0, 80.0, 109.0])
-    # means 100 and 90: (100 - 90) / 100; a mean of ratios would be (0.1 + 0.2 + 1/110) / 3 = 0.103
-    assert reduction(mos, baseline) == pytest.approx(0.1, rel=0, abs=rounding.bound(3))
-
-
-def test_reduction_uses_shared_seeds_only(suite_of, record_of):
-    baseline, mos = two_rows(suite_of(SUITE), record_of, [None, 100.0, 110.0], [10.0, 80.0, 99.0])
-    # seeds 1 and 2: means 105 and 89.5; 15.5 / 105
-    assert reduction(mos, baseline) == pytest.approx(15.5 / 105, rel=0, abs=rounding.bound(3))
-
-
-def test_there_is_no_reduction_without_shared_seeds_or_against_itself(suite_of, record_of):
-    baseline, mos = two_rows(suite_of(SUITE), record_of, [None, 100.0, None], [10.0, None, 99.0])
-    assert reduction(mos, baseline) is None
+@pytest.mark.parametrize(
+    ("softmax", "mos", "expected"),
+    [
+        ([90.0, 100.0, 110.0], [81.0, 80.0, 109.0], 0.1),  # means 100 and 90; the mean of ratios would be 0.103
+        ([None, 100.0, 110.0], [10.0, 80.0, 99.0], 15.5 / 105),  # of shared seeds only: means 105 and 89.5
+        ([None, 100.0, None], [10.0, None, 99.0], None),
+    ],
+)
+def test_reduction_is_of_the_means_over_shared_seeds(suite_of, record_of, softmax, mos, expected):
+    baseline, row = two_rows(suite_of(SUITE), record_of, softmax, mos)
+    assert reduction(row, baseline) == (expected and pytest.approx(expected, rel=0, abs=rounding.bound(3)))
     assert reduction(baseline, baseline) is None
-    assert reduction(mos, None) is None
 
 
 ONE_HEAD = handmade.suite_text(seeds="[1, 2, 3, 4]")
@@ -158,21 +106,6 @@ def row_of(suite_of, record_of):
     return make
 
 
-def test_an_exclusive_timing_stands_before_what_the_trials_noted(row_of):
-    row = row_of(shared=True)
-    found = time_of(row, TRAIN, {row.spec.id: timing(row.spec)})
-    assert found == Time(value=5.0, spread=0.5, exclusive=True, device="a processor", threads=1, pass_id="first")
-
-
-def test_without_a_timing_a_time_is_the_mean_over_seeds_marked_where_trials_shared_the_machine(row_of):
-    # 10 and 20 ms: mean 15, standard deviation sqrt(2 * 5 ** 2 / 1) = 7.0711
-    for shared in (True, False):
-        found = time_of(row_of(shared=shared), TRAIN, {})
-        assert (found.value, found.exclusive, found.pass_id) == (15.0, not shared, None)
-        assert found.spread == pytest.approx(7.0711, abs=1e-4)
-        assert found.device == "a processor"
-
-
 @pytest.mark.parametrize(
     ("threads", "milliseconds", "taken", "left_out"),
     [
@@ -191,11 +124,6 @@ def test_times_of_different_numbers_of_threads_are_never_averaged(row_of, thread
     assert (found.value, found.threads, found.left_out, found.exclusive) == (milliseconds, taken, left_out, True)
 
 
-def test_one_seed_has_no_spread(row_of):
-    found = time_of(row_of(("ok", "diverged")), TRAIN, {})
-    assert (found.value, found.spread) == (10.0, None)
-
-
 def test_a_timing_beside_other_work_does_not_stand_for_the_row(row_of):
     row = row_of(shared=False)  # nothing of ours ran beside its trials, but the pass saw what did
     found = time_of(row, TRAIN, {row.spec.id: timing(row.spec, shared=True, busy=1.9)})
@@ -209,9 +137,3 @@ def test_the_newest_timing_counts_and_none_of_a_trial_that_is_not_ok(row_of):
     bad = timing(third, passed="third", taken="2026-01-04T00:00:00+00:00", metrics={TRAIN: 7.0})
     found = time_of(row, TRAIN, {each.trial: each for each in (timing(first), late, bad)})
     assert (found.value, found.spread, found.pass_id) == (6.0, None, "second")
-
-
-def test_a_metric_that_nobody_measured_has_no_time(row_of):
-    row = row_of()
-    assert time_of(row, "inference_ms_per_batch", {row.spec.id: timing(row.spec)}) is None
-    assert time_of(row_of(()), TRAIN, {}) is None

@@ -6,10 +6,7 @@ import handmade
 import pytest
 
 from harness.errors import RecordError, SuiteError
-from harness.records import store
 from harness.records.metrics import METRICS
-from harness.report import evidence as evidence_module
-from harness.report import findings, study
 from harness.report.study import Study
 
 SUITE = """
@@ -54,22 +51,7 @@ def test_the_frame_has_one_line_a_trial_with_metrics_and_parameters(made, suite)
     assert frame.groupby("head")["test_ppl"].mean()["softmax"] == 8.5
 
 
-def test_a_trial_with_a_checkpoint_and_no_record_is_interrupted_in_the_frame(suite, tmp_path):
-    evidence = handmade.evidence(suite, interrupted=frozenset({suite.trials[1].id}))
-    assert list(Study(evidence=evidence, results=tmp_path).frame()["status"][:3]) == [
-        "missing",
-        "interrupted",
-        "missing",
-    ]
-
-
-def test_the_table_as_text_is_the_one_that_is_written(made):
-    for form, path in zip(("md", "csv", "latex"), made.write_table(), strict=True):
-        assert path.read_text(encoding="utf-8") == made.table(form)
-
-
-@pytest.mark.parametrize("wide", [False, True])
-def test_what_stands_above_a_table_is_not_said_again_below_it(suite_of, record_of, tmp_path, wide):
+def test_what_stands_above_a_table_is_not_said_again_below_it(suite_of, record_of, tmp_path):
     text = SUITE.replace("[1, 2]", "[1, 2, 3, 4, 5, 6]").replace("[2, 3]", "[2]")
     suite = suite_of(text.replace("baseline: softmax", "baseline: softmax, doubt: rates were swapped"))
     records = [
@@ -78,7 +60,7 @@ def test_what_stands_above_a_table_is_not_said_again_below_it(suite_of, record_o
     ]
     study = Study(evidence=handmade.evidence(suite, records), results=tmp_path)
     said = ("These numbers are in doubt: rates were swapped.", suite.control_notes[0].replace("`", "\\`"))
-    assert [study.table(wide=wide).count(each) for each in said] == [1, 1]
+    assert [study.table(wide=True).count(each) for each in said] == [1, 1]
 
 
 def test_conditions_choose_rows_of_the_table(made):
@@ -87,44 +69,11 @@ def test_conditions_choose_rows_of_the_table(made):
         made.table(only=["haed=mos"])
 
 
-def test_a_report_is_the_page_and_the_plots_and_the_page_names_plots_that_show_nothing(suite, tmp_path):
-    records = [handmade.record(spec=trial, suite="suite") for trial in suite.trials]
-    evidence = handmade.evidence(suite, records, runs=tmp_path / "runs")
-    page, *plots = Study(evidence=evidence, results=tmp_path).write_report()
-    assert page == tmp_path / "reports" / "suite.html"
-    assert {plot.parent for plot in plots} == {tmp_path / "plots" / "suite"}
-    assert {plot.suffix for plot in plots} == {".svg", ".png"}
-    assert "Where the gain is" in page.read_text(encoding="utf-8")
-
-
 def test_a_report_of_trials_without_a_record_is_refused(made):
     with pytest.raises(
         RecordError, match=r"has no record of these trials; `harness run .*suite\.yaml --results .*` makes them"
     ):
         made.write_report(only=["head.num_mixtures=3"])
-
-
-def test_records_and_printed_numbers_are_read_once_and_rows_compared_once(suite, record_of, tmp_path, monkeypatch):
-    runs = store.runs_folder(tmp_path, suite.name)
-    for trial in suite.trials:
-        store.save(handmade.record(spec=trial, suite="suite"), runs)
-    calls = []
-
-    def counted(module, name):
-        function = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *arguments: calls.append(name) or function(*arguments))
-
-    counted(evidence_module.store, "load_all")
-    counted(evidence_module.printed_numbers, "load")
-    counted(evidence_module, "rows")
-    counted(study, "find")
-    counted(findings, "compare")
-    made = study.load(suite, tmp_path, warn=[].append)
-    made.frame()
-    made.table()
-    made.write_table()
-    made.write_report()
-    assert sorted(calls) == sorted(["load_all", "load", "rows", "find", "compare"])
 
 
 def test_a_notebook_shows_a_study_in_a_line_as_its_table_and_as_a_plot(suite, record_of, tmp_path):

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from harness import plan
 from harness.report.columns import in_words
-from harness.report.content import COARSE, MARKS, Cell, Column, Line, Table
+from harness.report.content import COARSE, Cell, Column, Line, Table
 from harness.report.layouts import terminal_table
 from harness.report.screen import short
 from harness.report.suite_table import build
@@ -56,12 +56,6 @@ def judged(change: Cell, *verdict: str, **limits) -> Cell:
 @pytest.mark.parametrize(
     ("change", "verdict", "words"),
     [
-        (-3.24, Verdict("better"), "3.2 % better"),
-        (3.24, Verdict("worse"), "3.2 % worse"),
-        (-0.12, Verdict("equivalent"), "equivalent -0.1 %"),
-        (0.4, Verdict("undecided"), "undecided +0.4 %"),
-        (-1.3, Verdict("too few seeds"), "1.3 % lower"),
-        (1.3, Verdict("too few seeds"), "1.3 % higher"),
         (-1.3, Verdict("undecided", "seeds failed"), "undecided: seeds failed -1.3 %"),
         (-1.3, Verdict("better", limits=("not converged",)), "1.3 % better"),
     ],
@@ -72,26 +66,6 @@ def test_a_comparison_is_in_words(change, verdict, words):
     interval = Cell(text="-3.2 % [-4.0, -2.4] **", value=-3.2, interval=(-4.0, -2.4), mark="**")
     shown = in_words(interval, Verdict("better", limits=(COARSE, "not converged")))
     assert (shown.text, shown.short) == ("-3.2 % [-4.0, -2.4] better, coarse tuning", "3.2 % better, coarse tuning")
-
-
-def test_the_baseline_is_named_and_a_row_that_is_not_compared_has_no_words():
-    reference = Cell(text="-", summary=Cell(text="baseline"))
-    rows = [{"head": Cell(text="softmax ¶", mark="¶"), "vs softmax": reference}, {"head": Cell(text="mos °", mark="°")}]
-    lines = terminal_table(table(*rows)).lines
-    column = [column.name for column in terminal_table(table(*rows)).columns].index("vs control")
-    assert [line.cells[column].text for line in lines] == ["baseline", "-"]
-
-
-def test_the_legend_explains_the_marks_that_there_are_and_no_others():
-    row = {
-        "head": Cell(text="mos ¶", mark="¶"),
-        "test ppl": Cell(text="86.89 ± 0.31 ≈ ↓", value=86.89, rank="tie", mark="↓"),
-        "train ms/batch": Cell(text="26.31 ± 0.42 ‡", value=26.31, spread=0.42, mark="‡"),
-    }
-    summary = terminal_table(table(row))
-    assert [line[0] for line in summary.notes] == ["≈", "↓", "¶", "‡"]
-    assert "26.3 ‡" in drawn(summary)
-    assert terminal_table(table({"head": Cell(text="mos")})).notes == ()
 
 
 @pytest.fixture(scope="module")
@@ -115,59 +89,6 @@ def test_the_widest_table_fits_the_terminal_with_every_head(widest, width):
     assert max(cell_len(line) for line in shown.splitlines()) <= width
     for name in ("softmax", "PLIF", "DOC 3, poster", "Mixtape", "transformer_encoder", "lstm"):
         assert name in shown
-
-
-def test_long_parameter_lists_and_all_marks_fit_80_characters():
-    head = "mos(num_mixtures=15, dropout=0.29, latent_dropout=0.225, gate=constant, logit_map=sigsoftmax)"
-    row = {
-        "head": Cell(text=f"{head} ¶", mark="¶"),
-        "K": Cell(text="15", value=15),
-        "test ppl": Cell(text="12,345.67 ± 1,234.56 ≈ ↓", value=12345.67, rank="tie", mark="↓"),
-        "vs softmax": judged(Cell(text="...", value=1234.5), "undecided", "not certified"),
-        "train ms/batch": Cell(text="12345.6 ‡", value=12345.6, mark="‡"),
-        "n": Cell(text="1/11: 2 diverged, 3 timeout, 5 not run ✗ °", mark="✗ °"),
-    }
-    coarse = {
-        "head": Cell(text="mos"),
-        "vs softmax": judged(Cell(text="...", value=9.8), "worse", limits=(COARSE,)),
-    }
-    shown = drawn(terminal_table(table(row, coarse)))
-    assert max(cell_len(line) for line in shown.splitlines()) <= 80
-    assert "12,345.67 ≈ ↓" in shown
-    assert "12,345.6 ‡" in shown
-    for word in ("undecided:", "certified", "diverged,", "timeout,", "run", "sigsoftmax)"):
-        assert word in shown or word in "".join(line[:16].strip() for line in shown.splitlines())
-    assert all(mark in shown for mark in MARKS)
-
-
-@pytest.mark.parametrize("states", [["0/2: 2 error"], ["0/2: 2 invalid"] * 2])
-def test_rows_that_all_failed_are_shown_with_what_became_of_them(states):
-    rows = [{"head": Cell(text=f"head {at}"), "n": Cell(text=state)} for at, state in enumerate(states)]
-    lines = drawn(terminal_table(table(*rows))).splitlines()
-    for at, state in enumerate(states):
-        (line,) = [each for each in lines if each.startswith(f"head {at}")]
-        assert line.rstrip().endswith(state)
-    assert "seeds" not in drawn(terminal_table(table({**rows[0], "n": Cell(text="2/2")})))
-
-
-def test_changes_lose_their_interval_where_there_is_no_room_and_seeds_are_a_column_where_they_differ():
-    change = Cell(text="-3.2 % [-4.1, -2.3] **", value=-3.24, interval=(-4.1, -2.3), mark="**")
-    ppl = Cell(text="52.90 ± 3.09 ↓", value=52.9, spread=3.09, mark="↓")
-    row = {"head": Cell(text="mos"), "test ppl": ppl, "vs softmax": judged(change, "better")}
-    rows = [{**row, "n": Cell(text=seeds)} for seeds in ("6/6", "5/6: 1 oom")]
-    assert " 52.90 ↓  -3.2 % [-4.1, -2.3] better " in drawn(terminal_table(table(*rows)))
-    shown = drawn(terminal_table(table(*rows)), 60)
-    assert " 52.90 ↓  3.2 % better " in shown
-    assert "5/6: 1 oom" in shown
-    assert "6/6" not in drawn(terminal_table(table(rows[0], rows[0])))
-
-
-def test_a_compact_summary_has_short_cells():
-    change = Cell(text="-3.2 % [-4.1, -2.3] **", value=-3.24, interval=(-4.1, -2.3), mark="**")
-    row = {"head": Cell(text="mos"), "vs softmax": judged(change, "better")}
-    shown = drawn(terminal_table(table(row), compact=True), 100)
-    assert "3.2 % better" in shown
-    assert "[-4.1" not in shown
 
 
 def test_a_text_of_a_file_is_not_read_as_markup_and_moves_no_cursor():

@@ -60,26 +60,10 @@ def test_the_error_is_of_blocks_that_weigh_by_their_tokens_in_the_band():
     assert (seldom.tokens, seldom.mean, seldom.error) == (3, 1, pytest.approx(math.sqrt(2 * 8 / 9)))
 
 
-def test_one_block_tells_no_error():
-    (band,) = by_frequency(scores([0.0, 0]), scores([1.0, 2]))
-    assert math.isnan(band.error)
-
-
-def test_position_says_nothing_where_the_segments_differ():
-    a, b = scores([0.0, 0], offset=[0, 1]), scores([1.0, 2], offset=[0, 0])
-    assert by_position(a, b) == ()
-    assert told(by_frequency(a, b)) == [("1-9", 2, 1.5)]
-
-
 @pytest.mark.parametrize("count", [[1, 2, 3], [1, 3]])
 def test_another_test_split_is_refused(count):
     with pytest.raises(RecordError, match="two test splits"):
         differences(scores([1.0, 1], [1, 2]), scores([1.0] * len(count), count))
-
-
-def test_no_token_in_common_is_refused():
-    with pytest.raises(RecordError, match="no token"):
-        by_frequency(scores([1.0, NAN]), scores([NAN, 1.0]))
 
 
 def corpus_of(codec, ids: list[int], symbols=None, vocab_size: int = 100) -> Corpus:

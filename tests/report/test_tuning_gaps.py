@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import handmade
 import numpy as np
 import pytest
-from handmade import tabulated
 
 from harness.plan.suite_file import TableSpec
 from harness.plan.tuning import Axis
@@ -67,62 +66,39 @@ def test_no_parabola_with_this_lowest_point_goes_lower():
     assert 0.95 < shares.max() <= 1 + 1e-9
 
 
-@pytest.fixture
-def row_of(suite_of):
-    """A function: a space, and the log perplexity of each point of the mixture -> its row, choice and axes."""
-
-    def make(space: str, logs: list[float | None]):
-        suite = suite_of(SUITE.replace("SPACE", space))
-        ppl = [None if y is None else math.exp(y) for y in logs]
-        return suite.tuned_rows[1], handmade.choice(suite.tuned_rows[1], ppl), suite
-
-    return make
+FACTORS = f"{{train.groups.head.lr: [{', '.join(f'x{value!r}' for value in E_TO)}]}}"
+BOTH = f"{{head.dropout: [0.1, 0.2, 0.3], train.lr: {E_TO[:3]}}}"
 
 
-def gap_of(made) -> float:
-    row, choice, suite = made
-    return of_row(row, choice, suite.tune.space)
-
-
-def test_the_curve_is_over_the_logarithm_of_the_value(row_of):
-    assert gap_of(row_of(GRID, [3.0, 2.0, 1.0, 1.0, 4.0])) == pytest.approx(1 / 8)
-
-
-def test_of_a_uniform_range_and_of_values_that_have_no_logarithm_it_is_over_the_value(row_of):
-    assert gap_of(row_of("{head.dropout: [0, 0.25, 0.5]}", [2.0, 1.0, 1.0])) == pytest.approx(1 / 8)
-    row, choice, suite = row_of("{head.dropout: [0.125, 0.25, 0.375]}", [2.0, 1.0, 1.0])
-    as_range = {"head.dropout": Axis.model_validate({"uniform": [0.125, 0.375]})}
-    assert of_row(row, choice, as_range) == pytest.approx(1 / 8)
-    assert of_row(row, choice, suite.tune.space) != pytest.approx(1 / 8, rel=0.1)
-
-
-def test_below_0_there_is_nothing_so_a_best_value_of_0_is_not_at_an_end(row_of):
-    # the parabola through (-0.2, 3), (0, 1), (0.2, 3) has its minimum at 0; moved by at most 0.1 it goes down by 1/4
-    assert gap_of(row_of("{head.dropout: [0, 0.2, 0.6]}", [1.0, 3.0, 9.0])) == pytest.approx(2 / 8)
-    assert gap_of(row_of("{head.dropout: [0, 0.2, 0.6]}", [9.0, 3.0, 1.0])) == math.inf
-    assert gap_of(row_of("{head.dropout: [0.1, 0.2, 0.6]}", [1.0, 3.0, 9.0])) == math.inf
-    assert gap_of(row_of("{head.dropout: [0, 0.2, 0.6]}", [1.0, None, 9.0])) == math.inf
-
-
-def test_neighbours_have_the_same_other_settings_and_gaps_are_added(row_of):
-    # lr 1, e, e^2 with dropout 0, then 0.2, then 0.4; the best is lr e, dropout 0.2
-    one = [5.0, 2.0, 9.0, 2.0, 1.0, 1.0, 9.0, 1.0, 5.0]
-    space = f"{{head.dropout: [0.1, 0.2, 0.3], train.lr: {E_TO[:3]}}}"
-    row, choice, suite = row_of(space, one)
-    as_range = {**suite.tune.space, "head.dropout": Axis.model_validate({"uniform": [0.1, 0.3]})}
-    assert choice.point == {"head.dropout": 0.2, "train.lr": E_TO[1]}
-    assert of_row(row, choice, as_range) == pytest.approx(1 / 8 + 1 / 8)
-
-
-def test_lists_in_no_order_have_no_gap_but_for_the_learning_rate(row_of):
-    assert gap_of(row_of("{train.clip: [1, 2]}", [2.0, 1.0])) == 0
-    assert gap_of(row_of("{train.lr: [1, 2]}", [2.0, 1.0])) == math.inf
-
-
-def test_factors_of_a_rate_are_in_an_order_and_two_rates_of_a_group_are_not_enough(row_of):
-    factors = ", ".join(f"x{value!r}" for value in E_TO)
-    assert gap_of(row_of(f"{{train.groups.head.lr: [{factors}]}}", [3.0, 2.0, 1.0, 1.0, 4.0])) == pytest.approx(1 / 8)
-    assert gap_of(row_of("{train.groups.head.lr: [x0.1, x1]}", [2.0, 1.0])) == math.inf
+@pytest.mark.parametrize(
+    ("space", "logs", "uniform", "gap"),
+    [
+        (GRID, [3.0, 2.0, 1.0, 1.0, 4.0], None, 1 / 8),  # over the logarithm of the value
+        # of values without a logarithm, and of a uniform range, over the value
+        ("{head.dropout: [0, 0.25, 0.5]}", [2.0, 1.0, 1.0], None, 1 / 8),
+        ("{head.dropout: [0.125, 0.25, 0.375]}", [2.0, 1.0, 1.0], [0.125, 0.375], 1 / 8),
+        # below 0 there is nothing: the parabola through (-0.2, 3), (0, 1), (0.2, 3), moved by at most 0.1
+        ("{head.dropout: [0, 0.2, 0.6]}", [1.0, 3.0, 9.0], None, 2 / 8),
+        ("{head.dropout: [0, 0.2, 0.6]}", [9.0, 3.0, 1.0], None, math.inf),
+        ("{head.dropout: [0.1, 0.2, 0.6]}", [1.0, 3.0, 9.0], None, math.inf),
+        ("{head.dropout: [0, 0.2, 0.6]}", [1.0, None, 9.0], None, math.inf),
+        # neighbours have the same other settings, and gaps are added
+        (BOTH, [5.0, 2.0, 9.0, 2.0, 1.0, 1.0, 9.0, 1.0, 5.0], [0.1, 0.3], 1 / 8 + 1 / 8),
+        # lists in no order have no gap, but for the learning rate
+        ("{train.clip: [1, 2]}", [2.0, 1.0], None, 0),
+        ("{train.lr: [1, 2]}", [2.0, 1.0], None, math.inf),
+        (FACTORS, [3.0, 2.0, 1.0, 1.0, 4.0], None, 1 / 8),  # factors of a rate are in an order
+        ("{train.groups.head.lr: [x0.1, x1]}", [2.0, 1.0], None, math.inf),
+    ],
+)
+def test_gaps_of_a_row(suite_of, space, logs, uniform, gap):
+    suite = suite_of(SUITE.replace("SPACE", space))
+    row = suite.tuned_rows[1]
+    choice = handmade.choice(row, [None if y is None else math.exp(y) for y in logs])
+    axes = dict(suite.tune.space)
+    if uniform is not None:
+        axes["head.dropout"] = Axis.model_validate({"uniform": uniform})
+    assert of_row(row, choice, axes) == pytest.approx(gap)
 
 
 def test_of_two_ranges_nothing_is_known(suite_of):
@@ -153,12 +129,6 @@ def test_every_trial_of_a_row_has_its_gap_and_records_count_before_a_stored_choi
     assert with_records(3.0, 3.0, 1.0, 2.0, 4.0) == pytest.approx(2 / 8)
     assert with_records(3.0, 1.0, 2.0, 2.0, 4.0) == math.inf  # another point is the best one
     assert doubts_of(suite_of(SUITE.replace("tune: {epochs: 1, seed: 9, space: SPACE}\n", "")), {}) == {}
-
-
-def test_a_learning_rate_that_is_not_tuned_is_said(suite, suite_of):
-    said = "- Learning rate not tuned per head"
-    assert said not in tabulated(suite)
-    assert said in tabulated(suite_of(SUITE.replace("SPACE", "{train.clip: [1, 2]}")))
 
 
 BASE = [100.0, 101.0, 102.0, 103.0, 104.0, 105.0]

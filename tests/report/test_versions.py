@@ -4,7 +4,6 @@ import handmade
 import pytest
 from handmade import tabulated
 
-from harness.report.row_facts import rows
 from harness.report.versions import of_other_code
 
 SUITE = handmade.suite_text(
@@ -51,17 +50,11 @@ def notes(markdown: str, about: str) -> list[str]:
     return [line for line in markdown.splitlines() if line.startswith("- ") and about in line]
 
 
-def test_a_table_of_one_version_that_is_here_says_nothing_of_code(shown):
-    table = shown(HERE, HERE, HERE)
-    assert "¶" not in table
-    assert notes(table, "code") == []
-    assert row(table)[0] == "MoS 2"
-
-
 @pytest.mark.guards("one-version", "version-here")
 @pytest.mark.parametrize(
     ("codes", "mean", "state", "told"),
     [
+        ((HERE, HERE, HERE), "23.33 ± 15.28", "3/3", ""),  # 70 / 3
         ((OLD, OLD, HERE), "40.00", "1/3: 2 of other code", "seed 3"),  # the code that is here, however few
         ((OLD, HERE, HERE), "30.00 ± 14.14", "2/3: 1 of other code", "seeds 2, 3"),  # (20 + 40) / 2
         ((OLD, OLD, OLDER), "15.00 ± 7.07", "2/3: 1 of other code", "seeds 1, 2"),  # the larger part
@@ -70,10 +63,10 @@ def test_a_table_of_one_version_that_is_here_says_nothing_of_code(shown):
 def test_the_mean_is_over_one_version_only(shown, codes, mean, state, told):
     table = shown(*codes)
     assert row(table)[5].strip("*≈ ") == mean
-    assert row(table)[0].endswith("¶")
+    assert row(table)[0].endswith("¶") == bool(told)
     assert row(table)[-1] == state
-    (note,) = notes(table, "¶ MoS")
-    assert note.endswith(f"The numbers are of {told} only.")
+    expected = [f"- ¶ MoS 2: trained by 2 versions of heads/mos.py. The numbers are of {told} only."] if told else []
+    assert notes(table, "¶ MoS") == expected
 
 
 def test_of_two_versions_with_as_many_records_the_newest_counts(suite_of, record_of):
@@ -85,23 +78,3 @@ def test_of_two_versions_with_as_many_records_the_newest_counts(suite_of, record
     outdated = {old.id: ("head",), older.id: ("head",)}
     assert of_other_code([old, older], outdated) == {older.id}
     assert of_other_code([older, old], outdated) == {older.id}
-
-
-def test_a_comparison_with_the_baseline_is_over_the_seeds_that_count(shown):
-    assert row(shown(OLD, OLD, HERE))[6] == "+700.0 %"  # 40 / 5 - 1
-
-
-def test_one_note_tells_of_all_rows_that_one_file_has_outdated(suite_of, record_of):
-    suite = suite_of(SUITE.replace("SHAPE", "mixtures"))
-    made = [record_of(trial, test_ppl=5.0) for trial in suite.trials]
-    table = tabulated(suite, made, outdated={record.id: ("backbone",) for record in made})
-    assert notes(table, "¶") == [
-        "- ¶ softmax; MoS 2: trained before backbones/lstm.py changed; the numbers are of the earlier code."
-    ]
-
-
-def test_a_row_left_with_no_known_version_keeps_all_its_seeds(suite_of, record_of):
-    suite = suite_of(SUITE.replace("SHAPE", "mixtures"))
-    made = planted(suite, record_of, (None, None, None))
-    (_, mos) = rows(suite, {record.id: record for record in made})
-    assert (mos.ok_seeds, mos.outdated) == ([1, 2, 3], False)

@@ -36,6 +36,7 @@ from harness.records.record import CurvePoint, TrialRecord
 from harness.records.sidecars import TokenScores
 
 RULES = "records.yaml"
+ABOUT = ("threads", "busy", "shared", "passed")  # of a timing, that are no metrics
 PARTS = ("metrics", "timing", "environment", "code", "certificate")  # of which a rule changes single values
 
 
@@ -106,7 +107,7 @@ def _keep(suite: Suite, trial: TrialSpec, told: dict[str, Any], results: Path) -
     runs = store.runs_folder(results, suite.name)
     store.save(record, runs)
     if status == "ok" and told["timing"]:
-        about = {name: told["timing"].pop(name) for name in ("threads", "busy", "shared") if name in told["timing"]}
+        about = {name: told["timing"].pop(name) for name in ABOUT if name in told["timing"]}
         sidecars.save_timing(timing_of(record, metrics=told["timing"], **about), runs)
     if status == "ok" and told.get("tokens"):
         place = store.folder(runs, trial.id) / sidecars.TOKEN_NLL.file
