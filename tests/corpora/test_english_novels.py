@@ -85,6 +85,3 @@ def test_the_hidden_text_has_the_tokens_of_the_training_text(params, ids, monkey
     assert [symbols[index] for index in corpus.hidden(tmp_path)] == ids
 
 
-def test_characters_have_no_tokenizer():
-    with pytest.raises(ValueError, match="level: has no meaning with a tokenizer"):
-        EnglishNovels(level="char", tokenizer={"bpe": 300})

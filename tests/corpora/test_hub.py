@@ -148,17 +148,3 @@ def test_a_library_that_is_not_there_is_named_with_its_extra(data, monkeypatch):
         hub().load(data)
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"dataset": "../secret"}, "dataset: expected 'owner/name'"),
-        ({"dataset": "/etc/passwd"}, "dataset: expected 'owner/name'"),
-        ({"dataset": "parquet"}, "dataset: expected 'owner/name'"),
-        ({"revision": "main"}, "revision: expected the 40 hex digits of a commit, got 'main'"),
-        ({"documents": 49}, "documents must be at least 50, got 49"),
-        ({"tokenizer": {"bpe": 3}}, "tokenizer: the vocabulary of bpe must have 257 to 16,777,216"),
-    ],
-)
-def test_parameters_of_another_form_are_refused(params, message):
-    with pytest.raises(ValueError, match=message):
-        hub(**params)
