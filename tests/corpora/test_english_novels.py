@@ -83,5 +83,3 @@ def test_the_hidden_text_has_the_tokens_of_the_training_text(params, ids, monkey
     corpus = EnglishNovels(**params)
     symbols = corpus.load(tmp_path).symbols
     assert [symbols[index] for index in corpus.hidden(tmp_path)] == ids
-
-

@@ -146,5 +146,3 @@ def test_a_library_that_is_not_there_is_named_with_its_extra(data, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(CorpusError, match=r'needs a library: pip install "output-head-harness\[hub\]"$'):
         hub().load(data)
-
-

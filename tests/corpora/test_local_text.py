@@ -174,5 +174,3 @@ def test_facts_say_what_was_read_of_the_text(params, by, is_known, lines):
     Text(path=lines, **params).load(NOWHERE)
     of_splits = Text(path=lines, **params).facts().text.of_splits
     assert {name: each.tokens for name, each in of_splits.items()} == SIZES
-
-

@@ -86,7 +86,10 @@ def test_what_is_said_of_a_text(case, tokenizer, tmp_path):
     os.mkfifo(tmp_path / "train")  # no file of a split
     for name, content in files_of(case).items():
         (tmp_path / name).write_bytes(content.encode("latin-1" if "files" in case else "utf-8"))
-    source, facts = Text(path=tmp_path / case.get("read", ""), **{"tokenizer": tokenizer, **case.get("params", {})}), None
+    source, facts = (
+        Text(path=tmp_path / case.get("read", ""), **{"tokenizer": tokenizer, **case.get("params", {})}),
+        None,
+    )
     try:
         source.fetch(tmp_path)  # tokenises
         facts = source.facts()

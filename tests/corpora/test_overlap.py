@@ -83,9 +83,6 @@ def test_a_long_split_within_another_is_refused_although_its_lines_end_elsewhere
         Text(path=folder(tmp_path, train=f"{rest} {test} {rest}\n", test=test), **params).facts()
 
 
-
-
-
 def test_long_lines_count_by_their_characters_and_short_ones_do_not():
     long, new, short = "twenty characters or more", "another line, which is new", "* * * * *"
     texts = {"train": f"{long}\n{short}\n", "valid": f"{long}\n{new}\n{short}\n", "test": f"{short}\nname\n"}

@@ -200,5 +200,3 @@ def test_a_text_that_does_not_give_the_size_is_an_error_with_the_size_it_gives(s
 def test_gpt2s_files_that_are_absent_are_named(tmp_path):
     with pytest.raises(CorpusError, match=r"^encoder\.json is not in .*gpt2-bpe: name the folder"):
         make_tokenizer("gpt2", tmp_path, lambda: [], "here")
-
-
