@@ -1,6 +1,5 @@
 """Documents of .txt, .jsonl and .parquet files: the same tokens from each form, splits, order, and what is refused."""
 
-import itertools
 import json
 import os
 from collections.abc import Callable
@@ -76,20 +75,19 @@ def test_every_form_of_the_same_documents_has_the_same_tokens(tmp_path):
     model = {"pretrained": tokenizer_folders.write(tmp_path / "model")}
     found = [of(tmp_path / name, tokenizer=model)[0] for name in "abcd"]
     assert found[0] == found[1] == found[2] == found[3]
-
-
-@pytest.mark.needs("pretrained")
-def test_the_end_of_a_document_is_the_models_own_token(tmp_path):
-    path = write_rows(tmp_path / "all.jsonl", [*DOCUMENTS[:39], ""])
-    folder = tokenizer_folders.write(tmp_path / "model")
-    found, corpus = of(path, tokenizer={"pretrained": folder})
-    assert corpus.codec.decode(found["valid"]) == "<end>".join(DOCUMENTS[32:36])
-    assert corpus.codec.decode(found["test"]) == "<end>".join([*DOCUMENTS[36:39], ""])
-    assert int(corpus.test_bytes.sum()) == sum(len(text.encode()) for text in DOCUMENTS[36:39])
-    assert Text(path=path, tokenizer={"pretrained": folder}).facts().counting == (
+    corpus = of(tmp_path / "a", tokenizer=model)[1]  # the end of a document is the model's own token
+    assert corpus.codec.decode(found[0]["valid"]) == "<end>".join(DOCUMENTS[32:36])
+    assert int(corpus.test_bytes.sum()) == sum(len(text.encode()) for text in DOCUMENTS[36:])
+    facts = [Text(path=tmp_path / name, tokenizer=model).facts() for name in "abc"]
+    assert facts[0].counting == (
         "tokens of the tokenizer of model, line ends included, and one end-of-text token between documents; "
         "words are whitespace-separated"
     )
+    (tmp_path / "c" / "0.parquet").rename(tmp_path / "c" / "3.parquet")  # in another order
+    facts.append(Text(path=tmp_path / "c", tokenizer=model).facts())
+    write_rows(tmp_path / "a" / "y.jsonl", DOCUMENTS[:1])
+    facts.append(Text(path=tmp_path / "a", tokenizer=model).facts())
+    assert len({each.content for each in facts}) == 5
 
 
 def test_words_and_characters_of_documents_end_with_a_line_end(tmp_path):
@@ -103,35 +101,6 @@ def test_words_and_characters_of_documents_end_with_a_line_end(tmp_path):
     assert words.codec.decode(words.valid.tolist()).split() == unknown
     assert len(words.valid) == len(unknown) + 8  # two lines each
     assert Text(path=path).facts().num_tokens["test"] == len(words.test)
-
-
-def test_content_is_the_bytes_of_the_files_in_their_order(tmp_path):
-    def content(place: str, files: dict[str, list[str]], **params) -> str:
-        for name, texts in files.items():
-            write_rows(tmp_path / place / name, texts)
-        return Text(path=tmp_path / place, **params).facts().content
-
-    files = {"a.jsonl": DOCUMENTS[:20], "b.jsonl": DOCUMENTS[20:]}
-    same = content("one", files)
-    assert content("two", {"c.jsonl": DOCUMENTS[:20], "d.jsonl": DOCUMENTS[20:]}) == same
-    others = [
-        content("three", {"a.jsonl": DOCUMENTS[20:], "b.jsonl": DOCUMENTS[:20]}),
-        content("four", {"a.jsonl": DOCUMENTS[:20], "b.jsonl": [*DOCUMENTS[20:], "more"]}),
-        content("five", files | {"number.jsonl": ["one"]}),
-    ]
-    assert len({same, *others}) == 4
-
-
-def test_rows_are_read_one_by_one(tmp_path, monkeypatch):
-    path = write_rows(tmp_path / "all.jsonl", DOCUMENTS)
-    read = []
-    lines = documents._lines
-    monkeypatch.setattr(documents, "_lines", lambda *given: (read.append(each[0]) or each for each in lines(*given)))
-    found = documents.documents(path, "text")
-    assert [next(found) for _ in range(3)] == DOCUMENTS[:3]
-    assert read == [1, 2, 3]
-    table = documents.documents(write_rows(tmp_path / "all.parquet", DOCUMENTS), "text")
-    assert list(itertools.islice(table, 9)) == DOCUMENTS[:9]
 
 
 def test_progress_is_reported_by_documents_and_by_characters(tmp_path):

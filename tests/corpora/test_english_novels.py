@@ -43,12 +43,6 @@ def test_the_counts_are_those_of_the_books(level, books, monkeypatch, tmp_path):
     assert (found.vocab_size, {name: len(getattr(found, name)) for name in SPLITS}) == corpus.sizes()
 
 
-def test_what_is_plain_already_stays(books):
-    for split in SPLITS:
-        for book in BOOKS[split]:
-            assert plain("-------\n" + books[book]) == books[book]
-
-
 def test_a_tokenizer_reads_the_printed_text_with_an_end_after_each_book(books, monkeypatch, tmp_path):
     corpus = EnglishNovels(tokenizer={"bpe": 300})
     monkeypatch.setattr(corpus, "_books", lambda split, data: [books[book] for book in BOOKS[split]])

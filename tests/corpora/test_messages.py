@@ -53,7 +53,8 @@ TRAIN, VALID, TEST = lines(400, 1), lines(50, 2), lines(50, 3)
 FIRST = TRAIN.splitlines()[:60]
 TEXTS = {
     "train": TRAIN, "valid": VALID, "test": TEST, "chapter": lines(20, 4), "licence": lines(6, 9),
-    "line": lines(1, 4), "long": lines(300, 3), "chinese": "\u4e00 \u4e01\n" * 40, "characters": "\u4e00\u4e01" * 40, "short": "w1 w2 w3 w4\n",
+    "line": lines(1, 4), "long": lines(300, 3), "chinese": "\u4e00 \u4e01\n" * 40,
+    "characters": "\u4e00\u4e01" * 40, "short": "w1 w2 w3 w4\n",
     "valid_new": VALID, "test_new": TEST.replace(" w17 ", " new "), "test_unknown": TEST.replace(" w1", " new"),
     "train_sorted": "".join(sorted(TRAIN.splitlines(keepends=True))), "train_crlf": "\r\n".join([*FIRST, ""]),
     "train_blanks": "  \n".join([*FIRST, ""]), "train_upper": "\n".join([*FIRST, ""]).upper(),

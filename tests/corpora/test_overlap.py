@@ -15,7 +15,6 @@ from harness.corpora.local_text import Text
 from harness.corpora.overlap import lines_in_train, shares, shares_in_train
 from harness.corpora.published import PennTreebank, PennTreebankCharacters, WikiText2
 from harness.corpora.subwords import SubwordCodec
-from harness.corpora.synthetic import Markov
 from harness.errors import CorpusError
 from harness.report.text_notes import of_train
 
@@ -136,11 +135,6 @@ def test_of_a_list_with_repetitions_no_more_counts_than_chance_gives():
     texts["test"] = texts["valid"]
     texts["train"] = texts["train"][:9000]
     assert lines_in_train(texts) == {"valid": 0.0, "test": 0.0}
-
-
-def test_tokens_without_text_are_not_compared(tmp_path):
-    corpus = Markov(vocab_size=4, num_tokens=4000, branching=2).load(tmp_path)
-    assert shares_in_train(corpus) == {}
 
 
 @pytest.mark.parametrize(("length", "share"), [(19, 0.0), (20, 0.2)])

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
 from harness.corpora import pieces as cutting
-from harness.corpora.local_text import Embedded
 from harness.corpora.pieces import END_OF_TEXT, TextTokenizer, encode, pieces
 from harness.corpora.subwords import SubwordCodec, make_tokenizer, unknown_id
 from harness.errors import CorpusError
@@ -64,12 +63,6 @@ def sample(real_data) -> str:
     return (real_data / SAMPLE).read_bytes().decode()
 
 
-@pytest.fixture
-def small_pieces(monkeypatch):
-    monkeypatch.setattr(cutting, "PIECE_CHARACTERS", 3)
-    monkeypatch.setattr(cutting, "BATCH_CHARACTERS", 10)
-
-
 def whole(source, text) -> list[int]:
     return [index for piece in encode(source, pieces(text), where="here") for index in piece.ids.tolist()]
 
@@ -119,18 +112,13 @@ def test_the_tokens_of_pieces_are_those_of_the_text_and_have_its_bytes(parts, so
     text = "".join(parts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cutting, "PIECE_CHARACTERS", 3)
+        patch.setattr(cutting, "BATCH_CHARACTERS", 10)
         assert "".join(pieces(text)) == text
         for source in sources:
             assert whole(source, text) == source.tokenizer.encode(text).ids
             for piece in encode(source, pieces(text), ends=True, where="here"):
                 expected = 0 if piece.text == END_OF_TEXT else len(piece.text.encode())
                 assert piece.ends[-1:].tolist() == [expected] * bool(len(piece.ids))
-
-
-def test_pieces_of_the_novel_and_of_batches_are_its_own(sources, small_pieces):
-    text = Embedded()._texts()["test"][:20_000]
-    assert len(list(pieces(text))) > 2_000
-    assert whole(sources[0], text) == sources[0].tokenizer.encode(text).ids
 
 
 @pytest.mark.parametrize(

@@ -120,15 +120,6 @@ def test_words_and_characters_count_where_their_last_byte_is(text, num_bytes):
     assert (left.words, left.bytes) == (len(last) - found.words, len(content) - num_bytes)
 
 
-def test_the_novel_in_characters_is_the_printed_text(tmp_path):
-    corpus = Embedded(level="char").load(tmp_path)
-    printed = corpus.codec.decode([*corpus.train.tolist(), *corpus.valid.tolist(), *corpus.test.tolist()])
-    assert len(printed) == 684_584  # shared/data/PROVENANCE.md: bytes, of pure ASCII
-    assert "It is a truth universally acknowledged" in printed
-    assert Embedded(level="char").facts().vocab_size == corpus.vocab_size == len(corpus.symbols)
-    assert corpus.test_size.characters == len(corpus.test) - 1
-
-
 WORDS = WordCodec(("the", "<eos>", "cat", "<unk>"))
 SOS = WordCodec(("<sos>", "the", "<eos>"), boundary="sos_eos")
 SPELLED = CharacterCodec(("a", "_", "<eos>"), spelled={" ": "_", "\n": "<eos>"})
