@@ -121,3 +121,9 @@ def test_an_interrupted_run_writes_the_table(checkout, reproduce, monkeypatch):
     assert answers(table.read_text()) == {"wide": "yes", "far": "not run", "open": "not run"}
 
 
+def test_a_shortened_run_of_a_suite_is_not_taken_for_it(checkout, harness, reproduce):
+    path = "suites/ground_truth_wide.yaml"
+    done = harness("run", path, "--set", "train.epochs=0.5", "--executor", "inline", "--no-tracking")
+    assert done.code == 0
+    assert "| not run in full" in done.out
+    assert answers(reproduce("--no-run").out)["wide"] == "not run"

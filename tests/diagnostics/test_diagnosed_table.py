@@ -80,3 +80,10 @@ def test_of_two_settings_the_newest_is_shown(evidence, tmp_path):
     names = [column.name for column in diagnosed.summary(evidence, of).columns]
     assert names == ["head", "bound", "Press rank", "rank 1e-5", "centred: rank 1e-5", "test ppl", "n"]
     assert of.results[record.id].raw.press == 5
+
+
+def test_a_result_of_another_form_counts_as_none(evidence, tmp_path):
+    record = next(each for each in evidence.records.values() if each.spec.head.name == "mos")
+    diagnose(tmp_path, record, diagnostic="spectrum", content={"press": 3})
+    (of,) = gathered(evidence, [SPECTRUM])
+    assert len(of.results) == 1

@@ -86,6 +86,10 @@ def test_weights_a_record_and_a_corpus_that_are_others_are_refused(finish, tmp_p
         patch.setattr(letters, "content", "1" * 64)
         with pytest.raises(ExecutionError, match="have changed since"):
             load(tmp_path / "results", spec.id, tmp_path, CPU)
+    with monkeypatch.context() as patch:
+        patch.setattr(letters, "codec", None)
+        with pytest.raises(ExecutionError, match="do not stand for text"):
+            load(tmp_path / "results", spec.id, tmp_path, CPU)
     one, two = (store.folder(runs, each.id) / checkpoint.BEST for each in (spec, other))
     one.write_bytes(two.read_bytes())
     with pytest.raises(Damaged, match="not the weights that the record names"):
