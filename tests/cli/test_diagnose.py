@@ -134,7 +134,7 @@ def test_other_settings_other_code_and_a_damaged_file_are_computed_again(finishe
         (found,) = [each for each in stored(finished).values() if each]
         return len(calls), [(each.settings, each.content["contexts"]) for each in found]
 
-    first, short = ({"contexts": 10_000}, 38), ({"contexts": 20}, 20)
+    first, short = ({"contexts": 10_000}, 39), ({"contexts": 20}, 20)  # of 40 tokens
     assert computed() == (1, [first])
     assert computed("--contexts", "20") == (1, [first, short])
     assert computed() == (0, [first, short])

@@ -39,5 +39,3 @@ def test_the_shell_is_offered_the_names_of_commands():
         text=True,
     )
     assert done.stdout.split() == ["report", "reproduce"]
-
-

@@ -96,5 +96,3 @@ def test_the_time_of_both_stages(suite, tmp_path, harness, known_times):
     assert found["minutes_to_run"] == pytest.approx(sum(tuning + table) / 60)
     # 636 and 1,120 seconds
     assert "to run, one trial after the other: 29.3 min" in harness("plan", *options).out.splitlines()
-
-

@@ -131,5 +131,3 @@ def test_a_folder_that_has_the_data_sets_name_is_not_taken_for_it(tmp_path):
     (tmp_path / "some-owner" / "some.name").mkdir(parents=True)
     with pytest.raises(CorpusError, match=r"some-owner/some\.name would be read instead of the data set on the hub"):
         hub().load(tmp_path)
-
-

@@ -47,5 +47,3 @@ def test_a_softmax_has_its_equation_and_the_mean_over_contexts(monkeypatch):
     assert (few.below(0.01), few.below(0.1)) == (0.25, 0.5)
     monkeypatch.setattr(jacobian, "POSITIONS", 2)
     assert compute(of, Settings(contexts=40)).contexts == 2
-
-
