@@ -5,6 +5,7 @@ import json
 import sys
 
 import pytest
+from commands import mistakes
 
 import harness.backbones
 import harness.heads
@@ -33,31 +34,10 @@ class Mine(nn.Module):
         return Mixture(h_BTD.unsqueeze(2), None, self.weight)
 '''
 RETURNED = "return Mixture(h_BTD.unsqueeze(2), None, self.weight)"
-# what is written instead of a part of the head -> what `harness check mine` says; B, T, V = 2, 4, 13 and E = 6 there
-MISTAKES = {
-    "facets without K": (
-        (RETURNED, "return Mixture(h_BTD, None, self.weight)"),
-        "shapes [defaults]: ValueError: facets must be (B, T, K, E), got (2, 4, 6); for one facet add .unsqueeze(2)",
-    ),
-    "a tensor": (
-        (RETURNED, "return h_BTD @ self.weight.T"),
-        "TypeError: the head returned a Tensor of shape (2, 4, 13) from forward; return Logits(z) or Mixture(...) "
-        "of harness.distributions",
-    ),
-    "nothing": (
-        (RETURNED, "Mixture(h_BTD.unsqueeze(2), None, self.weight)"),
-        "TypeError: the head returned None from forward; return Logits(z) or Mixture(...) of harness.distributions",
-    ),
-    "a part of a distribution": (
-        (RETURNED, "d = Logits(h_BTD @ self.weight.T); return type('Part', (), {'nll': d.nll, 'aux_loss': 0.0})()"),
-        "the head returned a Part without training_loss, mean_nll, log_probs from forward; return Logits(z) or",
-    ),
-    "logits of other words": (
-        (RETURNED, "return Logits(h_BTD)"),
-        "log_probs has shape (2, 4, 6), expected (2, 4, 13), V = 13 words",
-    ),
-    "no module": (("class Mine(nn.Module)", "class Mine"), "Mine is no module of torch: write class Mine(nn.Module)"),
-}
+MISTAKES = [
+    ("class Mine(nn.Module)" if written.startswith("class") else RETURNED, written, says)
+    for written, says in mistakes("own")
+]
 
 
 @pytest.fixture
@@ -103,12 +83,11 @@ def test_the_head_without_a_mistake_passes(own, harness):
 
 
 @pytest.mark.needs("conformance")
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_check_says_what_is_wrong_once_and_stops_there(own, harness, mistake):
+@pytest.mark.parametrize(("place", "written", "expected"), MISTAKES)
+def test_check_says_what_is_wrong_once_and_stops_there(own, harness, place, written, expected):
     from harness.conformance.heads import HEAD_CHECKS
 
-    replaced, expected = MISTAKES[mistake]
-    own("mine", changed(*replaced))
+    own("mine", changed(place, written))
     done = harness("check", "mine")
     assert (done.code, done.err) == (1, "")
     first, not_run, last = done.out.splitlines()
@@ -189,7 +168,7 @@ def test_a_name_that_is_taken_stops_only_suites_that_need_it(own, fresh, harness
 
 
 def test_a_trial_of_a_wrong_head_is_an_error_with_the_same_sentence(own, fresh, run):
-    own("mine", changed(*MISTAKES["facets without K"][0]))
+    own("mine", changed(".unsqueeze(2)", ""))
     message = "ValueError: facets must be (B, T, K, E), got (4, 7, 8); for one facet add .unsqueeze(2)"
     assert run("--set", "heads=[softmax, mine]", "--only", "head=mine,seed=1").code == 1
     (record,) = (fresh / "results" / "runs" / "tiny").glob("*/record.json")

@@ -72,14 +72,6 @@ def test_on_a_terminal_each_is_one_line_of_80_characters(harness, monkeypatch, w
 
 
 @pytest.mark.parametrize(
-    ("room", "shown"), [(60, "A softmax, and more. (Yang 2018)"), (25, "in brief (Yang 2018)"), (9, "in brief")]
-)
-def test_what_has_no_room_is_said_in_brief(room, shown):
-    entry = {"about": "A softmax, and more.", "brief": "in brief", "source": "Yang 2018"}
-    assert write._what_it_is(entry, room) == shown
-
-
-@pytest.mark.parametrize(
     ("annotation", "default", "written"),
     [
         (int, REQUIRED, "x: integer"),
@@ -105,16 +97,6 @@ def test_a_list_without_a_kind_shows_what_to_begin_with(fresh, harness):
     assert re.search(r"\d+ more suites, longer ones: harness list suites --all", few)
     assert "\nptb_small_heads " in everything
     assert "ptb_small_heads" in {each["name"] for each in json.loads(harness("list", "--json").out)}
-
-
-def test_list_suites_names_the_files_of_the_folder(fresh, harness):
-    done = harness("list", "suites", "--json")
-    own, *ours = json.loads(done.out)
-    nothing = {"about": "", "brief": "", "source": "", "cost": "", "core_minutes": None, "parameters": []}
-    assert own == {"name": "tiny", "from": "suites/tiny.yaml", "kind": "yours", **nothing}
-    assert {each["kind"] for each in ours} == {"bundled"}
-    assert "quickstart" in {each["name"] for each in ours}
-    assert "\ntiny " in harness("list", "suites").out
 
 
 def test_list_suites_has_the_names_that_suites_give_themselves(fresh, harness):

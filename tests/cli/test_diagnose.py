@@ -1,7 +1,6 @@
 """`harness diagnose`: results beside the records, computed once, in tables, plots and the page."""
 
 import json
-import shutil
 import signal
 
 import pytest
@@ -74,6 +73,13 @@ def test_a_suite_of_four_trials_end_to_end(finished, harness, calls):
     plots = {place.name for place in (finished / "results" / "plots" / "tiny.diagnostics").iterdir()}
     names = ("spectrum", "spectrum_centred", "jacobian")
     assert plots == {f"{name}.{end}" for name in names for end in ("svg", "png", "pdf")}
+    found = json.loads(harness(*ASK, "--diagnostic", "spectrum", "--only", "seed=1", "--json").out)
+    assert [trial["head"] for trial in found["trials"]] == ["softmax", "mos(num_mixtures=2)"]
+    assert len(found["trials"][0]["diagnostics"]["spectrum"]["content"]["raw"]["values"]) == 12
+    harness("report", "suites/tiny.yaml")
+    page = (finished / "results" / "reports" / "tiny.html").read_text()
+    for text in ("What the heads can express", "Spectrum of the log-probability matrix", "Singular values of the log-"):
+        assert text in page
 
 
 def test_nothing_is_computed_twice_and_a_second_run_changes_no_file(finished, harness, calls):
@@ -121,30 +127,23 @@ def test_an_interrupted_command_goes_on_and_computes_each_result_once(finished, 
     assert second[-1] == (1, 1)
 
 
-def test_another_setting_is_another_result_and_the_first_one_stays(finished, harness, calls):
-    harness(*ASK, "--diagnostic", "gates", "--only", "head=mos,seed=1")
-    harness(*ASK, "--diagnostic", "gates", "--only", "head=mos,seed=1", "--contexts", "20")
-    assert len(calls) == 2
-    harness(*ASK, "--diagnostic", "gates", "--only", "head=mos,seed=1")
-    assert len(calls) == 2
-    (found,) = [each for each in stored(finished).values() if each]
-    assert [each.settings for each in found] == [{"contexts": 10_000}, {"contexts": 20}]
-    assert found[1].content["contexts"] == 20
+def test_other_settings_other_code_and_a_damaged_file_are_computed_again(finished, harness, calls, monkeypatch):
+    def computed(*options) -> tuple[int, list]:
+        calls.clear()
+        harness(*ASK, "--diagnostic", "gates", "--only", "head=mos,seed=1", *options)
+        (found,) = [each for each in stored(finished).values() if each]
+        return len(calls), [(each.settings, each.content["contexts"]) for each in found]
 
-
-def test_other_code_of_a_diagnostic_is_computed_again_and_replaces_the_result(finished, harness, calls, monkeypatch):
-    harness(*ASK, "--diagnostic", "gates")
+    first, short = ({"contexts": 10_000}, 39), ({"contexts": 20}, 20)  # of 40 tokens
+    assert computed() == (1, [first])
+    assert computed("--contexts", "20") == (1, [first, short])
+    assert computed() == (0, [first, short])
+    (place,) = runs(finished).glob(f"*/{sidecars.DIAGNOSES.file}")
+    place.write_text(place.read_text().replace("mos", "moss").replace('"contexts": ', '"contexts": 1'))
+    assert computed() == (1, [first])
     monkeypatch.setattr(hashes, "of_module", lambda module: "f" * 64)
-    done = harness(*ASK, "--diagnostic", "gates")
-    assert "4 results computed, 0 known already" in done.out
+    assert computed() == (1, [first])
     assert {each.code for found in stored(finished).values() for each in found} == {"f" * 64}
-    assert all(len(found) == 1 for found in stored(finished).values())
-
-
-def test_the_code_of_a_diagnostic_is_its_module_and_what_it_imports_of_the_package():
-    of = {name: hashes.of_module(each.module) for name, each in catalogue.DIAGNOSTICS.items()}
-    assert len(set(of.values())) == len(of)
-    assert all(len(code) == 64 for code in of.values())
 
 
 def test_trials_without_weights_are_one_sentence_and_an_empty_row(finished, harness):
@@ -159,15 +158,11 @@ def test_trials_without_weights_are_one_sentence_and_an_empty_row(finished, harn
     _, softmax, mos = lines(finished, "spectrum")
     assert softmax[-1] == "2/2"
     assert (set(mos[1:-2]), mos[-1]) == ({"-"}, "0/2")
-
-
-def test_a_suite_without_any_weights_is_a_users_mistake(finished, harness):
-    for place in runs(finished).glob(f"*/{checkpoint.BEST}"):
+    for place in [*runs(finished).glob(f"*/{checkpoint.BEST}"), *runs(finished).glob(f"*/{sidecars.DIAGNOSES.file}")]:
         place.unlink()
     done = harness(*ASK)
     assert done.code == 2
     assert done.err.splitlines()[-1].startswith("there is no result of tiny to show: ")
-    assert not list((finished / "results" / "tables").glob("*diagnostics*"))
 
 
 def test_a_diagnostic_without_any_result_says_why(finished, harness, calls):
@@ -205,22 +200,6 @@ def test_a_diagnostic_that_fails_leaves_the_others(finished, harness, monkeypatc
     assert softmax[-1] == "1/2"
 
 
-def test_a_damaged_file_is_computed_again(finished, harness):
-    harness(*ASK, "--diagnostic", "gates")
-    place = next(runs(finished).glob(f"*/{sidecars.DIAGNOSES.file}"))
-    place.write_text(place.read_text().replace("mos", "moss").replace('"contexts": ', '"contexts": 1'))
-    done = harness(*ASK, "--diagnostic", "gates")
-    assert "1 result computed, 3 known already" in done.out
-
-
-def test_json_has_every_result(finished, harness):
-    done = harness(*ASK, "--diagnostic", "spectrum", "--only", "seed=1", "--json")
-    found = json.loads(done.out)
-    assert found["suite"] == "tiny"
-    assert [trial["head"] for trial in found["trials"]] == ["softmax", "mos(num_mixtures=2)"]
-    assert len(found["trials"][0]["diagnostics"]["spectrum"]["content"]["raw"]["values"]) == 12
-
-
 def test_an_export_has_the_results_and_an_import_brings_them(finished, harness, tmp_path):
     harness(*ASK)
     done = harness("export", tmp_path / "records.zip", "--results", finished / "results")
@@ -234,28 +213,6 @@ def test_an_export_has_the_results_and_an_import_brings_them(finished, harness, 
     shown = harness(*ASK, "--results", there)
     assert (shown.code, shown.err) == (0, "")
     assert f"0 results computed, {ALL} known already" in shown.out
-
-
-def test_results_of_another_training_are_not_exported(finished, harness, tmp_path):
-    harness(*ASK, "--diagnostic", "gates")
-    one, other = sorted(runs(finished).glob(f"*/{sidecars.DIAGNOSES.file}"))[:2]
-    shutil.copy(one, other)
-    done = harness("export", tmp_path / "records.zip", "--results", finished / "results")
-    assert "belongs to another training of trial" in done.err
-    assert "diagnostics of 3 trials" in done.out
-
-
-def test_the_page_has_the_tables_and_plots(finished, harness):
-    harness("report", "suites/tiny.yaml")
-    page = finished / "results" / "reports" / "tiny.html"
-    assert "What the heads can express" not in page.read_text()
-    harness(*ASK)
-    done = harness("report", "suites/tiny.yaml")
-    assert done.code == 0
-    text = page.read_text()
-    assert "What the heads can express" in text
-    assert "Spectrum of the log-probability matrix" in text
-    assert "Singular values of the log-probabilities" in text
 
 
 def test_a_diagnostic_of_ones_own_is_a_value_and_a_line(finished, harness, monkeypatch):

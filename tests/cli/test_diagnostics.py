@@ -2,9 +2,11 @@
 
 import importlib.util
 import json
+import shlex
 from pathlib import Path
 
 import pytest
+from commands import mistakes
 
 _SPEC = importlib.util.spec_from_file_location("letters", Path(__file__).parents[1] / "diagnostics" / "conftest.py")
 _LETTERS = importlib.util.module_from_spec(_SPEC)
@@ -65,27 +67,9 @@ def test_sample_goes_on_from_the_prompt(harness, ids, name):
     assert "tokens a second" in shown.out
 
 
-def test_greedy_sampling_does_not_depend_on_the_seed(harness, ids):
-    asked = ("sample", ids["softmax on lstm"], "--prompt", "a", "--temperature", "0", "--json", "--seed")
-    one, other = (json.loads(harness(*asked, seed).out)["texts"] for seed in (1, 2))
-    assert one == other
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("sample", "{id}", "--prompt", ""), "the text is empty"),
-        (("sample", "{id}", "--prompt", "xyz"), "'x' is not in the vocabulary"),
-        (("sample", "{id}", "--prompt", "a", "--temperature", "-1"), "temperature must be a number from 0"),
-        (("sample", "{id}", "--prompt", "a", "--top-p", "2"), "top-p must be above 0"),
-        (("sample", "000000000000", "--prompt", "a"), "there is no finished trial 000000000000"),
-        (("inspect", "{id}", "--text", ""), "the text is empty"),
-        (("inspect", "nothing", "--text", "a"), "expected the first digits of an id"),
-        (("inspect", "{id}", "--text", "a", "--results", "elsewhere"), "there is no finished trial"),
-    ],
-)
-def test_a_users_mistake_is_one_sentence(harness, ids, arguments, sentence):
-    done = harness(*(argument.format(id=ids["softmax on lstm"]) for argument in arguments))
+@pytest.mark.parametrize(("command", "sentence"), mistakes("letters"))
+def test_a_users_mistake_is_one_sentence(harness, ids, command, sentence):
+    done = harness(*shlex.split(command.replace("ID", ids["softmax on lstm"])))
     assert done.code == 2
     assert sentence in done.err
     assert done.err.count("\n") == 1

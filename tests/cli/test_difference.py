@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shlex
 from pathlib import Path
 
 import handmade
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from bundles import timing_of
+from commands import mistakes
 
 from harness import plan
 from harness.corpora.corpus import Corpus, CorpusFacts
@@ -188,28 +190,26 @@ def test_the_terminal_shows_the_words_as_they_are(harness, finish):
     assert "+6.06 %" in shown  # e^(1/17) - 1
 
 
-@pytest.mark.parametrize("damaged", [False, True])
-def test_without_what_each_token_cost_it_says_why(harness, finish, tmp_path, damaged):
-    ids = finish(kept=False)
-    if damaged:
+@pytest.mark.parametrize(
+    ("lacks", "reason"),
+    [
+        ("scores", "no comparison of single tokens: "), ("whole scores", "no comparison of single tokens: "),
+        ("content", "have changed since"), ("codec", "do not stand for text"),
+    ],
+)  # fmt: skip
+def test_where_something_is_missing_it_says_why_and_shows_no_words(
+    harness, finish, words, tmp_path, monkeypatch, lacks, reason
+):
+    ids = finish(kept="scores" not in lacks)
+    if lacks == "whole scores":
         folder = store.folder(store.runs_folder(tmp_path / "results", "pair"), ids["mos3 1"])
         (folder / sidecars.TOKEN_NLL.file).write_bytes(b"x")
+    elif lacks != "scores":
+        monkeypatch.setattr(words, lacks, {"content": "1" * 64, "codec": None}[lacks])
     found = told(harness, ids["softmax 1"], ids["mos3 1"])
     assert metric(found, "test_ppl")["change"] == pytest.approx(math.expm1(-0.2))
-    assert (found["better"], found["worse"], found["by_frequency"], found["by_position"]) == ([], [], [], [])
-    assert any("no comparison of single tokens: " in note for note in found["notes"])
-
-
-@pytest.mark.parametrize(
-    ("attribute", "value", "reason"),
-    [("content", "1" * 64, "have changed since"), ("codec", None, "do not stand for text")],
-)
-def test_no_context_is_shown_of_a_text_that_is_not_there(harness, finish, words, monkeypatch, attribute, value, reason):
-    ids = finish()
-    monkeypatch.setattr(words, attribute, value)
-    found = told(harness, ids["softmax 1"], ids["mos2 1"])
     assert (found["better"], found["worse"]) == ([], [])
-    assert found["by_frequency"]
+    assert bool(found["by_frequency"]) == ("scores" not in lacks)
     assert any(reason in note for note in found["notes"])
 
 
@@ -256,6 +256,27 @@ def test_unlike_trials_are_refused(harness, finish, changes, sentence):
     assert done.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(("command", "sentence"), mistakes("pair"))
+def test_a_users_mistake_is_one_sentence(harness, finish, command, sentence):
+    ids = finish()
+    done = harness(*shlex.split(command.replace("ID", ids["softmax 1"]).replace("OTHER", ids["mos2 1"])))
+    assert done.code == 2
+    assert sentence in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_backbone_that_both_have_by_two_versions_is_a_note(harness, finish):
+    ids = finish(code=handmade.code())
+    runs = Path("results/runs/pair")
+    record = store.load(runs, ids["mos2 1"])
+    assert not [each for each in told(harness, ids["softmax 1"], ids["mos2 1"])["notes"] if "code" in each]
+    store.save(record.model_copy(update={"code": handmade.code(head="a" * 64, backbone="b" * 64)}), runs)
+    notes = told(harness, ids["softmax 1"], ids["mos2 1"])["notes"]
+    assert [each for each in notes if "code" in each] == [
+        "the code of the backbone 'lstm' is not the same: it may cause part of the difference"
+    ]
+
+
 def test_another_seed_budget_or_backbone_is_a_setting_that_differs(harness, finish):
     ids = finish()
     text = (
@@ -277,39 +298,4 @@ def test_another_seed_budget_or_backbone_is_a_setting_that_differs(harness, fini
         ("train.schedule.plateau.factor", "-", "0.5"),
         ("train.schedule.plateau.threshold", "-", "0"),
         ("train.schedule.plateau.reference", "-", "best"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("{softmax 1}", "{softmax 1}"), "are the same trial"),
-        (
-            ("softmax", "mos(num_mixtures=2)"),
-            "trial 'softmax': expected the first digits of an id, as harness plan shows",
-        ),
-        (("{softmax 1}", "000000000000"), "there is no finished trial"),
-        (("softmax", "mos", "--suite", "pair.yaml"), "'mos' is the name of 2 heads; expected one of: MoS 2"),
-        (("softmax", "softmax", "--suite", "pair.yaml"), "are the same head"),
-        (("{softmax 1}", "{mos2 1}", "--only", "head=mos"), "name the suite with --suite"),
-        (("softmax", "mos(num_mixtures=2)", "--suite", "pair.yaml", "--results", "none"), "no seed"),
-    ],
-)
-def test_a_users_mistake_is_one_sentence(harness, finish, arguments, sentence):
-    ids = finish()
-    done = harness("diff", *(ids.get(argument.strip("{}"), argument) for argument in arguments))
-    assert done.code == 2
-    assert sentence in done.err
-    assert done.err.count("\n") == 1
-
-
-def test_a_backbone_that_both_have_by_two_versions_is_a_note(harness, finish):
-    ids = finish(code=handmade.code())
-    runs = Path("results/runs/pair")
-    record = store.load(runs, ids["mos2 1"])
-    assert not [each for each in told(harness, ids["softmax 1"], ids["mos2 1"])["notes"] if "code" in each]
-    store.save(record.model_copy(update={"code": handmade.code(head="a" * 64, backbone="b" * 64)}), runs)
-    notes = told(harness, ids["softmax 1"], ids["mos2 1"])["notes"]
-    assert [each for each in notes if "code" in each] == [
-        "the code of the backbone 'lstm' is not the same: it may cause part of the difference"
     ]

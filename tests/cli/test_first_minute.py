@@ -31,15 +31,6 @@ def test_a_copied_suite_with_the_old_name_is_refused_with_what_to_rename(fresh, 
     assert not (fresh / "results").exists()
 
 
-def test_the_name_of_a_bundled_suite_is_refused_likewise_and_an_equal_copy_is_not(fresh, harness):
-    quickstart = (bundled("suites") / "quickstart.yaml").read_text(encoding="utf-8")
-    copy = fresh / "suites" / "copy.yaml"
-    copy.write_text(quickstart, encoding="utf-8")
-    assert harness("plan", "copy").code == 0
-    copy.write_text(f"{quickstart}\n# mine\n", encoding="utf-8")
-    assert str(bundled("suites") / "quickstart.yaml") in harness("plan", "copy").err
-
-
 @pytest.mark.needs("integrity")
 def test_a_table_without_records_names_the_import_of_the_committed_ones(fresh, harness):
     done = harness("table", "ground_truth_ngrams")
@@ -57,3 +48,12 @@ def test_the_pages_of_the_documentation_are_listed_and_printed(fresh, harness):
     assert [line.split()[0] for line in listed] == sorted([*written, "components", "metrics", "suite_keys"])
     assert "- `num_mixtures" in harness("docs", "components").out
     assert harness("docs", "tables").out.strip() == (bundled("docs") / "tables.md").read_text(encoding="utf-8").strip()
+
+
+def test_the_name_of_a_bundled_suite_is_refused_likewise_and_an_equal_copy_is_not(fresh, harness):
+    quickstart = (bundled("suites") / "quickstart.yaml").read_text(encoding="utf-8")
+    copy = fresh / "suites" / "copy.yaml"
+    copy.write_text(quickstart, encoding="utf-8")
+    assert harness("plan", "copy").code == 0
+    copy.write_text(f"{quickstart}\n# mine\n", encoding="utf-8")
+    assert str(bundled("suites") / "quickstart.yaml") in harness("plan", "copy").err

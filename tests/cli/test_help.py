@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 
@@ -40,8 +39,3 @@ def test_the_shell_is_offered_the_names_of_commands():
         text=True,
     )
     assert done.stdout.split() == ["report", "reproduce"]
-
-
-def test_the_package_installs_the_command():
-    root = Path(__file__).parent.parent.parent
-    assert 'harness = "harness.cli:main"' in (root / "pyproject.toml").read_text()

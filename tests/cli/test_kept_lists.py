@@ -54,29 +54,6 @@ def test_a_kept_list_is_shown_without_torch(folder):
     assert second.stdout == first.stdout
 
 
-def test_another_source_makes_it_again(monkeypatch):
-    write._kept_components("heads")
-    monkeypatch.setattr(write, "source_hash", lambda: "an edit")
-    assert made(monkeypatch) == 1
-
-
-def test_an_unknown_source_is_never_kept(monkeypatch):
-    monkeypatch.setattr(write, "source_hash", lambda: "")
-    assert made(monkeypatch) >= 2
-
-
-def test_a_folder_of_the_user_is_never_kept(folder, monkeypatch):
-    write._kept_components("heads")
-    (folder / "heads").mkdir()
-    assert made(monkeypatch) == 2
-
-
-def test_plug_ins_are_never_kept(monkeypatch):
-    write._kept_components("heads")
-    monkeypatch.setattr(write, "entry_points", lambda group: [group])
-    assert made(monkeypatch) == 2
-
-
 def test_a_list_with_a_head_of_this_process_is_never_kept(folder, monkeypatch):
     class Cosine(HEADS.get("softmax")):
         """Defined here."""
@@ -86,20 +63,28 @@ def test_a_list_with_a_head_of_this_process_is_never_kept(folder, monkeypatch):
     assert not list((folder / "cache").glob("lists/*.json"))
 
 
-def test_a_list_with_a_fault_is_never_kept(folder, monkeypatch):
-    CORPORA.names()
-    monkeypatch.setattr(CORPORA, "_faults", ["a file cannot be imported"])
-    made(monkeypatch, "corpora")
-    assert not list((folder / "cache").glob("lists/*.json"))
-
-
-def test_a_folder_that_this_process_has_added_is_seen(folder, monkeypatch):
+@pytest.mark.parametrize(
+    ("change", "number"), [("source", 1), ("unknown source", 2), ("own", 2), ("plug-in", 2), ("added", 2)]
+)
+def test_where_anything_may_have_changed_it_is_made_again(change, number, folder, monkeypatch):
     write._kept_components("heads")
-    monkeypatch.setattr(heads, "__path__", [*heads.__path__, str(folder)])
-    assert made(monkeypatch) == 2
+    if "source" in change:
+        monkeypatch.setattr(write, "source_hash", lambda: "" if change == "unknown source" else "an edit")
+    elif change == "own":
+        (folder / "heads").mkdir()
+    elif change == "plug-in":
+        monkeypatch.setattr(write, "entry_points", lambda group: [group])
+    else:
+        monkeypatch.setattr(heads, "__path__", [*heads.__path__, str(folder)])
+    assert made(monkeypatch) == number
 
 
-def test_a_list_with_a_broken_head_is_never_kept(folder, monkeypatch):
-    monkeypatch.setitem(HEADS._twice, "mos", ("harness.heads.other", "head 'mos' is registered twice"))
-    made(monkeypatch)
+@pytest.mark.parametrize("fault", ["broken head", "fault"])
+def test_a_list_with_a_fault_is_never_kept(fault, folder, monkeypatch):
+    CORPORA.names()
+    if fault == "fault":
+        monkeypatch.setattr(CORPORA, "_faults", ["a file cannot be imported"])
+    else:
+        monkeypatch.setitem(HEADS._twice, "mos", ("harness.heads.other", "head 'mos' is registered twice"))
+    made(monkeypatch, "corpora" if fault == "fault" else "heads")
     assert not list((folder / "cache").glob("lists/*.json"))

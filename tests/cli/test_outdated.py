@@ -91,6 +91,9 @@ def test_a_forward_multiplied_by_zero_keeps_no_old_number_in_silence(trained, ed
     before = commands.record_files(trained)
     edit(ZERO)
     assert states(harness) == ["ok", "ok", "outdated", "outdated"]
+    shown = harness("plan", "suites/tiny.yaml").out
+    assert "4 trials, 0 to run, 2 outdated" in shown
+    assert CHANGED in shown
     done = run()
     assert done.code == 1
     command = "`harness run suites/tiny.yaml --only head=lowrank --force --executor inline --no-tracking`"
@@ -99,14 +102,9 @@ def test_a_forward_multiplied_by_zero_keeps_no_old_number_in_silence(trained, ed
     assert commands.record_files(trained) == before
     assert {"lowrank ¶": "2/2", "softmax": "2/2"}.items() <= commands.table_rows(done.out).items()
     assert "- ¶ lowrank: trained before lowrank_edited.py changed" in (trained / "results/tables/tiny.md").read_text()
-
-
-def test_plan_says_what_changed_for_people_too(trained, edit, harness):
-    edit(ZERO)
-    done = harness("plan", "suites/tiny.yaml")
-    assert done.code == 0
-    assert "4 trials, 0 to run, 2 outdated" in done.out
-    assert CHANGED in done.out
+    done = run("--keep")
+    assert (done.code, "changed since" in done.err, "lowrank ¶" in done.out) == (0, False, True)
+    assert commands.record_files(trained) == before
 
 
 @pytest.mark.guards("docstring-no-code")
@@ -122,16 +120,6 @@ def test_comments_docstrings_and_formatting_change_nothing(trained, edit, run, h
     assert "nothing to run: all 4 trials have a record" in done.out
 
 
-def test_keep_keeps_them_and_they_count(trained, edit, run):
-    before = commands.record_files(trained)
-    edit(ZERO)
-    done = run("--keep")
-    assert done.code == 0
-    assert "changed since" not in done.err
-    assert commands.record_files(trained) == before
-    assert "lowrank ¶" in done.out
-
-
 def test_force_with_only_trains_them_anew_and_nothing_else(trained, edit, run, harness):
     before = commands.record_files(trained)
     edit(ZERO)
@@ -142,21 +130,6 @@ def test_force_with_only_trains_them_anew_and_nothing_else(trained, edit, run, h
     assert states(harness) == ["ok"] * 4
 
 
-def test_a_new_seed_is_trained_and_no_mean_is_over_both_versions(trained, edit, run, harness):
-    edit(ZERO)
-    place = trained / "suites" / "tiny.yaml"
-    place.write_text(place.read_text().replace("[1, 2]", "[1, 2, 3]"))
-    assert states(harness) == ["ok", "ok", "missing", "outdated", "outdated", "missing"]
-    done = run()
-    assert done.code == 1
-    assert CHANGED in done.err
-    assert commands.table_rows(done.out)["lowrank ¶"] == "1/3: 2 of other code"
-    assert "- ¶ lowrank: trained by 2 versions of " in done.out
-    found = [store.load(trained / "results/runs/tiny", trial["id"]) for trial in commands.planned(harness)[3:]]
-    (line,) = [line for line in done.out.splitlines() if line.startswith("| lowrank")]
-    assert f"{found[2].metrics['test_ppl']:.2f}" in [cell.strip(" *↓") for cell in line.split("|")]
-
-
 @pytest.mark.guards("command-trains-only-that")
 def test_the_command_of_the_sentence_trains_what_it_says_where_new_seeds_are_of_the_new_code(
     trained, edit, run, harness
@@ -164,7 +137,16 @@ def test_the_command_of_the_sentence_trains_what_it_says_where_new_seeds_are_of_
     edit(ZERO)
     place = trained / "suites" / "tiny.yaml"
     place.write_text(place.read_text().replace("[1, 2]", "[1, 2, 3]"))
-    run()
+    assert states(harness) == ["ok", "ok", "missing", "outdated", "outdated", "missing"]
+    done = run()
+    assert done.code == 1
+    assert CHANGED in done.err
+    # no mean is over both versions
+    assert commands.table_rows(done.out)["lowrank ¶"] == "1/3: 2 of other code"
+    assert "- ¶ lowrank: trained by 2 versions of " in done.out
+    found = [store.load(trained / "results/runs/tiny", trial["id"]) for trial in commands.planned(harness)[3:]]
+    (line,) = [line for line in done.out.splitlines() if line.startswith("| lowrank")]
+    assert f"{found[2].metrics['test_ppl']:.2f}" in [cell.strip(" *↓") for cell in line.split("|")]
     (command,) = re.findall(r"`harness run suites/tiny.yaml (.*?)`", run().err)
     before = commands.record_files(trained)
     outdated = {trial["id"] for trial in commands.planned(harness)[3:5]}

@@ -20,10 +20,6 @@ def test_report_writes_the_plots_and_the_page_and_says_where(finished, harness):
     for trial in commands.record_files(finished):
         assert f'data-trial="{trial}"' in text
     assert str(finished) not in text
-
-
-def test_a_second_report_leaves_the_files_as_they_are_and_touches_no_record(finished, harness):
-    assert harness("report", "suites/tiny.yaml").code == 0
     before = commands.files(finished)
     assert harness("report", "suites/tiny.yaml").code == 0
     assert commands.files(finished) == before

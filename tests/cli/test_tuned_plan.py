@@ -96,12 +96,3 @@ def test_the_time_of_both_stages(suite, tmp_path, harness, known_times):
     assert found["minutes_to_run"] == pytest.approx(sum(tuning + table) / 60)
     # 636 and 1,120 seconds
     assert "to run, one trial after the other: 29.3 min" in harness("plan", *options).out.splitlines()
-
-
-def test_a_set_changes_the_budget(suite, tmp_path, harness):
-    found = stages(harness, suite, "--results", tmp_path, "--set", "tune.epochs=2")
-    other = stages(harness, suite, "--results", tmp_path)
-    assert {trial["id"] for trial in found["tuning"]}.isdisjoint(trial["id"] for trial in other["tuning"])
-    done = harness("plan", suite, "--results", tmp_path, "--set", "tune.epochs=4")
-    assert done.code == 2
-    assert done.err.splitlines()[0] == "--set tune.epochs=4: tune.epochs: expected at most train.epochs = 3, got 4"

@@ -18,6 +18,14 @@ from harness.corpora.download import PinnedFile, fetch, verified
 from harness.errors import CorpusError
 
 BODY = b"the cat sat on the mat\n" * 20_000
+SENT = {  # what is sent under a name, with seconds between the parts
+    "right": (BODY,),
+    "wrong": (b"x" * len(BODY),),
+    "cut": (BODY[:1000],),
+    "silent": (BODY[:10], 600.0),
+    "drip": (b"x", 0.1) * 2000,
+    "slow": (BODY[:1000], 0.5, BODY[1000:]),
+}
 FETCH = """\
 import sys
 from pathlib import Path
@@ -29,66 +37,35 @@ print(fetch(PinnedFile("corpus/slow", sys.argv[1], sys.argv[2]), Path(sys.argv[3
 class _Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         self.server.requested.append(self.path)
-        first = self.server.requested.count(self.path) == 1
-        getattr(self, f"_{self.path.strip('/').partition('?')[0]}")(first)
+        name = self.path.strip("/")
+        if name.endswith("_once"):
+            name = name.removesuffix("_once") if self.server.requested.count(self.path) == 1 else "right"
+        if name in SENT:
+            self._send(*SENT[name])
+        elif name == "endless":
+            self._send(*[BODY] * 100, length=100 * len(BODY))
+        elif name == "reset":
+            self.connection.close()
+        elif name == "failing":
+            self.send_error(500)
+        else:
+            self.send_response(302)
+            self.send_header("Location", {"moved": "/right", "circle": "/circle"}[name])
+            self.end_headers()
 
-    def _send(self, *pieces: bytes, length: int = len(BODY), pause: float = 0.0):
+    def _send(self, *pieces: bytes | float, length: int = len(BODY)):
         self.send_response(200)
         self.send_header("Content-Length", str(length))
         self.end_headers()
         try:
             for piece in pieces:
-                self.wfile.write(piece)
-                self.wfile.flush()
-                self.server.ended.wait(pause)
+                if isinstance(piece, float):
+                    self.server.ended.wait(piece)
+                else:
+                    self.wfile.write(piece)
+                    self.wfile.flush()
         except OSError:
             pass  # the client has had enough
-
-    def _right(self, first):
-        self._send(BODY)
-
-    def _wrong(self, first):
-        self._send(b"x" * len(BODY))
-
-    def _wrong_once(self, first):
-        self._send(b"x" * len(BODY) if first else BODY)
-
-    def _cut(self, first):
-        self._send(BODY[:1000])
-
-    def _cut_once(self, first):
-        self._send(BODY[:1000] if first else BODY)
-
-    def _reset(self, first):
-        self.connection.close()
-
-    def _failing(self, first):
-        self.send_error(500)
-
-    def _failing_once(self, first):
-        self.send_error(500) if first else self._send(BODY)
-
-    def _moved(self, first):
-        self.send_response(302)
-        self.send_header("Location", "/right")
-        self.end_headers()
-
-    def _circle(self, first):
-        self.send_response(302)
-        self.send_header("Location", "/circle")
-        self.end_headers()
-
-    def _silent(self, first):
-        self._send(BODY[:10], b"", pause=600)
-
-    def _drip(self, first):
-        self._send(*[b"x"] * 2000, pause=0.1)
-
-    def _endless(self, first):
-        self._send(*[BODY] * 100, length=100 * len(BODY))
-
-    def _slow(self, first):
-        self._send(BODY[:1000], BODY[1000:], pause=0.5)
 
     def log_message(self, *args):
         pass

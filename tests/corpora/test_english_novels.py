@@ -43,12 +43,6 @@ def test_the_counts_are_those_of_the_books(level, books, monkeypatch, tmp_path):
     assert (found.vocab_size, {name: len(getattr(found, name)) for name in SPLITS}) == corpus.sizes()
 
 
-def test_what_is_plain_already_stays(books):
-    for split in SPLITS:
-        for book in BOOKS[split]:
-            assert plain("-------\n" + books[book]) == books[book]
-
-
 def test_a_tokenizer_reads_the_printed_text_with_an_end_after_each_book(books, monkeypatch, tmp_path):
     corpus = EnglishNovels(tokenizer={"bpe": 300})
     monkeypatch.setattr(corpus, "_books", lambda split, data: [books[book] for book in BOOKS[split]])
@@ -83,8 +77,3 @@ def test_the_hidden_text_has_the_tokens_of_the_training_text(params, ids, monkey
     corpus = EnglishNovels(**params)
     symbols = corpus.load(tmp_path).symbols
     assert [symbols[index] for index in corpus.hidden(tmp_path)] == ids
-
-
-def test_characters_have_no_tokenizer():
-    with pytest.raises(ValueError, match="level: has no meaning with a tokenizer"):
-        EnglishNovels(level="char", tokenizer={"bpe": 300})

@@ -62,10 +62,7 @@ def test_more_memory_than_it_may_take_is_one_sentence(work):
 
 def test_within_its_memory_it_reads():
     assert list(limited(lambda send: send(fill(100 * MIB)), "it", 300 * MIB)) == [100 * MIB]
-
-
-def test_in_this_process_nothing_is_limited():
-    allow(0)
+    allow(0)  # this process has no limit
     assert fill(100 * MIB) == 100 * MIB
 
 
@@ -80,14 +77,6 @@ def test_it_ends_when_its_reader_stops():
     pids.append(next(found))
     found.close()
     assert not psutil.pid_exists(pids[0])
-
-
-def test_one_within_another_may_read_too():
-    def work(send):
-        for each in limited(lambda inner: inner("text"), "inner"):
-            send(each)
-
-    assert list(limited(work, "outer")) == ["text"]
 
 
 def test_it_is_read_from_any_thread():

@@ -1,10 +1,7 @@
-"""How much of a split also stands in another one, against a count by loops; what is refused, and what plan says."""
+"""How much of a split also stands in another one, against a count by loops; what is refused."""
 
-import gzip
-import json
 import random
 from collections import Counter
-from collections.abc import Iterable
 from types import SimpleNamespace
 
 import pytest
@@ -12,14 +9,12 @@ import torch
 from texts import lines
 from tokenizers import Tokenizer, models
 
-from harness.cli.plan import _corpora
 from harness.corpora import overlap
-from harness.corpora.corpus import Corpus, CorpusFacts
+from harness.corpora.corpus import Corpus
 from harness.corpora.local_text import Text
-from harness.corpora.overlap import NOT_APART, NOT_NEW, RUN_OF_CHARACTERS, lines_in_train, shares, shares_in_train
+from harness.corpora.overlap import lines_in_train, shares, shares_in_train
 from harness.corpora.published import PennTreebank, PennTreebankCharacters, WikiText2
 from harness.corpora.subwords import SubwordCodec
-from harness.corpora.synthetic import Markov
 from harness.errors import CorpusError
 from harness.report.text_notes import of_train
 
@@ -54,6 +49,15 @@ def test_runs_across_blocks_of_a_long_text_are_found():
     assert shares([tokens[:12]], within, 13) == [0.0]  # shorter than a run
 
 
+TEST_IN_TRAIN = "all of the test split also stands in the train split"
+
+
+def folder(place, **texts: str):
+    for split, text in {"valid": lines(50, 2), **texts}.items():
+        (place / f"{split}.txt").write_text(text)
+    return place
+
+
 @pytest.fixture
 def few_parts(monkeypatch):
     """Ask about 64 parts of 256 tokens of a longer split."""
@@ -76,203 +80,6 @@ def test_a_long_split_within_another_is_refused_although_its_lines_end_elsewhere
     test, rest = (" ".join(lines(number, seed).split()) for number, seed in ((2500, 3), (400, 1)))
     with pytest.raises(CorpusError, match=TEST_IN_TRAIN):
         Text(path=folder(tmp_path, train=f"{rest} {test} {rest}\n", test=test), **params).facts()
-
-
-# Planted texts
-
-TRAIN, VALID, TEST = lines(400, 1), lines(50, 2), lines(50, 3)
-
-
-def folder(place, **texts: str):
-    for split, text in {"train": TRAIN, "valid": VALID, "test": TEST, **texts}.items():
-        (place / f"{split}.txt").write_text(text)
-    return place
-
-
-def test_a_careful_text_shares_nothing(tmp_path):
-    for params in ({}, {"level": "char"}):
-        assert Text(path=folder(tmp_path), **params).facts().in_train == {"valid": 0.0, "test": 0.0}
-
-
-def first(text: str, number: int, end: str = "\n") -> str:
-    return "".join(line + end for line in text.splitlines()[:number])
-
-
-def numbered(text: str) -> str:
-    return "".join(f"{number} {line}\n" for number, line in enumerate(text.splitlines(), 1))
-
-
-def paragraphs(text: str) -> str:
-    """Four lines of a text in each line."""
-    found = text.splitlines()
-    return "".join(" ".join(found[start : start + 4]) + "\n" for start in range(0, len(found), 4))
-
-
-def rows(documents: Iterable[str]) -> str:
-    return "".join(json.dumps({"text": document}) + "\n" for document in documents)
-
-
-def of_documents(size: int) -> dict[str, str]:
-    """.jsonl files of documents of so many characters, of which test has 6; one of them is in train, too."""
-    documents = [lines(5, 100 + seed)[:size].strip() for seed in range(300)]
-    splits = {"train": [*documents[:-10], documents[-1]], "valid": documents[-10:-6], "test": documents[-6:]}
-    return {f"{split}.jsonl": rows(each) for split, each in splits.items()}
-
-
-CHAPTER, LICENCE = lines(20, 4), lines(6, 9)
-BPE = {"tokenizer": {"bpe": 440}}  # almost every word is a token
-TEST_IN_TRAIN = "all of the test split also stands in the train split"
-VALID_IN_TEST = "all of the valid split also stands in the test split"
-ALL_UNKNOWN = "every word of the {} split is <unk>"
-NOTHING = "also in train: 0.0 % of valid, 0.0 % of test"
-# what is wrong with a text -> its files, in place of those of a careful one; parameters; what is said
-SAID = {
-    "train contains test": ({"train.txt": TRAIN + TEST}, {}, TEST_IN_TRAIN),
-    "train contains test, characters": ({"train.txt": TRAIN + TEST}, {"level": "char"}, TEST_IN_TRAIN),
-    "train contains test, subwords": ({"train.txt": TRAIN + TEST}, BPE, TEST_IN_TRAIN),
-    "train contains valid": (
-        {"train.txt": VALID + TRAIN},
-        {},
-        "all of the valid split also stands in the train split",
-    ),
-    "test is train": ({"test.txt": TRAIN}, {}, TEST_IN_TRAIN),
-    "valid is test": ({"valid.txt": TEST}, {}, "all of the test split also stands in the valid split"),
-    "test within valid": ({"valid.txt": VALID + TEST}, {}, "all of the test split also stands in the valid split"),
-    "valid within test": ({"test.txt": TEST + VALID}, {}, VALID_IN_TEST),
-    "test within valid, with <unk>": (
-        {"valid.txt": VALID + TEST.replace(" w17 ", " new "), "test.txt": TEST.replace(" w17 ", " new ")},
-        {},
-        "all of the test split also stands in the valid split",
-    ),
-    "test is train's lines in another order": (
-        {"test.txt": "".join(sorted(TRAIN.splitlines(keepends=True)))},
-        {},
-        TEST_IN_TRAIN,
-    ),
-    "test is a part of train with other line ends": ({"test.txt": first(TRAIN, 60, "\r\n")}, {}, TEST_IN_TRAIN),
-    "test is a part of train with blanks at its lines": ({"test.txt": first(TRAIN, 60, "  \n")}, {}, TEST_IN_TRAIN),
-    "test is a part of train in other case": ({"test.txt": first(TRAIN, 60).upper()}, {}, ALL_UNKNOWN.format("test")),
-    "the same, and case does not count": (
-        {"test.txt": first(TRAIN, 60).upper()},
-        {"lowercase": True},
-        TEST_IN_TRAIN,
-    ),
-    "a file of the same documents twice": (
-        {"mine.jsonl": rows([lines(5, seed) for seed in (*range(45), *range(15))])},
-        {},
-        "all of the valid split also stands in the train split",
-    ),
-    "min_count leaves nothing": ({}, {"min_count": 10**6}, ALL_UNKNOWN.format("valid")),
-    "another language": ({"test.txt": "\u4e00 \u4e01\n" * 40}, {}, ALL_UNKNOWN.format("test")),
-    "another alphabet": ({"test.txt": "\u4e00\u4e01" * 40}, {"level": "char"}, ALL_UNKNOWN.format("test")),
-    # 20 of 70 lines
-    "a chapter in train and test": (
-        {"train.txt": TRAIN + CHAPTER, "test.txt": TEST + CHAPTER},
-        {},
-        "28.7 % of test, 28.4 % of test in whole lines or documents: perplexities are lower",
-    ),
-    # 20 of 70 lines
-    "a chapter in valid and test": (
-        {"valid.txt": VALID + CHAPTER, "test.txt": TEST + CHAPTER},
-        {},
-        f"also in train: 0.0 % of valid, 0.0 % of test; also in valid: 28.7 % of test: {NOT_APART}",
-    ),
-    "a chapter in valid and test, characters": (
-        {"valid.txt": VALID + CHAPTER, "test.txt": TEST + CHAPTER},
-        {"level": "char"},
-        f"% of test: {NOT_APART}",
-    ),
-    # 2 of 302 lines: too few for a note
-    "a line of valid in test": (
-        {"valid.txt": VALID + lines(1, 4) * 2, "test.txt": lines(300, 3) + lines(1, 4) * 2},
-        {},
-        "also in valid: 0.7 % of test",
-    ),
-    # 6 of 56 lines
-    "a licence in all splits": (
-        {"train.txt": LICENCE + TRAIN, "valid.txt": LICENCE + VALID, "test.txt": LICENCE + TEST},
-        {},
-        "10.7 % of valid, 10.7 % of test, 10.6 % of valid in whole lines or documents, 10.7 % of test in whole lines",
-    ),
-    "every second line of test, which is shorter than a run": (
-        {"train.txt": TRAIN + "".join(TEST.splitlines(keepends=True)[::2])},
-        {},
-        "0.0 % of test, 49.8 % of test in whole lines or documents: perplexities are lower",
-    ),
-    # but for the number, and the words before it that make no run with it
-    "the same paragraphs with line numbers": (
-        {"train.txt": numbered(paragraphs(TRAIN + TEST)), "test.txt": numbered(paragraphs(TEST))},
-        {},
-        "% of test: perplexities are lower",
-    ),
-    # 1 of 6 documents of 55 tokens, and the <eos> before it: 56 / 330
-    "a document in train and test": (of_documents(999), {}, "also in train: 0.0 % of valid, 17.0 % of test, "),
-    "a document in train and test, characters": (
-        of_documents(999),
-        {"level": "char"},
-        "% of test in whole lines or doc",
-    ),
-    "a document in train and test, subwords": (
-        of_documents(999),
-        BPE,
-        "% of test in whole lines or documents: perplex",
-    ),
-    # 1 of 6 documents that are shorter than a run
-    "a short document in train and test": (of_documents(21), {}, "also in train: 0.0 % of valid, 0.0 % of test, 1"),
-    "a short document in train and test, subwords": (of_documents(15), BPE, "0.0 % of valid, 0.0 % of test, 1"),
-    "many words of test are unknown": (
-        {"test.txt": TEST.replace(" w1", " new")},
-        {},
-        "% of the test tokens are <unk>, one token for all unknown words",
-    ),
-    "a packed file": ({"test.txt": gzip.compress(TEST.encode())}, {}, "cannot be read as UTF-8 text"),
-    # nothing but its size is said of a test text that is too short to measure anything
-    "a test text of five tokens": ({"test.txt": "w1 w2 w3 w4\n"}, {}, "test 5; "),
-    # what the documents name as not found
-    "short lines with numbers": ({"train.txt": numbered(TRAIN + TEST), "test.txt": numbered(TEST)}, {}, NOTHING),
-}
-
-
-def said_of(source: Text, place) -> tuple[str, CorpusFacts | None]:
-    """What a plan says of a text, with its facts; or why it is refused."""
-    try:
-        source.fetch(place)  # tokenises
-        facts = source.facts()
-    except CorpusError as refused:
-        return str(refused), None
-    (said,) = _corpora(SimpleNamespace(corpora={"mine": facts}))
-    return said, facts
-
-
-@pytest.mark.usefixtures("cache")
-@pytest.mark.parametrize("name", SAID)
-def test_what_is_said_of_a_text(name, tmp_path):
-    files, params, expected = SAID[name]
-    if not any(file.endswith(".jsonl") for file in files):
-        files = {"train.txt": TRAIN, "valid.txt": VALID, "test.txt": TEST, **files}
-    for file, text in files.items():
-        (tmp_path / file).write_bytes(text if isinstance(text, bytes) else text.encode())
-    said, facts = said_of(Text(path=tmp_path, **params), tmp_path)
-    assert expected in said
-    notes = [] if facts is None else of_train(SimpleNamespace(corpora={"mine": facts}), [])
-    assert len(notes) == (NOT_NEW in said) + (NOT_APART in said)
-
-
-@pytest.mark.usefixtures("cache")
-def test_a_tokenised_text_is_refused_as_it_is_fetched(tmp_path):
-    source = Text(path=folder(tmp_path, train=TRAIN + TEST), tokenizer={"bpe": 300})
-    assert source.facts().in_train == {}  # not tokenised yet
-    with pytest.raises(CorpusError, match="all of the test split also stands in the train split"):
-        source.fetch(tmp_path)
-
-
-@pytest.mark.parametrize(("params", "width"), [({}, 1), ({"level": "char"}, RUN_OF_CHARACTERS)])
-def test_a_chapter_in_train_and_test_is_its_share_of_the_tokens(params, width, tmp_path):
-    chapter = lines(20, 4)
-    corpus = Text(path=folder(tmp_path, train=TRAIN + chapter, test=TEST + chapter), **params).load(tmp_path)
-    assert shares_in_train(corpus)["valid"] == 0.0
-    # 20 of 70 lines; of characters the ends of the chapter may be missed
-    assert shares_in_train(corpus)["test"] == pytest.approx(20 / 70, abs=2 * width / len(corpus.test))
 
 
 def test_long_lines_count_by_their_characters_and_short_ones_do_not():
@@ -328,11 +135,6 @@ def test_of_a_list_with_repetitions_no_more_counts_than_chance_gives():
     texts["test"] = texts["valid"]
     texts["train"] = texts["train"][:9000]
     assert lines_in_train(texts) == {"valid": 0.0, "test": 0.0}
-
-
-def test_tokens_without_text_are_not_compared(tmp_path):
-    corpus = Markov(vocab_size=4, num_tokens=4000, branching=2).load(tmp_path)
-    assert shares_in_train(corpus) == {}
 
 
 @pytest.mark.parametrize(("length", "share"), [(19, 0.0), (20, 0.2)])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from ruamel.yaml import YAML
 
 from harness.corpora.corpus import SPLITS, TextSize
 from harness.corpora.download import PinnedFile
@@ -30,6 +31,10 @@ PUBLISHED = [
     (PennTreebank, "sos_eos", (971_657, 77_130, 86_191), 10_001),
     (WikiText2, "eos", (2_088_628, 217_646, 245_569), 33_278),
     (WikiText2, "sos_eos", (2_125_346, 221_406, 249_927), 33_279),
+    # Mahoney's page: 10^8 bytes each; 27 and 205 symbols: Al-Rfou et al. (2018).
+    (PennTreebankCharacters, None, (5_017_482, 393_042, 442_423), 50),
+    (Text8, None, (90_000_000, 5_000_000, 5_000_000), 27),
+    (Enwik8, None, (90_000_000, 5_000_000, 5_000_000), 205),
 ]
 FILES = {PennTreebank: "ptb/ptb.{}.txt", WikiText2: "wikitext-2/wiki.{}.tokens"}
 
@@ -52,7 +57,7 @@ def test_facts_are_the_published_counts_and_touch_no_file(cls, boundary, counts,
     def refuse(*args, **kwargs):
         raise AssertionError("facts() touched a file")
 
-    source = cls(boundary=boundary)
+    source = cls() if boundary is None else cls(boundary=boundary)
     with monkeypatch.context() as patch:
         patch.setattr(builtins, "open", refuse)
         for method in ("open", "read_text", "read_bytes", "exists", "is_file", "stat"):
@@ -60,6 +65,23 @@ def test_facts_are_the_published_counts_and_touch_no_file(cls, boundary, counts,
         facts = source.facts()
     assert tuple(facts.num_tokens[name] for name in SPLITS) == counts
     assert facts.vocab_size == vocab_size
+
+
+def test_the_content_is_that_of_the_files_however_they_are_read():
+    ptb, ptb_sos, pieces = (
+        PennTreebank(**params).facts()
+        for params in ({}, {"boundary": "sos_eos"}, {"tokenizer": "gpt2", "detokenize": True})
+    )
+    assert ptb.content == ptb_sos.content == pieces.content != WikiText2().facts().content
+    assert len({ptb.counting, ptb_sos.counting, pieces.counting}) == 3
+    assert (pieces.vocab_size, pieces.num_tokens) == (50_257, None)
+    assert "detokenised" in pieces.counting
+
+
+@pytest.mark.parametrize(("cls", "file"), [(PennTreebank, r"ptb\.train\.txt"), (Enwik8, "enwik8")])
+def test_an_absent_file_is_named(cls, file, tmp_path):
+    with pytest.raises(CorpusError, match=rf"^{file} is not in .*: name the folder"):
+        cls().load(tmp_path)
 
 
 @pytest.mark.system
@@ -81,25 +103,6 @@ def test_ids_are_those_of_a_loop_over_the_words_of_the_files(cls, boundary, load
             assert corpus.codec.encode(text) == ids
     assert corpus.uncounted_id == (corpus.symbols.index("<sos>") if begin else None)
     assert corpus.test_size is None
-
-
-def test_content_is_the_same_for_both_boundaries_and_differs_between_corpora():
-    ptb, ptb_sos, wikitext2 = PennTreebank(), PennTreebank(boundary="sos_eos"), WikiText2()
-    assert ptb.facts().content == ptb_sos.facts().content != wikitext2.facts().content
-    assert ptb.facts().counting != ptb_sos.facts().counting
-
-
-def test_load_without_the_files_says_which_is_absent(tmp_path):
-    with pytest.raises(CorpusError, match=r"^ptb\.train\.txt is not in .*ptb: name the folder"):
-        PennTreebank().load(tmp_path)
-
-
-def test_a_tokenizer_leaves_the_facts_to_the_files_and_the_content_as_it_is():
-    facts = PennTreebank(tokenizer="gpt2", detokenize=True).facts()
-    assert (facts.vocab_size, facts.num_tokens) == (50_257, None)
-    assert facts.content == PennTreebank().facts().content
-    assert "detokenised" in facts.counting
-    assert "one <eos> per line" in facts.counting
 
 
 @pytest.mark.system
@@ -126,12 +129,6 @@ def test_tokens_of_the_original_text_are_the_files_byte_for_byte(real_data):
         assert corpus.codec.decode(getattr(corpus, name).tolist()).encode() == text
 
 
-# shared/data/PROVENANCE.md; Mahoney's page: 10^8 bytes each; 27 and 205 symbols: Al-Rfou et al. (2018).
-KNOWN = [
-    (PennTreebankCharacters, (5_017_482, 393_042, 442_423), 50),
-    (Text8, (90_000_000, 5_000_000, 5_000_000), 27),
-    (Enwik8, (90_000_000, 5_000_000, 5_000_000), 205),
-]
 ENWIK = "<b>caf\u00e9 a</b>\n ab c".encode()  # 20 bytes, 13 of them different
 
 
@@ -147,23 +144,6 @@ def packed(folder: Path, monkeypatch, cls, content: bytes, *, tokens, vocab_size
     monkeypatch.setattr(cls, "FILES", {"whole": file})
     monkeypatch.setattr(cls, "TOKENS", dict(zip(SPLITS, tokens, strict=True)))
     monkeypatch.setattr(cls, "VOCAB_SIZE", vocab_size)
-
-
-@pytest.mark.parametrize(("cls", "counts", "vocab_size"), KNOWN)
-def test_facts_are_known_without_a_file(cls, counts, vocab_size):
-    facts = cls().facts()
-    assert tuple(facts.num_tokens[name] for name in SPLITS) == counts
-    assert facts.vocab_size == vocab_size
-
-
-def test_penn_treebank_comes_back_as_the_word_level_text(real_data):
-    corpus = PennTreebankCharacters().load(real_data)
-    words = (real_data / "ptb/ptb.test.txt").read_text().split()
-    text = corpus.codec.decode(corpus.test.tolist())
-    assert text.split() == words
-    assert corpus.codec.encode(text) == corpus.test.tolist()
-    # 82,430 words with one <eos> per line; the first character, n of no, ends none of them
-    assert corpus.test_size == TextSize(words=82_430, characters=442_422, bytes=442_422)
 
 
 def test_bytes_are_cut_in_three_and_numbered_as_they_first_appear(tmp_path, monkeypatch):
@@ -182,73 +162,35 @@ def test_bytes_are_cut_in_three_and_numbered_as_they_first_appear(tmp_path, monk
     )  # "ab c" after its first byte, which ends no word
 
 
-def test_a_first_byte_that_is_a_word_is_not_counted(tmp_path, monkeypatch):
+def test_counts_that_are_not_the_known_ones_are_an_error(tmp_path, monkeypatch):
     packed(tmp_path, monkeypatch, Text8, b"ab ba" + b"a bb", tokens=(3, 2, 4), vocab_size=3)
     Text8().fetch(tmp_path)
-    assert Text8().load(tmp_path).test_size == TextSize(words=1, characters=3, bytes=3)
-
-
-def test_counts_that_are_not_the_known_ones_are_an_error(tmp_path, monkeypatch):
-    packed(tmp_path, monkeypatch, Text8, b"ab ba" + b"a bb", tokens=(3, 2, 4), vocab_size=27)
-    Text8().fetch(tmp_path)
+    assert Text8().load(tmp_path).test_size == TextSize(words=1, characters=3, bytes=3)  # without the word of a byte
+    monkeypatch.setattr(Text8, "VOCAB_SIZE", 27)
     with pytest.raises(CorpusError, match=r"text8/text8: .* 3 symbols; expected"):
         Text8().load(tmp_path)
 
 
-def test_an_absent_file_is_named(tmp_path):
-    with pytest.raises(CorpusError, match=r"^enwik8 is not in .*enwik8: name the folder"):
-        Enwik8().load(tmp_path)
+PROSE = YAML(typ="safe").load(Path(__file__).parents[1] / "golden" / "prose.yaml")
 
 
-WIKITEXT = [
-    (" = Robert Boulter = ", "= Robert Boulter ="),
-    (" = = Life cycle = = ", "== Life cycle =="),
-    (" = = = 1888 \u2013 89 season = = = ", "=== 1888\u201389 season ==="),
-    (" ", ""),
-    (" The red @-@ tipped claw cost 1 @,@ 000 or 0 @.@ 7 . ", "The red-tipped claw cost 1,000 or 0.7."),
-    (" It weighs 5 \u2013 6 kg ( 11 \u2013 13 lb ) , he said . ", "It weighs 5\u20136 kg (11\u201313 lb), he said."),
-    (' He said " no , never " , and left " at once " . ', 'He said "no, never", and left "at once".'),
-    (" It 's theirs ; they didn 't and wouldn 't . ", "It's theirs; they didn't and wouldn't."),
-    (" O 'Brien and the players ' union met . ", "O'Brien and the players' union met."),
-    (" They call it ' the dog 's life ' here . ", "They call it 'the dog's life' here."),
-    (" 14 % of $ 92 or \u00a3 500 [ sic ] ! ", "14% of $92 or \u00a3500 [sic]!"),
-    (" Yes ? No ... perhaps : 2 / 4th ( see : b ) . ", "Yes? No... perhaps: 2/4th (see: b)."),
-    (" units \u2014 they remained \u2014 at 5 \u00b0 C . ", "units\u2014they remained\u2014at 5 \u00b0C."),
-    (" a <unk> , and <unk> . ", "a <unk>, and <unk>."),
-    (" Baker & Co. came \u2013 well , late . ", "Baker & Co. came \u2013 well, late."),
-    ("a = b", "a = b"),
-]
-PTB = [
-    (" no it was n't black monday ", "no it wasn't black monday"),
-    (" he 's sure they 've gone we 'd say i 'm late ", "he's sure they've gone we'd say i'm late"),
-    (" viewers ' opinions about john 's $ N million ", "viewers' opinions about john's $N million"),
-    (" c$ N and us$ N at N N % of <unk> & co. ", "c$N and us$N at N N % of <unk> & co."),
-    (" N 's not a 'study", "N's not a 'study"),
-]
+@pytest.mark.parametrize(("corpus", "tokens", "text"), [(corpus, *each) for corpus in PROSE for each in PROSE[corpus]])
+def test_tokens_become_prose(corpus, tokens, text):
+    assert {"wikitext": detokenize_wikitext, "ptb": detokenize_ptb}[corpus](tokens) == text
 
 
-@pytest.mark.parametrize(("tokens", "text"), WIKITEXT)
-def test_wikitext_becomes_prose(tokens, text):
-    assert detokenize_wikitext(tokens) == text
-
-
-@pytest.mark.parametrize(("tokens", "text"), PTB)
-def test_penn_treebank_keeps_unk_and_n(tokens, text):
-    assert detokenize_ptb(tokens) == text
-
-
-def test_lines_stay_lines():
-    assert detokenize_wikitext(" \n = A = \n \n It 's B . \n") == "\n= A =\n\nIt's B.\n"
-    assert detokenize_ptb(" a b \n c \n") == "a b\nc\n"
-
-
-def test_penn_treebank_is_the_file_symbol_by_symbol(real_data):
+def test_penn_treebank_is_the_file_symbol_by_symbol_and_the_word_level_text(real_data):
     corpus = PennTreebankCharacters().load(real_data)
     for name in SPLITS:
         expected = (real_data / f"ptb-char/ptb.char.{name}.txt").read_text().replace("\n", " <eos> ").split()
         if name == "train":
             assert corpus.symbols == tuple(dict.fromkeys(expected))
         assert [corpus.symbols[index] for index in getattr(corpus, name).tolist()] == expected
+    text = corpus.codec.decode(corpus.test.tolist())
+    assert text.split() == (real_data / "ptb/ptb.test.txt").read_text().split()
+    assert corpus.codec.encode(text) == corpus.test.tolist()
+    # 82,430 words with one <eos> per line; the first character, n of no, ends none of them
+    assert corpus.test_size == TextSize(words=82_430, characters=442_422, bytes=442_422)
 
 
 def test_tiny_shakespeare_is_split_as_in_nanogpt(real_data):

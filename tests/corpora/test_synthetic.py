@@ -7,10 +7,8 @@ import pytest
 import torch
 
 from harness.corpora import synthetic
-from harness.corpora.batching import evaluation_blocks, training_segments
 from harness.corpora.corpus import SPLITS
 from harness.corpora.synthetic import Markov, SpamLang
-from harness.distributions import Mixture
 from harness.errors import CorpusError
 
 
@@ -28,23 +26,8 @@ def test_rows_are_distributions_over_distinct_successors(vocab_size, branching):
     assert (successors < vocab_size).all()
     assert all(len(set(row)) == branching for row in successors.tolist())
     assert (probabilities > 0).all()
+    assert all((symbol + 1) % vocab_size in row for symbol, row in enumerate(successors.tolist()))  # so it is connected
     torch.testing.assert_close(probabilities.sum(1), torch.ones(vocab_size, dtype=torch.float64), rtol=0, atol=1e-12)
-
-
-def test_the_next_symbol_is_always_a_successor_so_the_chain_is_connected():
-    successors, _ = Markov(vocab_size=30, num_tokens=20, branching=2).transitions()
-    assert all((symbol + 1) % 30 in row for symbol, row in enumerate(successors.tolist()))
-
-
-def test_facts_generate_nothing(monkeypatch):
-    def refuse(*args):
-        raise AssertionError("facts() generated something")
-
-    for method in ("transitions", "_walk", "load", "entropy_rate", "mean_nll"):
-        monkeypatch.setattr(Markov, method, refuse)
-    facts = Markov(vocab_size=12, num_tokens=405, branching=3).facts()
-    assert facts.vocab_size == 12
-    assert facts.num_tokens == {"train": 405, "valid": 40, "test": 40}
 
 
 def test_loaded_splits_have_the_sizes_of_the_facts_and_only_possible_transitions():
@@ -85,39 +68,6 @@ def test_mean_nll_is_the_mean_log_probability_of_the_transitions_taken():
     assert (without_choice.entropy_rate(), without_choice.mean_nll(torch.tensor([0, 2]))) == (0, math.inf)
 
 
-def test_seed_decides_the_tokens():
-    def tokens(seed: int) -> list[int]:
-        return Markov(vocab_size=12, num_tokens=200, seed=seed).load(None).train.tolist()
-
-    torch.manual_seed(1)
-    first = tokens(5)
-    torch.manual_seed(2)
-    assert tokens(5) == first
-    assert tokens(6) != first
-
-
-def test_content_changes_with_every_parameter():
-    base = {"vocab_size": 12, "num_tokens": 200, "seed": 0, "branching": 3}
-    changed = [{**base, name: value + 1} for name, value in base.items()]
-    assert len({Markov(**params).facts().content for params in [base, *changed]}) == 5
-    assert Markov(**base).facts() == Markov(**base).facts()
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"vocab_size": 1}, "vocab_size must be at least 2, got 1"),
-        ({"vocab_size": 10**9}, "vocab_size must be at most 16,777,216, got 1,000,000,000"),
-        ({"num_tokens": 19}, "num_tokens must be at least 20, got 19"),
-        ({"branching": 0}, "branching .* must be from 1 to vocab_size = 12, got 0"),
-        ({"branching": 13}, "branching .* must be from 1 to vocab_size = 12, got 13"),
-    ],
-)
-def test_bad_parameters_are_refused(params, message):
-    with pytest.raises(ValueError, match=message):
-        Markov(**{"vocab_size": 12, "num_tokens": 200, "branching": 3, **params})
-
-
 NOWHERE = Path("no/such/folder")
 
 
@@ -133,45 +83,21 @@ def test_a_sequence_is_one_symbol_and_symbols_are_uniform():
     assert made.source_test_nll is None
 
 
-def test_text_and_identity_depend_on_every_parameter_and_repeat():
-    params = {"vocab_size": 7, "num_sequences": 50, "repeats": 4, "seed": 0}
-    one = SpamLang(**params)
-    assert torch.equal(one.load(NOWHERE).test, SpamLang(**params).load(NOWHERE).test)
+MARKOV = {"vocab_size": 12, "num_tokens": 200, "seed": 0, "branching": 3}
+SPAMLANG = {"vocab_size": 7, "num_sequences": 50, "repeats": 4, "seed": 0}
+
+
+@pytest.mark.parametrize(("corpus", "params"), [(Markov, MARKOV), (SpamLang, SPAMLANG)])
+def test_text_and_identity_depend_on_every_parameter_and_repeat(corpus, params):
+    one, other = corpus(**params), corpus(**{**params, "seed": 1})
+    text = one.load(NOWHERE).train
+    torch.manual_seed(1)
+    assert torch.equal(text, corpus(**params).load(NOWHERE).train)
+    assert not torch.equal(text, other.load(NOWHERE).train)
     assert not torch.equal(one.load(NOWHERE).test, one.load(NOWHERE).valid)
-    contents = {SpamLang(**{**params, name: value + 1}).facts().content for name, value in params.items()}
+    contents = {corpus(**{**params, name: value + 1}).facts().content for name, value in params.items()}
     assert len(contents | {one.facts().content}) == 5
-    assert not torch.equal(one.load(NOWHERE).test, SpamLang(**{**params, "seed": 1}).load(NOWHERE).test)
-
-
-def test_blocks_of_its_length_are_its_sequences():
-    made = SpamLang(vocab_size=9, num_sequences=40, repeats=4).load(NOWHERE)
-    for segment in training_segments(made.train, batch_size=8, seq_len=4, batching="blocks"):
-        assert torch.equal(segment.inputs, segment.targets)
-    for segment in evaluation_blocks(made.test, batch_size=2, seq_len=4):
-        assert torch.equal(segment.inputs[segment.weight > 0], segment.targets[segment.weight > 0])
-
-
-def test_a_softmax_of_width_two_can_say_it():
-    V = 50
-    angle_V = 2 * math.pi * torch.arange(V, dtype=torch.float64) / V
-    W = torch.stack((angle_V.cos(), angle_V.sin()), dim=1)
-    nll = Mixture((1e4 * W)[None, :, None], None, W).nll(torch.arange(V)[None])
-    assert nll.max() < 1e-9
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"vocab_size": 1, "num_sequences": 10}, "vocab_size must be at least 2, got 1"),
-        ({"vocab_size": 2, "num_sequences": 9}, "num_sequences must be at least 10, got 9"),
-        ({"vocab_size": 2, "num_sequences": 10, "repeats": 1}, "repeats must be at least 2, got 1"),
-    ],
-)
-def test_sizes_that_make_no_text(params, message):
-    with pytest.raises(ValueError, match=message):
-        SpamLang(**params)
-    made = SpamLang(vocab_size=2, num_sequences=10, repeats=2).load(NOWHERE)  # the smallest sizes
-    assert (len(made.train), len(made.valid), len(made.test)) == (20, 2, 2)
+    assert one.facts() == corpus(**params).facts()
 
 
 @pytest.mark.parametrize(

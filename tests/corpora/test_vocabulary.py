@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.corpora.corpus import SPLITS, Corpus, TextSize
-from harness.corpora.local_text import Embedded, Text
+from harness.corpora.local_text import Embedded
 from harness.corpora.synthetic import Markov
 from harness.corpora.vocabulary import (
     UNK,
@@ -28,16 +28,6 @@ from harness.corpora.vocabulary import (
 )
 from harness.errors import CorpusError
 
-LINES = [["the", "cat"], [], ["sat"]]
-
-
-@pytest.mark.parametrize(
-    ("boundary", "expected"),
-    [("eos", "the cat <eos> <eos> sat <eos>"), ("sos_eos", "<sos> the cat <eos> <sos> <eos> <sos> sat <eos>")],
-)
-def test_every_line_is_ended_blank_ones_too_and_opened_where_it_is_asked_for(boundary, expected):
-    assert line_tokens(LINES, boundary) == expected.split()
-
 
 @pytest.mark.parametrize(
     ("text", "rule", "expected"),
@@ -51,12 +41,6 @@ def test_symbols_of_a_text(text, rule, expected):
     assert vocabulary(text.split(), **rule) == tuple(expected.split())
 
 
-def test_unknown_symbol_becomes_unk_and_is_named_where_there_is_none():
-    assert encode(["a", "z", "b"], {"a": 0, "b": 1, "<unk>": 2}, "here").tolist() == [0, 2, 1]
-    with pytest.raises(CorpusError, match=r"^here: 'z' is not in the training split's vocabulary$"):
-        encode(["a", "z", "y"], {"a": 0}, "here")
-
-
 def test_splits_are_encoded_with_the_training_vocabulary():
     splits = {"train": ["a", "b", "<sos>", "a"], "valid": ["b", "a"], "test": ["a", "a", "b"]}
     corpus = encode_splits(splits, ("a", "b", "<sos>"), "here")
@@ -66,6 +50,8 @@ def test_splits_are_encoded_with_the_training_vocabulary():
     assert (corpus.vocab_size, corpus.symbols, corpus.uncounted_id) == (3, ("a", "b", "<sos>"), 2)
     assert corpus.token_counts.tolist() == [2, 1, 1]
     assert encode_splits({name: ["a", "a"] for name in splits}, ("a",), "here").uncounted_id is None
+    with pytest.raises(CorpusError, match=r"^here, test split: 'b' is not in the training split's vocabulary$"):
+        encode_splits({"train": ["a", "a"], "valid": ["a", "a"], "test": ["a", "b"]}, ("a",), "here")
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
@@ -75,6 +61,8 @@ def test_split_of_fewer_than_two_tokens_is_refused(split):
         CorpusError, match=f"^here: the {split} split has 1 tokens; at least 2 are needed: give a longer text$"
     ):
         encode_splits(splits, ("a",), "here")
+    with pytest.raises(CorpusError, match=f"^here: the {split} split has 1 tokens; at least 2 are needed"):
+        character_corpus({name: "".join(tokens) for name, tokens in splits.items()}, where="here")
 
 
 def test_the_end_of_a_line_is_a_word_of_corpora_with_lines_only():
@@ -100,11 +88,6 @@ def test_ids_are_those_of_a_loop_over_characters(train, valid, test, min_count):
     assert symbols[-1] == UNK
     for name in SPLITS:
         assert getattr(corpus, name).tolist() == encode(list(texts[name]), ids, "here").tolist()
-
-
-def test_a_split_of_one_character_is_refused():
-    with pytest.raises(CorpusError, match=r"^here: the valid split has 1 tokens; at least 2 are needed"):
-        character_corpus({"train": "ab", "valid": "a", "test": "ab"}, where="here")
 
 
 @pytest.mark.parametrize(
@@ -137,68 +120,40 @@ def test_words_and_characters_count_where_their_last_byte_is(text, num_bytes):
     assert (left.words, left.bytes) == (len(last) - found.words, len(content) - num_bytes)
 
 
-def test_the_novel_in_characters_is_the_printed_text(tmp_path):
-    corpus = Embedded(level="char").load(tmp_path)
-    printed = corpus.codec.decode([*corpus.train.tolist(), *corpus.valid.tolist(), *corpus.test.tolist()])
-    assert len(printed) == 684_584  # shared/data/PROVENANCE.md: bytes, of pure ASCII
-    assert "It is a truth universally acknowledged" in printed
-    assert Embedded(level="char").facts().vocab_size == corpus.vocab_size == len(corpus.symbols)
-    assert corpus.test_size.characters == len(corpus.test) - 1
+WORDS = WordCodec(("the", "<eos>", "cat", "<unk>"))
+SOS = WordCodec(("<sos>", "the", "<eos>"), boundary="sos_eos")
+SPELLED = CharacterCodec(("a", "_", "<eos>"), spelled={" ": "_", "\n": "<eos>"})
+BYTES = ByteCodec(bytes([0x61, 0xA9, 0xC3]))
 
 
-WORDS = ("the", "<eos>", "cat", "<unk>")
-SOS_WORDS = ("<sos>", "the", "<eos>")
+@pytest.mark.parametrize(
+    ("codec", "text", "ids", "back"),
+    [
+        (WORDS, "the  cat\n\nthe", [0, 2, 1, 1, 0], "the cat\n\nthe"),  # an unfinished line has no <eos>
+        (WORDS, "the dog\n", [0, 3, 1], "the <unk>\n"),
+        (SOS, "the\nthe", [0, 1, 2, 0, 1], "the\nthe"),
+        (SOS, "the\n", [0, 1, 2], "the\n"),
+        (SPELLED, "a a\n", [0, 1, 0, 2], "a a\n"),
+        (BYTES, "a\u00e9", [0, 2, 1], "a\u00e9"),  # UTF-8: c3 a9
+    ],
+)
+def test_a_text_becomes_ids_and_comes_back(codec, text, ids, back):
+    assert (codec.encode(text), codec.decode(ids)) == (ids, back)
 
 
-def test_words_are_looked_up_a_line_end_is_eos_and_an_unfinished_line_has_none():
-    assert WordCodec(WORDS).encode("the  cat\n\nthe") == [0, 2, 1, 1, 0]
-    assert WordCodec(WORDS).encode("the dog\n") == [0, 3, 1]
-
-
-def test_words_come_back_with_single_spaces_and_line_ends():
-    assert WordCodec(WORDS).decode([0, 2, 1, 1, 0, 3]) == "the cat\n\nthe <unk>"
-    assert WordCodec(WORDS).decode([0, 1]) == "the\n"
-
-
-def test_sos_opens_every_line_that_is_begun():
-    codec = WordCodec(SOS_WORDS, boundary="sos_eos")
-    assert codec.encode("the\nthe") == [0, 1, 2, 0, 1]
-    assert codec.encode("the\n") == [0, 1, 2]
-    assert codec.decode([0, 1, 2, 0, 1]) == "the\nthe"
-
-
-def test_a_word_that_cannot_be_said_is_named():
-    with pytest.raises(CorpusError, match=r"^the word 'dog' is not in the corpus' vocabulary$"):
-        WordCodec(("the", "<eos>")).encode("the dog")
-
-
-def test_characters_are_spelled_as_the_corpus_spells_them():
-    codec = CharacterCodec(("a", "_", "<eos>"), spelled={" ": "_", "\n": "<eos>"})
-    assert codec.encode("a a\n") == [0, 1, 0, 2]
-    assert codec.decode([0, 1, 0, 2]) == "a a\n"
-    with pytest.raises(CorpusError, match="the character 'b' is not in"):
-        codec.encode("b")
-
-
-def test_bytes_of_a_character_that_is_cut_become_a_replacement_character():
-    codec = ByteCodec(bytes([0x61, 0xA9, 0xC3]))
-    assert codec.encode("aé") == [0, 2, 1]  # UTF-8: c3 a9
-    assert codec.decode([0, 2, 1]) == "aé"
-    assert codec.decode([0, 2]) == "a\ufffd"
+def test_what_cannot_be_said_is_named_and_half_a_character_is_a_replacement_character():
+    for codec, what in ((SOS, "word 'dog'"), (SPELLED, "character 'd'")):
+        with pytest.raises(CorpusError, match=f"^the {what} is not in the corpus' vocabulary$"):
+            codec.encode("dog")
+    assert BYTES.decode([0, 2]) == "a\ufffd"
 
 
 def test_the_bytes_of_tokens_are_those_of_their_text_and_marks_have_none():
-    words = ("<eos>", "h\u00e9", "<sos>", "<unk>")
-    splits, codec = {split: list(words) for split in SPLITS}, WordCodec(words, boundary="sos_eos")
-    assert encode_splits(splits, words, "here", codec).token_bytes == (b"", b"h\xc3\xa9", b"", b"")
-    characters = character_corpus(dict.fromkeys(SPLITS, "\u6f22a"), where="here")
-    assert characters.token_bytes == (b"\xe6\xbc\xa2", b"a", b"")  # the last one is <unk>
-    spelled = CharacterCodec(("a", "_", "<eos>"), spelled={" ": "_", "\n": "<eos>"})
-    assert spelled.token_bytes() == [b"a", b" ", b"\n"]
-    assert ByteCodec(bytes([0x61, 0xA9, 0xC3])).token_bytes() == [b"a", b"\xa9", b"\xc3"]
-
-
-def test_tokens_that_do_not_stand_for_text_have_no_bytes():
+    assert WordCodec(("<eos>", "h\u00e9", "<sos>")).token_bytes() == [b"", b"h\xc3\xa9", b""]
+    assert SPELLED.token_bytes() == [b"a", b" ", b"\n"]
+    assert BYTES.token_bytes() == [b"a", b"\xa9", b"\xc3"]
+    corpus = character_corpus(dict.fromkeys(SPLITS, "\u6f22a"), where="here")
+    assert corpus.token_bytes == (b"\xe6\xbc\xa2", b"a", b"")  # the last one is <unk>
     assert Markov(vocab_size=5, num_tokens=40, branching=2).load(Path()).token_bytes is None
 
 
@@ -206,14 +161,6 @@ def test_codec_of_the_novel_reads_text_as_the_corpus_does(tmp_path):
     corpus = Embedded().load(tmp_path)
     ids = corpus.codec.encode('"It is a TRUTH,\n')
     assert [corpus.symbols[index] for index in ids] == ['"', "it", "is", "a", "truth", ",", "<eos>"]
-
-
-def test_codec_of_a_text_gives_the_ids_of_the_corpus(tmp_path):
-    (tmp_path / "own.txt").write_text("A b\nb a\n" * 5)
-    corpus = Text(path=tmp_path / "own.txt", lowercase=True).load(tmp_path)
-    assert corpus.codec.encode("A b\nb a\n" * 4) == corpus.train.tolist()
-    corpus = Text(path=tmp_path / "own.txt", level="char").load(tmp_path)
-    assert corpus.codec.decode(corpus.train.tolist()) == "A b\nb a\n" * 4
 
 
 def test_splits_are_moved_to_a_device_but_for_memory_maps():

@@ -112,24 +112,13 @@ def test_a_full_context_begins_anew_with_its_second_half(summed):
     for t, (part, number) in enumerate(zip(tokens_BT.split(1, dim=1), seen, strict=True)):
         expected = full(summed, tokens_BT[:, t + 1 - number : t + 1])[:, -1]
         torch.testing.assert_close(decoder(part), expected)
-
-
-def test_of_a_prompt_longer_than_the_context_its_end_counts(summed):
-    tokens_BT = tokens()
     torch.testing.assert_close(Decoder(summed, context=4)(tokens_BT), full(summed, tokens_BT[:, -4:])[:, -1])
 
 
-def test_a_backbone_without_state_sees_the_last_context_tokens(models):
-    model = next(model for name, model in models if "mfs" in name and "transformer_encoder" in name)
+@pytest.mark.parametrize(("backbone", "seen"), [("transformer_encoder", 4), ("lstm", T)])
+def test_a_backbone_without_state_sees_the_last_context_tokens_and_a_state_the_whole_text(models, backbone, seen):
+    model = next(model for name, model in models if "mfs" in name and backbone in name)
     tokens_BT, decoder = tokens(), Decoder(model, context=4)
     for t, part in enumerate(tokens_BT.split(1, dim=1)):
-        expected = full(model, tokens_BT[:, max(0, t - 3) : t + 1])[:, -1]
+        expected = full(model, tokens_BT[:, max(0, t + 1 - seen) : t + 1])[:, -1]
         torch.testing.assert_close(decoder(part), expected, rtol=0, atol=1e-5)
-
-
-def test_a_carried_state_sees_the_whole_text(models):
-    model = next(model for name, model in models if "lstm" in name)
-    tokens_BT, decoder = tokens(), Decoder(model, context=2)
-    for part in tokens_BT.split(1, dim=1):
-        found = decoder(part)
-    torch.testing.assert_close(found, full(model, tokens_BT)[:, -1], rtol=0, atol=1e-5)

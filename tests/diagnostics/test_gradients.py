@@ -3,13 +3,12 @@
 import math
 
 import pytest
-from subjects import LSTM, loud, softmax, subject
+from subjects import V, loud, softmax
 
 from harness.diagnostics import gradients
 from harness.diagnostics.diagnostic import NotDefined, Settings
 from harness.diagnostics.gradients import compute
 from harness.diagnostics.positions import contexts
-from harness.plan.specs import ComponentSpec
 
 EXACT = {"rel": 0, "abs": 1e-9}
 
@@ -53,43 +52,29 @@ def by_loops(of, slope=lambda z: 1.0, phi=lambda z: z):
     return [part / all_of for part, all_of in zip(lost, whole, strict=True)]
 
 
-@pytest.mark.parametrize(("head", "params"), [("softmax", {}), ("mos", {"num_mixtures": 3, "prior_bias": True})])
-def test_shares_equal_the_loops(head, params):
+CAPPED = ((lambda z: 1 - math.tanh(z / 2) ** 2), (lambda z: 2 * math.tanh(z / 2)))
+
+
+@pytest.mark.parametrize("at_once", [gradients.TOKENS_AT_ONCE, 3])
+@pytest.mark.parametrize(
+    ("head", "params", "bent"),
+    [("softmax", {}, ()), ("mos", {"num_mixtures": 3, "prior_bias": True}, ()), ("softmax", {"softcap": 2.0}, CAPPED)],
+)
+def test_shares_equal_the_loops(head, params, bent, at_once, monkeypatch):
+    monkeypatch.setattr(gradients, "TOKENS_AT_ONCE", at_once)
     of = loud(head, **params)
     found = compute(of, Settings(contexts=40))
-    assert [found.outside, found.outside_of_logits] == pytest.approx(by_loops(of), **EXACT)
+    assert [found.outside, found.outside_of_logits] == pytest.approx(by_loops(of, *bent), **EXACT)
     assert 0 < found.outside < 1
     assert found.contexts == 40
 
 
-def test_the_slope_of_the_logit_map_counts():
-    of = loud("softmax", softcap=2.0)
-    cap, slope = (lambda z: 2 * math.tanh(z / 2)), (lambda z: 1 - math.tanh(z / 2) ** 2)
-    found = compute(of, Settings(contexts=40))
-    assert [found.outside, found.outside_of_logits] == pytest.approx(by_loops(of, slope, cap), **EXACT)
-
-
 def test_partitions_have_their_rows_of_the_matrix_only():
     """With a facet for each word nothing is lost on the way to the facets."""
-    of = loud("mfs", num_mixtures=1, num_input_layers=1, window=0, num_partitions=of_words())
+    of = loud("mfs", num_mixtures=1, num_input_layers=1, window=0, num_partitions=V)
     found = compute(of, Settings(contexts=40))
     assert found.outside_of_logits == pytest.approx(0, abs=1e-12)
     assert found.outside > 0
-
-
-def of_words() -> int:
-    return subject(LSTM, head=ComponentSpec(name="softmax"), tokens=60).corpus.vocab_size
-
-
-def test_the_number_of_tokens_at_once_changes_nothing(monkeypatch):
-    of = loud("mos", num_mixtures=2)
-    whole = compute(of, Settings(contexts=40))
-    monkeypatch.setattr(gradients, "TOKENS_AT_ONCE", 3)
-    few = compute(of, Settings(contexts=40))
-    assert (few.outside, few.outside_of_logits) == (
-        pytest.approx(whole.outside, **EXACT),
-        pytest.approx(whole.outside_of_logits, **EXACT),
-    )
 
 
 def test_a_head_without_an_output_matrix_has_no_result():

@@ -43,10 +43,7 @@ def test_a_softmax_has_its_equation_and_the_mean_over_contexts(monkeypatch):
     torch.testing.assert_close(
         torch.tensor(made.values, dtype=torch.float64), torch.stack(expected).mean(0), rtol=0, atol=1e-9
     )
+    few = Jacobian(contexts=3, values=(4.0, 2.0, 0.3, 0.03))
+    assert (few.below(0.01), few.below(0.1)) == (0.25, 0.5)
     monkeypatch.setattr(jacobian, "POSITIONS", 2)
     assert compute(of, Settings(contexts=40)).contexts == 2
-
-
-def test_the_shares_of_small_values():
-    made = Jacobian(contexts=3, values=(4.0, 2.0, 0.3, 0.03))
-    assert (made.below(0.01), made.below(0.1)) == (0.25, 0.5)

@@ -67,13 +67,13 @@ def test_the_rows_of_a_segment_are_parted_where_they_have_too_many_words(monkeyp
     )
 
 
-def test_segments_are_the_first_or_evenly_spaced():
-    assert segments_with([10, 10, 10, 10, 10], 25, evenly=False) == {0: 10, 1: 10, 2: 5}
-    assert segments_with([10] * 9, 25, evenly=True) == {0: 10, 3: 10, 6: 5}
-    assert segments_with([10, 0, 3], 100, evenly=True) == {0: 10, 2: 3}
-
-
 def test_a_split_without_a_scored_position_is_refused():
     of = subject(LSTM, tokens=1)
     with pytest.raises(ExecutionError, match="the validation split of markov has no scored position"):
         contexts(of, 10)
+
+
+def test_segments_are_the_first_or_evenly_spaced():
+    assert segments_with([10, 10, 10, 10, 10], 25, evenly=False) == {0: 10, 1: 10, 2: 5}
+    assert segments_with([10] * 9, 25, evenly=True) == {0: 10, 3: 10, 6: 5}
+    assert segments_with([10, 0, 3], 100, evenly=True) == {0: 10, 2: 3}

@@ -59,6 +59,8 @@ def built(name: str, d_embed: int = D, **params) -> nn.Module:
         (built("softmax", bias=False, projection=True, d_embed=9), D + 2),
         (built("moc", num_mixtures=3, bias=False), D + 1),
         (built("nce", num_noise=5, log_normaliser=2.0), D + 2),
+        # P d + 1 = 25 with 4 facets of width 6; all are affine maps of a state of width 6
+        (built("mfs", num_mixtures=1, num_partitions=4, num_input_layers=1, window=0), D + 2),
     ],
 )
 def test_one_softmax_has_the_rank_of_its_bound(head, rank):
@@ -81,13 +83,6 @@ def test_partitions_of_free_facets_have_rank_p_d_plus_one(partitions, width, ran
     assert (found.bound, found.raw.press, found.centred.press) == (rank, rank, rank - 1)
 
 
-def test_partitions_of_affine_facets_have_at_most_rank_d_plus_two():
-    # P d + 1 = 25 with 4 facets of width 6; all are affine maps of a state of width 6
-    head = built("mfs", num_mixtures=1, num_partitions=4, num_input_layers=1, window=0)
-    found = spectra(head)
-    assert (found.bound, found.raw.press, found.centred.press) == (D + 2, D + 2, D + 1)
-
-
 @pytest.mark.parametrize(
     "head", [built("mos", num_mixtures=2), built("sigsoftmax"), built("softmax", softcap=2.0), built("gss")]
 )
@@ -96,9 +91,6 @@ def test_mixtures_and_bent_logits_are_above_the_rank_of_a_softmax_and_have_no_bo
     assert found.bound is None
     assert found.raw.press > 10 * (D + 2)
     assert found.raw.press_is_exact
-
-
-def test_an_epsilon_in_the_logarithm_leaves_no_bound():
     assert spectra(built("softmax", compat={"log_epsilon": 1e-8})).bound is None
 
 

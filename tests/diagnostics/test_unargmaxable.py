@@ -29,46 +29,37 @@ def in_hull(weight, bias, word):
     return done.status == 0
 
 
-def test_three_words_on_a_line_by_hand():
-    # w = 1, 0, -1. Without a bias the middle word has at best a tie; with one of 0.1 it is first at h = 0
-    weight = torch.tensor([[1.0], [0.0], [-1.0]], dtype=torch.float64)
-    assert decide(weight, torch.zeros(3, dtype=torch.float64), [])["never"] == [1]
-    lifted = decide(weight, torch.tensor([0.0, 0.1, 0.0], dtype=torch.float64), [])
-    assert (lifted["never"], lifted["undecided"]) == ([], [])
-    lowered = decide(weight, torch.tensor([0.0, -5.0, 0.0], dtype=torch.float64), [])
-    assert lowered["never"] == [1]
+@pytest.mark.parametrize(
+    ("weight", "bias", "never"),
+    [
+        ([[1.0], [0.0], [-1.0]], [0.0, 0.0, 0.0], [1]),  # the middle word has at best a tie
+        ([[1.0], [0.0], [-1.0]], [0.0, 0.1, 0.0], []),  # it is first at h = 0
+        ([[1.0], [0.0], [-1.0]], [0.0, -5.0, 0.0], [1]),
+        ([[1.0], [0.0], [-1.0]], [50.0, 60.0, -40.0], []),  # h = -100 puts the last word first
+        ([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]], [0.0, 0.0, 0.0], [0, 1]),  # equal words
+        ([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]], [0.5, 0.0, 0.0], [1]),  # the same row and a smaller bias
+    ],
+)
+def test_three_words_by_hand(weight, bias, never):
+    weight, bias = (torch.tensor(each, dtype=torch.float64) for each in (weight, bias))
+    found = decide(weight, bias, [5 * weight[:1]])
+    assert (found["never"], found["undecided"]) == (never, [])
+    assert not set(never) & set(found["in_contexts"])
 
 
-def test_a_large_bias_does_not_hide_a_word_at_the_end_of_a_line():
-    """h = -100 puts the last word first, however small its bias is."""
-    weight = torch.tensor([[1.0], [0.0], [-1.0]], dtype=torch.float64)
-    found = decide(weight, torch.tensor([50.0, 60.0, -40.0], dtype=torch.float64), [])
-    assert (found["never"], found["undecided"]) == ([], [])
-
-
-def test_two_equal_words_are_never_first():
-    weight = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]], dtype=torch.float64)
-    found = decide(weight, torch.zeros(3, dtype=torch.float64), [torch.tensor([[5.0, 0.0]], dtype=torch.float64)])
-    assert (found["in_contexts"], found["never"]) == ([], [0, 1])
-    apart = decide(weight, torch.tensor([0.5, 0.0, 0.0], dtype=torch.float64), [])
-    assert apart["never"] == [1]  # the same row and a smaller bias
-
-
+@pytest.mark.parametrize("at_once", [unargmaxable.ROWS_AT_ONCE, 7])
 @pytest.mark.parametrize(("V", "E", "seed"), [(12, 1, 0), (30, 2, 1), (40, 3, 2), (60, 4, 3), (150, 6, 4)])
-def test_the_words_that_are_never_first_are_those_in_the_hull_of_others(V, E, seed):
+def test_the_words_that_are_never_first_are_those_in_the_hull_of_others(V, E, seed, at_once, monkeypatch):
+    monkeypatch.setattr(unargmaxable, "ROWS_AT_ONCE", at_once)
     weight, bias, states = random(V, E, seed)
     found = decide(weight, bias, states)
     expected = [word for word in range(V) if in_hull(weight.numpy(), bias.numpy(), word)]
     assert 0 < len(expected) < V
     assert (found["never"], found["undecided"]) == (expected, [])
+    logits = states[0] @ weight.T + bias
+    assert found["in_contexts"] == sorted(set(logits.argmax(1).tolist()))
     every = [*found["in_contexts"], *found["along_rows"], *found["by_program"], *found["never"]]
     assert sorted(every) == list(range(V))
-
-
-def test_words_of_contexts_are_those_that_a_state_puts_first():
-    weight, bias, (states,) = random(30, 3, 5)
-    logits = states @ weight.T + bias
-    assert decide(weight, bias, [states[:7], states[7:]])["in_contexts"] == sorted(set(logits.argmax(1).tolist()))
 
 
 def test_words_along_rows_are_first_at_some_multiple_of_a_row():
@@ -80,14 +71,6 @@ def test_words_along_rows_are_first_at_some_multiple_of_a_row():
             top = (scale * direction @ weight.T + bias).argmax(1)
             tried |= set((top == torch.arange(40)).nonzero()[:, 0].tolist())
     assert decide(weight, bias, [])["along_rows"] == sorted(tried)
-
-
-def test_blocks_of_rows_change_nothing(monkeypatch):
-    given = random(30, 3, 7)
-    whole = decide(*given)
-    monkeypatch.setattr(unargmaxable, "ROWS_AT_ONCE", 7)
-    monkeypatch.setattr(unargmaxable, "ADDED", 1)
-    assert decide(*given) == whole
 
 
 @pytest.mark.parametrize("short", ["each program", "all programs"])
@@ -121,14 +104,6 @@ def test_a_word_between_others_is_named():
     assert found.never_in_training == int(counts[7:11].sum())
     assert sorted(found.words, key=int) == ["7", "8", "9", "10"]
     assert [int(counts[int(word)]) for word in found.words] == sorted(counts[7:11].tolist(), reverse=True)
-
-
-@pytest.mark.parametrize(
-    "line", ["{softmax: {bias: false}}", "{sigsoftmax: {}}", "{gss: {}}", "{moc: {num_mixtures: 3}}"]
-)
-def test_heads_of_one_softmax(line):
-    found = compute(subject(LSTM, head=head_of(line)), SETTINGS)
-    assert found.in_contexts + found.along_rows + found.by_program + found.never == V
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from itertools import product
 
 import pytest
 import torch
@@ -10,9 +9,9 @@ from subjects import FIRST, LSTM, NAMES, subject, words
 from torch import nn
 
 from harness.corpora.corpus import Corpus
-from harness.diagnostics import prompts, word_pairs
+from harness.diagnostics import word_pairs
 from harness.diagnostics.diagnostic import NotDefined, Settings
-from harness.diagnostics.prompts import PEOPLE, prompts_of
+from harness.diagnostics.prompts import prompts_of
 from harness.diagnostics.word_pairs import compute
 from harness.distributions import Logits
 from harness.errors import CorpusError
@@ -40,14 +39,13 @@ def test_two_pairs_are_crossed_and_controlled_in_both_orders():
     assert found == expected
 
 
-def test_a_word_in_capitals_is_taken_as_it_is_where_the_vocabulary_has_it():
-    (text, *_) = written(words(f"The {FIRST} boy girl"))
-    assert text == "The boy and the girl came to the house and we spoke to the"
-
-
-def test_lines_begin_as_in_the_corpus():
-    (text, *_) = written(words(f"<sos> <eos> {FIRST} boy girl"))
-    assert text.startswith("<eos> <sos> the boy and")
+@pytest.mark.parametrize(
+    ("known", "begin"),
+    [("The", "The boy and the girl came to the house and we spoke to the"), ("<sos> <eos>", "<eos> <sos> the boy and")],
+)
+def test_a_prompt_begins_as_lines_of_the_corpus(known, begin):
+    (text, *_) = written(words(f"{known} {FIRST} boy girl"))
+    assert text.startswith(begin)
 
 
 def test_what_the_vocabulary_lacks_is_counted():
@@ -64,18 +62,6 @@ def test_a_prompt_that_is_too_long_is_left_out():
     assert prompts_of(corpus, 14).templates_left_out == 7
     assert prompts_of(corpus, 15).templates_left_out == 6
     assert prompts_of(corpus, 12).prompts == ()
-
-
-def test_of_many_pairs_evenly_spaced_ones_are_taken(monkeypatch):
-    corpus = words(f"{FIRST} {PEOPLE.replace(',', '')}")
-    every = {each.others for each in prompts_of(corpus, None).prompts if each.others}
-    assert len(every) == prompts.MOST_PAIRS < 420
-    monkeypatch.setattr(prompts, "MOST_PAIRS", 3)
-    firsts = [each.first for each in prompts_of(corpus, None).prompts if each.others][::2]
-    listed = [word for pair in PEOPLE.split(", ") for word in pair.split()]
-    pairs = [(i, j) for i, j in product(range(21), repeat=2) if i < j]
-    # places 0, 140 and 280 of 420, two for each two pairs; the even ones begin with the first word of the first pair
-    assert [corpus.symbols[index] for index in firsts] == [listed[2 * pairs[place // 2][0]] for place in (0, 140, 280)]
 
 
 class Pieces:
@@ -102,13 +88,6 @@ def test_other_tokens_need_one_for_each_word_of_a_pair():
     assert " The brother and the sister came to the house and we spoke to the" in texts
     assert not any("step" in text or " boy " in text for text in texts)
     assert found.templates_left_out == 5  # those that begin with We, There, I, They and He
-
-
-@pytest.mark.parametrize("symbols", [None, ("a", "b", "c")])
-def test_tokens_without_words_give_no_prompt(symbols):
-    ids = torch.arange(3)
-    found = prompts_of(Corpus(vocab_size=3, train=ids, valid=ids, test=ids, symbols=symbols), None)
-    assert (found.prompts, found.templates_left_out) == ((), 8)
 
 
 CORPUS = words(f"<eos> {FIRST} were there he looked at {NAMES}")  # 17 words; two templates
@@ -158,7 +137,9 @@ def known(*, carries: bool = True, head: nn.Module | None = None, **train):
     return replace(subject(LSTM, **train), model=model, corpus=CORPUS)
 
 
-def test_a_head_with_known_probabilities():
+@pytest.mark.parametrize("rows", [word_pairs.ROWS, 3])
+def test_a_head_with_known_probabilities(rows, monkeypatch):
+    monkeypatch.setattr(word_pairs, "ROWS", rows)
     found = compute(known(), Settings())
     right, failed = -(math.log(0.5) + math.log(0.2)) / 2 - math.log(2), -math.log(0.1) - math.log(2)
     one = found.control
@@ -185,22 +166,11 @@ def test_a_word_with_equal_probability_is_not_counted_as_more_probable():
     assert (top, above) == ([1, 0], [0, 0])
 
 
-def test_the_number_of_prompts_at_once_changes_nothing(monkeypatch):
-    whole = compute(known(), Settings())
-    monkeypatch.setattr(word_pairs, "ROWS", 3)
-    few = compute(known(), Settings())
-    assert few.crossed.kl == pytest.approx(whole.crossed.kl, **EXACT)
-    assert few.control.top == whole.control.top
-
-
 def test_a_context_that_is_too_short_leaves_templates_out():
     found = compute(known(carries=False, seq_len=13), Settings())
     assert (found.templates_left_out, found.control.prompts) == (7, 8)
     with pytest.raises(NotDefined, match="none that has at most seq_len tokens"):
         compute(known(carries=False, seq_len=12), Settings())
-
-
-def test_a_vocabulary_without_the_words_has_no_result():
     with pytest.raises(NotDefined, match="the vocabulary of markov can express no template"):
         compute(subject(LSTM), Settings())
 

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from head_table import rows
+from ruamel.yaml import YAML
 
 from harness.extensions import lack_of
 
@@ -41,6 +42,12 @@ _BACKBONES = [
     "num_attention_heads: 2, num_hidden_layers: 3, attention_dropout: 0.1}}}",
 ]
 EVERY_BACKBONE = [each for each in _BACKBONES if not lack_of(f"harness.backbones.{each[1:].partition(':')[0]}")]
+
+
+def mistakes(of: str) -> list[tuple[str, str]]:
+    """Commands with a mistake, and what is said of it: a part of tests/golden/messages/cli/commands.yaml."""
+    golden = Path(__file__).parents[1] / "golden" / "messages" / "cli" / "commands.yaml"
+    return list(YAML(typ="safe").load(golden)[of].items())
 
 
 def started(folder: Path, *arguments) -> subprocess.Popen:
