@@ -91,7 +91,9 @@ def test_the_table_has_columns_of_the_committed_one_of_the_quickstart():
 def test_as_many_published_numbers_are_reproduced_as_in_the_committed_table():
     whole, _, *rows = map(cells, lines_of_table(GROUND_TRUTHS.read_text(encoding="utf-8")))
     found = [row[whole.index("reproduced")] for row in rows]
-    (said,) = re.findall(r"of (\d+) published numbers, (\d+) are\s+\[reproduced\].*? and (\d+) was not run", README, flags=re.DOTALL)
+    (said,) = re.findall(
+        r"of (\d+) published numbers, (\d+) are\s+\[reproduced\].*? and (\d+) was not run", README, flags=re.DOTALL
+    )
     assert tuple(map(int, said)) == (len(found), found.count("yes"), found.count("not run"))
 
 
