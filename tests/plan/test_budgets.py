@@ -7,11 +7,9 @@ import pytest
 from handmade import SMALL, changed
 
 from harness.plan import load, select
-from harness.plan.specs import COUNTED
 
 TIMED = SMALL.replace("epochs: 2", "epochs: 6")
 CORPUS = "markov(vocab_size=12, num_tokens=400, branching=3)"
-BACKBONE = "lstm(d_model=8, num_layers=1, dropout=0.1)"
 HEADS = {"softmax": "softmax", "mos": "mos(num_mixtures=2)"}
 
 
@@ -24,8 +22,6 @@ def timed(text: str = TIMED, **by_head) -> str:
     ("train", "epochs"),
     [
         # 400 tokens in 4 columns of 100: 4 * 99 = 396 targets an epoch
-        ("tokens: 396", 1.0),
-        ("tokens: 990", 2.5),
         ("tokens: 100", 0.252525),  # 100 / 396
         # blocks of 7: 57, in 14 batches of 4, each block with 6 targets: 14 * 4 * 6 = 336
         ("tokens: 840, batching: blocks", 2.5),
@@ -34,9 +30,6 @@ def timed(text: str = TIMED, **by_head) -> str:
 def test_a_number_of_tokens_becomes_epochs(write, train, epochs):
     found = load(write(SMALL.replace("epochs: 2", train)))
     assert {trial.train.epochs for trial in found.trials} == {epochs}
-    batching = ", batching: blocks" * ("blocks" in train)
-    same = load(write(SMALL.replace("epochs: 2", f"epochs: {epochs}{batching}")))
-    assert [trial.id for trial in found.trials] == [trial.id for trial in same.trials]
 
 
 def test_a_schedule_with_a_horizon_is_scaled_to_the_epochs_of_each_head(write):
@@ -47,22 +40,18 @@ def test_a_schedule_with_a_horizon_is_scaled_to_the_epochs_of_each_head(write):
     assert (schedules["mos"].after, schedules["mos"].factor) == (3, 0.25)
 
 
-def test_each_head_gets_the_epochs_of_the_named_heads_time(write):
+def test_each_head_gets_the_epochs_of_the_named_heads_time_on_its_backbone(write):
+    names = [f"mos(num_mixtures=2) on lstm(d_model={d}, num_layers=1, dropout=0.1) and {CORPUS}" for d in (8, 16)]
+    match = {"time": "softmax", "ratios": dict(zip(names, (2.0, 3.0), strict=True))}
+    text = TIMED.replace("d_model: 8", "d_model: [8, 16]")
+    epochs = [trial.train.epochs for trial in load(write(f"{text}match: {json.dumps(match)}\n")).trials[::2]]
+    assert epochs == [6.0, 3.0, 6.0, 2.0]
     found = load(write(timed(mos=2.4)))
     assert {(trial.head.name, trial.train.epochs) for trial in found.trials} == {("softmax", 6.0), ("mos", 2.5)}
     ids, whole = [trial.id for trial in found.trials], load(write(TIMED))
     assert ids[:2] == [trial.id for trial in whole.trials][:2]
     told = load(write(timed(mos=2.4).replace("ratios:", 'measured: "a processor, 1 thread", ratios:')))
     assert [trial.id for trial in told.trials] == ids
-
-
-def test_ratios_may_differ_between_backbones(write):
-    text = TIMED.replace("d_model: 8", "d_model: [8, 16]")
-    names = [f"mos(num_mixtures=2) on lstm(d_model={d}, num_layers=1, dropout=0.1) and {CORPUS}" for d in (8, 16)]
-    match = {"time": "softmax", "ratios": dict(zip(names, (2.0, 3.0), strict=True))}
-    found = load(write(f"{text}match: {json.dumps(match)}\n"))
-    epochs = {(t.head.name, t.backbone.params["d_model"]): t.train.epochs for t in found.trials}
-    assert epochs == {("softmax", 8): 6.0, ("softmax", 16): 6.0, ("mos", 8): 3.0, ("mos", 16): 2.0}
 
 
 @pytest.fixture
@@ -78,13 +67,7 @@ GPUS = ("seeds: [1, 2]", "seeds: [1, 2]\nresources: {{gpus: {}}}")
 @pytest.mark.parametrize(
     ("gpus", "said", "workers"),
     [
-        *[
-            ("2", "", 2),
-            ("4.0", "", 4),
-            ("2", ", data_parallel: 2", 2),
-            ("1", "", 1),
-            ("0.5", "", 1),
-        ],  # one for each GPU
+        *[("4.0", "", 4), ("2", ", data_parallel: 2", 2), ("0.5", "", 1)],  # one for each GPU
         ("0", ", data_parallel: 2", 2),  # on the CPU
     ],
 )
@@ -105,19 +88,10 @@ def test_gpus_set_by_hand_that_change_the_trials_are_told_in_the_tables_name(sui
     one = suite_of((GPUS[0], GPUS[1].format(4)), overrides=("resources.gpus=1",))
     assert one.overrides == (("train.data_parallel", "1", "4"),)
     assert one.trials[0].id == file.trials[0].id
-    share = suite_of(overrides=("resources.gpus=0.5",))
-    assert share.overrides == ()
-    said = suite_of(overrides=("train.data_parallel=2",))
-    assert [key for key, *_ in said.overrides] == ["train.data_parallel"]
 
 
 TRAINED = changed(("  - mos: {num_mixtures: 2}\n", ""))
 NGRAMS = "ngrams: [3, {order: 5, cache: true}]\n"
-ONLY = f"""\
-name: counted
-version: 1
-corpora: [ptb, wikitext2]
-{NGRAMS}"""
 
 # written out by hand and hashed outside of the harness, as in test_identity.py
 CONTENT = hashlib.sha256(b"markov-1/12/400/0/3").hexdigest()
@@ -142,19 +116,12 @@ def test_ngrams_change_no_other_trial_come_last_can_be_selected_and_do_not_depen
         ("kneser_ney(order=3)", True),
         ("kneser_ney(order=5, cache=True)", True),
     ]
-    assert not any(trial.is_ngram for trial in with_ngrams[:2])
     assert [str(trial.head) for trial in select(with_ngrams, ("head=kneser_ney,cache=true",))] == [
         "kneser_ney(order=5, cache=True)"
     ]
-    assert len(select(with_ngrams, ("head=softmax",))) == 2
     other = TRAINED.replace("seeds: [1, 2]", "seeds: [7]").replace("lr: 0.01", "lr: 2").replace("adam", "sgd")
     assert load(write(other + NGRAMS)).trials[1:] == with_ngrams[2:]
-
-
-def test_a_suite_of_ngrams_only(write):
-    suite = load(write(ONLY))
-    found = [f"{trial.corpus.name} {trial.head.params['order']}" for trial in suite.trials]
+    ngrams_only = load(write(f"name: counted\nversion: 1\ncorpora: [ptb, wikitext2]\n{NGRAMS}"))
+    found = [f"{trial.corpus.name} {trial.head.params['order']}" for trial in ngrams_only.trials]
     assert found == ["ptb 3", "ptb 5", "wikitext2 3", "wikitext2 5"]
-    assert {trial.train for trial in suite.trials} == {COUNTED}
-    assert {row.params for row in suite.rows} == {(0, 0)}
-    assert list(suite.corpora) == ["ptb", "wikitext2"]
+    assert {row.params for row in ngrams_only.rows} == {(0, 0)}

@@ -1,11 +1,15 @@
 """Which heads of a suite are controls, and what a plan says of controls that it lacks."""
 
+from pathlib import Path
+
 import handmade
 import pytest
+from ruamel.yaml import YAML
 
 from harness import plan
-from harness.errors import SuiteError
 from harness.plan.controls import NO_AFFINE, NO_PLAIN
+
+IS_CONTROL = YAML(typ="safe").load(Path(__file__).parents[1] / "golden" / "controls.yaml")["is_control"]
 
 
 @pytest.fixture
@@ -24,36 +28,10 @@ def controls(suite):
     return list(dict.fromkeys(row.head.name for row in suite.rows if row.is_control))
 
 
-@pytest.mark.parametrize(
-    ("head", "is_control"),
-    [
-        ("softmax", True),
-        ("softmax: {projection: true, bias: false, d_embed: 4}", True),
-        ("softmax: {init_range: 0.1}", True),
-        ("softmax: {softcap: 30}", False),
-        ("softmax: {logit_map: stablemax}", False),
-        ("softmax: {z_loss: 0.0001}", False),
-        ("softmax: {mu_loss: 0.0001}", False),
-        ("softmax: {mu_centering: true}", False),
-        ("softmax: {loss: binary}", False),
-        ("softmax: {tie_weights: true, input_gradient_scale: 0.5}", False),
-        ("softmax: {compat: {log_epsilon: 1.0e-8}}", False),
-        ("mos: {num_mixtures: 1}", True),
-        ("mos: {num_mixtures: 1, logit_map: sigsoftmax}", False),
-        ("mos: {num_mixtures: 1, softcap: 30}", False),
-        ("mos: {num_mixtures: 1, loss: binary}", False),
-        ("mos: {num_mixtures: 1, compat: {log_epsilon: 1.0e-8}}", False),
-        ("mos: {num_mixtures: 2}", False),
-        ("moc: {num_mixtures: 1}", True),
-        ("moc: {num_mixtures: 1, softcap: 30}", False),
-        ("moc: {num_mixtures: 2}", False),
-        ("sigsoftmax", False),
-        ("multimax", False),
-    ],
-)
-def test_a_control_is_a_plain_softmax_of_the_state(suite, head, is_control):
+@pytest.mark.parametrize("head", IS_CONTROL)
+def test_a_control_is_a_plain_softmax_of_the_state(suite, head):
     (row,) = suite(f"[{{{head}}}]" if ":" in head else f"[{head}]").rows
-    assert row.is_control == is_control
+    assert row.is_control == IS_CONTROL[head]
 
 
 def test_tied_weights_are_a_claim_beside_an_untied_control_only(suite):
@@ -88,8 +66,3 @@ def test_a_control_that_is_missing_is_named(suite):
     assert declared == "softmax is no control because the suite's file says so"
     assert suite("[softmax, sigsoftmax]").control_notes == ()
     assert suite("[softmax, {mos: {num_mixtures: 2}}]", table="{baseline: null}").control_notes == ()
-
-
-def test_control_is_true_or_false(suite):
-    with pytest.raises(SuiteError, match="expected true or false, got 'yes'"):
-        suite("[{softmax: {control: 'yes'}}]")
