@@ -64,6 +64,22 @@ def test_ids_are_pinned_in_every_version(ids, monkeypatch, schema):
     assert ids()[:3] == GOLDEN[schema]
 
 
+NGRAM_JSON = (
+    '{"backbone":{"name":"last_tokens","params":{}},'
+    '"corpus":{"content":"%s","name":"markov","params":{"branching":3,"num_tokens":400,"vocab_size":12}},'
+    '"head":{"name":"kneser_ney","params":%s},"schema":2,"seed":0,'
+    '"train":{"batch_size":1,"epochs":0,"eval_batch_size":1,"lr":1,"optimizer":"sgd","seq_len":1000}}'
+)
+
+
+@pytest.mark.parametrize("change", [("seeds: [1, 2]", "seeds: [1, 2]"), ("epochs: 2", "epochs: 3")])
+def test_ids_of_ngrams_are_pinned_whatever_is_trained_beside_them(ids, change):
+    found = ids(change, ("seeds: [1, 2]", "seeds: [1, 2]\nngrams: [3, {order: 5, cache: true}]"))
+    assert found[:4] == ids(change)
+    for trial, params in zip(found[4:], ('{"order":3}', '{"cache":true}'), strict=True):  # order 5 is the default
+        assert trial == hashlib.sha256((NGRAM_JSON % (CONTENT, params)).encode()).hexdigest()[:12]
+
+
 # Settings that every suite had to give until they got a default: they are in the hash whatever their value.
 DEFAULTS = {"optimizer": "sgd", "batch_size": 20, "seq_len": 35}
 

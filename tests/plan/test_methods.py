@@ -100,13 +100,12 @@ def best_at(trial: TrialSpec) -> float:
 
 
 def test_every_point_is_tried_once_and_then_the_table(made):
-    ran, records = made(SUITE, best_at)
+    ran, _ = made(SUITE, best_at)
     rates = (0.5, 1.0, 2.0, 4.0)
     assert ran == [
         [(head, lr, 8.0, 9) for head in ("softmax", "mos") for lr in rates],
         [(head, lr, 8.0, seed) for head, lr in (("softmax", 2.0), ("mos", 0.5)) for seed in (1, 2)],
     ]
-    assert not due(records, RunOptions())
 
 
 @pytest.mark.parametrize(
@@ -140,7 +139,6 @@ def test_successive_halving_is_one_class(made, halving):
     again = choices.read(records.suite, records.runs.parents[1], pytest.fail)
     assert again.stored == kept.stored
     assert [choice.point for choice in again.stored] == [{"train.lr": 2.0}, {"train.lr": 0.5}]
-    assert {len(choice.valid_ppl) for choice in again.stored} == {7}
 
 
 def test_a_method_may_choose_another_trial_than_the_best_of_all(made, halving):
@@ -150,7 +148,6 @@ def test_a_method_may_choose_another_trial_than_the_best_of_all(made, halving):
     assert [choice.point for choice in stored] == [{"train.lr": 2.0}, {"train.lr": 0.5}]
     for choice in stored:  # the longest trial of the row, though its shorter ones have lower perplexities
         assert choice.valid_ppl[choice.trial] > min(choice.valid_ppl.values())
-    assert choices.read(records.suite, records.runs.parents[1], pytest.fail).stored == stored
 
 
 def test_perplexities_of_different_lengths_are_not_compared(made, halving):
@@ -162,8 +159,7 @@ def test_perplexities_of_different_lengths_are_not_compared(made, halving):
     # at 4.0 there is a trial of 4 epochs only: how low the curve is above 2.0 is not known
     assert tuning_doubts.of_row(row, choice, suite.tune.space) == math.inf
     evidence = gather(records, pytest.fail)
-    softmax, mos = learning.tried("train.lr", evidence.rows, suite)
-    assert softmax.lowest == {1.0: 5 + 1 + 1 / 8, 2.0: 5 + 0 + 1 / 8}
+    _, mos = learning.tried("train.lr", evidence.rows, suite)
     assert mos.lowest == {0.5: 5 + 0 + 1 / 8, 1.0: 5 + 0.5 + 1 / 8}
 
 

@@ -115,11 +115,7 @@ def test_a_width_is_a_whole_number_whose_name_begins_with_d():
         assert not is_width(of(kind, "d_x"))
 
 
-def test_parameter_reads_like_its_signature():
+def test_a_parameter_reads_like_its_signature_and_an_annotation_that_cannot_be_understood_is_a_sentence():
     assert str(Parameter("kind", Literal["a", "b"], "a")) == "kind: Literal['a', 'b'] = 'a'"
-    assert str(Parameter("widths", list[int], REQUIRED)) == "widths: list[int]"
-
-
-def test_annotation_that_cannot_be_understood_is_a_sentence():
     with pytest.raises(ValueError, match=r"a suite cannot give a value for its annotation .*Example"):
         checked(of(Example), 1)

@@ -75,6 +75,18 @@ def test_of_two_files_with_one_name_the_one_that_is_called_so_counts(folder):
         assert suites_in(suites)["other"] == suites / f"{expected}.yaml"
 
 
+@pytest.mark.parametrize("name", ["My Suite", "a.b", "leaderboard"])
+def test_a_file_name_that_cannot_be_a_name_is_said(tmp_path, name):
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(TEXT.replace("lr: 1", "lr: -1"))
+    with pytest.raises(SuiteError) as caught:
+        load(path)
+    first, second = caught.value.problems  # together with the others
+    assert first.startswith(f"{path}:1:1: ")
+    assert name in first
+    assert "greater than 0" in second
+
+
 @pytest.mark.system
 @pytest.mark.parametrize(
     "command", [["plan"], ["table"], ["run", "--only", "seed=7"], ["report"], ["diff", "a", "b", "--suite"]]

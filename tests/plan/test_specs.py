@@ -53,8 +53,7 @@ def test_trial_spec_survives_its_own_json():
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        *[((15, 5), "[15, 5]"), ([15, 5], "[15, 5]"), ({"top": 15, "second": 5}, "{top: 15, second: 5}")],
-        *[({"log_epsilon": 1e-8}, "{log_epsilon: 1e-08}"), ([], "[]"), (None, "None"), ("tanh", "tanh")],
+        *[((15, 5), "[15, 5]"), ({"top": 15, "second": 5}, "{top: 15, second: 5}"), ([], "[]"), (None, "None")],
     ],
 )
 def test_label_shows_lists_and_mappings_as_a_suite_file_has_them(value, text):

@@ -89,13 +89,6 @@ def test_files_and_variables_that_a_head_reads_are_in_the_record_and_in_a_note(r
     assert "head secretive: settings.txt (sha256 " in markdown
 
 
-@pytest.mark.parametrize("head", ["softmax", "mos: {num_mixtures: 2}"])
-def test_an_honest_component_reads_nothing(head, record):
-    found = record(head)
-    assert found.environment.read == ()
-    assert "read" not in found.environment.model_dump()
-
-
 def test_what_an_earlier_session_of_a_trial_read_is_in_the_record_too(record, tmp_path):
     every_step = CheckpointSpec(epochs=1, minutes=1e-9)
     with handmade.interrupted_before(3):
@@ -137,13 +130,12 @@ class OfLibrary(Softmax):
         return super().forward(hidden)
 
 
-def test_what_a_library_reads_for_itself_is_not_the_heads(record, monkeypatch):
+def test_what_a_library_and_the_harness_read_for_themselves_is_not_the_heads(record, tmp_path, monkeypatch):
     monkeypatch.setitem(HEADS._classes, "of_library", OfLibrary)
     monkeypatch.setenv("TORCH_HOME", "/nowhere")
-    assert record("of_library").environment.read == ()
-
-
-def test_the_harness_itself_reads_its_variables_and_files_without_a_note(record, tmp_path):
     os.environ.get("HARNESS_TEST_SCALE")
     (tmp_path / "settings.txt").read_text()
-    assert record("softmax").environment.read == ()
+    for head in ("of_library", "mos: {num_mixtures: 2}"):
+        found = record(head).environment
+        assert found.read == ()
+        assert "read" not in found.model_dump()
