@@ -86,7 +86,6 @@ def test_files_and_variables_that_a_head_reads_are_in_the_record_and_in_a_note(r
     )
     markdown = study.load(plan.load(tmp_path / "tiny.yaml"), tmp_path / "results", warn=[].append).table()
     assert "read what no parameter names, which is not part of the trial's id: head secretive: environment" in markdown
-    assert "head secretive: settings.txt (sha256 " in markdown
 
 
 def test_what_an_earlier_session_of_a_trial_read_is_in_the_record_too(record, tmp_path):

