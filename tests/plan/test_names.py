@@ -4,7 +4,6 @@ import pytest
 from handmade import changed
 
 from harness.errors import ExecutionError
-from harness.plan import load, select
 from harness.plan.loading import labels
 from harness.plan.names import names_of
 from harness.plan.specs import ComponentSpec
@@ -28,17 +27,6 @@ def test_a_label_that_fails_and_one_in_a_docstring_are_a_sentence(monkeypatch):
     monkeypatch.setattr(softmax, "__doc__", "A head.\n\nLabel: mine")
     with pytest.raises(ExecutionError, match=r"'softmax' has 'Label:' in its docstring, .* removed: .*label\("):
         names_of([head], HEADS)
-
-
-def test_a_condition_names_a_row_as_in_the_table(write):
-    heads = "  - softmax\n  - softmax: {projection: true, d_embed: [null, 4]}\n"
-    suite = load(write(changed(("  - softmax\n", heads))))
-    for only, names in {
-        "head=affine softmax, rank 4,seed=1": ["affine softmax, rank 4"],
-        "head=softmax,seed=1": ["softmax", "affine softmax", "affine softmax, rank 4"],  # the name of the class
-    }.items():
-        chosen = select(suite.trials, (only,), suite)
-        assert [suite.row_of(trial).head.name for trial in chosen] == names
 
 
 def test_views_that_read_a_suite_again_take_no_refused_label(write):

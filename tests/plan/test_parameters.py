@@ -60,7 +60,7 @@ def test_value_of_the_right_type_comes_back_in_the_parameters_own_type(annotatio
     [
         *[(int, "7", '"7"'), (int, 7.0, "7.0"), (int, True, "true"), (int, None, "null"), (float, True, "true")],
         *[(bool, 1, "1"), (str, 7, "7"), (list[int], [1, "b"], '"b"'), (COUNTS, 5, "5"), (COUNTS, [15, "x"], '"x"')],
-        *[(COUNTS, {"top": 1.5}, "1.5"), (COUNTS, {"tpo": 3}, '"tpo"'), (int | str, 1.5, "1.5")],
+        *[(COUNTS, {"top": 1.5}, "1.5"), (COUNTS, {"tpo": 3}, '"tpo"')],
     ],
 )
 def test_a_value_of_another_type_is_refused_with_what_was_found(annotation, value, found):

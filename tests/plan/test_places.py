@@ -103,14 +103,6 @@ def test_every_command_that_takes_a_suite_takes_a_name(folder, harness, command)
     assert (wrong.code, "no suite 'plane'" in wrong.err) == (2, True)
 
 
-@pytest.mark.parametrize("command", ["runs", "ui", "export"])
-def test_commands_that_read_records_take_a_file_as_well(folder, harness, command):
-    before = ["export", "new.zip", "--suite"] if command == "export" else [command]
-    named, filed = (harness(*before, given) for given in ("other", "suites/quick.yaml"))
-    assert (named.code, named.err) == (filed.code, filed.err)
-    assert harness(*before, "suites/none.yaml").err.startswith("suites/none.yaml: no such file")
-
-
 FILES = sorted((Path(__file__).parents[1] / "golden" / "messages").glob("*.yaml"))
 GOLDEN = {path.stem: YAML(typ="safe").load(path) for path in FILES}
 CASES = [

@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 from ruamel.yaml import YAML
 
-from harness.plan import load
+from harness.plan import load, select
 from harness.plan.reader import read
 from harness.plan.suite_file import suite_schema
 
@@ -51,11 +51,16 @@ def changed(text: str, change: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize(("name", "index"), CASES)
-def test_each_suite_fits_the_schema_and_is_expanded_as_it_is_written_beside_it(name, index, write, wide_heads):
+def test_each_suite_fits_the_schema_and_is_expanded_as_it_is_written_beside_it(name, index, write, wide_heads, layered):
     base, case = GOLDEN[name]["base"], GOLDEN[name]["cases"][index]
     path = write(changed(base, case.get("change", {})) + case.get("add", ""))
     suite = load(path, tuple(case.get("set", ())))
     assert list(SCHEMA.iter_errors(read(path)[0])) == []
+    if "only" in case:
+        chosen = select(suite.trials, tuple(case["only"]), suite)
+        found = [f"{trial.backbone.params['d_model']} {trial.head} {trial.seed}" for trial in chosen]
+        assert found == case["is"]["chosen"]
+        return
     for fact, expected in case["is"].items():
         found = OF_SUITE[fact](suite) if fact in OF_SUITE else list(map(OF_ROW[fact], suite.rows))
         assert (fact, found) == (fact, expected)

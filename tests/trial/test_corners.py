@@ -49,7 +49,6 @@ def test_a_text_edited_after_planning_makes_no_record_under_the_old_id(tmp_path,
     planned = loaded(tmp_path, suite)
     (spec,) = planned.trials
     text.write_text(lines(60, seed=2))
-    assert loaded(tmp_path, suite).trials[0].id != spec.id
     with pytest.raises(CorpusError, match="has changed since the trials were planned"):
         ran(spec, runs, contents=planned.contents_of(spec))
     assert store.load(runs, spec.id) is None
