@@ -13,9 +13,6 @@ from harness.kernels.products import Products
 from harness.trial import routes
 from harness.trial.routes import Probe
 
-needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
-
-
 SPEEDUP = routes._speedup  # as it is measured: tests/conftest.py has another one in its place
 
 
@@ -137,14 +134,3 @@ def test_another_torch_or_a_processor_of_the_same_name_that_can_do_more_is_measu
         monkeypatch.setattr(*change)
         routes.load_probe()
         assert len(cache()) == number
-
-
-@needs_onednn
-def test_onednn_really_is_another_route():
-    """Else the probe would compare torch's own route with itself."""
-    before = torch.backends.mkldnn.matmul.fp32_precision
-    a, b = torch.randn(2, 512, 512, generator=torch.Generator().manual_seed(0)).unbind()
-    if torch.equal(Products().mm(a, b), Products(route="onednn").mm(a, b)):
-        pytest.skip("torch takes oneDNN here anyway")
-    assert routes._error("onednn") != routes._error("default") < 1e-6  # torch's own route is float32
-    assert torch.backends.mkldnn.matmul.fp32_precision == before

@@ -18,7 +18,7 @@ from harness.plan.suite_file import MeasureSpec
 from harness.records import store
 from harness.training.checkpoint import BEST, weights_sha256
 from harness.trial import timing as clock
-from harness.trial.timing import ModelTime, exclusive_pass, in_turns, inference_times, model_times
+from harness.trial.timing import exclusive_pass, in_turns, inference_times, model_times
 
 CORPORA = (
     "  - markov: {vocab_size: 12, num_tokens: 400, branching: 3}",
@@ -189,12 +189,6 @@ def test_twenty_batches_are_timed_after_five_with_the_device_waited_for(inferenc
     assert found == pytest.approx(
         {"inference_batch": 3, "inference_ms_per_batch": 16.0, "inference_ms_per_batch_iqr": 10.5}
     )
-
-
-def test_minutes_are_those_of_all_steps_and_all_evaluations():
-    time = ModelTime(train_ms=60.0, eval_ms=30.0, steps=1_000, valid_batches=40, test_batches=10)
-    assert time.minutes(2.25) == pytest.approx((2_250 * 60 + (3 * 40 + 2 * 10) * 30) / 60_000)
-    assert time.minutes(0) == pytest.approx((40 + 2 * 10) * 30 / 60_000)  # an untrained model is validated, too
 
 
 def test_steps_and_batches_are_counted_by_the_code_that_trains_and_evaluates_without_a_file(ran):
