@@ -204,7 +204,7 @@ def test_lone_surrogates_are_written_with_backslashes_in_log_and_record(tmp_path
     log_of(tmp_path, record).decode()  # it is UTF-8
 
 
-@pytest.mark.guards("message-length")
+@pytest.mark.guards("message-length", "message-readable")
 def test_a_message_of_fifty_megabytes_is_short_in_the_record_and_capped_in_the_log(tmp_path):
     (record,) = trained(tmp_path, head("long", "forward"))
     assert record.status == "error"

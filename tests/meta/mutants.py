@@ -70,7 +70,7 @@ def targets() -> list[Target]:
     heads = sorted(path.stem for path in (ROOT / "heads").glob("*.py") if path.stem != "__init__")
     tests = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "heads").glob("test_*.py"))
     own = {head: f"tests/heads/test_{head}.py" for head in heads}
-    shared = [*(test for test in tests if test not in own.values()), "tests/plan/test_roles.py"]
+    shared = [*(test for test in tests if test not in own.values()), "tests/plan/test_plans.py"]
     found = []
     for head in heads:
         chosen = [*(test for test in tests if test == own[head]), *shared]

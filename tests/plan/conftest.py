@@ -46,15 +46,6 @@ class OnlyUnset(nn.Module):
         self.output = nn.Linear(dims.d_embed, dims.vocab_size)
 
 
-class UpTo100(OwnWidth):
-    """The same with a width of at most 100."""
-
-    def __init__(self, dims, embedding, *, d_latent: int | None = None):
-        if d_latent is not None and d_latent > 100:
-            raise TypeError("too wide")
-        super().__init__(dims, embedding, d_latent=10 if d_latent is None else d_latent)
-
-
 class OwnModelWidth(nn.Module):
     """A head whose parameter is called as the backbone's."""
 
@@ -72,9 +63,9 @@ def layered(monkeypatch):
 
 @pytest.fixture
 def wide_heads(monkeypatch):
-    """Heads with widths of their own: own, unset, narrow, clash."""
+    """Heads with widths of their own: own, unset, clash."""
     HEADS.names()  # discover before the table is changed
-    for name, cls in {"own": OwnWidth, "unset": OnlyUnset, "narrow": UpTo100, "clash": OwnModelWidth}.items():
+    for name, cls in {"own": OwnWidth, "unset": OnlyUnset, "clash": OwnModelWidth}.items():
         monkeypatch.setitem(HEADS._classes, name, cls)
 
 

@@ -41,47 +41,37 @@ def trial(tmp_path, monkeypatch):
     return loaded
 
 
-def test_the_id_changes_with_the_content_and_not_with_the_place(trial):
-    first, second, elsewhere = trial("1"), trial("2"), trial("1", "others.txt")
-    assert first[0].id != second[0].id
-    assert first[0].id == elsewhere[0].id
-
-
 class NamedOrRead(Softmax):
     def __init__(self, dims, embedding, *, words: Path | str):
         super().__init__(dims, embedding)
 
 
-def test_a_name_in_place_of_a_path_is_no_file(trial, tmp_path, monkeypatch):
+def test_the_id_changes_with_the_content_and_not_with_the_place_and_a_missing_file_is_a_problem(trial, tmp_path):
+    first, second, elsewhere = trial("1"), trial("2"), trial("1", "others.txt")
+    assert first[0].id != second[0].id
+    assert first[0].id == elsewhere[0].id
+    (tmp_path / "others.txt").unlink()
+    with pytest.raises(SuiteError, match=r"others\.txt"):
+        plan.load(tmp_path / "tiny.yaml")
+
+
+def test_a_folder_counts_by_all_its_files_and_a_name_in_place_of_a_path_is_no_file(trial, tmp_path, monkeypatch):
     monkeypatch.setitem(HEADS._classes, "reading", NamedOrRead)
+    (tmp_path / "vectors").mkdir()
+    ids = []
+    for change in (
+        lambda folder: (folder / "a.txt").write_text("1"),
+        lambda folder: (folder / "b.txt").write_text("2"),
+        lambda folder: (folder / "c.txt").write_text("2"),
+        lambda folder: (folder / "c.txt").rename(folder / "d.txt"),
+    ):
+        change(tmp_path / "vectors")
+        (tmp_path / "tiny.yaml").write_text(suite_text("reading: {words: vectors}", train=TRAIN))
+        ids.append(plan.load(tmp_path / "tiny.yaml").trials[0].id)
+    assert len(set(ids)) == 4
     (tmp_path / "tiny.yaml").write_text(suite_text("reading: {words: owner/name}", train=TRAIN))
     suite = plan.load(tmp_path / "tiny.yaml")
     assert suite.contents_of(suite.trials[0]).head is None
-
-
-class ReadingFolder(Softmax):
-    def __init__(self, dims, embedding, *, words: Path):
-        super().__init__(dims, embedding)
-
-
-def test_a_folder_counts_by_all_its_files(trial, tmp_path, monkeypatch):
-    monkeypatch.setitem(HEADS._classes, "reading", ReadingFolder)
-    (tmp_path / "vectors").mkdir()
-    ids = []
-    for name, content in {"a.txt": "1", "b.txt": "2", "c.txt": "2"}.items():
-        (tmp_path / "vectors" / name).write_text(content)
-        (tmp_path / "tiny.yaml").write_text(suite_text("reading: {words: vectors}", train=TRAIN))
-        ids.append(plan.load(tmp_path / "tiny.yaml").trials[0].id)
-    (tmp_path / "vectors" / "c.txt").rename(tmp_path / "vectors" / "d.txt")
-    ids.append(plan.load(tmp_path / "tiny.yaml").trials[0].id)
-    assert len(set(ids)) == 4
-
-
-def test_a_file_that_is_missing_is_a_problem_of_the_plan(trial, tmp_path):
-    trial("1")
-    (tmp_path / "words.txt").unlink()
-    with pytest.raises(SuiteError, match=r"words\.txt"):
-        plan.load(tmp_path / "tiny.yaml")
 
 
 def test_the_record_names_the_content_and_a_file_that_changes_makes_no_record(trial, tmp_path):

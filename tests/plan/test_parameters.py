@@ -1,6 +1,5 @@
 """A constructor's signature as schema: strict types, axes, places, and the sentences."""
 
-import math
 import re
 from pathlib import Path
 from typing import Literal
@@ -12,7 +11,6 @@ from harness.plan.parameters import (
     Parameter,
     axis,
     checked,
-    is_place,
     is_width,
     parameters,
     paths,
@@ -32,19 +30,14 @@ class Example:
 COUNTS = dict[Literal["top", "second", "third"], int] | tuple[int, ...]
 
 
-def of(annotation) -> Parameter:
-    return Parameter("x", annotation, REQUIRED)
+def of(annotation, name="x") -> Parameter:
+    return Parameter(name, annotation, REQUIRED)
 
 
-def test_parameters_are_the_keyword_only_ones_in_order():
+def test_parameters_are_the_keyword_only_ones_in_order_whose_defaults_given_values_replace():
     known = parameters(Example)
     assert list(known) == ["size", "rate", "kind", "widths", "path"]
-    assert known["size"] == Parameter("size", int, REQUIRED)
-    assert known["rate"] == Parameter("rate", float, 0.5)
-    assert parameters(type("Bare", (), {"__init__": lambda self, dims: None})) == {}
-
-
-def test_resolved_puts_given_values_over_defaults():
+    assert (known["size"], known["rate"]) == (of(int, "size"), Parameter("rate", float, 0.5))
     expected = {"rate": 0.1, "kind": "tanh", "widths": None, "path": Path("here"), "size": 4}
     assert resolved(Example, {"size": 4, "rate": 0.1}) == expected
 
@@ -52,11 +45,8 @@ def test_resolved_puts_given_values_over_defaults():
 @pytest.mark.parametrize(
     ("annotation", "value", "expected"),
     [
-        *[(int, 7, 7), (float, 7, 7.0), (float, 0.5, 0.5), (bool, True, True), (str, "7", "7")],
-        *[(Literal["tanh", "none"], "none", "none"), (list[int], [1, 2], [1, 2])],
-        *[(list[float], [1, 2.5], [1.0, 2.5]), (tuple[int, ...], [1, 2], (1, 2)), (int | None, None, None)],
+        *[(float, 7, 7.0), (bool, True, True), (str, "7", "7"), (list[float], [1, 2.5], [1.0, 2.5])],
         *[(float | None, 2, 2.0), (Path, "a/b", Path("a/b")), (COUNTS, [15, 5], (15, 5))],
-        (COUNTS, {"top": 15, "second": 5}, {"top": 15, "second": 5}),
         (dict[Literal["log_epsilon"], float] | None, {"log_epsilon": 1}, {"log_epsilon": 1.0}),
     ],
 )
@@ -68,11 +58,9 @@ def test_value_of_the_right_type_comes_back_in_the_parameters_own_type(annotatio
 @pytest.mark.parametrize(
     ("annotation", "value", "found"),
     [
-        *[(int, "7", '"7"'), (int, 7.0, "7.0"), (int, 7.5, "7.5"), (int, True, "true"), (int, None, "null")],
-        *[(float, "0.5", '"0.5"'), (float, True, "true"), (float, math.nan, "NaN"), (float, math.inf, "Infinity")],
-        *[(bool, 1, "1"), (bool, "yes", '"yes"'), (str, 7, "7"), (Literal["tanh", "none"], "relu", '"relu"')],
-        *[(list[int], [1, "b"], '"b"'), (list[int], 3, "3"), (COUNTS, 5, "5"), (COUNTS, [15, "x"], '"x"')],
-        *[(COUNTS, {"top": 1.5}, "1.5"), (COUNTS, {"tpo": 3}, '"tpo"'), (int | str, 1.5, "1.5")],
+        *[(int, "7", '"7"'), (int, 7.0, "7.0"), (int, True, "true"), (int, None, "null"), (float, True, "true")],
+        *[(bool, 1, "1"), (str, 7, "7"), (list[int], [1, "b"], '"b"'), (COUNTS, 5, "5"), (COUNTS, [15, "x"], '"x"')],
+        *[(COUNTS, {"top": 1.5}, "1.5"), (COUNTS, {"tpo": 3}, '"tpo"')],
     ],
 )
 def test_a_value_of_another_type_is_refused_with_what_was_found(annotation, value, found):
@@ -83,26 +71,15 @@ def test_a_value_of_another_type_is_refused_with_what_was_found(annotation, valu
 @pytest.mark.parametrize(
     ("annotation", "value", "values"),
     [
-        *[(int, 3, [3]), (int, [3, 4], [3, 4]), (int, [], []), (Literal["a", "b"], ["a", "b"], ["a", "b"])],
-        *[(float | None, [0.5, None], [0.5, None]), (list[int], [1, 2], [[1, 2]]), (list[int], [], [[]])],
-        *[(list[int], [[1, 2], [3]], [[1, 2], [3]]), (list[int] | None, [1, 2], [[1, 2]])],
-        *[(list[int] | None, [[1], [2]], [[1], [2]]), (list[int] | None, None, [None])],
-        *[(tuple[int, ...], [1, 2], [[1, 2]]), (tuple[int, int], [[1, 2], [3, 4]], [[1, 2], [3, 4]])],
-        *[(COUNTS, [15, 5], [[15, 5]]), (COUNTS, [[15, 5], [20]], [[15, 5], [20]])],
-        (COUNTS, {"top": 3}, [{"top": 3}]),
-        (COUNTS, [{"top": 3}, {"top": 2, "second": 1}], [{"top": 3}, {"top": 2, "second": 1}]),
-        *[(COUNTS, [{"top": 3}, [2, 1]], [{"top": 3}, [2, 1]]), (COUNTS | None, [{"top": 3}], [{"top": 3}])],
-        (dict[str, float] | None, [None, {"a": 1.0}], [None, {"a": 1.0}]),
+        *[(int, 3, [3]), (int, [], []), (Literal["a", "b"], ["a", "b"], ["a", "b"]), (list[int], [], [[]])],
+        *[(list[int], [1, 2], [[1, 2]]), (list[int] | None, [[1], [2]], [[1], [2]]), (list[int] | None, None, [None])],
+        *[(tuple[int, ...], [1, 2], [[1, 2]]), (COUNTS, [15, 5], [[15, 5]]), (COUNTS, {"top": 3}, [{"top": 3}])],
+        *[(COUNTS, [{"top": 3}, [2, 1]], [{"top": 3}, [2, 1]]), (dict[str, float], [{"a": 1.0}], [{"a": 1.0}])],
         (list[dict[str, int]], [{"a": 1}, {"a": 2}], [[{"a": 1}, {"a": 2}]]),
     ],
 )
 def test_list_is_an_axis_unless_the_parameter_itself_takes_one(annotation, value, values):
     assert axis(of(annotation), value) == values
-
-
-def test_paths_are_places():
-    kinds = {Path: True, Path | None: True, str: False, Literal["Path"]: False, list[int]: False}
-    assert {kind: is_place(of(kind)) for kind in kinds} == kinds
 
 
 MODEL = Literal["gpt2"] | dict[Literal["bpe"], int] | dict[Literal["pretrained"], Path] | None
@@ -119,8 +96,7 @@ class Placed:
     ("params", "found"),
     [
         ({"path": "a", "size": 4}, {"path": "a"}),
-        ({"path": None, "model": "gpt2"}, {}),
-        ({"model": {"bpe": 300}}, {}),
+        ({"path": None, "model": {"bpe": 300}}, {}),
         ({"model": {"pretrained": "b"}, "path": "a"}, {"path": "a", "model.pretrained": "b"}),
         ({"model": {"pretrained": None}, "unknown": {"pretrained": "c"}}, {}),
     ],
@@ -133,22 +109,13 @@ def test_paths_are_found_and_changed_within_mappings_too(params, found):
 
 
 def test_a_width_is_a_whole_number_whose_name_begins_with_d():
-    assert is_width(Parameter("d_model", int, 200))
-    assert is_width(Parameter("d_embed", int | None, None))
-    for name in ("num_layers", "window", "bad_d_"):
-        assert not is_width(Parameter(name, int, 2))
-    for kind in (float, bool, int | float, int | str, list[int], Literal[1, 2], COUNTS):
-        assert not is_width(Parameter("d_x", kind, 1))
+    assert is_width(of(int | None, "d_embed"))
+    assert not is_width(of(int, "bad_d_"))
+    for kind in (float, bool, int | float, int | str, list[int], Literal[1, 2]):
+        assert not is_width(of(kind, "d_x"))
 
 
-def test_parameter_reads_like_its_signature():
-    assert str(Parameter("size", int, REQUIRED)) == "size: int"
-    assert str(Parameter("rate", float, 0.5)) == "rate: float = 0.5"
+def test_a_parameter_reads_like_its_signature_and_an_annotation_that_cannot_be_understood_is_a_sentence():
     assert str(Parameter("kind", Literal["a", "b"], "a")) == "kind: Literal['a', 'b'] = 'a'"
-    assert str(Parameter("widths", list[int], REQUIRED)) == "widths: list[int]"
-    assert str(Parameter("clip", float | None, None)) == "clip: float | None = None"
-
-
-def test_annotation_that_cannot_be_understood_is_a_sentence():
     with pytest.raises(ValueError, match=r"a suite cannot give a value for its annotation .*Example"):
         checked(of(Example), 1)

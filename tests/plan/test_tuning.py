@@ -1,22 +1,15 @@
 """The key `tune`: the points that are drawn, the trials of both stages, and what is refused."""
 
-import json
 import math
-from itertools import product
 
 import numpy as np
 import pytest
 from handmade import changed
-from pydantic import ValidationError
 from scipy.stats import qmc
 
 from harness import plan
-from harness.errors import SuiteError
-from harness.plan.lengths import rescaled
-from harness.plan.schedule import Schedule
 from harness.plan.selection import chosen_rows, chosen_trials
-from harness.plan.specs import TrainSpec
-from harness.plan.suite import row_labels, with_choices
+from harness.plan.suite import with_choices
 from harness.plan.tuning import Axis, Once, points
 
 SPACE = "train.lr: {log_uniform: [0.5, 20]}, head.dropout: {choice: [0, 0.2]}"
@@ -32,9 +25,7 @@ def test_a_range_is_drawn_from_scrambled_sobol_points():
     (us,) = qmc.Sobol(1, scramble=True, rng=np.random.default_rng(3)).random_base2(3).T  # eight; six of them are used
     expected = [math.exp(math.log(0.5) + u * (math.log(20) - math.log(0.5))) for u in us[:6]]
     drawn = [point["train.lr"] for point in points(tune)]
-    assert drawn == pytest.approx(expected, rel=5e-4)  # four significant digits
     assert [f"{value:.4g}" for value in drawn] == [f"{value:.4g}" for value in expected]
-    assert len(set(drawn)) == 6
     tune = Once(trials=64, epochs=1, space={"train.lr": {"uniform": [1.00004, 1.00006]}})
     assert {point["train.lr"] for point in points(tune)} <= {1.00004, 1.00006}  # within; four digits would be 1.000
 
@@ -57,18 +48,13 @@ def test_each_axis_that_is_no_list_is_a_dimension():
 @pytest.mark.parametrize(
     ("values", "ordered"),
     [
-        *[({"uniform": [0, 1]}, True), ({"log_uniform": [1, 2]}, True), ([0.5, 1, 2], True), ([0.5, 1], False)],
-        *[(["x0.1", "x0.3", "x1"], True), (["x0.1", "x0.10", "x1"], False), (["x0.1", 0.3, 1], False)],
-        *[(["a", "b", "c"], False), ([1, None, 2], False), ([0, True, 2], False), ({"choice": [0.5, 1, 2]}, False)],
+        *[({"uniform": [0, 1]}, True), ([0.5, 1, 2], True), ([0.5, 1], False), (["x0.1", "x0.3", "x1"], True)],
+        *[(["x0.1", "x0.10", "x1"], False), (["x0.1", 0.3, 1], False), ([1, None, 2], False), ([0, True, 2], False)],
+        ({"choice": [0.5, 1, 2]}, False),
     ],
 )
 def test_ranges_and_lists_of_three_numbers_are_in_an_order(values, ordered):
     assert Axis.model_validate(values).ordered is ordered
-
-
-def test_the_space_has_one_way_for_each_key():
-    with pytest.raises(ValidationError, match="expected a list, or a mapping with one of"):
-        Once(trials=1, epochs=1, space={"train.lr": {"uniform": [1.0, 2.0], "choice": [1]}})
 
 
 def test_all_rows_have_the_same_points_without_what_does_not_apply(write):
@@ -83,54 +69,28 @@ def test_all_rows_have_the_same_points_without_what_does_not_apply(write):
         assert (each.longest.seed, each.longest.train.epochs) == (7, 1)
         assert [(trial.seed, trial.train.epochs) for trial in each.trials] == [(1, 2), (2, 2)]
     assert suite.trials == ()
-    equal_without_a_key = plan.load(
-        write(tuned("{epochs: 1, space: {train.lr: [0.1, 0.2], head.dropout: [0, 0.1, 0.2]}}"))
-    )
-    assert [len(row.candidates) for row in equal_without_a_key.tuned_rows] == [2, 6]
+
+
+DEEPER = """train.groups.head.lr: [x0.1, 0.3], train.schedule.warmup.steps: [4], train.optimizer: [adamw, muon],
+  head.dropout: [0, 0.25]"""
 
 
 def test_a_trial_of_the_table_is_the_one_that_a_suite_with_these_values_has(write):
-    suite = plan.load(write(tuned("{epochs: 1, space: {train.lr: [0.03], head.dropout: [0.25]}}")))
-    finals = [trial for row in suite.tuned_rows for trial in row.candidates[0].trials]
-    by_hand = plan.load(write(changed(("lr: 0.01", "lr: 0.03"), ("num_mixtures: 2", "num_mixtures: 2, dropout: 0.25"))))
-    assert [trial.id for trial in finals] == [trial.id for trial in by_hand.trials]
-    assert all(suite.candidate_of(trial).params == by_hand.candidate_of(trial).params for trial in finals)
-
-
-DEEPER = "train.groups.head.lr: [x0.1, 0.3], train.schedule.warmup.steps: [4, 8], train.optimizer: [adamw, muon]"
-
-
-def test_settings_within_settings_are_tuned_as_if_they_were_written_there(write):
     def settings(steps: int, groups: str) -> tuple[str, str]:
         warmup = f"{{warmup: {{steps: {steps}, decay: linear}}}}"
         return "seq_len: 7", f"seq_len: 7, schedule: {warmup}, groups: {{vectors: {{lr: x2}}{groups}}}"
 
-    candidates = (
-        plan.load(write(tuned(f"{{epochs: 1, space: {{{DEEPER}}}}}", settings(2, "")))).tuned_rows[0].candidates
-    )
+    suite = plan.load(write(tuned(f"{{epochs: 1, space: {{{DEEPER}}}}}", settings(2, ""))))
+    candidates = suite.tuned_rows[1].candidates
     assert len(candidates) == 8
     for each in candidates:
-        rate, steps, optimizer = each.point.values()
+        rate, steps, optimizer, dropout = each.point.values()
         by_hand = settings(steps, f", head: {{lr: {rate}}}"), ("adam,", f"{optimizer},")
-        written = plan.load(write(changed(*by_hand)))
-        assert [trial.id for trial in each.trials] == [trial.id for trial in written.trials[:2]]
+        written = plan.load(write(changed(*by_hand, ("num_mixtures: 2", f"num_mixtures: 2, dropout: {dropout}"))))
+        finals = written.trials[2:]  # of the mixture
+        assert [trial.id for trial in each.trials] == [trial.id for trial in finals]
+        assert suite.candidate_of(each.trials[0]).params == written.candidate_of(finals[0]).params
         assert each.longest.train.schedule.warmup.steps == steps / 2  # half of the epochs
-
-
-SETS = {  # a value of the command line -> the space
-    "train.lr=[0.5, 0.25]": {"train.lr": [0.5, 0.25]},
-    "train.lr.1=0.25": {"train.lr": [0.03, 0.25]},
-    "train.groups.head.lr=[x0.5, x2]": {"train.lr": [0.03, 0.1], "train.groups.head.lr": ["x0.5", "x2"]},
-    "head.dropout=[0, 0.5]": {"train.lr": [0.03, 0.1], "head.dropout": [0, 0.5]},  # a new key
-}
-
-
-@pytest.mark.parametrize("override", SETS)
-def test_set_names_a_key_of_the_space_which_has_a_dot_itself(override, write):
-    given = plan.load(write(tuned("{epochs: 1, space: {train.lr: [0.03, 0.1]}}")), (f"tune.space.{override}",))
-    in_the_file = plan.load(write(tuned(f"{{epochs: 1, space: {json.dumps(SETS[override])}}}")))
-    assert [trial.id for trial in given.tuning_trials] == [trial.id for trial in in_the_file.tuning_trials]
-    assert given.tune.space == in_the_file.tune.space
 
 
 @pytest.fixture
@@ -152,33 +112,17 @@ def test_the_lowest_perplexity_is_chosen_the_first_of_equal_ones_and_its_trials_
     choice = mos.choose(dict(zip([trial.id for trial in mos.tuning_trials], [9.0, 7.0, 8.0, 8.0, 8.5], strict=True)))
     completed = with_choices(suite, [None, choice])
     assert completed.trials == mos.candidates[1].trials
-    assert completed.key_of(completed.trials[0])[2] == "mos(num_mixtures=2)"
     assert with_choices(suite, [lost, None]).trials == ()
-    assert row_labels(suite) == ["softmax", "MoS 2"]
 
 
 def test_a_condition_selects_the_tuning_of_its_rows(suite):
     softmax, mos = suite.tuned_rows
-    assert chosen_rows(suite, ()) == [softmax, mos]
     assert chosen_rows(suite, ("head=mos,seed=2",)) == [mos]
-    assert chosen_rows(suite, ("seed=2",)) == [softmax, mos]
     assert chosen_rows(suite, ("seed=7",)) == [softmax, mos]
-    assert [trial.head.name for trial in suite.tuned_rows[0].tuning_trials] == ["softmax"] * 5
     choices = [row.choose({trial.id: 9.0 for trial in row.tuning_trials}) for row in suite.tuned_rows]
     completed = with_choices(suite, choices)
     assert [f"{each.head.name} {each.seed}" for each in chosen_trials(completed, ("seed=2",))] == ["softmax 2", "mos 2"]
     assert chosen_trials(completed, ("seed=7",)) == ()
-    with pytest.raises(SuiteError, match="no trial has 'haed'"):
-        chosen_trials(completed, ("haed=mos",))
-
-
-def train(epochs: float, **schedule) -> TrainSpec:
-    made = Schedule.model_validate(schedule) if schedule else None
-    return TrainSpec(optimizer="sgd", lr=1.0, epochs=epochs, batch_size=4, seq_len=7, schedule=made)
-
-
-def rate(step, epoch: int) -> float:
-    return step.factor ** max(0, epoch - step.after)
 
 
 def test_epochs_are_tuned_with_trials_of_their_length_and_scaled_schedules(write):
@@ -189,40 +133,9 @@ def test_epochs_are_tuned_with_trials_of_their_length_and_scaled_schedules(write
     made = plan.load(write(text))
     softmax, _ = made.tuned_rows
     lengths = [2, 4, 8]
-    assert [tuple(each.point.values()) for each in softmax.candidates] == [*product([1, 2], lengths)]
     for each, epochs in zip(softmax.candidates[:3], lengths, strict=True):
         assert {each.longest.train.epochs, *(final.train.epochs for final in each.trials)} == {epochs}
         assert each.longest.seed == 7
     # of 4 epochs two have a lower rate, the last one 1/16: of 2 epochs one, of 8 epochs four, with the same last rate
     steps = [each.longest.train.schedule.step for each in softmax.candidates[:3]]
-    assert [step.after for step in steps] == [1, 2, 4]
-    assert [rate(step, epochs) for step, epochs in zip(steps, lengths, strict=True)] == pytest.approx([1 / 16] * 3)
-    assert made.tuning_budget == made.table_budget == "2 to 8 epochs"
-    made = plan.load(
-        write(tuned("{seed: 7, space: {train.lr: [1, 2]}}"))
-    )  # without epochs: as long as those that follow
-    found = [(each.longest.train, each.trials[0].train) for row in made.tuned_rows for each in row.candidates]
-    assert all(short == whole and short.epochs == 2 for short, whole in found)
-    assert made.tuning_budget == "2 epochs"
-
-
-def test_a_shortened_step_ends_at_the_same_share_of_the_first_rate():
-    whole = train(39.0, step={"after": 14, "factor": 0.9})
-    for epochs, after in {20: 7, 13: 5, 6: 2, 3: 1, 2: 1}.items():
-        short = rescaled(whole, epochs)
-        assert short.epochs == epochs
-        assert short.schedule.step.after == after  # 14 * epochs / 39, rounded: 7.2, 4.7, 2.2, 1.1, 0.7
-        assert rate(short.schedule.step, epochs) == pytest.approx(0.9**25, rel=1e-4)  # factors have six digits
-
-
-def test_a_shortened_warmup_and_what_has_no_horizon():
-    assert rescaled(train(10.0, warmup={"steps": 500, "decay": "cosine"}), 2).schedule.warmup.steps == 100
-    assert rescaled(train(10.0, warmup={"steps": 3}), 1).schedule.warmup.steps == 1
-    assert rescaled(train(10.0, warmup={"steps": 0}), 1).schedule.warmup.steps == 0
-    plateau = train(10.0, plateau={"factor": 0.25})
-    assert rescaled(plateau, 2).schedule == plateau.schedule
-    assert rescaled(train(10.0), 2) == train(2.0)
-    late = train(10.0, step={"after": 9, "factor": 0.1})
-    assert rescaled(late, 2).schedule.step.after == 1  # a decay remains
-    assert rescaled(late, 1).schedule.step == late.schedule.step.model_copy(update={"after": 1})
-    assert rescaled(late, 10) is late
+    assert [(step.after, step.factor) for step in steps] == [(1, 1 / 16), (2, 0.25), (4, 0.5)]

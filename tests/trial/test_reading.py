@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import handmade
@@ -86,14 +85,6 @@ def test_files_and_variables_that_a_head_reads_are_in_the_record_and_in_a_note(r
     )
     markdown = study.load(plan.load(tmp_path / "tiny.yaml"), tmp_path / "results", warn=[].append).table()
     assert "read what no parameter names, which is not part of the trial's id: head secretive: environment" in markdown
-    assert "head secretive: settings.txt (sha256 " in markdown
-
-
-@pytest.mark.parametrize("head", ["softmax", "mos: {num_mixtures: 2}"])
-def test_an_honest_component_reads_nothing(head, record):
-    found = record(head)
-    assert found.environment.read == ()
-    assert "read" not in found.environment.model_dump()
 
 
 def test_what_an_earlier_session_of_a_trial_read_is_in_the_record_too(record, tmp_path):
@@ -112,11 +103,9 @@ def test_what_an_earlier_session_of_a_trial_read_is_in_the_record_too(record, tm
 
 def test_a_checkpoint_of_a_trial_that_read_nothing_is_as_before_that_was_noted():
     about = SessionInfo(number=1, started="", elapsed=0.0, peak_memory_mib=0.0, route="default", facts={})
-    for read, keys in (((), set()), (("head mine: words.txt",), {"read"})):
-        one = Checkpoint(trial="a", position=Position(), best_epoch=None, session=replace(about, read=read), parts={})
-        plain = checkpoint._to_plain(one)
-        assert plain["session"].keys() & {"read"} == keys
-        assert checkpoint._from_plain(plain) == one
+    plain = checkpoint._to_plain(Checkpoint(trial="a", position=Position(), best_epoch=None, session=about, parts={}))
+    assert "read" not in plain["session"]
+    assert checkpoint._from_plain(plain).session == about
 
 
 def test_files_that_libraries_open_for_a_head_are_noted(record, tmp_path, monkeypatch):
@@ -137,13 +126,12 @@ class OfLibrary(Softmax):
         return super().forward(hidden)
 
 
-def test_what_a_library_reads_for_itself_is_not_the_heads(record, monkeypatch):
+def test_what_a_library_and_the_harness_read_for_themselves_is_not_the_heads(record, tmp_path, monkeypatch):
     monkeypatch.setitem(HEADS._classes, "of_library", OfLibrary)
     monkeypatch.setenv("TORCH_HOME", "/nowhere")
-    assert record("of_library").environment.read == ()
-
-
-def test_the_harness_itself_reads_its_variables_and_files_without_a_note(record, tmp_path):
     os.environ.get("HARNESS_TEST_SCALE")
     (tmp_path / "settings.txt").read_text()
-    assert record("softmax").environment.read == ()
+    for head in ("of_library", "mos: {num_mixtures: 2}"):
+        found = record(head).environment
+        assert found.read == ()
+        assert "read" not in found.model_dump()

@@ -8,6 +8,7 @@ import os
 import random
 import re
 from functools import cache
+from pathlib import Path
 
 import handmade
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from commands import EVERY_BACKBONE, EVERY_HEAD, TEXT
 from disturbed import MARKOV, suite_text
 from handmade import interrupted_before
+from ruamel.yaml import YAML
 from torch.utils._pytree import keystr, tree_flatten_with_path
 from trained import before_steps, killed_before_record, loaded, outcome, ran
 
@@ -33,29 +35,8 @@ pytestmark = pytest.mark.system
 EVERY_STEP, ENDS = CheckpointSpec(epochs=1, minutes=1e-9), CheckpointSpec()
 START = MeasureSpec(start=True)
 STEPS = 15  # of an epoch: 400 tokens in 4 columns: 99 targets in segments of 7
-WAYS = {
-    "sgd": {"optimizer": "sgd", "lr": 1.0, "momentum": 0.9, "clip": 0.25},
-    "plateau": {"lr": 0.5, "schedule": {"plateau": {"factor": 0.5}}, "epochs": 5},
-    "momentum reset": {"optimizer": "sgd", "lr": 1.0, "momentum": 0.9, "reset_momentum": True},
-    "previous": {
-        "lr": 0.3,
-        "schedule": {"plateau": {"factor": 0.5, "threshold": 2.0, "reference": "previous"}},
-        "epochs": 5,
-    },
-    "step": {"optimizer": "sgd", "lr": 1.0, "schedule": {"step": {"after": 1, "factor": 0.5}}},
-    "cosine": {"optimizer": "sgd", "lr": 1.0, "schedule": {"warmup": {"steps": 20, "decay": "cosine"}}},
-    "adamw of transformers": {"optimizer": "adamw_huggingface", "weight_decay": 0.1},
-    "adamw": {"optimizer": "adamw", "weight_decay": 0.1},
-    "shuffled": {"shuffle": True},
-    "bf16": {"precision": "bf16"},
-    "in parts": {"accumulation": 2},
-    "in parts, blocks": {"accumulation": 2, "batching": "blocks"},
-}
-PARTS_OF_EPOCHS = {
-    "a part alone": ({"epochs": 0.4}, [2, 5]),  # 6 of the 15 steps
-    "a part more": ({"epochs": 1.4}, [2, 15, 18]),
-    "blocks": ({"epochs": 1.4, "batching": "blocks", "shuffle": True}, [2, 14, 18]),  # 57 blocks: 14 + 6 steps
-}
+GOLDEN = YAML(typ="safe").load(Path(__file__).parents[1] / "golden" / "ways_of_training.yaml")
+WAYS, PARTS_OF_EPOCHS = GOLDEN["ways"], GOLDEN["parts_of_epochs"]
 
 
 @pytest.fixture(autouse=True)

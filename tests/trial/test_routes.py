@@ -1,11 +1,7 @@
 """The probe of the CPU's product routes: exactness decides, then speed; measured once, kept, proven before use."""
 
 import json
-import os
-import subprocess
-import sys
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,9 +12,6 @@ import harness
 from harness.kernels.products import Products
 from harness.trial import routes
 from harness.trial.routes import Probe
-
-needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
-
 
 SPEEDUP = routes._speedup  # as it is measured: tests/conftest.py has another one in its place
 
@@ -41,26 +34,16 @@ def planted(monkeypatch, *, speedup=2.0, error=1e-7):
 @pytest.mark.parametrize(
     ("speedup", "error", "route"),
     [
-        (2.0, 3e-7, "onednn"),
         (1.1, 2e-6, "onednn"),
         (1.09, 2e-6, "default"),
-        (0.5, 3e-7, "default"),
         (9.0, 2.1e-6, "default"),
-        (9.0, 3e-4, "default"),
     ],
 )
 def test_the_faster_route_is_taken_if_it_is_exact(monkeypatch, speedup, error, route):
     planted(monkeypatch, speedup=speedup, error=error)
     found = routes.measure()
-    assert (found.route, found.speedup, found.error, found.exact) == (route, speedup, error, error <= 2e-6)
+    assert (found.route, found.speedup, found.error) == (route, speedup, error)
     assert routes.checked_route("onednn") == ("onednn" if found.exact else "default")
-
-
-def test_one_thread_is_timed_and_the_speedup_rounded_to_a_thousandth(monkeypatch):
-    threads = []
-    planted(monkeypatch)
-    monkeypatch.setattr(routes, "_speedup", lambda: threads.append(torch.get_num_threads()) or 1.23456)
-    assert (routes.measure().speedup, threads) == (1.235, [1])
 
 
 PRODUCTS = {
@@ -96,16 +79,6 @@ def test_without_onednn_nothing_is_measured(monkeypatch):
     assert routes.checked_route("onednn") == "default"
 
 
-@needs_onednn
-def test_this_machine_is_measured_and_its_switch_put_back():
-    before = torch.backends.mkldnn.matmul.fp32_precision
-    found = routes.measure()
-    assert found.speedup > 0
-    assert found.exact == (found.error < routes.FLOAT32_ERROR)
-    assert found.default_error < 1e-6  # torch's own route is float32
-    assert torch.backends.mkldnn.matmul.fp32_precision == before
-
-
 def test_the_speedup_is_the_ratio_of_the_medians_of_five_rounds_after_one_that_does_not_count(monkeypatch):
     seconds = [(9, 90), (4, 2), (8, 1), (5, 3), (6, 2), (7, 2)]  # of torch's route and of oneDNN's: medians 6 and 2
     ticks = [tick for pair in seconds for taken in pair for tick in (100, 100 + taken)]
@@ -126,17 +99,8 @@ def test_products_with_bfloat16_inside_are_noticed_and_not_taken_however_fast(mo
     monkeypatch.setattr(routes, "_speedup", lambda: 9.0)
     found = routes.measure()
     assert found.error > 1e-3
-    assert found.default_error < 1e-6  # torch's own route is float32 there, too
     assert (found.route, found.exact) == ("default", False)
     assert (routes.chosen_route(), routes.checked_route("onednn")) == ("default", "default")
-
-
-@needs_onednn
-def test_a_worker_takes_the_handed_route_without_timing_it(monkeypatch):
-    monkeypatch.setattr(routes, "_speedup", lambda: pytest.fail("timed"))
-    assert routes.checked_route("default") == "default"
-    expected = "onednn" if routes._error("onednn") <= routes.FLOAT32_ERROR else "default"
-    assert routes.checked_route("onednn") == expected
 
 
 def test_a_probe_is_kept_for_the_machine_and_made_again_when_asked(monkeypatch, cache):
@@ -150,53 +114,23 @@ def test_a_probe_is_kept_for_the_machine_and_made_again_when_asked(monkeypatch, 
     (kept,) = cache()
     assert json.loads(kept.read_text())["speedup"] == first.speedup == 3.0
     assert routes.load_probe(again=True) != first
+    for spoilt in ("", "[]", '{"route": "onednn"}', '{"cpu": 1, "route": "x", "nonsense": 2}'):
+        kept.write_text(spoilt)
+        assert routes.load_probe() == routes.measure()
+        assert json.loads(kept.read_text())["speedup"] == 4.0
+    monkeypatch.setenv("HARNESS_CACHE", str(kept))  # a file where the folder should be
     assert routes.load_probe() == routes.measure()
 
 
 def test_another_torch_or_a_processor_of_the_same_name_that_can_do_more_is_measured_anew(monkeypatch, cache, tmp_path):
     planted(monkeypatch)
-    for number, flags in enumerate(("flags\t\t: fpu avx512f", "flags\t\t: fpu avx512f amx_bf16", "nothing of it")):
+    for number, flags in enumerate(("flags\t\t: fpu avx512f", "flags\t\t: fpu avx512f amx_bf16", "nothing of it"), 1):
         monkeypatch.setattr(routes, "CPUINFO", tmp_path / str(number))
         routes.CPUINFO.write_text(f"model name\t: AMD EPYC\n{flags}\n")
         routes.load_probe()
-    assert len(cache()) == 3
-    monkeypatch.setattr(routes, "CPUINFO", tmp_path / "none")
+        assert len(cache()) == number
     changes = (torch, "__version__", "9.9.9"), (harness, "__version__", "9.9.9"), (routes, "device_name", str)
     for number, change in enumerate(changes, start=4):
         monkeypatch.setattr(*change)
         routes.load_probe()
         assert len(cache()) == number
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"route": "onednn"}', '{"cpu": 1, "route": "x", "nonsense": 2}'])
-def test_a_spoilt_file_is_measured_over_and_a_cache_that_cannot_be_written_costs_that_only(monkeypatch, cache, content):
-    planted(monkeypatch, speedup=2.5)
-    first = routes.load_probe()
-    (kept,) = cache()
-    kept.write_text(content)
-    assert routes.load_probe() == first
-    assert json.loads(kept.read_text())["speedup"] == first.speedup
-    monkeypatch.setenv("HARNESS_CACHE", str(kept))  # a file where the folder should be
-    assert routes.load_probe() == routes.measure()
-
-
-@needs_onednn
-def test_onednn_really_is_another_route():
-    """Else the probe would compare torch's own route with itself."""
-    a, b = torch.randn(2, 512, 512, generator=torch.Generator().manual_seed(0)).unbind()
-    if torch.equal(Products().mm(a, b), Products(route="onednn").mm(a, b)):
-        pytest.skip("torch takes oneDNN here anyway")
-    assert routes._error("onednn") != routes._error("default")
-
-
-@pytest.mark.system
-def test_processes_that_tests_start_imitate_the_same_machine():
-    code = "from harness.trial import routes; print(routes.measure().exact, routes.checked_route('onednn'))"
-    environment = {**os.environ, onednn.VARIABLE: "inexact", "PYTHONPATH": str(Path(onednn.__file__).parent)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("False default\n", "")
-
-
-def test_an_unknown_machine_is_not_imitated(monkeypatch):
-    with pytest.raises(ValueError, match="HARNESS_TEST_ONEDNN=amx: expected inexact, absent, slower or faster"):
-        onednn.imitate("amx", monkeypatch.setattr)

@@ -33,6 +33,8 @@ def test_deaths_in_one_place_are_counted_within_a_run_and_getting_on_forgives_th
     assert sessions.begin(tmp_path, "a", (2, 0)).deaths == 1
     other = sessions.begin(tmp_path, "b", (2, 0))
     assert (other.deaths, other.retries) == (0, 0)
+    (tmp_path / sessions.FILE_NAME).write_text('{"driver": "a", "position": [1, 0], "deaths": 1, "retries": 1}')
+    assert sessions.begin(tmp_path, "a", (1, 0)).deaths == 2  # after an attempt of an older version
 
 
 @pytest.mark.guards("death-forgiven")
@@ -82,11 +84,6 @@ def test_a_trial_begun_anew_by_force_goes_on_after_a_workers_death(task):
     with interrupted_before(STEPS + 3):
         run(anew)
     assert run(anew).environment.sessions == 2
-
-
-def test_an_attempt_of_an_older_version_is_read(tmp_path):
-    (tmp_path / sessions.FILE_NAME).write_text('{"driver": "a", "position": [1, 0], "deaths": 1, "retries": 1}')
-    assert sessions.begin(tmp_path, "a", (1, 0)).deaths == 2
 
 
 def wrong(*given):

@@ -5,8 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from causal_models import saved
-from damaged_models import change_tensors
 from disturbed import suite_text
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -21,8 +19,7 @@ from harness.errors import CorpusError, WeightsError
 from harness.records import store
 from harness.registry import BACKBONES
 from harness.training.step import EagerStep
-from harness.trial.setup import conditions, fetch_sources, load_planned
-from harness.trial.task import Task
+from harness.trial.setup import fetch_sources, load_planned
 
 
 class Stored(nn.Module):
@@ -30,79 +27,50 @@ class Stored(nn.Module):
 
     said = "abc"
     fault: Exception | None = None
-    fetched: list[int]
+    unfit: Exception | None = None
 
-    def __init__(self, vocab_size, *, d_model: int = 4):
+    def __init__(self, vocab_size):
         super().__init__()
-        self.layer_dims, self.embedding = (d_model,), nn.Embedding(vocab_size, d_model)
+        if self.unfit is not None:
+            raise self.unfit
+        self.layer_dims, self.embedding = (4,), nn.Embedding(vocab_size, 4)
 
     @classmethod
-    def content(cls, *, d_model: int) -> str | None:
+    def content(cls) -> str | None:
         if isinstance(cls.said, Exception):
             raise cls.said
         return cls.said
 
     @classmethod
-    def fetch(cls, *, d_model: int) -> None:
+    def fetch(cls) -> None:
         if cls.fault is not None:
             raise cls.fault
-        cls.fetched.append(d_model)
 
 
 @pytest.fixture
 def planned(tmp_path, monkeypatch):
     BACKBONES.names()  # discover before the table is changed
     monkeypatch.setitem(BACKBONES._classes, "stored", Stored)
-    monkeypatch.setattr(Stored, "fetched", [], raising=False)
-    return loaded(tmp_path, suite_text("softmax", backbones="backbones: [{stored: {d_model: [4, 8]}}, lstm]"))
+    return loaded(tmp_path, suite_text("softmax", backbones="backbones: [stored]"))
 
 
-@pytest.mark.parametrize("fault", [OSError("no network, says the hub"), ValueError("another content")])
-def test_weights_that_cannot_be_had_are_a_sentence(planned, tmp_path, monkeypatch, fault):
-    monkeypatch.setattr(Stored, "fault", fault)
-    for use in (
-        lambda: fetch_sources(planned.trials, tmp_path),
-        lambda: load_planned(planned.trials[0], tmp_path, planned.contents_of(planned.trials[0])),
-    ):
-        with pytest.raises(WeightsError, match=str(fault)):
-            use()
-
-
-@pytest.mark.needs("pretrained")
-def test_weights_with_a_number_that_is_not_finite_are_refused_before_a_trial_begins(tmp_path):
-    folder, _ = saved(tmp_path / "model")
-    change_tensors(folder, lambda tensors: tensors["model.norm.weight"].fill_(math.nan))
-    (tmp_path / "suites").mkdir()
-    suite = tmp_path / "suites" / "suite.yaml"
-    suite.write_text(
-        "{name: suite, version: 1, seeds: [1], heads: [softmax], backbones: [{hf: {model: ../model}}], "
-        "corpora: [{markov: {vocab_size: 12, num_tokens: 1000, branching: 3}}], "
-        "train: {optimizer: adamw, lr: 0.01, epochs: 1, batch_size: 4, seq_len: 16}}"
-    )
-    with pytest.raises(WeightsError, match=r"model.safetensors: model.norm.weight has 16 numbers that are not finite"):
-        fetch_sources(plan.load(suite).trials, tmp_path)
+@pytest.mark.parametrize(("where", "said"), [("fault", "no network, says the hub"), ("unfit", "not finite")])
+def test_weights_that_cannot_be_had_or_used_are_a_sentence_before_a_trial_begins(
+    planned, tmp_path, monkeypatch, where, said
+):
+    monkeypatch.setattr(Stored, where, ValueError(said))
+    with pytest.raises(WeightsError, match=said):
+        fetch_sources(planned.trials, tmp_path)
 
 
 def test_a_worker_refuses_weights_that_are_no_longer_what_was_planned(planned, tmp_path, monkeypatch):
     monkeypatch.setattr(Stored, "said", "abd")
-    with pytest.raises(CorpusError, match=r"stored\(d_model=4\) has changed since the trials were planned; run the"):
+    with pytest.raises(CorpusError, match=r"stored has changed since the trials were planned; run the"):
         load_planned(planned.trials[0], tmp_path, planned.contents_of(planned.trials[0]))
     assert load_planned(planned.trials[0], tmp_path, None).vocab_size == 12  # nothing was planned: nothing is compared
     monkeypatch.setattr(Stored, "said", ValueError("the folder is gone"))
     with pytest.raises(WeightsError, match="the folder is gone"):
         load_planned(planned.trials[0], tmp_path, planned.contents_of(planned.trials[0]))
-
-
-@pytest.mark.parametrize(
-    ("route", "seq_len", "fused"), [("onednn", 255, False), ("onednn", 256, True), ("default", 255, True)]
-)
-def test_short_segments_attend_by_whole_products_where_onednn_multiplies(planned, tmp_path, route, seq_len, fused):
-    spec = planned.trials[0]
-    spec = spec.model_copy(update={"train": spec.train.model_copy(update={"seq_len": seq_len})})
-    task = Task(spec=spec, suite="small", runs=tmp_path, data=tmp_path, device="cpu", executor="inline", route=route)
-    with conditions(task):
-        assert torch.backends.cuda.flash_sdp_enabled() is fused
-    assert torch.backends.cuda.flash_sdp_enabled()
 
 
 SUITE = """\

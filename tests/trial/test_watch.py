@@ -175,12 +175,3 @@ def test_timeout_minutes_are_of_all_sessions_together(limited, monkeypatch):
         again = run(replace(task, replaces=store.digest(record)))  # the time is up
         assert again.status == "timeout"
         assert run(replace(limited(minutes=60), replaces=store.digest(again))).status == "ok"
-
-
-def test_limits_are_keys_of_the_suite_that_change_no_id(tmp_path):
-    keys = "timeout: {minutes: 60, silent_minutes: 5}\ncheckpoint: {epochs: 2, minutes: 1}\nresources: {memory_gib: 8}"
-    plain = loaded(tmp_path, suite_text("softmax"))
-    limited = loaded(tmp_path, suite_text("softmax", more=keys), "timeout.minutes=30")
-    assert (limited.timeout.minutes, limited.timeout.silent_minutes) == (30, 5)
-    assert (limited.checkpoint.epochs, limited.checkpoint.minutes, limited.resources.memory_gib) == (2, 1, 8)
-    assert (limited.trials, limited.overrides) == (plain.trials, ())
