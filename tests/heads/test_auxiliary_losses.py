@@ -50,22 +50,26 @@ def test_evaluation_has_nothing_of_the_second_loss(name, module):
 
 @every
 def test_the_second_loss_counts_with_its_weight_and_less_while_it_fades(name, module):
-    hidden = states(2, 4, widths=WIDTHS, dtype=torch.float32)
+    hidden = states(2, 4, widths=WIDTHS)
 
     def loss(done=0.0, **params):
-        head = made(name, dtype=torch.float32, **params)
+        head = made(name, **params)
         for follower in followers(head):
             follower.progress.fill_(done)
-        found = head(hidden).training_loss(TARGETS)
-        assert found.dtype == torch.float32
-        return found.item()
+        return head(hidden).training_loss(TARGETS).item()
 
     plain, second = loss(weight=0.0), loss(weight=1.0) - loss(weight=0.0)
-    softmax = softmax_of(made(name)).float()
-    assert plain == pytest.approx(softmax(hidden).training_loss(TARGETS).item(), rel=1e-6)
+    softmax = softmax_of(made(name))
+    assert plain == pytest.approx(softmax(hidden).training_loss(TARGETS).item(), abs=1e-12)
     assert second > 0.1
     for done, share in ((0.0, 0.4), (0.25, 0.4), (0.5, 0.2), (0.75, 0.0), (1.0, 0.0)):
-        assert loss(done, weight=0.4, fade=(0.25, 0.75)) == pytest.approx(plain + share * second, rel=1e-5)
+        assert loss(done, weight=0.4, fade=(0.25, 0.75)) == pytest.approx(plain + share * second, abs=1e-12)
+
+
+@every
+def test_the_training_loss_of_float32_states_is_float32(name, module):
+    head, hidden = made(name, dtype=torch.float32), states(2, 4, widths=WIDTHS, dtype=torch.float32)
+    assert head(hidden).training_loss(TARGETS).dtype == torch.float32
 
 
 @pytest.mark.parametrize("name", [*SECOND, "mtp"])
