@@ -42,6 +42,7 @@ OF_INSTANCES = {  # modules whose constants are made of a target's classes and f
     "rows": ["harness.kernels.forms", "harness.kernels.agreement", "harness.kernels.choice"],
     "forms": ["harness.kernels.choice"],
 }
+OF_PLANS = "tests/plan/test_plans.py"  # suites pair each head with its controls
 LONGEST = 1800  # seconds for the tests on the code as it is
 SLOWER = 4  # a mutant may take so many times as long
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE)
@@ -70,7 +71,7 @@ def targets() -> list[Target]:
     heads = sorted(path.stem for path in (ROOT / "heads").glob("*.py") if path.stem != "__init__")
     tests = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "heads").glob("test_*.py"))
     own = {head: f"tests/heads/test_{head}.py" for head in heads}
-    shared = [*(test for test in tests if test not in own.values()), "tests/plan/test_plans.py"]
+    shared = [*(test for test in tests if test not in own.values()), OF_PLANS]
     found = []
     for head in heads:
         chosen = [*(test for test in tests if test == own[head]), *shared]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import mutants
 import mutations
 import pytest
 
@@ -104,7 +105,7 @@ def run(folder: Path, test: str, *excused: str, seconds: int = 10, within: str =
     (folder / "tests" / "heads" / "test_planted.py").write_text(test)
     (folder / "tests" / "meta").mkdir()
     (folder / "tests" / "plan").mkdir()
-    (folder / "tests" / "plan" / "test_roles.py").touch()  # every head's tests include it
+    (folder / mutants.OF_PLANS).touch()  # every head's tests include it
     shutil.copy(ROOT / "pyproject.toml", folder)
     shutil.copy(META / "mutations.py", folder / "tests" / "meta")
     entries = [f'Equivalent("scaled", "{text}", "for the test"),' for text in excused]
