@@ -148,16 +148,18 @@ def _printable(content):
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory):
-    """A cache folder of this test process and the commands that it starts, with a probe of the machine's products. The
+    """A cache folder of all test processes and their commands, with a probe of the machine's products. The
     fastest route is not measured: oneDNN is taken wherever its products are exact, so that the load of the machine does
     not decide which route the tests take.
     """
     base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # of all workers: what one has computed the others read
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(base / "user-cache"))
         patch.setenv("HARNESS_CACHE", str(base / "cache"))
         if not os.access(Path.home(), os.W_OK):  # Ray keeps its token there
-            (base / "home").mkdir()
+            (base / "home").mkdir(exist_ok=True)
             patch.setenv("HOME", str(base / "home"))
         if "HARNESS_TEST_ONEDNN" not in os.environ:
             patch.setattr(routes, "_speedup", lambda: 2 * routes.WORTHWHILE)

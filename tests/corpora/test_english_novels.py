@@ -22,7 +22,7 @@ def test_no_author_is_in_two_splits():
     assert len(set.union(*authors)) == sum(map(len, authors))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def books(real_data):
     """title -> the text of a book, made from the same source by other code (shared/data/PROVENANCE.md)."""
     found = {}

@@ -1,5 +1,6 @@
 """Each extension may be deleted: in a copy of the tree without its modules a suite runs, and its views are written."""
 
+import json
 import os
 import re
 import subprocess
@@ -26,34 +27,61 @@ ASKED = {  # extension -> what a suite may ask of it, and where and why it is re
 }
 
 
+IN_TURN = """\
+import contextlib, io, json, sys
+from harness.cli import main
+
+answers = []
+for sys.argv[1:] in json.loads(sys.argv[1]):
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as leaving:
+            code = leaving.code or 0
+    answers.append((code, out.getvalue(), err.getvalue()))
+print(json.dumps(answers))
+"""
+WIDE = ["table", "tiny", "--wide", "--form", "md"]
+
+
 @pytest.mark.parametrize("extension", EXTENSIONS)
 def test_without_it_a_suite_runs_and_is_shown(extension, tmp_path):
     tree, project = tmp_path / "tree", tmp_path / "project"
     copied(extension, tree)
     (project / "suites").mkdir(parents=True)
     (project / "suites" / "tiny.yaml").write_text(SUITE)
+    shown = [
+        ["--help"],
+        ["plan", "tiny"],
+        ["run", "tiny", "--executor", "inline"],
+        WIDE,
+        ["report", "tiny"],
+        ["runs", "tiny"],
+    ]
+    mistaken = [["plan", "tyni"], ["table", "ground_truth_ngrams"]]
+    refused = {change: ["plan", "tiny", "--set", change] for change in ASKED.get(extension, {})}
+    environment = {**os.environ, **WITHOUT_GPU, "PYTHONPATH": str(tree)}
+    command = [sys.executable, "-c", IN_TURN, json.dumps([*shown, *mistaken, *refused.values()])]
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=True)
+    answers = json.loads(done.stdout)
+    expected = [0] * len(shown) + [2] * (len(mistaken) + len(refused))
+    assert [code for code, *_ in answers] == expected, answers
+    listed, planned, said, table, reported, runs = (out for _, out, _ in answers[: len(shown)])
+    hints = [err for *_, err in answers[len(shown) :]]
 
-    def harness(*arguments: str, refused: bool = False) -> str:
-        command = [sys.executable, "-m", "harness.cli", *arguments]
-        environment = {**os.environ, **WITHOUT_GPU, "PYTHONPATH": str(tree)}
-        done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == (2 if refused else 0), done.stderr
-        return done.stderr if refused else done.stdout
-
-    listed, gone = harness("--help"), set()
+    gone = set()
     for name, command in COMMANDS.items():
         if f"harness.cli.{command.place.partition(':')[0]}" in EXTENSIONS[extension]:
             gone.add(name)
         assert (f"\n│ {name} " in listed) != (name in gone)
-    assert "4 trials, 4 to run" in harness("plan", "tiny")
-    hints = [harness(*of, refused=True) for of in (("plan", "tyni"), ("table", "ground_truth_ngrams"))]
-    assert "4 ok" in (said := harness("run", "tiny", "--executor", "inline"))
-    assert gone.isdisjoint(re.findall(r"harness (\w+)", " ".join([said, *hints])))
-    assert "MoS 2" in harness("table", "tiny", "--form", "md")
-    assert "page: " in harness("report", "tiny")
-    assert "ok" in harness("runs", "tiny")
-    if extension == "integrity":
-        assert f"the certificate {LACK.format(extension)}." in harness("table", "tiny", "--wide", "--form", "md")
-    for change, fault in ASKED.get(extension, {}).items():
-        line, _ = harness("plan", "tiny", "--set", change, refused=True).splitlines()
+    assert "4 trials, 4 to run" in planned
+    assert "4 ok" in said
+    assert gone.isdisjoint(re.findall(r"harness (\w+)", " ".join([said, *hints[: len(mistaken)]])))
+    assert "MoS 2" in table
+    assert "page: " in reported
+    assert "ok" in runs
+    assert (f"the certificate {LACK.format(extension)}." in table) == (extension == "integrity")
+    for (change, fault), hint in zip(ASKED.get(extension, {}).items(), hints[len(mistaken) :], strict=True):
+        line, _ = hint.splitlines()
         assert line == f"--set {change}: {fault} {LACK.format(extension)}"
