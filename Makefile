@@ -8,7 +8,7 @@ PYTHON ?= $(shell fits() { "$$1" -c "import ensurepip, sys; sys.exit(not (3, 11)
 BIN := .venv/bin
 PARALLEL := --numprocesses auto --dist loadfile
 
-.PHONY: quickstart test newest test-system test-all without wheel release site docs mutants fuzz guards golden showcase lint clean
+.PHONY: quickstart test newest test-system test-all without wheel release site docs mutants fuzz golden showcase lint clean
 
 quickstart: .venv/installed
 	$(BIN)/harness run suites/quickstart.yaml --executor inline
@@ -69,10 +69,6 @@ mutants: .venv/installed
 # 5,000 suites and 5,000 records changed at random, others each time: each is read or refused with a sentence.
 fuzz: .venv/installed
 	HARNESS_TEST_MUTANTS=5000 $(BIN)/pytest tests/security/test_fuzz.py
-
-# Each statement that the code marks with `# guard: name` is taken away in turn: a test must fail. See tests/meta/guards.py.
-guards: .venv/installed
-	$(BIN)/python tests/meta/guards.py
 
 # After an edit of a component: its hash is listed where its numbers are those of before (tests/meta/known.py). With a
 # FILE, ids, weights and scores of fixed trials are written to it before a change, and compared with it afterwards, on one

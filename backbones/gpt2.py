@@ -255,6 +255,6 @@ def _from_hub(size: str) -> Path:
             f"({type(cause).__name__}); get it and config.json from https://huggingface.co/{repository}, and give the "
             "folder that holds them as the backbone's path"
         ) from cause
-    if sha256 is not None and (found := sha256_of([place])) != sha256:  # guard: public-weights-pinned
+    if sha256 is not None and (found := sha256_of([place])) != sha256:
         raise ValueError(f"{place} has another content: expected sha256 {sha256}, found {found}; remove it")
     return place

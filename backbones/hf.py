@@ -388,7 +388,7 @@ def _compare_logits(causal: nn.Module, layer: OutputLayer) -> None:
     if layer.softcap is not None:
         logits = layer.softcap * (logits / layer.softcap).tanh()
     bound = 1e-4 if causal.dtype == torch.float32 else 5e-2
-    if not (logits - found).norm() <= bound * found.norm():  # guard: logits-of-output-layer
+    if not (logits - found).norm() <= bound * found.norm():
         raise ValueError(
             f"model: the logits of this {causal.config.model_type} are not its output matrix times its top state, so "
             "heads cannot stand in the place of its output layer"

@@ -52,7 +52,7 @@ def contained(who: str) -> Iterator[None]:
         with guarded(who):
             yield
     finally:
-        os.chdir(folder)  # guard: folder-back
+        os.chdir(folder)
         set_generator_states(generators, CPU)
 
 
@@ -73,13 +73,11 @@ def guarded(who: str, where: str = "") -> Iterator[None]:
             raise
         if changed:
             raise ComponentError(_changes(who, changed, place)) from error
-        # guard: exit-is-components-error first
-        # guard: unshowable-error last
         if not isinstance(error, Exception) or not _can_be_shown(error):
             raise ComponentError(f"{who} raised {first_line(error)}{place}{_line_of(error)}") from error
         raise
     else:
-        if changed := put_back(before):  # guard: torch-settings-back
+        if changed := put_back(before):
             raise ComponentError(_changes(who, changed, place))
 
 
@@ -112,7 +110,7 @@ def marked_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             if handler is not None:  # None: the handler was not set from Python
-                signal.signal(number, handler)  # guard: handlers-back
+                signal.signal(number, handler)
 
 
 def first_line(error: BaseException) -> str:
@@ -132,7 +130,7 @@ def first_line(error: BaseException) -> str:
 
 def is_from_outside(error: BaseException) -> bool:
     """Return whether an exception was not raised by a component: it is marked, or is a request to stop."""
-    return getattr(error, OUTSIDE, False) or isinstance(error, Interrupted)  # guard: stop-is-users last
+    return getattr(error, OUTSIDE, False) or isinstance(error, Interrupted)
 
 
 def _can_be_shown(error: BaseException) -> bool:
@@ -156,7 +154,7 @@ def _changes(who: str, changed: list[str], place: str) -> str:
 
 def _marking(handler: Callable[..., Any]) -> Callable[..., Any]:
     def marked(*arguments: Any) -> Any:
-        with from_outside():  # guard: signal-is-no-components
+        with from_outside():
             return handler(*arguments)
 
     return marked

@@ -30,7 +30,7 @@ class HarnessError(Exception):
     exit_code = 2
 
     def __str__(self) -> str:
-        return sentence(super().__str__())  # guard: sentence-printable sentence(super().__str__()) -> super().__str__()
+        return sentence(super().__str__())
 
 
 class Interruption(KeyboardInterrupt):

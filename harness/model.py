@@ -185,7 +185,7 @@ def _constructing(who: str) -> Iterator[None]:
     seed = torch.initial_seed()
     with guarded(who, "its constructor"):
         yield
-    if torch.initial_seed() != seed:  # guard: component-seeds-nothing
+    if torch.initial_seed() != seed:
         raise ComponentError(
             f"{who} seeds torch's random generator in its constructor, so that it would be the same under every seed "
             "of the suite; take the torch.manual_seed out: the harness seeds each trial"
@@ -227,7 +227,7 @@ def build_head(
     is_same = start_VE is None or torch.equal(embedding.weight, start_VE)
     if not is_same and getattr(embedding.weight, "changed_by", None) not in spec.params:
         fault = f"{name} has changed the first values of the backbone's embedding"
-    if fault:  # guard: head-leaves-backbone
+    if fault:
         raise ComponentError(
             f"{fault}; a head may use the embedding's matrix, and must leave the backbone as it is, unless a parameter "
             "of the suite asks for it (harness docs heads: `changed_by`)"
@@ -266,7 +266,7 @@ def build(
     too.
     """
     names = f"backbone {backbone.name}", f"head {head.name}"
-    with own_generators(seed, torch.device("cpu")):  # guard: constructor-seed
+    with own_generators(seed, torch.device("cpu")):
         with seeded(seed, "backbone"):
             built = build_backbone(backbone, vocab_size)
         with seeded(seed, "head"):

@@ -38,7 +38,6 @@ def weight_files(folder: Path, key: str) -> list[Path]:
     if (folder / INDEX).is_file():
         named = mapping_in(folder / INDEX, key).get("weight_map")
         files = [folder / name for name in sorted(set(map(str, named.values())))] if isinstance(named, dict) else []
-        # guard: weights-index-in-folder last
         if not files or not all(file.is_file() and file.parent == folder for file in files):
             raise ValueError(f"{key}: {folder / INDEX} names files that are not in its folder; copy them, too")
         return files

@@ -55,9 +55,9 @@ def own_generators(seed: int, device: torch.device) -> Iterator[None]:
     The generators are those of Python, numpy, and torch on the CPU and on `device`.
     """
     before = generator_states(device)
-    random.seed(stream_seed(seed, "python"))  # guard: python-seed stream_seed(seed, "python") ->
-    np.random.seed(stream_seed(seed, "numpy") % 2**32)  # guard: numpy-seed stream_seed(seed, "numpy") % 2**32 ->
-    torch.manual_seed(stream_seed(seed, "torch"))  # guard: torch-seed -> torch.seed()
+    random.seed(stream_seed(seed, "python"))
+    np.random.seed(stream_seed(seed, "numpy") % 2**32)
+    torch.manual_seed(stream_seed(seed, "torch"))
     try:
         yield
     finally:
@@ -82,9 +82,9 @@ def set_generator_states(states: dict[str, Any], device: torch.device) -> None:
 
     The generator of a GPU is set if `device` is a GPU and `states` has a state for it.
     """
-    random.setstate(states["python"])  # guard: python-random-state
+    random.setstate(states["python"])
     name, keys, *rest = states["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # guard: numpy-random-state
-    torch.set_rng_state(states["torch"].cpu())  # guard: torch-random-state
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+    torch.set_rng_state(states["torch"].cpu())
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"].cpu(), device)

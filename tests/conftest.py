@@ -80,7 +80,7 @@ WHOLE = [  # tests of all components, of all committed records, and of documents
         "docs/test_pages.py",
         "heads/test_signatures.py",
     ),
-    *("meta/test_guards.py", "report/test_committed.py", "test_architecture.py", "test_readme.py"),
+    *("report/test_committed.py", "test_architecture.py", "test_readme.py"),
 ]
 ELSEWHERE = {  # extension -> tests of it that are not in the folder of its name, but beside fixtures that they need
     "board": ["cli/test_difference.py", "cli/test_reproduce.py", "report/test_planted.py"],

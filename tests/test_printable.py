@@ -53,7 +53,6 @@ def test_one_thing_is_singular_and_thousands_have_commas():
     assert [counted(number, "corpus", "corpora") for number in (1, 2)] == ["1 corpus", "2 corpora"]
 
 
-@pytest.mark.guards("sentence-printable")
 def test_every_mistake_of_a_user_is_made_printable():
     assert str(CorpusError("\x1b[2J")) == "\\x1b[2J"
     error = SuiteError(["a\nb", "\u202ec"])

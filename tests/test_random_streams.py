@@ -4,7 +4,6 @@ import hashlib
 import random
 
 import numpy as np
-import pytest
 import torch
 
 from harness.random_streams import (
@@ -59,7 +58,6 @@ def test_a_substream_does_not_move_the_draws_after_it():
         assert torch.equal(torch.rand(3), expected)
 
 
-@pytest.mark.guards("torch-random-state", "torch-seed")
 def test_own_generators_begin_at_streams_of_their_seed_and_are_put_back():
     def drawn() -> tuple:
         return random.random(), np.random.rand(), torch.rand(()).item()

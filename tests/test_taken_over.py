@@ -74,7 +74,6 @@ def trials(folder, head):
     return plan.load(path).trials
 
 
-@pytest.mark.guards("head-leaves-backbone")
 def test_a_head_that_does_it_in_its_constructor_is_a_problem_of_the_plan(deed, tmp_path):
     with pytest.raises(SuiteError) as refused:
         trials(tmp_path, "taking")
@@ -110,7 +109,6 @@ def test_a_scale_of_the_input_gradients_is_no_deed_because_the_suite_asks_for_it
 
 
 @pytest.mark.system
-@pytest.mark.guards("head-leaves-backbone-in-training")
 def test_a_head_that_does_it_while_it_trains_makes_its_trial_invalid(deed, tmp_path):
     (spec, *_) = trials(tmp_path, "taking: {late: true}")
     record = run(partial(handmade.task, runs=tmp_path / "runs")(spec=spec))

@@ -149,7 +149,7 @@ def gather(
     seeds = Seeds(each.record for several in found.values() for each in several)
     for trial, several in found.items():
         two = seeds.contradiction([each.record for each in several])
-        if two is None:  # guard: leaderboard-contradiction always
+        if two is None:
             chosen.append(_newest(several))
         else:
             named = [f"{store.folder(store.runs_folder(results, each.suite), trial)} ({result(each)})" for each in two]
@@ -192,7 +192,6 @@ def _conditions(finished: Finished) -> dict[str, object]:
         "pretrained": is_pretrained(spec, finished.contents),
         "bidirectional": issubclass(BACKBONES.get(spec.backbone.name), Bidirectional),
         "compat": None if switches is None else value_text(switches),
-        # guard: new-setting-separates .model_dump(exclude=COMPARED | DECIDES_NO_RESULT) -> .evaluation.model_dump()
         **spec.train.model_dump(exclude=COMPARED | DECIDES_NO_RESULT),
     }
 

@@ -127,7 +127,7 @@ def main() -> None:
         terminated.append(True)
         raise KeyboardInterrupt  # Ray passes it on while it waits; it would turn a SystemExit into code 1
 
-    signal.signal(signal.SIGTERM, on_sigterm)  # guard: sigterm-handled
+    signal.signal(signal.SIGTERM, on_sigterm)
     try:
         app()
     except SystemExit as leaving:
@@ -142,7 +142,6 @@ def main() -> None:
         sys.exit(2)
     except HarnessError as error:
         errors.print(str(error))
-        # guard: exit-143 never
         sys.exit(TERMINATED if terminated and isinstance(error, Interrupted) else error.exit_code)
     except OSError as error:  # a file cannot be read or written; errors of torch and Ray within trials are statuses
         errors.print(sentence(f"{error.filename or 'a file'}: {error.strerror or error}"))

@@ -60,7 +60,6 @@ def changed(record: TrialRecord) -> tuple[str, ...]:
 def alike(kind: str, name: str, one: str, other: str) -> bool:
     """Return whether two hashes of a component give the same numbers, as far as is known."""
     listed = {one[:LISTED], other[:LISTED]} <= set(_listed(kind, name))
-    # guard: unknown-hash UNKNOWN in (one, other) or ->
     return one == other or UNKNOWN in (one, other) or listed
 
 
@@ -174,7 +173,6 @@ def _value(node: ast.AST, name: str) -> object:
     if name in NO_CODE:
         return None
     if name == "body" and isinstance(value, list):
-        # guard: docstring-no-code -> return value
         return [each for each in value if not _is_text(each)] or [ast.Pass()] * bool(value)
     if isinstance(node, ast.JoinedStr):  # only Python 3.12 appends an empty text to the parts of f'{x:{width}}'
         return [each for each in value if not (isinstance(each, ast.Constant) and each.value == "")]

@@ -76,7 +76,7 @@ def documents(path: Path, column: str) -> Iterator[str]:
 def read_text(path: Path) -> str:
     """Return the text of a file: without a mark of byte order, and with \\n for each line end."""
     try:
-        content = read_bounded(path, MAX_BYTES)  # guard: text-size read_bounded(path, MAX_BYTES) -> path.read_bytes()
+        content = read_bounded(path, MAX_BYTES)
     except OSError as cause:
         raise _unreadable(path, cause) from cause
     text = _decoded(content, path)
@@ -121,7 +121,7 @@ def _lines(path: Path, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     number = 0
     while line := file.readline(MAX_LINE + 1):
         number += 1
-        if len(line) > MAX_LINE:  # guard: line-size
+        if len(line) > MAX_LINE:
             raise CorpusError(f"{path}: line {number} has more than {MAX_LINE:,} bytes; cut it into several")
         yield number, line
 

@@ -57,7 +57,6 @@ def fetch(file: PinnedFile, data: Path) -> Path:
         if file.archive is None:
             _download(file, place)
         else:
-            # guard: archive-hash fetch(file.archive, data) -> data / file.archive.path
             copy_member(fetch(file.archive, data), file.url, place, sha256=file.sha256)
     except (requests.RequestException, ValueError, OSError) as cause:
         raise CorpusError(
@@ -73,7 +72,7 @@ def verified(file: PinnedFile, data: Path) -> Path:
     if not place.is_file():
         raise CorpusError(f"{place.name} is not in {place.parent}: name the folder that has it by --data")
     found = pooch.file_hash(str(place), alg="sha256")
-    if found != file.sha256:  # guard: present-file-hash
+    if found != file.sha256:
         raise CorpusError(
             f"{place} has another content: expected sha256 {file.sha256}, found {found}; remove it, and get it from "
             f"{file.source}"
@@ -91,7 +90,7 @@ def copy_member(archive: Path, name: str, place: Path, *, sha256: str) -> None:
         while block := source.read(2**20):
             target.write(block)
             digest.update(block)
-        if digest.hexdigest() != sha256:  # guard: member-hash
+        if digest.hexdigest() != sha256:
             raise ValueError(f"'{name}' of the archive has another sha256 than the pinned one")
 
 
@@ -101,9 +100,9 @@ def _download(file: PinnedFile, place: Path) -> None:
     pinned = pooch.Pooch(
         path=place.parent,
         base_url="",
-        registry={place.name: f"sha256:{file.sha256}"},  # guard: download-hash f"sha256:{file.sha256}" -> None
+        registry={place.name: f"sha256:{file.sha256}"},
         urls={place.name: file.url},
-        retry_if_failed=1,  # guard: download-again retry_if_failed=1 -> retry_if_failed=0
+        retry_if_failed=1,
     )
     pinned.fetch(place.name, downloader=_stream)
 
@@ -114,16 +113,15 @@ def _stream(url: str, place: str, _: pooch.Pooch) -> None:
     Pooch's own downloader has no limit on the time for which a very slow server sends a block.
     """
     started, received = time.monotonic(), 0
-    # guard: download-stalls STALL_SECONDS -> None
     with requests.get(url, stream=True, timeout=STALL_SECONDS) as response, open(place, "wb") as file:
         response.raise_for_status()
         try:
             while piece := response.raw.read1(2**16, decode_content=True):
                 received += file.write(piece)
                 seconds = time.monotonic() - started
-                if seconds > GRACE_SECONDS and received < MIN_BYTES_PER_SECOND * seconds:  # guard: download-too-slow
+                if seconds > GRACE_SECONDS and received < MIN_BYTES_PER_SECOND * seconds:
                     raise requests.Timeout(f"{received:,} bytes in {seconds:.0f} s")
-                if received > MAX_BYTES:  # guard: download-too-long
+                if received > MAX_BYTES:
                     raise requests.RequestException(f"the file has more than {MAX_BYTES:,} bytes")
         except urllib3.exceptions.TimeoutError as cause:
             raise requests.Timeout(f"no data received for {STALL_SECONDS:g} s") from cause

@@ -115,7 +115,6 @@ class Files:
         """
         content, place = self.content(name), self.place / name
         with sealed.remedied(self.again):
-            # guard: bundle-sidecars
             if content is not None and SIDECARS[name].parsed(content, self.record, place) is None:
                 of = f"another training of trial {self.record.id} than the record does"
                 raise RecordError(f"{place}: belongs to {of}")
@@ -203,9 +202,9 @@ def check_end(file: BinaryIO, most: int = MAX_INDEX) -> int:
     file.seek(max(0, size - _END.size - _LOCATOR))
     tail = file.read(_LOCATOR + _END.size)
     signature, *_, index_bytes, _, comment = _END.unpack(tail[-_END.size :])
-    if signature != b"PK\5\6" or comment or tail[: -_END.size].startswith(b"PK\6\7"):  # guard: bundle-64-bit last
+    if signature != b"PK\5\6" or comment or tail[: -_END.size].startswith(b"PK\6\7"):
         raise ValueError("it does not end as an exported file does")
-    if index_bytes > most:  # guard: bundle-index-size
+    if index_bytes > most:
         raise ValueError(f"its index has more than {most:,} bytes")
     return size
 
@@ -217,13 +216,13 @@ def _members(archive: zipfile.ZipFile) -> tuple[tuple[BundledTrial, ...], tuple[
     seen, trials, tuned = set(), {}, []
     for about in archive.infolist():
         name = about.filename
-        if name in seen:  # guard: bundle-twice
+        if name in seen:
             raise ValueError("two of its members have one name")
         seen.add(name)
         found = MEMBER.fullmatch(name)
         if name == MANIFEST:
             max_bytes = MAX_MANIFEST
-        elif found is None:  # guard: bundle-odd-members
+        elif found is None:
             raise ValueError(f"'{printable(name[:80])}' is no name of a file in an export")
         elif found["id"] is None:
             max_bytes = choices.MAX_BYTES
@@ -243,7 +242,7 @@ def _members(archive: zipfile.ZipFile) -> tuple[tuple[BundledTrial, ...], tuple[
 def _check_manifest(archive: zipfile.ZipFile, place: Path) -> None:
     content = json.loads(_read(archive, MANIFEST))
     found = content.get("schema_version") if isinstance(content, dict) else None
-    if found not in READ:  # guard: bundle-schema
+    if found not in READ:
         raise RecordError(
             f"{place}: schema {found}, expected {SCHEMA}: another version of the harness made it; {AGAIN} by this one"
         )
@@ -252,11 +251,11 @@ def _check_manifest(archive: zipfile.ZipFile, place: Path) -> None:
 
 def _check_member(about: zipfile.ZipInfo, max_bytes: int) -> None:
     kind = about.external_attr >> 28  # the file type of a Unix mode; 0 when the archive has none
-    if kind not in (0, stat.S_IFREG >> 12):  # guard: bundle-links
+    if kind not in (0, stat.S_IFREG >> 12):
         raise ValueError(f"'{about.filename}' is no regular file")
     if about.compress_type != _packed(about.filename):
         raise ValueError(f"'{about.filename}' is compressed with another method than `harness export` uses")
-    if about.file_size > max_bytes:  # guard: bundle-member-size
+    if about.file_size > max_bytes:
         raise ValueError(f"'{about.filename}' has more than {max_bytes:,} bytes")
 
 

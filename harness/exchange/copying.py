@@ -166,7 +166,7 @@ def import_records(place: Path, results: Path, *, replacing: bool = False) -> Im
         how = Counter(_write(bundle, trial, results, seeds, replacing) for trial in bundle.trials)
         for suite, found in made.items():
             choices.save(store.runs_folder(results, suite), found)
-        warnings += _differing(bundle, results, seeds)  # guard: import-contradiction
+        warnings += _differing(bundle, results, seeds)
         return Imported(**how, warnings=tuple(warnings))
 
 

@@ -139,7 +139,7 @@ class GuardedListener:
     def __call__(self, event: Event) -> None:
         try:
             self._on_event(event)
-        except Exception as error:  # guard: listener-fails
+        except Exception as error:
             if not self._printed:
                 self._printed = True
                 with contextlib.suppress(OSError):  # standard error may be closed
@@ -191,7 +191,7 @@ def allocate(
     of_worker = Resources(cpus=resources.cpus, gpus=gpus)
     capacities = [_capacity(node, of_worker) for node in nodes]
     at_once = sum(capacities) // workers
-    if not at_once:  # guard: resources-of-a-node
+    if not at_once:
         raise ExecutionError(_too_large(of_worker, workers, nodes))
     together = min(at_once, len(tasks), most or len(tasks))
     share = 1 / min((most or len(tasks)) * workers, max(capacities))
@@ -345,7 +345,7 @@ def tidy_finished(runs: Path, finished: Iterable[str]) -> None:
     """
     for trial in finished:
         folder = store.folder(runs, trial)
-        if not sessions.ended(folder):  # guard: tidy-next-time
+        if not sessions.ended(folder):
             with contextlib.suppress(StorageError), store.writing(runs, trial, wait=0):
                 found, _ = store.load_all(runs, [trial])  # read again: another process may have moved it meanwhile
                 if trial in found:
@@ -357,7 +357,6 @@ def without_weights(runs: Path, records: Mapping[str, TrialRecord]) -> list[str]
     on this machine when its log exists: imported and committed records have no log and no weights.
     """
     ok = [store.folder(runs, trial) for trial, record in records.items() if record.status == "ok"]
-    # guard: imported-have-no-weights first
     return [folder.name for folder in sorted(ok) if (folder / LOG_NAME).exists() and not ends_with_seal(folder / BEST)]
 
 

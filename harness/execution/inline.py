@@ -25,7 +25,7 @@ def execute(execution: Execution, on_event: OnEvent) -> None:
         report(Event(kind="started", spec=task.spec))
         end = _run_one(task, report)
         report(end)
-        if execution.fail_fast and not end.ok:  # guard: fail-fast-inline
+        if execution.fail_fast and not end.ok:
             return
 
 

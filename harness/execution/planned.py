@@ -187,4 +187,4 @@ def _counts(trials: list[PlannedTrial]) -> str:
 def _state(record: TrialRecord | None, *, interrupted: bool) -> str:
     if record is None:
         return "interrupted" if interrupted else "missing"
-    return OUTDATED if is_outdated(record) else record.status  # guard: outdated-planned never
+    return OUTDATED if is_outdated(record) else record.status

@@ -126,7 +126,6 @@ def all_ok(found: Study, only: tuple[str, ...] = ()) -> bool:
     all_chosen = all(row.trials for row in chosen_rows(suite, only))
     statuses = {tuned[spec.id].status for spec in chosen_tuning(suite, only) if spec.id in tuned}
     table = all(spec.id in records and records[spec.id].status == "ok" for spec in chosen_trials(suite, only))
-    # guard: tuning-failed statuses <= set(choices.EXPECTED) -> True
     return all_chosen and table and statuses <= set(choices.EXPECTED)
 
 
@@ -191,7 +190,7 @@ def _train(run: _Run, records: Records, tracking: Tracker) -> tuple[Records, set
     todo = due(records, options)
     tidy_finished(records.runs, records.found.keys() - {spec.id for spec in todo})
     if todo:
-        check_folder(records.runs, reporter.warn)  # guard: results-writable
+        check_folder(records.runs, reporter.warn)
     while todo:
         if todo[0] in records.suite.tuning_trials:
             of_rows = counted(len(chosen_tuning(records.suite, options.only)), "trial")
@@ -275,7 +274,7 @@ def _report_outdated(run: _Run, records: Records) -> bool:
     chosen = (*chosen_tuning(suite, options.only), *chosen_trials(suite, options.only))
     outdated = retraining.sentences(suite, chosen, records.found, *repeated(options, run.results, run.data))
     for sentence in outdated:
-        run.reporter.problem(sentence)  # guard: outdated-reported problem -> say
+        run.reporter.problem(sentence)
     return bool(outdated)
 
 
@@ -358,7 +357,7 @@ def _interruption(run: _Run, suite: Suite) -> Interruption:
     found = run.study(records)
     files = []
     if found.records:
-        files = _write(run, found)  # guard: table-on-ctrl-c
+        files = _write(run, found)
     ids = {spec.id for spec in chosen_trials(records.suite, run.options.only)}
     saved = [f"{len(ids & found.records.keys())} of {counted(len(ids), 'trial')} finished"]
     if begun := len(ids & set(found.evidence.interrupted)):

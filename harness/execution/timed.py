@@ -268,7 +268,7 @@ def time_rows(execution: Execution, records: Mapping[str, TrialRecord], reporter
             return False
         with store.writing(execution.tasks[0].runs, LOCK):
             return _time(to_time, execution, reporter)
-    except Exception as error:  # guard: timing-pass-fails
+    except Exception as error:
         reason = str(error) if isinstance(error, HarnessError) else first_line(error)
         first = sentence(reason.partition("\n")[0])
         reporter.warn(f"the rows are not timed: {first}; the same command tries again")
@@ -302,7 +302,6 @@ def what_is_due(execution: Execution, records: Mapping[str, TrialRecord]) -> tup
         else:
             to_time.append(row)
     timed_before = not tasks[0].fresh and _have_timings(tasks[0].runs, to_time, here if local else None)
-    # guard: timed-in-one-pass in to_time] -> in to_time if not _have_timings(tasks[0].runs, [row], here)]
     return [] if timed_before else [row[0] for row in to_time], list(notes)
 
 

@@ -68,7 +68,7 @@ class Watcher:
 
     def ended(self, trial: str) -> None:
         """The worker has finished a trial, with a record or without one. Later reports of its end are ignored."""
-        if trial in self.ends:  # guard: after-the-end
+        if trial in self.ends:
             return
         otherwise = "ended by --fail-fast" if self.stopped else "the worker ended without a record"
         self._finish(trial, self.new_record(trial), self._reasons.get(trial, otherwise))
@@ -86,7 +86,6 @@ class Watcher:
 
     def ended_for_memory(self, trial: str, fault: EndedForMemory) -> None:
         """No further worker is started for a trial. It has no record where other programs used most of the memory."""
-        # guard: memory-of-others always
         if fault.share > TO_BLAME:
             self.died(trial, str(fault), "oom")
         else:
@@ -103,7 +102,7 @@ class Watcher:
         """The trial's record; None when there is none, or when it is of an earlier run."""
         task = self.tasks[trial]
         found, _ = store.load_all(task.runs, [trial])
-        if trial in found and store.digest(found[trial]) != task.replaces:  # guard: record-of-earlier-run last
+        if trial in found and store.digest(found[trial]) != task.replaces:
             return found[trial]
         return None
 
@@ -111,7 +110,7 @@ class Watcher:
         self.running.discard(trial)
         end = Event(kind="finished", spec=self.tasks[trial].spec, record=record, message="" if record else message)
         self.ends[trial] = end
-        self.stopped = self.stopped or (self.fail_fast and not end.ok)  # guard: fail-fast-ray
+        self.stopped = self.stopped or (self.fail_fast and not end.ok)
         self._report(end)
 
 
@@ -149,10 +148,9 @@ def run_all(watcher: Watcher, fit: Fit, *, runner: str) -> None:
     _until_ended(watcher, fit, suspects, runner)
     hungry = {trial for trial, end in watcher.ends.items() if end.record is not None and end.record.status == "oom"}
     if hungry:  # a trial of ours used the memory, and not other programs
-        hungry |= watcher.crowded_out  # guard: crowded-out-again
-    # guard: alone-only-once - suspects ->
+        hungry |= watcher.crowded_out
     again = [trial for trial in watcher.tasks if trial in hungry - suspects and watcher.tasks[trial].shared]
-    if not watcher.stopped:  # guard: oom-retried-alone
+    if not watcher.stopped:
         for trial in again:
             watcher.again(trial)
         _until_ended(watcher, fit, set(again), runner)
@@ -168,17 +166,15 @@ def _until_ended(watcher: Watcher, fit: Fit, suspects: set[str], runner: str) ->
         ended, fault = len(watcher.ends), None
         try:
             fit(alone or left, 1 if alone else None)
-        except Exception as crash:  # guard: ray-fails
+        except Exception as crash:
             fault = crash
         running = set(watcher.running)
         watcher.running.clear()
         reason = first_line(fault) if fault else "it ran no trial"
-        # guard: ray-gone-no-fault -> fault and alone and running.update(suspects) is None
         if alone and isinstance(fault, EndedForMemory):
             for trial in running:
-                watcher.ended_for_memory(trial, fault)  # guard: second-ray-failure
-        # guard: empty-fits-counted len(watcher.ends) == ended -> fault is not None
+                watcher.ended_for_memory(trial, fault)
         failed += len(watcher.ends) == ended and running <= suspects
-        if failed == MAX_FITS:  # guard: fits-limit -> failed == 2 * MAX_FITS
+        if failed == MAX_FITS:
             raise ExecutionError(f"{runner} failed ({reason}); start the same command again to continue") from fault
-        suspects |= running  # guard: suspects-alone
+        suspects |= running

@@ -67,7 +67,7 @@ def graphed(
         return step
     forms, parts = choice.current(), parts or step_parts(step.model, step.optimizer)
     reason = forms.left_out.get(PART)
-    if reason is None:  # guard: graph-left-out always
+    if reason is None:
         try:
             graph = GraphStep(step, segment, record, parts)
             reason = fault_of_graph(graph, step, segment, parts)
@@ -124,7 +124,6 @@ def _advanced(step: Step, eager: EagerStep, segment: Segment) -> Iterator[dict[s
         yield {
             "the summed loss": _on_cpu([step.loss_sum]),
             "the carried state": _on_cpu(tensors_of(step.state_dict()["carried"])),
-            # guard: graph-random-stream _on_cpu([torch.rand(3, device=step.loss_sum.device)]) -> []
             "the random stream": _on_cpu([torch.rand(3, device=step.loss_sum.device)]),
         }
 

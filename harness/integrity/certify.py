@@ -181,14 +181,12 @@ class Asking:
         """The answers for some rows. After its position, each row has another text, drawn at random."""
         inputs_PT = rows.inputs_PT[:, : int(rows.time_P.max()) + 2]
         later_PT = torch.arange(inputs_PT.shape[1]) > rows.time_P[:, None]
-        # guard: other-text-after -> other_PT = torch.zeros_like(inputs_PT)
         other_PT = torch.randint(1, max(2, self.corpus.vocab_size), later_PT.shape)
         read_PT = torch.where(later_PT, (inputs_PT + other_PT) % self.corpus.vocab_size, inputs_PT)
         hidden = self._hidden(read_PT, rows)
         tokens_N, V = getattr(self.corpus, self.split), self.corpus.vocab_size
         window_P = rows.time_P.clamp(max=getattr(self.model.head, "window", 0)) + 1
         for window in window_P.unique().tolist():
-            # guard: log-probs-at-once max(1, LOG_PROBS // (window * V)) -> POSITIONS
             for part_P in (window_P == window).nonzero()[:, 0].split(max(1, LOG_PROBS // (window * V))):
                 time_PW = rows.time_P[part_P, None] + torch.arange(1 - window, 1)
                 at = part_P[:, None].to(self._device), time_PW.to(self._device)
@@ -223,11 +221,10 @@ def certify(
             asking = Asking(reads.eval(), corpus, name.removesuffix(FROM_THE_RIGHT), spec, (again or {}).get(name, ()))
             place_P, due_P, error_P = asking.answers()
             places[name] = tuple(place_P.tolist())
-            gaps.append(_gap(nll_N[place_P], due_P))  # guard: counted-is-asked _gap(nll_N[place_P], due_P) -> 0.0
-            # guard: mean-counted-is-asked -> means.append(0.0)
+            gaps.append(_gap(nll_N[place_P], due_P))
             means.append(_gap(nll_N[place_P].double().mean(), due_P.mean()))
             errors.append(error_P.max().item())
-            if asking.carries:  # guard: row-beside-others never
+            if asking.carries:
                 place_P, due_P, _ = asking.answers_of_a_row()
                 gaps.append(_gap(nll_N[place_P], due_P))
     test_N = torch.cat([nll_N[~nll_N.isnan()] for name, nll_N in nll.items() if name.startswith("test")])

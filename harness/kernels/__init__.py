@@ -71,7 +71,6 @@ def log_normaliser(mixture: Tensors) -> Tensor:
 def statistics(mixture: Tensors) -> Statistics:
     """Log-normalisers, entropy and the most probable word of each token, without gradients."""
     with torch.no_grad():
-        # guard: lean-left-out last
         if forms.LEAN.fits(mixture, False) and forms.LEAN.name not in choice.current().left_out:
             return token_statistics.lean(forms.lean(mixture)(*mixture.given))
         size = tokens_per_chunk(mixture.weight_VE, mixture.partitions)

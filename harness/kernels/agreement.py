@@ -32,7 +32,6 @@ def fault_of(form: Form, mixture: Tensors, targets_N: Tensor, z_loss: float = 0.
         # an error of a logit is a relative error of its exponential; both inputs of a product may be truncated to tf32
         bound = ROUNDING[precision] * _largest_logit(few) * (2 if precision == "tf32" else 1)
         wrong = (found[what].double() - expected).abs().max().item() / size
-        # guard: form-not-a-number not wrong <= -> wrong >
         if not wrong <= bound:  # written so that NaN is an error, too
             return f"{what} is wrong by {wrong:.1e} ({precision}; at most {bound:.1e} is rounding)"
     return ""

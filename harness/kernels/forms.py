@@ -132,7 +132,6 @@ def in_chunks(evaluate: Callable[..., Tensor], mixture: Tensors, *per_token: Ten
     multiplied = products.current()
 
     def evaluated(part: Tensors, *given_n: Tensor) -> Tensor:
-        # guard: products-in-backward
         with products.using(multiplied):  # the backward pass calls this again, on a GPU in another thread
             return evaluate(part, *given_n)
 

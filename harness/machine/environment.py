@@ -110,7 +110,7 @@ def _git(root: Path, *arguments: str) -> str:
 def torch_threads(number: int) -> Iterator[None]:
     """Set the number of torch's threads within the block. More threads than cores can be 20 times slower."""
     before = torch.get_num_threads()
-    torch.set_num_threads(number)  # guard: torch-threads
+    torch.set_num_threads(number)
     try:
         yield
     finally:
@@ -126,9 +126,9 @@ def deterministic_algorithms(wanted: str) -> Iterator[None]:
     if wanted == "false":
         yield
         return
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # guard: cublas-deterministic
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     before, warned = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=wanted == "warn")  # guard: torch-deterministic
+    torch.use_deterministic_algorithms(True, warn_only=wanted == "warn")
     try:
         yield
     finally:

@@ -56,19 +56,17 @@ def atomically(place: Path) -> Iterator[BinaryIO]:
                 yield file
                 file.flush()
                 if _SYNCED.get():
-                    os.fsync(file.fileno())  # guard: fsync-file
-            # guard: rename-into-place temporary.replace(place) -> place.write_bytes(temporary.read_bytes())
+                    os.fsync(file.fileno())
             temporary.replace(place)
         finally:
-            temporary.unlink(missing_ok=True)  # guard: failed-write-removed
+            temporary.unlink(missing_ok=True)
         try:
             if _SYNCED.get():
-                sync(place.parent)  # guard: fsync-folder
+                sync(place.parent)
         except OSError as fault:
-            if fault.errno not in NOT_SUPPORTED:  # guard: folder-not-synced always
+            if fault.errno not in NOT_SUPPORTED:
                 raise
     except OSError as cause:
-        # guard: disk-full-sentence -> raise
         raise StorageError.of(place, cause) from cause
 
 
@@ -83,7 +81,7 @@ def read_bounded(place: Path, max_bytes: int) -> bytes:
     with opened_bounded(place, max_bytes) as file:
         about = os.fstat(file.fileno())
         content = file.read(about.st_size + 1)
-        if len(content) != about.st_size:  # guard: file-as-long-as-it-says
+        if len(content) != about.st_size:
             raise OSError(errno.EIO, "its content has another length than its size", str(place))
         return content
 
@@ -96,13 +94,12 @@ def opened_bounded(place: Path, max_bytes: int) -> Iterator[BinaryIO]:
 
     Raises: OSError with the reason as its strerror.
     """
-    # guard: open-without-waiting os.O_NONBLOCK | ->
     descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):  # guard: regular-files-only
+        if not stat.S_ISREG(about.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(place))
-        if about.st_size > max_bytes:  # guard: file-size
+        if about.st_size > max_bytes:
             raise OSError(errno.EFBIG, f"larger than {max_bytes:,} bytes", str(place))
         with open(descriptor, "rb", closefd=False) as file:
             yield file
@@ -126,7 +123,7 @@ def write_atomically(place: Path, content: bytes) -> None:
 def remove_stale(folder: Path) -> None:
     """Remove temporary files that killed processes left behind. The caller must hold the folder's lock."""
     for left in folder.glob(".*.tmp"):
-        left.unlink(missing_ok=True)  # guard: stale-write-removed
+        left.unlink(missing_ok=True)
 
 
 def sync(folder: Path) -> None:

@@ -29,7 +29,7 @@ def has_ended(writer: str) -> bool:
             return False
         process = psutil.Process(int(pid))
         reused = abs(process.create_time() - float(started)) > CLOCK_SECONDS
-        return reused or process.status() == psutil.STATUS_ZOMBIE  # guard: process-id-reused first
+        return reused or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
     except (ValueError, psutil.AccessDenied):

@@ -54,7 +54,7 @@ class StopRequest:
         listened = bool(self._former)
         if not listened:
             self.listen()
-        self._deferring = True  # guard: stop-deferred
+        self._deferring = True
         try:
             yield
         finally:
@@ -73,7 +73,7 @@ class StopRequest:
             signal.raise_signal(self._signal)
 
     def _on_signal(self, number: int, frame: Any) -> None:
-        if self._deferring and self._signal is None:  # guard: second-signal last
+        if self._deferring and self._signal is None:
             self.asked, self._signal = True, number
         elif callable(former := self._former[number]):
             former(number, frame)

@@ -231,10 +231,8 @@ def _resolved(source: Source, named: bool, value: Path | str) -> str:
     folder = Path(os.path.realpath(source.path)).parent
     if named and NAME.fullmatch(str(value)) and not os.path.exists(folder / value):
         return str(value)
-    # guard: text-beside-suite folder / value -> value
     # Not Path.resolve(), which raises an error for links in a circle.
     place = Path(os.path.realpath(folder / value))
-    # guard: text-in-project
     if not Path(value).is_absolute() and not _lies_in(folder.parent, place):
         outside = f"'{value}' is outside of {folder.parent}"
         what = "the folder that contains the suite's folder"

@@ -163,7 +163,7 @@ def assignment(text: str) -> tuple[str, Any]:
 
 def _text(path: Path) -> str:
     try:
-        return read_bounded(path, MAX_BYTES).decode("utf-8")  # guard: suite-size MAX_BYTES -> 10**9
+        return read_bounded(path, MAX_BYTES).decode("utf-8")
     except FileNotFoundError:
         raise SuiteError([f"{path}: no such file"]) from None
     except UnicodeDecodeError as cause:
@@ -188,9 +188,9 @@ class _BoundedComposer(Composer):
     def compose_node(self, parent: Any, index: Any) -> Node:
         self.count += 1
         mark = self.parser.peek_event().start_mark
-        if self.count > MAX_NODES:  # guard: suite-values
+        if self.count > MAX_NODES:
             raise _refused(f"the file has more than {MAX_NODES} values", mark)
-        if self.depth > MAX_DEPTH + 1:  # guard: suite-depth
+        if self.depth > MAX_DEPTH + 1:
             raise _refused(f"nested more than {MAX_DEPTH} deep", mark)
         return super().compose_node(parent, index)
 
@@ -219,13 +219,13 @@ def _refuse_bombs(root: Node | None) -> None:
         count += 1
         if node is None or not isinstance(node.value, list):
             continue
-        if id(node) in ancestors:  # guard: suite-alias-of-itself
+        if id(node) in ancestors:
             raise _refused("an alias that contains itself", node.start_mark)
-        if depth > MAX_DEPTH:  # guard: suite-alias-depth
+        if depth > MAX_DEPTH:
             raise _refused(f"nested more than {MAX_DEPTH} deep", node.start_mark)
-        if count > MAX_NODES:  # guard: suite-aliases
+        if count > MAX_NODES:
             raise _refused(f"expands to more than {MAX_NODES} values", node.start_mark)
-        if isinstance(node, MappingNode) and len(node.value) > MAX_KEYS:  # guard: suite-keys
+        if isinstance(node, MappingNode) and len(node.value) > MAX_KEYS:
             raise _refused(f"a mapping of more than {MAX_KEYS} keys", node.start_mark)
         children = [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
         todo += [(child, depth + 1, ancestors | {id(node)}) for child in children]

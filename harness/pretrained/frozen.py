@@ -101,7 +101,7 @@ def _digest(content: bytes | object) -> str:
 
 def _refuse_without_room(missing: list[tuple[Shards, range]]) -> None:
     needed = sum(len(rows) * each.width * each.dtype.itemsize for each, rows in missing)
-    if lack := lacks_room(cache_folder(), needed):  # guard: no-room-for-states
+    if lack := lacks_room(cache_folder(), needed):
         raise StorageError(
             f"the hidden states of the text {lack}; name another folder by the environment variable HARNESS_CACHE, or "
             "take a shorter text"
@@ -172,7 +172,6 @@ class _Making:
         other_T = torch.tensor([int(i >= until) * chance.randrange(1, max(2, V)) for i in range(len(tokens_T))])
         again = self._computed(((tokens_T + other_T) % V)[None])[0, :until].to(shards.dtype).float()
         kept = states[begin : begin + until].float()
-        # guard: states-see-no-later-token
         bound = 1e-3 if shards.dtype == torch.float32 else 1e-2
         if ((kept - again).norm(dim=-1) > bound * kept.norm(dim=-1)).any():
             raise ExecutionError(

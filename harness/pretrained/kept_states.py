@@ -76,7 +76,6 @@ class Shards:
         except (OSError, SafetensorError):
             return None
         fits = tuple(states.shape) == (len(rows), self.width) and states.dtype == self.dtype
-        # guard: kept-states-checksum and header == self._header(states) ->
         return states if fits and header == self._header(states) else None
 
     def _header(self, states: Tensor) -> str:

@@ -89,7 +89,7 @@ def stored(found: Iterable[Choice], row: Row, warn: Callable[[str], None]) -> Ch
     if both is None:
         return None
     kept, made = both
-    if (kept.trial, canonical(kept.point)) == (made.trial, canonical(made.point)):  # guard: choice-of-plan always
+    if (kept.trial, canonical(kept.point)) == (made.trial, canonical(made.point)):
         return made
     stored_one, expected = (f"{each.trial} with {point_text(each.point) or 'no point'}" for each in (kept, made))
     warn(

@@ -47,7 +47,7 @@ def confirmed(record: TrialRecord) -> Contents | None:
         found = recomputed(record.spec, record.contents)
     except (HarnessError, KeyError):
         return None
-    if found != record.id:  # guard: record-id
+    if found != record.id:
         raise RecordError(
             f"the record of trial {record.id} is not of that trial: its content ({record.spec}) has id {found}; it was "
             "edited: train it again (--force), or import it again from where it was made"
@@ -87,13 +87,13 @@ def of_suite(
         record = found.get(trial.id)
         if record is None:
             continue
-        if record.tuning and trial.id not in tuning:  # guard: tuning-record-of-table
+        if record.tuning and trial.id not in tuning:
             sentences.append(
                 f"the record of trial {trial.id} does not count: it was made as a tuning trial, and is now one of the "
                 "table; `harness run` trains it as such"
             )
             continue
-        if record.spec == trial or _has_id(record.spec, trial, suite):  # guard: record-settings always
+        if record.spec == trial or _has_id(record.spec, trial, suite):
             fitting[trial.id] = record
         else:
             sentences.append(
@@ -145,7 +145,7 @@ def facts_of(corpus: ComponentSpec) -> CorpusFacts | None:
     """
     try:
         cls = CORPORA.get(corpus.name)
-        if paths(cls, corpus.params):  # guard: record-names-file
+        if paths(cls, corpus.params):
             return None
         known = parameters(cls)
         return cls(**{name: checked(known[name], value) for name, value in corpus.params.items()}).facts()

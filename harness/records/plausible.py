@@ -40,14 +40,14 @@ def fault_of_date(name: str, text: str) -> str:
     found = moment(text)
     if found is None:
         return f"{name} is '{printable(text[:40])}', expected a date and time with its zone, as in ISO 8601"
-    if found > datetime.now(UTC) + CLOCKS:  # guard: date-plausible
+    if found > datetime.now(UTC) + CLOCKS:
         return f"{name} is {text}, which is in the future by this machine's clock"
     return ""
 
 
 def fault_of_digest(name: str, text: str) -> str:
     """What is wrong with a SHA-256; '' if nothing is."""
-    found = DIGEST.fullmatch(text)  # guard: digest-plausible -> found = True
+    found = DIGEST.fullmatch(text)
     return "" if found else f"{name} is '{printable(text[:80])}', expected 64 hexadecimal digits"
 
 
@@ -69,7 +69,7 @@ def _faults(record: TrialRecord) -> Iterator[str]:
     total, head = (record.metrics.get(name, 0) for name in ("params_total", "params_head"))
     if head > total:
         yield f"params_head is {head:,.0f}, more than params_total, {total:,.0f}"
-    yield from _about_epochs(record, ok=ok)  # guard: curve-plausible
+    yield from _about_epochs(record, ok=ok)
     yield from _about_settings(record)
     yield from _about_certificate(record)
     yield from _about_source(record)
@@ -82,7 +82,7 @@ def _faults(record: TrialRecord) -> Iterator[str]:
 def _out_of_range(metric: Metric, value: float, *, ok: bool) -> Iterator[str]:
     """A trial that failed may have any perplexity: that may be why it failed."""
     low, high = (metric.low, metric.high) if ok or metric.unit != "perplexity" else (0, math.inf)
-    if not low <= value <= high:  # guard: metric-range
+    if not low <= value <= high:
         yield f"{metric.name} is {value:g}, expected {low:g} to {high:g}"
     if metric.whole and value != int(value):
         yield f"{metric.name} is {value:g}, expected a whole number"
@@ -147,7 +147,7 @@ def _about_source(record: TrialRecord) -> Iterator[str]:
         return
     for name in ("test_ppl", "last_test_ppl"):
         ours = record.metrics.get(name, 0)
-        if ours > 0 and scored * math.log(source / ours) > MOST_LIKELIHOOD:  # guard: better-than-source
+        if ours > 0 and scored * math.log(source / ours) > MOST_LIKELIHOOD:
             yield (
                 f"{name} is {ours:g}, and the process that made the text has {source:g}: no model that has not seen "
                 "the text is so much better"

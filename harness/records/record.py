@@ -58,7 +58,7 @@ class Certificate(BaseModel):
         lowest = LOWEST_NLL - self.log_epsilon  # -log(1 + epsilon) is above -epsilon
         if self.lowest_nll is None:
             return "the nll of a test token is not a finite number"
-        if self.lowest_nll < lowest:  # guard: nll-not-negative
+        if self.lowest_nll < lowest:
             return f"the nll of a test token is {self.lowest_nll:.4g}: below 0, as if its probability were above 1"
         sums = "the probabilities of all words do not sum to 1: at a position of the text they are off by"
         asked = "-log_probs of its target, asked in a process of its own with other tokens after it and in other rows:"
@@ -66,7 +66,6 @@ class Certificate(BaseModel):
         mean = f"the nll that was counted for a token is, on average, not {asked} the gap is"
         later = "the nll of a test token depends on the tokens after it, which the model must not see: it changes by"
         return (
-            # guard: probabilities-sum first
             _breach(sums, self.sum_error, SUM_ERROR + self.vocab_size * self.log_epsilon)
             or _breach(gap, self.nll_gap, NLL_GAP)
             or _breach(mean, self.mean_gap, MEAN_GAP)
@@ -89,7 +88,6 @@ Hash = Annotated[str, Field(pattern=rf"^([0-9a-f]{{64}}|{UNKNOWN})$")]
 
 
 class _Frozen(BaseModel):
-    # guard: finite-numbers allow_inf_nan=False -> allow_inf_nan=True
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 

@@ -67,7 +67,7 @@ class Seeds:
         if len(others) < MIN_SEEDS:
             why = f"there are not {MIN_SEEDS} other seeds to estimate a spread from"
             return DEFAULT, f"{DEFAULT:.0%} allowed, because {why}"
-        value = min(max(2 * math.sqrt(2) * statistics.stdev(others), LEAST), MOST)  # guard: verify-limit MOST -> 10.0
+        value = min(max(2 * math.sqrt(2) * statistics.stdev(others), LEAST), MOST)
         return value, f"{100 * value:.1f} % allowed by the spread of {len(others)} other seeds"
 
     def relation(self, one: TrialRecord, other: TrialRecord) -> Relation:
@@ -86,7 +86,6 @@ class Seeds:
         """Two records of one trial with different results: one that is ok, and another one that is ok or invalid; None
         if there are no such two. A training that diverged on one machine only takes no result from the other.
         """
-        # guard: invalid-in-another-suite in ("ok", "invalid") -> == "ok"
         judged = [record for record in found if record.status in ("ok", "invalid")]
         first = next((record for record in judged if record.status == "ok"), None)
         for other in judged if first is not None else ():

@@ -72,12 +72,12 @@ def parsed(text: bytes, kind: type[Model], place: Path, *, schema: int) -> Model
     try:
         content = json.loads(text)
         stored = content.pop("sha256")
-        if stored != checksum(content):  # guard: record-checksum
+        if stored != checksum(content):
             raise RecordError(
                 f"{place}: the checksum does not fit the content, which was damaged or edited; the {what} does not "
                 "count"
             )
-        if content["schema_version"] != schema:  # guard: record-schema
+        if content["schema_version"] != schema:
             raise RecordError(
                 f"{place}: schema {content['schema_version']}, expected {schema}: another version wrote it"
             )

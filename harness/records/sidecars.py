@@ -196,7 +196,7 @@ def add_diagnosis(runs: Path, record: TrialRecord, made: Diagnosis) -> None:
 
 def _timing(content: bytes, record: TrialRecord, place: Path) -> Timing | None:
     timing = sealed.parsed(content, Timing, place, schema=SCHEMA)
-    if wrong := _fault(timing):  # guard: timing-plausible
+    if wrong := _fault(timing):
         raise RecordError(f"{place}: {wrong}; the timing does not count")
     return timing if (timing.trial, timing.weights_sha256) == (record.id, record.weights_sha256) else None
 
@@ -228,7 +228,6 @@ def _token_scores(content: bytes, record: TrialRecord, place: Path) -> TokenScor
     scores = TokenScores(**arrays)
     nll = scores.nll[scores.scored].astype(np.float64)
     least = LEAST_NATS - (0.0 if record.certificate is None else record.certificate.log_epsilon)
-    # guard: token-probability nll.min() < least -> False
     if len(nll) and (nll.min() < least or scores.count.min() < 0 or scores.offset.min() < -1):
         raise RecordError(f"{place}: a token has a probability above 1, or a count or offset below 0")
     scored, ppl = (record.metrics.get(name, 0) for name in ("scored_test_tokens", "test_ppl"))

@@ -60,7 +60,7 @@ def counted(record: TrialRecord) -> TrialRecord:
     No trial ends like this: the record was edited, or the limits were different when it was made.
     """
     fault = record.certificate.fault if record.status == "ok" and record.certificate is not None else None
-    if fault is None:  # guard: ok-against-certificate always
+    if fault is None:
         return record
     return record.model_copy(update={"status": "invalid", "message": f"{CONTRADICTED}: {fault}"})
 
@@ -77,9 +77,9 @@ def measured(record: TrialRecord) -> TrialRecord:
 def parsed(content: bytes, trial_id: str, place: Path) -> TrialRecord:
     """The verified record in the content of a file; `place` is for messages. Raises RecordError as `load` does."""
     record = sealed.parsed(content, TrialRecord, place, schema=SCHEMA)
-    if record.id != trial_id:  # guard: record-of-this-trial
+    if record.id != trial_id:
         raise RecordError(f"{place}: holds the record of trial {record.id}")
-    if wrong := fault(record):  # guard: record-plausible
+    if wrong := fault(record):
         raise RecordError(f"{place}: {wrong}; the record does not count")
     return record
 
@@ -106,13 +106,12 @@ def set_aside(runs: Path, trial_id: str) -> None:
     try:
         found = load(runs, trial_id)
     except RecordError:
-        place.replace(place.with_name(DAMAGED))  # guard: damaged-record-kept -> place.unlink()
+        place.replace(place.with_name(DAMAGED))
         return
     if found is not None:
         previous = place.with_name(PREVIOUS)
-        # guard: ok-record-outlives-failed always
         if found.status == "ok" or not previous.exists():  # a record that was ok is kept, not one of a failed trial
-            place.replace(previous)  # guard: replaced-record-kept -> place.unlink()
+            place.replace(previous)
         else:
             place.unlink()
 
@@ -129,7 +128,7 @@ def writing(runs: Path, trial_id: str, *, wait: float = -1) -> Iterator[None]:
     with ExitStack() as held:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            held.enter_context(locks.held(place, wait=wait))  # guard: one-writer-per-trial
+            held.enter_context(locks.held(place, wait=wait))
         except OSError as cause:
             raise StorageError(
                 f"{place} cannot be locked ({cause.strerror or cause}); name another results folder by --results"

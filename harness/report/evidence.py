@@ -103,7 +103,6 @@ def gather(records: Records, warn: Callable[[str], None], printed: PrintedNumber
         interrupted=frozenset(store.interrupted(runs, [trial.id for trial in suite.trials])) - found.keys(),
         printed=printed_numbers.load(suite) if printed is None else printed,
         warn=warn,
-        # guard: unscored-named ok - scored if suite.measure.token_nll else () ->
         unscored=frozenset(ok - scored if suite.measure.token_nll else ()),
         outdated=changed(records.found.values()),
         tuning=records.tuning,

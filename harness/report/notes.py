@@ -344,7 +344,7 @@ def on_certificates(rows: Iterable[RowFacts]) -> list[str]:
 
 def _chosen_seeds(records: list[TrialRecord]) -> list[str]:
     seeds = sorted({each.spec.seed for each in records if not each.tuning})
-    if not seeds or seeds[-1] - seeds[0] < len(seeds):  # guard: chosen-seeds
+    if not seeds or seeds[-1] - seeds[0] < len(seeds):
         return []
     text = f"The seeds are {', '.join(map(str, seeds))}, not consecutive numbers: say how they were chosen."
     return [Note(text, level="warning")]

@@ -99,7 +99,7 @@ def _fits(facts: Facts, condition: str, line: RowFacts) -> bool:
     if not condition:
         return len(facts) == 1
     try:
-        return matching(facts, condition) == {line.spec.id}  # guard: command-fits -> return True
+        return matching(facts, condition) == {line.spec.id}
     except SuiteError:
         return False
 
@@ -134,4 +134,4 @@ def _condition(suite: Suite, ids: list[str], condition: str, unfinished: set[str
     except SuiteError:
         return None
     wanted = set(ids)
-    return [condition] if wanted <= picked <= wanted | unfinished else None  # guard: command-trains-only-that always
+    return [condition] if wanted <= picked <= wanted | unfinished else None

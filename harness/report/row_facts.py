@@ -119,7 +119,7 @@ class RowFacts:
     @cached_property
     def ok(self) -> list[TrialRecord]:
         """The records of the row's numbers, in the order of the suite; none if a trial of the row is invalid."""
-        if self.invalid:  # guard: invalid-row
+        if self.invalid:
             return []
         return [each.record for each in self.trials if each.status == "ok"]
 

@@ -24,15 +24,15 @@ _MARKS = re.compile(r"[\\|`*~$#]|(?<=\])\(|(?<![^\W_])_|_(?![^\W_])")
 
 def one_line(text: str) -> str:
     """A text in one line: line ends and tabs as spaces, invisible characters spelled out, a very long text cut."""
-    line = printable(re.sub(r"[\r\n\t]+", " ", text))  # guard: line-ends -> line = text
+    line = printable(re.sub(r"[\r\n\t]+", " ", text))
     return line if len(line) <= MAX_TEXT else f"{line[:MAX_TEXT]} ..."
 
 
 def escaped(text: str) -> str:
     """One line of markdown that shows the text literally."""
     line = one_line(text)
-    marked = _MARKS.sub(lambda mark: "\\" + mark[0], line)  # guard: markdown-marks -> marked = line
-    return re.sub("[&<]", lambda found: _ENTITIES[found[0]], marked)  # guard: markdown-tags -> return marked
+    marked = _MARKS.sub(lambda mark: "\\" + mark[0], line)
+    return re.sub("[&<]", lambda found: _ENTITIES[found[0]], marked)
 
 
 FORMULA = ("=", "+", "-", "@")  # spreadsheets take a text that begins like this as a formula
@@ -61,7 +61,6 @@ _SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
 
 def markdown(table: Table) -> str:
     """A title, a lead, the table, a list of notes. The best of a column is bold."""
-    # guard: bold-escaped escaped(cell.text) -> cell.text
     lines = [[_bold(escaped(cell.text), cell, "**{}**") for cell in line.cells] for line in table.lines]
     drawn = tabulate(
         lines,
@@ -178,11 +177,10 @@ def _raw(cell: Cell) -> object:
 def harmless(text: str) -> str:
     """The text, with an apostrophe before it if a spreadsheet would take it as a formula."""
     line = one_line(text).strip()
-    return f"'{line}" if line.startswith(FORMULA) else line  # guard: csv-formula never
+    return f"'{line}" if line.startswith(FORMULA) else line
 
 
 def _tex(text: str) -> str:
-    # guard: latex-commands -> return one_line(text)
     return _SPECIAL.sub(lambda found: _LATEX[found[0]], one_line(text))
 
 

@@ -104,7 +104,7 @@ def obstacle(row: RowFacts) -> Obstacle:
         return "seeds missing"
     if row.has_equal_seeds:
         return "equal seeds"
-    if any(record.uncertified for record in row.records.values()):  # guard: uncertified-is-unranked
+    if any(record.uncertified for record in row.records.values()):
         return "not certified"
     if row.tuning.doubt:
         return "unequal tuning"

@@ -30,14 +30,12 @@ def changed(records: Iterable[TrialRecord]) -> Changed:
 def of_other_code(records: Iterable[TrialRecord], outdated: Changed) -> frozenset[str]:
     """The trials of a row that are ok, but of another version than the numbers of the row."""
     known = _versions(records, outdated)
-    # guard: version-here first
     candidates = [(record, version) for record, version in known if record.id not in outdated] or known
     votes = Counter(version for _, version in candidates)
     newest: dict[Version, str] = {}
     for record, version in candidates:
         newest[version] = max(newest.get(version, ""), record.environment.finished)
     chosen = max(votes, key=lambda version: (votes[version], newest[version]), default=None)
-    # guard: one-version -> return frozenset()
     return frozenset(record.id for record, version in known if version != chosen)
 
 

@@ -116,11 +116,11 @@ def _parts(place: Path) -> dict[str, bytes]:
         with zipfile.ZipFile(file) as archive:
             for about in archive.infolist():
                 name = about.filename
-                if name not in MOST or name in found:  # guard: submission-members
+                if name not in MOST or name in found:
                     raise ValueError(f"'{name[:80]}' does not belong into it, or is in it twice")
                 if about.compress_type != zipfile.ZIP_STORED or about.file_size != about.compress_size:
-                    raise ValueError(f"{name} is compressed")  # guard: submission-compressed
-                if about.file_size > MOST[name]:  # guard: submission-member-size
+                    raise ValueError(f"{name} is compressed")
+                if about.file_size > MOST[name]:
                     raise ValueError(f"{name} has more than {MOST[name]:,} bytes")
                 found[name] = archive.read(name)
     for name in (CARD, RECORDS):

@@ -130,7 +130,7 @@ def verified_notes(place: Path) -> Iterator[Note]:
             note = None if content is None else sealed.parsed(content, Note, file, schema=SCHEMA)
         except HarnessError:
             continue
-        if note is not None and note.submission == digest:  # guard: badge-of-this-file
+        if note is not None and note.submission == digest:
             yield note
 
 

@@ -96,7 +96,7 @@ def run(job: Job, seconds: float) -> list[Check]:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    if stopped.exists():  # guard: submission-stopped
+    if stopped.exists():
         said = printable(_end(stopped)[:200])
         return [Check(LIMITS, "refused", f"the source was stopped at what a head does not do: {said}")]
     return _read(report, log, process.returncode)

@@ -85,7 +85,7 @@ def _twins(records: Sequence[TrialRecord], others: Sequence[TrialRecord]) -> lis
         keys = {"weights": record.weights_sha256, "learning curve": curve}
         for what, key in keys.items() if not record.tuning else ():
             first = seen.setdefault((what, key), record) if key else record
-            if first.id != record.id and number >= len(others):  # guard: submission-twins
+            if first.id != record.id and number >= len(others):
                 faults.append(f"trial {record.id} has the {what} of trial {first.id} ({first.spec})")
                 break
     return faults
@@ -107,7 +107,6 @@ def certificates(found: Sequence[Found]) -> Check:
         elif not certificate.drawn or certificate.positions != sum(map(len, certificate.drawn.values())):
             faults.append(f"trial {record.id}: the certificate was asked at other positions than it says")
         elif set(certificate.drawn) <= {"valid", "test"} and certificate.lowest_nll != lowest:
-            # guard: submission-certificate-scores -> pass
             faults.append(
                 f"trial {record.id}: its certificate says that no token has an nll below {certificate.lowest_nll:g}, "
                 f"and its scores have {lowest:g}"

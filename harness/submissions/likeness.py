@@ -42,7 +42,7 @@ def compared(name: str, params: dict[str, Any], others: Iterable[Candidate]) -> 
         except (HarnessError, TypeError, ValueError, RuntimeError):
             continue  # it cannot be built without more parameters, or has others than this head
         number += 1
-        if scores <= NEAR and losses <= NEAR:  # guard: submission-likeness never
+        if scores <= NEAR and losses <= NEAR:
             faults.append(f"with the same parameters it gives the numbers of {shown}, in training, too")
         elif scores <= NEAR:
             marks.append(f"it is evaluated as {shown}, and is trained with another loss")

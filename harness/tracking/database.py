@@ -32,7 +32,7 @@ def address(results: Path) -> str:
     Raises: ExecutionError where the folder's path cannot be part of one.
     """
     place = results.absolute() / DATABASE
-    if set(NOT_IN_ADDRESS) & set(str(place)):  # guard: path-in-address
+    if set(NOT_IN_ADDRESS) & set(str(place)):
         raise ExecutionError(f"MLflow cannot open {place}: a path with '?' or '%' is no address of a database")
     return f"sqlite:///{place}"
 
@@ -80,7 +80,7 @@ def writing(results: Path) -> Iterator[None]:
     lock = results / "runs" / LOCK
     lock.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with held(lock, wait=LOCK_SECONDS):  # guard: mlflow-one-writer
+        with held(lock, wait=LOCK_SECONDS):
             yield
     except TimeoutError as cause:
         said = f"{lock} has not been free for {LOCK_SECONDS} s: {cause.strerror}"

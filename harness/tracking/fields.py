@@ -26,7 +26,7 @@ def points(record: TrialRecord) -> list[tuple[str, float, int]]:
     The perplexities of an invalid record are left out: they would be the first in a list sorted by perplexity. They
     remain in the record itself.
     """
-    invalid = record.status == "invalid"  # guard: invalid-run
+    invalid = record.status == "invalid"
     found = []
     for key, value in record.metrics.items():
         if not (invalid and METRICS[key].kind == "score"):

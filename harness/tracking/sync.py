@@ -64,11 +64,10 @@ class Tracker:
         try:
             self._mirror = self._mirror or Mirror(self.results)
             action(self._mirror)
-        # guard: tracking-fault-is-warning
         except Exception as error:  # of any kind: MLflow only shows records, so its faults must not fail a trial
             said = sentence(str(error).splitlines()[0] if isinstance(error, HarnessError) else database.reason(error))
             self._warn(f"MLflow is off from here on ({said}); `harness sync` rebuilds it later")
-            self.results = None  # guard: tracking-off-after-fault
+            self.results = None
 
 
 class Mirror:
@@ -87,8 +86,8 @@ class Mirror:
         with database.writing(self.results):
             experiment = self._experiment(record.suite)
             runs = self._runs(experiment, record.id).get(record.id, [])
-            if not _shows(runs, record):  # guard: run-not-logged-twice always
-                self._delete(runs)  # guard: one-run-per-trial
+            if not _shows(runs, record):
+                self._delete(runs)
                 self._write(experiment, record)
 
     def show_suite(self, suite: str, records: Iterable[TrialRecord], *, remove_others: bool = False) -> None:
@@ -99,9 +98,9 @@ class Mirror:
             experiment = self._experiment(suite)
         runs = self._runs(experiment)
         for record in records:
-            if not _shows(runs.pop(record.id, []), record):  # guard: missed-runs-logged
+            if not _shows(runs.pop(record.id, []), record):
                 self.show(record)  # each under a lock of its own, so that another driver never waits for long
-        if remove_others:  # guard: runs-of-others-stay always
+        if remove_others:
             for others in runs.values():
                 self._delete(others)
 
@@ -129,7 +128,7 @@ class Mirror:
         question = "" if trial is None else f"tags.`{TRIAL_TAG}` = '{trial}'"
         found: dict[str, list[Run]] = {}
         for run in self.client.search_runs([experiment], question, max_results=MAX_RUNS):
-            if TRIAL_TAG in run.data.tags:  # guard: runs-of-users-stay always
+            if TRIAL_TAG in run.data.tags:
                 found.setdefault(run.data.tags[TRIAL_TAG], []).append(run)
         return found
 
@@ -192,5 +191,4 @@ def _opened(results: Path, warn: Callable[[str], None]) -> Mirror:
 
 def _shows(runs: Sequence["Run"], record: TrialRecord) -> bool:
     """Whether the runs of a trial are one run, which shows this record."""
-    # guard: run-digest run.data.tags.get(DIGEST_TAG) -> fields.shown_as(record)
     return [run.data.tags.get(DIGEST_TAG) for run in runs] == [fields.shown_as(record)]

@@ -23,7 +23,6 @@ def serve(results: Path, port: int, suite: str | None) -> None:
     Raises: ExecutionError: there is no database, or the suite is unknown.
     """
     page_of_suite = page(results, suite)
-    # guard: ui-environment not in UNSAFE_VARIABLES ->
     environment = {name: value for name, value in os.environ.items() if name not in UNSAFE_VARIABLES}
     print(f"http://{HERE}:{port}/#{page_of_suite}\nThe server says below when it runs; Ctrl-C ends it.", flush=True)
     os.execve(sys.executable, command(results, port), environment)
@@ -56,7 +55,5 @@ def command(results: Path, port: int) -> list[str]:
     allowed = ",".join(pattern for name in NAMES for pattern in (name, f"{name.replace('[', '[[]', 1)}:*"))
     artifacts = (results.absolute() / ARTIFACTS).as_uri()
     options = ["--backend-store-uri", database.address(results), "--artifacts-destination", artifacts]
-    # guard: ui-address HERE -> ".".join("0000")
     options += ["--host", HERE, "--port", str(port), "--workers", "1"]
-    # guard: ui-allowed-hosts , "--allowed-hosts", allowed ->
     return [sys.executable, "-m", "mlflow", "server", *options, "--allowed-hosts", allowed]

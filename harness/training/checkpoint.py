@@ -30,7 +30,7 @@ from harness.machine.files import atomically
 SCHEMA = 2  # of checkpoints: raise it when a part of training is added, removed or has another state
 BEST = "best.pt"  # weights of the best epoch by validation, beside the record
 PATTERN, BEST_PATTERN = "checkpoint-*.pt", "best-*.pt"
-KEPT = 2  # guard: two-checkpoints 2 -> 1
+KEPT = 2
 SEAL = b"sha256:"  # before the 32 bytes of the digest, at the end of a file
 SEALED = len(SEAL) + 32
 MOST_TIED = 10  # weights that share one storage, which a file has once: an embedding and an output matrix are two
@@ -96,7 +96,7 @@ def save(content: dict[str, Any], place: Path) -> None:
         except RuntimeError:  # what torch raises when a write fails
             if hashed.fault is None:
                 raise
-            raise hashed.fault from None  # guard: torch-disk-full -> raise
+            raise hashed.fault from None
         file.write(SEAL + hashed.digest.digest())
 
 
@@ -110,12 +110,11 @@ def load(place: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
         whole = place.read_bytes()
         content, seal = whole[: max(len(whole) - SEALED, 0)], whole[-SEALED:]
         del whole  # as large as the content
-        if seal != SEAL + hashlib.sha256(content).digest():  # guard: checkpoint-checksum
+        if seal != SEAL + hashlib.sha256(content).digest():
             raise Damaged(f"{place}: its SHA-256 does not fit its content")
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if any(each.compress_type != zipfile.ZIP_STORED for each in archive.infolist()):
                 raise Damaged(f"{place}: it is compressed, which this harness does not do; {TRAIN_AGAIN}")
-        # guard: no-pickle weights_only=True -> weights_only=False
         return torch.load(io.BytesIO(content), map_location=device, weights_only=True)
     except Damaged:
         raise
@@ -128,7 +127,7 @@ def ends_with_seal(place: Path) -> bool:
     try:
         with place.open("rb") as file:
             file.seek(-SEALED, os.SEEK_END)
-            return file.read(len(SEAL)) == SEAL  # guard: weights-truncated -> return True
+            return file.read(len(SEAL)) == SEAL
     except OSError:  # no file, or one that is shorter than a seal
         return False
 
@@ -175,17 +174,16 @@ class Checkpoints:
         for place in self._places():
             try:
                 content = load(place)
-                # guard: checkpoint-of-this-trial -> content.get("schema") != SCHEMA
                 if (content.get("schema"), content.get("trial")) != (SCHEMA, trial):
                     made_by = "made by another version of the harness or for another trial"
                     self.warn(f"{place}: {made_by}; the trial starts again")
                     return None
                 found = _from_plain(content)
                 if found.best_epoch is not None:
-                    self.best_weights(found.best_epoch, "cpu")  # guard: checkpoint-with-best-weights
+                    self.best_weights(found.best_epoch, "cpu")
             except Damaged as damaged:
                 self.warn(f"{damaged}; an older checkpoint is used if there is one")
-                continue  # guard: older-checkpoint -> return None
+                continue
             return found
         return None
 
@@ -195,7 +193,6 @@ class Checkpoints:
         best = NO_BEST if checkpoint.best_epoch is None else f"{checkpoint.best_epoch:06}"
         save(_to_plain(checkpoint), self.folder / f"checkpoint-{epoch:06}-{step:08}-{best}.pt")
         kept, outdated = self._places()[:KEPT], self._places()[KEPT:]
-        # guard: best-weights-kept kept} -> kept[:1]}
         named = {f"best-{place.stem.rpartition('-')[2]}.pt" for place in kept}
         for place in [*outdated, *(each for each in self.folder.glob(BEST_PATTERN) if each.name not in named)]:
             place.unlink()

@@ -60,7 +60,7 @@ class Clock:
     def measured(self) -> list[float]:
         """Milliseconds of all batches after warm-up, those of earlier processes first."""
         self.settle()
-        return self.earlier + self.milliseconds[WARMUP_BATCHES:]  # guard: warm-up-untimed [WARMUP_BATCHES:] ->
+        return self.earlier + self.milliseconds[WARMUP_BATCHES:]
 
     def resume(self, earlier: list[float]) -> None:
         """Start anew after what `measured` gave in an earlier process."""
@@ -92,7 +92,7 @@ class Clocks:
         return {name: torch.tensor(clock.measured(), dtype=torch.float64) for name, clock in clocks.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.train.resume(state["train"].tolist())  # guard: clocks-state
+        self.train.resume(state["train"].tolist())
         self.eval.resume(state["eval"].tolist())
 
 

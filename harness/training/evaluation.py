@@ -137,7 +137,7 @@ def evaluate(
             f"{model.made_late} was made after the model was built, so it is not counted and not trained; a component "
             "makes its parameters in its constructor"
         )
-    if changed := changed_since(before, model):  # guard: nothing-learned-in-evaluation
+    if changed := changed_since(before, model):
         raise ComponentError(
             f"{model.head_name} or {model.backbone_name} changed {changed} while the {split} split was scored; where "
             "`self.training` is False a component must leave its weights and buffers as they are"
@@ -191,7 +191,6 @@ def text_scores(score: Score, tokens: TokenNll, corpus: Corpus, spec: EvalSpec) 
     are known (Corpus.test_bytes). The others need the size of the whole text, so that every token but the first must be
     scored. Then bits per byte are log2 of the perplexity per byte.
     """
-    # guard: no-bits-of-unknown-text never
     if corpus.unknown_id is not None and known_scores(tokens, corpus)["test_unknown_share"] > 0:
         return {}
     is_whole = spec.batching == "stream" and spec.eval_batches is None

@@ -95,8 +95,8 @@ class Fitted:
         self.averaged_from = state.get("averaged_from", 0)  # older checkpoints do not have it
         names = ("start", "best", "last")
         scores = [None if state[name] is None else Score(**state[name]) for name in names]
-        self.start, self.best, self.last = scores  # guard: scores-state
-        self.curve[:] = [CurvePoint(**point) for point in state["curve"]]  # guard: curve-state
+        self.start, self.best, self.last = scores
+        self.curve[:] = [CurvePoint(**point) for point in state["curve"]]
 
 
 class Host:
@@ -169,7 +169,7 @@ class Training:
         self.averaging = make_averaging(model, train)
         self.parts: dict[str, Stateful] = {
             **step_parts(model, self.optimizer),
-            "schedule": self.schedule,  # guard: schedule-state self.schedule -> self.averaging
+            "schedule": self.schedule,
             "averaging": self.averaging,
             "clocks": self.clocks,
             "fitted": self.fitted,
@@ -243,11 +243,10 @@ class Training:
         """Load all parts, the step last: it is made of the others."""
         for name, part in self.parts.items():
             part.load_state_dict(checkpoint.parts.pop(name))
-        # guard: position-state checkpoint.position -> Position(checkpoint.position.epoch)
         self.position = checkpoint.position
         step = self._step()
         if self.position.step:
-            step.load_state_dict(checkpoint.parts.pop("step"))  # guard: step-state
+            step.load_state_dict(checkpoint.parts.pop("step"))
         return step
 
     def _score_untrained(self, step: Step) -> None:
@@ -312,7 +311,6 @@ class Training:
         self._report(number, steps, steps, ended=True)
         by_pace = number % self.host.pace.epochs == 0 or self._last_save_is_old()
         # After the last epoch, too: what follows may fail, and training is not to be done again.
-        # guard: checkpoint-after-last-epoch -> not self._is_done() and by_pace
         if self._is_done() or by_pace or self.host.stop.asked:
             self._save(step)
         self.host.stop.check()
@@ -341,7 +339,7 @@ class Training:
     def _stop_within_epoch(self, step: Step) -> None:
         """Save the state after the last step, where it can be resumed, and raise Interrupted."""
         if step.resumable:
-            self._save(step)  # guard: saved-when-stopped
+            self._save(step)
         raise Interrupted
 
     def _end_epoch(self, number: int, train_loss: float, seconds: float) -> None:
@@ -379,12 +377,12 @@ class Training:
             score, tokens = self._score()
         except Interrupted:
             self.averaging.swap()
-            generators.load_state_dict(drawn)  # guard: validation-draws-again
+            generators.load_state_dict(drawn)
             raise
         self.fitted.last = score
         if self.averaging.number and not self.fitted.averaged_from:
             self.fitted.averaged_from = epoch
-        if not math.isfinite(score.ppl):  # guard: validation-loss-finite
+        if not math.isfinite(score.ppl):
             raise Diverged(f"validation loss is {score.mean_nll} after epoch {epoch}")
         if self.fitted.best is None or score.mean_nll < self.fitted.best.mean_nll:
             self.fitted.best_epoch, self.fitted.best = epoch, score

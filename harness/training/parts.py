@@ -56,7 +56,6 @@ class OptimizerState:
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            # guard: optimizer-state self.optimizer.state_dict()["state"] -> {}
             "state": self.optimizer.state_dict()["state"],
             "lr": [float(group["lr"]) for group in self.optimizer.param_groups],
         }
@@ -69,7 +68,7 @@ class OptimizerState:
         else:
             self.optimizer.load_state_dict({"state": saved, "param_groups": current["param_groups"]})
         for group, lr in zip(self.optimizer.param_groups, state["lr"], strict=True):
-            group["lr"].fill_(lr)  # guard: learning-rate-state
+            group["lr"].fill_(lr)
 
 
 class Generators:
@@ -82,7 +81,7 @@ class Generators:
         return generator_states(self.device)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        set_generator_states(state, self.device)  # guard: generators-state
+        set_generator_states(state, self.device)
 
 
 def step_parts(model: nn.Module, optimizer: Optimizer) -> dict[str, Stateful]:
@@ -99,7 +98,7 @@ def unchanged(parts: Parts) -> Iterator[None]:
         yield
     finally:
         for name, part in parts.items():
-            part.load_state_dict(before[name])  # guard: graph-restores-parts
+            part.load_state_dict(before[name])
 
 
 def _write(values: dict[str, Any], saved: dict[str, Any]) -> None:

@@ -303,7 +303,6 @@ def ordered(segments: Segments, train: TrainSpec, *, seed: int, epoch: int) -> S
     """
     if not train.shuffle and train.batching != "windows":
         return segments
-    # guard: shuffle-seed -> generator = None
     generator = torch.Generator().manual_seed(stream_seed(seed, "data", epoch))
     return segments.shuffled(generator)
 
@@ -344,7 +343,7 @@ def train_epoch(
         segment = segments[number]
         num_targets += segment.targets.numel()
         # By the step's number: a resumed trial draws the same masks, and so does every head.
-        torch.manual_seed(stream_seed(seed, "dropout", epoch, number))  # guard: dropout-stream
+        torch.manual_seed(stream_seed(seed, "dropout", epoch, number))
         before_step(number)
         with clock.lap():
             step(segment)
@@ -352,7 +351,6 @@ def train_epoch(
         after_step(number + 1)
     mean_loss = step.loss_sum.item() / num_targets
     clock.settle()
-    # guard: training-loss-finite
     if not math.isfinite(mean_loss):  # a large one may be right: some heads' is not in nats a token
         at = first + int(finite) + 1
         raise Diverged(f"training loss is {mean_loss} in epoch {epoch}, step {at} of {last}", at)

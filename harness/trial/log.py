@@ -36,9 +36,8 @@ def trial_log(folder: Path) -> Iterator[logging.Logger]:
 class _Handler(logging.FileHandler):
     def format(self, record: logging.LogRecord) -> str:
         """The text of a message, its middle left out beyond MAX_BYTES; lone surrogates as backslashes."""
-        # guard: lone-surrogates "backslashreplace" -> "replace"
         content = super().format(record).encode("utf-8", "backslashreplace")
-        if len(content) > MAX_BYTES:  # guard: message-length
+        if len(content) > MAX_BYTES:
             half = MAX_BYTES // 2 - 50  # room for the note
             note = f"\n... {len(content) - 2 * half:,} bytes left out ...\n".encode()
             content = content[:half] + note + content[-half:]

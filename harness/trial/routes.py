@@ -61,8 +61,6 @@ def checked_route(route: Route) -> Route:
     It measures no time, so the answer does not depend on the machine's load.
     """
     there = torch.backends.mkldnn.is_available()
-    # guard: route-exact last
-    # guard: route-there there and ->
     return "onednn" if route == "onednn" and there and _error(route) <= FLOAT32_ERROR else "default"
 
 

@@ -81,7 +81,7 @@ def run(
     with store.writing(task.runs, task.id):  # the trial's lock
         # Another command may have finished the trial while this one waited for the lock.
         if (finished := _other_record(task)) is not None:
-            tidy(task.folder, finished.status)  # guard: tidy-after-other-driver
+            tidy(task.folder, finished.status)
             return finished
         store.set_aside(task.runs, task.id)
         with trial_log(task.folder) as log:
@@ -147,9 +147,6 @@ def begin(
     checkpoints = Checkpoints(task.folder, log.warning)
     # A task that is to begin afresh does so once: after a death, the checkpoints are of this run.
     again = sessions.follows(task.folder, task.driver)
-    # guard: resume -> resumed = None
-    # guard: fresh-without-checkpoint always
-    # guard: fresh-only-once first
     resumed = checkpoints.newest(task.id) if again or not task.fresh else None
     if resumed is not None:
         log.info("goes on from its checkpoint: epoch %d, %d steps done", *resumed.position)
@@ -178,7 +175,6 @@ def work(trial: Trial) -> None:
     with trial.watch, contained(components(spec)), noted(spec) as readings:
         trial.history.readings = readings
         built = stages.build(trial)
-        # guard: settings-compared-in-trial guarded(components(spec)), ->
         with conditions(trial.task), guarded(components(spec)), using(trial.history.choice):
             stages.fit(trial, built)
             if trial.workers.rank:  # what is measured, the first worker measures
@@ -205,7 +201,7 @@ def record_of(task: Task, past: History, outcome: Outcome) -> TrialRecord:
         code=past.code,
         tuning=task.tuning,
     )
-    return store.measured(record)  # guard: record-counts-when-read store.measured(record) -> record
+    return store.measured(record)
 
 
 def tidy(folder: Path, status: Status) -> None:
@@ -222,7 +218,7 @@ def status_of(error: Exception) -> Status:
         return "diverged"
     if isinstance(error, TimedOut):
         return "timeout"
-    return "oom" if is_out_of_memory(error) else "error"  # guard: no-memory-is-oom never
+    return "oom" if is_out_of_memory(error) else "error"
 
 
 @contextmanager
@@ -235,24 +231,23 @@ def failure_as_status(trial: Trial) -> Iterator[None]:
     """
     try:
         yield
-    except (StorageError, CorpusError) as fault:  # guard: disk-full-no-fault-of-trial
+    except (StorageError, CorpusError) as fault:
         trial.log.error("interrupted: %s", fault)
         raise
     except KeyboardInterrupt as interruption:
         fault = interruption.__context__
         asked = "interrupted: the process was asked to end"
-        if isinstance(fault, StorageError):  # guard: cannot-be-saved
+        if isinstance(fault, StorageError):
             trial.log.error("%s, and the trial is not saved: %s", asked, fault)
             raise fault from None
         trial.log.error(asked)
         raise
-    except Exception as error:  # guard: failure-as-status
+    except Exception as error:
         if trial.workers.explains(error):
             trial.log.error("interrupted: another worker of this trial has ended")
             raise LostWorker(sentence(str(error))) from error
         outcome = trial.outcome
         outcome.status = status_of(error)
-        # guard: message-readable first_line(error) -> str(error)
         outcome.message = first_line(error)
         outcome.certificate = None  # which is of a trial that ends well
         trial.log.error("%s\n%s", outcome.status, traceback.format_exc())
@@ -263,11 +258,11 @@ def refuse_hopeless(trial: Trial) -> None:
     position.
     """
     past = trial.history
-    if past.stuck:  # guard: stuck-is-timeout
+    if past.stuck:
         silent = "the attempt before gave no sign of life, and was ended here"
         trial.log.error("%s:\n%s", silent, past.stuck)
         raise TimedOut(SILENT)
-    if past.attempt.deaths >= MAX_DEATHS:  # guard: two-deaths
+    if past.attempt.deaths >= MAX_DEATHS:
         epoch, step = past.position
         deaths = f"the worker died {past.attempt.deaths} times"
         raise WorkerDied(f"{deaths} after {step} steps of epoch {epoch}")
@@ -278,9 +273,8 @@ def give_up(task: Task, status: Status, message: str) -> TrialRecord:
     newest checkpoint, and return it. A record that the trial saved itself is kept and returned,
     unless it is the one to be replaced. Raises StorageError.
     """
-    # guard: give-up-without-waiting LOCK_SECONDS -> -1
     with store.writing(task.runs, task.id, wait=LOCK_SECONDS):
-        if (own := _other_record(task)) is not None:  # guard: record-made-after-all
+        if (own := _other_record(task)) is not None:
             return own
         store.set_aside(task.runs, task.id)
         checkpoint = Checkpoints(task.folder).newest(task.id)
@@ -290,7 +284,7 @@ def give_up(task: Task, status: Status, message: str) -> TrialRecord:
         record = record_of(task, History(task, checkpoint, sessions.last(task.folder)), outcome)
         with trial_log(task.folder) as log:
             log.error("%s: %s", status, message)
-        store.save(record, task.runs)  # guard: record-of-dead-trial
+        store.save(record, task.runs)
         sessions.end(task.folder)
         return record
 
@@ -328,7 +322,6 @@ def _other_record(task: Task) -> TrialRecord | None:
     """The trial's record, unless it is the one to be replaced."""
     known, _ = store.load_all(task.runs, [task.id])
     record = known.get(task.id)
-    # guard: record-of-another-driver always
     if record is None or store.digest(record) == task.replaces:
         return None
     return record

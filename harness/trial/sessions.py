@@ -58,8 +58,6 @@ def begin(folder: Path, driver: str, position: tuple[int, int]) -> Attempt:
     if before is not None and before.driver == driver:
         same = before.position == position
         # A death elsewhere is forgiven: the trial went on after it, so that was not its fault.
-        # guard: deaths-counted -> deaths = 0
-        # guard: deaths-forgiven always
         deaths = (before.deaths if same else 0) + 1
         attempt = replace(attempt, deaths=deaths, retries=before.retries + 1)
     _write(folder, attempt)
@@ -69,7 +67,7 @@ def begin(folder: Path, driver: str, position: tuple[int, int]) -> Attempt:
 def forgive(folder: Path) -> None:
     """The last attempt ended without a fault of the trial: its death does not count."""
     if (attempt := last(folder)) is not None:
-        _write(folder, replace(attempt, position=NOWHERE))  # guard: death-forgiven
+        _write(folder, replace(attempt, position=NOWHERE))
 
 
 def follows(folder: Path, driver: str) -> bool:
@@ -146,7 +144,6 @@ class History:
         self.number, self.started = before.number + 1, before.started
         self.elapsed, self.peak_memory_mib = before.elapsed, before.peak_memory_mib
         self.read_before = before.read
-        # guard: changes-between-sessions + self._changes(resumed) ->
         self.changed = before.changed + self._changes(resumed)
         self.shared = task.shared or before.shared  # times are of all sessions
 

@@ -104,7 +104,7 @@ def load_planned(spec: TrialSpec, data: Path, contents: Contents | None) -> Corp
     source = CORPORA.get(spec.corpus.name)(**spec.corpus.params)
     corpus = source.load(data)
     planned = Contents(corpus="") if contents is None else contents
-    _refuse_changed(spec.corpus, planned.corpus, partial(_content, source))  # guard: corpus-as-planned
+    _refuse_changed(spec.corpus, planned.corpus, partial(_content, source))
     fetch_weights(spec.backbone)
     parts = (spec.backbone, BACKBONES, planned.backbone), (spec.head, HEADS, planned.head)
     for component, registry, content in parts:
@@ -124,7 +124,7 @@ def _refuse_changed(component: ComponentSpec, planned: str | None, content: Call
         found = content()
     except (OSError, ValueError) as cause:
         raise WeightsError(str(cause)) from cause
-    if found != planned:  # guard: weights-as-planned
+    if found != planned:
         raise CorpusError(f"{component} has changed since the trials were planned; run the command again")
 
 
@@ -166,7 +166,7 @@ def count_text(model: LanguageModel, corpus: Corpus, tokens: int | None = None) 
         return {}
     before = fingerprint(model.backbone)
     found = head.count(corpus.train[:tokens], line_end(corpus))
-    if fingerprint(model.backbone) != before:  # guard: counting-leaves-backbone
+    if fingerprint(model.backbone) != before:
         raise ComponentError(
             f"{model.head_name} changed weights of {model.backbone_name} while it counted the text: other heads begin "
             "with other ones, so that the comparison would not be of heads"

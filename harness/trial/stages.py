@@ -117,7 +117,6 @@ class Trial(Host):
     def __post_init__(self) -> None:
         self.clocks = Clocks(self.device, self.watch.beat)
         if self.history.resumed is not None:
-            # guard: curve-of-failed-trial
             self.fitted.load_state_dict(self.history.resumed.parts["fitted"])
 
     @property
@@ -139,8 +138,6 @@ class Trial(Host):
     def report(self, progress: Progress) -> None:
         if progress.step == progress.steps:
             self.log.info("%s", progress)
-        # guard: driver-waits-no-silence self.watch.paused(), ->
-        # guard: tune-exit-is-no-components , from_outside() ->
         # The driver may take long, and may end the trial by a SystemExit.
         with self.watch.paused(), from_outside():
             self.listener(progress)
@@ -158,7 +155,6 @@ class Trial(Host):
         """The times are not exclusive where other programs used BUSY_CORES or more since the trial
         began. Further workers of the trial are other processes, too: with them it is not known.
         """
-        # guard: other-work-in-trial
         if self.workers.number == 1 and self.other_work.cores() >= BUSY_CORES:
             self.history.shared = True
 
@@ -293,7 +289,6 @@ def evaluate(trial: Trial, built: Built) -> dict[str, TokenNll]:
     if fitted.start is not None and math.isfinite(fitted.start.ppl):
         scores["start_valid_ppl"] = fitted.start.ppl
     # Negated, so that nan, which is above and below no number, is caught, too.
-    # guard: perplexity-of-record
     if not all(score <= METRICS[name].high for name, score in scores.items()):
         of_best = f"test perplexity is {test.ppl} with the weights of the best epoch"
         raise Diverged(f"{of_best}, {last.ppl} with those of the last")
@@ -312,7 +307,6 @@ def evaluate(trial: Trial, built: Built) -> dict[str, TokenNll]:
     # The best epoch must have been chosen by the weights that are saved: no head may give another
     # loss while it is trained.
     mean = nats[~nats.isnan()].double().mean().item()
-    # guard: choice-by-these-weights
     if not math.isclose(mean, fitted.best.mean_nll, rel_tol=MEAN_GAP, abs_tol=MEAN_GAP):
         claimed, found = f"{fitted.best.ppl:.4f}", f"{evaluation.perplexity(mean):.4f}"
         chosen = f"epoch {fitted.best_epoch} was chosen by the validation perplexity {claimed}"
@@ -342,9 +336,9 @@ def check(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
         counted: what `evaluate` returned.
     """
     outcome, task = trial.outcome, trial.task
-    if digest_of(built.on_device) != built.digest:  # guard: text-stays
+    if digest_of(built.on_device) != built.digest:
         outcome.make_invalid("the text was changed in memory while the trial ran")
-    if built.model.taken_over:  # guard: head-leaves-backbone-in-training
+    if built.model.taken_over:
         outcome.make_invalid(built.model.taken_over)
     nll = {name: tokens.counted_N for name, tokens in counted.items()}
     if trial.device.type == "cuda":
@@ -358,7 +352,7 @@ def check(trial: Trial, built: Built, counted: dict[str, TokenNll]) -> None:
             trial.log.warning("not certified: %s", reason)
             return
     trial.log.info("certificate: %s", outcome.certificate.model_dump(exclude={"drawn"}))
-    if (fault := outcome.certificate.fault) is not None:  # guard: certificate-decides
+    if (fault := outcome.certificate.fault) is not None:
         outcome.make_invalid(fault)
     if outcome.status == "invalid" and outcome.unsaved:
         outcome.message = (

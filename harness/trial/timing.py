@@ -76,10 +76,9 @@ def in_turns(tasks: list[Task], visit: Visit, failed: Failed, *, rounds: int = R
 
 def _turn(task: Task, corpus: Corpus, visit: Visit) -> str:
     try:
-        with conditions(task), contained(components(task.spec)):  # guard: timing-changes-nothing
+        with conditions(task), contained(components(task.spec)):
             device = torch.device(task.device)
             visit(task, built_model(task.spec, corpus, device), with_states(task.spec, corpus))
-    # guard: timing-of-one-model-fails
     except Exception as error:  # of this model, of any kind; the others have their turns
         return _reason(error)  # an error kept would keep the model
     return ""
@@ -307,7 +306,7 @@ def exclusive_pass(tasks: list[Task], records: Mapping[str, TrialRecord]) -> tup
         "commit": environment.commit(),
         "taken": environment.now(),
         "busy": busy,
-        "shared": tasks[0].shared or busy >= BUSY_CORES,  # guard: other-work-noticed last
+        "shared": tasks[0].shared or busy >= BUSY_CORES,
     }
     timings = []
     for trial, found in taken.items():

@@ -110,7 +110,7 @@ def _ok(results: Path, prefix: str, lacking: str) -> list[tuple[TrialRecord, Pat
     found = [(record, each) for each in folders if (record := store.load(each.parent, trial)) is not None]
     ok = [(record, folder) for record, folder in found if record.status == "ok"]
     two = Seeds(record for record, _ in found).contradiction([record for record, _ in found])
-    if two is not None:  # guard: command-contradiction
+    if two is not None:
         first, second = (next(folder for record, folder in found if record is each) for each in two)
         raise ExecutionError(f"trial {trial} has different results in {first} and {second}: remove one of them")
     if not ok:

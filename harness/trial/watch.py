@@ -62,18 +62,17 @@ class Watch:
 
     @property
     def elapsed(self) -> float:
-        return self._elapsed + time.monotonic() - self._began  # guard: minutes-of-all-processes self._elapsed + ->
+        return self._elapsed + time.monotonic() - self._began
 
     def beat(self) -> None:
         """A sign of life. Raises TimedOut when the trial has taken too long, MemoryError when it needs too much."""
         if time.monotonic() < self._due:
             return
         self._due = time.monotonic() + self._interval
-        # guard: heartbeat-fails
         with contextlib.suppress(OSError):  # a file that cannot be touched is no reason to end the trial
             os.utime(self.folder / sessions.FILE_NAME)
         limit = self.limits.minutes
-        if limit is not None and self.elapsed > 60 * limit:  # guard: minutes-limit
+        if limit is not None and self.elapsed > 60 * limit:
             raise TimedOut(f"not finished after {limit:g} minutes (timeout.minutes)")
         self._refuse_excess()
         left = [60 * self.limits.silent_minutes] if self.limits.silent_minutes is not None else []
@@ -91,11 +90,11 @@ class Watch:
 
     def _refuse_excess(self) -> None:
         held, limit = self._process.memory_info().rss, self.task.memory_gib
-        if limit is not None and held > limit * GIB:  # guard: memory-limit
+        if limit is not None and held > limit * GIB:
             raise MemoryError(f"the trial's process holds {held / GIB:.2f} GiB, its limit is {limit:g} GiB")
         machine = limits.memory()
         used = 1 - machine.free / machine.total
-        if used > SHORT and held > self.task.memory_share * machine.total:  # guard: memory-share
+        if used > SHORT and held > self.task.memory_share * machine.total:
             share = self.task.memory_share * machine.total / GIB
             raise MemoryError(
                 f"the machine is short of memory and the trial's process holds {held / GIB:.2f} GiB, its share is "
@@ -113,7 +112,6 @@ def _exit_when_silent(folder: Path) -> Iterator:
                 lambda seconds: (
                     faulthandler.cancel_dump_traceback_later()
                     if seconds is None
-                    # guard: silent-worker-ended
                     else faulthandler.dump_traceback_later(max(seconds, 0.01), exit=True, file=file)
                 )
             )
@@ -134,8 +132,7 @@ def _alarm() -> Iterator:
 
     before = signal.signal(signal.SIGALRM, ring)
     try:
-        # guard: alarm-set -> yield lambda seconds: None
         yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, 0 if seconds is None else max(seconds, 0.01))
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)  # guard: alarm-off
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -133,7 +133,7 @@ def _examined(found: list[StoredRecord], together: list[TrialRecord], only: tupl
             if (content := each.files.content(TOKEN_NLL.file)) is not None:
                 about["scores"] = TOKEN_NLL.parsed(content, record, each.files.place / TOKEN_NLL.file)
         except RecordError as error:
-            about["fault"] = str(error)  # guard: verify-id
+            about["fault"] = str(error)
         yield replace(each, seeds=seeds, **about)
 
 
@@ -189,7 +189,6 @@ def verify_record(
         return Verdict(name=given.name, outcome="not checked", sentence=given.fault)
     about = {"name": given.name, "trial": str(record.spec), "record_ppl": record.metrics.get("test_ppl")}
     counts = store.counted(record)
-    # guard: verify-own-certificate last
     if contradiction := given.fault or counts.message * (counts.status != record.status):
         return Verdict(outcome="different", sentence=contradiction, **about)
     unknown = {"its id cannot be computed here": given.contents, "no token scores": given.scores}
@@ -220,7 +219,7 @@ def _compared(given: StoredRecord, found: Measured, about: dict[str, Any]) -> Ve
     same_weights = found.record.weights_sha256 == given.record.weights_sha256
     differs = _differences(given.record.environment, found.record.environment)
     limit, by = given.seeds.allowed(given.record)
-    limit = AGREEMENT if same_weights else limit  # guard: verify-exact-perplexity
+    limit = AGREEMENT if same_weights else limit
     if fault := _difference(given, found, limit):
         outcome, reason = "different", fault
     elif not same_weights:
@@ -247,7 +246,7 @@ def _compared_so_far(given: StoredRecord, found: Measured, about: dict[str, Any]
     reason = f"validation perplexity {here:.2f}, the record has {there:.2f} there"
     if np.array_equal(shared, now):
         outcome, reason = "identical", f"{reason}, and all points of the curve are equal to the last bit"
-    elif apart <= limit:  # guard: verify-curve-so-far always
+    elif apart <= limit:
         outcome, reason = "plausible", f"{reason} ({by})" + "; equal bits were expected" * (not differs)
     else:
         outcome, reason = "different", f"{reason}: the learning curves differ by up to {apart:.1%} ({by})"
@@ -272,7 +271,7 @@ def _difference(given: StoredRecord, found: Measured, allowed: float, *, exact: 
     same_weights = here.weights_sha256 == there.weights_sha256
     if here.status != "ok":
         return f"the status is '{here.status}' ({here.message})"
-    if not found.trained and not same_weights:  # guard: verify-weights
+    if not found.trained and not same_weights:
         return "best.pt holds other weights than the record names"
     if fault := difference(there, here, allowed, exact=exact):
         return fault
@@ -283,7 +282,7 @@ def _difference(given: StoredRecord, found: Measured, allowed: float, *, exact: 
         if len(was) != len(now) or (same_weights and not np.allclose(was, now, rtol=margin, atol=0.0)):
             return "the learning curve differs"
     margin = 0.0 if exact else TOKEN_AGREEMENT
-    if same_weights and not _tokens_agree(given.scores, found.scores, margin):  # guard: verify-tokens
+    if same_weights and not _tokens_agree(given.scores, found.scores, margin):
         return "the scores of single tokens differ"
     return ""
 

@@ -163,7 +163,6 @@ MISTAKES = {
 }
 
 
-@pytest.mark.guards("weights-index-in-folder")
 @pytest.mark.parametrize("planned", [True, False])
 @pytest.mark.parametrize(("spoil", "sentence"), MISTAKES.values(), ids=MISTAKES)
 def test_an_unfit_folder_is_refused_when_planned_and_when_built(saved, spoil, sentence, planned):
@@ -276,7 +275,6 @@ def test_public_weights_come_from_the_pinned_commit_as_safetensors(hub):
     assert GPT2.content(weights="pretrained") == GPT2.content(weights="pretrained", path=folder)
 
 
-@pytest.mark.guards("public-weights-pinned")
 def test_a_flipped_bit_of_public_weights_is_found(hub):
     _, folder, _ = hub
     place = folder / "model.safetensors"

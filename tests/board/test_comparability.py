@@ -25,7 +25,6 @@ def sizes(*trials: Finished) -> list[int]:
     return [len(group.entries) for group in groups(trials)]
 
 
-@pytest.mark.guards("new-setting-separates")
 def test_a_setting_that_is_added_separates_groups():
     assert sizes(finished(Extended), finished(Extended, lr=0.125)) == [2]
     assert sizes(finished(Extended), finished(Extended, dynamic=True)) == [1, 1]

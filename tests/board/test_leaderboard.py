@@ -416,7 +416,6 @@ def test_a_trial_in_two_suites_counts_once_where_its_results_agree(finish, found
     assert (softmax["finished"], softmax["peak MiB"]) == ("2026-03-02", "600 ± 283")  # mean and sd of 400 and 800
 
 
-@pytest.mark.guards("leaderboard-contradiction")
 def test_a_trial_with_other_results_in_a_second_suite_is_in_no_mean_whatever_its_date(finish, harness, results):
     (first, *_) = finish(ppls=[10.0, 12.0, 9.0, 9.5])
     later = handmade.environment(finished="2026-02-02T03:05:05+00:00")
@@ -443,7 +442,6 @@ def test_a_trial_that_another_machine_rounded_differently_counts_once_and_withou
     assert "different results" not in done.out
 
 
-@pytest.mark.guards("invalid-in-another-suite")
 def test_a_trial_that_is_invalid_in_one_suite_does_not_count_by_an_older_record_in_another(finish, harness, results):
     (first, *_) = finish(ppls=[1.5, 12.0, 9.0, 9.5])
     invalid = {"status": "invalid", "certificate": handmade.certificate(nll_gap=0.7)}
@@ -518,7 +516,6 @@ def test_no_suite_takes_the_leaderboards_name(tmp_path, harness):
     assert "suite.yaml:1:7: name: must not be 'leaderboard'" in done.err
 
 
-@pytest.mark.guards("one-version")
 def test_a_row_of_two_versions_of_a_head_is_marked_and_averages_one_of_them(finish, found):
     (spec,) = {record.spec.head.name: record.spec for record in finish(ppls=[10.0, 12.0, 0, 0])}.values()
     here = hashes.of_trial(spec)

@@ -85,7 +85,6 @@ def states(harness, *arguments) -> list[str]:
     return [trial["state"] for trial in commands.planned(harness, *arguments)]
 
 
-@pytest.mark.guards("outdated-reported", "outdated-planned")
 def test_a_forward_multiplied_by_zero_keeps_no_old_number_in_silence(trained, edit, run, harness):
     """The attack: it was 'nothing to run', and the old numbers."""
     before = commands.record_files(trained)
@@ -107,7 +106,6 @@ def test_a_forward_multiplied_by_zero_keeps_no_old_number_in_silence(trained, ed
     assert commands.record_files(trained) == before
 
 
-@pytest.mark.guards("docstring-no-code")
 def test_comments_docstrings_and_formatting_change_nothing(trained, edit, run, harness):
     edit(
         ('    """Softmax by a product of two narrow matrices."""\n', ""),
@@ -130,7 +128,6 @@ def test_force_with_only_trains_them_anew_and_nothing_else(trained, edit, run, h
     assert states(harness) == ["ok"] * 4
 
 
-@pytest.mark.guards("command-trains-only-that")
 def test_the_command_of_the_sentence_trains_what_it_says_where_new_seeds_are_of_the_new_code(
     trained, edit, run, harness
 ):

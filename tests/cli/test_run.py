@@ -31,7 +31,6 @@ def test_a_second_run_starts_nothing(finished, harness, monkeypatch):
 
 
 @pytest.mark.needs("integrity")
-@pytest.mark.guards("table-on-ctrl-c")
 def test_an_interrupted_run_says_what_is_saved_and_writes_the_table_of_it(finished, run, monkeypatch):
     folder = finished / "results" / "tables"
 
@@ -55,7 +54,6 @@ def test_an_interrupted_run_says_what_is_saved_and_writes_the_table_of_it(finish
 
 
 @pytest.mark.system
-@pytest.mark.guards("record-settings")
 def test_a_record_with_other_settings_is_trained_anew(finished, run):
     folder = finished / "results" / "runs" / "tiny"
     names = sorted(path.parent.name for path in folder.glob("*/record.json"))
@@ -154,7 +152,6 @@ def test_ctrl_c_ends_a_run_inline_with_130_and_no_record(fresh):
     assert record_files(fresh) == {}
 
 
-@pytest.mark.guards("weights-truncated", "imported-have-no-weights")
 def test_finished_trials_without_weights_are_one_warning_and_imported_ones_none(finished, run):
     first, second, third, fourth = sorted(path.parent for path in finished.glob("results/runs/tiny/*/best.pt"))
     (first / "best.pt").unlink()

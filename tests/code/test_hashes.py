@@ -63,7 +63,6 @@ def plugged(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-@pytest.mark.guards("docstring-no-code")
 def test_the_code_of_a_users_head_counts_and_what_computes_nothing_does_not(plugged):
     before = plugged()
     assert plugged(head=("  # a comment", "")) == before
@@ -140,7 +139,6 @@ def test_a_record_whose_code_is_another_here_is_outdated():
     assert changed(handmade.record(code=None)) == ()  # from before code was noted
 
 
-@pytest.mark.guards("unknown-hash")
 def test_an_unknown_hash_makes_no_record_outdated():
     assert changed(handmade.record(code=of_trial(SPEC).model_copy(update={"head": UNKNOWN}))) == ()
 

@@ -33,7 +33,6 @@ def test_an_ordinary_exception_passes_as_it_is():
     assert raised.value is error
 
 
-@pytest.mark.guards("exit-is-components-error", "unshowable-error")
 @pytest.mark.parametrize(
     ("error", "said"),
     [
@@ -52,7 +51,6 @@ def test_what_would_end_the_program_names_the_component_and_the_place(error, sai
     assert raised.value.__cause__ is error
 
 
-@pytest.mark.guards("stop-is-users")
 def test_around_a_trial_an_interrupt_that_no_component_raised_is_the_users():
     with pytest.raises(Interrupted), contained("head x"):
         raise Interrupted
@@ -60,7 +58,6 @@ def test_around_a_trial_an_interrupt_that_no_component_raised_is_the_users():
         raise KeyboardInterrupt
 
 
-@pytest.mark.guards("signal-is-no-components")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGALRM])
 def test_what_a_signals_handler_raises_passes_through_a_component(number):
     class Rung(BaseException):
@@ -100,7 +97,6 @@ def test_off_the_main_thread_no_interrupt_is_the_users():
     assert said.startswith("head x raised KeyboardInterrupt (test_calls.py, line ")
 
 
-@pytest.mark.guards("handlers-back")
 def test_signal_handlers_are_put_back():
     before = signal.getsignal(signal.SIGINT)
     with marked_signals():
@@ -119,7 +115,6 @@ def test_a_change_that_makes_the_call_fail_is_what_is_told():
     assert isinstance(raised.value.__cause__, RuntimeError)
 
 
-@pytest.mark.guards("torch-settings-back")
 def test_several_changes_are_one_sentence():
     def forward():
         torch.set_default_dtype(torch.float64)
@@ -170,7 +165,6 @@ def test_every_setting_is_put_back_to_what_it_was():
     assert values() == before
 
 
-@pytest.mark.guards("folder-back")
 def test_the_current_folder_is_put_back_also_from_one_that_was_removed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     gone = tmp_path / "gone"

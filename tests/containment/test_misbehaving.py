@@ -148,7 +148,6 @@ def test_a_backbone_is_named_too(does, where, named, tmp_path):
 
 
 @pytest.mark.system
-@pytest.mark.guards("settings-compared-in-trial")
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize(("does", "where"), CHANGED)
 def test_a_change_of_torchs_settings_is_an_error_record_that_names_the_head_and_what_it_changed(does, where, trial):
@@ -186,7 +185,6 @@ def test_what_else_a_component_changes_is_put_back(tmp_path, monkeypatch):
 
 
 @pytest.mark.system
-@pytest.mark.guards("constructor-seed")
 def test_a_component_that_draws_from_any_generator_is_honest_and_repeats_by_its_seed(tmp_path):
     random.seed(1), np.random.seed(1)
     first = trained(tmp_path / "1", "drawing")
@@ -196,7 +194,6 @@ def test_a_component_that_draws_from_any_generator_is_honest_and_repeats_by_its_
     assert bits(first[0]) == bits(second[0])
 
 
-@pytest.mark.guards("lone-surrogates")
 def test_lone_surrogates_are_written_with_backslashes_in_log_and_record(tmp_path):
     (record,) = trained(tmp_path, head("surrogate", "forward"))
     assert (record.status, record.message) == ("error", r"RuntimeError: caf\udce9")
@@ -204,7 +201,6 @@ def test_lone_surrogates_are_written_with_backslashes_in_log_and_record(tmp_path
     log_of(tmp_path, record).decode()  # it is UTF-8
 
 
-@pytest.mark.guards("message-length", "message-readable")
 def test_a_message_of_fifty_megabytes_is_short_in_the_record_and_capped_in_the_log(tmp_path):
     (record,) = trained(tmp_path, head("long", "forward"))
     assert record.status == "error"
@@ -237,7 +233,6 @@ def test_a_real_ctrl_c_within_a_component_is_the_users(tmp_path, monkeypatch):
         trials(tmp_path, head("nothing", "plan"))
 
 
-@pytest.mark.guards("tune-exit-is-no-components")
 def test_the_exit_by_which_ray_tune_ends_a_trial_passes_and_leaves_no_record(tmp_path):
     def ended(progress):
         raise SystemExit(0)

@@ -187,7 +187,6 @@ def test_a_small_file_of_a_large_text_is_refused(make, message, tokenizer, tmp_p
         Text(path=tmp_path / "x.parquet", tokenizer=tokenizer).load(tmp_path)
 
 
-@pytest.mark.guards("line-size")
 def test_a_line_that_is_too_long_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "MAX_LINE", 100)
     path = write_rows(tmp_path / "all.jsonl", [*DOCUMENTS, "a" * 100])

@@ -99,7 +99,6 @@ def files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.guards("download-again")
 @pytest.mark.parametrize(
     ("name", "requested"),
     [
@@ -120,7 +119,6 @@ def test_bad_hash_or_a_cut_transfer_is_tried_once_more(name, requested, server, 
 
 
 @pytest.mark.system
-@pytest.mark.guards("download-hash", "download-too-slow", "download-too-long", "download-stalls")
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -175,7 +173,6 @@ def test_a_data_folder_that_cannot_be_written_is_one_sentence(server, tmp_path):
     assert server.requested == []
 
 
-@pytest.mark.guards("present-file-hash")
 def test_bad_hash_of_a_present_file_is_named_and_the_file_left_as_it_is_and_what_verifies_never_downloads(
     server, tmp_path
 ):
@@ -238,7 +235,6 @@ def test_a_pinned_file_is_cut_out_of_its_archive_once(archived, tmp_path):
     assert asked == ["http://nowhere/text8.zip"]
 
 
-@pytest.mark.guards("archive-hash")
 def test_an_archive_of_another_content_is_never_opened(archived, tmp_path, monkeypatch):
     file, asked = archived
     (tmp_path / "text8").mkdir()
@@ -249,7 +245,6 @@ def test_an_archive_of_another_content_is_never_opened(archived, tmp_path, monke
     assert asked == []
 
 
-@pytest.mark.guards("member-hash")
 def test_a_member_of_another_content_is_one_sentence_and_leaves_nothing(archived, tmp_path):
     file, _ = archived
     wrong = PinnedFile("text8/valid.txt", IN_ARCHIVE, sha256(b"another"), archive=file.archive)

@@ -31,7 +31,6 @@ def test_of_two_suites_the_one_with_weights_counts(finish, tmp_path):
     assert (record.suite, weights.is_file()) == ("second", True)
 
 
-@pytest.mark.guards("command-contradiction")
 @pytest.mark.parametrize("status", ["ok", "invalid"])
 def test_of_two_suites_with_different_results_none_is_chosen(status, finish, tmp_path):
     spec = finish("first")["softmax on lstm"]

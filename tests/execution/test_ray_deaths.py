@@ -35,7 +35,6 @@ def given_up(suite, tasks, tmp_path):
     return ended
 
 
-@pytest.mark.guards("memory-of-others")
 @pytest.mark.parametrize(
     ("said", "status", "message"),
     [

@@ -72,7 +72,6 @@ def test_workers_of_a_trial_take_their_place_each(trials, gpu_if, nodes, needed,
     assert own.memory_share == pytest.approx(expected[3])
 
 
-@pytest.mark.guards("resources-of-a-node")
 @pytest.mark.parametrize(
     ("node", "cpus", "gpus", "workers", "message"),
     [

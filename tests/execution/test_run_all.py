@@ -53,7 +53,6 @@ def trials(suite, tasks, tmp_path):
     return tasks(suite.trials[:3], "", "ray", shared=True, runs=tmp_path)
 
 
-@pytest.mark.guards("ray-fails", "suspects-alone")
 def test_host_oom_the_trial_that_breaks_the_executor_down_is_tried_alone_and_the_others_go_on(record_of, trials):
     one, two, three = (spec.id for spec in trials)
     executor = Executor({two: ["crash", "ok"]}, record_of)
@@ -61,7 +60,6 @@ def test_host_oom_the_trial_that_breaks_the_executor_down_is_tried_alone_and_the
     assert executor.fits == [([one, two, three], None, 0), ([two], 1, 1), ([three], None, 0)]
 
 
-@pytest.mark.guards("second-ray-failure", "alone-only-once")
 def test_host_oom_only_the_culprit_fails(record_of, trials):
     executor = Executor({trials[1].id: ["crash", "crash"]}, record_of)
     ends = executor.run(trials)
@@ -70,7 +68,6 @@ def test_host_oom_only_the_culprit_fails(record_of, trials):
     assert store.load(trials[0].runs, trials[1].id) == ends[trials[1].id]
 
 
-@pytest.mark.guards("memory-of-others")
 def test_host_oom_by_other_programs_leaves_no_record(record_of, trials):
     executor = Executor({trials[1].id: ["others", "others"]}, record_of)
     ends = executor.run(trials)
@@ -78,7 +75,6 @@ def test_host_oom_by_other_programs_leaves_no_record(record_of, trials):
     assert executor.watcher.ends[trials[1].id].message == "used up by others"
 
 
-@pytest.mark.guards("crowded-out-again")
 def test_host_oom_a_trial_that_another_one_left_no_memory_is_tried_once_more_alone(record_of, trials):
     one, two, three = (spec.id for spec in trials)
     executor = Executor({one: ["oom", "oom"], two: ["crowded", "ok"]}, record_of)
@@ -92,7 +88,6 @@ def test_host_oom_where_other_programs_use_the_memory_no_trial_is_tried_again(re
     assert len(executor.fits) == 1
 
 
-@pytest.mark.guards("fits-limit")
 def test_an_executor_that_breaks_down_with_nobody_to_blame_is_a_sentence(record_of, trials):
     executor = Executor({trials[0].id: ["break"] * 10}, record_of)
     with pytest.raises(ExecutionError, match=r"Ray failed \(RuntimeError: broken\); start the same"):
@@ -100,7 +95,6 @@ def test_an_executor_that_breaks_down_with_nobody_to_blame_is_a_sentence(record_
     assert len(executor.fits) == MAX_FITS
 
 
-@pytest.mark.guards("empty-fits-counted")
 def test_trials_that_a_fit_left_out_are_run_in_the_next_but_not_for_ever(record_of, trials):
     executor = Executor({trials[1].id: ["skip", "ok"]}, record_of)
     assert executor.statuses(trials) == ["ok"] * 3
@@ -110,7 +104,6 @@ def test_trials_that_a_fit_left_out_are_run_in_the_next_but_not_for_ever(record_
         executor.run(trials)
 
 
-@pytest.mark.guards("after-the-end")
 def test_what_is_heard_of_a_trial_after_its_end_changes_nothing(record_of, trials):
     heard = []
     watcher = Watcher(trials, heard.append)
@@ -122,14 +115,12 @@ def test_what_is_heard_of_a_trial_after_its_end_changes_nothing(record_of, trial
     assert watcher.running == set()
 
 
-@pytest.mark.guards("oom-retried-alone")
 def test_cuda_oom_beside_others_is_retried_once_alone(record_of, trials):
     executor = Executor({trials[0].id: ["oom", "ok"], trials[1].id: ["oom", "oom", "ok"]}, record_of)
     assert executor.statuses(trials) == ["ok", "oom", "ok"]
     assert executor.fits[1:] == [([trials[0].id, trials[1].id], 1, 1)]
 
 
-@pytest.mark.guards("listener-fails")
 def test_callback_raises_and_is_told_once(record_of, trials, capsys):
     def listener(event):
         raise RuntimeError("a listener's fault")
@@ -138,7 +129,6 @@ def test_callback_raises_and_is_told_once(record_of, trials, capsys):
     assert capsys.readouterr().err.count("a listener's fault") == 1
 
 
-@pytest.mark.guards("fail-fast-ray")
 def test_fail_fast_leaves_the_others_missing(record_of, trials):
     executor = Executor({trials[1].id: ["error"]}, record_of)
     ends = executor.run(trials, fail_fast=True)
@@ -147,7 +137,6 @@ def test_fail_fast_leaves_the_others_missing(record_of, trials):
     assert executor.watcher.stopped
 
 
-@pytest.mark.guards("record-of-earlier-run")
 def test_a_worker_that_dies_before_it_began_does_not_end_with_the_record_of_an_earlier_run(record_of, trials):
     store.save(earlier := record_of(trials[0].spec, "error", "of an earlier run"), trials[0].runs)
     watcher = Watcher([replace(trials[0], replaces=store.digest(earlier))], lambda event: None)
@@ -155,7 +144,6 @@ def test_a_worker_that_dies_before_it_began_does_not_end_with_the_record_of_an_e
     assert watcher.ends[trials[0].id].record is None
 
 
-@pytest.mark.guards("record-made-after-all", "record-of-dead-trial")
 def test_a_record_that_was_made_after_all_is_kept_when_the_worker_dies(record_of, trials):
     watcher = Watcher(trials, lambda event: None)
     store.save(record_of(trials[0].spec), trials[0].runs)

@@ -54,7 +54,6 @@ def test_the_folder_of_a_dead_driver_is_removed_and_the_link_to_it(session, gone
     assert latest.resolve() == new
 
 
-@pytest.mark.guards("ray-folders-of-dead")
 def test_the_folder_of_a_living_driver_and_what_is_not_known_to_be_ours_stay(session):
     ours.mark(living := session(None))
     assert (living / ours.DRIVER).read_text() == processes.current_process()
@@ -67,7 +66,6 @@ def test_the_folder_of_a_living_driver_and_what_is_not_known_to_be_ours_stay(ses
     assert all((folder / "logs" / "raylet.out").exists() for folder in folders)
 
 
-@pytest.mark.guards("ray-folders-of-user")
 def test_the_folder_of_another_user_stays_and_a_link_to_one_is_not_followed(session, gone, tmp_path, monkeypatch):
     theirs, this = session(gone, "theirs"), os.getuid()
     (tmp_path / "ray" / "session_link").symlink_to(theirs)
@@ -105,7 +103,6 @@ def test_workers_start_when_the_path_of_python_has_a_space(tmp_path, monkeypatch
         assert given.get("runtime_env") == (expected and {"py_executable": expected})
 
 
-@pytest.mark.guards("tune-folders-removed")
 def test_the_folders_that_dead_drivers_left_to_tune_are_removed(gone, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     left = tmp_path / f".harness-tune-{socket.gethostname()}-{gone.split()[1]}-x"
@@ -122,7 +119,6 @@ def at_limit(more: int) -> str:
     return "/" + "x" * (107 - 1 - 67 - 1 + more)
 
 
-@pytest.mark.guards("socket-path-short")
 @pytest.mark.parametrize(
     ("named", "temporary", "expected"),
     [

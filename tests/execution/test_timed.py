@@ -92,7 +92,6 @@ def test_one_trial_of_each_row_is_timed_the_first_that_is_ok_once_all_have_a_rec
     assert place.warned == []
 
 
-@pytest.mark.guards("timed-in-one-pass")
 def test_where_one_row_lacks_its_timing_all_are_timed_together(place):
     place.finish(0, 1, 2)
     assert place.time(place.trials[:2])  # of those that are chosen, all have a record
@@ -155,7 +154,6 @@ def test_a_shared_timing_is_reported_and_what_fails_in_a_pass_is_a_warning_each(
     assert "\x1b" not in warning
 
 
-@pytest.mark.guards("timing-pass-fails")
 @pytest.mark.parametrize("error", [RuntimeError("the worker died\nat once"), RuntimeError()])
 def test_a_pass_that_fails_is_one_warning_and_no_failed_run(place, monkeypatch, error):
     def fails(*arguments):

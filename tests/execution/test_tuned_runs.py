@@ -191,7 +191,6 @@ def forged(run: Run, **changes) -> None:
 
 
 @pytest.mark.needs("integrity")
-@pytest.mark.guards("choice-of-plan")
 @pytest.mark.parametrize("point", [{"train.momentum": 0.5}, {"train.lr": 7.5}, {}])
 def test_a_stored_point_that_is_not_of_its_trial_does_not_count(copied, point, tmp_path, capsys):
     from harness.exchange.copying import export_records, import_records
@@ -251,7 +250,6 @@ def fail(run: Run, head: str, lr: float, status: str) -> None:
     (run.runs / choices.FILE_NAME).unlink(missing_ok=True)
 
 
-@pytest.mark.guards("tuning-failed")
 def test_a_tuning_trial_that_fails_in_another_way_than_by_divergence_is_a_failure_of_the_run(copied):
     worse = {0.5, 1.0} - {copied.study().rows[1].tuned["train.lr"]}
     fail(copied, "mos", *worse, "oom")
@@ -288,7 +286,6 @@ def test_a_row_whose_points_all_fail_is_named_and_the_run_is_not_ok(tmp_path):
 
 
 @pytest.mark.needs("board")
-@pytest.mark.guards("tuning-record-of-table")
 def test_a_tuning_trial_that_becomes_a_trial_of_the_table_is_trained_as_such(tmp_path):
     from harness.board import leaderboard
 

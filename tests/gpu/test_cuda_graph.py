@@ -375,7 +375,6 @@ FAULTS = [
 ]
 
 
-@pytest.mark.guards("graph-random-stream")
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_graph_that_is_not_what_eager_steps_are_is_refused(name, fault):
@@ -392,7 +391,6 @@ def test_a_graph_that_is_not_what_eager_steps_are_is_refused(name, fault):
     assert f"{what} of a CUDA graph is not that of eager steps" in logged[0]
 
 
-@pytest.mark.guards("graph-left-out")
 def test_a_graph_that_was_left_out_is_not_recorded_and_one_that_is_demanded_is_an_error():
     told = []
     with using(FormChoice(left_out={"graph": "replays differ"}, log=pytest.fail)):

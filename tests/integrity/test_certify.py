@@ -101,7 +101,6 @@ def test_a_head_that_computes_what_a_published_code_does_is_certified_for_that(t
     assert (record.certificate.log_epsilon, record.certificate.vocab_size) == (0.01, 12)
 
 
-@pytest.mark.guards("record-counts-when-read")
 def test_a_perplexity_below_one_is_invalid_and_its_record_counts_though_the_certificate_allows_it(tmp_path):
     (spec,) = suite(tmp_path, ["{mos: {num_mixtures: 2, compat: {log_epsilon: 0.99}}}"]).trials
     record = ran(spec, tmp_path)  # each word's probability is above 0.99, and 1/12 of the rest on average
@@ -170,10 +169,6 @@ CHEATS = {  # head, backbone, further settings, what is said
 }
 
 
-@pytest.mark.guards("certificate-decides", case="scaled")
-@pytest.mark.guards("probabilities-sum", case="sigmoid")
-@pytest.mark.guards("counted-is-asked", "other-text-after", case="ahead")
-@pytest.mark.guards("row-beside-others", case="memory of all rows")
 @pytest.mark.parametrize("name", CHEATS)
 def test_what_cheats_is_invalid_and_keeps_its_metrics(name, tmp_path, cheating):
     head, backbone, more, said = CHEATS[name]
@@ -190,7 +185,6 @@ def test_the_same_head_is_certified_where_it_does_not_cheat(tmp_path, cheating):
     assert ran(spec, tmp_path).status == "ok"
 
 
-@pytest.mark.guards("mean-counted-is-asked")
 @pytest.mark.parametrize(("share", "caught"), [(0.0, False), (0.001, True)])
 def test_a_small_lie_on_every_token_is_caught_by_the_mean(share, caught, tmp_path):
     task, test_N = finished(tmp_path, ["softmax"])
@@ -220,8 +214,6 @@ LATE = {
 }
 
 
-@pytest.mark.guards("choice-by-these-weights", case="best epoch")
-@pytest.mark.guards("text-stays", case="text")
 @pytest.mark.parametrize("name", LATE)
 def test_what_was_chosen_or_read_before_and_is_otherwise_at_the_end_makes_the_trial_invalid(
     name, tmp_path, monkeypatch
@@ -234,7 +226,6 @@ def test_what_was_chosen_or_read_before_and_is_otherwise_at_the_end_makes_the_tr
     assert said in record.message
 
 
-@pytest.mark.guards("nll-not-negative")
 def test_no_nll_of_the_whole_split_is_below_zero_sampled_or_not(tmp_path):
     task, test_N = finished(tmp_path, ["softmax"], tokens=12_000, epochs=0.1)
     alone = 1000
@@ -289,7 +280,6 @@ def test_a_trial_has_the_same_bits_without_its_certificate(tmp_path, monkeypatch
     assert torch.equal(*after)
 
 
-@pytest.mark.guards("log-probs-at-once")
 def test_few_log_probabilities_are_held_at_once(tmp_path, monkeypatch):
     task, test_N = finished(tmp_path, ["mixtape"], tokens=4000)
     monkeypatch.setattr(certifying, "LOG_PROBS", 60)

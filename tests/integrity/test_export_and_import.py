@@ -282,7 +282,6 @@ def test_a_damaged_record_here_is_no_conflict(there, sent, here):
     assert place.with_name("record.bad").read_text() == "{"
 
 
-@pytest.mark.guards("import-contradiction", "invalid-in-another-suite")
 def test_other_results_of_a_trial_in_another_suite_are_told_and_none_is_replaced(sent, here, tmp_path, harness):
     one, two, three, _ = planned(tmp_path)
     keep(here, record_of(one, suite="other", metrics={"test_ppl": 1.5, "scored_test_tokens": 3.0}), scored=False)

@@ -159,7 +159,6 @@ FAULTS = {
 }
 
 
-@pytest.mark.guards("form-not-a-number")
 @pytest.mark.parametrize(("form", "name", "told"), FAULTS.values(), ids=FAULTS)
 def test_a_wrong_kernel_for_training_is_refused(form, name, told):
     assert told in tried(form, name)
@@ -340,7 +339,6 @@ def test_what_is_wrong_is_left_out_with_a_sentence_and_the_next_form_runs(counte
     assert current.sentences() == (sentence,)
 
 
-@pytest.mark.guards("lean-left-out")
 def test_where_the_lean_evaluation_is_left_out_the_equations_run(monkeypatch):
     mixture = Mixture(torch.ones(1, 1, 1, 2, requires_grad=True), None, torch.zeros(4, 2))
     monkeypatch.setattr(forms, "lean", lambda *arguments: pytest.fail("the lean evaluation ran"))

@@ -113,7 +113,6 @@ def test_an_autocast_around_it_does_not_reach_into_its_sums():
         assert torch.equal(head.mean_nll(targets), plain)
 
 
-@pytest.mark.guards("products-in-backward")
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("head", ["plif", "mos"])
 def test_a_backward_pass_in_a_thread_of_its_own_multiplies_as_the_forward_pass_did(head, precision):

@@ -53,7 +53,6 @@ def test_a_local_disk_lacks_nothing(tmp_path):
     assert lacks(tmp_path) == Lacks()
 
 
-@pytest.mark.guards("folder-not-synced")
 def test_a_file_is_written_where_folders_cannot_be_synced_but_a_failing_disk_is_an_error(plant, tmp_path):
     plant("sync", errno.EINVAL)
     write_atomically(tmp_path / "a", b"content")

@@ -44,7 +44,6 @@ def test_other_work_is_that_of_our_cores_without_our_own(ours, busy, monkeypatch
     assert environment.OtherWork().cores() == pytest.approx((busy - 3.5) / 4, abs=1e-9)
 
 
-@pytest.mark.guards("failed-write-removed")
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
 def test_a_write_that_fails_midway_leaves_the_old_content_and_no_temporary_file(tmp_path, monkeypatch, failing):
     place = tmp_path / "record.json"
@@ -68,7 +67,6 @@ def test_write_atomically_replaces_the_content_and_makes_the_folders(tmp_path):
     assert [path.name for path in place.parent.iterdir()] == ["table.md"]
 
 
-@pytest.mark.guards("file-size")
 def test_a_file_of_the_bound_is_read_and_one_byte_more_refused(tmp_path):
     place = tmp_path / "file"
     for content in (b"", b"x" * 1000):
@@ -79,7 +77,6 @@ def test_a_file_of_the_bound_is_read_and_one_byte_more_refused(tmp_path):
         read_bounded(place, 1000)
 
 
-@pytest.mark.guards("file-as-long-as-it-says")
 @pytest.mark.parametrize("place", ["/proc/self/environ", "/proc/self/status"])
 def test_what_is_longer_than_it_says_is_refused(place):
     with pytest.raises(OSError, match="its content has another length than its size"):
@@ -117,7 +114,6 @@ def test_what_is_kept_is_read_without_waiting_for_another_process_that_computes(
         assert kept("numbers", "a", lambda: [2.0]) == [1.0]
 
 
-@pytest.mark.guards("process-id-reused")
 def test_a_process_id_that_was_given_to_another_process_is_a_dead_writer():
     host, pid, started = processes.current_process().rsplit(" ", 2)
     assert not processes.has_ended(f"{host} {pid} {started}")

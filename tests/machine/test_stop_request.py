@@ -33,7 +33,6 @@ def number(request):
     signal.signal(request.param, before)
 
 
-@pytest.mark.guards("stop-deferred")
 def test_the_first_signal_is_kept_until_the_end_of_the_block_and_then_handled_as_before(number):
     stop, handler, done = StopRequest(), signal.getsignal(number), []
     note = lambda: done.append(stop.asked)  # noqa: E731
@@ -43,7 +42,6 @@ def test_the_first_signal_is_kept_until_the_end_of_the_block_and_then_handled_as
     assert signal.getsignal(number) is handler
 
 
-@pytest.mark.guards("second-signal")
 def test_the_second_signal_is_handled_at_once(number):
     stop, done = StopRequest(), []
     with pytest.raises(Ended):

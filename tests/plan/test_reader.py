@@ -77,7 +77,6 @@ def test_scalars_are_yaml_1_2(write, text):
     assert (found, type(found)) == (SCALARS[text], type(SCALARS[text]))
 
 
-@pytest.mark.guards("suite-size")
 def test_suite_may_have_256_kib_and_no_more(write, problems):
     head = "a: 1\n#"
     assert read(write(head + "x" * (MAX_BYTES - len(head))))[0] == {"a": 1}
@@ -85,7 +84,6 @@ def test_suite_may_have_256_kib_and_no_more(write, problems):
     assert larger == ["1:1: larger than 256 KiB, the limit for a suite file"]
 
 
-@pytest.mark.guards("suite-aliases")
 def test_aliases_count_as_often_as_they_are_named(write, problems):
     ones = f"a: &a [{', '.join(['1'] * 199)}]\n"  # 200 values
     assert len(read(write(f"{ones}b: [{', '.join(['*a'] * 58)}]\n"))[0]["b"]) == 58

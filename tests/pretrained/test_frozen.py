@@ -120,7 +120,6 @@ def test_other_states_are_kept_beside_them(change, tmp_path, specs):
     assert found.states["train"].rows(torch.tensor([[0, 1]])).shape == (1, 2, 32 if change == "layers" else 16)
 
 
-@pytest.mark.guards("kept-states-checksum")
 @pytest.mark.parametrize("damage", ["missing", "cut off", "one bit"])
 def test_what_is_missing_or_damaged_is_computed_again_with_the_same_bits(damage, tmp_path, specs, monkeypatch):
     monkeypatch.setattr("harness.pretrained.kept_states.SHARD_BYTES", 100 * 16 * 4)  # six blocks
@@ -180,7 +179,6 @@ def test_killed_while_it_trains_it_goes_on_with_the_same_bits(tmp_path, specs, m
     assert outcome(record) == outcome(whole)
 
 
-@pytest.mark.guards("no-room-for-states")
 def test_without_room_nothing_is_computed(tmp_path, specs, monkeypatch):
     refuse_to_load(monkeypatch)
     usage = shutil.disk_usage(tmp_path)._replace(free=files.ROOM + 76_800 - 1)
@@ -199,7 +197,6 @@ def test_a_model_that_cannot_be_read_is_refused_in_one_sentence(tmp_path, specs)
     assert shards(tmp_path) == []
 
 
-@pytest.mark.guards("states-see-no-later-token")
 def test_a_model_that_reads_later_tokens_is_refused(tmp_path, specs, monkeypatch):
     forward = hf.HuggingFaceModel.forward
 

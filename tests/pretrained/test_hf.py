@@ -301,7 +301,6 @@ def test_a_hostile_folder_is_one_sentence_and_nothing_is_executed(what, frozen, 
     assert not (folder / "ran").exists()
 
 
-@pytest.mark.guards("logits-of-output-layer")
 def test_a_model_whose_logits_are_not_those_of_its_output_matrix_is_refused(tmp_path, monkeypatch):
     folder, model = saved(tmp_path)
     forward = type(model).forward

@@ -61,7 +61,6 @@ def test_a_saved_record_is_loaded_equal(changes, tmp_path):
     assert store.load(tmp_path, saved.id) == saved
 
 
-@pytest.mark.guards("record-checksum")
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -92,7 +91,6 @@ def test_what_is_torn_or_no_record_is_refused_with_its_path(tmp_path, content):
     assert str(place) in str(caught.value)
 
 
-@pytest.mark.guards("record-schema")
 def test_a_record_of_another_schema_is_refused(tmp_path):
     place = store.save(record(schema_version=2), tmp_path)
     with pytest.raises(RecordError, match="schema 2, expected 1") as caught:
@@ -100,7 +98,6 @@ def test_a_record_of_another_schema_is_refused(tmp_path):
     assert str(place) in str(caught.value)
 
 
-@pytest.mark.guards("record-of-this-trial")
 def test_a_record_in_the_folder_of_another_trial_is_refused(tmp_path):
     store.save(record(), tmp_path)
     shutil.copytree(tmp_path / "0123456789ab", tmp_path / "ba9876543210")
@@ -118,7 +115,6 @@ def test_load_all_collects_the_good_and_names_the_bad(tmp_path):
     assert str(tmp_path / ("b" * 12) / "record.json") in warnings[0]
 
 
-@pytest.mark.guards("ok-against-certificate")
 def test_a_record_that_says_ok_against_its_certificate_is_invalid_with_one_warning(tmp_path):
     forged = record(certificate=handmade.certificate(nll_gap=0.7))
     place = store.save(forged, tmp_path)
@@ -141,7 +137,6 @@ def test_a_record_whose_certificate_holds_or_failed_in_its_trial_is_as_it_was_wr
         assert store.load_all(tmp_path, [spec.id]) == ({spec.id: saved}, [])
 
 
-@pytest.mark.guards("replaced-record-kept")
 def test_a_record_set_aside_counts_no_more_and_is_kept(tmp_path):
     place = store.save(record(), tmp_path)
     content = place.read_bytes()
@@ -150,7 +145,6 @@ def test_a_record_set_aside_counts_no_more_and_is_kept(tmp_path):
     assert place.with_name("record.previous.json").read_bytes() == content
 
 
-@pytest.mark.guards("finite-numbers")
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_numbers_that_are_not_finite_are_refused(value):
     with pytest.raises(ValidationError, match="finite"):
@@ -222,7 +216,6 @@ def test_dynamic_evaluation_contradicts_under_equal_settings_only(decay, ppl, ag
     assert (Seeds().relation(first, second) == "equal") == agree
 
 
-@pytest.mark.guards("better-than-source")
 @pytest.mark.parametrize(
     ("ppl", "train", "believed"),
     [

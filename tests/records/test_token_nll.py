@@ -57,7 +57,6 @@ def test_scores_that_do_not_give_the_perplexity_of_the_record_are_refused(metric
         sidecars.TOKEN_NLL.load(tmp_path, record(metrics=metrics))
 
 
-@pytest.mark.guards("token-probability")
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -134,7 +134,6 @@ def test_why_a_text_has_no_bits_per_byte_is_said(suite_of, record_of, tmp_path, 
     assert note.endswith(f" No bits per byte: {why}.") if why else "bits per byte" not in note
 
 
-@pytest.mark.guards("unscored-named")
 def test_a_record_that_its_token_scores_contradict_counts_as_one_without(tmp_path, harness):
     trials, table = bundles.planned(tmp_path), ("table", tmp_path / "suite.yaml", "--wide", "--results", tmp_path / "r")
     for spec in trials:
@@ -148,7 +147,6 @@ def test_a_record_that_its_token_scores_contradict_counts_as_one_without(tmp_pat
     assert "oken scores" not in harness(*table, "--set", "measure.token_nll=false").out
 
 
-@pytest.mark.guards("chosen-seeds")
 @pytest.mark.parametrize(("seeds", "said"), [("[1, 2, 3]", False), ("[7, 8]", False), ("[1, 2, 4]", True)])
 def test_seeds_that_leave_some_out_are_named(suite_of, seeds, said):
     suite = suite_of(handmade.suite_text(seeds=seeds))

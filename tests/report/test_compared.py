@@ -128,7 +128,6 @@ def test_equivalence_is_corrected_over_all_comparisons_too(table_of):
     assert {each.verdict for each in compare(table_of(4, 6)(BASE, same, same, same)).values()} == {"undecided"}
 
 
-@pytest.mark.guards("uncertified-is-unranked")
 @pytest.mark.parametrize(
     ("reason", "seeds", "more", "changes"),
     [

@@ -61,7 +61,6 @@ def rendered(suite, text: str, *made) -> list[str]:
     return tabulated(suite, made, PrintedNumbers(tuple(printed), (text,))).splitlines()
 
 
-@pytest.mark.guards("markdown-tags", "line-ends")
 @settings(deadline=None, max_examples=500, derandomize=True)
 @given(ANYTHING)
 def test_table_escape_is_one_line_that_shows_what_was_given(text):
@@ -72,7 +71,6 @@ def test_table_escape_is_one_line_that_shows_what_was_given(text):
     assert cells(f"| {line} | next |") == [seen(text), "next"]
 
 
-@pytest.mark.guards("markdown-marks")
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_table_escape_keeps_the_shape_of_the_table_and_the_text_of_cells(text, suite_of, record_of):
     suite = suite_of(SUITE)

@@ -76,7 +76,6 @@ def test_csv_has_numbers_unrounded_and_beside_them_what_a_cell_has_more():
     ]
 
 
-@pytest.mark.guards("csv-formula")
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", " =1", "\t=1", "\r\n=1"])
 def test_csv_of_a_formula_is_text_in_cells_and_headers(text):
     for row in read(table_forms.csv(table([text, "x"], columns=(text, "n")))):
@@ -101,7 +100,6 @@ def test_latex_of_a_first_cell_is_no_argument_of_the_line_before(text):
     assert f"{{}}{text} & b \\\\" in table_forms.latex(table([text, "b"])).splitlines()
 
 
-@pytest.mark.guards("latex-commands")
 @settings(deadline=None, max_examples=300, derandomize=True)
 @given(ANYTHING)
 def test_latex_shows_every_text_and_obeys_none(text):
@@ -138,7 +136,6 @@ def test_hostile_text_changes_the_shape_of_no_form(text, form):
     assert all(line.isprintable() for line in lines(text))
 
 
-@pytest.mark.guards("bold-escaped")
 def test_only_the_best_is_bold_whatever_the_texts_are():
     cells = (
         Cell(text="1** <b>", value=1.0, rank="best"),

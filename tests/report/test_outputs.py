@@ -40,7 +40,6 @@ def lose(project, count: int) -> None:
         place.unlink()
 
 
-@pytest.mark.guards("plot-size")
 def test_plots_say_of_how_many_trials_they_are_made(call, project):
     lose(project, 1)
     assert call("report").code == 0

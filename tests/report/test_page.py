@@ -142,7 +142,6 @@ def test_a_failed_trial_has_its_message_and_the_end_of_its_log(evidence, made):
     assert f"--only id={made[-1].id} --retry-failed" in failed.text
 
 
-@pytest.mark.guards("log-no-file")
 def test_a_log_that_is_no_file_or_not_there_is_none(evidence, made, tmp_path):
     log = tmp_path / "runs" / made[-1].id / "trial.log"
     log.unlink()
@@ -151,7 +150,6 @@ def test_a_log_that_is_no_file_or_not_there_is_none(evidence, made, tmp_path):
     assert "Its log is not here." in rendered(evidence)
 
 
-@pytest.mark.guards("page-escapes", "page-shows-all")
 def test_what_anybody_wrote_is_text(evidence, record_of):
     table = Table(
         title=HOSTILE,
@@ -175,7 +173,6 @@ def test_what_anybody_wrote_is_text(evidence, record_of):
     assert "\\x1b[31m\\u202e\\x00" in read.all("h1")[0].text
 
 
-@pytest.mark.guards("page-network", "page-script")
 def test_nothing_is_asked_of_a_network_and_the_page_says_so(evidence):
     text = rendered(evidence)
     read = Page(text)
@@ -199,7 +196,6 @@ PLOT = """<?xml version="1.0"?>
 <text id="t">id="t" #0072b2</text></svg>"""
 
 
-@pytest.mark.guards("plot-ids")
 def test_plots_stand_in_the_page_with_ids_of_their_own_and_its_colours(evidence):
     texts = [{"name": name, "title": name, "caption": f"of {name}"} for name in ("one.a", "two")]
     drawn = [Plot(**each, svg=PLOT, png=bytes, pdf=bytes) for each in texts]

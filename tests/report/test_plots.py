@@ -250,7 +250,6 @@ def test_long_names_and_huge_numbers_leave_room_for_the_axes_and_no_band_crosses
 # files
 
 
-@pytest.mark.guards("plot-no-formula")
 def test_what_a_label_says_is_text_and_a_plot_for_a_paper_has_no_title(suite, made, kinds):
     kinds("perplexity_by_mixtures")
     hostile, found = '</text><script>alert(1)</script> $\\frac{1}$ "\x1b[31m', find(handmade.evidence(suite, made))

@@ -64,7 +64,6 @@ def test_the_command_of_a_row_selects_its_trials_and_no_others(text, overrides, 
         assert str(tmp_path) not in command  # the suite is read from an absolute path
 
 
-@pytest.mark.guards("command-fits")
 def test_a_value_that_no_condition_can_say_is_told_by_ids(suite_of, monkeypatch):
     suite = suite_of(TWO_OF_ALL)
     monkeypatch.chdir(suite.path.parent.parent)

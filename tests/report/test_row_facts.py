@@ -46,7 +46,6 @@ def test_values_are_of_ok_trials_in_the_order_of_seeds(suite_of, record_of):
     assert row.values("eval_ms_per_batch") == [1.5]  # a metric that one of them lacks
 
 
-@pytest.mark.guards("invalid-row")
 def test_a_row_with_an_invalid_trial_has_no_values_whatever_its_others_say(suite_of, record_of):
     suite = suite_of(SUITE)
     three, one, two = of_head(suite, "softmax")

@@ -50,7 +50,6 @@ def notes(markdown: str, about: str) -> list[str]:
     return [line for line in markdown.splitlines() if line.startswith("- ") and about in line]
 
 
-@pytest.mark.guards("one-version", "version-here")
 @pytest.mark.parametrize(
     ("codes", "mean", "state", "told"),
     [

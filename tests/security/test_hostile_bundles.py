@@ -126,7 +126,6 @@ def test_what_is_no_file_is_refused(tmp_path):
             import_records(tmp_path / place, tmp_path / "results")
 
 
-@pytest.mark.guards("bundle-odd-members")
 @pytest.mark.parametrize(
     "path",
     [
@@ -166,7 +165,6 @@ def test_an_archive_without_record_or_manifest_is_refused(content, trial, senten
     assert "it has no record" in sentence(packed({"manifest.json": content["manifest.json"]}))
 
 
-@pytest.mark.guards("bundle-links")
 @pytest.mark.parametrize("mode", [stat.S_IFLNK | 0o777, stat.S_IFDIR | 0o755, stat.S_IFIFO, stat.S_IFCHR])
 def test_what_is_no_regular_file_is_refused(mode, content, trial, sentence):
     about = zipfile.ZipInfo(f"{trial}/record.json")
@@ -176,7 +174,6 @@ def test_what_is_no_regular_file_is_refused(mode, content, trial, sentence):
     assert "is no regular file" in sentence(packed(target, record=about))
 
 
-@pytest.mark.guards("bundle-twice")
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_member_that_is_there_twice_is_refused(made, content, trial, sentence, tmp_path):
     place = tmp_path / "twice.zip"
@@ -186,7 +183,6 @@ def test_a_member_that_is_there_twice_is_refused(made, content, trial, sentence,
     assert "two of its members have one name" in sentence(place.read_bytes())
 
 
-@pytest.mark.guards("bundle-member-size")
 def test_a_bomb_is_not_unpacked(content, trial, sentence):
     large = random.Random(1).randbytes(34 * 2**20)
     bomb = {**content, f"{trial}/record.json": large}
@@ -210,7 +206,6 @@ def test_a_member_that_is_larger_than_it_says_is_not_unpacked_further(content, t
     assert "is damaged, or was not made by `harness export` (Bad CRC-32" in sentence(small)
 
 
-@pytest.mark.guards("bundle-index-size", "bundle-64-bit")
 def test_the_index_is_bounded_before_it_is_read(made, sentence):
     sound = (made / "sound.zip").read_bytes()
     claimed = sound[:-10] + struct.pack("<L", 2**30) + sound[-6:]
@@ -236,7 +231,6 @@ def test_an_encrypted_member_is_refused(content, sentence):
     assert "encrypted" in sentence(place[:index] + b"\1" + place[index + 1 :])
 
 
-@pytest.mark.guards("bundle-schema")
 @pytest.mark.parametrize(
     ("manifest", "reason"),
     [
@@ -260,7 +254,6 @@ def resealed(record: bytes, **changes) -> bytes:
     return json.dumps({**content, "sha256": checksum(content)}).encode()
 
 
-@pytest.mark.guards("record-id")
 def test_a_record_that_is_none_of_its_trial_is_refused(content, trial, sentence):
     path = f"{trial}/record.json"
     spec = json.loads(content[path])["spec"]
@@ -276,7 +269,6 @@ def test_a_record_that_is_none_of_its_trial_is_refused(content, trial, sentence)
     assert "the checksum" in sentence(packed({**content, path: content[path].replace(b": 1", b": 3")}))
 
 
-@pytest.mark.guards("bundle-sidecars")
 def test_what_lies_beside_a_record_must_be_the_records(content, trial, sentence, tmp_path):
     (spec, *_) = planned(tmp_path / "plan")
     other = timing_of(record_of(spec, weights_sha256="cd" * 32))
@@ -290,7 +282,6 @@ def test_what_lies_beside_a_record_must_be_the_records(content, trial, sentence,
         )
 
 
-@pytest.mark.guards("record-names-file")
 @pytest.mark.parametrize("corpus", ["text", pytest.param("embedded", marks=pytest.mark.needs("pretrained"))])
 def test_no_file_is_opened_on_the_word_of_a_record(corpus, tmp_path):
     private = tokenizer_folders.write(tmp_path / "private", "gpt2")

@@ -39,7 +39,6 @@ LARGE = {
 }
 
 
-@pytest.mark.guards("suite-values", "suite-depth", "suite-alias-depth", "suite-alias-of-itself", "suite-keys")
 @pytest.mark.parametrize("case", LARGE)
 def test_suite_errors_of_what_expands_nests_or_repeats_without_end(case, refused):
     text, problem = LARGE[case]
@@ -52,7 +51,6 @@ def test_suite_errors_a_file_of_50_megabytes_is_refused_without_being_read(proje
     assert refused(None) == ["1:1: larger than 256 KiB, the limit for a suite file"]
 
 
-@pytest.mark.guards("regular-files-only", "open-without-waiting")
 def test_suite_errors_what_is_no_file_is_refused_without_waiting_for_it(project, refused):
     place = project / "suites" / "suite.yaml"
     os.mkfifo(place)  # with nobody writing: opening it would wait for ever

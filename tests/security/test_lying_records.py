@@ -136,7 +136,6 @@ SUITES = {  # a command, {0} its folder -> what it says of the trials that count
 }
 
 
-@pytest.mark.guards("record-plausible", "metric-range", "curve-plausible", "date-plausible", "digest-plausible")
 @pytest.mark.parametrize("command", SUITES)
 def test_a_command_says_one_sentence_of_each_lie_and_takes_the_other_records(command, lied, harness):
     folder, expected = lied
@@ -199,7 +198,6 @@ def test_the_curve_of_any_number_of_epochs_counts(epochs, tmp_path):
     assert len(store.load(tmp_path, spec.id).curve) == math.ceil(epochs)
 
 
-@pytest.mark.guards("record-settings")
 def test_a_record_with_another_trials_settings_counts_for_neither(tmp_path, harness):
     one, other, *_ = bundles.planned(tmp_path)
     foreign = other.model_copy(update={"id": one.id, "head": other.head.model_copy(update={"name": "nosuch"})})
@@ -210,7 +208,6 @@ def test_a_record_with_another_trials_settings_counts_for_neither(tmp_path, harn
         assert f"warning: the record of trial {one.id} does not count: it is of nosuch" in done.err
 
 
-@pytest.mark.guards("timing-plausible")
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [

@@ -31,7 +31,6 @@ def sources() -> list[Path]:
     return [p for p in files if p.is_file() and p.suffix != ".pyc"]
 
 
-@pytest.mark.guards("ray-dashboard-off")
 @pytest.mark.parametrize("pattern", FORBIDDEN)
 def test_ray_token_on_nothing_in_the_tree_opens_ray_or_mlflow(pattern):
     found = [str(p) for p in sources() if re.search(pattern, p.read_text(encoding="utf-8", errors="replace"))]
@@ -46,7 +45,6 @@ def test_ray_token_on_the_patterns_find_what_they_look_for():
     assert re.search(FORBIDDEN[3], '{"RAY_AUTH_MODE": "disabled"}')
 
 
-@pytest.mark.guards("ray-token-value")
 @pytest.mark.parametrize("mode", ["disabled", "DISABLED", "k8s", ""])  # Ray 2.60 takes all but 'token' for disabled
 def test_ray_token_on_or_refused(monkeypatch, mode):
     monkeypatch.setenv("RAY_AUTH_MODE", mode)
@@ -62,7 +60,6 @@ def test_ray_token_on_is_fine(monkeypatch, mode):
     refuse_open_ray()
 
 
-@pytest.mark.guards("ray-token", case="local")
 @pytest.mark.parametrize("address", ["local", "192.0.2.2:6379"])
 def test_ray_token_on_or_harness_run_leaves_with_2(folder, monkeypatch, capsys, address):
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")

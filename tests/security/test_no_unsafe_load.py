@@ -95,7 +95,6 @@ class _Payload:
         return Path.touch, (self.place,)
 
 
-@pytest.mark.guards("no-pickle")
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: {"weight": x}, lambda x: {"weight": torch.ones(2), "x": [x]}])
 def test_no_unsafe_load_of_a_checkpoint_runs_its_payload(wrap, tmp_path):
     made = tmp_path / "made"

@@ -27,7 +27,6 @@ def suite(project, changed):
     return write
 
 
-@pytest.mark.guards("text-beside-suite")
 @pytest.mark.parametrize("path", ["own.txt", "../texts/own.txt", "./x/../own.txt", "linked.txt"])
 @pytest.mark.parametrize("current", ["/", "project", "suites"])
 def test_relative_paths_work_from_any_current_directory(path, current, project, suite, monkeypatch):
@@ -55,7 +54,6 @@ def leaves(path: str, project) -> list[str]:
     ]
 
 
-@pytest.mark.guards("text-in-project")
 @pytest.mark.parametrize("path", ["../../secret.txt", "../../../../../../../../../../../etc/hostname", "link", "links"])
 def test_relative_paths_that_leave_the_project_are_refused_links_too(path, project, suite, refused):
     (project.parent / "secret.txt").write_text(lines(20, seed=1))
@@ -72,9 +70,6 @@ def test_an_absolute_path_is_the_users_word(project, suite):
     assert load(suite(str(project.parent / "outside.txt"))).trials
 
 
-@pytest.mark.guards(
-    "text-size", case="/proc/self/environ-cannot be read (its content has another length than its size)"
-)
 @pytest.mark.parametrize(
     ("path", "reason"),
     [

@@ -142,8 +142,6 @@ RECORDS = {  # a change of the records -> the check that refuses or marks it, an
 }
 
 
-@pytest.mark.guards("submission-twins", case="a curve of another trial")
-@pytest.mark.guards("submission-certificate-scores", case="a forged certificate")
 @pytest.mark.parametrize("name", RECORDS)
 def test_records_that_lie_are_noticed(name, again, check):
     change, by, outcome, sentence = RECORDS[name]
@@ -215,7 +213,6 @@ def own(here, monkeypatch):
     return use
 
 
-@pytest.mark.guards("submission-likeness")
 def test_a_copied_softmax_under_another_name_is_a_head_of_the_harness(here, own, again, check, monkeypatch):
     own(COPIED)
     found = check(again(source=COPIED)).by_name
@@ -263,7 +260,6 @@ def bomb(name: str, kind: int, size: int) -> bytes:
     return content.getvalue()
 
 
-@pytest.mark.guards("submission-members", "submission-compressed", "submission-member-size")
 @pytest.mark.parametrize(
     ("content", "sentence"),
     {
@@ -341,7 +337,6 @@ ACTIONS = {
 }
 
 
-@pytest.mark.guards("submission-stopped", case="fork")
 @pytest.mark.parametrize("name", ACTIONS)
 def test_a_source_that_does_what_a_head_does_not_is_stopped(name, here, sent, tmp_path):
     text, sentence = ACTIONS[name]

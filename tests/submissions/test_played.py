@@ -23,7 +23,6 @@ def earned(place, tmp_path) -> list[str]:
     return [badge.name for badge in badges.badges_of(place, card) if badge.earned]
 
 
-@pytest.mark.guards("badge-of-this-file")
 def test_an_honest_submission_is_checked_confirmed_and_signed_off(here, sent, harness, tmp_path):
     assert earned(sent, tmp_path) == ["submitted"]
     done = harness("check-submission", sent, "--data", here / "data", "--json", "--keep", "--name", "Max")

@@ -101,7 +101,6 @@ def test_every_head_and_backbone_goes_on_in_another_process_to_the_same_bits(mod
     assert place.leftovers() == []
 
 
-@pytest.mark.guards("ctrl-c-from-tune")
 def test_ctrl_c_in_a_terminal_marks_trials_incomplete_and_leaves_with_130(place):
     there = place(HELD, "softmax")
     terminal, theirs = pty.openpty()
@@ -121,7 +120,6 @@ def test_ctrl_c_in_a_terminal_marks_trials_incomplete_and_leaves_with_130(place)
     assert states == ["interrupted", "missing"]
 
 
-@pytest.mark.guards("fail-fast-inline", case="inline")
 @pytest.mark.parametrize("executor", ["inline", "ray"])
 def test_fail_fast_leaves_missing_trials_missing_and_they_can_be_run(executor, place):
     there = place("faulty: {kind: raise, at: 3}", HELD, "softmax")
@@ -137,7 +135,6 @@ def test_fail_fast_leaves_missing_trials_missing_and_they_can_be_run(executor, p
     assert sorted(record["status"] for record in there.records().values()) == ["error", "ok", "ok"]
 
 
-@pytest.mark.guards("one-writer-per-trial", "record-of-another-driver", case="inline")
 @pytest.mark.parametrize(("executor", "heads"), [("inline", ["softmax", HELD]), ("ray", [HELD])], ids=["inline", "ray"])
 def test_two_drivers_on_one_results_folder_start_every_trial_once(executor, heads, place):
     there = place(*heads)

@@ -21,7 +21,6 @@ def sessions(folder) -> list[str]:
     return sorted(each.name for each in (folder / "ray").glob("session_*") if not each.is_symlink())
 
 
-@pytest.mark.guards("ray-folder-removed")
 def test_a_killed_drivers_folder_goes_with_the_next_run_whose_logs_stay_if_it_fails_until_a_good_one(place, folder):
     here = place("softmax", "{faulty: {kind: raise}}", train=TRAIN.replace("epochs: 3", "epochs: 2000"))
     env = {"RAY_TMPDIR": str(folder)}

@@ -38,7 +38,6 @@ def resumed_from(there) -> list[tuple[int, int]]:
     return [(int(epoch), int(steps)) for epoch, steps in found]
 
 
-@pytest.mark.guards("exit-143", "sigterm-handled", case="inline")
 @pytest.mark.parametrize("executor", ["inline", "ray"])
 def test_sigterm_to_the_driver_saves_the_trial_after_the_step_under_way(executor, place, undisturbed):
     """Ctrl-C: tests/cli/test_run.py inline, tests/system/test_drivers.py under Ray with a worker that hangs."""

@@ -137,7 +137,6 @@ def test_moved_results_hold_no_absolute_path_in_their_records(lived):
         assert "/tmp/" not in place.read_text()
 
 
-@pytest.mark.guards("results-writable")
 @pytest.mark.parametrize("command", [ONE, (*RUN[:2], "--executor", "ray")])
 def test_readonly_results_are_refused_before_anything_starts(folder, harness, command):
     done = harness(*command, "--results", "/proc/nowhere/results")
@@ -153,7 +152,6 @@ def test_readonly_home_does_not_matter_inline(folder, monkeypatch):
     assert len(dump(folder / "results")["tiny"][1]) == 1
 
 
-@pytest.mark.guards("ray-home-writable")
 def test_readonly_home_is_one_sentence_with_the_way_out_under_ray(folder, harness, monkeypatch):
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
@@ -165,7 +163,6 @@ def test_readonly_home_is_one_sentence_with_the_way_out_under_ray(folder, harnes
     assert commands.record_files(folder) == {}
 
 
-@pytest.mark.guards("missed-runs-logged")
 def test_records_whose_driver_died_before_it_logged_them_are_logged_by_the_next_run(folder, harness, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Mirror, "show", lambda mirror, record: None)

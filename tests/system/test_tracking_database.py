@@ -75,7 +75,6 @@ def test_several_drivers_at_once_make_one_database_and_one_run(place, fresh):
     assert [run.info.status for run in runs_of(place.results)] == ["FINISHED"]
 
 
-@pytest.mark.guards("mlflow-one-writer")
 def test_writing_waits_for_that_of_another_driver(place, monkeypatch):
     mirror = Mirror(place.results)
     monkeypatch.setattr(database, "LOCK_SECONDS", 0.1)

@@ -92,7 +92,6 @@ def test_the_link_opens_the_runs_of_the_suite(link, port):
     assert asked(port, "/")[0] == 200
 
 
-@pytest.mark.guards("ui-allowed-hosts", "ui-environment")
 @pytest.mark.parametrize("host", ["evil.example", "10.evil.example", "192.168.evil.example", "localhost.evil.example"])
 def test_ui_bind_a_foreign_host_header_is_refused(link, port, host):
     assert asked(port, f"{API}/experiments/get?experiment_id=0", host=host)[0] == 403
@@ -104,13 +103,11 @@ def test_ui_bind_the_host_header_of_a_tunnel_is_served(link, port, host):
     assert asked(port, f"{API}/experiments/get?experiment_id=0", host=host)[0] == 200
 
 
-@pytest.mark.guards("ui-environment")
 def test_ui_bind_a_cross_origin_post_is_refused(link, port):
     content = {"name": "planted"}
     assert asked(port, f"{API}/experiments/create", content, origin="http://evil.example")[0] == 403
     assert "planted" not in asked(port, f"{API}/experiments/search", {"max_results": 100})[1]
 
 
-@pytest.mark.guards("ui-address")
 def test_ui_bind_every_socket_is_of_this_machine_only(link, port):
     assert {each.laddr.ip for each in listening() if each.laddr.port == port} == {"127.0.0.1"}

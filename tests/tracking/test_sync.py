@@ -119,7 +119,6 @@ def test_runs_are_found_by_the_filters_of_the_guide(mirror, suite, records, reco
     assert {question: len(mirror.client.search_runs([experiment], question)) for question in expected} == expected
 
 
-@pytest.mark.guards("run-not-logged-twice")
 def test_the_same_record_again_writes_nothing(mirror, records):
     mirror.show(records[0])
     before = [run.info.run_id for run in runs_of(mirror.results)]
@@ -128,7 +127,6 @@ def test_the_same_record_again_writes_nothing(mirror, records):
     assert [run.info.run_id for run in runs_of(mirror.results, ViewType.ALL)] == before
 
 
-@pytest.mark.guards("run-digest", "one-run-per-trial", "missed-runs-logged")
 def test_a_suite_writes_what_is_not_shown_and_no_other(mirror, suite, records, record_of):
     mirror.show(records[0])
     mirror.show_suite("tiny", records)
@@ -141,7 +139,6 @@ def test_a_suite_writes_what_is_not_shown_and_no_other(mirror, suite, records, r
     assert sorted(run.data.tags["status"] for run in runs_of(mirror.results)) == ["ok"] * 5 + ["oom"]
 
 
-@pytest.mark.guards("run-digest", "one-run-per-trial")
 @pytest.mark.parametrize("digest", [None, "another"], ids=["killed before it was complete", "of another record"])
 def test_runs_that_do_not_show_the_record_are_replaced_by_one(mirror, records, digest):
     mirror.show(records[0])
@@ -154,7 +151,6 @@ def test_runs_that_do_not_show_the_record_are_replaced_by_one(mirror, records, d
     assert (run.info.status, run.data.metrics["valid_ppl"]) == ("FINISHED", 9.5)
 
 
-@pytest.mark.guards("invalid-run")
 @pytest.mark.parametrize(
     ("status", "message", "metrics", "shown"),
     [
@@ -184,7 +180,6 @@ def test_a_deleted_experiment_is_restored(mirror, records):
     assert len(runs_of(mirror.results)) == 1
 
 
-@pytest.mark.guards("tracking-fault-is-warning", "tracking-off-after-fault")
 def test_a_fault_is_one_warning_and_nothing_is_shown_after_it(results, records, monkeypatch):
     warnings, asked = [], []
 
@@ -205,7 +200,6 @@ def test_no_tracking_opens_nothing(records, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.guards("path-in-address")
 @pytest.mark.parametrize("name", ["what?", "50%41"])
 def test_a_path_that_cannot_be_an_address_is_a_sentence_and_nothing_is_written(name, tmp_path, records):
     warnings = []
@@ -226,7 +220,6 @@ def test_a_database_holds_no_path_so_that_results_can_be_moved(mirror, records, 
     assert not mirror.results.exists()
 
 
-@pytest.mark.guards("runs-of-others-stay", "runs-of-users-stay")
 def test_runs_of_other_trials_stay_unless_their_removal_is_asked_for_and_those_of_users_always(mirror, records):
     mirror.show_suite("tiny", records)
     mirror.client.create_run(experiment_of(mirror).experiment_id, run_name="my own")

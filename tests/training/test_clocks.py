@@ -18,7 +18,6 @@ def timed(milliseconds) -> Clock:
     return clock
 
 
-@pytest.mark.guards("warm-up-untimed")
 def test_warmup_is_left_out_of_median_and_quartiles_and_two_batches_are_needed():
     # quartiles of 10, 20, 30 at (n + 1) p: positions 1, 2, 3
     expected = {"train_ms_per_batch": 20.0, "train_ms_per_batch_iqr": 20.0}

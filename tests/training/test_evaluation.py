@@ -225,7 +225,6 @@ def test_perplexity_on_known_words_leaves_out_the_targets_that_are_unknown(unkno
     assert known_scores(tokens, corpus) == pytest.approx({} if unknown_id is None else expected)
 
 
-@pytest.mark.guards("no-bits-of-unknown-text")
 @pytest.mark.parametrize(
     ("changes", "scored"),
     [

@@ -73,7 +73,6 @@ LOOPS = {  # settings of training -> the segments of an epoch, whether their sta
 }
 
 
-@pytest.mark.guards("shuffle-seed", case="shuffled")
 @pytest.mark.parametrize("name", LOOPS)
 def test_sgd_equals_a_hand_written_loop(name, tmp_path):
     settings, segments_of_epoch, carried = LOOPS[name]
@@ -113,7 +112,6 @@ def test_sgd_equals_a_hand_written_loop(name, tmp_path):
     assert len(done.clocks.train.milliseconds) == sum(steps)
 
 
-@pytest.mark.guards("dropout-stream")
 def test_the_backbones_dropout_masks_are_the_same_under_every_head_in_every_step(tmp_path):
     backbone = ComponentSpec(name="lstm", params={"d_model": 6, "num_layers": 1, "dropout": 0.5})
     zeroed = []
@@ -193,7 +191,6 @@ def test_the_score_at_the_start_is_of_the_untrained_model(tmp_path):
     assert all(map(torch.equal, measured.model.parameters(), plain.model.parameters()))
 
 
-@pytest.mark.guards("training-loss-finite")
 @pytest.mark.parametrize(
     ("loss", "step", "settings", "message"),
     [
@@ -224,7 +221,6 @@ def test_divergence_names_epoch_step_learning_rate_and_clip(loss, step, settings
     assert str(caught.value) == f"training loss {message}"
 
 
-@pytest.mark.guards("validation-loss-finite")
 def test_a_validation_loss_that_is_not_finite_is_divergence_although_nothing_was_trained(tmp_path):
     ours = model()
     next(ours.parameters()).data.fill_(math.nan)

@@ -55,7 +55,6 @@ def test_averaged_weights_are_validated_kept_and_left_in_the_model_and_others_tr
 
 
 @pytest.mark.needs("gpu")
-@pytest.mark.guards("graph-restores-parts")
 def test_a_graph_is_recorded_without_a_change_of_any_part(tmp_path, monkeypatch):
     from harness.gpu.cuda_graph import GraphStep
 

@@ -56,7 +56,6 @@ def saved(folder) -> tuple[int, int]:
     return position
 
 
-@pytest.mark.guards("saved-when-stopped")
 @pytest.mark.parametrize("asked", range(STEPS * EPOCHS + 1))
 def test_a_request_during_a_step_or_before_the_first_stops_after_it_and_nothing_is_lost(asked, tmp_path):
     stop, begun = StopRequest(), []
@@ -75,7 +74,6 @@ def test_a_request_during_a_step_or_before_the_first_stops_after_it_and_nothing_
     assert saved(tmp_path) == (epoch + 1, within + 1)
 
 
-@pytest.mark.guards("validation-draws-again")
 @pytest.mark.parametrize("batch", range(1, BATCHES * EPOCHS + 1))
 def test_a_request_during_validation_stops_there_and_the_epoch_is_kept(batch, tmp_path):
     done, stop = count(1), StopRequest()

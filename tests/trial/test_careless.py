@@ -24,9 +24,6 @@ def suite(folder, name, module):
 
 
 @pytest.mark.needs("conformance")
-@pytest.mark.guards("component-seeds-nothing", case="seeds_itself")
-@pytest.mark.guards("nothing-learned-in-evaluation", case="calibrates")
-@pytest.mark.guards("counting-leaves-backbone", case="counts_and_initialises")
 @pytest.mark.parametrize("case", SAID)
 def test_what_is_said_of_a_mistake(case, careless, tmp_path):
     from harness.conformance.variants import conformance

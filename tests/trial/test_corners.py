@@ -41,7 +41,6 @@ def execute(task, listener=lambda event: None) -> TrialRecord:
     return store.load(task.runs, task.id)
 
 
-@pytest.mark.guards("corpus-as-planned")
 def test_a_text_edited_after_planning_makes_no_record_under_the_old_id(tmp_path, runs):
     markov, text = "markov: {vocab_size: 12, num_tokens: 400, branching: 3}", tmp_path / "novel.txt"
     suite = suite_text("softmax").replace(markov, f"text: {{path: {text}}}")
@@ -56,7 +55,6 @@ def test_a_text_edited_after_planning_makes_no_record_under_the_old_id(tmp_path,
     assert ran(spec, runs, contents=planned.contents_of(spec)).status == "ok"
 
 
-@pytest.mark.guards("record-of-another-driver")
 def test_a_record_that_another_driver_saves_while_this_one_starts_is_taken(task, monkeypatch):
     other, ends = [], []
     # Ray starts, corpora come in; meanwhile another driver finishes the trial
@@ -65,7 +63,6 @@ def test_a_record_that_another_driver_saves_while_this_one_starts_is_taken(task,
     assert store.digest(ends[-1].record) == store.digest(other[0])
 
 
-@pytest.mark.guards("ray-gone-no-fault")
 def test_a_ray_that_is_gone_makes_no_oom_records_of_healthy_trials(tmp_path, runs):
     specs = loaded(tmp_path, suite_text("softmax", seeds="[1, 2]")).trials
     watcher = Watcher([handmade.task(spec, runs) for spec in specs], lambda event: None)
@@ -81,7 +78,6 @@ def test_a_ray_that_is_gone_makes_no_oom_records_of_healthy_trials(tmp_path, run
     assert store.load_all(runs, [spec.id for spec in specs]) == ({}, [])
 
 
-@pytest.mark.guards("give-up-without-waiting")
 def test_a_driver_gives_up_a_trial_without_waiting_for_whoever_holds_it(task, runs, monkeypatch):
     monkeypatch.setattr(trial_run, "LOCK_SECONDS", 0.5)
     watcher = Watcher([task], lambda event: None)
@@ -126,7 +122,6 @@ def test_weights_of_a_best_epoch_are_there_though_damaged_checkpoints_lie_beside
     assert (again.status, again.message) == ("ok", "")
 
 
-@pytest.mark.guards("driver-waits-no-silence")
 def test_waiting_for_the_driver_is_no_silence_of_the_trial(task):
     """tune.report returns when the driver has taken the report, which may wait a minute for MLflow's lock."""
     alarms = {"waiting": set(), "training": set()}
@@ -140,7 +135,6 @@ def test_waiting_for_the_driver_is_no_silence_of_the_trial(task):
     assert alarms == {"waiting": {False}, "training": {True}}
 
 
-@pytest.mark.guards("ok-record-outlives-failed")
 def test_a_record_that_was_ok_outlives_two_failed_ones(task, monkeypatch):
     """--force on a finished trial, out of memory beside others, and again alone."""
     good = run(task)

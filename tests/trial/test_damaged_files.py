@@ -94,7 +94,6 @@ def test_crash_consistency_after_every_prefix_of_the_writes(spec, whole, tmp_pat
     assert cut > 12  # three epochs: attempt, best weights, checkpoints, best.pt, the record, removals
 
 
-@pytest.mark.guards("stale-write-removed")
 def test_what_a_killed_writer_left_half_written_is_removed_by_the_next(tmp_path):
     left = store.folder(tmp_path, "a trial") / ".record.json.1.tmp"
     left.parent.mkdir()
@@ -103,7 +102,6 @@ def test_what_a_killed_writer_left_half_written_is_removed_by_the_next(tmp_path)
         assert not left.exists()
 
 
-@pytest.mark.guards("fsync-file", "fsync-folder", "rename-into-place")
 def test_a_file_is_on_the_disk_before_its_name_is(tmp_path, monkeypatch):
     events, sync, rename = [], os.fsync, Path.replace
     monkeypatch.setattr(os, "fsync", lambda fd: (events.append(os.readlink(f"/proc/self/fd/{fd}")), sync(fd)))
@@ -113,9 +111,6 @@ def test_a_file_is_on_the_disk_before_its_name_is(tmp_path, monkeypatch):
     assert (Path(file).parent, renamed, folder) == (tmp_path, "rename", str(tmp_path))
 
 
-@pytest.mark.guards("older-checkpoint", "two-checkpoints", case="checkpoint-truncated")
-@pytest.mark.guards("checkpoint-checksum", case="checkpoint-0.6")
-@pytest.mark.guards("checkpoint-with-best-weights", case="best-0.6")
 @pytest.mark.parametrize("harm", ["emptied", "truncated", 0.0, 0.6, 0.9999])
 @pytest.mark.parametrize("which", ["checkpoint", "best"])
 def test_ckpt_truncated_or_bitflip_is_noticed_and_falls_back_to_the_older_one(
@@ -142,7 +137,6 @@ def test_with_no_good_checkpoint_left_the_trial_begins_anew(spec, whole, tmp_pat
     assert (outcome(record), record.environment.sessions) == (whole, 1)
 
 
-@pytest.mark.guards("best-weights-kept")
 def test_two_checkpoints_are_kept_and_the_best_weights_they_name(tmp_path):
     kept = Checkpoints(tmp_path)
     session = SessionInfo(number=1, started="", elapsed=0.0, peak_memory_mib=0.0, route="default", facts={})
@@ -165,7 +159,6 @@ def full(*arguments):
     raise OSError(28, "No space left on device")
 
 
-@pytest.mark.guards("disk-full-sentence", "disk-full-no-fault-of-trial")
 @pytest.mark.parametrize("failing", ["fsync", "write"])
 def test_enospc_leaves_the_last_good_checkpoint_and_the_trial_goes_on_later(
     failing, spec, whole, tmp_path, monkeypatch
@@ -191,7 +184,6 @@ def test_enospc_leaves_the_last_good_checkpoint_and_the_trial_goes_on_later(
     assert (outcome(record), record.environment.sessions) == (whole, 2)
 
 
-@pytest.mark.guards("damaged-record-kept")
 def test_record_torn_is_kept_aside_as_bad_and_its_trial_runs_again(spec, whole, tmp_path):
     ran(spec, tmp_path)
     place = store.folder(tmp_path, spec.id) / "record.json"
@@ -213,7 +205,6 @@ def test_moved_results_are_found_where_they_are_now(tmp_path):
     assert "nothing to run" in done.stdout
 
 
-@pytest.mark.guards("tidy-after-other-driver", "tidy-next-time")
 @pytest.mark.parametrize("by", ["the next attempt", "the next command"])
 def test_what_a_worker_leaves_that_dies_right_after_its_record_is_tidied_up(by, spec, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
@@ -232,7 +223,6 @@ def test_what_a_worker_leaves_that_dies_right_after_its_record_is_tidied_up(by, 
     assert {path.name for path in folder.iterdir()} == KEPT
 
 
-@pytest.mark.guards("torch-disk-full")
 def test_enospc_in_the_midst_of_a_file_is_no_fault_of_torchs(tmp_path, monkeypatch):
     class Full(io.BytesIO):
         def write(self, content) -> int:

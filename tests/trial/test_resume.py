@@ -119,15 +119,11 @@ def test_resume_around_the_share_of_training_at_which_weights_are_untied_is_bit_
     assert_resumes(spec, tmp_path, at=[14, 15, 16, 17])
 
 
-@pytest.mark.guards("position-state", "step-state")
 @pytest.mark.parametrize("backbone", EVERY_BACKBONE)
 def test_resume_bit_exact_for_every_backbone(backbone, tmp_path):
     assert_resumes(trial(tmp_path, backbone=backbone, epochs=2), tmp_path, at=[5, 15, 29])
 
 
-@pytest.mark.guards("shuffle-seed", case="shuffled")
-@pytest.mark.guards("learning-rate-state", "schedule-state", case="plateau")
-@pytest.mark.guards("optimizer-state", "curve-state", case="adamw")
 @pytest.mark.parametrize("name", WAYS)
 def test_resume_bit_exact_for_every_way_of_training(name, tmp_path):
     spec = trial(tmp_path, **WAYS[name])
@@ -146,7 +142,6 @@ def test_resume_in_and_after_a_part_of_an_epoch_is_bit_exact(name, tmp_path):
     assert "start_valid_ppl" in whole.metrics
 
 
-@pytest.mark.guards("scores-state")
 def test_resume_bit_exact_from_the_ends_of_epochs(tmp_path):
     assert_resumes(trial(tmp_path), tmp_path, at=[5, 20, 44], pace=ENDS)
 
@@ -165,7 +160,6 @@ def test_every_head_and_backbone_is_among_those_tested():
     assert {backbone.strip("{").partition(":")[0] for backbone in EVERY_BACKBONE} == {*BACKBONES.names()}
 
 
-@pytest.mark.guards("generators-state", "python-random-state", "numpy-random-state", "python-seed", "numpy-seed")
 def test_a_plug_in_that_draws_from_python_and_numpy_resumes_too(tmp_path, monkeypatch):
     forward = HEADS.get("softmax").forward
 
@@ -178,7 +172,6 @@ def test_a_plug_in_that_draws_from_python_and_numpy_resumes_too(tmp_path, monkey
     assert_resumes(trial(tmp_path), tmp_path, at=[5, 20, 44])
 
 
-@pytest.mark.guards("changes-between-sessions")
 def test_what_changed_between_sessions_is_reported(tmp_path, monkeypatch):
     spec = trial(tmp_path)
     monkeypatch.setattr("harness.machine.environment.commit", lambda: "aaa")
@@ -190,7 +183,6 @@ def test_what_changed_between_sessions_is_reported(tmp_path, monkeypatch):
     assert store.load(tmp_path, spec.id) == record
 
 
-@pytest.mark.guards("resume", "checkpoint-after-last-epoch", "clocks-state", "scores-state")
 def test_between_checkpoint_and_record_the_record_is_made_of_the_checkpoint_alone(tmp_path):
     spec = trial(tmp_path)
     with killed_before_record():
@@ -202,8 +194,6 @@ def test_between_checkpoint_and_record_the_record_is_made_of_the_checkpoint_alon
     assert cut.metrics["train_ms_per_batch"] > 0
 
 
-@pytest.mark.guards("checkpoint-of-this-trial", case="of another trial")
-@pytest.mark.guards("fresh-without-checkpoint", case="fresh")
 @pytest.mark.parametrize("why", ["of another trial", "fresh"])
 def test_a_trial_begins_anew_with_checkpoints_that_are_not_its_own_and_where_it_is_to(why, tmp_path):
     one = trial(tmp_path)
@@ -247,7 +237,6 @@ def test_a_step_that_is_replayed_resumes_within_an_epoch(tmp_path, monkeypatch):
     assert cut.environment.cuda_graph
 
 
-@pytest.mark.guards("torch-deterministic", "cublas-deterministic")
 @pytest.mark.parametrize(
     ("asked", "enabled", "warns"), [("false", False, False), ("warn", True, True), ("true", True, False)]
 )

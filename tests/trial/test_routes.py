@@ -69,7 +69,6 @@ def test_each_kind_of_product_of_a_trial_is_tried(monkeypatch, kind):
     assert routes._error("default") > 1e-3
 
 
-@pytest.mark.guards("route-there")
 def test_without_onednn_nothing_is_measured(monkeypatch):
     onednn.imitate("absent", monkeypatch.setattr)
     for measured in ("_speedup", "_error"):
@@ -93,7 +92,6 @@ def test_the_speedup_is_the_ratio_of_the_medians_of_five_rounds_after_one_that_d
     assert calls == 6 * [(route, call) for route in ("default", "onednn") for call in each_round]
 
 
-@pytest.mark.guards("route-exact")
 def test_products_with_bfloat16_inside_are_noticed_and_not_taken_however_fast(monkeypatch):
     onednn.imitate("inexact", monkeypatch.setattr)
     monkeypatch.setattr(routes, "_speedup", lambda: 9.0)

@@ -101,7 +101,6 @@ def test_a_trial_that_cannot_end_well_has_a_status_one_line_and_a_log(execute, t
     assert record.curve == ()
 
 
-@pytest.mark.guards("perplexity-of-record")
 def test_a_perplexity_that_no_record_may_hold_is_a_trial_that_diverged(execute, tmp_path, monkeypatch):
     score = Score(nll_sum=700.0, num_scored=1, num_counted=1)  # e^700 is 1e304, which is a float
     monkeypatch.setattr("harness.training.evaluation.evaluate", lambda *arguments, **more: (score, None))
@@ -111,7 +110,6 @@ def test_a_perplexity_that_no_record_may_hold_is_a_trial_that_diverged(execute, 
     assert store.load(tmp_path, record.id) == record
 
 
-@pytest.mark.guards("failure-as-status", "no-memory-is-oom")
 @pytest.mark.parametrize(
     ("error", "status"),
     [
@@ -137,7 +135,6 @@ def test_a_failure_inside_a_trial_is_its_status_and_what_was_measured_is_kept(er
     assert record.metrics["params_total"] > record.metrics["params_head"] > 0
 
 
-@pytest.mark.guards("cannot-be-saved")
 def test_a_trial_that_cannot_be_saved_when_it_is_asked_to_stop_says_so(tiny_suite, tmp_path, monkeypatch):
     def full(self, *_):
         raise StorageError("no space left")
@@ -171,7 +168,6 @@ def test_every_product_takes_the_proven_route_and_evaluation_is_in_float32(prove
 
 
 @pytest.mark.system
-@pytest.mark.guards("torch-threads")
 def test_torch_threads_are_set_for_the_trial_and_put_back(execute, monkeypatch):
     seen = set()
     before_heads(monkeypatch, lambda head: seen.add(torch.get_num_threads()))

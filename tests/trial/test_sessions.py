@@ -26,7 +26,6 @@ def task(tiny_suite, tmp_path):
     return handmade.task(plan.load(tiny_suite).trials[0], tmp_path, driver="this run")
 
 
-@pytest.mark.guards("deaths-counted", "deaths-forgiven")
 def test_deaths_in_one_place_are_counted_within_a_run_and_getting_on_forgives_them(tmp_path):
     deaths = [sessions.begin(tmp_path, "a", (1, 0)).deaths for _ in range(3)]
     assert deaths == [0, 1, 2]
@@ -37,14 +36,12 @@ def test_deaths_in_one_place_are_counted_within_a_run_and_getting_on_forgives_th
     assert sessions.begin(tmp_path, "a", (1, 0)).deaths == 2  # after an attempt of an older version
 
 
-@pytest.mark.guards("death-forgiven")
 def test_a_death_that_is_forgiven_does_not_count(tmp_path):
     assert [sessions.begin(tmp_path, "a", (1, 0)).deaths for _ in range(2)] == [0, 1]
     sessions.forgive(tmp_path)
     assert sessions.begin(tmp_path, "a", (1, 0)).deaths == 1  # it would be 2
 
 
-@pytest.mark.guards("curve-of-failed-trial", "two-deaths")
 def test_worker_sigkill_a_trial_that_died_twice_in_one_place_is_an_error_with_the_curve_so_far(task):
     for steps in (STEPS + 3, 2):
         with interrupted_before(steps):
@@ -55,7 +52,6 @@ def test_worker_sigkill_a_trial_that_died_twice_in_one_place_is_an_error_with_th
     assert [point.epoch for point in record.curve] == [1]
 
 
-@pytest.mark.guards("stuck-is-timeout")
 def test_hang_whose_process_the_watchdog_ended_is_a_timeout(task):
     sessions.begin(task.folder, task.driver, (1, 0))
     (task.folder / sessions.STUCK).write_text("where it was")
@@ -64,7 +60,6 @@ def test_hang_whose_process_the_watchdog_ended_is_a_timeout(task):
     assert not (task.folder / sessions.STUCK).exists()
 
 
-@pytest.mark.guards("other-work-in-trial")
 @pytest.mark.parametrize(
     ("first", "second", "shared"), [(0.49, 0.49, False), (0.49, 0.5, True), (0.5, 0.49, True), (None, 0.5, True)]
 )
@@ -78,7 +73,6 @@ def test_times_are_shared_where_others_used_half_a_core_in_any_session(task, mon
     assert run(task).environment.shared == shared
 
 
-@pytest.mark.guards("fresh-only-once")
 def test_a_trial_begun_anew_by_force_goes_on_after_a_workers_death(task):
     anew = replace(task, fresh=True)
     with interrupted_before(STEPS + 3):

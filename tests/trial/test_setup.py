@@ -99,7 +99,6 @@ def model(tmp_path):
 
 
 @pytest.mark.system
-@pytest.mark.guards("weights-as-planned")
 def test_an_untrained_trial_scores_as_transformers_does_and_changed_weights_wait(tmp_path, model):
     suite, place = loaded(tmp_path, SUITE), tmp_path / "suites" / "saved" / "model.safetensors"
     (spec,) = suite.trials

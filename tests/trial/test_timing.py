@@ -92,7 +92,6 @@ def test_the_weights_timed_are_those_of_the_record_or_initial_ones_which_it_says
     assert said == ([] if harm == "none" else [sentence])
 
 
-@pytest.mark.guards("timing-changes-nothing")
 def test_a_pass_changes_no_file_no_record_no_weights_and_no_global_state(ran):
     def state():
         files = {path: path.read_bytes() for path in ran.runs.parent.rglob("*") if path.is_file()}
@@ -104,7 +103,6 @@ def test_a_pass_changes_no_file_no_record_no_weights_and_no_global_state(ran):
     assert state() == before
 
 
-@pytest.mark.guards("timing-of-one-model-fails")
 def test_a_model_that_fails_is_named_and_the_others_are_timed(ran, monkeypatch):
     bad, times, calls = ran.records[0], clock.milliseconds, Counter()
 
@@ -121,7 +119,6 @@ def test_a_model_that_fails_is_named_and_the_others_are_timed(ran, monkeypatch):
     assert calls == {bad.id: 2, ran.records[1].id: 3}
 
 
-@pytest.mark.guards("other-work-noticed")
 @pytest.mark.parametrize(
     ("told", "busy", "shared"),
     [(False, 0.49, False), (False, 0.5, True), (True, 0.25, True)],  # told by --shared

@@ -46,7 +46,6 @@ def silent(seconds: float) -> TimeoutSpec:
     return TimeoutSpec(silent_minutes=seconds / 60)
 
 
-@pytest.mark.guards("minutes-limit", "minutes-of-all-processes")
 def test_the_minutes_of_all_processes_count(watched):
     limits = TimeoutSpec(minutes=1.0)
     with watched(59.0, timeout=limits):
@@ -55,7 +54,6 @@ def test_the_minutes_of_all_processes_count(watched):
         pass
 
 
-@pytest.mark.guards("memory-limit")
 def test_host_oom_a_process_over_its_own_limit_is_ended(watched):
     with watched(memory_gib=1000.0):
         pass
@@ -63,7 +61,6 @@ def test_host_oom_a_process_over_its_own_limit_is_ended(watched):
         pass
 
 
-@pytest.mark.guards("memory-share")
 @pytest.mark.parametrize(("percent", "share", "ended"), [(99.0, 1e-6, True), (50.0, 1e-6, False), (99.0, 1.0, False)])
 def test_host_oom_whoever_holds_more_than_its_share_ends_once_memory_is_short(
     percent, share, ended, watched, monkeypatch
@@ -75,7 +72,6 @@ def test_host_oom_whoever_holds_more_than_its_share_ends_once_memory_is_short(
         pass
 
 
-@pytest.mark.guards("alarm-set", "alarm-off")
 def test_hang_in_this_process_is_timed_out_by_an_alarm(watched):
     before = signal.getsignal(signal.SIGALRM)
     with pytest.raises(TimedOut, match="no sign of life"), watched(timeout=silent(0.1)):
@@ -87,7 +83,6 @@ def test_hang_in_this_process_is_timed_out_by_an_alarm(watched):
 
 
 @pytest.mark.system
-@pytest.mark.guards("silent-worker-ended")
 def test_hang_of_a_worker_ends_its_process_and_leaves_where_it_was(tmp_path):
     task = handmade.task(handmade.record().spec, tmp_path, executor="ray", timeout=silent(2))
     task.folder.mkdir()
@@ -96,7 +91,6 @@ def test_hang_of_a_worker_ends_its_process_and_leaves_where_it_was(tmp_path):
     assert 'File "<string>", line 7' in (task.folder / "stuck.log").read_text()
 
 
-@pytest.mark.guards("heartbeat-fails")
 def test_a_sign_of_life_that_cannot_be_given_ends_no_trial():
     with Watch(handmade.task(handmade.record().spec, Path("no such folder")), 0.0):
         pass

@@ -17,13 +17,11 @@ TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")  # a token that the user set;
 TOKEN_FILE = ".ray/auth_token"
 FOLDER = "RAY_TMPDIR"  # Ray's variable for the folder of its sessions
 OTHER_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
-# guard: socket-path-short 107 -> 1000
 MOST_BYTES = 107  # of the path of a socket
 LONGEST_PATH = "ray/session_2026-11-22_01-02-03_000004_1234567/sockets/plasma_store"  # of a socket, within the folder
 # That a data-parallel group has to save its trial when the run ends; SLURM's default leaves a run 30. Tune kills its
 # own workers after 10, whatever is set (Ray 2.60, TuneController._cleanup_stopping_actors).
 STOP_SECONDS = 20
-# guard: worker-followed-by-another 10 -> 0
 MAX_FAILURES = 10  # of the workers of one trial in one run; a trial that fails twice in one place ends earlier
 SETTINGS = {  # what Ray does with each, and without it: tests/execution/test_ray_settings.py
     AUTH_MODE: "token",  # otherwise no token is sent to a cluster that is joined by its address
@@ -32,10 +30,8 @@ SETTINGS = {  # what Ray does with each, and without it: tests/execution/test_ra
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # otherwise workers change to a folder of Tune; a suite's relative paths are of ours
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",  # 60 by default, too few for workers that start on a busy machine
     "RAY_USAGE_STATS_ENABLED": "0",  # otherwise a nightly build of Ray sends statistics; a release sends none from here
-    # guard: worker-niceness "RAY_worker_niceness": "0" -> "RAY_worker_niceness": "15"
     "RAY_worker_niceness": "0",  # 15 by default: beside other busy programs trials would hardly get a core
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # otherwise Tune writes CSV, JSON and TensorBoard files of each trial
-    # guard: ctrl-c-from-tune "TUNE_DISABLE_SIGINT_HANDLER": "1" -> "TUNE_DISABLE_SIGINT_HANDLER": "0"
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # otherwise Ctrl-C ends trials and not the command
     "TUNE_FORCE_TRIAL_CLEANUP_S": str(STOP_SECONDS),  # until a worker that hangs after its trial is killed, not 600
 }
@@ -45,7 +41,6 @@ for _name, _value in SETTINGS.items():
 
 def refuse_open_ray() -> None:
     """Raises ExecutionError when the environment switches Ray's token off, so that others could run code here."""
-    # guard: ray-token-value .lower() != "token" -> == "disabled"
     if (mode := os.environ.get(AUTH_MODE, "token")).lower() != "token":
         raise ExecutionError(
             f"{AUTH_MODE}={mode}: anyone who can reach this machine could run code under Ray; unset {AUTH_MODE}, or "

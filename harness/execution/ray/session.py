@@ -58,15 +58,15 @@ def ray_session(address: str) -> Iterator[list[Any]]:
         address: 'local' starts Ray on this machine; anything else is the address of a cluster to join.
     Raises: ExecutionError when Ray does not start or the cluster cannot be joined.
     """
-    refuse_open_ray()  # guard: ray-token
-    refuse_homeless_ray()  # guard: ray-home-writable
+    refuse_open_ray()
+    refuse_homeless_ray()
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     before = signal.getsignal(signal.SIGTERM)
     try:
         folder = _start() if address == LOCAL else _join(address)
     finally:  # Ray has replaced the handler, but not in other threads, which cannot put it back
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)  # guard: sigterm-from-ray-restored
+            signal.signal(signal.SIGTERM, before)
     failures: list[Any] = []
     try:
         yield failures
@@ -76,7 +76,7 @@ def ray_session(address: str) -> Iterator[list[Any]]:
     finally:
         ray.shutdown()
         if folder is not None and not failures:
-            remove(folder)  # guard: ray-folder-removed
+            remove(folder)
 
 
 def _start() -> Path:
@@ -86,8 +86,6 @@ def _start() -> Path:
     quoted = shlex.quote(sys.executable)
     workers = {} if quoted == sys.executable else {"runtime_env": {"py_executable": quoted}}
     try:
-        # guard: ray-on-this-machine LOCAL -> "auto"
-        # guard: ray-dashboard-off =False -> =True
         started = ray.init(
             LOCAL,
             num_cpus=cpus_available(),
@@ -199,9 +197,7 @@ def remove_abandoned(parent: Path) -> None:
 
 def _abandoned(session: Path) -> bool:
     try:
-        # guard: ray-folders-of-user -> own = True
         own = not session.is_symlink() and session.stat().st_uid == os.getuid()
-        # guard: ray-folders-of-dead processes.has_ended -> len
         return own and processes.has_ended(read_bounded(session / DRIVER, MAX_BYTES).decode())
     except (OSError, ValueError):
         return False  # the folder of another program, or it cannot be read
@@ -215,7 +211,7 @@ def scratch_folder(runs: Path, address: str) -> Iterator[Path]:
     """
     parent = Path(tempfile.gettempdir()) if address == LOCAL else runs
     for left in processes.abandoned_scratch(parent):
-        shutil.rmtree(left, ignore_errors=True)  # guard: tune-folders-removed
+        shutil.rmtree(left, ignore_errors=True)
     parent.mkdir(parents=True, exist_ok=True)
     name = f"{processes.scratch_prefix()}{os.getpid()}-"
     scratch = Path(tempfile.mkdtemp(prefix=name, dir=parent))  # mkdtemp: no other user may write there; Tune unpickles

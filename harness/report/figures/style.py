@@ -50,7 +50,6 @@ SETTINGS = {
     "svg.fonttype": "none",  # text stays text: small, searchable, and in the page in the font of the browser
     "svg.hashsalt": "harness",  # the same ids each time
     "text.color": INK,
-    # guard: plot-no-formula "text.parse_math": False -> "text.parse_math": True
     "text.parse_math": False,  # $ in a label is no formula
     "xtick.color": INK,
     "ytick.color": INK,
@@ -144,7 +143,7 @@ def svg_of(figure: Figure, of: str) -> str:
         for text in figure.findobj(Text):
             text.set_fontfamily(["sans-serif", *more])
     about = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # no date and no version
-    about["Description"] = of  # guard: plot-size -> about["Description"] = None
+    about["Description"] = of
     content = io.StringIO()
     FigureCanvasSVG(figure).print_svg(content, metadata=about)  # `savefig` would draw it twice
     return re.sub(r"[ \t]+$", "", content.getvalue(), flags=re.MULTILINE)

@@ -148,6 +148,6 @@ def _log_end(place: Path) -> str:
     """The last lines of a log; '' if it cannot be read."""
     try:
         text = read_end(place, LOG_BYTES).decode("utf-8", errors="replace")
-    except OSError:  # guard: log-no-file
+    except OSError:
         return ""
     return "\n".join(text.splitlines()[-LOG_LINES:])

@@ -187,7 +187,7 @@ def _tag(tag: str, prefix: str) -> str:
     if tag.startswith("<svg"):
         tag = re.sub(r' (width|height)="[^"]*"', "", tag)
     tag = re.sub(r'\bid="row-(\d+)-\d+"', r'data-row="\1"', tag)
-    tag = re.sub(r'(\bid="|\bxlink:href="#|\burl\(#)', rf"\g<1>{prefix}-", tag)  # guard: plot-ids
+    tag = re.sub(r'(\bid="|\bxlink:href="#|\burl\(#)', rf"\g<1>{prefix}-", tag)
     return re.sub(r"#[0-9a-f]{6}\b", lambda colour: _VARIABLES.get(colour[0], colour[0]), tag)
 
 
@@ -246,7 +246,7 @@ def _template() -> tuple[Template, str, str]:
     here = Path(__file__).parent
     environment = Environment(
         loader=FileSystemLoader(here),
-        autoescape=True,  # guard: page-escapes autoescape=True -> autoescape=False
+        autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -287,4 +287,4 @@ def _shown(value: object) -> object:
     """Spell out invisible characters, except line ends, in all text that is not our own markup."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
-    return "\n".join(map(printable, value.split("\n")))  # guard: page-shows-all -> return value
+    return "\n".join(map(printable, value.split("\n")))

@@ -108,9 +108,6 @@ FORGED = {  # changes of the first trial's record, or a function of it; what is 
 }
 
 
-@pytest.mark.guards("verify-exact-perplexity", case="slightly better")
-@pytest.mark.guards("verify-id", case="a seed")
-@pytest.mark.guards("verify-own-certificate", case="against its certificate")
 @pytest.mark.parametrize("case", FORGED)
 def test_a_forged_record(place, verify, forge, case):
     change, removed, how, outcome, sentence = FORGED[case]
@@ -123,7 +120,6 @@ def test_a_forged_record(place, verify, forge, case):
     assert sentence in done.out
 
 
-@pytest.mark.guards("verify-weights")
 def test_weights_of_another_training_are_different(place, verify):
     shutil.copy(place.runs / place.ids["softmax", 2] / place.best.name, place.best)
     done = verify(place.one)
@@ -150,7 +146,6 @@ def test_a_torn_file_is_not_checked(place, verify, name, sentence):
     assert sentence in done.out
 
 
-@pytest.mark.guards("verify-tokens")
 def test_scores_of_tokens_that_add_up_but_are_others_are_different(place, verify):
     scores = sidecars.TOKEN_NLL.load(place.runs, place.record)
     nll = scores.nll.copy()
@@ -171,7 +166,6 @@ OTHERS = {  # perplexities are so many times as large, with other weights; those
 }
 
 
-@pytest.mark.guards("verify-limit", case="forged seeds")
 @pytest.mark.parametrize("case", OTHERS)
 def test_the_other_seeds_decide_what_another_processor_may_give(place, verify, forge, case):
     factor, seeds, outcome, sentence = OTHERS[case]
@@ -198,7 +192,6 @@ def test_equal_bits_are_expected_where_nothing_differs(place, verify, forge):
     assert "; equal bits were expected" in verify(place.one, "--retrain").out
 
 
-@pytest.mark.guards("verify-certifies")
 def test_weights_whose_perplexity_is_not_made_of_probabilities_are_different(place, verify, forge, monkeypatch):
     forge(certificate=None, not_certified="its process ended")
     nll = Mixture.nll
@@ -218,7 +211,6 @@ def test_a_trial_that_does_not_end_well_here_is_different_or_not_checked(place, 
     assert (done.code, f": {outcome}: " in done.out) == (1, True), done.out
 
 
-@pytest.mark.guards("verify-curve-so-far")
 @pytest.mark.parametrize(("factor", "outcome"), {1.0: "identical", 1.04: "plausible", 1.06: "different"}.items())
 def test_a_training_that_is_ended_early_is_compared_by_its_first_epochs(place, verify, monkeypatch, factor, outcome):
     shutil.rmtree(store.folder(place.runs, place.ids["softmax", 3]))  # one other seed has no spread: 5 % are allowed
@@ -308,7 +300,6 @@ def test_a_users_mistake_is_one_sentence_and_code_2(place, verify, arguments, se
     assert sentence in done.err.splitlines()[0]
 
 
-@pytest.mark.guards("verify-names-file")
 @pytest.mark.parametrize("how", [(), RETRAIN])
 def test_no_file_is_opened_on_a_records_word(place, verify, tmp_path, how):
     text = tmp_path / "mine"

@@ -86,7 +86,6 @@ def ran(suite, tasks, place, plugin):
             yield SimpleNamespace(trials=trials, records=records, events=events, attempts=attempts, runs=place / "ray")
 
 
-@pytest.mark.guards("sigterm-from-ray-restored", "ray-on-this-machine")
 def test_each_attempt_has_a_process_of_its_own_and_trials_end_in_the_order_of_the_suite(ran):
     acts, processes, _ = zip(*ran.attempts, strict=True)
     assert acts == ("keep", "die once", "die once", "die", "die", "none")
@@ -96,12 +95,10 @@ def test_each_attempt_has_a_process_of_its_own_and_trials_end_in_the_order_of_th
     assert {(record.environment.executor, record.environment.threads) for record in ran.records} == {("ray", 1)}
 
 
-@pytest.mark.guards("worker-niceness")
 def test_workers_get_as_much_of_a_busy_machine_as_the_command(ran):
     assert {nice for _, _, nice in ran.attempts} == {os.nice(0)}
 
 
-@pytest.mark.guards("worker-followed-by-another")
 def test_a_worker_that_died_is_followed_by_another_but_not_for_ever(ran):
     starts = [event.spec.id for event in ran.events if event.kind == "started"]
     one, kept, once, always, last = (spec.id for spec in ran.trials)
