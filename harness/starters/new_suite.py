@@ -141,10 +141,11 @@ def _chosen(wish: Wish, splits: Mapping[str, str], heads: str, machine: Machine,
         if (fits := budget.fitting(size, found, most=whole, minutes=wish.minutes, machine=machine)) is not None:
             return size, fits
     least = budget.with_part(size, found, size.least, machine)
+    fewer = ", or fewer heads" if len(wish.heads) > 1 else ""
     raise ExecutionError(
         f"{wish.minutes:g} minutes are too few: {counted(len(found.rows), 'row')} with {budget.SEEDS} seeds on "
         f"{size.least:,} bytes of the text take {least.minutes:.1f} minutes here; give --minutes "
-        f"{math.ceil(SLOWER * least.minutes)} or more, or fewer heads; a machine without other work needs fewer"
+        f"{math.ceil(SLOWER * least.minutes)} or more{fewer}; a machine without other work needs fewer"
     )
 
 

@@ -194,6 +194,17 @@ def test_a_small_lie_on_every_token_is_caught_by_the_mean(share, caught, tmp_pat
     assert (found.fault is not None) == caught
 
 
+def test_nlls_of_other_tokens_are_found_though_their_mean_is_right(tmp_path):
+    # Blocks carry no state, so no row is read beside others, which would find this, too.
+    task, test_N = finished(tmp_path, ["softmax"], batching="blocks")
+    scored_N = ~test_N.isnan()
+    test_N[scored_N] = test_N[scored_N].roll(1)
+    found = certified(task, test_N)
+    assert found.mean_gap <= MEAN_GAP
+    assert found.nll_gap > NLL_GAP
+    assert ASKED in found.fault
+
+
 def test_a_lie_about_the_split_that_choices_are_made_by_is_found(tmp_path):
     task, test_N = finished(tmp_path, ["softmax"])
     found = certify(task, task.folder / BEST, {"test": test_N, "valid": torch.full((40,), 0.5)})
