@@ -66,6 +66,27 @@ def test_gains_are_means_over_shared_seeds(planted):
     assert mixture.gains[0].difference.mean == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("change", "better"),
+    [({}, 0), ({", {softmax: {softcap: 30}}": "", ", {moc: {num_mixtures: 2}}": ""}, 3)],
+    ids=["one of three", "alone"],
+)
+def test_words_allow_for_the_number_of_heads(planted, change, better):
+    # p = 0.008 at each of three sizes, and 1 of the slope: 4 p is below 0.05 of one head, and 12 p above it of three
+    t = stats.t.isf(0.004, 3)
+    gains = 0.03 * (1 + np.array([1, -1, 1, -1]) * math.sqrt(3 / 4) * 2 / t)  # of four seeds: mean 0.03, sd 0.06 / t
+    rules = [
+        {
+            "where": {"head": "mos", "backbone.d_model": d},
+            "metrics": {"test_ppl": (np.array(ppl) * np.exp(-gains)).tolist()},
+        }
+        for d, ppl in zip((8, 16, 32), PPL["softmax"], strict=True)
+    ]
+    (ladder,) = of_findings(planted(*rules, **change).findings)
+    mixture = next(head for head in ladder.heads if head.name == "MoS 2")
+    assert mixture.number("better") == better
+
+
 PPL = {  # of seeds 1 to 4 at N = 576, 2,176 and 8,448, as in records.yaml
     "softmax": ((400.0, 404.0, 396.0, 400.0), (200.0, 202.0, 198.0, 200.0), (100.0, 101.0, 99.0, 100.0)),
     "MoS 2": ((387.5, 391.5, 384.5, 388.5), (195.8, 197.8, 194.2, 196.2), (98.9, 100.0, 98.1, 99.1)),
@@ -196,11 +217,19 @@ def test_the_plot_has_two_panels_and_each_head_its_name(planted, width, panels):
     assert "band over seeds" in plot.caption
 
 
-def test_of_many_heads_ten_are_drawn(planted):
+def test_of_many_heads_the_ten_with_the_largest_gains_or_losses_are_drawn(planted):
     text = ", ".join(f"{{mos: {{num_mixtures: {k}}}}}" for k in range(2, 15))
-    found = planted(**{"{mos: {num_mixtures: 2}}": text})
-    (plot,) = found._plots("ladder", ())
+    last = [  # of heads with gains of 3 % or less, one is 20 % better at a size, and one 20 % worse
+        {
+            "where": {"head": "mos", "head.num_mixtures": k, "backbone.d_model": 8},
+            "metrics": {"test_ppl": [factor * ppl for ppl in PPL["softmax"][0]]},
+        }
+        for k, factor in ((13, 0.8), (14, 1.2))
+    ]
+    (plot,) = planted(*last, **{"{mos: {num_mixtures: 2}}": text})._plots("ladder", ())
     assert "Shown: 9 of 15 heads." in plot.caption
+    names = ("MoS 13", "MoS 14", "softmax, softcap 30")  # the last one has the smallest gains
+    assert [plot.svg.count(f">{name}<") for name in names] == [1, 1, 0]
 
 
 def test_how_often_a_text_is_read_stands_below_the_table(planted):

@@ -64,11 +64,13 @@ def test_a_folder_counts_by_all_its_files_and_a_name_in_place_of_a_path_is_no_fi
         lambda folder: (folder / "b.txt").write_text("2"),
         lambda folder: (folder / "c.txt").write_text("2"),
         lambda folder: (folder / "c.txt").rename(folder / "d.txt"),
+        lambda folder: ((folder / "more").mkdir(), (folder / "more" / "a.txt").write_text("3")),
+        lambda folder: (folder / "a.txt").write_text("4"),  # of two files of one name
     ):
         change(tmp_path / "vectors")
         (tmp_path / "tiny.yaml").write_text(suite_text("reading: {words: vectors}", train=TRAIN))
         ids.append(plan.load(tmp_path / "tiny.yaml").trials[0].id)
-    assert len(set(ids)) == 4
+    assert len(set(ids)) == 6
     (tmp_path / "tiny.yaml").write_text(suite_text("reading: {words: owner/name}", train=TRAIN))
     suite = plan.load(tmp_path / "tiny.yaml")
     assert suite.contents_of(suite.trials[0]).head is None

@@ -70,7 +70,7 @@ def test_other_settings_and_another_version_of_a_library_are_kept_apart(monkeypa
     mos, before, version = component("head", "mos", num_mixtures=2), key(), kept_models.version
     others = [
         key(vocab_size=11),
-        key(batch=(2, 3)),
+        *(key(batch=batch) for batch in ((2, 3), (2, 4), (3, 3))),
         key(backbone=component("backbone", "lstm", d_model=9)),
         key(heads=[component("head", "mos", num_mixtures=3)]),
         key(heads=[mos, mos]),
@@ -78,7 +78,7 @@ def test_other_settings_and_another_version_of_a_library_are_kept_apart(monkeypa
     for library in ("torch", "transformers"):
         monkeypatch.setattr(kept_models, "version", lambda name, it=library: "0.0" if name == it else version(name))
         others.append(key())
-    assert len({before, *others} - {None}) == 8
+    assert len({before, *others} - {None}) == 10
 
 
 @pytest.mark.needs("pretrained")

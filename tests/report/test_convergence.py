@@ -46,6 +46,8 @@ RATES = [8.0, 8.0, 4.0, 4.0, 2.0, 0.8, 0.7, 0.1]
         ([100.0, 90.0, 80.0, 70.0, 68.0, 66.0, 65.9, 65.9], HALF, RATES, True),
         # by 0.7 % an epoch, although the whole training fell much
         ([100.0, 90.0, 80.0, 70.0, 69.5, 69.0, 68.9, 68.9], HALF, RATES, False),
+        # after a warm-up five epochs, the second to the sixth, had a tenth: the last two fell from 80 to 76
+        ([100.0, 90.0, 85.0, 80.0, 78.0, 76.0, 75.9, 75.9], {"warmup": COSINE}, [0.5, *[8.0] * 4, 4.0, 0.7, 0.1], True),
         ([100.0, *[99.9] * 7], HALF, [8.0, 0.7, *[0.1] * 6], True),  # frozen after one epoch
         ([100.0, 90.0, *[89.9] * 6], HALF, [8.0, 0.8, *[0.1] * 6], True),  # after two: 100 to 90 counts
     ],

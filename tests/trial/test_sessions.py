@@ -14,6 +14,7 @@ from harness import plan
 from harness.kernels import rows
 from harness.kernels.choice import FormChoice
 from harness.kernels.forms import FORMS, LEAN, STORED, by_rows
+from harness.training.checkpoint import Checkpoints
 from harness.trial import sessions, stages
 from harness.trial.run import run
 from harness.trial.timing import BUSY_CORES
@@ -71,6 +72,27 @@ def test_times_are_shared_where_others_used_half_a_core_in_any_session(task, mon
         with interrupted_before(STEPS + 3):
             run(task)
     assert run(task).environment.shared == shared
+
+
+def test_the_peak_of_memory_is_that_of_all_sessions(task, monkeypatch):
+    monkeypatch.setattr(stages, "peak_memory_mib", lambda device: 500.0)
+    with interrupted_before(STEPS + 3):
+        run(task)
+    monkeypatch.setattr(stages, "peak_memory_mib", lambda device: 100.0)
+    assert run(task).metrics["peak_memory_mib"] == 500
+
+
+@pytest.mark.parametrize(("fault", "status", "kept"), [(MemoryError, "oom", True), (RuntimeError, "error", False)])
+def test_a_trial_that_ran_out_of_memory_keeps_its_checkpoint(task, monkeypatch, fault, status, kept):
+    with interrupted_before(STEPS + 3):
+        run(task)
+
+    def raising(*given):
+        raise fault
+
+    monkeypatch.setattr(stages, "built_model", raising)
+    assert run(task).status == status
+    assert (Checkpoints(task.folder).newest(task.id) is not None) == kept
 
 
 def test_a_trial_begun_anew_by_force_goes_on_after_a_workers_death(task):
