@@ -5,6 +5,7 @@ import json
 import math
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import planted_suites
@@ -13,8 +14,10 @@ from ruamel.yaml import YAML
 from scipy import stats
 
 from harness import plan
+from harness.ladder import table
 from harness.ladder.facts import of_findings
 from harness.ladder.words import number_text, sentences
+from harness.plan.tuning import Once
 from harness.report import study
 from harness.report.outcome import summary
 
@@ -151,6 +154,25 @@ def test_without_a_baseline_that_falls_a_note_says_why_there_is_no_worth(planted
     # the geometric mean of 200, 202, 198, 200
     assert "does not fall up to lstm 8.45k (199.99 to 210.00); tune the learning rate" in table
     assert "No worth is known" not in planted().table()
+
+
+def test_rates_that_follow_are_named_where_they_lie_outside_of_those_that_were_tried():
+    def row(rate: float, *, follows: bool = True) -> SimpleNamespace:
+        planned, train = SimpleNamespace(follows=follows or None), SimpleNamespace(lr=rate)
+        return SimpleNamespace(planned=planned, spec=SimpleNamespace(train=train), backbone="large")
+
+    rows = {
+        "low": row(0.002),
+        "least": row(0.003),
+        "most": row(0.012),
+        "high": row(0.013),
+        "tuned": row(1.0, follows=False),
+    }
+    heads = [SimpleNamespace(name=name, rows=(None, each)) for name, each in rows.items()]
+    tune = Once(seed=7, space={"train.lr": [0.003, 0.006, 0.012]})
+    findings = SimpleNamespace(evidence=SimpleNamespace(suite=SimpleNamespace(tune=tune)))
+    said = "Learning rates outside of those that were tried: low at large: 0.002; high at large: 0.013."
+    assert table._untried(findings, [SimpleNamespace(heads=heads)]) == [said]
 
 
 def test_nothing_is_decided_while_a_seed_is_missing(planted):

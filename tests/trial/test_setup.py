@@ -3,6 +3,7 @@
 import math
 from types import SimpleNamespace
 
+import handmade
 import pytest
 import torch
 from disturbed import suite_text
@@ -19,7 +20,8 @@ from harness.errors import CorpusError, WeightsError
 from harness.records import store
 from harness.registry import BACKBONES
 from harness.training.step import EagerStep
-from harness.trial.setup import fetch_sources, load_planned
+from harness.trial import routes
+from harness.trial.setup import fetch_sources, load_planned, with_exact_route
 
 
 class Stored(nn.Module):
@@ -182,3 +184,14 @@ def test_backbones_under_one_seed_see_one_order_which_follows_the_seed_where_it_
     assert same(one, other) == ("in order" in request.node.callspec.id)
     half = len(one) // 2
     assert same(one[:half], one[half:]) == ("in order" in request.node.callspec.id)  # two epochs
+
+
+@pytest.mark.parametrize(
+    ("device", "of_checkpoint", "expected"),
+    [("cpu", "default", "default"), ("cpu", None, "onednn"), ("cuda", "default", "onednn")],
+)
+def test_a_trial_that_goes_on_has_the_route_of_its_checkpoint(device, of_checkpoint, expected, tiny_suite, monkeypatch):
+    monkeypatch.setattr(routes, "checked_route", lambda route: route)  # each is exact on this machine
+    task = handmade.task(plan.load(tiny_suite).trials[0], tiny_suite.parent, route="onednn", device=device)
+    resumed = of_checkpoint and SimpleNamespace(session=SimpleNamespace(route=of_checkpoint))
+    assert with_exact_route(task, resumed).route == expected
