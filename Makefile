@@ -86,7 +86,6 @@ lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyrefly check
-	$(BIN)/python tests/meta/size.py
 
 # Environments and caches. Results stay.
 clean:
