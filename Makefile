@@ -8,7 +8,7 @@ PYTHON ?= $(shell fits() { "$$1" -c "import ensurepip, sys; sys.exit(not (3, 11)
 BIN := .venv/bin
 PARALLEL := --numprocesses auto --dist loadfile
 
-.PHONY: quickstart test newest test-system test-all without wheel release site docs mutants fuzz golden showcase lint clean
+.PHONY: quickstart test newest test-system test-all without wheel release site docs mutants fuzz golden showcase lint words clean
 
 quickstart: .venv/installed
 	$(BIN)/harness run suites/quickstart.yaml --executor inline
@@ -86,6 +86,11 @@ lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyrefly check
+	$(MAKE) words
+
+# Misspelt words, and those that this project does not use.
+words: .venv/installed
+	$(BIN)/codespell -D - -D tests/meta/words.txt harness heads backbones benchmarks suites docs *.md
 
 # Environments and caches. Results stay.
 clean:

@@ -180,18 +180,3 @@ def test_options_are_those_of_a_run():
     from harness import RunOptions
 
     assert {"executor", "overrides", "only"} <= {field.name for field in fields(RunOptions)}
-
-
-FORBIDDEN = (
-    *("told", "tells?", "taken up", "takes? up", "put down", "puts? down", "parcels?", "standings?", "unfold(?:s|ed)?"),
-    *("spent", "is through", "are through", "at hand", "anybody's", "whoever", "whatever of", "where there is one"),
-    *("as it stands", "nothing of the kind", "the like", "hears? of", "knows of", "by itself", "for want of"),
-    *("in the midst", "cannot be had", "as a rule", "claims? of a trial", "goes? on from"),
-)
-PATTERN = re.compile(rf"\b(?:{'|'.join(FORBIDDEN)})\b", flags=re.IGNORECASE)
-
-
-@pytest.mark.parametrize("page", PROSE, ids=name)
-def test_no_forbidden_word(page):
-    prose = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert PATTERN.findall(prose) == []
