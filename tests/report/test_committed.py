@@ -2,8 +2,8 @@
 
 results/showcase/records has one file for a suite or for a trial: `<suite>.zip` or `<suite>.<trial>.zip`. Its folder
 `shortened` has those of suites that were changed by --set, with the changes in their names: `<suite>.epochs=1.zip`, as
-its table. Its folder `unfinished` has the finished trials of a suite whose other trials are still to be trained, so that
-another machine can go on; there is no table of them.
+its table. Its folder `unfinished` has the finished trials of a suite whose other trials are still to be trained, so
+that another machine can go on; there is no table of them.
 """
 
 import hashlib
