@@ -42,7 +42,6 @@ for sys.argv[1:] in json.loads(sys.argv[1]):
     answers.append((code, out.getvalue(), err.getvalue()))
 print(json.dumps(answers))
 """
-WIDE = ["table", "tiny", "--wide", "--form", "md"]
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
@@ -55,7 +54,7 @@ def test_without_it_a_suite_runs_and_is_shown(extension, tmp_path):
         ["--help"],
         ["plan", "tiny"],
         ["run", "tiny", "--executor", "inline"],
-        WIDE,
+        ["table", "tiny", "--wide", "--form", "md"],
         ["report", "tiny"],
         ["runs", "tiny"],
     ]
