@@ -1,4 +1,4 @@
-"""A suite that `harness new suite` makes, trained: its slowest rows converge. `.ci/run` trains quickstart, softmax included."""
+"""A suite that `harness new suite` makes, trained: its slowest rows converge. `.ci/run` trains quickstart, with softmax."""
 
 from pathlib import Path
 
