@@ -1,4 +1,4 @@
-"""A suite that `harness new suite` makes, trained: its slowest rows converge. `.ci/run` trains quickstart, with softmax."""
+"""A suite that `harness new suite` makes, trained: its slowest rows converge. `.ci/run` trains quickstart."""
 
 from pathlib import Path
 
