@@ -27,7 +27,8 @@ newest:
 	.venv-newest/bin/pytest $(PARALLEL) tests -m "not system"
 
 # What takes longer: whole trials and commands, Ray, killed processes, clusters, servers, a browser, memory, builds of
-# packages. All of tests/system, and what has the marker `system`. The fast tests are not among them.
+# packages. All of tests/system, and what has the marker `system`. The fast tests are not among them. In twice as many
+# processes.
 test-system: .venv/installed
 	$(BIN)/pytest $(PARALLEL) tests -m system
 

@@ -125,9 +125,12 @@ table: {baseline: softmax}
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """The number of test processes for `-n auto`: one for each core that this process may use, at most four."""
-    return min(cpus_available(), 4)
+def pytest_xdist_auto_num_workers(config) -> int:
+    """The number of test processes for `-n auto`: one for each core that this process may use, at most four; with
+    `-m system` twice as many, because such tests often wait for the processes that they start.
+    """
+    cores = min(cpus_available(), 4)
+    return 2 * cores if config.option.markexpr == "system" else cores
 
 
 @pytest.hookimpl(wrapper=True)
