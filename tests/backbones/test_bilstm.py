@@ -40,6 +40,9 @@ def model(head="softmax", **params):
     return built
 
 
+AHEAD = ("softmax", "mfs", "mtp_module", "bag_of_words")  # which read what is around a position, and one that does not
+
+
 def segment():
     return Segment(TOKENS[:, :-1], TOKENS[:, 1:])
 
@@ -62,11 +65,6 @@ def test_the_stack_from_the_right_is_an_lstm_of_its_own_on_the_same_embedding():
     for ours, theirs in zip(both.reversed_states(TOKENS).layers, one(TOKENS).layers, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
     assert both.reversed_states(TOKENS).state is None
-
-
-def test_all_weights_of_a_start_are_in_its_range():
-    for parameter in BidirectionalLSTM(V, **SIZES, init_range=0.02).parameters():
-        assert 0.01 < parameter.abs().max() <= 0.02
 
 
 def test_the_segment_from_its_end_swaps_inputs_and_targets():
@@ -97,20 +95,6 @@ def test_the_loss_is_the_mean_of_both_directions():
     assert len(state) == 3  # of the stack from the left: one (h, c) for each layer
 
 
-def test_both_directions_take_the_z_loss():
-    built = model()
-    plain, _ = SegmentLoss(built)(Segment(TOKENS[:, :-1], TOKENS[:, 1:]), None)
-    more, _ = SegmentLoss(built, spec(z_loss=0.1))(Segment(TOKENS[:, :-1], TOKENS[:, 1:]), None)
-    left, right = built, built.from_the_right()
-    texts = (TOKENS[:, :-1], TOKENS[:, 1:].flip(1))
-    squares = []
-    for each, text in zip((left, right), texts, strict=True):
-        h_BTD = each.backbone(text).layers[-1]
-        z_BTV = h_BTD @ built.head.output.weight.T + built.head.output.bias
-        squares.append(z_BTV.logsumexp(-1).square().mean())
-    assert (more - plain).item() == pytest.approx(0.1 * (squares[0] + squares[1]).item() / 2, abs=1e-9)
-
-
 SUITE = """\
 name: both
 version: 1
@@ -135,7 +119,7 @@ def trial(tmp_path):
     return of
 
 
-@pytest.mark.parametrize("head", EVERY_HEAD)
+@pytest.mark.parametrize("head", [line for line in EVERY_HEAD if any(name in line for name in AHEAD)])
 def test_no_position_sees_the_token_that_it_predicts(head, trial):
     """The gradient of each position's nll to the embedding of what it predicts, and of all that is read later, is 0."""
     spec = trial(head).head

@@ -13,7 +13,7 @@ from harness.diagnostics.diagnostic import NotDefined, Settings
 from harness.diagnostics.positions import Contexts, Scored
 from harness.diagnostics.singular_values import Spectra, Values
 from harness.diagnostics.spectrum import of_contexts
-from harness.distributions import Logits, Mixture
+from harness.distributions import Logits
 from harness.protocols import HeadDims, Hidden
 from harness.registry import HEADS
 
@@ -69,18 +69,6 @@ def test_one_softmax_has_the_rank_of_its_bound(head, rank):
     assert (found.bound, found.raw.press, found.centred.press) == (rank, rank, rank - 1)
     assert found.raw.press_is_exact
     assert found.centred.press_is_exact
-
-
-@pytest.mark.parametrize(("partitions", "width", "rank"), [(4, 5, 4 * 5 + 1), (3, 2, 3 * 2 + 1)])
-def test_partitions_of_free_facets_have_rank_p_d_plus_one(partitions, width, rank):
-    weight_VE, lift = draw(V, width, seed=3), draw(D, 40, seed=4)
-
-    def head(hidden: Hidden) -> Mixture:
-        facets = torch.tanh(hidden.layers[-1] @ lift)[..., : partitions * width].unflatten(-1, (partitions, width))
-        return Mixture(facets, None, weight_VE, partitions=(partitions,))
-
-    found = spectra(head)
-    assert (found.bound, found.raw.press, found.centred.press) == (rank, rank, rank - 1)
 
 
 @pytest.mark.parametrize(

@@ -239,11 +239,6 @@ def test_two_workers_train_as_one_with_the_whole_batch(left, name, dtype, atol):
     assert first["loss"].item() == second["loss"].item() == pytest.approx(loss, rel=atol)
 
 
-def test_the_log_says_that_steps_are_eager(left):
-    kept = torch.load(left.folder / f"lstm mos-{torch.float64}-0.pt", weights_only=True)
-    assert kept["logged"] == ["training steps are eager: 2 workers, 2 rows each"]
-
-
 def test_a_step_whose_state_other_workers_carry_is_not_resumable(left):
     carried, none = (
         torch.load(left.folder / f"{name}-{torch.float64}-0.pt", weights_only=True)
@@ -316,11 +311,6 @@ def test_a_worker_that_fails_says_how_and_the_first_leaves_no_record(left, tmp_p
         "interrupted: another worker of this trial has ended"
         in (left.folder / "lost" / spec.id / "trial.log").read_text()
     )
-
-
-def test_one_alone_blames_nobody():
-    assert not Workers().explains(RuntimeError("third_party/gloo: connection closed"))
-    assert Workers().from_first(1.5, 2) == [1.5, 2]
 
 
 if __name__ == "__main__":

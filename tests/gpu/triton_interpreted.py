@@ -7,11 +7,10 @@ import pytest
 import torch
 import triton
 
-from harness.distributions import LOGIT_MAPS, Mixture, log_prior
+from harness.distributions import LOGIT_MAPS
 from harness.gpu import triton_evaluation, triton_rows
-from harness.kernels import choice, planted, reference_only, rows
+from harness.kernels import planted
 from harness.kernels.agreement import fault_of
-from harness.kernels.choice import FormChoice
 from harness.kernels.forms import LEAN, LOG_SUMS, ROWS
 
 FLOAT32 = 2.0**-24  # the relative error of one rounding
@@ -163,31 +162,6 @@ def test_a_row_without_another_word_leaves_the_target_certain(dtype):
     assert all(torch.equal(block, torch.zeros_like(block)) for block in blocks)
 
 
-def test_facets_before_tokens_in_memory():
-    blocks, _, target_nK = filled("mos", 4, 8, torch.float32)
-    other = blocks[0].transpose(0, 1).contiguous().transpose(0, 1)
-    plain = triton_rows.combine_rows_(blocks, [range(5)], range(5), target_nK, None, None)
-    turned = triton_rows.combine_rows_([other], [range(5)], range(5), target_nK, None, None)
-    assert torch.equal(other, blocks[0])
-    assert all(torch.equal(a, b) for a, b in zip(plain, turned, strict=True))
-
-
-@pytest.mark.parametrize("log_epsilon", [None, 1e-3])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_aten_form_says_the_same(layout, log_epsilon):
-    _, facets, component = LAYOUTS[layout]
-    outcomes = []
-    for form in (triton_rows.combine_rows_, rows.combine_rows_):
-        blocks, _, target_nK = filled(layout, 3, 8, torch.float32)
-        result = form(
-            blocks, [list(members) for members in facets], component, target_nK, prior_of(target_nK), log_epsilon
-        )
-        scaled = [b * result.scale[:, list(members), None] for b, members in zip(blocks, facets, strict=True)]
-        outcomes.append((*result[:3], *scaled))
-    for ours, theirs in zip(*outcomes, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=2e-6)
-
-
 def test_float64_is_left_to_the_aten_form():
     blocks, _, target_nK = filled("mos", 3, 8, torch.float64)
     nll, *_ = by_the_equations(blocks, [range(5)], range(5), target_nK, None)
@@ -220,18 +194,6 @@ def test_log_sum_exp_of_a_product(R, E, V, columns_around, dtype, precision):
     torch.testing.assert_close(result.double(), expected, rtol=0, atol=8 * FLOAT32 * 64)  # logits reach 64
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize(("E", "P"), [(40, 4), (21, 3)])
-def test_log_sum_exp_over_the_rows_of_each_partition(E, P, dtype):
-    generator = torch.Generator().manual_seed(E)
-    facets, W = torch.randn(9, P, E, generator=generator).to(dtype), torch.randn(613, E, generator=generator).to(dtype)
-    for b in (None, torch.randn(613, generator=generator).to(dtype)):
-        for p in range(P):
-            z = facets[:, p].double() @ W[p::P].double().T + (0.0 if b is None else b[p::P].double())
-            ours = triton_evaluation.fused_log_sum_exp(facets[:, p], W[p::P], None if b is None else b[p::P])
-            torch.testing.assert_close(ours.double(), z.logsumexp(1), rtol=0, atol=8 * FLOAT32 * 64)
-
-
 @pytest.mark.parametrize("programs", [1, 2, 3, 1000])
 def test_shares_of_any_number_of_tiles_add_up(programs, monkeypatch):
     monkeypatch.setattr(triton_evaluation, "PROGRAMS", programs)
@@ -247,30 +209,6 @@ def test_log_sum_exp_far_from_zero():
     h[1] = -1
     ours = triton_evaluation.fused_log_sum_exp(h, W)
     torch.testing.assert_close(ours, torch.tensor([1e4 + LOG_2, 1e4]), rtol=4 * FLOAT32, atol=0)
-
-
-@pytest.mark.parametrize("partitions", [(1,), (1, 1, 1), (4, 1, 1)])
-def test_a_whole_mixture_by_the_kernels_equals_the_reference(partitions):
-    generator = torch.Generator().manual_seed(3)
-    shapes = [(2, 20, sum(partitions), 5), (2, 20, len(partitions)), (43, 5), (43,)]
-    given = [torch.randn(*shape, generator=generator).requires_grad_() for shape in shapes]
-    targets = torch.randint(43, (2, 20), generator=generator)
-
-    def evaluated(facets, scores, weight, bias):
-        inputs = (facets, scores, weight, bias)
-        made = Mixture(facets, log_prior(scores), weight, bias, partitions=partitions)
-        loss = made.mean_nll(targets)
-        grads = torch.autograd.grad(loss, inputs, allow_unused=True)
-        with torch.no_grad():
-            return [loss, made.nll(targets), *(grad for grad in grads if grad is not None)]
-
-    with reference_only():
-        expected = evaluated(*(tensor.detach().double().requires_grad_() for tensor in given))
-    with choice.using(FormChoice(forms=here())):
-        outcome = evaluated(*given)
-    for found, exact in zip(outcome, expected, strict=True):
-        if exact.norm() > 1e-12:  # one component's prior has no gradient
-            assert (found.double() - exact).norm() / exact.norm() < 3e-6
 
 
 def here():

@@ -46,12 +46,6 @@ def test_of_equally_frequent_words_the_lower_id_comes_first():
     assert head.by_frequency.tolist() == list(range(3000))
 
 
-def test_it_counts_without_frequencies_and_refuses_to_run():
-    head = make(counts=None)
-    with pytest.raises(RuntimeError, match=r"mixtape needs HeadDims\.token_counts"):
-        head(tops())
-
-
 def masks(num_rows, num_positions, dropout):
     """(B, T, 4, E) what is kept in training: W is the identity, so that a leaf's logits are its facet."""
     head = load(make(vocab_size=E, counts=torch.arange(E), dropout=dropout, bias=False), output__weight=torch.eye(E))

@@ -17,16 +17,6 @@ def test_its_numbers_start_normal_around_0_with_the_spread_that_is_asked_for(giv
     assert head.bounds.tolist() == pytest.approx([-std, 4 * std, 0.25 * std, 2 * std], rel=1e-6)
 
 
-def test_its_numbers_are_drawn_apart():
-    head = make("multimax", init_std=1.0)
-    assert len({*head.temperatures.tolist(), *head.bounds.tolist()}) == 8
-
-
-def test_with_zeros_it_starts_as_a_softmax():
-    found = make("multimax", init_std=0.0)(states()).log_probs()
-    assert torch.equal(found, make("softmax")(states()).log_probs())
-
-
 @pytest.mark.parametrize("level", [0.0, -60.0, 80.0])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2**-21), (torch.bfloat16, 2**-8)])
 def test_far_and_rounded_logits_are_right_to_the_rounding_of_their_squares(dtype, tolerance, level):

@@ -99,11 +99,6 @@ def test_the_only_word_is_certain(name):
     assert all(gradient.abs().max() <= FLOAT32 for gradient in gradients(head(hidden).mean_nll(targets), inputs))
 
 
-@every_head
-def test_one_token_alone_is_right(name):
-    assert_right(name, make(name), states((1, 1)), words((1, 1)), FLOAT32)
-
-
 MANY = [
     ("mos", LAYER_DIMS, {"num_mixtures": 64}),
     ("mos", LAYER_DIMS, {"num_mixtures": 64, "logit_map": "sigsoftmax"}),

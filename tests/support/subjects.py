@@ -1,7 +1,5 @@
 """For tests of diagnostics: a model with its initial weights on random tokens."""
 
-import math
-
 import handmade
 import torch
 from ruamel.yaml import YAML
@@ -56,9 +54,3 @@ def loud(head: str, **params):
         for number, parameter in enumerate(of.model.parameters()):
             parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
     return of
-
-
-def softmax(scores: list[float]) -> list[float]:
-    """By a loop."""
-    powers = [math.exp(score - max(scores)) for score in scores]
-    return [power / sum(powers) for power in powers]

@@ -63,9 +63,7 @@ def windows(epoch):
 
 LOOPS = {  # settings of training -> the segments of an epoch, whether their state is carried
     "clip": ({"clip": 0.25}, columns, True),
-    "an epoch and a half": ({"epochs": 1.5}, columns, True),
     "shuffled": ({"epochs": 1.5, "shuffle": True}, shuffled_columns, False),
-    "blocks": ({"epochs": 1.5, "batching": "blocks"}, blocks, False),
     "shuffled blocks": ({"epochs": 1.5, "batching": "blocks", "shuffle": True}, shuffled_blocks, False),
     "windows": ({"epochs": 1.5, "batching": "windows"}, windows, False),
     "momentum": ({"lr": 0.1, "momentum": 0.9, "batching": "blocks"}, blocks, False),
