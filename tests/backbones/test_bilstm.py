@@ -7,7 +7,6 @@ import handmade
 import pytest
 import torch
 from commands import EVERY_HEAD
-from small import spec
 
 from harness import plan
 from harness.backbones.bilstm import BidirectionalLSTM

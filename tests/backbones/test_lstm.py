@@ -6,8 +6,6 @@ from recurrent_cells import gru_cell, lstm_cell
 
 from harness.backbones.bilstm import BidirectionalLSTM
 from harness.backbones.lstm import StackedGRU, StackedLSTM
-from harness.model import build
-from harness.plan.specs import ComponentSpec
 
 V, D, E, L = 9, 5, 3, 2
 stacks = pytest.mark.parametrize("stack", [StackedLSTM, StackedGRU])

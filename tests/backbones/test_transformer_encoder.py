@@ -3,7 +3,6 @@
 import math
 
 import pytest
-import rounding
 import torch
 
 from harness.backbones.transformer_encoder import TransformerEncoder, sinusoidal_positions

@@ -9,7 +9,7 @@ from matrices import draw
 from torch import nn
 
 from harness.diagnostics import spectrum
-from harness.diagnostics.diagnostic import NotDefined, Settings
+from harness.diagnostics.diagnostic import NotDefined
 from harness.diagnostics.positions import Contexts, Scored
 from harness.diagnostics.singular_values import Spectra, Values
 from harness.diagnostics.spectrum import of_contexts
@@ -53,12 +53,9 @@ def built(name: str, d_embed: int = D, **params) -> nn.Module:
     [
         (built("softmax", bias=False), D + 1),
         (built("softmax", bias=True), D + 2),
-        (built("softmax", bias=False, projection=True, d_embed=3), 3 + 1),
         (built("softmax", bias=True, projection=True, d_embed=3), 3 + 2),
         # an affine map of a state of width D, one wider than it: the facets are in a space of D + 1 dimensions
         (built("softmax", bias=False, projection=True, d_embed=9), D + 2),
-        (built("moc", num_mixtures=3, bias=False), D + 1),
-        (built("nce", num_noise=5, log_normaliser=2.0), D + 2),
         # P d + 1 = 25 with 4 facets of width 6; all are affine maps of a state of width 6
         (built("mfs", num_mixtures=1, num_partitions=4, num_input_layers=1, window=0), D + 2),
     ],
@@ -113,15 +110,6 @@ def test_the_raw_rank_is_at_least_what_the_centred_values_prove(monkeypatch, raw
     found = spectra(built("softmax")).raw
     assert (found.press, found.press_is_exact) == (press, exact)
     assert found.values == tuple(raw)
-
-
-def test_with_more_words_than_a_gram_matrix_allows_as_many_contexts_are_used(monkeypatch):
-    asked = []
-    monkeypatch.setattr(spectrum, "contexts", lambda subject, number: asked.append(number))
-    monkeypatch.setattr(spectrum, "of_contexts", lambda found, V, *, seed: None)
-    for V in (16_384, 50_257):
-        spectrum.compute(SimpleNamespace(corpus=SimpleNamespace(vocab_size=V)), Settings(contexts=20_000))
-    assert asked == [20_000, 16_384]
 
 
 def test_results_of_earlier_code_are_read():

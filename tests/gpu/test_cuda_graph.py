@@ -392,16 +392,6 @@ def test_a_graph_that_was_left_out_is_not_recorded_and_one_that_is_demanded_is_a
     assert told == ["training steps are eager: replays differ"]
 
 
-def test_a_graph_is_left_out_with_a_sentence():
-    told = []
-    choice = FormChoice(log=told.append)
-    with using(choice):
-        graphed(eager_step(LSTM, spec()), SEGMENTS[0], log=lambda reason: None, record=that_does_nothing)
-    (sentence,) = choice.sentences()
-    assert sentence.startswith("Left out on this device: the CUDA graph of the training step, since after ")
-    assert told == [sentence]
-
-
 class Odd(nn.Module):
     """A backbone with a state of the kind that `carry` makes of the last one."""
 

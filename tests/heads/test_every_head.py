@@ -18,7 +18,6 @@ LACKING = {  # what no row of the table says of these heads: tests of their own 
     "start": {"adaptive", "harmonic", "untying", "mfs", "doc_poster"},  # the last two start as the embedding
     "stable": {"adaptive", "harmonic", "multimax"},  # no bias for each word, or a map that squares
     "parameters": set(),
-    "lean": {"adaptive", "mixtape", "multimax"},  # they return no mixture
 }
 LACKING |= {section: set() for section in ("signature", "suite", "labels", "oracle")}
 
@@ -95,17 +94,6 @@ def test_facets_of_the_embeddings_width_start_as_their_state_with_noise_on_all_b
     assert_torchs_default([head.prior, *([head.block] if (name, given) == ("mfs", {}) else [])])
     only = make(name, num_mixtures=1, **given, **({"num_partitions": 1} if name == "mfs" else {})).facets[0].weight
     assert torch.equal(only, torch.eye(*only.shape, dtype=torch.float64))
-
-
-@with_facets
-def test_facets_of_another_width_the_block_and_the_gate_keep_torchs_default(name, given):
-    head = make(name, layer_dims=(30, 60, 40), embedding=60, vocab_size=7, dtype=None, **given)
-    facets = list(head.facets)
-    if name == "doc_poster":
-        state = facets.pop(1)  # of the layer whose width is the embedding's
-        assert (state.weight - torch.eye(60)).abs().max() <= 5.01e-5
-        assert not state.bias.any()
-    assert_torchs_default([*facets, head.prior, *([head.block] if (name, given) == ("mfs", {}) else [])])
 
 
 @pytest.mark.parametrize(

@@ -119,30 +119,11 @@ def test_a_temperature_that_undoes_the_logits_above_a_bound_makes_them_all_equal
     torch.testing.assert_close(flat, torch.full_like(flat, -math.log(V)), rtol=0, atol=1e-12)
 
 
-@of("moc")
-def test_equal_facets_mixed_equal_the_softmax_of_one(head):
-    moc, one = make(head, num_mixtures=3), make(head, num_mixtures=1)
-    load(moc, latent__weight=one.latent.weight.repeat(3, 1), latent__bias=one.latent.bias.repeat(3))
-    latent = torch.tanh(states().layers[-1] @ one.latent.weight.T + one.latent.bias)
-    expected = (latent @ moc.output.weight.T + moc.output.bias).log_softmax(-1)
-    assert_same(log_probs(moc), expected)
-    assert_same(log_probs(load(one, **shared(moc))), expected)
-
-
 @of("harmonic")
 def test_distances_in_another_unit_change_no_harmonic_probability(head):
     harmonic = make(head, projection=True)
     before = log_probs(harmonic)
     assert_same(log_probs(load(harmonic, **{k: 8 * v for k, v in shared(harmonic, "facet").items()})), before)
-
-
-@of("harmonic")
-def test_a_word_at_the_state_is_certain_with_any_exponent(head):
-    for exponent in (1.0, 30.0):
-        harmonic = make(head, exponent=exponent)
-        load(harmonic.output, weight=torch.cat([states().layers[-1][0], 9 * torch.ones(V - 6, E).double()]))
-        certain = harmonic(states()).nll(torch.arange(6)[None])
-        assert certain.max() < (1e-2 if exponent == 1 else 1e-12)
 
 
 @of("ngpt")
@@ -153,24 +134,6 @@ def test_cosines_do_not_see_norms(head):
     facet = {"facet__weight": 3 * ngpt.facet.weight, "facet__bias": 3 * ngpt.facet.bias}
     assert_same(log_probs(load(ngpt, output__weight=longer, **facet)), before)
     assert_same(log_probs(load(ngpt, scale=torch.zeros(V))), torch.full((1, 6, V), -math.log(V), dtype=torch.float64))
-
-
-def after_a_shift_of_the_logits(head):
-    with torch.no_grad():
-        head.output.bias -= 3
-    return log_probs(head)
-
-
-@pytest.mark.parametrize(("name", "params"), rows("shift_invariant"), ids=str)
-def test_a_shift_of_all_logits_changes_nothing(name, params):
-    head = make(name, **params)
-    assert_same(log_probs(head), after_a_shift_of_the_logits(head))
-
-
-@pytest.mark.parametrize(("name", "params"), rows("shift_sensitive"), ids=str)
-def test_a_shift_of_all_logits_changes_the_probabilities_under_a_logit_map(name, params):
-    head = make(name, **params)
-    assert (log_probs(head).exp() - after_a_shift_of_the_logits(head).exp()).abs().max() > 0.01
 
 
 d, TOKENS, WORDS, P = 5, 90, 70, 4

@@ -146,14 +146,6 @@ def test_a_range_of_a_tied_matrix_is_that_of_the_embedding(ranged, name, params)
     assert torch.equal(model.backbone.embedding.weight, ranged.weight)
 
 
-def test_a_range_scales_one_draw_with_a_bias_or_without():
-    one, two = (started("softmax", {"init_range": r}).head.output.weight for r in (RANGE, 2 * RANGE))
-    torch.testing.assert_close(two, 2 * one, rtol=0, atol=1e-7)
-    without = started("softmax", {"init_range": RANGE, "bias": False}).head.output
-    assert without.bias is None
-    assert torch.equal(without.weight, one)
-
-
 @every
 def test_a_start_that_cannot_be_is_refused(name, params):
     for given, sentence in (

@@ -57,12 +57,6 @@ def forget_the_last_odd_column(blocks):
             block[..., -1] = -torch.inf
 
 
-def forget_what_follows_whole_steps(blocks):
-    for block in blocks:
-        if block.shape[-1] > 2048:
-            block[..., block.shape[-1] // 2048 * 2048 :] = -torch.inf
-
-
 def leave_the_last_column(result, blocks):
     blocks[0][..., -1] = 1.0
     return result
@@ -127,10 +121,8 @@ FAULTS = {
     "the nll by a factor": (faulty(after=scaled("nll", 1.001)), "one component", "the loss is wrong"),
     "a nll that is no number": (faulty(after=scaled("nll", torch.nan)), "one component", "the loss is wrong by nan"),
     "the last odd column": (faulty(before=forget_the_last_odd_column), "many words", "the loss is wrong"),
-    "the rest after whole steps": (faulty(before=forget_what_follows_whole_steps), "many words", "the loss is wrong"),
     "the last column is not written": (faulty(after=leave_the_last_column), "three components", "the gradient of"),
     "a gradient only": (faulty(after=scaled("scale", 1.01)), "three components", "the gradient of"),
-    "the target's gradient only": (faulty(after=scaled("rest", 1.01)), "three components", "the gradient of"),
     "the prior's gradient only": (faulty(after=scaled("share", 1.01)), "three components", "gradient of the prior"),
     "partitions only": (faulty(after=scaled("nll", 1.001, in_parts)), "partitions 4, 1, 1", "the loss is wrong"),
     "few of many tokens": (faulty(after=of_the_second_half), "more tokens than are compared", "the loss is wrong"),

@@ -82,13 +82,6 @@ def test_frozen_inputs_cost_nothing_and_partitions_no_product_more(given, produc
     assert operations(lambda: made.mean_nll(targets).backward()) == products * 2 * 200 * 3 * V * E
 
 
-def test_a_trained_bias_on_a_frozen_matrix_costs_its_own_column_alone():
-    N, columns = 200, 8  # b's, padded
-    made, targets = mixture(N, 1, frozen=["facets", "weight"])
-    biased = Mixture(made.facets_NFE[None], None, made.weight_VE, torch.zeros(V, requires_grad=True))
-    assert operations(lambda: biased.mean_nll(targets).backward()) == 2 * N * V * (E + columns)
-
-
 @pytest.mark.parametrize(
     ("upstream", "times", "looked"),
     [(torch.tensor(1.0), 0, True), (torch.tensor(2.0), 1, True), (torch.tensor(1.0).as_subclass(SaysCuda), 1, False)],
