@@ -48,16 +48,14 @@ def test_a_second_segment_continues_from_the_carried_state(stack):
         torch.testing.assert_close(second.layers[layer][:, 0], whole.layers[layer][:, 3], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("width", [D, E])
 @pytest.mark.parametrize(("stack", "gates"), [(StackedLSTM, 4), (StackedGRU, 3)])
-def test_parameters_by_formula(stack, gates):
-    # embedding V d; a layer of g gates: g d (d + d) + 2 g d (HEADS.md section 5)
-    backbone = stack(V, d_model=D, num_layers=L)
-    assert sum(p.numel() for p in backbone.parameters()) == V * D + L * (gates * D * (D + D) + 2 * gates * D)
-    # an embedding of width e: the first layer has g d (e + d) + 2 g d
-    backbone = stack(V, d_model=D, d_input=E, num_layers=L)
-    layers = gates * D * (E + D) + gates * D * (D + D) + L * 2 * gates * D
-    assert sum(p.numel() for p in backbone.parameters()) == V * E + layers
-    assert (backbone.embedding.embedding_dim, backbone.layer_dims) == (E, (D, D))
+def test_parameters_by_formula(stack, gates, width):
+    # embedding V e; the first layer of g gates: g d (e + d) + 2 g d, the others g d (d + d) + 2 g d (HEADS.md section 5)
+    backbone = stack(V, d_model=D, d_input=width, num_layers=L)
+    layers = gates * D * (width + D) + gates * D * (D + D) + L * 2 * gates * D
+    assert sum(p.numel() for p in backbone.parameters()) == V * width + layers
+    assert (backbone.embedding.embedding_dim, backbone.layer_dims) == (width, (D, D))
 
 
 def assert_fills(weight, bound):

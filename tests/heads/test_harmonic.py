@@ -17,16 +17,12 @@ FLOAT32, BFLOAT16 = 2**-21, 2**-8  # as in tests/heads/test_stability.py: 8 roun
 def test_near_and_far_states_are_right_to_the_rounding_of_their_squares(scale, dtype, tolerance):
     head, hidden = randomise(make("harmonic"), 0.5).to(dtype), states(dtype=torch.float32)
     hidden = Hidden((scale * hidden.layers[-1].to(dtype),))
-    named = {name: parameter.detach().double() for name, parameter in head.named_parameters()}
-    layers = [hidden.layers[-1].double()]
-    logp = torch.tensor(
-        [[[word.item() for word in words] for words in row] for row in oracles.log_probs("harmonic", layers, named)]
-    )
+    logp = oracles.of_head("harmonic", head, hidden.layers)
     # an error e of a square is one of n e / 2 of its logarithm; in [2 f, 1] . [w, -w . w] terms cancel to d^2
-    f, w = layers[0][:, :, None], named["output.weight"]
+    f, w = hidden.layers[0].double()[:, :, None], head.output.weight.double()
     cancelled = ((f.square().sum(-1) + w.square().sum(-1)) / (f - w).square().sum(-1)).max().item()
     bound = tolerance * max(1.0, logp.abs().max().item(), head.phi.n / 2 * cancelled)
-    torch.testing.assert_close(head(hidden).log_probs().double(), logp.double(), rtol=0, atol=bound)
+    torch.testing.assert_close(head(hidden).log_probs().double(), logp, rtol=0, atol=bound)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

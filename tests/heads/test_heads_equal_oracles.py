@@ -63,7 +63,7 @@ class Case:
         self.inputs = [*self.hidden.layers, *self.named.values()]
         self.known = {"token_counts": TOKEN_COUNTS, "token_bytes": TEXTS, **params}
         self.logp = oracles.log_probs(name, self.hidden.layers, self.named, **self.known)
-        self.expected = torch.stack([torch.stack([torch.stack(words) for words in row]) for row in self.logp])
+        self.expected = oracles.stacked(self.logp)
 
     def losses(self, targets=TARGETS, weights=None):
         """(ours, that of the loops)."""

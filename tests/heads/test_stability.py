@@ -45,8 +45,7 @@ def by_loops(name, head, hidden, targets, params):
     known = {"token_counts": list(range(1, head.output.out_features + 1)), **PARAMS[name], **params}
     logp = oracles.log_probs(name, layers, named, **known)
     loss = oracles.word_loss(logp, layers, targets.tolist(), named)
-    logp_BTV = torch.stack([torch.stack([torch.stack(words) for words in row]) for row in logp])
-    return logp_BTV.detach(), gradients(loss, [*layers, *named.values()])
+    return oracles.stacked(logp).detach(), gradients(loss, [*layers, *named.values()])
 
 
 def assert_right(name, head, hidden, targets, tolerance, *, largest=1.0, **params):

@@ -8,8 +8,7 @@ import torch
 
 from harness import extensions
 from harness.errors import ExecutionError
-from harness.kernels import chunked, forms, planted
-from harness.kernels.rows import combine_rows_
+from harness.kernels import forms, planted
 
 CPU = torch.device("cpu")
 CASES = {case.name: case for case in planted.CASES}
@@ -20,26 +19,6 @@ class OnGPU(torch.Tensor):
     """A tensor on the CPU that says that it is on a GPU."""
 
     device = torch.device("cuda")
-
-
-@pytest.mark.parametrize("gradients", [True, False])
-@pytest.mark.parametrize(("pieces", "sizes"), [("chunked", [3, 3, 3, 2]), ("stored", [11])])
-def test_chunked_has_some_tokens_at_a_time_and_stored_all(monkeypatch, pieces, sizes, gradients):
-    monkeypatch.setattr(chunked, "tokens_per_chunk", lambda matrix, partitions: 3)
-    seen = []
-
-    def combine(blocks, *rest):
-        seen.append(len(blocks[0]))
-        return combine_rows_(blocks, *rest)
-
-    form = forms.by_rows("form", "a form", combine=combine, fits=lambda mixture, gradients: True, pieces=pieces)
-    mixture, targets_N = planted.batch(CASES["a bend"], CPU)
-    weight_N = torch.full((11,), 1 / 11)
-    with torch.set_grad_enabled(gradients):
-        form.nll(mixture, targets_N)
-        assert seen == sizes
-        form.mean_nll(mixture, targets_N, weight_N, 0.0)
-        assert seen == 2 * sizes
 
 
 def test_what_can_be_evaluated_in_chunks():

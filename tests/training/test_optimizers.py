@@ -24,20 +24,6 @@ from harness.training.step import EagerStep
 START = [0.5, -1.5, 2.0]
 
 
-@pytest.mark.parametrize(
-    ("settings", "kind", "expected"),
-    [
-        ({"optimizer": "sgd", "momentum": 0.5}, torch.optim.SGD, {"lr": 0.5, "momentum": 0.5, "weight_decay": 0.0}),
-        ({"optimizer": "adam", "betas": (0.8, 0.9), "eps": 1e-6}, torch.optim.Adam, {"betas": (0.8, 0.9), "eps": 1e-6}),
-        ({"optimizer": "adamw", "weight_decay": 0.01}, torch.optim.AdamW, {"weight_decay": 0.01, "eps": 1e-8}),
-    ],
-)
-def test_optimizers_take_the_suites_settings(settings, kind, expected):
-    optimizer = make_optimizer(torch.nn.ParameterList([torch.zeros(1)]), spec(**settings))
-    assert type(optimizer) is kind
-    assert {key: optimizer.param_groups[0][key] for key in expected} == expected
-
-
 @pytest.mark.parametrize(("eps", "decay"), [(1e-2, 0.1), (1e-300, 0.0)])
 def test_adamw_of_transformers_equals_a_loop_in_float64(eps, decay):
     parameter, found = torch.nn.Parameter(torch.tensor(START, dtype=torch.float64)), []

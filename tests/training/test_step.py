@@ -26,10 +26,9 @@ SETTINGS = {"optimizer": "sgd", "lr": 0.5, "epochs": 1, "batch_size": 2, "seq_le
 TOKENS = torch.tensor([[0, 1, 2], [1, 2, 0]])
 
 
-@pytest.mark.parametrize("accumulation", [1, 2])
-def test_a_z_loss_is_in_the_loss_and_in_the_update(accumulation):
+def test_a_z_loss_is_in_the_loss_and_in_the_update():
     model = bigram(torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0], [-1.0, 3.0, 1.0]]))
-    train, weight = TrainSpec(**SETTINGS, z_loss=0.5, accumulation=accumulation), model.backbone.embedding.weight
+    train, weight = TrainSpec(**SETTINGS, z_loss=0.5, accumulation=2), model.backbone.embedding.weight
     step = EagerStep(model, torch.optim.SGD(model.parameters(), lr=0.5), train)
     rows = weight.detach().double().requires_grad_()
     log_z = [torch.log(sum(torch.exp(z) for z in rows[x])) for x in TOKENS.flatten()]
