@@ -51,7 +51,7 @@ def test_a_second_segment_continues_from_the_carried_state(stack):
 @pytest.mark.parametrize("width", [D, E])
 @pytest.mark.parametrize(("stack", "gates"), [(StackedLSTM, 4), (StackedGRU, 3)])
 def test_parameters_by_formula(stack, gates, width):
-    # embedding V e; the first layer of g gates: g d (e + d) + 2 g d, the others g d (d + d) + 2 g d (HEADS.md section 5)
+    # embedding V e; the first layer of g gates: g d (e + d) + 2 g d, others g d (d + d) + 2 g d (HEADS.md section 5)
     backbone = stack(V, d_model=D, d_input=width, num_layers=L)
     layers = gates * D * (width + D) + gates * D * (D + D) + L * 2 * gates * D
     assert sum(p.numel() for p in backbone.parameters()) == V * width + layers

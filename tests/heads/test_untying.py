@@ -134,14 +134,6 @@ def test_two_passes_before_one_backward_pass_have_the_gradient_of_both():
     torch.testing.assert_close(twice, 2 * once, rtol=0, atol=1e-12)
 
 
-def test_its_range_is_that_of_the_embedding_which_it_copies():
-    model = on_lstm("untying", init_range=0.125)
-    tied = on_lstm("softmax", tie_weights=True, init_range=0.125)
-    assert torch.equal(model.backbone.embedding.weight, tied.backbone.embedding.weight)
-    assert torch.equal(model.head.output.weight, tied.backbone.embedding.weight)
-    assert not model.head.output.bias.any()
-
-
 def test_an_embedding_that_is_not_trained_is_refused():
     embedding = nn.Embedding(V, E)
     embedding.weight.requires_grad_(False)

@@ -42,14 +42,6 @@ def test_what_can_be_evaluated_in_chunks():
     assert known(facets_NFE)
 
 
-def test_a_logit_map_of_another_kind_is_left_to_the_equations():
-    mixture, _ = planted.batch(CASES["one component"], CPU)
-    assert forms.LEAN.fits(mixture, True)
-    assert not forms.LEAN.fits(mixture.changed(logit_map=torch.tanh), True)
-    assert forms.CHUNKS_OF_EQUATIONS.fits(mixture.changed(logit_map=torch.tanh), True)
-    assert forms.EQUATIONS.fits(mixture.changed(logit_map=torch.tanh), True)
-
-
 MEMORY = 16 * 700 * 2 * 61 * 4  # a sixteenth of it has all logits of the batch
 CAP = planted.SoftCap(c=3.0)  # its slopes take as much
 
