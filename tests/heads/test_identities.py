@@ -45,6 +45,7 @@ def shared(head, *layers):
     return found
 
 
+SLOPE_1 = torch.tensor(math.log(math.e - 1), dtype=torch.float64)  # softplus of it
 ONE = {"num_mixtures": 1}
 LINEAR = {"num_mixtures": 3, "activation": "none", "prior_bias": True, "bias": False}
 # a head with some tensors set, another one likewise, and which layers the other one takes beside the output
@@ -62,7 +63,7 @@ EQUAL = [
     ("gss", {"k": 1.0, "c": 0.7}, {}, "softmax", {}, {}, {}),
     ("gss", {"k": 2.0, "c": 0.0}, {}, "sigsoftmax", {}, {}, {}),
     ("multimax", {}, {"temperatures": 0.0}, "softmax", {}, {}, {}),
-    ("plif", {"num_pieces": 8, "bound": 0.5}, {"raw_slope": math.log(math.e - 1)}, "softmax", {}, {}, {}),  # slope 1
+    ("plif", {"num_pieces": 8, "bound": 0.5}, {"raw_slope": SLOPE_1}, "softmax", {}, {}, {}),
     ("mos", {"num_mixtures": 3, "gate": "constant"}, {}, "mos", {"num_mixtures": 3}, ZERO, {"latent": "latent"}),
     ("softmax", {"softcap": 1.5}, {}, "softmax", {"softcap": {"a": 3.0, "b": 0.0, "c": 0.75}}, {}, {}),
     ("softmax", {"mu_centering": True}, {}, "softmax", {}, {}, {}),
