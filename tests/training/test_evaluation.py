@@ -200,68 +200,46 @@ def test_the_summed_loss_is_divided_by_words_bytes_and_characters_of_a_text_that
         assert text_scores(score, tokens, corpus, eval_spec(**settings)) == {}
 
 
+LENGTHS = [5, 1, 0, 3, 2, 2, 1, 4, 0, 1, 1, 7]  # bytes of the first twelve tokens
+
+
 @pytest.mark.parametrize(
-    ("unknown_id", "changes", "scored"),
+    ("changes", "scored", "offsets"),
     [
-        (4, {}, range(1, 12)),
-        (4, {"batching": "blocks"}, [1, 2, 3, 5, 6, 7, 9, 10, 11]),
-        (9, {}, range(1, 12)),  # there is such a type and no such token: the perplexity is that of all
-        (None, {}, range(1, 12)),
+        ({"eval_batch_size": 2}, [*range(1, 12)], [0, 1, 2, 3, 0, 1, 0, 1, 2, 3, 0]),  # columns of 6 and 5 targets
+        ({"eval_batch_size": 2, "eval_batches": 1}, [1, 2, 3, 4, 7, 8, 9, 10], [0, 1, 2, 3, 0, 1, 2, 3]),
+        ({"eval_stride": 2}, [*range(1, 12)], [0, 1, 2, 3, 2, 3, 2, 3, 2, 3, 2]),
+        ({"batching": "blocks"}, [1, 2, 3, 5, 6, 7, 9, 10, 11], [0, 1, 2] * 3),
     ],
 )
-def test_perplexity_on_known_words_leaves_out_the_targets_that_are_unknown(unknown_id, changes, scored):
+def test_each_scored_token_is_kept_at_its_place_and_its_words_and_bytes_count(changes, scored, offsets):
     model, text = random_bigram(), TEXT[:12]
-    table = model.backbone.embedding.weight.double().log_softmax(-1)
-    known = [-table[text[at - 1], text[at]].item() for at in scored if text[at] != unknown_id]
-    expected = {"test_unknown_share": 1 - len(known) / len(scored)}
-    if len(known) < len(scored):
-        expected["test_ppl_known"] = math.exp(sum(known) / len(known))
-    tokens = evaluated(model, text, **changes)[1]
-    corpus = replace(corpus_of(torch.tensor(text)), unknown_id=unknown_id)
-    assert known_scores(tokens, corpus) == pytest.approx({} if unknown_id is None else expected)
-
-
-@pytest.mark.parametrize(
-    ("changes", "scored"),
-    [
-        ({"batching": "blocks"}, [1, 2, 3, 5, 6, 7, 9, 10, 11]),
-        ({"eval_batches": 1, "eval_batch_size": 2}, [1, 2, 3, 4, 7, 8, 9, 10]),  # columns of 6 and 5 targets
-    ],
-)
-def test_bits_per_byte_are_of_the_text_of_the_scored_tokens(changes, scored):
-    lengths, text = torch.tensor([5, 1, 0, 3, 2, 2, 1, 4, 0, 1, 1, 7], dtype=torch.int32), torch.tensor(TEXT[:12])
-    size = TextSize(words=1, characters=1, bytes=1)  # of the whole text, so it does not count here
-    corpus = Corpus(vocab_size=5, train=text, valid=text, test=text, test_size=size, test_bytes=lengths)
-    found, tokens = evaluated(random_bigram(), text, **changes)
-    expected = found.nll_sum / sum(int(lengths[place]) for place in scored) / math.log(2)
-    assert text_scores(found, tokens, corpus, eval_spec(**changes)) == pytest.approx({"test_bits_per_byte": expected})
+    table, corpus = model.backbone.embedding.weight.double().log_softmax(-1), corpus_of(torch.tensor(text))
+    nll = {place: -table[text[place - 1], text[place]].item() for place in scored}
+    found, kept = evaluated(model, text, **changes)
+    assert (~kept.nll_N.isnan()).nonzero().flatten().tolist() == scored
+    assert (kept.offset_N != -1).nonzero().flatten().tolist() == scored
+    assert kept.nll_N[scored].tolist() == pytest.approx(list(nll.values()))
+    assert kept.offset_N[scored].tolist() == offsets
+    assert found.num_scored == len(scored)
+    # the perplexity on known words leaves out the targets that are unknown; there is no token 9
+    for unknown_id in (4, 9):
+        known = [each for place, each in nll.items() if text[place] != unknown_id]
+        expected = {"test_unknown_share": 1 - len(known) / len(scored)}
+        if len(known) < len(scored):
+            expected["test_ppl_known"] = math.exp(sum(known) / len(known))
+        assert known_scores(kept, replace(corpus, unknown_id=unknown_id)) == pytest.approx(expected)
+    assert known_scores(kept, corpus) == {}
+    # where not all is scored, the size of the whole text does not count
+    size = TextSize(words=1, characters=1, bytes=1) if len(scored) < 11 else None
+    sized = replace(corpus, test_size=size, test_bytes=torch.tensor(LENGTHS, dtype=torch.int32))
+    bits = found.nll_sum / sum(LENGTHS[place] for place in scored) / math.log(2)
+    assert text_scores(found, kept, sized, eval_spec(**changes)) == pytest.approx({"test_bits_per_byte": bits})
     # a token that stands for any text has none of its own
     for unknown_id in range(5):
-        with_unknown = replace(corpus, unknown_id=unknown_id)
-        is_scored = unknown_id in {TEXT[place] for place in scored}
-        assert (text_scores(found, tokens, with_unknown, eval_spec(**changes)) == {}) == is_scored
-
-
-@pytest.mark.parametrize(
-    ("changes", "offsets", "unscored"),
-    [
-        ({"eval_batch_size": 2, "seq_len": 4}, [0, 1, 2, 3, 0, 1, 0, 1, 2, 3, 0], {0}),  # columns of 6 and 5 targets
-        ({"eval_batch_size": 2, "seq_len": 4, "eval_batches": 1}, [0, 1, 2, 3, 0, 1, 2, 3], {0, 5, 6, 11}),
-        ({"seq_len": 4, "eval_stride": 2}, [0, 1, 2, 3, 2, 3, 2, 3, 2, 3, 2], {0}),
-        ({"seq_len": 4, "batching": "blocks"}, [0, 1, 2] * 3, {0, 4, 8}),
-    ],
-)
-def test_each_token_is_kept_at_its_place_with_its_offset(changes, offsets, unscored):
-    model, tokens = random_bigram(), TEXT[:12]
-    table = model.backbone.embedding.weight.double().log_softmax(-1)
-    found, kept = evaluated(model, tokens, **changes)
-    scored = [place for place in range(12) if place not in unscored]
-    assert (~kept.nll_N.isnan()).nonzero().flatten().tolist() == scored
-    expected = torch.tensor([-table[tokens[place - 1], tokens[place]].item() for place in scored])
-    torch.testing.assert_close(kept.nll_N[scored], expected)
-    assert kept.offset_N[scored].tolist() == offsets
-    assert set(kept.offset_N[sorted(unscored)].tolist()) == {-1}
-    assert found.num_scored == len(scored)
+        is_scored = unknown_id in {text[place] for place in scored}
+        with_unknown = replace(sized, unknown_id=unknown_id)
+        assert (text_scores(found, kept, with_unknown, eval_spec(**changes)) == {}) == is_scored
 
 
 def model_of(probabilities, head=None):
