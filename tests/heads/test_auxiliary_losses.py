@@ -92,6 +92,15 @@ def test_at_the_start_each_word_is_about_as_probable_as_a_word_of_the_bag(name):
     assert loss.item() == pytest.approx(expected, abs=1e-6)  # the bias starts in float32
 
 
+@pytest.mark.parametrize("name", ["byte_loss"])
+def test_bytes_are_those_of_the_corpus_and_not_among_the_weights(name):
+    known, unknown, hidden = made(name), made(name, texts=None), states(2, 4, widths=WIDTHS)
+    unknown.load_state_dict(known.state_dict())
+    assert torch.equal(unknown(hidden).nll(TARGETS), known(hidden).nll(TARGETS))
+    with pytest.raises(ValueError, match="token_bytes must have V = 11 texts, got 10"):
+        made(name, texts=(b"a",) * 10)
+
+
 @pytest.mark.parametrize("name", ["mtp_module"])
 def test_the_embedding_is_the_models_and_learns_from_the_words_it_reads(name):
     embedding = nn.Embedding(V, E).double()

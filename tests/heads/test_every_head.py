@@ -107,10 +107,12 @@ def test_the_layers_that_are_read_by_default(name, depth, chosen, expected):
     assert getattr(make(name, layer_dims=(E,) * depth), chosen) == expected
 
 
-@pytest.mark.parametrize("name", ["adaptive", "mixtape", "nce", "byte_loss"])
-def test_what_the_corpus_lacks_is_said_when_it_is_needed(name):
+@pytest.mark.parametrize(
+    ("name", "given"), [("adaptive", {}), ("mixtape", {}), ("nce", {"init_bias": "unigram"}), ("byte_loss", {})]
+)
+def test_what_the_corpus_lacks_is_said_when_it_is_needed(name, given):
     needed = "token_bytes" if name == "byte_loss" else "token_counts"
-    head = make(name, counts=None, texts=None)
+    head = make(name, counts=None, texts=None, **given)
     with pytest.raises(RuntimeError, match=rf"{name} needs HeadDims\.{needed}"):
         head(states()).training_loss(torch.zeros(2, 3, dtype=torch.int64))
 

@@ -128,6 +128,12 @@ def test_muon_leaves_the_head_to_its_own_optimizer():
     assert {name for each in names(built, of_sgd) for name in each} == {"head.output.weight", "head.output.bias"}
 
 
+@pytest.mark.parametrize("lr", ["0.1x", "x-1", 0])
+def test_a_rate_of_a_group_is_a_number_or_a_factor(lr):
+    with pytest.raises(ValueError, match="expected a rate above 0, or a factor of train.lr as x0.1, got"):
+        spec(groups={"head": {"lr": lr}})
+
+
 def test_betas_of_a_group_need_a_form_of_adam():
     with pytest.raises(ValueError, match=r"groups\.head: betas belong to the forms of adam, and its optimizer is sgd"):
         spec(optimizer="sgd", groups={"head": {"betas": (0.8, 0.9)}})
