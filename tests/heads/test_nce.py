@@ -61,6 +61,27 @@ def test_samples_have_the_frequencies_of_the_counts():
         assert frequency == pytest.approx(q, rel=0, abs=5 * math.sqrt(q * (1 - q) / num))
 
 
+def test_a_column_keeps_its_word_below_its_height_by_draws_of_the_tables_type_and_device(monkeypatch):
+    # heights 1/2 and 3/2: keep (1/2, 1); the first column's alias is the second word
+    noise, settings = UnigramNoise(torch.tensor([1, 3])).double(), []
+
+    def draw(value):
+        def drawn(num, *, dtype, device):
+            settings.append((dtype, device))
+            return torch.full((num,), value, dtype=dtype, device=device)
+
+        def column(limit, shape, *, device):
+            settings.append((limit, device))
+            return torch.zeros(shape, dtype=torch.int64, device=device)
+
+        monkeypatch.setattr(torch, "rand", drawn)
+        monkeypatch.setattr(torch, "randint", column)
+        return noise.sample(1).item()
+
+    assert [draw(0.0), draw(0.4999999), draw(0.5), draw(0.9)] == [0, 0, 1, 1]
+    assert set(settings) == {(torch.float64, noise.keep.device), (2, noise.alias.device)}
+
+
 def test_from_bfloat16_logits_the_rest_is_computed_in_float32():
     # a score of 0 against log q + log k + lnZ = log(1/V) + log 8 + 20 for each of 8 noise words and the target
     head = make(num_noise=8, log_normaliser=20.0, counts=torch.ones(V, dtype=torch.int64), bias=False).bfloat16()
