@@ -7,10 +7,11 @@ import pytest
 import torch
 import triton
 
-from harness.distributions import LOGIT_MAPS
+from harness.distributions import LOGIT_MAPS, Mixture, log_prior
 from harness.gpu import triton_evaluation, triton_rows
-from harness.kernels import planted, rows
+from harness.kernels import choice, planted, reference_only, rows
 from harness.kernels.agreement import fault_of
+from harness.kernels.choice import FormChoice
 from harness.kernels.forms import LEAN, LOG_SUMS, ROWS
 
 FLOAT32 = 2.0**-24  # the relative error of one rounding
@@ -211,3 +212,27 @@ def test_a_kernel_with_a_planted_fault_is_refused(monkeypatch):
     """ln 2 with four digits, where the kernel goes from powers of 2 to nats."""
     monkeypatch.setattr(triton_rows, "LOG_2", triton.language.constexpr(0.6931))
     assert "is wrong" in fault_of(here()[1], *planted.batch(CASES["one component"], torch.device("cpu")))
+
+
+@pytest.mark.parametrize("partitions", [(1,), (1, 1, 1), (4, 1, 1)])
+def test_a_whole_mixture_by_the_kernels_equals_the_reference(partitions):
+    generator = torch.Generator().manual_seed(3)
+    shapes = [(2, 20, sum(partitions), 5), (2, 20, len(partitions)), (43, 5), (43,)]
+    given = [torch.randn(*shape, generator=generator).requires_grad_() for shape in shapes]
+    targets = torch.randint(43, (2, 20), generator=generator)
+
+    def evaluated(facets, scores, weight, bias):
+        inputs = (facets, scores, weight, bias)
+        made = Mixture(facets, log_prior(scores), weight, bias, partitions=partitions)
+        loss = made.mean_nll(targets)
+        grads = torch.autograd.grad(loss, inputs, allow_unused=True)
+        with torch.no_grad():
+            return [loss, made.nll(targets), *(grad for grad in grads if grad is not None)]
+
+    with reference_only():
+        expected = evaluated(*(tensor.detach().double().requires_grad_() for tensor in given))
+    with choice.using(FormChoice(forms=here())):
+        outcome = evaluated(*given)
+    for found, exact in zip(outcome, expected, strict=True):
+        if exact.norm() > 1e-12:  # one component's prior has no gradient
+            assert (found.double() - exact).norm() / exact.norm() < 3e-6

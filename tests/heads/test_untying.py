@@ -139,3 +139,19 @@ def test_an_embedding_that_is_not_trained_is_refused():
     embedding.weight.requires_grad_(False)
     with pytest.raises(ValueError, match="untying needs a backbone whose embedding is trained; it is frozen"):
         HEADS.get("untying")(HeadDims(vocab_size=V, layer_dims=(E,), d_embed=E), embedding)
+
+
+@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.8, 0.95)], ids=str)
+def test_the_first_step_of_adam_has_the_moments_of_none_and_the_number_of_all(betas):
+    model = looked_up(share=0.5)
+    own, t = model.head.output.weight, STEPS // 2 + 1
+    beta1, beta2 = betas
+    expected = (1 - beta1) / (1 - beta1**t) * ((1 - beta2**t) / (1 - beta2)) ** 0.5
+    for number, _ in stepped(model, optimizer="adam", lr=0.01, betas=betas, eps=1e-12):
+        if number == STEPS // 2 - 1:
+            before = model.backbone.embedding.weight.detach().clone()
+        if number == STEPS // 2:
+            break
+    learned = own.grad != 0
+    assert learned.all()
+    torch.testing.assert_close((own - before).abs(), torch.full((V, E), 0.01 * expected).double(), rtol=1e-6, atol=0)

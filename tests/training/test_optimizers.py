@@ -130,7 +130,7 @@ def test_muon_leaves_the_head_to_its_own_optimizer():
 
 @pytest.mark.parametrize("lr", ["0.1x", "x-1", 0])
 def test_a_rate_of_a_group_is_a_number_or_a_factor(lr):
-    with pytest.raises(ValueError, match="expected a rate above 0, or a factor of train.lr as x0.1, got"):
+    with pytest.raises(ValueError, match=r"expected a rate above 0, or a factor of train.lr as x0.1, got"):
         spec(groups={"head": {"lr": lr}})
 
 

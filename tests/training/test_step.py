@@ -9,6 +9,8 @@ from contextlib import nullcontext
 import pytest
 import rounding
 import torch
+from causal_models import V as V_SAVED
+from causal_models import saved
 from small import Bare, bigram
 from torch import nn
 
@@ -175,3 +177,51 @@ def test_parts_make_the_clipped_update_the_loss_and_the_state_of_the_undivided_b
 def test_losses_that_couple_rows_are_of_each_part_by_itself(head):
     whole, divided = (trained(step_of("transformer_encoder", head, parts)) for parts in (1, 3))
     assert apart(divided, whole) > 1e-5
+
+
+GROUPS = {"head": {"lr": "x0.5"}, "embedding": {"lr": 0.03}, "vectors": {"lr": "x2", "weight_decay": 0.0}}
+PARTS, RATE, CLIP, EPS = 3, 0.02, 0.2, 1e-2
+
+
+@pytest.mark.needs("pretrained")
+def test_parts_groups_and_muon_make_the_steps_of_a_loop_of_torch(tmp_path):
+    folder, theirs = saved(tmp_path)
+    settings = {"optimizer": "muon", "lr": RATE, "weight_decay": 0.1, "betas": (0.8, 0.95), "eps": EPS, "clip": CLIP}
+    train = TrainSpec(**settings, epochs=1, batch_size=6, seq_len=7, accumulation=PARTS, groups=GROUPS)
+    head = ComponentSpec(name="softmax", params={"start": "pretrained", "bias": False})
+    ours = build(ComponentSpec(name="hf", params={"model": folder}), head, vocab_size=V_SAVED, seed=1).double()
+    step = EagerStep(ours, make_optimizer(ours, train), train)
+    theirs = theirs.double().train()
+    embedding, output = theirs.model.embed_tokens.weight, theirs.lm_head.weight
+    vectors = [each for each in theirs.parameters() if each.dim() < 2]
+    apart = {id(each) for each in (embedding, output, *vectors)}
+    matrices = [each for each in theirs.parameters() if id(each) not in apart]
+    of_adamw = [
+        {"params": [embedding], "lr": 0.03},
+        {"params": [output], "lr": 0.5 * RATE},
+        {"params": vectors, "lr": 2 * RATE, "weight_decay": 0.0},
+    ]
+    muon = torch.optim.Muon(matrices, RATE, 0.1, adjust_lr_fn="match_rms_adamw")
+    adamw = torch.optim.AdamW(of_adamw, RATE, betas=(0.8, 0.95), eps=EPS, weight_decay=0.1)
+    segments = training_segments(COLUMNS, batch_size=6, seq_len=7)
+    step.begin_epoch()
+    # a gradient of at most CLIP, which is off by rounding, moves a weight by at most RATE / EPS times as much; Muon
+    # rounds its gradients to bfloat16, to the same ones
+    atol = len(segments) * 2 * RATE / EPS * rounding.bound(1000, CLIP)
+    for segment in segments:
+        step(segment)
+        muon.zero_grad()
+        adamw.zero_grad()
+        for tokens, targets in zip(segment.inputs.chunk(PARTS), segment.targets.chunk(PARTS), strict=True):
+            logits = theirs(input_ids=tokens, use_cache=False).logits
+            nats = nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+            (nats / segment.targets.numel()).backward()
+        assert nn.utils.clip_grad_norm_(theirs.parameters(), CLIP) > 2 * CLIP
+        muon.step()
+        adamw.step()
+        after = {name.removeprefix("model."): each for name, each in theirs.named_parameters()}
+        for name, each in ours.backbone.body.named_parameters():
+            torch.testing.assert_close(each, after.pop(name), rtol=0, atol=atol)
+        torch.testing.assert_close(ours.head.output.weight, after.pop("lm_head.weight"), rtol=0, atol=atol)
+        assert after == {}
+    assert (ours.head.output.weight - saved(tmp_path)[1].lm_head.weight).abs().max() > 0.01
