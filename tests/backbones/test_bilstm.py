@@ -6,8 +6,6 @@ from functools import partial
 import handmade
 import pytest
 import torch
-from commands import EVERY_HEAD
-from small import spec
 
 from harness import plan
 from harness.backbones.bilstm import BidirectionalLSTM
@@ -40,11 +38,7 @@ def model(head="softmax", **params):
     return built
 
 
-def segment():
-    return Segment(TOKENS[:, :-1], TOKENS[:, 1:])
-
-
-@pytest.mark.parametrize("more", [{}, {"d_input": 3}, {"init_range": 0.1}], ids=str)
+@pytest.mark.parametrize("more", [{}, {"d_input": 3, "init_range": 0.1}], ids=str)
 def test_the_stack_from_the_left_is_the_lstm_of_the_same_seed(more):
     specs = [ComponentSpec(name=name, params={**SIZES, **more}) for name in ("bilstm", "lstm")]
     both, one = (build(spec, ComponentSpec(name="mos"), vocab_size=V, seed=7).backbone for spec in specs)
@@ -62,11 +56,6 @@ def test_the_stack_from_the_right_is_an_lstm_of_its_own_on_the_same_embedding():
     for ours, theirs in zip(both.reversed_states(TOKENS).layers, one(TOKENS).layers, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
     assert both.reversed_states(TOKENS).state is None
-
-
-def test_all_weights_of_a_start_are_in_its_range():
-    for parameter in BidirectionalLSTM(V, **SIZES, init_range=0.02).parameters():
-        assert 0.01 < parameter.abs().max() <= 0.02
 
 
 def test_the_segment_from_its_end_swaps_inputs_and_targets():
@@ -97,20 +86,6 @@ def test_the_loss_is_the_mean_of_both_directions():
     assert len(state) == 3  # of the stack from the left: one (h, c) for each layer
 
 
-def test_both_directions_take_the_z_loss():
-    built = model()
-    plain, _ = SegmentLoss(built)(Segment(TOKENS[:, :-1], TOKENS[:, 1:]), None)
-    more, _ = SegmentLoss(built, spec(z_loss=0.1))(Segment(TOKENS[:, :-1], TOKENS[:, 1:]), None)
-    left, right = built, built.from_the_right()
-    texts = (TOKENS[:, :-1], TOKENS[:, 1:].flip(1))
-    squares = []
-    for each, text in zip((left, right), texts, strict=True):
-        h_BTD = each.backbone(text).layers[-1]
-        z_BTV = h_BTD @ built.head.output.weight.T + built.head.output.bias
-        squares.append(z_BTV.logsumexp(-1).square().mean())
-    assert (more - plain).item() == pytest.approx(0.1 * (squares[0] + squares[1]).item() / 2, abs=1e-9)
-
-
 SUITE = """\
 name: both
 version: 1
@@ -133,20 +108,6 @@ def trial(tmp_path):
         return plan.load(path).trials[0]
 
     return of
-
-
-@pytest.mark.parametrize("head", EVERY_HEAD)
-def test_no_position_sees_the_token_that_it_predicts(head, trial):
-    """The gradient of each position's nll to the embedding of what it predicts, and of all that is read later, is 0."""
-    spec = trial(head).head
-    built, embedded = model(spec.name, **spec.params), []
-    built.backbone.embedding.register_forward_hook(lambda module, given, output: embedded.append(output))
-    for each, text in ((built.eval(), segment()), (built.from_the_right(), segment().reversed())):
-        nll_BT = each(text)[0].nll(text.targets)
-        for t in range(text.inputs.shape[1]):
-            (gradient_BTE,) = torch.autograd.grad(nll_BT[:, t].sum(), embedded[-1], retain_graph=True)
-            assert not gradient_BTE[:, t + 1 :].any()  # place t + 1 has the embedding of the target of place t
-            assert gradient_BTE[:, t].any()
 
 
 def test_from_the_right_every_token_but_the_last_is_scored_once_from_the_rest_of_its_segment(trial):
@@ -178,7 +139,7 @@ def test_a_trial_has_the_perplexity_of_both_directions_and_one_certificate(trial
     from harness.verification.measured import VerificationOptions, evaluate_again
     from harness.verification.verify import find_records
 
-    record = ran(trial("{mos: {num_mixtures: 2}}"), tmp_path)
+    record = ran(trial("{mfs: {num_partitions: 2, window: 1}}"), tmp_path)  # reads the states before a position
     assert record.status == "ok", record.message
     left, right = record.metrics["test_ppl"], record.metrics["test_ppl_from_the_right"]
     assert left != right

@@ -50,11 +50,6 @@ def test_the_sizes_have_gpt2s_parameters(size, d, num_layers, num_heads, publish
     assert [block.attn.num_heads for block in backbone.model.h] == [num_heads] * num_layers
 
 
-def test_small_is_the_default():
-    with on_meta():
-        assert GPT2(V).layer_dims == (768,) * 12
-
-
 @pytest.mark.parametrize("params", [{"d_model": 24}, {"num_layers": 3}, {"num_heads": 4}, {"size": "medium"}])
 def test_each_number_given_is_in_the_place_of_the_sizes(params):
     backbone, sizes = make(**params), {**TINY, **params}
@@ -63,59 +58,8 @@ def test_each_number_given_is_in_the_place_of_the_sizes(params):
     assert {block.attn.num_heads for block in backbone.model.h} == {sizes["num_heads"]}
 
 
-def test_the_embedding_offered_for_tying_is_the_one_tokens_are_looked_up_in():
-    backbone, seen = make(), []
-    backbone.embedding.register_forward_hook(lambda module, args, output: seen.append(args[0]))
-    tokens = torch.tensor([[1, 4, 10]])
-    backbone(tokens)
-    assert isinstance(backbone.embedding, nn.Embedding)
-    assert [each.tolist() for each in seen] == [tokens.tolist()]
-
-
-def test_the_top_layer_is_normed_and_those_below_are_the_blocks_outputs():
-    backbone, outputs = make(num_layers=3), []
-    for block in backbone.model.h:
-        block.register_forward_hook(
-            lambda module, args, output: outputs.append(output[0] if isinstance(output, tuple) else output)
-        )
-    layers = backbone(torch.tensor([[1, 4, 10, 0], [2, 2, 3, 5]])).layers
-    assert len(layers) == len(outputs) == 3
-    for layer, output in zip(layers[:-1], outputs[:-1], strict=True):
-        torch.testing.assert_close(layer, output, rtol=0, atol=0)
-        assert (layer.var(-1, correction=0) - 1).abs().min() > 0.5  # small weights at the start
-    top, raw = layers[-1], outputs[-1]
-    torch.testing.assert_close(top.mean(-1), torch.zeros(2, 4), rtol=0, atol=1e-5)  # the final norm's gain starts at 1
-    variance = raw.var(-1, correction=0)
-    expected = variance / (variance + 1e-5)  # the norm's epsilon
-    torch.testing.assert_close(top.var(-1, correction=0), expected, rtol=0, atol=1e-5)
-    centred = (raw - raw.mean(-1, keepdim=True)) / (variance + 1e-5).sqrt()[..., None]
-    torch.testing.assert_close(top, centred, rtol=0, atol=1e-4)
-
-
-def test_its_gelu_is_the_tanh_approximation():
-    x = torch.tensor([-2.0, -0.5, 0.5, 2.0], dtype=torch.float64)
-    expected = 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3)))
-    for block in make().model.h:
-        torch.testing.assert_close(block.mlp.act(x), expected, rtol=0, atol=1e-9)
-
-
 def test_one_rate_is_that_of_all_dropouts():
-    rates = {module.p for module in make(dropout=0.3).modules() if isinstance(module, nn.Dropout)}
-    assert rates == {0.3}
-    assert {module.p for module in make().modules() if isinstance(module, nn.Dropout)} == {0.1}
-
-
-def test_dropout_acts_in_training_only():
-    backbone, tokens = make(dropout=0.5), torch.tensor([[1, 4, 10]])
-    assert torch.equal(backbone(tokens).layers[-1], backbone(tokens).layers[-1])
-    backbone.train()
-    assert not torch.equal(backbone(tokens).layers[-1], backbone(tokens).layers[-1])
-
-
-def test_positions_matter_and_there_is_no_state():
-    hidden = make()(torch.tensor([[3, 3, 3]]))
-    assert hidden.state is None
-    assert not torch.allclose(hidden.layers[0][:, 1], hidden.layers[0][:, 2])
+    assert {module.p for module in make(dropout=0.3).modules() if isinstance(module, nn.Dropout)} == {0.3}
 
 
 def test_1024_tokens_are_taken_and_one_more_refused():
@@ -142,52 +86,9 @@ def test_bad_parameters_are_refused(params, message):
         make(**params)
 
 
-@pytest.mark.parametrize("params", [{"num_layers": 1}, {"num_heads": 1}, {"num_heads": 16}, {"dropout": 0.0}])
-def test_values_at_the_bounds_are_accepted(params):
-    assert make(**params)(torch.tensor([[1, 2]])).layers[-1].shape == (1, 2, 16)
-
-
-@pytest.mark.needs("conformance")
-def test_a_tiny_one_conforms():
-    from harness.conformance import conformance
-
-    kind, outcomes = conformance("gpt2", TINY)
-    assert kind == "backbone"
-    assert {outcome.variant for outcome in outcomes} == {
-        "num_layers=2, d_model=16, num_heads=2",
-        *(f"size={size}" for size in ("tiny", "medium", "large", "xl")),
-        "weights=pretrained",
-        "gradient_checkpointing=True",
-        "precision=bf16",
-    }
-    assert [str(outcome) for outcome in outcomes if not outcome.ok] == []
-
-
-def test_attention_is_sdpa_and_equals_the_sum_written_out():
-    backbone = make(num_layers=1).double()
-    assert backbone.model.config._attn_implementation == "sdpa"
-    seen = {}
-    attention = backbone.model.h[0].attn
-    attention.c_attn.register_forward_hook(lambda module, args, output: seen.update(qkv=output[0]))
-    attention.c_proj.register_forward_hook(lambda module, args, output: seen.update(mixed=args[0][0]))
-    with torch.no_grad():
-        layers = backbone(torch.tensor([[1, 4, 10, 0, 3]])).layers
-    for head in range(2):
-        part = slice(8 * head, 8 * head + 8)
-        q, k, v = (each[:, part] for each in seen["qkv"].split(16, dim=-1))
-        for t in range(5):
-            scores = torch.tensor([q[t] @ k[s] / 8**0.5 for s in range(t + 1)], dtype=torch.float64)
-            expected = sum(p * v[s] for s, p in enumerate(scores.softmax(0)))
-            torch.testing.assert_close(seen["mixed"][t, part], expected, rtol=0, atol=1e-9)
-    backbone.model.set_attn_implementation("eager")
-    eager = backbone(torch.tensor([[1, 4, 10, 0, 3]])).layers
-    torch.testing.assert_close(layers, eager, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-9)])
 @pytest.mark.parametrize("pieces", [[1] * 12, [5, 1, 4, 2], [12]])
-def test_pieces_with_cached_keys_equal_the_whole(dtype, tolerance, pieces):
-    backbone = make(num_layers=3).to(dtype)
+def test_pieces_with_cached_keys_equal_the_whole(pieces):
+    backbone = make(num_layers=3).double()
     tokens = torch.randint(11, (2, 12), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         whole, state, found = backbone(tokens).layers, None, []
@@ -197,7 +98,7 @@ def test_pieces_with_cached_keys_equal_the_whole(dtype, tolerance, pieces):
             state = hidden.state
             found.append(hidden.layers)
     for layer, parts in zip(whole, zip(*found, strict=True), strict=True):
-        torch.testing.assert_close(torch.cat(parts, dim=1), layer, rtol=0, atol=tolerance)
+        torch.testing.assert_close(torch.cat(parts, dim=1), layer, rtol=0, atol=1e-9)
     assert isinstance(backbone, Incremental)
 
 
@@ -226,8 +127,7 @@ def trained_on(layer, **params):
     return [p.grad for p in backbone.parameters() if p.grad is not None], kept[0]
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("layer", range(4))
+@pytest.mark.parametrize(("precision", "layer"), [("fp32", 3), ("bf16", 3), ("fp32", 0)])
 def test_checkpointing_keeps_less_and_gives_the_same_gradients_with_dropout(precision, layer):
     whole, kept = trained_on(layer, precision=precision)
     again, kept_again = trained_on(layer, precision=precision, gradient_checkpointing=True)

@@ -1,14 +1,11 @@
 """The stacked LSTM and GRU against their cell equations, their starts, and what they refuse."""
 
-import inspect
-
 import pytest
 import torch
 from recurrent_cells import gru_cell, lstm_cell
 
+from harness.backbones.bilstm import BidirectionalLSTM
 from harness.backbones.lstm import StackedGRU, StackedLSTM
-from harness.model import build
-from harness.plan.specs import ComponentSpec
 
 V, D, E, L = 9, 5, 3, 2
 stacks = pytest.mark.parametrize("stack", [StackedLSTM, StackedGRU])
@@ -51,16 +48,14 @@ def test_a_second_segment_continues_from_the_carried_state(stack):
         torch.testing.assert_close(second.layers[layer][:, 0], whole.layers[layer][:, 3], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("width", [D, E])
 @pytest.mark.parametrize(("stack", "gates"), [(StackedLSTM, 4), (StackedGRU, 3)])
-def test_parameters_by_formula(stack, gates):
-    # embedding V d; a layer of g gates: g d (d + d) + 2 g d (HEADS.md section 5)
-    backbone = stack(V, d_model=D, num_layers=L)
-    assert sum(p.numel() for p in backbone.parameters()) == V * D + L * (gates * D * (D + D) + 2 * gates * D)
-    # an embedding of width e: the first layer has g d (e + d) + 2 g d
-    backbone = stack(V, d_model=D, d_input=E, num_layers=L)
-    layers = gates * D * (E + D) + gates * D * (D + D) + L * 2 * gates * D
-    assert sum(p.numel() for p in backbone.parameters()) == V * E + layers
-    assert (backbone.embedding.embedding_dim, backbone.layer_dims) == (E, (D, D))
+def test_parameters_by_formula(stack, gates, width):
+    # embedding V e; the first layer of g gates: g d (e + d) + 2 g d, others g d (d + d) + 2 g d (HEADS.md section 5)
+    backbone = stack(V, d_model=D, d_input=width, num_layers=L)
+    layers = gates * D * (width + D) + gates * D * (D + D) + L * 2 * gates * D
+    assert sum(p.numel() for p in backbone.parameters()) == V * width + layers
+    assert (backbone.embedding.embedding_dim, backbone.layer_dims) == (width, (D, D))
 
 
 def assert_fills(weight, bound):
@@ -80,13 +75,10 @@ def test_without_a_range_the_embedding_is_uniform_and_layers_start_as_in_torch(s
     assert_fills(stack(400, d_model=25).layers[0].weight_hh_l0, 0.2)  # 1 / sqrt(25)
 
 
-@stacks
+@pytest.mark.parametrize("stack", [StackedLSTM, StackedGRU, BidirectionalLSTM])
 def test_a_range_is_that_of_all_weights_and_biases(stack):
     torch.manual_seed(0)
-    backbone = stack(400, d_model=100, d_input=50, init_range=0.03)
-    parameters = list(backbone.parameters())
-    assert len(parameters) == 1 + 2 * 4
-    for parameter in parameters:
+    for parameter in stack(400, d_model=100, d_input=50, init_range=0.03).parameters():
         assert_fills(parameter, 0.03)
 
 
@@ -103,48 +95,6 @@ def test_the_embedding_has_the_dropout_of_the_layers_or_its_own(stack, params, e
         assert (layer == 0).double().mean().item() == pytest.approx(layers, abs=0.02)
 
 
-# The starts of published models of 2 x 200 (docs/backbones.md): where each part is uniform, and the output bias.
-PUBLISHED = {
-    "pytorch/examples word_language_model": ({}, {"init_range": 0.1}, {"embedding": 0.1, "layers": 200**-0.5}, 0.1, 0),
-    "the same, tied": ({}, {"init_range": 0.1, "tie_weights": True}, {"layers": 200**-0.5}, 0.1, 0),
-    "Zaremba et al., small": (
-        {"dropout": 0.0, "init_range": 0.1},
-        {"init_range": 0.1, "init_bias": "uniform"},
-        {"embedding": 0.1, "layers": 0.1},
-        0.1,
-        0.1,
-    ),
-    "Kim et al., small": (
-        {"dropout": 0.5, "embedding_dropout": 0.0, "init_range": 0.05},
-        {"init_range": 0.05, "init_bias": "uniform"},
-        {"embedding": 0.05, "layers": 0.05},
-        0.05,
-        0.05,
-    ),
-}
-
-
-@pytest.mark.parametrize("model", PUBLISHED)
-def test_the_starts_of_published_models_can_be_said(model):
-    lstm, softmax, body, matrix, bias = PUBLISHED[model]
-    built = build(
-        ComponentSpec(name="lstm", params=lstm), ComponentSpec(name="softmax", params=softmax), vocab_size=900, seed=1
-    )
-    for part, bound in body.items():
-        for parameter in getattr(built.backbone, part).parameters():
-            assert_fills(parameter, bound)
-    assert_fills(built.head.output.weight, matrix)
-    if bias:
-        assert_fills(built.head.output.bias, bias)
-    else:
-        assert not built.head.output.bias.any()
-
-
-def test_a_gru_has_the_parameters_of_the_lstm():
-    assert inspect.signature(StackedGRU) == inspect.signature(StackedLSTM)
-
-
-@stacks
 @pytest.mark.parametrize(
     ("params", "sentence"),
     [
@@ -158,22 +108,6 @@ def test_a_gru_has_the_parameters_of_the_lstm():
         ({"init_range": -0.1}, "init_range must be more than 0, got -0.1"),
     ],
 )
-def test_bad_parameters_are_refused(stack, params, sentence):
+def test_bad_parameters_are_refused(params, sentence):
     with pytest.raises(ValueError, match=f"^{sentence}$"):
-        stack(V, **params)
-
-
-@pytest.mark.parametrize(
-    ("head", "params", "sentence"),
-    [
-        ("softmax", {}, "projection: the top layer has width 5, the output embedding 3; set projection to true"),
-        ("mos", {"tie_weights": True, "d_embed": D}, "tie_weights: the embedding has width 3, d_embed is 5"),
-    ],
-)
-def test_a_head_that_needs_equal_widths_says_so(head, params, sentence):
-    backbone = ComponentSpec(name="gru", params={"d_model": D, "d_input": E})
-    with pytest.raises(ValueError, match=sentence):
-        build(backbone, ComponentSpec(name=head, params=params), vocab_size=V, seed=1)
-    tied = {"tie_weights": True, "projection": True}
-    built = build(backbone, ComponentSpec(name="softmax", params=tied), vocab_size=V, seed=1)
-    assert built.head.output.weight is built.backbone.embedding.weight
+        StackedLSTM(V, **params)

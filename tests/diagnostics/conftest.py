@@ -3,16 +3,15 @@
 import handmade
 import pytest
 import torch
+from subjects import Spelling
 
 from harness import plan
 from harness.corpora.corpus import Corpus, CorpusFacts
-from harness.errors import CorpusError
 from harness.model import build
 from harness.records import store
 from harness.registry import CORPORA
 from harness.training import checkpoint
 
-LETTERS = "abcdefghijkl"
 SUITE = """\
 name: {name}
 version: 1
@@ -24,23 +23,10 @@ seeds: [1]
 """
 
 
-class Spelling:
-    """One id a letter."""
-
-    def encode(self, text):
-        for letter in text:
-            if letter not in LETTERS:
-                raise CorpusError(f"the letter {letter!r} is not in the vocabulary")
-        return [LETTERS.index(letter) for letter in text]
-
-    def decode(self, ids):
-        return "".join(LETTERS[index] for index in ids)
-
-
 class Letters:
     """A corpus of letters."""
 
-    content, codec = "0" * 64, Spelling()
+    content, codec = "0" * 64, Spelling("abcdefghijkl")
 
     def facts(self):
         sizes = {"train": 60, "valid": 12, "test": 12}

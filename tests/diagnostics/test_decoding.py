@@ -62,17 +62,19 @@ def summed():
     return LanguageModel(Summed(), TwoBack()).eval()
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    """(name, model) of every head on every backbone."""
-    text = SUITE.format(vocab=V, backbones=", ".join(EVERY_BACKBONE), heads=", ".join(EVERY_HEAD))
-    path = tmp_path_factory.mktemp("every") / "every.yaml"
-    path.write_text(text)
-    counts = torch.arange(V) + 1
-    return [
-        (str(trial), build(trial.backbone, trial.head, vocab_size=V, seed=1, token_counts=counts).eval())
-        for trial in plan.load(path).trials
-    ]
+@pytest.fixture
+def models(tmp_path):
+    """A function: lines of backbones and heads -> (name, model) of every head on every backbone."""
+
+    def of(backbones, heads):
+        path, counts = tmp_path / "every.yaml", torch.arange(V) + 1
+        path.write_text(SUITE.format(vocab=V, backbones=", ".join(backbones), heads=", ".join(heads)))
+        return [
+            (str(trial), build(trial.backbone, trial.head, vocab_size=V, seed=1, token_counts=counts).eval())
+            for trial in plan.load(path).trials
+        ]
+
+    return of
 
 
 def tokens(number=T, rows=2):
@@ -88,9 +90,9 @@ def full(model, tokens_BT):
 @pytest.mark.system
 @pytest.mark.parametrize("first", [1, 4])
 def test_every_head_on_every_backbone_token_by_token_is_one_forward_pass(models, first):
-    tokens_BT = tokens()
-    assert len(models) == len(EVERY_HEAD) * len(EVERY_BACKBONE)
-    for name, model in models:
+    tokens_BT, every = tokens(), models(EVERY_BACKBONE, EVERY_HEAD)
+    assert len(every) == len(EVERY_HEAD) * len(EVERY_BACKBONE)
+    for name, model in every:
         expected_BTV, decoder = full(model, tokens_BT), Decoder(model, context=T)
         parts = [tokens_BT[:, :first], *tokens_BT[:, first:].split(1, dim=1)]
         found = torch.stack([decoder(part) for part in parts], dim=1)
@@ -115,9 +117,9 @@ def test_a_full_context_begins_anew_with_its_second_half(summed):
     torch.testing.assert_close(Decoder(summed, context=4)(tokens_BT), full(summed, tokens_BT[:, -4:])[:, -1])
 
 
-@pytest.mark.parametrize(("backbone", "seen"), [("transformer_encoder", 4), ("lstm", T)])
+@pytest.mark.parametrize(("backbone", "seen"), [("{transformer_encoder: {num_layers: 2}}", 4), ("lstm", T)])
 def test_a_backbone_without_state_sees_the_last_context_tokens_and_a_state_the_whole_text(models, backbone, seen):
-    model = next(model for name, model in models if "mfs" in name and backbone in name)
+    ((_, model),) = models([backbone], ["{mfs: {num_partitions: 2, window: 1}}"])
     tokens_BT, decoder = tokens(), Decoder(model, context=4)
     for t, part in enumerate(tokens_BT.split(1, dim=1)):
         expected = full(model, tokens_BT[:, max(0, t + 1 - seen) : t + 1])[:, -1]

@@ -5,39 +5,18 @@ from types import SimpleNamespace
 import handmade
 import pytest
 import torch
+from subjects import Spelling, Tokens
 from torch import nn
 
 from harness.diagnostics.facets import inspect
 from harness.distributions import Logits, Mixture
 from harness.model import LanguageModel
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
-from harness.protocols import Hidden
 from harness.trial.trained import Trained
 
 WORDS = ("a", "b", "c", "d")
 FIRST, SECOND, GATE = [0.4, 0.3, 0.1, 0.2], [0.1, 0.1, 0.7, 0.1], [0.25, 0.75]
 TOGETHER = [0.175, 0.15, 0.55, 0.125]  # 0.25 FIRST + 0.75 SECOND
-
-
-class Letters:
-    """The codec of WORDS."""
-
-    def encode(self, text):
-        return [WORDS.index(letter) for letter in text]
-
-    def decode(self, ids):
-        return "".join(WORDS[index] for index in ids)
-
-
-class Body(nn.Module):
-    """Its states are the tokens' ids."""
-
-    def __init__(self):
-        super().__init__()
-        self.embedding = nn.Embedding(4, 1)
-
-    def forward(self, tokens_BT, state=None):
-        return Hidden((tokens_BT[..., None].float(),))
 
 
 class Split(nn.Module):
@@ -68,8 +47,8 @@ def trained(head: nn.Module, seq_len: int = 5) -> Trained:
 
     return Trained(
         record=handmade.record(spec=spec),
-        model=LanguageModel(Body(), head),
-        corpus=SimpleNamespace(symbols=WORDS, codec=Letters()),
+        model=LanguageModel(Tokens(4), head),
+        corpus=SimpleNamespace(symbols=WORDS, codec=Spelling("abcd")),
         device=torch.device("cpu"),
     )
 

@@ -1,10 +1,10 @@
-"""Gates, responsibilities, shares of the loss and facets, against plain loops over the equations."""
+"""Gates, responsibilities, shares of the loss and facets, against the equations of each context."""
 
 import math
 
 import pytest
 import torch
-from subjects import LSTM, loud, softmax, subject
+from subjects import LSTM, loud, subject
 
 from harness.diagnostics.diagnostic import NotDefined, Settings
 from harness.diagnostics.gates import compute
@@ -16,47 +16,28 @@ EXACT = {"rel": 0, "abs": 1e-9}
 
 def by_loops(of) -> dict[str, object]:
     """The numbers of the diagnostic, from the gates, facets and weights of every context."""
-    counts = of.corpus.token_counts.tolist()
-    gates, responsibilities, losses, cosines, frequency = [], [], [], [], []
+    counts, gates, responsibilities, losses, cosines, frequency = of.corpus.token_counts, [], [], [], [], []
     for mixed, part in contexts(of, 40).distributions():
-        K = mixed.facets_NFE.shape[1]
-        W, b = mixed.weight_VE.tolist(), mixed.bias_V.tolist()
-        for n in part.chosen.flatten().nonzero()[:, 0].tolist():
-            y = int(part.targets.flatten()[n])
-            facets = mixed.facets_NFE[n].tolist()
-            pi = [math.exp(value) for value in mixed.log_prior_NK[n].tolist()]
-            p = [
-                softmax([sum(f * w for f, w in zip(facet, row, strict=True)) + c for row, c in zip(W, b, strict=True)])[
-                    y
-                ]
-                for facet in facets
-            ]
-            total = sum(pi[k] * p[k] for k in range(K))
+        for n in part.chosen.flatten().nonzero()[:, 0]:
+            y, facets, pi = part.targets.flatten()[n], mixed.facets_NFE[n], mixed.log_prior_NK[n].exp()
+            p = (facets @ mixed.weight_VE.T + mixed.bias_V).softmax(-1)[:, y]
             gates.append(pi)
-            responsibilities.append([pi[k] * p[k] / total for k in range(K)])
-            losses.append(-math.log(total))
+            responsibilities.append(pi * p / (pi @ p))
+            losses.append(-(pi @ p).log())
             frequency.append(counts[y])
-            for i in range(K):
-                for j in range(i + 1, K):
-                    dot = sum(a * c for a, c in zip(facets[i], facets[j], strict=True))
-                    cosines.append(dot / (math.hypot(*facets[i]) * math.hypot(*facets[j])))
-    N, K = len(gates), len(gates[0])
-    mean_gate = [sum(pi[k] for pi in gates) / N for k in range(K)]
-    mean = sum(cosines) / len(cosines)
-    low = [r for r, count in zip(responsibilities, frequency, strict=True) if 1 <= count <= 9]
-    high = [r for r, count in zip(responsibilities, frequency, strict=True) if 10 <= count <= 99]
-    band = [tuple(sum(r[k] for r in rs) / len(rs) for k in range(K)) if rs else None for rs in (low, high)]
+            for i, j in ((0, 1), (0, 2), (1, 2)):
+                cosines.append(torch.dot(facets[i], facets[j]) / (facets[i].norm() * facets[j].norm()))
+    gate_NK, r_NK, nll_N, cosine_C, count_N = map(torch.stack, (gates, responsibilities, losses, cosines, frequency))
+    bands = [r_NK[(low <= count_N) & (count_N < 10 * low)] for low in (1, 10)]
     return {
-        "gate_entropy": sum(-sum(q * math.log(q) for q in pi) for pi in gates) / N,
-        "used": math.exp(-sum(q * math.log(q) for q in mean_gate)),
-        "mean_gate": tuple(mean_gate),
-        "responsibility": tuple(sum(r[k] for r in responsibilities) / N for k in range(K)),
-        "nll_share": tuple(
-            sum(r[k] * nll for r, nll in zip(responsibilities, losses, strict=True)) / sum(losses) for k in range(K)
-        ),
-        "facet_cosine": mean,
-        "facet_cosine_sd": math.sqrt(sum((c - mean) ** 2 for c in cosines) / (len(cosines) - 1)),
-        "bands": [each for each in band if each],
+        "gate_entropy": -(gate_NK * gate_NK.log()).sum(1).mean().item(),
+        "used": math.exp(-sum(q * math.log(q) for q in gate_NK.mean(0).tolist())),
+        "mean_gate": tuple(gate_NK.mean(0).tolist()),
+        "responsibility": tuple(r_NK.mean(0).tolist()),
+        "nll_share": tuple(((r_NK * nll_N[:, None]).sum(0) / nll_N.sum()).tolist()),
+        "facet_cosine": cosine_C.mean().item(),
+        "facet_cosine_sd": cosine_C.std().item(),
+        "bands": [tuple(each.mean(0).tolist()) for each in bands if len(each)],
     }
 
 

@@ -1,9 +1,8 @@
-"""Gradients through the output matrix, against plain loops and hand-made cases."""
-
-import math
+"""Gradients through the output matrix, against the equations of each context."""
 
 import pytest
-from subjects import V, loud, softmax
+import torch
+from subjects import V, loud
 
 from harness.diagnostics import gradients
 from harness.diagnostics.diagnostic import NotDefined, Settings
@@ -13,46 +12,28 @@ from harness.diagnostics.positions import contexts
 EXACT = {"rel": 0, "abs": 1e-9}
 
 
-def residual(g: list[float], columns: list[list[float]]) -> float:
-    """|g|^2 less its part within the columns: classical Gram-Schmidt, each column twice."""
-    basis = []
-    for column in columns:
-        left = list(column)
-        for _ in range(2):
-            for q in basis:
-                dot = sum(a * b for a, b in zip(left, q, strict=True))
-                left = [a - dot * b for a, b in zip(left, q, strict=True)]
-        norm = math.sqrt(sum(a * a for a in left))
-        basis.append([a / norm for a in left])
-    return sum(a * a for a in g) - sum(sum(a * b for a, b in zip(g, q, strict=True)) ** 2 for q in basis)
+def residual(g_V, weight_VE):
+    """|g|^2 less its part within the columns of the matrix, by least squares."""
+    return (g_V - weight_VE @ torch.linalg.lstsq(weight_VE, g_V[:, None]).solution[:, 0]).square().sum()
 
 
-def by_loops(of, slope=lambda z: 1.0, phi=lambda z: z):
+def by_loops(of, slope=torch.ones_like, phi=lambda z: z):
     """Both shares, from the facets, priors and weights of every context: g_k = r_k (p_k - e) phi'(z_k)."""
-    lost, whole = [0.0, 0.0], [0.0, 0.0]
+    lost, whole = (torch.zeros(2, dtype=torch.float64) for _ in range(2))
     for mixed, part in contexts(of, 40).distributions():
-        W, b = mixed.weight_VE.tolist(), mixed.bias_V.tolist()
-        columns = [[row[i] for row in W] for i in range(len(W[0]))]
-        for n in part.chosen.flatten().nonzero()[:, 0].tolist():
-            y = int(part.targets.flatten()[n])
-            facets = mixed.facets_NFE[n].tolist()
-            pi = [1.0] if mixed.log_prior_NK is None else [math.exp(value) for value in mixed.log_prior_NK[n].tolist()]
-            z = [[sum(f * w for f, w in zip(facet, row, strict=True)) + c for row, c in zip(W, b, strict=True)]
-                 for facet in facets]  # fmt: skip
-            p = [softmax([phi(value) for value in each]) for each in z]
-            total = sum(pi[k] * p[k][y] for k in range(len(pi)))
-            mean = [sum(pi[k] * p[k][v] for k in range(len(pi))) - (v == y) for v in range(len(W))]
-            every = [(0, mean)]
-            for k in range(len(pi)):
-                r = pi[k] * p[k][y] / total
-                every.append((1, [r * (p[k][v] - (v == y)) * slope(z[k][v]) for v in range(len(W))]))
-            for which, g in every:
-                lost[which] += residual(g, columns)
-                whole[which] += sum(value * value for value in g)
-    return [part / all_of for part, all_of in zip(lost, whole, strict=True)]
+        for n in part.chosen.flatten().nonzero()[:, 0]:
+            y = part.targets.flatten()[n]
+            pi = torch.ones(1).double() if mixed.log_prior_NK is None else mixed.log_prior_NK[n].exp()
+            z = mixed.facets_NFE[n] @ mixed.weight_VE.T + mixed.bias_V
+            p, e = phi(z).softmax(-1), torch.eye(V)[y]
+            r = pi * p[:, y] / (pi @ p[:, y])
+            for which, g in [(0, pi @ p - e), *((1, r[k] * (p[k] - e) * slope(z[k])) for k in range(len(pi)))]:
+                lost[which] += residual(g, mixed.weight_VE)
+                whole[which] += g.square().sum()
+    return (lost / whole).tolist()
 
 
-CAPPED = ((lambda z: 1 - math.tanh(z / 2) ** 2), (lambda z: 2 * math.tanh(z / 2)))
+CAPPED = ((lambda z: 1 - torch.tanh(z / 2) ** 2), (lambda z: 2 * torch.tanh(z / 2)))
 
 
 @pytest.mark.parametrize("at_once", [gradients.TOKENS_AT_ONCE, 3])

@@ -37,12 +37,6 @@ def test_in_blocks_equals_dense(A, way, more):
         assert values.limit < 2e-7
 
 
-def test_a_sketch_is_not_used_when_the_rank_is_larger_than_was_said():
-    A = mixture(1100, 1100, 8)
-    found = spectra(blocks_of(A)[0], *A.shape, rank_bound=18, by_qr=0)
-    assert found.way == "gram"
-
-
 def test_a_sketch_notices_a_small_part_outside_of_it():
     A = softmax(1100, 1200, 8)
     A += 1e-11 * draw(1100, 1200, seed=3)

@@ -45,15 +45,6 @@ def test_of_two_suites_with_different_results_none_is_chosen(status, finish, tmp
     assert str(caught.value) == f"trial {spec.id} has different results in {folders}: remove one of them"
 
 
-def test_an_unknown_or_malformed_id_is_a_sentence(finish, tmp_path):
-    finish()
-    with pytest.raises(ExecutionError, match="no finished trial 000000000000"):
-        find(tmp_path / "results", "000000000000")
-    for wrong in ("", "*", "../x", "ABC", "1234567890abc"):
-        with pytest.raises(ExecutionError, match="expected the first digits of an id"):
-            find(tmp_path / "results", wrong)
-
-
 def test_a_prefix_of_several_is_a_sentence_that_names_some(tmp_path):
     for number in range(7):
         place = tmp_path / "results" / "runs" / f"suite{number % 2}" / f"ab{number}" / store.FILE_NAME

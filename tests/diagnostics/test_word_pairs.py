@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from subjects import FIRST, LSTM, NAMES, subject, words
+from subjects import FIRST, LSTM, NAMES, Tokens, subject, words
 from torch import nn
 
 from harness.corpora.corpus import Corpus
@@ -16,7 +16,6 @@ from harness.diagnostics.word_pairs import compute
 from harness.distributions import Logits
 from harness.errors import CorpusError
 from harness.model import LanguageModel
-from harness.protocols import Hidden
 
 
 def written(corpus: Corpus) -> dict[str, tuple[str, ...]]:
@@ -56,14 +55,6 @@ def test_what_the_vocabulary_lacks_is_counted():
     assert len(found.prompts) == (2 + 4) * 2
 
 
-def test_a_prompt_that_is_too_long_is_left_out():
-    corpus = words(f"<eos> {FIRST} were there he looked at {NAMES}")
-    assert {len(each.tokens) for each in prompts_of(corpus, 14).prompts} == {13}
-    assert prompts_of(corpus, 14).templates_left_out == 7
-    assert prompts_of(corpus, 15).templates_left_out == 6
-    assert prompts_of(corpus, 12).prompts == ()
-
-
 class Pieces:
     """Tokens of whole words with a space before them; stepfather and boy have two, and there are no countries."""
 
@@ -95,19 +86,6 @@ V, BOY, GIRL, KING, QUEEN = CORPUS.vocab_size, *map(CORPUS.symbols.index, NAMES.
 EXACT = {"rel": 0, "abs": 1e-9}
 
 
-class Tokens(nn.Module):
-    """A backbone whose hidden states are the tokens."""
-
-    layer_dims = (1,)
-
-    def __init__(self, *, carries: bool):
-        super().__init__()
-        self.embedding, self.carries = nn.Embedding(V, 1), carries
-
-    def forward(self, tokens_BT, state=None):
-        return Hidden((tokens_BT[..., None].double(),), 0 if self.carries else None)
-
-
 class Known(nn.Module):
     """A head that gives the word that is named first 0.5, the other one 0.2, <eos> 0.25, and all others equal shares.
 
@@ -133,7 +111,7 @@ class Known(nn.Module):
 
 
 def known(*, carries: bool = True, head: nn.Module | None = None, **train):
-    model = LanguageModel(Tokens(carries=carries), head or Known()).eval()
+    model = LanguageModel(Tokens(V, carries=carries), head or Known()).eval()
     return replace(subject(LSTM, **train), model=model, corpus=CORPUS)
 
 

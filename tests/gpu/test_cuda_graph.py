@@ -135,12 +135,10 @@ CASES = {
     # replays: of 3 full segments an epoch all but the first, which has no state yet
     "lstm": (LSTM, {}, 2),
     "lstm, clip and momentum": (LSTM, {"clip": 0.05, "momentum": 0.9, "weight_decay": 0.01}, 2),
-    "lstm, plateau": (LSTM, {"schedule": HALVED}, 2),
     "lstm, step": (LSTM, {"schedule": {"step": {"after": 1, "factor": 0.5}}}, 2),
     "lstm, shuffled": (LSTM, {"shuffle": True, "optimizer": "adam", "lr": 0.01}, 3),
     "lstm, in parts": (LSTM, {"accumulation": 2, "clip": 0.05}, 2),
     "transformer, in parts": (TRANSFORMER, {"accumulation": 4}, 3),
-    "transformer": (TRANSFORMER, {"clip": 0.25, "schedule": HALVED}, 3),
     "transformer, adam": (TRANSFORMER, {"optimizer": "adam", "lr": 0.01, "schedule": HALVED}, 3),
     "lstm, cosine": (LSTM, {"schedule": {"warmup": {"steps": 5, "decay": "cosine"}}}, 2),
     "transformer, adamw of transformers": (
@@ -151,7 +149,6 @@ CASES = {
         },
         3,
     ),
-    "transformer, adamw, shuffled": (TRANSFORMER, {"optimizer": "adamw", "weight_decay": 0.1, "shuffle": True}, 3),
 }
 
 
@@ -219,10 +216,8 @@ def count_calls(module, given):
     module.unsaved.add_(1)
 
 
-@pytest.mark.parametrize("by", ["recorded", "checked"])
-@pytest.mark.parametrize("steps", [0, 2])
-@pytest.mark.parametrize("name", MODELS)
-def test_a_graph_leaves_everything_as_it_was_and_where_it_was(name, steps, by):
+@pytest.mark.parametrize(("name", "steps"), [("lstm", 2), ("lstm, adam", 2), ("transformer, adam", 0)])
+def test_a_graph_leaves_everything_as_it_was_and_where_it_was(name, steps):
     backbone, changes = MODELS[name]
     step, replays = eager_step(backbone, spec(**changes)), []
     step.model.register_buffer("running", torch.ones(2))
@@ -233,12 +228,9 @@ def test_a_graph_leaves_everything_as_it_was_and_where_it_was(name, steps, by):
     torch.manual_seed(11)
     drawn, before = generators(), held(step)
     values, places = [each.detach().clone() for each in before], [each.data_ptr() for each in before]
-    if by == "recorded":
-        GraphStep(step, SEGMENTS[0], taped([]))
-    else:
-        made = graphed(step, SEGMENTS[0], log=pytest.fail, record=lambda work: lambda: (replays.append(1), work()))
-        assert isinstance(made, GraphStep)
-        assert len(replays) == (3 if backbone is LSTM else 4)  # the first step has no state to carry yet
+    made = graphed(step, SEGMENTS[0], log=pytest.fail, record=lambda work: lambda: (replays.append(1), work()))
+    assert isinstance(made, GraphStep)
+    assert len(replays) == (3 if backbone is LSTM else 4)  # the first step has no state to carry yet
     after = held(step)
     assert all(map(torch.equal, after, values))
     assert [each.data_ptr() for each in after][: len(places)] == places
@@ -277,7 +269,6 @@ def test_a_graph_that_cannot_be_had_is_an_error_where_it_is_demanded_and_changes
 @pytest.mark.parametrize(
     ("mode", "record", "kind"),
     [
-        ("auto", as_it_is, GraphStep),
         ("on", as_it_is, GraphStep),
         ("off", as_it_is, EagerStep),
         ("auto", None, EagerStep),
@@ -376,7 +367,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["lstm", "transformer, adam"])
 def test_a_graph_that_is_not_what_eager_steps_are_is_refused(name, fault):
     backbone, changes = MODELS[name]
     step, logged = eager_step(backbone, spec(**changes)), []
@@ -399,16 +390,6 @@ def test_a_graph_that_was_left_out_is_not_recorded_and_one_that_is_demanded_is_a
         with pytest.raises(ExecutionError, match="cuda_graph is on, but replays differ; set"):
             graphed(eager_step(LSTM, spec(cuda_graph="on")), SEGMENTS[0], log=pytest.fail, record=pytest.fail)
     assert told == ["training steps are eager: replays differ"]
-
-
-def test_a_graph_is_left_out_with_a_sentence():
-    told = []
-    choice = FormChoice(log=told.append)
-    with using(choice):
-        graphed(eager_step(LSTM, spec()), SEGMENTS[0], log=lambda reason: None, record=that_does_nothing)
-    (sentence,) = choice.sentences()
-    assert sentence.startswith("Left out on this device: the CUDA graph of the training step, since after ")
-    assert told == [sentence]
 
 
 class Odd(nn.Module):

@@ -52,60 +52,33 @@ def filled(layout, num_tokens, multiple, dtype, spread=3.0, offset=0.0):
     return list(blocks), wholes, target_nK
 
 
-def rows_of(blocks, facets):
-    """(f, (n, V_s) in float64) for every facet."""
-    for block, members in zip(blocks, facets, strict=True):
-        for i, f in enumerate(members):
-            yield f, block[:, i].double()
-
-
 def prior_of(target_nK):
     """(n, K) log weights that differ."""
     return torch.linspace(0, 1, target_nK.numel()).view_as(target_nK).log_softmax(-1)
 
 
-def by_the_equations(blocks, facets, component, target_nK, log_epsilon):
-    """In float64: nll, share, rest, and what every word of every facet's row is to be times its scale, share p."""
-    u = {f: LOG_2 * row for f, row in rows_of(blocks, facets)}
-    own, prior = target_nK.double(), prior_of(target_nK).double()
-    others = [
-        torch.cat([u[f] for f, owner in enumerate(component) if owner == k], dim=1).logsumexp(1)
-        for k in range(target_nK.shape[1])
-    ]
-    normaliser = [torch.cat([r[:, None], own[:, [k]]], dim=1).logsumexp(1) for k, r in enumerate(others)]
-    joint = prior + own - torch.stack(normaliser, dim=1)
-    p = joint.exp().sum(1)
-    nll = -joint.logsumexp(1) if log_epsilon is None else -(p + log_epsilon).log()
-    share = (joint + nll[:, None]).exp()
-    rest = share * (torch.stack(others, dim=1) - torch.stack(normaliser, dim=1)).exp()
-    products = {f: share[:, [k]] * (u[f] - normaliser[k][:, None]).exp() for f, k in enumerate(component)}
-    return nll, share, rest, products
-
-
 def check(layout, dtype, num_tokens=3, multiple=8, log_epsilon=None, rounding=30 * FLOAT32, **spread):
-    """`rounding` is the absolute error of a log-probability, so the relative one of a probability."""
+    """Against torch's operations in float64, which test_lean_property.py compares with loops. `rounding` is the
+    absolute error of a log-probability, so the relative one of a probability.
+    """
     blocks, wholes, target_nK = filled(layout, num_tokens, multiple, dtype, **spread)
     _, facets, component = LAYOUTS[layout]
-    nll, share, rest, products = by_the_equations(blocks, facets, component, target_nK, log_epsilon)
-    logits = dict(rows_of(blocks, facets))
-    result = triton_rows.combine_rows_(blocks, facets, component, target_nK, prior_of(target_nK), log_epsilon)
-    torch.testing.assert_close(result.nll.double(), nll, rtol=0, atol=rounding)
-    torch.testing.assert_close(result.share.double(), share, rtol=rounding, atol=1e-30)
-    torch.testing.assert_close(result.rest.double(), rest, rtol=2 * rounding, atol=1e-30)
+    exact, prior_nK = [block.double() for block in blocks], prior_of(target_nK)
+    members = [list(each) for each in facets]
+    expected = rows.combine_rows_(exact, members, component, target_nK.double(), prior_nK.double(), log_epsilon)
+    result = triton_rows.combine_rows_(blocks, facets, component, target_nK, prior_nK, log_epsilon)
+    for name, rtol, atol in (
+        *(("nll", 0, rounding), ("normaliser", 0, rounding)),
+        *(("share", rounding, 1e-30), ("rest", 2 * rounding, 1e-30)),
+    ):
+        torch.testing.assert_close(getattr(result, name).double(), getattr(expected, name), rtol=rtol, atol=atol)
     # The interpreter cuts off what does not fit into bfloat16; the GPU rounds.
-    stored = 2.0**-7 if dtype == torch.bfloat16 else 0.0
-    for f, row in rows_of(blocks, facets):
-        exponential = torch.exp2(logits[f] - logits[f].amax(1, keepdim=True))
-        torch.testing.assert_close(row, exponential, rtol=stored + 30 * FLOAT32, atol=1e-37)
-        scaled = row * result.scale[:, [f]].double()
-        torch.testing.assert_close(scaled, products[f], rtol=stored + rounding + 30 * FLOAT32, atol=1e-30)
-        k = component[f]
-        alone = row * result.unit[:, [f]].double()
-        torch.testing.assert_close(
-            alone, products[f] / share[:, [k]], rtol=stored + rounding + 30 * FLOAT32, atol=1e-30
-        )
-        shift = LOG_2 * logits[f].amax(1) - result.unit[:, f].double().log()
-        torch.testing.assert_close(result.normaliser[:, k].double(), shift, rtol=0, atol=rounding)
+    stored = (2.0**-7 if dtype == torch.bfloat16 else 0.0) + 30 * FLOAT32
+    for block, wide, of in zip(blocks, exact, members, strict=True):
+        torch.testing.assert_close(block.double(), wide, rtol=stored, atol=1e-37)
+        for ours, theirs in ((result.scale, expected.scale), (result.unit, expected.unit)):
+            found, right = block.double() * ours[:, of, None].double(), wide * theirs[:, of, None]
+            torch.testing.assert_close(found, right, rtol=stored + rounding, atol=1e-30)
     for block, whole in zip(blocks, wholes, strict=True):
         assert whole[..., block.shape[-1] :].isnan().all()
 
@@ -163,37 +136,12 @@ def test_a_row_without_another_word_leaves_the_target_certain(dtype):
     assert all(torch.equal(block, torch.zeros_like(block)) for block in blocks)
 
 
-def test_facets_before_tokens_in_memory():
-    blocks, _, target_nK = filled("mos", 4, 8, torch.float32)
-    other = blocks[0].transpose(0, 1).contiguous().transpose(0, 1)
-    plain = triton_rows.combine_rows_(blocks, [range(5)], range(5), target_nK, None, None)
-    turned = triton_rows.combine_rows_([other], [range(5)], range(5), target_nK, None, None)
-    assert torch.equal(other, blocks[0])
-    assert all(torch.equal(a, b) for a, b in zip(plain, turned, strict=True))
-
-
-@pytest.mark.parametrize("log_epsilon", [None, 1e-3])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_aten_form_says_the_same(layout, log_epsilon):
-    _, facets, component = LAYOUTS[layout]
-    outcomes = []
-    for form in (triton_rows.combine_rows_, rows.combine_rows_):
-        blocks, _, target_nK = filled(layout, 3, 8, torch.float32)
-        result = form(
-            blocks, [list(members) for members in facets], component, target_nK, prior_of(target_nK), log_epsilon
-        )
-        scaled = [b * result.scale[:, list(members), None] for b, members in zip(blocks, facets, strict=True)]
-        outcomes.append((*result[:3], *scaled))
-    for ours, theirs in zip(*outcomes, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=2e-6)
-
-
-def test_float64_is_left_to_the_aten_form():
-    blocks, _, target_nK = filled("mos", 3, 8, torch.float64)
-    nll, *_ = by_the_equations(blocks, [range(5)], range(5), target_nK, None)
-    prior_nK = prior_of(target_nK).double()
-    result = triton_rows.combine_rows_(blocks, [range(5)], list(range(5)), target_nK.double(), prior_nK, None)
-    torch.testing.assert_close(result.nll, nll, rtol=0, atol=1e-12)
+def test_float64_is_left_to_torch():
+    (blocks, _, target_nK), facets = filled("mos", 3, 8, torch.float64), [range(5)]
+    exact = [block.clone() for block in blocks]
+    given = facets, list(range(5)), target_nK.double(), prior_of(target_nK).double(), None
+    found, expected = triton_rows.combine_rows_(blocks, *given), rows.combine_rows_(exact, *given)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 def matrix(num_rows, width, dtype, generator, columns_around=0):
@@ -220,18 +168,6 @@ def test_log_sum_exp_of_a_product(R, E, V, columns_around, dtype, precision):
     torch.testing.assert_close(result.double(), expected, rtol=0, atol=8 * FLOAT32 * 64)  # logits reach 64
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize(("E", "P"), [(40, 4), (21, 3)])
-def test_log_sum_exp_over_the_rows_of_each_partition(E, P, dtype):
-    generator = torch.Generator().manual_seed(E)
-    facets, W = torch.randn(9, P, E, generator=generator).to(dtype), torch.randn(613, E, generator=generator).to(dtype)
-    for b in (None, torch.randn(613, generator=generator).to(dtype)):
-        for p in range(P):
-            z = facets[:, p].double() @ W[p::P].double().T + (0.0 if b is None else b[p::P].double())
-            ours = triton_evaluation.fused_log_sum_exp(facets[:, p], W[p::P], None if b is None else b[p::P])
-            torch.testing.assert_close(ours.double(), z.logsumexp(1), rtol=0, atol=8 * FLOAT32 * 64)
-
-
 @pytest.mark.parametrize("programs", [1, 2, 3, 1000])
 def test_shares_of_any_number_of_tiles_add_up(programs, monkeypatch):
     monkeypatch.setattr(triton_evaluation, "PROGRAMS", programs)
@@ -247,30 +183,6 @@ def test_log_sum_exp_far_from_zero():
     h[1] = -1
     ours = triton_evaluation.fused_log_sum_exp(h, W)
     torch.testing.assert_close(ours, torch.tensor([1e4 + LOG_2, 1e4]), rtol=4 * FLOAT32, atol=0)
-
-
-@pytest.mark.parametrize("partitions", [(1,), (1, 1, 1), (4, 1, 1)])
-def test_a_whole_mixture_by_the_kernels_equals_the_reference(partitions):
-    generator = torch.Generator().manual_seed(3)
-    shapes = [(2, 20, sum(partitions), 5), (2, 20, len(partitions)), (43, 5), (43,)]
-    given = [torch.randn(*shape, generator=generator).requires_grad_() for shape in shapes]
-    targets = torch.randint(43, (2, 20), generator=generator)
-
-    def evaluated(facets, scores, weight, bias):
-        inputs = (facets, scores, weight, bias)
-        made = Mixture(facets, log_prior(scores), weight, bias, partitions=partitions)
-        loss = made.mean_nll(targets)
-        grads = torch.autograd.grad(loss, inputs, allow_unused=True)
-        with torch.no_grad():
-            return [loss, made.nll(targets), *(grad for grad in grads if grad is not None)]
-
-    with reference_only():
-        expected = evaluated(*(tensor.detach().double().requires_grad_() for tensor in given))
-    with choice.using(FormChoice(forms=here())):
-        outcome = evaluated(*given)
-    for found, exact in zip(outcome, expected, strict=True):
-        if exact.norm() > 1e-12:  # one component's prior has no gradient
-            assert (found.double() - exact).norm() / exact.norm() < 3e-6
 
 
 def here():
@@ -300,3 +212,27 @@ def test_a_kernel_with_a_planted_fault_is_refused(monkeypatch):
     """ln 2 with four digits, where the kernel goes from powers of 2 to nats."""
     monkeypatch.setattr(triton_rows, "LOG_2", triton.language.constexpr(0.6931))
     assert "is wrong" in fault_of(here()[1], *planted.batch(CASES["one component"], torch.device("cpu")))
+
+
+@pytest.mark.parametrize("partitions", [(1,), (1, 1, 1), (4, 1, 1)])
+def test_a_whole_mixture_by_the_kernels_equals_the_reference(partitions):
+    generator = torch.Generator().manual_seed(3)
+    shapes = [(2, 20, sum(partitions), 5), (2, 20, len(partitions)), (43, 5), (43,)]
+    given = [torch.randn(*shape, generator=generator).requires_grad_() for shape in shapes]
+    targets = torch.randint(43, (2, 20), generator=generator)
+
+    def evaluated(facets, scores, weight, bias):
+        inputs = (facets, scores, weight, bias)
+        made = Mixture(facets, log_prior(scores), weight, bias, partitions=partitions)
+        loss = made.mean_nll(targets)
+        grads = torch.autograd.grad(loss, inputs, allow_unused=True)
+        with torch.no_grad():
+            return [loss, made.nll(targets), *(grad for grad in grads if grad is not None)]
+
+    with reference_only():
+        expected = evaluated(*(tensor.detach().double().requires_grad_() for tensor in given))
+    with choice.using(FormChoice(forms=here())):
+        outcome = evaluated(*given)
+    for found, exact in zip(outcome, expected, strict=True):
+        if exact.norm() > 1e-12:  # one component's prior has no gradient
+            assert (found.double() - exact).norm() / exact.norm() < 3e-6

@@ -12,14 +12,12 @@ from small_heads import D, E, V, assert_fills, assert_independent, assert_scaled
 
 from harness.plan.names import names_of
 from harness.plan.specs import ComponentSpec
-from harness.protocols import Hidden
 from harness.registry import HEADS
 
 LACKING = {  # what no row of the table says of these heads: tests of their own do
     "start": {"adaptive", "harmonic", "untying", "mfs", "doc_poster"},  # the last two start as the embedding
     "stable": {"adaptive", "harmonic", "multimax"},  # no bias for each word, or a map that squares
     "parameters": set(),
-    "lean": {"adaptive", "mixtape", "multimax"},  # they return no mixture
 }
 LACKING |= {section: set() for section in ("signature", "suite", "labels", "oracle")}
 
@@ -98,31 +96,25 @@ def test_facets_of_the_embeddings_width_start_as_their_state_with_noise_on_all_b
     assert torch.equal(only, torch.eye(*only.shape, dtype=torch.float64))
 
 
-@with_facets
-def test_facets_of_another_width_the_block_and_the_gate_keep_torchs_default(name, given):
-    head = make(name, layer_dims=(30, 60, 40), embedding=60, vocab_size=7, dtype=None, **given)
-    facets = list(head.facets)
-    if name == "doc_poster":
-        state = facets.pop(1)  # of the layer whose width is the embedding's
-        assert (state.weight - torch.eye(60)).abs().max() <= 5.01e-5
-        assert not state.bias.any()
-    assert_torchs_default([*facets, head.prior, *([head.block] if (name, given) == ("mfs", {}) else [])])
+@pytest.mark.parametrize(
+    ("name", "depth", "chosen", "expected"),
+    [
+        *(("mfs", depth, "num_input_layers", read) for depth, read in ((1, 1), (2, 2), (5, 3))),
+        *(("early", depth, "layer", middle) for depth, middle in ((2, 0), (3, 1), (4, 1), (12, 5))),
+    ],
+)
+def test_the_layers_that_are_read_by_default(name, depth, chosen, expected):
+    assert getattr(make(name, layer_dims=(E,) * depth), chosen) == expected
 
 
-@pytest.mark.parametrize("name", ["mfs", "doc_poster"])
-@pytest.mark.parametrize("draw", [0.0, 1.0])
-def test_the_noise_of_a_facet_spans_half_a_ten_thousandth_to_either_side(monkeypatch, name, draw):
-    monkeypatch.setattr(torch, "rand_like", lambda tensor: torch.full_like(tensor, draw))
-    alone = {"num_partitions": 1, **TOP} if name == "mfs" else {}
-    first = make(name, layer_dims=(E, E), num_mixtures=2, **alone).facets[0].weight
-    expected = torch.eye(E, dtype=torch.float64) + 1e-4 * (draw - 0.5)
-    torch.testing.assert_close(first.detach(), expected, rtol=0, atol=1e-7)
-
-
-@pytest.mark.parametrize(("name", "params"), [("doc", {"components": (1, 1)}), ("doc_poster", {"num_mixtures": 2})])
-def test_fewer_layers_than_a_head_was_built_for_are_an_error(name, params):
-    with pytest.raises(ValueError, match="zip"):
-        make(name, layer_dims=(5, 5), **params)(states(widths=(5,)))
+@pytest.mark.parametrize(
+    ("name", "given"), [("adaptive", {}), ("mixtape", {}), ("nce", {"init_bias": "unigram"}), ("byte_loss", {})]
+)
+def test_what_the_corpus_lacks_is_said_when_it_is_needed(name, given):
+    needed = "token_bytes" if name == "byte_loss" else "token_counts"
+    head = make(name, counts=None, texts=None, **given)
+    with pytest.raises(RuntimeError, match=rf"{name} needs HeadDims\.{needed}"):
+        head(states()).training_loss(torch.zeros(2, 3, dtype=torch.int64))
 
 
 @pytest.mark.parametrize(("name", "num_mixtures"), [("mos", 3), ("moc", 1)])  # one facet is dropped as it is, not mixed
@@ -159,14 +151,6 @@ def test_dropout_masks_of_facets_that_are_mixed_are_independent_too(name):
     first = mixed - 1000 * second > 0.5
     torch.testing.assert_close(mixed, first.double() + 1000 * second, rtol=0, atol=1e-3)
     assert_independent(torch.stack([first, second], dim=2))
-
-
-@pytest.mark.parametrize("name", ["moc"])
-def test_bfloat16_states_give_bfloat16_facets_and_normalised_probabilities(name):
-    distribution = make(name, num_mixtures=3, dtype=torch.bfloat16)(Hidden((states().layers[-1].bfloat16(),)))
-    assert distribution.facets_NFE.dtype == torch.bfloat16
-    sums = distribution.log_probs().double().exp().sum(-1)
-    torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["mos"])

@@ -49,9 +49,3 @@ def test_nan_logits_give_a_nan_loss_and_not_an_error():
     loss = head(Hidden((torch.full((1, 2, E), math.nan),))).mean_nll(torch.tensor([[0, 1]]))
     loss.backward()
     assert loss.isnan()
-
-
-def test_the_slopes_have_the_rate_that_is_asked_for():
-    head = make(slope_rate=0.25)
-    assert head.learning_rates == {"raw_slope": 0.25}
-    assert dict(head.named_parameters())["raw_slope"] is head.raw_slope

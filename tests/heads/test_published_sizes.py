@@ -99,16 +99,6 @@ def test_ten_mixtures_add_what_the_seed_paper_counts(width, added):
     assert added == 10 * width * width + 10 * width + 10 * width  # A_k, a_k, C
 
 
-@pytest.mark.parametrize(
-    ("name", "added"),
-    [("sigsoftmax", 0), ("gss", 0), ("nce", 0), ("plif", 100_000), ("multimax", 8)],  # PLIF M = 1e5
-)
-def test_other_activations_and_losses_add_nothing_and_plif_its_pieces(name, added):
-    softmax = head_parameters("softmax", (650, 650), 650)
-    assert softmax == 10_000 * 650 + 10_000
-    assert head_parameters(name, (650, 650), 650) == softmax + added
-
-
 WORDS = {"ptb": 10_000, "wikitext2": 33_278}
 # suite -> corpus; widths e, n (of all layers but the top one), m (of the top one); millions that papers print
 AWD = {

@@ -1,41 +1,12 @@
-"""Softmax and SigSoftmax: where biases start, and the start as the embedding."""
-
-import math
+"""Softmax and SigSoftmax: the start as the embedding or a pretrained layer, centring, gradients, stablemax."""
 
 import pytest
 import torch
-from small_heads import D, E, V, assert_fills, load, make, states
+from small_heads import E, V, load, make, states
 from torch import nn
 
-from harness.protocols import Hidden
-
-
-def test_biases_start_as_torch_would():
-    head = make("softmax", layer_dims=(9, 40), embedding=60, vocab_size=400, projection=True)
-    assert_fills(head.output.bias, 1 / math.sqrt(60))
-    assert head.facet.bias.abs().max() <= 1 / math.sqrt(40)
-
-
-@pytest.mark.parametrize("name", ["softmax", "sigsoftmax"])
-@pytest.mark.parametrize("params", [{"projection": True, "bias": False}, {"projection": True}, {}, {"bias": False}])
-def test_started_as_the_embedding_the_logits_are_its_products_with_the_top_state(name, params):
-    embedding = nn.Embedding(V, E)
-    head = make(name, embedding=embedding, start="embedding", dtype=None, **params)
-    h_BTE = torch.randn(1, 3, E, generator=torch.Generator().manual_seed(0))
-    z_BTV = h_BTE @ embedding.weight.T
-    expected = (z_BTV if name == "softmax" else z_BTV + z_BTV.sigmoid().log()).log_softmax(-1)
-    found = head(Hidden((torch.zeros(1, 3, 9), h_BTE))).log_probs()
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
-    assert head.output.weight is not embedding.weight
-    assert head.output.weight.requires_grad
-
-
-@pytest.mark.parametrize("name", ["softmax", "sigsoftmax"])
-def test_started_as_the_embedding_a_tied_matrix_stays_tied_and_another_width_is_refused(name):
-    embedding = nn.Embedding(V, E)
-    assert make(name, embedding=embedding, tie_weights=True, start="embedding").output.weight is embedding.weight
-    with pytest.raises(ValueError, match=r"start: 'embedding' needs .* the projection maps 4 to 6"):
-        make(name, layer_dims=(9, D), projection=True, start="embedding")
+from harness.protocols import HeadDims, Hidden, OutputLayer
+from harness.registry import HEADS
 
 
 def trained(head, centre_after_each_step):
@@ -85,19 +56,25 @@ def test_an_embedding_whose_gradient_is_scaled_still_works_without_gradients():
         assert torch.equal(embedding(tokens), embedding.weight[tokens])
 
 
-def test_without_a_centring_loss_no_step_computes_the_mean_of_the_output_matrix():
-    assert isinstance(make("softmax")(states()).aux_loss, float)
-    assert make("softmax", mu_loss=0.1)(states()).aux_loss.shape == ()
-
-
 @pytest.mark.parametrize("level", [0.0, -2.0, 3.0, -600.0, 600.0])
-@pytest.mark.parametrize("name", ["softmax", "mos"])
-def test_three_words_under_stablemax_have_the_probabilities_of_the_formula(name, level):
+def test_three_words_under_stablemax_have_the_probabilities_of_the_formula(level):
     # s(z) = z + 1 for z >= 0, 1 / (1 - z) else; p = s / sum s (Prieto 2025)
-    given = {"num_mixtures": 1} if name == "mos" else {}
-    head = make(name, vocab_size=3, logit_map="stablemax", **given)
+    head = make("softmax", vocab_size=3, logit_map="stablemax")
     z = [level, level - 1.5, level + 1.0]
     load(head, output__weight=0.0, output__bias=z)
     s = [x + 1 if x >= 0 else 1 / (1 - x) for x in z]
     found = head(Hidden((torch.ones(1, 1, E, dtype=torch.float64),))).log_probs()[0, 0].exp().tolist()
     assert found == pytest.approx([each / sum(s) for each in s], abs=1e-12)
+
+
+def test_sigsoftmax_does_not_start_from_an_output_layer_with_a_soft_cap():
+    def started(softcap):
+        layer = OutputLayer(weight=torch.ones(5, E), softcap=softcap)
+        dims = HeadDims(vocab_size=5, layer_dims=(E,), d_embed=E, pretrained=layer)
+        return HEADS.get("sigsoftmax")(dims, nn.Embedding(5, E), start="pretrained")
+
+    assert torch.equal(started(None).output.weight, torch.ones(5, E))
+    with pytest.raises(
+        ValueError, match=r"^start: the pretrained output layer has a soft cap, which this head does not have$"
+    ):
+        started(30.0)

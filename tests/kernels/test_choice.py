@@ -12,11 +12,10 @@ import torch
 
 from harness import kernels
 from harness.distributions import Mixture
-from harness.kernels import choice, forms, planted, reference, rows
+from harness.kernels import choice, forms, planted, rows
 from harness.kernels.agreement import fault_of
 from harness.kernels.choice import FormChoice, using
-from harness.kernels.forms import EQUATIONS, LEAN, by_log_sums, by_rows
-from harness.kernels.mixture import Tensors
+from harness.kernels.forms import LEAN, by_log_sums, by_rows
 from harness.kernels.products import Products
 from harness.kernels.products import using as using_products
 
@@ -56,12 +55,6 @@ def forget_the_last_odd_column(blocks):
     for block in blocks:
         if block.shape[-1] % 2:
             block[..., -1] = -torch.inf
-
-
-def forget_what_follows_whole_steps(blocks):
-    for block in blocks:
-        if block.shape[-1] > 2048:
-            block[..., block.shape[-1] // 2048 * 2048 :] = -torch.inf
 
 
 def leave_the_last_column(result, blocks):
@@ -124,35 +117,12 @@ def test_they_agree_on_batches_of_trained_models_too(precision, confidence):
         assert fault_of(LEAN, kernels.Tensors(*given, (1, 1)), targets_N) == ""
 
 
-def test_the_kernel_for_evaluation_gets_rows_and_words_of_one_type_and_its_sums_stay_wide():
-    given = []
-
-    def spied(rows_RE, weight_VE, bias_V, *, precision):
-        given.append((rows_RE.dim(), rows_RE.dtype, weight_VE.dtype))
-        return log_sum_exp(rows_RE.float(), weight_VE.float(), bias_V, precision=precision)
-
-    mixture, targets_N = planted.batch(CASES["partitions 4, 1, 1"], CPU)
-    with torch.no_grad():
-        narrow = mixture.changed(
-            facets_NFE=mixture.facets_NFE.bfloat16(), weight_VE=mixture.weight_VE.bfloat16().float()
-        )
-        found = for_evaluation(spied).nll(narrow, targets_N)
-        wide = zip(Tensors.__match_args__, narrow.given, strict=False)
-        exact = reference.nll(
-            narrow.changed(**{name: None if each is None else each.double() for name, each in wide}), targets_N
-        )
-    assert set(given) == {(2, torch.bfloat16, torch.bfloat16)}
-    torch.testing.assert_close(found.double(), exact, rtol=0, atol=1e-5)
-
-
 FAULTS = {
     "the nll by a factor": (faulty(after=scaled("nll", 1.001)), "one component", "the loss is wrong"),
     "a nll that is no number": (faulty(after=scaled("nll", torch.nan)), "one component", "the loss is wrong by nan"),
     "the last odd column": (faulty(before=forget_the_last_odd_column), "many words", "the loss is wrong"),
-    "the rest after whole steps": (faulty(before=forget_what_follows_whole_steps), "many words", "the loss is wrong"),
     "the last column is not written": (faulty(after=leave_the_last_column), "three components", "the gradient of"),
     "a gradient only": (faulty(after=scaled("scale", 1.01)), "three components", "the gradient of"),
-    "the target's gradient only": (faulty(after=scaled("rest", 1.01)), "three components", "the gradient of"),
     "the prior's gradient only": (faulty(after=scaled("share", 1.01)), "three components", "gradient of the prior"),
     "partitions only": (faulty(after=scaled("nll", 1.001, in_parts)), "partitions 4, 1, 1", "the loss is wrong"),
     "few of many tokens": (faulty(after=of_the_second_half), "more tokens than are compared", "the loss is wrong"),
@@ -177,10 +147,8 @@ def off_in(wrong):
 
 WRONG_SUMS = {
     "factor": (lambda h, W, b, **kw: 1.001 * log_sum_exp(h, W, b, **kw), "one component", "fp32"),
-    "last words": (lambda h, W, b, **kw: log_sum_exp(h, W[:8192], b, **kw), "many words", "fp32"),
     "last word": (lambda h, W, b, **kw: log_sum_exp(h, W[:-1], b, **kw), "three components", "fp32"),
     "bias": (lambda h, W, b, **kw: log_sum_exp(h, W, None, **kw), "three components with bias", "fp32"),
-    "tf32 only": (off_in("tf32"), "one component", "tf32"),
     "bf16 only": (off_in("bf16"), "one component", "bf16"),
 }
 
@@ -190,10 +158,10 @@ def test_a_wrong_kernel_for_evaluation_is_refused(wrong, name, precision):
     assert "nll is wrong" in tried(for_evaluation(wrong), name, precision, gradients=False)
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.logit_map is None])
-def test_a_kernel_for_evaluation_that_computes_what_it_says_agrees(name, precision):
-    assert tried(for_evaluation(log_sum_exp), name, precision, gradients=False) == ""
+def test_a_kernel_for_evaluation_that_computes_what_it_says_agrees(name):
+    for precision in PRECISIONS:
+        assert tried(for_evaluation(log_sum_exp), name, precision, gradients=False) == ""
 
 
 def tf32(x, *, nearest):
@@ -202,8 +170,7 @@ def tf32(x, *, nearest):
     return (bits & -(2**13)).view(torch.float32)
 
 
-@pytest.mark.parametrize("nearest", [True, False], ids=["rounded", "cut off"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "nearest"), [(name, number % 2 == 0) for number, name in enumerate(CASES)], ids=str)
 def test_products_in_tf32_agree(name, nearest, monkeypatch):
     # On the CPU tf32 is float32. Here it is what a matrix unit makes of it. An H100 rounds.
     def in_tf32(multiply, operands):
@@ -288,10 +255,14 @@ def test_a_gpu_with_triton_is_asked_for_its_kernels_first(monkeypatch, installed
     assert [form.name for form in forms.FORMS if form.fits(seen, True)][: len(first[1:])] == first[1:]
 
 
-@pytest.mark.parametrize("case", [CASES["one component"], CASES["a bend"], CASES["a tight soft cap"]], ids=str)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-def test_what_tritons_kernels_are_not_made_for_is_left_to_torch(monkeypatch, case, dtype):
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("one component", torch.float64), ("one component", torch.float32), ("a bend", torch.bfloat16)],
+    ids=str,
+)
+def test_what_tritons_kernels_are_not_made_for_is_left_to_torch(monkeypatch, name, dtype):
     monkeypatch.setattr(forms, "has_triton", lambda: True)
+    case = CASES[name]
     mixture = on_gpu(planted.batch(case, CPU, dtype)[0])
     narrow = dtype != torch.float64
     assert forms.ROWS.fits(mixture, True) == narrow
@@ -300,8 +271,9 @@ def test_what_tritons_kernels_are_not_made_for_is_left_to_torch(monkeypatch, cas
 
 
 def test_the_form_that_trains_is_checked_at_the_first_batch_and_on_the_cpu_none(counted):
-    with using(FormChoice()):
+    with using(FormChoice()) as _:
         asked()
+        assert choice.current().devices == ("cuda",)
     assert counted == []
     with using(on_cpu(for_training())) as _:
         with torch.no_grad():
@@ -310,16 +282,6 @@ def test_the_form_that_trains_is_checked_at_the_first_batch_and_on_the_cpu_none(
             asked(name)
         assert choice.current().trained_by == "rows"
     assert counted == ["rows"]
-
-
-def test_the_equations_are_not_checked(counted):
-    with using(FormChoice(forms=[EQUATIONS], devices=("cpu",))):
-        asked()
-    assert counted == []
-
-
-def test_forms_are_checked_on_gpus():
-    assert FormChoice().devices == ("cuda",)
 
 
 def test_what_is_wrong_is_left_out_with_a_sentence_and_the_next_form_runs(counted):
@@ -394,10 +356,9 @@ def test_a_suite_may_say_which_form_trains(pieces, taken):
         assert choice.current().trained_by == taken
 
 
-@pytest.mark.parametrize("pieces", ["stored", "chunked"])
-def test_the_equations_run_where_every_form_of_that_kind_is_left_out(pieces):
+def test_the_equations_run_where_every_form_of_that_kind_is_left_out():
     left_out = {form.name: "it was wrong" for form in forms.FORMS if form.pieces}
-    current = FormChoice(pieces, forms=[stored(), *forms.FORMS], left_out=left_out)
+    current = FormChoice("stored", forms=[stored(), *forms.FORMS], left_out=left_out)
     with using(current):
         asked()
     assert current.trained_by.startswith("equations")
@@ -435,14 +396,6 @@ def test_the_form_of_the_first_batch_is_named_and_the_given_reasons_are_not_chan
     assert given == {"an old form": "it was wrong"}
 
 
-def test_a_choice_holds_within_its_block_only():
-    outer, inner = FormChoice(), FormChoice()
-    with using(outer):
-        with using(inner):
-            assert choice.current() is inner
-        assert choice.current() is outer
-
-
 def test_a_check_changes_neither_gradients_nor_random_streams():
     before = torch.get_rng_state()
     mixture, targets_N = planted.batch(CASES["three components"], CPU)
@@ -453,6 +406,5 @@ def test_a_check_changes_neither_gradients_nor_random_streams():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("N", [1, 2])
-def test_a_batch_of_a_token_or_two_is_enough(N):
-    assert fault_of(LEAN, *planted.batch(CASES["three components"]._replace(N=N), CPU)) == ""
+def test_a_batch_of_a_token_is_enough():
+    assert fault_of(LEAN, *planted.batch(CASES["three components"]._replace(N=1), CPU)) == ""

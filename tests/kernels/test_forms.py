@@ -8,8 +8,7 @@ import torch
 
 from harness import extensions
 from harness.errors import ExecutionError
-from harness.kernels import chunked, forms, planted
-from harness.kernels.rows import combine_rows_
+from harness.kernels import forms, planted
 
 CPU = torch.device("cpu")
 CASES = {case.name: case for case in planted.CASES}
@@ -20,26 +19,6 @@ class OnGPU(torch.Tensor):
     """A tensor on the CPU that says that it is on a GPU."""
 
     device = torch.device("cuda")
-
-
-@pytest.mark.parametrize("gradients", [True, False])
-@pytest.mark.parametrize(("pieces", "sizes"), [("chunked", [3, 3, 3, 2]), ("stored", [11])])
-def test_chunked_has_some_tokens_at_a_time_and_stored_all(monkeypatch, pieces, sizes, gradients):
-    monkeypatch.setattr(chunked, "tokens_per_chunk", lambda matrix, partitions: 3)
-    seen = []
-
-    def combine(blocks, *rest):
-        seen.append(len(blocks[0]))
-        return combine_rows_(blocks, *rest)
-
-    form = forms.by_rows("form", "a form", combine=combine, fits=lambda mixture, gradients: True, pieces=pieces)
-    mixture, targets_N = planted.batch(CASES["a bend"], CPU)
-    weight_N = torch.full((11,), 1 / 11)
-    with torch.set_grad_enabled(gradients):
-        form.nll(mixture, targets_N)
-        assert seen == sizes
-        form.mean_nll(mixture, targets_N, weight_N, 0.0)
-        assert seen == 2 * sizes
 
 
 def test_what_can_be_evaluated_in_chunks():
@@ -63,57 +42,35 @@ def test_what_can_be_evaluated_in_chunks():
     assert known(facets_NFE)
 
 
-def test_a_logit_map_of_another_kind_is_left_to_the_equations():
-    mixture, _ = planted.batch(CASES["one component"], CPU)
-    assert forms.LEAN.fits(mixture, True)
-    assert not forms.LEAN.fits(mixture.changed(logit_map=torch.tanh), True)
-    assert forms.CHUNKS_OF_EQUATIONS.fits(mixture.changed(logit_map=torch.tanh), True)
-    assert forms.EQUATIONS.fits(mixture.changed(logit_map=torch.tanh), True)
+MEMORY = 16 * 700 * 2 * 61 * 4  # a sixteenth of it has all logits of the batch
+CAP = planted.SoftCap(c=3.0)  # its slopes take as much
 
 
-def test_each_form_is_chunked_or_stored_and_checked_but_for_the_equations():
-    assert {form.name: (form.pieces, form.checked) for form in forms.FORMS} == {
-        "log_sum_exp": ("", True),
-        "rows": ("chunked", True),
-        "lean": ("chunked", True),
-        "rows, stored": ("stored", True),
-        "stored": ("stored", True),
-        "equations in chunks": ("", False),
-        "equations": ("", False),
-    }
-
-
-def test_the_kernel_for_evaluation_is_given_the_precision(monkeypatch):
-    monkeypatch.setattr(forms, "_kernel", lambda place: lambda *given, precision: (place, given, precision))
-    assert forms._triton_log_sums("rows", "words", None, precision="bf16") == (
-        "harness.gpu.triton_evaluation:fused_log_sum_exp",
-        ("rows", "words", None),
-        "bf16",
-    )
-
-
-def test_a_gpu_stores_all_logits_where_they_are_more_than_a_chunk_and_a_small_part_of_its_memory(monkeypatch):
-    memory = 16 * 700 * 2 * 61 * 4
+@pytest.mark.parametrize(
+    ("at_once", "memory", "logit_map", "gradients", "on_gpu", "stored"),
+    [
+        (699, MEMORY, None, True, True, True),
+        (700, MEMORY, None, True, True, False),  # one chunk has all of them
+        (699, MEMORY - 16, None, True, True, False),
+        (699, MEMORY, None, False, True, False),
+        (699, MEMORY, None, True, False, False),
+        (699, MEMORY, CAP, True, True, False),
+        (699, 2 * MEMORY, CAP, True, True, True),
+        (699, 2 * MEMORY, torch.tanh, True, True, False),
+    ],
+)
+def test_a_gpu_stores_all_logits_where_they_are_more_than_a_chunk_and_a_small_part_of_its_memory(
+    monkeypatch, at_once, memory, logit_map, gradients, on_gpu, stored
+):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=memory))
+    monkeypatch.setattr(forms, "tokens_per_chunk", lambda matrix, partitions: at_once)
     mixture, _ = planted.batch(CASES["more tokens than are compared"], CPU)
-    there = mixture.changed(facets_NFE=mixture.facets_NFE.detach().as_subclass(OnGPU))
-    assert not forms.STORED.fits(there, True)  # one chunk has all of them
-    monkeypatch.setattr(forms, "tokens_per_chunk", lambda matrix, partitions: 699)
-    assert forms.STORED.fits(there, True)
+    there = mixture.changed(facets_NFE=mixture.facets_NFE.detach().as_subclass(OnGPU)) if on_gpu else mixture
+    there = there if logit_map is None else there.changed(logit_map=logit_map)
+    assert forms.STORED.fits(there, gradients) == stored
     for installed in (True, False):
         monkeypatch.setattr(forms, "has_triton", lambda installed=installed: installed)
-        assert forms.STORED_ROWS.fits(there, True) == installed
-    assert not forms.STORED.fits(there, False)
-    assert not forms.STORED.fits(mixture, True)
-    assert not forms.STORED.fits(there.changed(logit_map=planted.SoftCap(c=3.0)), True)  # its slopes take as much
-    monkeypatch.setattr(forms, "tokens_per_chunk", lambda matrix, partitions: 700)
-    assert not forms.STORED.fits(there, True)
-    monkeypatch.setattr(forms, "tokens_per_chunk", lambda matrix, partitions: 699)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=memory - 16))
-    assert not forms.STORED.fits(there, True)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=2 * memory))
-    assert forms.STORED.fits(there.changed(logit_map=planted.SoftCap(c=3.0)), True)
-    assert not forms.STORED.fits(there.changed(logit_map=torch.tanh), True)
+        assert forms.STORED_ROWS.fits(there, gradients) == (stored and installed)
 
 
 @pytest.mark.needs("gpu")

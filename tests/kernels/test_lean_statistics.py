@@ -30,15 +30,3 @@ def test_certain_and_impossible_words(num_mixtures):
     assert found.top.tolist() == [[1]]
     assert [found.entropy.item(), found.top_logp.item()] == pytest.approx([0, 0], abs=1e-6)
     assert found.log_normaliser.abs().max() == 0
-
-
-@pytest.mark.parametrize("num_mixtures", [1, 3])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])  # 5001 is no number of bfloat16
-def test_equal_words_have_the_entropy_log_v(num_mixtures, dtype):
-    prior = None if num_mixtures == 1 else torch.zeros(1, 2, 3).log_softmax(-1)
-    facets, weight = torch.zeros(1, 2, num_mixtures, 4, dtype=dtype), torch.ones(5001, 4, dtype=dtype)
-    found = Mixture(facets, prior, weight).statistics()
-    assert found.entropy.dtype == torch.float32
-    assert found.entropy.flatten().tolist() == pytest.approx([math.log(5001)] * 2, rel=1e-5)
-    assert found.top_logp.flatten().tolist() == pytest.approx([-math.log(5001)] * 2, rel=1e-5)
-    assert found.top.tolist() == [[0, 0]]

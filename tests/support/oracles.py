@@ -14,6 +14,7 @@ from functools import partial
 from math import e, floor, log, pi, sqrt
 
 from torch import Tensor, sigmoid, stack, tanh, zeros
+from torch.nn import Module
 
 
 def dot(a: Tensor, b: Tensor | list) -> Tensor:
@@ -348,6 +349,17 @@ def log_probs(name: str, layers: list[Tensor], p: dict[str, Tensor], **params) -
     *_, (B, T, _) = [layer.shape for layer in layers]
     sequences = [[layer[b] for layer in layers] for b in range(B)]
     return [[HEADS[name](sequence, t, p, **params) for t in range(T)] for sequence in sequences]
+
+
+def stacked(logp: list[list[list[Tensor]]]) -> Tensor:
+    """(B, T, V) the same as a tensor."""
+    return stack([stack([stack(list(words)) for words in row]) for row in logp])
+
+
+def of_head(name: str, head: Module, layers, **params) -> Tensor:
+    """(B, T, V) float64, without gradients: at a head's own parameters and states of any type."""
+    named = {key: parameter.detach().double() for key, parameter in head.named_parameters()}
+    return stacked(log_probs(name, [layer.detach().double() for layer in layers], named, **params))
 
 
 def tokens(targets: list[list[int]]) -> list[tuple[int, int, int]]:

@@ -1,14 +1,15 @@
 """For tests of diagnostics: a model with its initial weights on random tokens."""
 
-import math
-
 import handmade
 import torch
 from ruamel.yaml import YAML
+from torch import nn
 
 from harness.corpora.corpus import Corpus
+from harness.errors import CorpusError
 from harness.model import build
 from harness.plan.specs import ComponentSpec, TrainSpec, TrialSpec
+from harness.protocols import Hidden
 from harness.trial.trained import Trained
 
 V = 12
@@ -58,7 +59,33 @@ def loud(head: str, **params):
     return of
 
 
-def softmax(scores: list[float]) -> list[float]:
-    """By a loop."""
-    powers = [math.exp(score - max(scores)) for score in scores]
-    return [power / sum(powers) for power in powers]
+class Spelling:
+    """A codec of one id a letter."""
+
+    def __init__(self, letters: str):
+        self.letters = letters
+
+    def encode(self, text):
+        """See harness.protocols."""
+        for letter in text:
+            if letter not in self.letters:
+                raise CorpusError(f"the letter {letter!r} is not in the vocabulary")
+        return [self.letters.index(letter) for letter in text]
+
+    def decode(self, ids):
+        """See harness.protocols."""
+        return "".join(self.letters[index] for index in ids)
+
+
+class Tokens(nn.Module):
+    """A backbone whose hidden states are the tokens."""
+
+    layer_dims = (1,)
+
+    def __init__(self, vocab_size: int, *, carries: bool = False):
+        super().__init__()
+        self.embedding, self.carries = nn.Embedding(vocab_size, 1), carries
+
+    def forward(self, tokens_BT, state=None):
+        """See harness.protocols."""
+        return Hidden((tokens_BT[..., None].double(),), 0 if self.carries else None)
