@@ -56,10 +56,8 @@ def test_every_cheat_is_invalid_from_the_run_to_the_leaderboard(cheats, tmp_path
 
     board = harness("leaderboard", "--json")
     (group,) = json.loads(board.out)["groups"]
-    assert [(row["head"]["name"], row["certified"]) for row in group["rows"]] == [
-        ("softmax", True),
-        ("cheating", True),
-    ] or [(row["head"]["name"], row["certified"]) for row in group["rows"]] == [("cheating", True), ("softmax", True)]
+    ranked = sorted((row["head"]["name"], row["certified"]) for row in group["rows"])
+    assert ranked == [("cheating", True), ("softmax", True)]
     assert len(group["invalid"]) == len(rows)
     shown = harness("leaderboard").out
     assert f"Left out: {len(rows)} rows with invalid trials" in shown
@@ -68,10 +66,7 @@ def test_every_cheat_is_invalid_from_the_run_to_the_leaderboard(cheats, tmp_path
     again = harness("run", "suites/cheats.yaml", "--executor", "inline", "--no-tracking")
     assert again.code == 1
     assert "nothing to run" in again.out
-    assert (
-        f"invalid: {len(rows)} of these trials; --retry-failed runs such a trial again, once its head or its backbone "
-        "is mended (harness docs certificates)"
-    ) in again.out.splitlines()
+    assert f"invalid: {len(rows)} of these trials; --retry-failed runs such a trial again, once its head" in again.out
     assert "failed:" not in again.out
     page = harness("report", "suites/cheats.yaml")
     assert page.code == 0, page.err

@@ -11,15 +11,6 @@ from commands import PATIENCE, SUITE, files, record_files, started, table_rows
 from harness.records import store
 
 
-@pytest.mark.needs("integrity", "tracking")
-def test_a_run_prints_and_writes_the_table_and_leaves_with_0(first_run):
-    assert (first_run.code, first_run.err) == (0, "")
-    markdown = (first_run.folder / "results" / "tables" / "tiny.md").read_text()
-    assert markdown in first_run.out
-    assert table_rows(markdown) == {"softmax": "2/2", "MoS 2": "2/2"}
-    assert re.search(r"^MLflow UI: ('.*/harness'|(\S*/)?harness) ui tiny$", first_run.out, flags=re.MULTILINE)
-
-
 def test_a_second_run_starts_nothing(finished, harness, monkeypatch):
     for module in ("ray", "harness.execution.ray.tuner", "mlflow"):
         monkeypatch.setitem(sys.modules, module, None)  # an import of it would raise
@@ -120,12 +111,11 @@ def test_a_damaged_record_is_named_and_its_trial_runs_again(finished, run):
     assert json.loads(after[trial][1])["weights_sha256"] == json.loads(before[trial][1])["weights_sha256"]
 
 
-@pytest.mark.parametrize("name", ["run", "plan", "table"])
-def test_every_mistake_of_a_suite_is_located_and_nothing_is_run(fresh, harness, name):
+def test_every_mistake_of_a_suite_is_located_and_nothing_is_run(fresh, harness):
     text = SUITE.replace("softmax, {mos", "sofmax, {mos").replace("epochs: 2", "epochs: -2")
     (fresh / "suites" / "tiny.yaml").write_text(text)
     before = files(fresh)
-    done = harness(name, "suites/tiny.yaml")
+    done = harness("run", "suites/tiny.yaml")
     assert (done.code, done.out) == (2, "")
     head, train, count = done.err.splitlines()
     assert head.startswith("suites/tiny.yaml:5:9: heads.0: unknown head 'sofmax'; did you mean 'softmax'?")

@@ -119,7 +119,6 @@ def test_single_options_are_keyword_arguments(first, tmp_path):
 def test_wrong_options_are_refused_before_anything_starts(first, tmp_path):
     suite, _, _, _ = first
     for given, error, sentence, options in (
-        (suite, ExecutionError, "use only one of the two", {"force": True, "keep": True}),
         (plan.load(suite), ExecutionError, "overrides cannot be applied to a loaded suite", {"overrides": ("a=1",)}),
         (suite, SuiteError, "no trial has 'haed'", {"only": ("haed=mos",)}),
         (suite, TypeError, "colour", {"colour": "red"}),

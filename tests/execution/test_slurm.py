@@ -6,7 +6,7 @@ import pytest
 
 from harness.errors import ExecutionError
 from harness.execution import slurm
-from harness.execution.executors import Execution, Resources, RunOptions
+from harness.execution.executors import Execution, Resources
 from harness.records import store
 
 ONE = Resources(cpus=1, gpus=None)
@@ -130,18 +130,6 @@ def test_the_options_of_the_user_reach_sbatch_unchanged_and_before_ours(play):
     (submission,) = [call for call in played.calls if call[0] == "sbatch"]
     assert submission[4:6] == options
     assert submission[6] == "--array=0-0"
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"executor": "inline", "slurm": ("--time=1",)}, "are for the jobs of --executor slurm: add it"),
-        ({"executor": "slurm", "timing": True}, "--timing cannot be used with --executor slurm: other jobs may run"),
-    ],
-)
-def test_options_that_contradict_the_executor_are_refused(options, sentence):
-    with pytest.raises(ExecutionError, match=sentence):
-        RunOptions(**options)
 
 
 def test_trials_of_several_workers_and_a_machine_without_slurm_are_refused(suite, tasks, monkeypatch):

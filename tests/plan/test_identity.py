@@ -3,13 +3,12 @@
 import hashlib
 import json
 import math
-from pathlib import Path
 
+import golden
 import pytest
 from handmade import changed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ruamel.yaml import YAML
 from texts import lines
 
 from harness.plan import load
@@ -102,7 +101,7 @@ def test_the_id_of_a_plateau_is_pinned(ids, plateau):
     assert ids(("clip: 0.001", f"clip: 0.001, schedule: {{plateau: {plateau}}}"))[0] == expected
 
 
-CHANGES = YAML(typ="safe").load(Path(__file__).parents[1] / "golden" / "ids.yaml")
+CHANGES = golden.read("ids")
 
 
 @pytest.mark.parametrize("replacement", CHANGES["same"])
