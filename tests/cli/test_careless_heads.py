@@ -140,19 +140,6 @@ def test_a_suite_that_needs_the_head_of_a_broken_file_stops_and_names_the_file(o
     assert done.err.endswith(f"; {reason}\n")
 
 
-def test_a_name_that_is_taken_stops_only_suites_that_need_it(own, fresh, harness):
-    place = own("mine", changed('"mine"', '"mos"'))
-    sentence = f"head 'mos' is registered twice: in heads/mos.py and in {place}; give one of them another name"
-    done = harness("plan", "suites/tiny.yaml", "--set", "heads=[softmax, moc]")
-    assert (done.code, done.err) == (0, f"warning: {sentence}\n")
-    done = harness("plan", "suites/tiny.yaml")  # which has mos
-    assert done.code == 2
-    assert sentence in done.err.splitlines()[0]
-    assert harness("check", "mos").err == f"{sentence}\n"
-    (row,) = [row for row in listed(harness) if row["name"] == "mos"]
-    assert row["parameters"] == [f"broken: {sentence}"]
-
-
 BACKBONE = '''\
 """A backbone of the user's own."""
 

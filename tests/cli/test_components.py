@@ -42,10 +42,6 @@ def test_list_names_what_is_known_its_file_and_parameters(harness, what, name, o
     [
         ("heads", "mos", ("Mixture of Softmaxes (MoS): a prior-weighted sum of K softmaxes over one output matrix.",
                           "Yang 2018", "K softmaxes")),
-        ("backbones", "gru", ("A stack of gated recurrent units (GRU): as StackedLSTM, with its parameters, but "
-                              "for the cell.", "Cho 2014", "")),
-        ("suites", "ptb_mixtures", ("Table 2: an encoder-only Transformer on Penn Treebank against the number of "
-                                    "mixtures", "Benka 2021", "30 trials")),
         ("suites", "embedded_mixtures", ("Is a mixture better than one softmax, on the novel that is part of the "
                                          "package?", "", "60 tuning trials and 80 trials of 28 epochs: 4 h 26 min")),
     ],

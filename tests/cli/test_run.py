@@ -1,14 +1,11 @@
 """`harness run`: what is run and what is not, exit codes, what is printed and written."""
 
-import json
 import re
 import signal
 import sys
 
 import pytest
 from commands import PATIENCE, SUITE, files, record_files, started, table_rows
-
-from harness.records import store
 
 
 def test_a_second_run_starts_nothing(finished, harness, monkeypatch):
@@ -42,19 +39,6 @@ def test_an_interrupted_run_says_what_is_saved_and_writes_the_table_of_it(finish
     assert (done.code, done.out) == (130, "")
     assert done.err == "interrupted: 0 of 4 trials finished; start the same command again to go on\n"
     assert not (folder / "tiny.epochs=1.md").exists()
-
-
-@pytest.mark.system
-def test_a_record_with_other_settings_is_trained_anew(finished, run):
-    folder = finished / "results" / "runs" / "tiny"
-    names = sorted(path.parent.name for path in folder.glob("*/record.json"))
-    one, other = (store.load(folder, name) for name in names[:2])
-    place = store.save(one.model_copy(update={"spec": other.spec.model_copy(update={"id": one.id})}), folder)
-    done = run()
-    assert done.code == 0
-    assert f"warning: the record of trial {one.id} does not count: it is of " in done.err
-    assert store.load(folder, one.id).spec == one.spec
-    assert place.with_name("record.previous.json").exists()
 
 
 def test_a_failed_trial_is_a_row_and_exit_code_1_until_retried(fresh, run):
@@ -96,19 +80,6 @@ def test_a_shortened_run_has_ids_and_a_table_of_its_own(finished, run):
     assert len(after) == 4 + 2
     assert (finished / "results" / "tables" / "tiny.md").read_text() == full
     assert (finished / "results" / "tables" / "tiny.epochs=1.md").read_text() in done.out
-
-
-def test_a_damaged_record_is_named_and_its_trial_runs_again(finished, run):
-    before = record_files(finished)
-    trial = sorted(before)[0]
-    place = finished / "results" / "runs" / "tiny" / trial / "record.json"
-    place.write_bytes(before[trial][1][:100])
-    done = run()
-    assert done.code == 0
-    assert str(place) in done.err
-    after = record_files(finished)
-    assert {name for name in after if after[name] != before[name]} == {trial}
-    assert json.loads(after[trial][1])["weights_sha256"] == json.loads(before[trial][1])["weights_sha256"]
 
 
 def test_every_mistake_of_a_suite_is_located_and_nothing_is_run(fresh, harness):

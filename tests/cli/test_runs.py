@@ -24,14 +24,3 @@ def test_runs_of_an_empty_folder_is_a_sentence(fresh, harness):
     done = harness("runs")
     assert (done.code, done.out, done.err) == (0, "results/runs holds no records: run a suite first\n", "")
     assert json.loads(harness("runs", "--json").out) == {"suites": []}
-
-
-def test_runs_of_a_suite_shows_its_trials(finished, harness):
-    trials = json.loads(harness("runs", "tiny", "--json").out)["trials"]
-    found = sorted((trial["head"], trial["seed"]) for trial in trials)
-    assert found == [("mos(num_mixtures=2)", 1), ("mos(num_mixtures=2)", 2), ("softmax", 1), ("softmax", 2)]
-    out = harness("runs", "tiny").out
-    assert "folder: results/runs/tiny\n" in out
-    for trial in trials:
-        (line,) = [line for line in out.splitlines() if trial["id"] in line]
-        assert {trial["head"], f"{trial['test_ppl']:.2f}", f"{trial['minutes']:.2f}"} <= set(line.split())

@@ -46,7 +46,7 @@ def by_documents(texts) -> dict[str, str]:
 @pytest.mark.parametrize(
     "files",
     [
-        {"all.jsonl": DOCUMENTS}, {"all.parquet": DOCUMENTS}, {"all.JSONL": [text.upper() for text in DOCUMENTS]},
+        {"all.JSONL": [text.upper() for text in DOCUMENTS]},
         {"train-0.parquet": DOCUMENTS[:20], "train-1.parquet": DOCUMENTS[20:32], "valid.jsonl": DOCUMENTS[32:36],
          "test.jsonl": DOCUMENTS[36:]},
     ],
@@ -192,18 +192,3 @@ def test_a_line_that_is_too_long_is_refused(tmp_path, monkeypatch):
     path = write_rows(tmp_path / "all.jsonl", [*DOCUMENTS, "a" * 100])
     with pytest.raises(CorpusError, match=r"all\.jsonl: line 41 has more than 100 bytes; cut it into several$"):
         of(path)
-
-
-def test_marks_of_byte_order_and_crlf_are_no_text_of_documents(tmp_path):
-    """Of .jsonl they are between the rows; a .txt file is the same with the mark and without."""
-    plain, marked = tmp_path / "plain", tmp_path / "marked"
-    for folder, mark in ((plain, b""), (marked, b"\xef\xbb\xbf")):
-        folder.mkdir()
-        for number, text in enumerate(DOCUMENTS):
-            (folder / f"{number:02}.txt").write_bytes(mark + text.encode())
-    assert of(plain)[0] == of(marked)[0]
-    assert Text(path=plain).facts().content == Text(path=marked).facts().content
-    rows = write_rows(tmp_path / "rows.jsonl", DOCUMENTS)
-    expected = of(rows)[0]
-    rows.write_bytes(b"\xef\xbb\xbf" + rows.read_bytes().replace(b"\n", b"\r\n"))
-    assert of(rows)[0] == expected

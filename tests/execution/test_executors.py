@@ -11,7 +11,6 @@ from harness.errors import ExecutionError
 from harness.execution import executors, inline
 from harness.execution.executors import Execution, Resources, RunOptions, repeated, run_trials
 from harness.records import store
-from harness.records.metrics import METRICS
 
 ONE = Resources(cpus=1, gpus=0.0)
 
@@ -24,18 +23,12 @@ def ran(suite, tasks, place):
     return suite, place / "inline", events
 
 
-def test_every_trial_leaves_a_verified_record_that_says_how_it_was_run(ran):
+def test_every_record_says_how_its_trial_was_run(ran):
     suite, runs, _ = ran
     found, warnings = store.load_all(runs, [trial.id for trial in suite.trials])
-    assert warnings == []
-    assert [(found[each.id].status, found[each.id].spec) for each in suite.trials] == [("ok", t) for t in suite.trials]
-    record = found[suite.trials[0].id]
-    environment = record.environment
+    assert (warnings, {record.status for record in found.values()}) == ([], {"ok"})
+    environment = found[suite.trials[0].id].environment
     assert (environment.executor, environment.threads, environment.shared) == ("inline", 1, False)
-    assert record.suite == "tiny"
-    assert [point.epoch for point in record.curve] == [1, 2]
-    assert set(record.metrics) <= set(METRICS)
-    assert (record.metrics["params_total"], record.metrics["params_head"]) == suite.candidate_of(record).params
 
 
 def test_trials_run_one_after_the_other_with_progress_at_every_epoch_and_the_saved_record_last(ran):

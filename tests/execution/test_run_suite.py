@@ -17,7 +17,6 @@ from harness import plan
 from harness.errors import ExecutionError, SuiteError
 from harness.execution import run_suite as running
 from harness.execution.live import Reporter
-from harness.records import store
 
 QUIET = harness.RunOptions(executor="inline", device="cpu", tracking=False)
 
@@ -52,30 +51,6 @@ def test_the_study_has_a_line_for_each_trial_and_the_table(first):
     assert "\x1b" not in printed
     (result,) = [line for line in lines if line.startswith("Nothing is decided: ")]
     assert printed.count(result.split(". ")[-1].rstrip(".")) == 1
-
-
-def test_a_second_run_trains_nothing_and_reads_the_records_once(first, monkeypatch):
-    suite, results, _, study = first
-    reads = counted_reads(monkeypatch)
-    tables, printed = [], running.printed_numbers.load
-    monkeypatch.setattr(running.printed_numbers, "load", lambda given: tables.append(given) or printed(given))
-    again = harness.run_suite(suite, results=results, options=QUIET)
-    assert reads == [4]
-    assert len(tables) == 1
-    assert again.records == study.records
-
-
-def counted_reads(monkeypatch) -> list[int]:
-    """How many records each reading of several trials found; without those that found none."""
-    reads, load = [], store.load_all
-
-    def counting(runs, ids):
-        found = load(runs, ids)
-        reads.extend([len(found[0])] if len(ids) > 1 and found[0] else [])
-        return found
-
-    monkeypatch.setattr(store, "load_all", counting)
-    return reads
 
 
 def test_a_run_in_a_thread_gives_the_same_records(first, tmp_path):

@@ -1,7 +1,6 @@
 """A suite with `tune`, run for real: two stages, continued anywhere, and what is stored, shown and exchanged."""
 
 import io
-import json
 import shutil
 from pathlib import Path
 
@@ -74,19 +73,6 @@ def copied(run, tmp_path):
     return made
 
 
-def test_the_rate_of_a_group_that_tuning_chose_is_that_of_the_trials_of_the_table(tmp_path, monkeypatch):
-    one_head = SUITE.replace("  - mos: {num_mixtures: 2}\n", "").replace("train.lr: [0.5, 1.0, 1.0e+30]", "SPACE")
-    monkeypatch.setitem(globals(), "SUITE", one_head.replace("SPACE", "train.groups.head.lr: [x0.001, x1, x1e30]"))
-    made = Run(tmp_path)
-    made()
-    tried = {each.spec.train.groups["head"].lr: each for each in made.records() if each.spec.seed == 9}
-    assert {rate: each.status for rate, each in tried.items()} == {"x0.001": "ok", "x1": "ok", "x1e30": "diverged"}
-    best = min(("x0.001", "x1"), key=lambda rate: tried[rate].metrics["valid_ppl"])
-    (final,) = made.study().suite.trials
-    assert final.train.groups["head"].lr == best
-    assert store.load(made.runs, final.id).spec == final
-
-
 @pytest.mark.needs("board")
 def test_both_stages_have_records_and_only_the_second_is_in_the_table(run):
     from harness.board import leaderboard
@@ -104,20 +90,6 @@ def test_both_stages_have_records_and_only_the_second_is_in_the_table(run):
     assert all_ok(study)
     (group,) = leaderboard.load(run.results, pytest.fail).groups  # nor are the others on the leaderboard
     assert {record.spec.seed for entry in group.entries for record in entry.row.records.values()} == {1}
-
-
-def test_the_point_with_the_lowest_validation_perplexity_is_trained(run):
-    study = run.study()
-    for row, line in zip(study.suite.tuned_rows, study.rows, strict=True):
-        found = {each.longest.id: store.load(run.runs, each.longest.id) for each in row.candidates}
-        ok = [each for each in row.candidates if found[each.longest.id].status == "ok"]
-        best = min(ok, key=lambda each: found[each.longest.id].metrics["valid_ppl"])
-        assert line.spec.train.lr == best.point["train.lr"] < 1e30
-        assert line.tuned == best.point
-    assert list(study.frame()["train.lr"]) == [line.tuned["train.lr"] for line in study.rows]
-    stored = json.loads((run.runs / choices.FILE_NAME).read_text())["choices"]
-    assert [len(each["valid_ppl"]) for each in stored] == [3, 3]
-    assert [list(each["valid_ppl"].values())[2] for each in stored] == [None, None]
 
 
 def test_a_second_run_has_nothing_to_run_and_leaves_every_file(copied):
@@ -255,13 +227,6 @@ def test_a_tuning_trial_that_fails_in_another_way_than_by_divergence_is_a_failur
     again = copied(retry_failed=True)
     assert all_ok(again)
     assert "softmax: 1 diverged of 3; MoS 2: 1 diverged of 3." in again.table(wide=True)
-
-
-def test_tuning_trials_that_are_run_again_choose_again(copied):
-    other_choice(copied)
-    copied(only=("head=softmax,seed=9",), force=True)
-    assert 1.5 not in [ppl for each in choices.load(copied.runs) for ppl in each.valid_ppl.values()]
-    assert all_ok(copied.study())
 
 
 def test_a_row_whose_points_all_fail_is_named_and_the_run_is_not_ok(tmp_path):

@@ -141,15 +141,6 @@ def test_successive_halving_is_one_class(made, halving):
     assert [choice.point for choice in again.stored] == [{"train.lr": 2.0}, {"train.lr": 0.5}]
 
 
-def test_a_method_may_choose_another_trial_than_the_best_of_all(made, halving):
-    _, records = made(HALVED, lambda trial: best_at(trial) + trial.train.epochs)
-    choices.keep(records, records.suite.tuned_rows)
-    stored = choices.load(records.runs)
-    assert [choice.point for choice in stored] == [{"train.lr": 2.0}, {"train.lr": 0.5}]
-    for choice in stored:  # the longest trial of the row, though its shorter ones have lower perplexities
-        assert choice.valid_ppl[choice.trial] > min(choice.valid_ppl.values())
-
-
 def test_perplexities_of_different_lengths_are_not_compared(made, halving):
     _, records = made(HALVED.replace("rungs: 3", "rungs: 2"), best_at)
     suite = records.suite

@@ -1,15 +1,12 @@
 """The probe of the CPU's product routes: exactness decides, then speed; measured once, kept, proven before use."""
 
 import json
-from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
 from onednn import sitecustomize as onednn
 
 import harness
-from harness.kernels.products import Products
 from harness.trial import routes
 from harness.trial.routes import Probe
 
@@ -76,20 +73,6 @@ def test_without_onednn_nothing_is_measured(monkeypatch):
     found = routes.measure()
     assert found == Probe(found.cpu, torch.__version__, "default", speedup=1, error=0, default_error=0, exact=False)
     assert routes.checked_route("onednn") == "default"
-
-
-def test_the_speedup_is_the_ratio_of_the_medians_of_five_rounds_after_one_that_does_not_count(monkeypatch):
-    seconds = [(9, 90), (4, 2), (8, 1), (5, 3), (6, 2), (7, 2)]  # of torch's route and of oneDNN's: medians 6 and 2
-    ticks = [tick for pair in seconds for taken in pair for tick in (100, 100 + taken)]
-    monkeypatch.setattr(routes, "time", SimpleNamespace(perf_counter=partial(ticks.pop, 0)))
-    monkeypatch.setattr(routes, "SIZES", (2, 3, 4))
-    calls, each_round = [], [("mm_", (2, 4)), ("mm", (2, 4)), ("addmm_", (4, 3))]  # the first argument's shape
-    for name, _ in each_round:
-        made = lambda self, *given, name=name: calls.append((self.route, (name, given[0].shape)))  # noqa: E731
-        monkeypatch.setattr(Products, name, made)
-    assert routes._speedup() == 3
-    assert ticks == []
-    assert calls == 6 * [(route, call) for route in ("default", "onednn") for call in each_round]
 
 
 def test_products_with_bfloat16_inside_are_noticed_and_not_taken_however_fast(monkeypatch):
