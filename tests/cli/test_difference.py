@@ -261,24 +261,27 @@ def test_a_backbone_that_both_have_by_two_versions_is_a_note(harness, finish):
 
 
 def test_another_seed_budget_or_backbone_is_a_setting_that_differs(harness, finish):
-    ids = finish()
-    text = (
-        SUITE.replace("name: pair", "name: other")
-        .replace("epochs: 2", "epochs: 3")
-        .replace("seeds: [1, 2]", "seeds: [3]")
-    )
-    text = text.replace("d_model: 8", "d_model: 9").replace(
-        "adam, lr: 0.01", "sgd, lr: 1, schedule: {plateau: {factor: 0.5}}"
-    )
+    ids, text = finish(), SUITE
+    for old, new in (
+        *[
+            ("name: pair", "name: other"),
+            ("epochs: 2", "epochs: 3"),
+            ("[1, 2]\n", "[3]\n"),
+            ("d_model: 8", "d_model: 9"),
+        ],
+        ("adam, lr: 0.01", "sgd, lr: 1, schedule: {plateau: {factor: 0.5}}"),
+    ):
+        text = text.replace(old, new)
     found = told(harness, ids["softmax 1"], next(iter(finish(text, kept=False).values())))
-    assert [(each["key"], each["a"], each["b"]) for each in found["changes"]] == [
-        ("backbone.d_model", "8", "9"),
-        ("train.optimizer", "adam", "sgd"),
-        ("train.lr", "0.01", "1"),
-        ("train.epochs", "2", "3"),
-        ("train.schedule", "None", "-"),
-        ("seed", "1", "3"),
-        ("train.schedule.plateau.factor", "-", "0.5"),
-        ("train.schedule.plateau.threshold", "-", "0"),
-        ("train.schedule.plateau.reference", "-", "best"),
-    ]
+    changes = {each["key"]: (each["a"], each["b"]) for each in found["changes"]}
+    assert changes == {
+        "backbone.d_model": ("8", "9"),
+        "train.optimizer": ("adam", "sgd"),
+        "train.lr": ("0.01", "1"),
+        "train.epochs": ("2", "3"),
+        "train.schedule": ("None", "-"),
+        "seed": ("1", "3"),
+        "train.schedule.plateau.factor": ("-", "0.5"),
+        "train.schedule.plateau.threshold": ("-", "0"),
+        "train.schedule.plateau.reference": ("-", "best"),
+    }
