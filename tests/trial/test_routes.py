@@ -10,14 +10,11 @@ import harness
 from harness.trial import routes
 from harness.trial.routes import Probe
 
-SPEEDUP = routes._speedup  # as it is measured: tests/conftest.py has another one in its place
-
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     """A function: the probes in a cache that is empty at first."""
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
-    monkeypatch.setattr(routes, "_speedup", SPEEDUP)
     return lambda: list((tmp_path / "probes").glob("*.json"))
 
 
