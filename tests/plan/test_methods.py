@@ -16,7 +16,6 @@ from harness.execution.run_suite import due
 from harness.plan import tuning
 from harness.plan.specs import TrialSpec
 from harness.plan.suite import Row
-from harness.plan.suite_file import suite_schema
 from harness.plan.tuning import Choice, TuneSpec, lowest
 from harness.records import choices, store
 from harness.records.record import TrialRecord
@@ -162,13 +161,6 @@ def test_settings_of_a_method_are_checked_at_their_place(problems, halving):
     ):
         found = problems(SUITE.replace("seed: 9,", f"seed: 9, {given},"))
         assert any(each.endswith(f": tune.{place}: {what}") for each in found)
-
-
-def test_the_schema_for_editors_has_the_settings_of_all_methods(monkeypatch):
-    monkeypatch.setitem(tuning.METHODS, "halving", Halving)
-    found = suite_schema()["$defs"]["TuneSpec"]["properties"]
-    assert found["rungs"]["default"] == 2
-    assert found["rungs"]["description"] == "how many lengths there are, each half of the next one."
 
 
 @pytest.mark.parametrize("trial", [None, "another of its trials"])

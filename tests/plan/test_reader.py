@@ -3,7 +3,7 @@
 import pytest
 
 from harness.errors import SuiteError
-from harness.plan.reader import MAX_BYTES, Problems, assignment, read
+from harness.plan.reader import MAX_BYTES, Problems, read
 
 TEXT = """\
 a: 1
@@ -96,10 +96,3 @@ def test_20_levels_are_read_and_21_refused(write, problems):
     assert str(read(write(f"a: {lists}\n"))[0]["a"]) == lists
     (problem,) = problems(f"a: {'[' * 21}0{']' * 21}\n", call=read)  # far more: tests/security/test_hostile_suites.py
     assert problem.endswith(": nested more than 20 deep")
-
-
-def test_assignment_is_a_key_and_a_yaml_value():
-    for text, value in {"a=1e-3": 0.001, "a=[1, b]": [1, "b"], "a=b=c": "b=c", "a='1'": "1", "a=": None}.items():
-        key, found = assignment(text)
-        assert (key, found, type(found)) == ("a", value, type(value))
-    assert assignment("train.lr=1") == ("train.lr", 1)

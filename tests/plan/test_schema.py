@@ -7,8 +7,7 @@ import pytest
 from commands import SUITE
 
 from harness.plan.reader import read
-from harness.plan.specs import TrainSpec
-from harness.plan.suite_file import TrainFile, descriptions, schema_text, suite_schema
+from harness.plan.suite_file import schema_text, suite_schema
 
 ROOT = Path(__file__).parent.parent.parent
 SUITES = sorted((ROOT / "suites").glob("*.yaml"))
@@ -44,9 +43,3 @@ MISTAKES = [
 @pytest.mark.parametrize(("old", "new", "word"), MISTAKES)
 def test_a_mistake_does_not_fit(write, old, new, word):
     assert any(word in each for each in problems(write(SUITE.replace(old, new))))
-
-
-def test_a_description_is_the_docstrings_and_of_the_nearest_class():
-    assert descriptions(TrainFile)["clip"] == "the largest 2-norm of the whole gradient, or None for no limit."
-    assert descriptions(TrainFile)["lr"] == descriptions(TrainSpec)["lr"]
-    assert descriptions(TrainFile)["tokens"].startswith("the number of targets to train on, in all epochs together; ")

@@ -45,16 +45,6 @@ def test_trial_spec_survives_its_own_json():
         assert TrialSpec.model_validate_json(spec.model_dump_json()) == spec
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        *[((15, 5), "[15, 5]"), ({"top": 15, "second": 5}, "{top: 15, second: 5}"), ([], "[]"), (None, "None")],
-    ],
-)
-def test_label_shows_lists_and_mappings_as_a_suite_file_has_them(value, text):
-    assert str(ComponentSpec(name="doc", params={"components": value})) == f"doc(components={text})"
-
-
 def test_evaluation_has_settings_of_train_that_are_part_of_the_id_and_no_other_changes_it():
     train = TrainSpec(**SGD, eval_batch_size=3, eval_stride=2, eval_batches=5)
     expected = {"seq_len": 7, "batching": "stream", "eval_batch_size": 3, "eval_stride": 2, "eval_batches": 5}

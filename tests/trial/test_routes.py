@@ -1,6 +1,8 @@
 """The probe of the CPU's product routes: exactness decides, then speed; measured once, kept, proven before use."""
 
 import json
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,6 +11,8 @@ from onednn import sitecustomize as onednn
 import harness
 from harness.trial import routes
 from harness.trial.routes import Probe
+
+SPEEDUP = routes._speedup  # as it is measured: tests/conftest.py has another one in its place
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +74,15 @@ def test_without_onednn_nothing_is_measured(monkeypatch):
     found = routes.measure()
     assert found == Probe(found.cpu, torch.__version__, "default", speedup=1, error=0, default_error=0, exact=False)
     assert routes.checked_route("onednn") == "default"
+
+
+def test_the_speedup_is_the_ratio_of_the_medians_of_five_rounds_after_one_that_does_not_count(monkeypatch):
+    seconds = [(9, 90), (4, 2), (8, 1), (5, 3), (6, 2), (7, 2)]  # of torch's route and of oneDNN's: medians 6 and 2
+    ticks = [tick for pair in seconds for taken in pair for tick in (100, 100 + taken)]
+    monkeypatch.setattr(routes, "time", SimpleNamespace(perf_counter=partial(ticks.pop, 0)))
+    monkeypatch.setattr(routes, "SIZES", (2, 3, 4))
+    assert SPEEDUP() == 3
+    assert ticks == []
 
 
 def test_products_with_bfloat16_inside_are_noticed_and_not_taken_however_fast(monkeypatch):
