@@ -1,5 +1,6 @@
 """`harness run`: what is run and what is not, exit codes, what is printed and written."""
 
+import json
 import re
 import signal
 import sys
@@ -80,6 +81,19 @@ def test_a_shortened_run_has_ids_and_a_table_of_its_own(finished, run):
     assert len(after) == 4 + 2
     assert (finished / "results" / "tables" / "tiny.md").read_text() == full
     assert (finished / "results" / "tables" / "tiny.epochs=1.md").read_text() in done.out
+
+
+def test_a_damaged_record_is_named_and_its_trial_runs_again(finished, run):
+    before = record_files(finished)
+    trial = sorted(before)[0]
+    place = finished / "results" / "runs" / "tiny" / trial / "record.json"
+    place.write_bytes(before[trial][1][:100])
+    done = run()
+    assert done.code == 0
+    assert str(place) in done.err
+    after = record_files(finished)
+    assert {name for name in after if after[name] != before[name]} == {trial}
+    assert json.loads(after[trial][1])["weights_sha256"] == json.loads(before[trial][1])["weights_sha256"]
 
 
 def test_every_mistake_of_a_suite_is_located_and_nothing_is_run(fresh, harness):
