@@ -44,14 +44,10 @@ def test_symbols_of_a_text(text, rule, expected):
 def test_splits_are_encoded_with_the_training_vocabulary():
     splits = {"train": ["a", "b", "<sos>", "a"], "valid": ["b", "a"], "test": ["a", "a", "b"]}
     corpus = encode_splits(splits, ("a", "b", "<sos>"), "here")
-    assert corpus.train.tolist() == [0, 1, 2, 0]
-    assert corpus.valid.tolist() == [1, 0]
-    assert corpus.test.tolist() == [0, 0, 1]
-    assert (corpus.vocab_size, corpus.symbols, corpus.uncounted_id) == (3, ("a", "b", "<sos>"), 2)
-    assert corpus.token_counts.tolist() == [2, 1, 1]
-    assert encode_splits({name: ["a", "a"] for name in splits}, ("a",), "here").uncounted_id is None
-    with pytest.raises(CorpusError, match=r"^here, test split: 'b' is not in the training split's vocabulary$"):
-        encode_splits({"train": ["a", "a"], "valid": ["a", "a"], "test": ["a", "b"]}, ("a",), "here")
+    assert [getattr(corpus, name).tolist() for name in SPLITS] == [[0, 1, 2, 0], [1, 0], [0, 0, 1]]
+    assert (corpus.vocab_size, corpus.uncounted_id, corpus.token_counts.tolist()) == (3, 2, [2, 1, 1])
+    with pytest.raises(CorpusError, match=r"^here, test split: 'c' is not in the training split's vocabulary$"):
+        encode_splits({**splits, "test": ["a", "c"]}, corpus.symbols, "here")
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
