@@ -170,6 +170,21 @@ def test_a_diagnostic_that_fails_leaves_the_others(finished, harness, monkeypatc
     assert softmax[-1] == "1/2"
 
 
+def test_an_export_has_the_results_and_an_import_brings_them(finished, harness, tmp_path):
+    harness(*ASK)
+    done = harness("export", tmp_path / "records.zip", "--results", finished / "results")
+    assert "diagnostics of 4 trials" in done.out
+    there = tmp_path / "there"
+    harness("import", tmp_path / "records.zip", "--results", there)
+    kept = sorted((there / "runs" / "tiny").glob(f"*/{sidecars.DIAGNOSES.file}"))
+    assert [place.read_bytes() for place in kept] == [
+        place.read_bytes() for place in sorted(runs(finished).glob(f"*/{sidecars.DIAGNOSES.file}"))
+    ]
+    shown = harness(*ASK, "--results", there)
+    assert (shown.code, shown.err) == (0, "")
+    assert f"0 results computed, {ALL} known already" in shown.out
+
+
 def test_a_diagnostic_of_ones_own_is_a_value_and_a_line(finished, harness, monkeypatch):
     class Size(Result):
         parameters: int

@@ -143,6 +143,20 @@ def test_table_only_shows_those_rows_and_leaves_the_file_whole(finished, harness
     assert place.read_text() == whole
 
 
+def test_table_in_another_shape_has_files_of_its_own(finished, harness):
+    folder = finished / "results" / "tables"
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    done = harness("table", "suites/tiny.yaml", "--shape", "corpora")
+    assert done.code == 0
+    assert "MoS 2 reduction" in done.out
+    assert (folder / "tiny.corpora.md").read_text() in done.out
+    after = {path: path.read_bytes() for path in folder.iterdir()}
+    assert before.items() <= after.items()
+    assert sorted(path.name for path in after.keys() - before.keys()) == [
+        *("tiny.corpora.csv", "tiny.corpora.md", "tiny.corpora.tex")
+    ]
+
+
 def test_a_table_without_its_text_names_the_command_that_needs_none(tmp_path, monkeypatch, harness):
     monkeypatch.chdir(tmp_path)
     suite = handmade.suite_text(name="mine", corpora="[{text: {path: gone.txt}}]")

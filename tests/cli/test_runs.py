@@ -18,6 +18,10 @@ def test_runs_shows_each_suite_also_when_its_file_is_gone(finished, harness):
     contents = [json.loads(place.read_text()) for place in found]
     assert suite["device_minutes"] == pytest.approx(sum(each["metrics"]["train_minutes"] for each in contents))
     assert suite["finished"] == max(each["environment"]["finished"] for each in contents)
+    lines = [line.split() for line in harness("runs", "tiny").out.splitlines()]
+    for each in contents:
+        cells = next(cells for cells in lines if each["spec"]["id"] in cells)
+        assert {f"{each['metrics']['test_ppl']:.2f}", f"{each['metrics']['train_minutes']:.2f}"} <= set(cells)
 
 
 def test_runs_of_an_empty_folder_is_a_sentence(fresh, harness):

@@ -192,3 +192,10 @@ def test_a_line_that_is_too_long_is_refused(tmp_path, monkeypatch):
     path = write_rows(tmp_path / "all.jsonl", [*DOCUMENTS, "a" * 100])
     with pytest.raises(CorpusError, match=r"all\.jsonl: line 41 has more than 100 bytes; cut it into several$"):
         of(path)
+
+
+def test_a_mark_of_byte_order_and_crlf_are_no_text_of_rows(tmp_path):
+    rows = write_rows(tmp_path / "rows.jsonl", DOCUMENTS)
+    expected = of(rows)[0]
+    rows.write_bytes(b"\xef\xbb\xbf" + rows.read_bytes().replace(b"\n", b"\r\n"))
+    assert of(rows)[0] == expected

@@ -146,3 +146,25 @@ def test_a_mark_of_byte_order_is_no_text_and_crlf_is_a_line_end(level, lines):
     assert found.symbols == expected.symbols
     assert all(torch.equal(getattr(found, name), getattr(expected, name)) for name in SPLITS)
     assert source.facts().content == content
+
+
+SIZES = {"train": 16, "valid": 2, "test": 2}  # of ten lines of a character: words with <eos>, characters, bytes
+
+
+@pytest.mark.parametrize(
+    ("params", "by", "is_known"),
+    [
+        ({}, "lines", True),
+        ({"level": "char"}, "characters", True),
+        ({"tokenizer": {"bpe": 257}}, "lines", False),
+    ],
+)
+@pytest.mark.usefixtures("cache")
+def test_facts_say_what_was_read_of_the_text(params, by, is_known, lines):
+    found = Text(path=lines, **params).facts().text
+    assert (found.part, found.number, found.characters) == ("line", 10, 20)
+    assert found.splits == f"split 80 / 10 / 10 by {by}"
+    assert (found.of_splits is not None) == is_known
+    Text(path=lines, **params).load(NOWHERE)
+    of_splits = Text(path=lines, **params).facts().text.of_splits
+    assert {name: each.tokens for name, each in of_splits.items()} == SIZES

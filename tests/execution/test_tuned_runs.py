@@ -229,6 +229,13 @@ def test_a_tuning_trial_that_fails_in_another_way_than_by_divergence_is_a_failur
     assert "softmax: 1 diverged of 3; MoS 2: 1 diverged of 3." in again.table(wide=True)
 
 
+def test_tuning_trials_that_are_run_again_choose_again(copied):
+    other_choice(copied)
+    copied(only=("head=softmax,seed=9",), force=True)
+    assert 1.5 not in [ppl for each in choices.load(copied.runs) for ppl in each.valid_ppl.values()]
+    assert all_ok(copied.study())
+
+
 def test_a_row_whose_points_all_fail_is_named_and_the_run_is_not_ok(tmp_path):
     run = Run(tmp_path)
     run.suite.write_text(SUITE.replace("[0.5, 1.0, 1.0e+30]", "[1.0e+30, 2.0e+30]"))

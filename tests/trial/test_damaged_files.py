@@ -8,7 +8,7 @@ from pathlib import Path
 import handmade
 import pytest
 import torch
-from disturbed import suite_text
+from disturbed import Place, suite_text
 from handmade import interrupted_before
 from trained import loaded, outcome, ran
 
@@ -192,6 +192,17 @@ def test_record_torn_is_kept_aside_as_bad_and_its_trial_runs_again(spec, whole, 
     assert outcome(ran(spec, tmp_path)) == whole
     assert place.with_name("record.bad").read_bytes() == torn
     assert not place.with_name("record.previous.json").exists()
+
+
+def test_moved_results_are_found_where_they_are_now(tmp_path):
+    there, moved = Place(tmp_path / "place", suite_text("softmax")), tmp_path / "elsewhere"
+    there.here()
+    (record,) = there.runs.glob("*/record.json")
+    assert str(there.folder) not in record.read_text()
+    (there.folder / "results").rename(moved)
+    done = there.run("--executor", "inline", "--no-tracking", "--results", moved)
+    assert done.returncode == 0
+    assert "nothing to run" in done.stdout
 
 
 @pytest.mark.parametrize("by", ["the next attempt", "the next command"])
