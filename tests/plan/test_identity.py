@@ -143,6 +143,9 @@ def test_text_counts_by_its_content_and_not_by_its_place(ids, tmp_path):
     one, two, three = (ids((markov, f"text: {{path: {name}}}")) for name in ("one.txt", "sub/two.txt", "three.txt"))
     assert one == two
     assert not set(one) & set(three)
+    content = hashlib.sha256(lines(20, seed=1).encode()).hexdigest()
+    chain = '"name":"markov","params":{"branching":3,"num_tokens":400,"vocab_size":12}'
+    assert one[0] == hashed((chain, '"name":"text","params":{}'), content=content)
 
 
 def test_canonical_text_is_sorted_compact_json_with_whole_floats_as_integers():
