@@ -5,19 +5,15 @@ import subprocess
 import sys
 from importlib import metadata
 
-import pytest
-
 from harness import cli
 
-CALLS = [(name,) for name in cli.COMMANDS]
 
-
-@pytest.mark.parametrize("call", CALLS, ids=" ".join)
-def test_every_command_has_help_with_an_example_of_itself_and_flags_without_a_type(harness, call):
-    done = harness(*call, "--help")
-    assert done.code == 0
-    assert f"Example: harness {' '.join(call)}" in done.out
-    assert "<bool>" not in done.out
+def test_every_command_has_help_with_an_example_of_itself_and_flags_without_a_type(harness):
+    for name in cli.COMMANDS:
+        done = harness(name, "--help")
+        assert done.code == 0, name
+        assert f"Example: harness {name}" in done.out
+        assert "<bool>" not in done.out, name
 
 
 def test_the_list_of_commands_has_their_summaries_and_no_type_of_flags(harness):

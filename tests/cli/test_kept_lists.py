@@ -30,17 +30,42 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def made(monkeypatch, what="heads"):
-    """How often a list is made in two calls."""
+def plant(change, folder, monkeypatch):
+    """What may have changed since a list was kept, or why none may be."""
+    CORPORA.names()
+    if change == "edit":
+        monkeypatch.setattr(write, "source_hash", lambda: "an edit")
+    elif change == "unknown source":
+        monkeypatch.setattr(write, "source_hash", lambda: "")
+    elif change == "own folder":
+        (folder / "heads").mkdir()
+    elif change == "plug-in":
+        monkeypatch.setattr(write, "entry_points", lambda group: [group])
+    elif change == "added folder":
+        monkeypatch.setattr(heads, "__path__", [*heads.__path__, str(folder)])
+    elif change == "class of this process":
+        monkeypatch.setitem(HEADS._classes, "cosine", type("Cosine", (HEADS.get("softmax"),), {"__doc__": "Mine."}))
+    elif change == "fault":
+        monkeypatch.setattr(CORPORA, "_faults", ["a file cannot be imported"])
+    elif change == "broken head":
+        monkeypatch.setitem(HEADS._twice, "mos", ("harness.heads.other", "head 'mos' is registered twice"))
+
+
+NEVER = ["unknown source", "own folder", "plug-in", "added folder", "class of this process", "fault", "broken head"]
+
+
+@pytest.mark.parametrize("change", [*write.KINDS, "edit", *NEVER])  # of the kinds nothing has changed
+def test_a_list_is_made_once_and_kept_only_where_all_of_it_is_of_the_package_and_sound(change, folder, monkeypatch):
     calls, make = [], write._components
     monkeypatch.setattr(write, "_components", lambda what: calls.append(what) or make(what))
-    assert write._kept_components(what) == write._kept_components(what) == make(what)
-    return len(calls)
-
-
-@pytest.mark.parametrize("what", write.KINDS)
-def test_a_list_is_made_once(what, monkeypatch):
-    assert made(monkeypatch, what) == 1
+    what = "corpora" if change == "fault" else change if change in write.KINDS else "heads"
+    before = write._kept_components(what) if change == "edit" else None
+    plant(change, folder, monkeypatch)
+    first = write._kept_components(what)
+    assert first == write._kept_components(what) == (before or first)
+    kept = len(list((folder / "cache").glob("lists/*.json")))
+    assert kept == (0 if change in NEVER else 2 if change == "edit" else 1)
+    assert len(calls) == kept or change in NEVER
 
 
 def test_a_kept_list_is_shown_without_torch(folder):
@@ -52,39 +77,3 @@ def test_a_kept_list_is_shown_without_torch(folder):
     assert "AssertionError" in first.stderr
     assert (second.returncode, second.stderr) == (0, "")
     assert second.stdout == first.stdout
-
-
-def test_a_list_with_a_head_of_this_process_is_never_kept(folder, monkeypatch):
-    class Cosine(HEADS.get("softmax")):
-        """Defined here."""
-
-    monkeypatch.setitem(HEADS._classes, "cosine", Cosine)
-    made(monkeypatch)
-    assert not list((folder / "cache").glob("lists/*.json"))
-
-
-@pytest.mark.parametrize(
-    ("change", "number"), [("source", 1), ("unknown source", 2), ("own", 2), ("plug-in", 2), ("added", 2)]
-)
-def test_where_anything_may_have_changed_it_is_made_again(change, number, folder, monkeypatch):
-    write._kept_components("heads")
-    if "source" in change:
-        monkeypatch.setattr(write, "source_hash", lambda: "" if change == "unknown source" else "an edit")
-    elif change == "own":
-        (folder / "heads").mkdir()
-    elif change == "plug-in":
-        monkeypatch.setattr(write, "entry_points", lambda group: [group])
-    else:
-        monkeypatch.setattr(heads, "__path__", [*heads.__path__, str(folder)])
-    assert made(monkeypatch) == number
-
-
-@pytest.mark.parametrize("fault", ["broken head", "fault"])
-def test_a_list_with_a_fault_is_never_kept(fault, folder, monkeypatch):
-    CORPORA.names()
-    if fault == "fault":
-        monkeypatch.setattr(CORPORA, "_faults", ["a file cannot be imported"])
-    else:
-        monkeypatch.setitem(HEADS._twice, "mos", ("harness.heads.other", "head 'mos' is registered twice"))
-    made(monkeypatch, "corpora" if fault == "fault" else "heads")
-    assert not list((folder / "cache").glob("lists/*.json"))

@@ -106,28 +106,6 @@ def test_a_forward_multiplied_by_zero_keeps_no_old_number_in_silence(trained, ed
     assert commands.record_files(trained) == before
 
 
-def test_comments_docstrings_and_formatting_change_nothing(trained, edit, run, harness):
-    edit(
-        ('    """Softmax by a product of two narrow matrices."""\n', ""),
-        ("bias=False)", "bias = False )  # no bias"),
-        ("\n\n\n", "\n"),
-    )
-    assert states(harness) == ["ok"] * 4
-    done = run()
-    assert (done.code, done.err) == (0, "")
-    assert "nothing to run: all 4 trials have a record" in done.out
-
-
-def test_force_with_only_trains_them_anew_and_nothing_else(trained, edit, run, harness):
-    before = commands.record_files(trained)
-    edit(ZERO)
-    done = run("--only", "head=lowrank", "--force")
-    assert (done.code, "¶" in done.out) == (0, False)
-    after = commands.record_files(trained)
-    assert sum(after[trial] != before[trial] for trial in before) == 2
-    assert states(harness) == ["ok"] * 4
-
-
 def test_the_command_of_the_sentence_trains_what_it_says_where_new_seeds_are_of_the_new_code(
     trained, edit, run, harness
 ):

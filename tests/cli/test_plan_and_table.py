@@ -7,59 +7,13 @@ import re
 
 import handmade
 import pytest
-from commands import files, planned, table_rows
+from commands import files, table_rows
 from rich.console import Console
 from stand_ins import placed
 
 from harness import bundled
 from harness.plan.reader import suites_in
 from harness.trial import timing as clock
-
-
-def test_plan_json_is_json_alone_of_the_documented_form(fresh, harness):
-    done = harness("plan", "suites/tiny.yaml", "--json")
-    assert (done.code, done.err) == (0, "")
-    plan = json.loads(done.out)
-    assert list(plan) == ["suite", "version", "corpora", "trials"]
-    sizes = {"train": 400, "valid": 40, "test": 40}
-    counting = "symbols of a Markov chain"
-    assert plan["corpora"] == {"markov": {"vocab_size": 12, "num_tokens": sizes, "counting": counting, "in_train": {}}}
-    assert (plan["suite"], plan["version"], len(plan["trials"])) == ("tiny", 1, 4)
-    trial = plan["trials"][3]
-    assert re.fullmatch("[0-9a-f]{12}", trial.pop("id"))
-    assert trial == {
-        "corpus": {"name": "markov", "params": {"vocab_size": 12, "num_tokens": 400, "branching": 3}},
-        "backbone": {"name": "lstm", "params": {"d_model": 8, "num_layers": 1}},
-        "head": {"name": "mos", "params": {"num_mixtures": 2}},
-        "seed": 2,
-        # V = 12, d = 8: embedding 96, LSTM 4 * 2 * 64 + 64 = 576; mos: 8 * 16 + 16, prior 16, output 96 + 12
-        "params_total": 96 + 576 + 144 + 16 + 108,
-        "params_head": 144 + 16 + 108,
-        "state": "missing",
-    }
-
-
-def test_plan_shows_what_it_read_of_a_text(fresh, harness):
-    (fresh / "texts").mkdir()
-    for name, text in {"train": "a b c\n" * 20, "val": "a\n" * 9, "test": "a d\n" * 9}.items():
-        (fresh / "texts" / f"{name}.txt").write_text(text)
-    suite = fresh / "suites" / "tiny.yaml"
-    suite.write_text(suite.read_text().replace("corpora: [", "corpora: [{text: {path: ../texts}}, "))
-    # a, b, c, <eos> and <unk>; of the 27 test tokens 9 are d, which training does not have
-    shown = harness("plan", "suites/tiny.yaml").out
-    assert (
-        "text: 38 lines, 174 characters; train: train.txt; valid: val.txt; test: test.txt; "
-        "tokens: train 80, valid 18, test 27; V = 5; different tokens: train 4, valid 2, test 3 (1 of them not in "
-        "train); 33.3 % of the test tokens are <unk>, one token for all unknown words: a tokenizer, as {bpe: 2000}, "
-        "has none; the wide table compares heads on known words, too; "
-        "also in train: 0.0 % of valid, 0.0 % of test\n"
-    ) in shown
-    assert "markov: tokens: train 400, valid 40, test 40; V = 12\n" in shown
-    about = json.loads(harness("plan", "suites/tiny.yaml", "--json").out)["corpora"]["text"]
-    assert (about["part"], about["number"], about["characters"]) == ("line", 38, 174)
-    assert about["num_tokens"] == {"train": 80, "valid": 18, "test": 27}
-    assert about["of_splits"]["test"]["unknown_share"] == 9 / 27
-    assert about["in_train"] == {"valid": 0.0, "test": 0.0}
 
 
 def rows_shown(out: str) -> list[list[str]]:
@@ -77,15 +31,8 @@ def test_plan_is_a_line_for_each_row_with_its_name_in_tables_its_counts_and_its_
     ]
     assert all(float(row[4]) >= 0 for row in rows_shown(done.out))  # minutes of a trial, as recorded
     assert "4 trials, 0 to run" in done.out
-    assert "cost of" not in done.out
     more = harness("plan", "tiny", "--set", "seeds=[1,2,3]").out
     assert [row[3] for row in rows_shown(more)] == ["2 ok, 1 missing"] * 2
-    out = harness("plan", "suites/tiny.yaml", "--trials").out
-    for trial in planned(harness):
-        (line,) = [line for line in out.splitlines() if trial["id"] in line]
-        head = {"softmax": "softmax", "mos": "MoS 2"}[trial["head"]["name"]]
-        counts = [str(trial["params_total"]), str(trial["params_head"])]
-        assert re.split("  +", line.strip()) == [trial["id"], head, str(trial["seed"]), *counts, "ok"]
 
 
 @pytest.mark.system
@@ -194,19 +141,6 @@ def test_table_only_shows_those_rows_and_leaves_the_file_whole(finished, harness
     assert done.code == 0
     assert table_rows(done.out) == {"MoS 2": "2/2"}
     assert place.read_text() == whole
-
-
-def test_the_table_is_written_in_three_forms(finished, harness):
-    folder = finished / "results" / "tables"
-    assert sorted(path.name for path in folder.iterdir()) == ["tiny.csv", "tiny.md", "tiny.tex"]
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    for path in before:
-        path.unlink()
-    assert "table: results/tables/tiny.md, .csv, .tex" in harness("table", "suites/tiny.yaml").out
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
-    for form, ending in (("csv", ".csv"), ("latex", ".tex")):
-        done = harness("table", "suites/tiny.yaml", "--form", form)
-        assert (done.err, done.out) == ("", (folder / f"tiny{ending}").read_text())
 
 
 def test_table_in_another_shape_has_files_of_its_own(finished, harness):

@@ -8,17 +8,6 @@ import sys
 import pytest
 from commands import PATIENCE, SUITE, files, record_files, started, table_rows
 
-from harness.records import store
-
-
-@pytest.mark.needs("integrity", "tracking")
-def test_a_run_prints_and_writes_the_table_and_leaves_with_0(first_run):
-    assert (first_run.code, first_run.err) == (0, "")
-    markdown = (first_run.folder / "results" / "tables" / "tiny.md").read_text()
-    assert markdown in first_run.out
-    assert table_rows(markdown) == {"softmax": "2/2", "MoS 2": "2/2"}
-    assert re.search(r"^MLflow UI: ('.*/harness'|(\S*/)?harness) ui tiny$", first_run.out, flags=re.MULTILINE)
-
 
 def test_a_second_run_starts_nothing(finished, harness, monkeypatch):
     for module in ("ray", "harness.execution.ray.tuner", "mlflow"):
@@ -51,19 +40,6 @@ def test_an_interrupted_run_says_what_is_saved_and_writes_the_table_of_it(finish
     assert (done.code, done.out) == (130, "")
     assert done.err == "interrupted: 0 of 4 trials finished; start the same command again to go on\n"
     assert not (folder / "tiny.epochs=1.md").exists()
-
-
-@pytest.mark.system
-def test_a_record_with_other_settings_is_trained_anew(finished, run):
-    folder = finished / "results" / "runs" / "tiny"
-    names = sorted(path.parent.name for path in folder.glob("*/record.json"))
-    one, other = (store.load(folder, name) for name in names[:2])
-    place = store.save(one.model_copy(update={"spec": other.spec.model_copy(update={"id": one.id})}), folder)
-    done = run()
-    assert done.code == 0
-    assert f"warning: the record of trial {one.id} does not count: it is of " in done.err
-    assert store.load(folder, one.id).spec == one.spec
-    assert place.with_name("record.previous.json").exists()
 
 
 def test_a_failed_trial_is_a_row_and_exit_code_1_until_retried(fresh, run):
@@ -120,12 +96,11 @@ def test_a_damaged_record_is_named_and_its_trial_runs_again(finished, run):
     assert json.loads(after[trial][1])["weights_sha256"] == json.loads(before[trial][1])["weights_sha256"]
 
 
-@pytest.mark.parametrize("name", ["run", "plan", "table"])
-def test_every_mistake_of_a_suite_is_located_and_nothing_is_run(fresh, harness, name):
+def test_every_mistake_of_a_suite_is_located_and_nothing_is_run(fresh, harness):
     text = SUITE.replace("softmax, {mos", "sofmax, {mos").replace("epochs: 2", "epochs: -2")
     (fresh / "suites" / "tiny.yaml").write_text(text)
     before = files(fresh)
-    done = harness(name, "suites/tiny.yaml")
+    done = harness("run", "suites/tiny.yaml")
     assert (done.code, done.out) == (2, "")
     head, train, count = done.err.splitlines()
     assert head.startswith("suites/tiny.yaml:5:9: heads.0: unknown head 'sofmax'; did you mean 'softmax'?")

@@ -12,8 +12,6 @@ from harness.extensions import is_there
 from harness.report import suite_table
 from harness.report.content import Cell, Line, Table
 
-HEADER = "test ppl"
-
 
 @pytest.fixture
 def terminal(monkeypatch):
@@ -43,27 +41,9 @@ def test_the_table_of_a_suite_is_a_summary_and_its_files_are_named(finished, har
     assert [line.split()[0] for line in lines if line.startswith(("softmax ", "MoS "))] == ["MoS"]
 
 
-@pytest.mark.parametrize("options", [("--form", "md"), ("--shape", "mixtures")], ids=["form", "shape"])
-def test_a_form_or_shape_that_is_asked_for_is_shown_on_a_terminal_too(finished, harness, terminal, options):
-    harness("table", "suites/tiny.yaml", *options)
+def test_a_form_that_is_asked_for_is_shown_on_a_terminal_too(finished, harness, terminal):
+    harness("table", "suites/tiny.yaml", "--form", "md")
     assert is_markdown(terminal.shown())
-
-
-def test_a_run_ends_with_the_summary_and_with_where_more_is(finished, run, terminal):
-    assert run().code == 0
-    shown = terminal.shown()
-    assert not is_markdown(shown)
-    assert HEADER in shown
-    assert "plots and page: " in shown
-    assert "report suites/tiny.yaml" in shown.replace("\n", " ")
-
-
-def test_the_leaderboard_is_a_summary_of_each_group(finished, harness, terminal):
-    harness("leaderboard")
-    shown = terminal.shown()
-    assert not is_markdown(shown)
-    assert max(map(len, shown.splitlines()[:-1])) <= 80  # the last line names two files
-    assert [name for name in ("softmax", "MoS 2") if name in shown] == ["softmax", "MoS 2"]
 
 
 @pytest.mark.needs("board")

@@ -56,19 +56,3 @@ def test_where_it_is_left_out_nothing_is_timed(timing, harness, how):
     done = harness(*RUN, *options)
     assert (done.code, "timing" in done.out) == (0, False)
     assert timings(timing) == {}
-
-
-def test_an_interrupted_pass_leaves_with_130_and_the_same_command_makes_it_good(timing, harness, monkeypatch):
-    begun, turn = [], clock._turn
-
-    def interrupted(*arguments):
-        begun.append(1)
-        if len(begun) == 4:
-            raise KeyboardInterrupt
-        return turn(*arguments)
-
-    monkeypatch.setattr(clock, "_turn", interrupted)
-    assert harness(*RUN).code == 130
-    assert timings(timing) == {}
-    assert harness(*RUN).code == 0
-    assert sorted(timings(timing)) == ["mos", "softmax"]

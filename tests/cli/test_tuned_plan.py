@@ -5,9 +5,6 @@ import re
 
 import pytest
 
-from harness import plan
-from harness.records import choices
-
 SUITE = """\
 name: tuned
 version: 1
@@ -53,36 +50,10 @@ def test_before_tuning_the_trials_of_the_table_have_no_ids(suite, tmp_path, harn
         ("softmax", "2 missing", "2 after tuning"),
         ("MoS 2", "4 missing", "2 after tuning"),
     ]
-    each = harness("plan", suite, "--results", tmp_path, "--trials").out
-    assert each.count("lr 0.5") == 3
-    assert "stage 2: the table\n" in each
     assert (
         "stage 1, tuning: 6 trials, 6 to run, 1 epoch each; "
         "stage 2, the table: 0 trials, 0 to run, 4 more after tuning, 3 epochs each"
     ) in done.out.splitlines()
-
-
-def test_a_chosen_row_has_ids_and_another_one_has_not(suite, tmp_path, harness):
-    row = plan.load(suite).tuned_rows[0]
-    ids = [trial.id for trial in row.tuning_trials]
-    choices.save(tmp_path / "runs" / "tuned", [row.choose(dict(zip(ids, [9.0, 8.0], strict=True)))])
-    found = stages(harness, suite, "--results", tmp_path)
-    assert [trial["id"] for trial in found["trials"]] == [trial.id for trial in row.candidates[1].trials]
-    assert [each["head"] for each in found["after_tuning"]] == ["mos(num_mixtures=2)"]
-    out = harness("plan", suite, "--results", tmp_path).out
-    assert "stage 2, the table: 2 trials, 2 to run, 2 more after tuning, 3 epochs each\n" in out
-
-
-def test_a_condition_selects_rows_in_both_stages(suite, tmp_path, harness):
-    found = stages(harness, suite, "--results", tmp_path, "--only", "head=mos,seed=1")
-    assert len(found["tuning"]) == 4
-    assert [each["head"] for each in found["after_tuning"]] == ["mos(num_mixtures=2)"]
-    done = harness("plan", suite, "--results", tmp_path, "--only", "head=moc")
-    assert done.code == 2
-    assert (
-        done.err.splitlines()[0]
-        == "--only head=moc: no trial of the suite meets this condition; head is softmax, mos, MoS 2"
-    )
 
 
 @pytest.mark.system

@@ -2,11 +2,10 @@
 
 import json
 import os
-from pathlib import Path
 from types import SimpleNamespace
 
+import golden
 import pytest
-from ruamel.yaml import YAML
 from texts import lines
 
 from harness.cli.plan import _corpora
@@ -16,8 +15,7 @@ from harness.corpora.split_files import WHOLE, files_in
 from harness.errors import CorpusError
 from harness.report.text_notes import of_train
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "messages" / "corpora"
-NAMED, SAID = (YAML(typ="safe").load(GOLDEN / f"{name}.yaml") for name in ("splits", "texts"))
+NAMED, SAID = (golden.read(f"messages/corpora/{name}") for name in ("splits", "texts"))
 CASES = [(case, tokenizer) for case in SAID for tokenizer in ((None, {"bpe": 300}) if "twice" in case else (None,))]
 
 

@@ -29,8 +29,8 @@ def by_loops(tokens: list[int], within: list[int], run: int, stride: int = 1) ->
     return sum(covered) / len(tokens)
 
 
-@pytest.mark.parametrize("vocab_size", [2, 3, 60])
-@pytest.mark.parametrize(("run", "stride"), [(1, 1), (2, 1), (7, 1), (13, 1), (64, 1), (16, 16), (64, 64)])
+@pytest.mark.parametrize("vocab_size", [2, 60])
+@pytest.mark.parametrize(("run", "stride"), [(1, 1), (2, 1), (13, 1), (64, 1), (16, 16), (64, 64)])
 def test_the_share_is_that_of_its_definition(run, stride, vocab_size):
     draw = random.Random(run * vocab_size)
     within = [draw.randrange(vocab_size) for _ in range(3000)]

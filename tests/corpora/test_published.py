@@ -5,9 +5,9 @@ import hashlib
 import zipfile
 from pathlib import Path
 
+import golden
 import pytest
 import torch
-from ruamel.yaml import YAML
 
 from harness.corpora.corpus import SPLITS, TextSize
 from harness.corpora.download import PinnedFile
@@ -171,7 +171,7 @@ def test_counts_that_are_not_the_known_ones_are_an_error(tmp_path, monkeypatch):
         Text8().load(tmp_path)
 
 
-PROSE = YAML(typ="safe").load(Path(__file__).parents[1] / "golden" / "prose.yaml")
+PROSE = golden.read("prose")
 
 
 @pytest.mark.parametrize(("corpus", "tokens", "text"), [(corpus, *each) for corpus in PROSE for each in PROSE[corpus]])

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.corpora.corpus import SPLITS, Corpus, TextSize
+from harness.corpora.corpus import SPLITS, Corpus
 from harness.corpora.local_text import Embedded
 from harness.corpora.synthetic import Markov
 from harness.corpora.vocabulary import (
@@ -44,25 +44,20 @@ def test_symbols_of_a_text(text, rule, expected):
 def test_splits_are_encoded_with_the_training_vocabulary():
     splits = {"train": ["a", "b", "<sos>", "a"], "valid": ["b", "a"], "test": ["a", "a", "b"]}
     corpus = encode_splits(splits, ("a", "b", "<sos>"), "here")
-    assert corpus.train.tolist() == [0, 1, 2, 0]
-    assert corpus.valid.tolist() == [1, 0]
-    assert corpus.test.tolist() == [0, 0, 1]
-    assert (corpus.vocab_size, corpus.symbols, corpus.uncounted_id) == (3, ("a", "b", "<sos>"), 2)
-    assert corpus.token_counts.tolist() == [2, 1, 1]
-    assert encode_splits({name: ["a", "a"] for name in splits}, ("a",), "here").uncounted_id is None
-    with pytest.raises(CorpusError, match=r"^here, test split: 'b' is not in the training split's vocabulary$"):
-        encode_splits({"train": ["a", "a"], "valid": ["a", "a"], "test": ["a", "b"]}, ("a",), "here")
+    assert [getattr(corpus, name).tolist() for name in SPLITS] == [[0, 1, 2, 0], [1, 0], [0, 0, 1]]
+    assert (corpus.vocab_size, corpus.uncounted_id, corpus.token_counts.tolist()) == (3, 2, [2, 1, 1])
+    with pytest.raises(CorpusError, match=r"^here, test split: 'c' is not in the training split's vocabulary$"):
+        encode_splits({**splits, "test": ["a", "c"]}, corpus.symbols, "here")
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
 def test_split_of_fewer_than_two_tokens_is_refused(split):
-    splits = {"train": ["a", "a"], "valid": ["a", "a"], "test": ["a", "a"], split: ["a"]}
-    with pytest.raises(
-        CorpusError, match=f"^here: the {split} split has 1 tokens; at least 2 are needed: give a longer text$"
-    ):
-        encode_splits(splits, ("a",), "here")
-    with pytest.raises(CorpusError, match=f"^here: the {split} split has 1 tokens; at least 2 are needed"):
-        character_corpus({name: "".join(tokens) for name, tokens in splits.items()}, where="here")
+    texts = {"train": "aa", "valid": "aa", "test": "aa", split: "a"}
+    said = f"^here: the {split} split has 1 tokens; at least 2 are needed: give a longer text$"
+    with pytest.raises(CorpusError, match=said):
+        encode_splits({name: list(text) for name, text in texts.items()}, ("a",), "here")
+    with pytest.raises(CorpusError, match=said):
+        character_corpus(texts, where="here")
 
 
 def test_the_end_of_a_line_is_a_word_of_corpora_with_lines_only():
@@ -88,19 +83,6 @@ def test_ids_are_those_of_a_loop_over_characters(train, valid, test, min_count):
     assert symbols[-1] == UNK
     for name in SPLITS:
         assert getattr(corpus, name).tolist() == encode(list(texts[name]), ids, "here").tolist()
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a cat", TextSize(words=1, characters=4, bytes=4)),  # the first character ends the word "a"
-        ("cat", TextSize(words=1, characters=2, bytes=2)),
-        ("\u4f60 a", TextSize(words=1, characters=2, bytes=2)),  # three bytes in UTF-8
-        (" a\n", TextSize(words=1, characters=2, bytes=2)),
-    ],
-)
-def test_size_of_the_test_split_leaves_its_first_character_out(text, expected):
-    assert character_corpus({"train": "ab", "valid": "ab", "test": text}, where="here").test_size == expected
 
 
 @given(st.text(st.sampled_from("ab \n\u00e9\u4f60"), min_size=1), st.integers(0, 40))

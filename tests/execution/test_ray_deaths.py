@@ -1,5 +1,6 @@
 """What is made of Ray's words on workers that died: whose fault it was, and the sentence. The words are Ray 2.60's."""
 
+import golden
 import pytest
 
 from harness.execution.ray import deaths
@@ -12,11 +13,6 @@ MEMORY = """\
 OOM kill reason: Memory usage 1853153280B exceeded threshold of 758295040B (3.0% of 25276502016B limit)
 Selected to kill: (Task: job ID=01000000, pid=9245, actual memory used={held}GB, worker ID=3a40)
 """
-SAID = (
-    "Ray ended its worker because the memory was used up: {} of 23.54 GB, of which the worker held {}; free memory or "
-    "use fewer workers (--cpus-per-trial), and start the command again"
-)
-ACTOR = "The actor died unexpectedly before finishing this task.\n\tclass_name: TrialWorker\n"
 
 
 @pytest.fixture
@@ -35,25 +31,19 @@ def given_up(suite, tasks, tmp_path):
     return ended
 
 
-@pytest.mark.parametrize(
-    ("said", "status", "message"),
-    [
-        (MEMORY.format(used=22.9, held=0.06), None, SAID.format("22.9", "0.06")),  # others have it
-        (MEMORY.format(used=20, held="10.00"), None, SAID.format(20, 10)),  # as much as all others
-        (MEMORY.format(used=20, held=10.01), "oom", SAID.format(20, 10.01)),
-        (MEMORY.format(used=20, held=9).splitlines()[0], None, SAID.format(20, 0)),  # Ray Train gives one line
-        (ACTOR, "error", "the worker died 11 times (The actor died unexpectedly before finishing this task.); Ray's"),
-        ("", "error", "the worker died 11 times (no reason is known); Ray's logs say more (harness docs cluster)"),
-    ],
-)
-def test_a_worker_that_was_ended_for_memory_of_others_leaves_no_record(given_up, said, status, message):
-    found = given_up(said)
-    assert found[0] == status
-    assert found[1].startswith(message)
+@pytest.mark.parametrize("case", golden.read("messages/execution/deaths"), ids=lambda case: case["says"][-30:])
+def test_a_worker_that_was_ended_for_memory_of_others_leaves_no_record(given_up, case):
+    said = case.get("words")
+    if said is None:
+        used, held = case["memory"]
+        said = MEMORY.format(used=used, held=held) if held else MEMORY.format(used=used, held=9).splitlines()[0]
+    status, message = given_up(said)
+    assert status == case["status"]
+    assert message.startswith(case["says"])
 
 
 def test_the_last_failure_counts():
-    first = "Failure # 1 (occurred at 2026-11-28_23-07-05)\n" + ACTOR
+    first = "Failure # 1 (occurred at 2026-11-28_23-07-05)\nThe actor died\n"
     text = first + "Failure # 2 (occurred at 2026-11-28_23-08-05)\nout of files\nmore\n"
     assert deaths.last(text) == "out of files\nmore\n"
     assert deaths.last("") == ""

@@ -11,9 +11,7 @@ import pytest
 from ray._common.usage import usage_lib
 from ray._private import ray_constants, worker
 from ray._private.runtime_env import uv_runtime_env_hook
-from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 from ray.train.v2.api.data_parallel_trainer import RAY_CHDIR_TO_TRIAL_DIR
-from ray.tune.experimental.output import AirVerbosity, TuneTerminalReporter, get_air_verbosity
 from ray.tune.trainable import Trainable
 from ray.tune.utils.callback import _create_default_callbacks
 
@@ -31,14 +29,6 @@ def is_set(request, monkeypatch):
     return request.param
 
 
-def test_tune_prints_a_table_of_its_own_at_verbosity_0(is_set, capsys):
-    verbosity = get_air_verbosity(0)
-    assert verbosity == (None if is_set else AirVerbosity.SILENT)
-    if not is_set:
-        TuneTerminalReporter(verbosity).experiment_started("tune", "/folder", "searcher", "scheduler", 2)
-        assert "Number of trials" in capsys.readouterr().out
-
-
 def test_workers_change_to_the_folder_of_their_trial(is_set, tmp_path, monkeypatch):
     assert RAY_CHDIR_TO_TRIAL_DIR in SETTINGS  # Ray Train reads it, too
     monkeypatch.delenv("TUNE_ORIG_WORKING_DIR", raising=False)
@@ -47,10 +37,6 @@ def test_workers_change_to_the_folder_of_their_trial(is_set, tmp_path, monkeypat
     Trainable._setup_logdir(SimpleNamespace(_storage=SimpleNamespace(trial_working_directory=folder)))
     os.environ.pop("TUNE_ORIG_WORKING_DIR")
     assert os.getcwd() == (before if is_set else folder)
-
-
-def test_a_group_of_workers_may_take_minutes_to_start(is_set):
-    assert f"timed out after {300.0 if is_set else 60.0} seconds" in str(WorkerGroupStartupTimeoutError(2))
 
 
 def test_statistics_are_sent(is_set, tmp_path, monkeypatch):

@@ -93,6 +93,7 @@ def test_an_executor_that_breaks_down_with_nobody_to_blame_is_a_sentence(record_
     with pytest.raises(ExecutionError, match=r"Ray failed \(RuntimeError: broken\); start the same"):
         executor.run(trials)
     assert len(executor.fits) == MAX_FITS
+    assert store.load_all(trials[0].runs, [trials[0].id]) == ({}, [])
 
 
 def test_trials_that_a_fit_left_out_are_run_in_the_next_but_not_for_ever(record_of, trials):

@@ -1,7 +1,6 @@
 """`harness.run_suite` as a notebook calls it: its study, what it prints, and what it leaves."""
 
 import io
-import json
 import subprocess
 import sys
 import threading
@@ -14,10 +13,9 @@ from rich.console import Console
 
 import harness
 from harness import plan
-from harness.errors import ExecutionError, SuiteError
+from harness.errors import ExecutionError
 from harness.execution import run_suite as running
 from harness.execution.live import Reporter
-from harness.records import store
 
 QUIET = harness.RunOptions(executor="inline", device="cpu", tracking=False)
 
@@ -36,46 +34,19 @@ def first(tmp_path_factory):
     return suite, folder / "results", out.getvalue(), study
 
 
-def test_the_study_has_a_line_for_each_trial_and_the_table(first):
+def test_a_run_prints_plain_lines_and_its_table_and_gives_the_study(first):
     suite, results, printed, study = first
-    frame = study.frame()
-    assert list(frame["id"]) == [spec.id for spec in plan.load(suite).trials]
-    assert list(frame["status"]) == ["ok"] * 4
-    records = {path.parent.name: json.loads(path.read_text()) for path in results.glob("runs/tiny/*/record.json")}
-    assert list(frame["test_ppl"]) == [records[trial]["metrics"]["test_ppl"] for trial in frame["id"]]
+    assert list(study.records) == [spec.id for spec in plan.load(suite).trials]
+    assert {record.status for record in study.records.values()} == {"ok"}
     assert study.table() in printed
     assert study.table() == (results / "tables" / "tiny.md").read_text()
     assert running.all_ok(study)
-    lines = printed.splitlines()  # without a terminal the progress is plain lines
+    lines = printed.splitlines()
     assert [sum(line.startswith(kind) for line in lines) for kind in ("start   ", "end     ")] == [4, 4]
     assert any(line.startswith("4 of 4 trials: 4 ok; wall time ") for line in lines)
     assert "\x1b" not in printed
     (result,) = [line for line in lines if line.startswith("Nothing is decided: ")]
     assert printed.count(result.split(". ")[-1].rstrip(".")) == 1
-
-
-def test_a_second_run_trains_nothing_and_reads_the_records_once(first, monkeypatch):
-    suite, results, _, study = first
-    reads = counted_reads(monkeypatch)
-    tables, printed = [], running.printed_numbers.load
-    monkeypatch.setattr(running.printed_numbers, "load", lambda given: tables.append(given) or printed(given))
-    again = harness.run_suite(suite, results=results, options=QUIET)
-    assert reads == [4]
-    assert len(tables) == 1
-    assert again.records == study.records
-
-
-def counted_reads(monkeypatch) -> list[int]:
-    """How many records each reading of several trials found; without those that found none."""
-    reads, load = [], store.load_all
-
-    def counting(runs, ids):
-        found = load(runs, ids)
-        reads.extend([len(found[0])] if len(ids) > 1 and found[0] else [])
-        return found
-
-    monkeypatch.setattr(store, "load_all", counting)
-    return reads
 
 
 def test_a_run_in_a_thread_gives_the_same_records(first, tmp_path):
@@ -118,14 +89,10 @@ def test_single_options_are_keyword_arguments(first, tmp_path):
 
 def test_wrong_options_are_refused_before_anything_starts(first, tmp_path):
     suite, _, _, _ = first
-    for given, error, sentence, options in (
-        (suite, ExecutionError, "use only one of the two", {"force": True, "keep": True}),
-        (plan.load(suite), ExecutionError, "overrides cannot be applied to a loaded suite", {"overrides": ("a=1",)}),
-        (suite, SuiteError, "no trial has 'haed'", {"only": ("haed=mos",)}),
-        (suite, TypeError, "colour", {"colour": "red"}),
-    ):
-        with pytest.raises(error, match=sentence):
-            harness.run_suite(given, results=tmp_path, **options)
+    with pytest.raises(ExecutionError, match="overrides cannot be applied to a loaded suite"):
+        harness.run_suite(plan.load(suite), results=tmp_path, overrides=("a=1",))
+    with pytest.raises(TypeError, match="colour"):
+        harness.run_suite(suite, results=tmp_path, colour="red")
     assert list(tmp_path.iterdir()) == []
 
 

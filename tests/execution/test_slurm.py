@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import golden
 import pytest
 
 from harness.errors import ExecutionError
 from harness.execution import slurm
-from harness.execution.executors import Execution, Resources, RunOptions
+from harness.execution.executors import Execution, Resources
 from harness.records import store
 
 ONE = Resources(cpus=1, gpus=None)
@@ -67,32 +68,21 @@ def play(suite, tasks, tmp_path, record_of, monkeypatch):
     return run
 
 
-OK, STOPPED = ("COMPLETED", LOG), ("TIMEOUT", LOG)
+def end(state: str, log: str | None = None, *checkpoints: str):
+    """The end of a job as the table has it."""
+    if state == "unreachable":
+        return state
+    return state, log and log.replace("LOG", LOG), *(f"checkpoint-{name}" for name in checkpoints)
 
 
-@pytest.mark.parametrize(
-    ("ends", "jobs", "outcome"),
-    [
-        ([("PENDING", None), ("RUNNING", ""), OK], 1, "ok"),
-        (["unreachable", OK], 1, "ok"),
-        ([("FAILED", LOG), OK], 2, "ok"),
-        ([("NODE_FAIL", None), ("PREEMPTED", LOG), OK], 3, "ok"),
-        ([(slurm.GONE, None), OK], 2, "ok"),
-        ([STOPPED, STOPPED, STOPPED], 3, "job 3_0 ended as TIMEOUT without a record, as 2 jobs before it; its log, "),
-        ([(*STOPPED, f"checkpoint-{number}.pt") for number in range(5)] + [OK], 6, "ok"),
-        ([("CANCELLED", None)], 1, "job 1_0 ended as CANCELLED without a record"),
-        ([("DEADLINE", None)], 1, "job 1_0 ended as DEADLINE without a record"),
-        ([("FAILED", f"{LOG}lost: the disk is full\n")], 1, "the disk is full"),
-        ([("OUT_OF_MEMORY", LOG)], 1, "oom"),
-    ],
-)
-def test_a_trial_goes_on_in_another_job_where_that_can_get_further(play, ends, jobs, outcome, capsys):
-    played, events = play(*ends)
-    assert len(played.jobs) == jobs
-    assert capsys.readouterr().err.count("it is submitted again") == jobs - 1
-    (end,) = [event for event in events if event.kind == "finished"]
-    assert (end.record.status if end.record else end.message[: len(outcome)]) == outcome
-    assert "the last line" in end.message or "its log" not in outcome
+@pytest.mark.parametrize("case", golden.read("messages/execution/jobs"), ids=lambda case: str(case["ends"]))
+def test_a_trial_goes_on_in_another_job_where_that_can_get_further(play, case, capsys):
+    played, events = play(*(end(*each) for each in case["ends"]))
+    assert len(played.jobs) == case["jobs"]
+    assert capsys.readouterr().err.count("it is submitted again") == case["jobs"] - 1
+    (last,) = [event for event in events if event.kind == "finished"]
+    assert (last.record.status if last.record else last.message).startswith(case["says"])
+    assert "the last line" in last.message or "its log" not in case["says"]
 
 
 def test_a_trial_that_slurm_ended_for_memory_says_so_in_its_record(play):
@@ -126,22 +116,10 @@ def test_a_job_asks_for_what_a_trial_needs_then_for_what_the_user_says(
 
 def test_the_options_of_the_user_reach_sbatch_unchanged_and_before_ours(play):
     options = ("--account=me", "--comment=$(touch obeyed); two words")
-    played, _ = play(OK, slurm=options)
+    played, _ = play(("COMPLETED", LOG), slurm=options)
     (submission,) = [call for call in played.calls if call[0] == "sbatch"]
     assert submission[4:6] == options
     assert submission[6] == "--array=0-0"
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"executor": "inline", "slurm": ("--time=1",)}, "are for the jobs of --executor slurm: add it"),
-        ({"executor": "slurm", "timing": True}, "--timing cannot be used with --executor slurm: other jobs may run"),
-    ],
-)
-def test_options_that_contradict_the_executor_are_refused(options, sentence):
-    with pytest.raises(ExecutionError, match=sentence):
-        RunOptions(**options)
 
 
 def test_trials_of_several_workers_and_a_machine_without_slurm_are_refused(suite, tasks, monkeypatch):

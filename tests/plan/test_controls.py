@@ -7,8 +7,8 @@ alike. Suites that do otherwise are in tests/golden/controls.yaml with the reaso
 import re
 from pathlib import Path
 
+import golden
 import pytest
-from ruamel.yaml import YAML
 from stand_ins import of_the_repository, placed
 
 from harness import plan
@@ -18,8 +18,7 @@ from harness.plan.suite import Suite
 from harness.registry import HEADS
 
 SUITES = of_the_repository()
-GOLDEN = YAML(typ="safe").load(Path(__file__).parents[1] / "golden" / "controls.yaml")
-LEFT_OUT, NO_FIXED_HORIZON = GOLDEN["left_out"], GOLDEN["no_fixed_horizon"]
+LEFT_OUT, NO_FIXED_HORIZON = golden.read("controls").values()
 TIED_AND_UNTIED = ("ground_truth_pytorch", "claims_2026", "claims_2026_ladder")
 LONG = 40  # epochs from which on a plateau is the schedule of a paper, and not noise
 
@@ -86,35 +85,23 @@ def header(path: Path) -> str:
     return " ".join(line.removeprefix("# ") for line in lines[: lines.index(f"name: {path.stem}")])
 
 
-@pytest.fixture(scope="module", params=SUITES, ids=lambda path: path.stem)
-def path(request):
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def suite(path, tmp_path_factory):
-    return plan.load(placed(path, tmp_path_factory.mktemp("project")))
-
-
-def test_a_suite_with_mixtures_has_the_controls_or_is_named_and_says_so(suite, path):
+@pytest.mark.parametrize("path", SUITES, ids=lambda path: path.stem)
+def test_a_suite_keeps_to_the_rule_or_is_named_and_says_so(path, tmp_path):
+    suite, said = plan.load(placed(path, tmp_path)), header(path)
+    trials = (*suite.tuning_trials, *suite.trials)
     assert left_out(suite) == set(LEFT_OUT.get(suite.name, ()))
-    assert ("Controls left out: " in header(path)) == (suite.name in LEFT_OUT)
+    assert ("Controls left out: " in said) == (suite.name in LEFT_OUT)
 
-
-def test_a_decay_has_a_fixed_horizon_but_for_long_trainings_and_the_suites_that_are_named(suite, path):
-    train = (*suite.tuning_trials, *suite.trials)[0].train
+    train = trials[0].train  # a decay has a fixed horizon, but for long trainings
     fixed = train.schedule is not None and train.schedule.plateau is None
     plateau_of_a_paper = train.schedule is not None and not fixed and train.epochs >= LONG
     assert (fixed or plateau_of_a_paper) == (suite.name not in NO_FIXED_HORIZON)
     if suite.name in ("ptb_low_rank", "ptb_spectrum"):  # a short plateau of ours
-        assert re.search("plateau, which +never lowered the rate within two epochs", header(path))
+        assert re.search("plateau, which +never lowered the rate within two epochs", said)
 
-
-def test_all_heads_start_alike_or_the_suite_says_which_do_not(suite, path):
-    trials = [trial for trial in (*suite.tuning_trials, *suite.trials) if not trial.is_ngram]
-    starts = {start(trial) for trial in trials if trial.head.name != "adaptive"}
+    starts = {start(trial) for trial in trials if not trial.is_ngram and trial.head.name != "adaptive"}
     differ = len(starts) > 1 and suite.name not in ("gpt2_sizes", *TIED_AND_UNTIED)
-    assert differ == (re.search("ha(s|ve) no output bias", header(path)) is not None)
+    assert differ == (re.search("ha(s|ve) no output bias", said) is not None)
 
 
 def test_the_suites_that_are_named_are_there():

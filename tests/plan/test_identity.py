@@ -3,13 +3,12 @@
 import hashlib
 import json
 import math
-from pathlib import Path
 
+import golden
 import pytest
 from handmade import changed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ruamel.yaml import YAML
 from texts import lines
 
 from harness.plan import load
@@ -102,7 +101,7 @@ def test_the_id_of_a_plateau_is_pinned(ids, plateau):
     assert ids(("clip: 0.001", f"clip: 0.001, schedule: {{plateau: {plateau}}}"))[0] == expected
 
 
-CHANGES = YAML(typ="safe").load(Path(__file__).parents[1] / "golden" / "ids.yaml")
+CHANGES = golden.read("ids")
 
 
 @pytest.mark.parametrize("replacement", CHANGES["same"])
@@ -144,6 +143,9 @@ def test_text_counts_by_its_content_and_not_by_its_place(ids, tmp_path):
     one, two, three = (ids((markov, f"text: {{path: {name}}}")) for name in ("one.txt", "sub/two.txt", "three.txt"))
     assert one == two
     assert not set(one) & set(three)
+    content = hashlib.sha256(lines(20, seed=1).encode()).hexdigest()
+    chain = '"name":"markov","params":{"branching":3,"num_tokens":400,"vocab_size":12}'
+    assert one[0] == hashed((chain, '"name":"text","params":{}'), content=content)
 
 
 def test_canonical_text_is_sorted_compact_json_with_whole_floats_as_integers():

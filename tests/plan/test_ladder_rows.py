@@ -32,15 +32,6 @@ def parameters_of(d):
     return 4 * (2 * d * d + 2 * d)  # of an LSTM layer: two matrices and two biases for each of four gates
 
 
-def test_each_size_has_the_trials_that_it_has_without_a_ladder(write):
-    found = suite(write, SIZES)
-    for size, d in ((1, 8), (2, 16), (3, 32)):
-        alone = load(
-            write(BASE.replace("LENGTH", "epochs: 2").replace("num_layers: 1", f"num_layers: 1, d_model: {d}"))
-        )
-        assert [trial for row in found.rows if row.size == size for trial in row.trials] == list(alone.trials)
-
-
 @pytest.mark.needs("pretrained")
 def test_a_size_gives_keys_of_a_configuration(write):
     text = BASE.replace(

@@ -16,7 +16,6 @@ from harness.execution.run_suite import due
 from harness.plan import tuning
 from harness.plan.specs import TrialSpec
 from harness.plan.suite import Row
-from harness.plan.suite_file import suite_schema
 from harness.plan.tuning import Choice, TuneSpec, lowest
 from harness.records import choices, store
 from harness.records.record import TrialRecord
@@ -141,15 +140,6 @@ def test_successive_halving_is_one_class(made, halving):
     assert [choice.point for choice in again.stored] == [{"train.lr": 2.0}, {"train.lr": 0.5}]
 
 
-def test_a_method_may_choose_another_trial_than_the_best_of_all(made, halving):
-    _, records = made(HALVED, lambda trial: best_at(trial) + trial.train.epochs)
-    choices.keep(records, records.suite.tuned_rows)
-    stored = choices.load(records.runs)
-    assert [choice.point for choice in stored] == [{"train.lr": 2.0}, {"train.lr": 0.5}]
-    for choice in stored:  # the longest trial of the row, though its shorter ones have lower perplexities
-        assert choice.valid_ppl[choice.trial] > min(choice.valid_ppl.values())
-
-
 def test_perplexities_of_different_lengths_are_not_compared(made, halving):
     _, records = made(HALVED.replace("rungs: 3", "rungs: 2"), best_at)
     suite = records.suite
@@ -171,13 +161,6 @@ def test_settings_of_a_method_are_checked_at_their_place(problems, halving):
     ):
         found = problems(SUITE.replace("seed: 9,", f"seed: 9, {given},"))
         assert any(each.endswith(f": tune.{place}: {what}") for each in found)
-
-
-def test_the_schema_for_editors_has_the_settings_of_all_methods(monkeypatch):
-    monkeypatch.setitem(tuning.METHODS, "halving", Halving)
-    found = suite_schema()["$defs"]["TuneSpec"]["properties"]
-    assert found["rungs"]["default"] == 2
-    assert found["rungs"]["description"] == "how many lengths there are, each half of the next one."
 
 
 @pytest.mark.parametrize("trial", [None, "another of its trials"])

@@ -1,6 +1,5 @@
 """A constructor's signature as schema: strict types, axes, places, and the sentences."""
 
-import re
 from pathlib import Path
 from typing import Literal
 
@@ -45,8 +44,7 @@ def test_parameters_are_the_keyword_only_ones_in_order_whose_defaults_given_valu
 @pytest.mark.parametrize(
     ("annotation", "value", "expected"),
     [
-        *[(float, 7, 7.0), (bool, True, True), (str, "7", "7"), (list[float], [1, 2.5], [1.0, 2.5])],
-        *[(float | None, 2, 2.0), (Path, "a/b", Path("a/b")), (COUNTS, [15, 5], (15, 5))],
+        *[(float, 7, 7.0), (bool, True, True), (str, "7", "7"), (Path, "a/b", Path("a/b")), (COUNTS, [15, 5], (15, 5))],
         (dict[Literal["log_epsilon"], float] | None, {"log_epsilon": 1}, {"log_epsilon": 1.0}),
     ],
 )
@@ -56,24 +54,10 @@ def test_value_of_the_right_type_comes_back_in_the_parameters_own_type(annotatio
 
 
 @pytest.mark.parametrize(
-    ("annotation", "value", "found"),
-    [
-        *[(int, "7", '"7"'), (int, 7.0, "7.0"), (int, True, "true"), (int, None, "null"), (float, True, "true")],
-        *[(bool, 1, "1"), (str, 7, "7"), (list[int], [1, "b"], '"b"'), (COUNTS, 5, "5"), (COUNTS, [15, "x"], '"x"')],
-        *[(COUNTS, {"top": 1.5}, "1.5"), (COUNTS, {"tpo": 3}, '"tpo"')],
-    ],
-)
-def test_a_value_of_another_type_is_refused_with_what_was_found(annotation, value, found):
-    with pytest.raises(ValueError, match=f"^expected .*, got {re.escape(found)}$"):
-        checked(of(annotation), value)
-
-
-@pytest.mark.parametrize(
     ("annotation", "value", "values"),
     [
-        *[(int, 3, [3]), (int, [], []), (Literal["a", "b"], ["a", "b"], ["a", "b"]), (list[int], [], [[]])],
-        *[(list[int], [1, 2], [[1, 2]]), (list[int] | None, [[1], [2]], [[1], [2]]), (list[int] | None, None, [None])],
-        *[(tuple[int, ...], [1, 2], [[1, 2]]), (COUNTS, [15, 5], [[15, 5]]), (COUNTS, {"top": 3}, [{"top": 3}])],
+        *[(int, 3, [3]), (int, [], []), (list[int], [], [[]]), (list[int], [1, 2], [[1, 2]])],
+        *[(list[int] | None, [[1], [2]], [[1], [2]]), (COUNTS, [15, 5], [[15, 5]]), (COUNTS, {"top": 3}, [{"top": 3}])],
         *[(COUNTS, [{"top": 3}, [2, 1]], [{"top": 3}, [2, 1]]), (dict[str, float], [{"a": 1.0}], [{"a": 1.0}])],
         (list[dict[str, int]], [{"a": 1}, {"a": 2}], [[{"a": 1}, {"a": 2}]]),
     ],
@@ -110,7 +94,7 @@ def test_paths_are_found_and_changed_within_mappings_too(params, found):
 
 def test_a_width_is_a_whole_number_whose_name_begins_with_d():
     assert is_width(of(int | None, "d_embed"))
-    assert not is_width(of(int, "bad_d_"))
+    assert not any(is_width(of(int, name)) for name in ("bad_d_", "depth"))
     for kind in (float, bool, int | float, int | str, list[int], Literal[1, 2]):
         assert not is_width(of(kind, "d_x"))
 

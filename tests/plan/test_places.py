@@ -1,9 +1,7 @@
 """Suites are found by path and by name; of one with mistakes, line, column, place and sentence of each are said."""
 
-from pathlib import Path
-
+import golden
 import pytest
-from ruamel.yaml import YAML
 
 from harness.errors import SuiteError
 from harness.plan import load, select
@@ -103,8 +101,7 @@ def test_every_command_that_takes_a_suite_takes_a_name(folder, harness, command)
     assert (wrong.code, "no suite 'plane'" in wrong.err) == (2, True)
 
 
-FILES = sorted((Path(__file__).parents[1] / "golden" / "messages").glob("*.yaml"))
-GOLDEN = {path.stem: YAML(typ="safe").load(path) for path in FILES}
+GOLDEN = {path.stem: golden.read(f"messages/{path.stem}") for path in sorted(golden.FOLDER.glob("messages/*.yaml"))}
 CASES = [
     pytest.param(name, index, marks=pytest.mark.needs(case.get("needs")))
     for name, golden in GOLDEN.items()

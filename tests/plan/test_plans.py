@@ -1,16 +1,14 @@
 """What a suite is expanded to: names, controls, grids, lengths of training, as tests/golden/plans/ has it by hand."""
 
-from pathlib import Path
-
+import golden
 import jsonschema
 import pytest
-from ruamel.yaml import YAML
 
 from harness.plan import load, select
 from harness.plan.reader import read
 from harness.plan.suite_file import suite_schema
 
-GOLDEN = {path.stem: YAML(typ="safe").load(path) for path in (Path(__file__).parents[1] / "golden" / "plans").glob("*")}
+GOLDEN = {path.stem: golden.read(f"plans/{path.stem}") for path in golden.FOLDER.glob("plans/*")}
 CASES = [
     pytest.param(name, index, marks=pytest.mark.needs(case.get("needs")))
     for name in sorted(GOLDEN)

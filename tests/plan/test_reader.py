@@ -3,7 +3,7 @@
 import pytest
 
 from harness.errors import SuiteError
-from harness.plan.reader import MAX_BYTES, Problems, assignment, read
+from harness.plan.reader import MAX_BYTES, Problems, read
 
 TEXT = """\
 a: 1
@@ -96,35 +96,3 @@ def test_20_levels_are_read_and_21_refused(write, problems):
     assert str(read(write(f"a: {lists}\n"))[0]["a"]) == lists
     (problem,) = problems(f"a: {'[' * 21}0{']' * 21}\n", call=read)  # far more: tests/security/test_hostile_suites.py
     assert problem.endswith(": nested more than 20 deep")
-
-
-NO_YAML = [b"\x00", b"\xff", b"!!int x", b"!!timestamp x", b"2020-13-45", b"'", b"[1,", b"9" * 5_000]
-NO_TEXT = [b"\xff\xfea\x00:\x00", b"<<: 3\n", b"? [a]\n: 1\n", b"%YAML 9.9\n---\na: 1\n"]
-
-
-@pytest.mark.parametrize("content", [*(b"a: " + value for value in NO_YAML), *NO_TEXT])
-def test_what_is_no_yaml_is_a_sentence_and_no_traceback(write, content):
-    path = write(content)
-    with pytest.raises(SuiteError) as caught:
-        read(path)
-    (problem,) = caught.value.problems
-    assert problem.startswith(f"{path}:")
-    assert len(problem.splitlines()) == 1
-
-
-def test_what_is_no_text_file_is_a_sentence(write, tmp_path):
-    latin = write("a: caf\u00e9\n".encode("latin-1"))
-    for path, sentence in (
-        (tmp_path / "none.yaml", r"none\.yaml: no such file$"),
-        (tmp_path, "cannot be read as UTF-8 text"),
-        (latin, r"suite\.yaml: cannot be read as UTF-8 text \(byte 7\); save it as UTF-8$"),
-    ):
-        with pytest.raises(SuiteError, match=sentence):
-            read(path)
-
-
-def test_assignment_is_a_key_and_a_yaml_value():
-    for text, value in {"a=1e-3": 0.001, "a=[1, b]": [1, "b"], "a=b=c": "b=c", "a='1'": "1", "a=": None}.items():
-        key, found = assignment(text)
-        assert (key, found, type(found)) == ("a", value, type(value))
-    assert assignment("train.lr=1") == ("train.lr", 1)

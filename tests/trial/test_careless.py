@@ -1,10 +1,8 @@
 """Honest mistakes in components: what `harness check`, a plan, a trial and its table say of each."""
 
-from pathlib import Path
-
+import golden
 import handmade
 import pytest
-from ruamel.yaml import YAML
 from trained import loaded
 
 from harness.errors import SuiteError
@@ -14,7 +12,7 @@ from harness.trial.run import run
 
 pytestmark = pytest.mark.system
 
-SAID = YAML(typ="safe").load(Path(__file__).parents[1] / "golden" / "careless.yaml")
+SAID = golden.read("careless")
 
 
 def suite(folder, name, module):

@@ -12,10 +12,10 @@ from handmade import interrupted_before
 from texts import lines
 from trained import before_steps, killed_before_record, loaded, ran
 
-from harness.errors import CorpusError, ExecutionError
+from harness.errors import CorpusError
 from harness.execution import executors, inline
 from harness.execution.executors import Execution, Resources
-from harness.execution.watcher import Watcher, run_all
+from harness.execution.watcher import Watcher
 from harness.plan.suite_file import TimeoutSpec
 from harness.records import store
 from harness.records.record import TrialRecord
@@ -61,21 +61,6 @@ def test_a_record_that_another_driver_saves_while_this_one_starts_is_taken(task,
     monkeypatch.setattr(executors, "fetch_sources", lambda specs, data: other.append(run(task)))
     execute(task, ends.append)
     assert store.digest(ends[-1].record) == store.digest(other[0])
-
-
-def test_a_ray_that_is_gone_makes_no_oom_records_of_healthy_trials(tmp_path, runs):
-    specs = loaded(tmp_path, suite_text("softmax", seeds="[1, 2]")).trials
-    watcher = Watcher([handmade.task(spec, runs) for spec in specs], lambda event: None)
-
-    def fit(some, at_once):
-        if at_once is None:
-            for task in some:
-                watcher.started(task.id)
-        raise ConnectionError("the head node is gone")
-
-    with pytest.raises(ExecutionError, match="the head node is gone"):
-        run_all(watcher, fit, runner="Ray")
-    assert store.load_all(runs, [spec.id for spec in specs]) == ({}, [])
 
 
 def test_a_driver_gives_up_a_trial_without_waiting_for_whoever_holds_it(task, runs, monkeypatch):

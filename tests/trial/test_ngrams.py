@@ -3,8 +3,6 @@
 import math
 
 import pytest
-import rounding
-import torch
 from ngram_oracle import Oracle, cached
 from trained import loaded, ran
 
@@ -51,19 +49,6 @@ def test_the_record_has_the_perplexity_of_the_loops(tmp_path, boundary):
         assert record.metrics["test_ppl_standard"] == pytest.approx(math.exp(sum(nll) / counted), rel=1e-10)
     scores = sidecars.TOKEN_NLL.load(tmp_path, record)
     assert scores.nll[1:] == pytest.approx(nll, rel=1e-6)
-
-
-@pytest.mark.needs("integrity")
-def test_the_record_is_certified_and_complete_and_its_weights_are_the_text(tmp_path):
-    spec = trial(tmp_path, "[3]")
-    record = ran(spec, tmp_path)
-    assert record.certificate.fault is None
-    assert record.certificate.sum_error < rounding.bound(record.certificate.vocab_size)
-    assert record.certificate.drawn.keys() == {"test", "valid"}
-    assert (record.metrics["params_total"], record.metrics["params_head"]) == (0, 0)
-    assert record.metrics["state_carried"] == 1
-    weights = torch.load(tmp_path / spec.id / "best.pt", weights_only=True)["weights"]
-    assert torch.equal(weights["head.text"].long(), load_planned(spec, tmp_path, None).train)
 
 
 def test_a_trial_that_is_resumed_ends_with_the_same_record(tmp_path, monkeypatch):

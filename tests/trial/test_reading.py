@@ -16,8 +16,6 @@ from harness.heads.softmax import Softmax
 from harness.plan.suite_file import CheckpointSpec
 from harness.registry import HEADS
 from harness.report import study
-from harness.training import checkpoint
-from harness.training.checkpoint import Checkpoint, Position, SessionInfo
 from harness.trial.run import run
 
 TRAIN = "train: {optimizer: adam, lr: 0.01, epochs: 1, batch_size: 4, seq_len: 7}"
@@ -99,13 +97,6 @@ def test_what_an_earlier_session_of_a_trial_read_is_in_the_record_too(record, tm
         f"head secretive: settings.txt (sha256 {short(content)})" for content in (b"a setting", b"another setting")
     ]
     assert len(found.environment.read) == 4  # what both sessions read alike is there once
-
-
-def test_a_checkpoint_of_a_trial_that_read_nothing_is_as_before_that_was_noted():
-    about = SessionInfo(number=1, started="", elapsed=0.0, peak_memory_mib=0.0, route="default", facts={})
-    plain = checkpoint._to_plain(Checkpoint(trial="a", position=Position(), best_epoch=None, session=about, parts={}))
-    assert "read" not in plain["session"]
-    assert checkpoint._from_plain(plain).session == about
 
 
 def test_files_that_libraries_open_for_a_head_are_noted(record, tmp_path, monkeypatch):

@@ -8,8 +8,8 @@ import os
 import random
 import re
 from functools import cache
-from pathlib import Path
 
+import golden
 import handmade
 import numpy as np
 import pytest
@@ -17,7 +17,6 @@ import torch
 from commands import EVERY_BACKBONE, EVERY_HEAD, TEXT
 from disturbed import MARKOV, suite_text
 from handmade import interrupted_before
-from ruamel.yaml import YAML
 from torch.utils._pytree import keystr, tree_flatten_with_path
 from trained import before_steps, killed_before_record, loaded, outcome, ran
 
@@ -35,8 +34,7 @@ pytestmark = pytest.mark.system
 EVERY_STEP, ENDS = CheckpointSpec(epochs=1, minutes=1e-9), CheckpointSpec()
 START = MeasureSpec(start=True)
 STEPS = 15  # of an epoch: 400 tokens in 4 columns: 99 targets in segments of 7
-GOLDEN = YAML(typ="safe").load(Path(__file__).parents[1] / "golden" / "ways_of_training.yaml")
-WAYS, PARTS_OF_EPOCHS = GOLDEN["ways"], GOLDEN["parts_of_epochs"]
+WAYS, PARTS_OF_EPOCHS = golden.read("ways_of_training").values()
 
 
 @pytest.fixture(autouse=True)

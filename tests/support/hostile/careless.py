@@ -1,7 +1,5 @@
 """Heads and backbones with honest mistakes, as one makes them: plug-ins for tests of what is said of them."""
 
-import time
-
 import torch
 from torch import nn
 from torch.nn import functional
@@ -14,13 +12,6 @@ from harness.protocols import Hidden
 
 def _with_top(hidden: Hidden, top_BTD) -> Hidden:
     return hidden._replace(layers=(*hidden.layers[:-1], top_BTD))
-
-
-class Detaches(Softmax):
-    """It stops the gradient, so that the backbone is not trained."""
-
-    def forward(self, hidden):
-        return super().forward(_with_top(hidden, hidden.layers[-1].detach()))
 
 
 class DropsOutAlways(Softmax):
@@ -68,35 +59,6 @@ class Smooths(_Plain):
     """Its label smoothing is in the loss that is counted."""
 
     kind = _Smoothed
-
-
-class _Told(Logits):
-    def nll(self, targets_BT):
-        told_BTV = functional.one_hot(targets_BT, self.z_BTV.shape[-1])
-        return type(self)(self.z_BTV + told_BTV).plain(targets_BT)
-
-    def plain(self, targets_BT):
-        return super().nll(targets_BT)
-
-
-class TeachesItself(_Plain):
-    """The logit of the target, which is its teacher in training, is larger in evaluation, too."""
-
-    kind = _Told
-
-
-class CachesLogits(_Plain):
-    """It keeps the logits of a shape, and gives them again for the next batch."""
-
-    def __init__(self, dims, embedding):
-        super().__init__(dims, embedding)
-        self.kept = {}
-
-    def forward(self, hidden):
-        top_BTD = hidden.layers[-1]
-        if self.training:
-            return super().forward(hidden)
-        return Logits(self.kept.setdefault(top_BTD.shape, self.output(top_BTD)))
 
 
 class CentresByMemory(Softmax):
@@ -171,37 +133,12 @@ class Calibrates(_Plain):
         return found
 
 
-class ScalesInPlace(Softmax):
-    """It changes the states that it is given."""
-
-    def forward(self, hidden):
-        hidden.layers[-1].mul_(2)
-        return super().forward(hidden)
-
-
 class SeedsItself(Softmax):
     """Its constructor seeds torch."""
 
     def __init__(self, dims, embedding):
         torch.manual_seed(0)
         super().__init__(dims, embedding)
-
-
-class SeedsSteps(Softmax):
-    """It seeds torch in each step."""
-
-    def forward(self, hidden):
-        torch.manual_seed(0)
-        return super().forward(_with_top(hidden, functional.dropout(hidden.layers[-1], 0.3, self.training)))
-
-
-class ReadsClock(Softmax):
-    """Its first weights depend on the time of day."""
-
-    def __init__(self, dims, embedding):
-        super().__init__(dims, embedding)
-        with torch.no_grad():
-            self.output.weight.mul_(1 + time.time_ns() % 1000 / 1e4)
 
 
 class DrawsUnseeded(Softmax):
@@ -288,51 +225,6 @@ class SumsLoss(_Plain):
 
         def training_loss(self, targets_BT, weight_BT=None):
             return self.nll(targets_BT).sum()
-
-
-class CountsCalls(_Plain):
-    """Its temperature falls with every call, in evaluation, too."""
-
-    calls = 0
-
-    def forward(self, hidden):
-        self.calls += 1
-        return Logits(self.output(hidden.layers[-1]) * (1 + self.calls / 1000))
-
-
-class ScalesByBatch(Softmax):
-    """Its root mean square is that of all axes, and not of the last one."""
-
-    def forward(self, hidden):
-        top_BTD = hidden.layers[-1]
-        return super().forward(_with_top(hidden, top_BTD / top_BTD.square().mean().sqrt()))
-
-
-class DecaysEmbedding(Softmax):
-    """It makes the backbone's embedding smaller in each step."""
-
-    def __init__(self, dims, embedding):
-        super().__init__(dims, embedding)
-        self.given = [embedding]  # in a list, so that it is no part of the head
-
-    def forward(self, hidden):
-        if self.training:
-            with torch.no_grad():
-                self.given[0].weight.mul_(0.999)
-        return super().forward(hidden)
-
-
-class CountsPairs(Softmax):
-    """It keeps how often each pair of words occurs in a buffer."""
-
-    def __init__(self, dims, embedding):
-        super().__init__(dims, embedding)
-        self.register_buffer("pairs_VV", torch.zeros(dims.vocab_size, dims.vocab_size))
-
-    def count(self, train_N, line_end):
-        pairs = torch.stack([train_N[:-1], train_N[1:]])
-        self.pairs_VV.index_put_(tuple(pairs), torch.ones(len(train_N) - 1), accumulate=True)
-        return {}
 
 
 class CountsUnsaved(_Plain):
@@ -424,21 +316,15 @@ class PoolsSegment(StackedLSTM):
 
 
 HEADS = {
-    "detaches": Detaches,
     "drops_out_always": DropsOutAlways,
     "normalises_rows": NormalisesRows,
     "smooths": Smooths,
-    "teaches_itself": TeachesItself,
-    "caches_logits": CachesLogits,
     "centres_by_memory": CentresByMemory,
     "remembers_states": RemembersStates,
     "normalises_batches": NormalisesBatches,
     "normalises_running": NormalisesRunning,
     "calibrates": Calibrates,
-    "scales_in_place": ScalesInPlace,
     "seeds_itself": SeedsItself,
-    "seeds_steps": SeedsSteps,
-    "reads_clock": ReadsClock,
     "draws_unseeded": DrawsUnseeded,
     "registers_late": RegistersLate,
     "scales_gradient": ScalesGradient,
@@ -446,10 +332,6 @@ HEADS = {
     "hides_weights": HidesWeights,
     "takes_rate": TakesRate,
     "sums_loss": SumsLoss,
-    "counts_calls": CountsCalls,
-    "scales_by_batch": ScalesByBatch,
-    "decays_embedding": DecaysEmbedding,
-    "counts_pairs": CountsPairs,
     "counts_and_initialises": CountsAndInitialises,
     "counts_unsaved": CountsUnsaved,
     "centres_unsaved": CentresUnsaved,
