@@ -39,9 +39,9 @@ def test_the_printed_fit_with_a_free_floor():
         assert law.at(x)[0] == pytest.approx(loss, abs=1e-6)
 
 
-@pytest.mark.parametrize("draw", range(40))
+@pytest.mark.parametrize("draw", range(12))
 def test_the_fit_is_that_of_scipy(draw):
-    # the floors that are fitted without bounds are below 0 in a quarter of these ladders
+    # the floors that are fitted without bounds are below 0 in some of these ladders
     rng = np.random.default_rng(draw)
     x = 1e6 * np.cumprod(rng.uniform(1.5, 5, rng.integers(FIT_SIZES, 7)))
     floor, alpha, first = rng.uniform(0, 3), rng.uniform(0.05, 0.5), rng.uniform(1.5, 6)

@@ -76,10 +76,10 @@ def test_csv_has_numbers_unrounded_and_beside_them_what_a_cell_has_more():
     ]
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", " =1", "\t=1", "\r\n=1"])
-def test_csv_of_a_formula_is_text_in_cells_and_headers(text):
-    for row in read(table_forms.csv(table([text, "x"], columns=(text, "n")))):
-        assert row[0] == f"'{text.strip()}"
+def test_csv_of_a_formula_is_text_in_cells_and_headers():
+    for text in ("=1+1", "+1", "-1", "@x", " =1", "\t=1", "\r\n=1"):
+        for row in read(table_forms.csv(table([text, "x"], columns=(text, "n")))):
+            assert row[0] == f"'{text.strip()}"
 
 
 @settings(deadline=None, max_examples=300, derandomize=True)
@@ -95,9 +95,9 @@ def test_csv_read_back_says_what_was_given_and_nothing_calculates(text):
 # LaTeX
 
 
-@pytest.mark.parametrize("text", ["[1em]", "*"])
-def test_latex_of_a_first_cell_is_no_argument_of_the_line_before(text):
-    assert f"{{}}{text} & b \\\\" in table_forms.latex(table([text, "b"])).splitlines()
+def test_latex_of_a_first_cell_is_no_argument_of_the_line_before():
+    for text in ("[1em]", "*"):
+        assert f"{{}}{text} & b \\\\" in table_forms.latex(table([text, "b"])).splitlines()
 
 
 @settings(deadline=None, max_examples=300, derandomize=True)
@@ -125,15 +125,15 @@ def test_html_escapes_every_text():
 
 
 @pytest.mark.parametrize("form", [table_forms.markdown, table_forms.csv, table_forms.latex, table_forms.html])
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_text_changes_the_shape_of_no_form(text, form):
+def test_hostile_text_changes_the_shape_of_no_form(form):
     def lines(of: str) -> list[str]:
         made = table([of, "x"], ["y", of], columns=(of, "n"), title=of, notes=[of], group=of)
         # a name with a star has the line on stars
         return [line for line in form(made).splitlines() if not line.startswith(r"\par\smallskip")]
 
-    assert len(lines(text)) == len(lines("text"))
-    assert all(line.isprintable() for line in lines(text))
+    for text in HOSTILE:
+        assert len(lines(text)) == len(lines("text")), text
+        assert all(line.isprintable() for line in lines(text)), text
 
 
 def test_only_the_best_is_bold_whatever_the_texts_are():

@@ -251,6 +251,13 @@ def test_every_suite_that_compares_has_printed_numbers_and_every_target_is_of_a_
     assert targets <= found
 
 
+def test_the_numbers_of_ngrams_fit_their_rows(suite_of):
+    text = "name: suite\nversion: 1\ncorpora: [ptb]\nngrams: [3, 5, {order: 5, cache: true}]\n"
+    suite = suite_of(text + "table: {compare: inan2017/table2}\n")
+    printed = printed_numbers.load(suite)
+    assert [value(printed, row.spec, **row.params) for row in rows(suite, {})] == [None, "141.2", "125.7"]
+
+
 def mfs(num_mixtures: int, num_input_layers: int | None, window: int, num_partitions: int) -> tuple[str, dict]:
     return "mfs", dict(locals())
 
