@@ -24,9 +24,12 @@ PPLS = {"softmax": 100.0, "mos": 90.0, "sigsoftmax": 95.0}
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A folder with two suites and their records: <place>/suites and <place>/results."""
-    place = tmp_path_factory.mktemp("place")
+    return planted(tmp_path_factory.mktemp("place"), small=handmade.changed(), other=OTHER)
+
+
+def planted(place: Path, **texts: str) -> Path:
     (place / "suites").mkdir()
-    for name, text in (("small", handmade.changed()), ("other", OTHER)):
+    for name, text in texts.items():
         (place / "suites" / f"{name}.yaml").write_text(text)
         finish(place, name)
     return place
@@ -101,12 +104,9 @@ def test_a_head_has_a_page_with_what_it_is_and_its_rows_in_all_suites(files):
 def test_the_first_page_says_what_is_known_of_each_corpus_in_one_sentence(files, tmp_path):
     known = r"<h2>What is known</h2>\s*<ul[^>]*>\s*<li>(.*)</li>\s*</ul>\s*</section>"
     assert re.search(known, text_of(files, "index.html"))[1] == "On markov: nothing is decided yet with lstm."
-    (tmp_path / "suites").mkdir()
     seeds = ("seeds: [1, 2]", "seeds: [1, 2, 3, 4, 5, 6]")
     longer = handmade.changed(("name: small", "name: longer"), seeds, ("lstm:", "bilstm:"))
-    for name, text in (("other", OTHER), ("small", handmade.changed()), ("longer", longer)):
-        (tmp_path / "suites" / f"{name}.yaml").write_text(text)
-        finish(tmp_path, name)
+    planted(tmp_path, other=OTHER, small=handmade.changed(), longer=longer)
     studies = site_module.studies(tmp_path / "results", tmp_path / "suites", pytest.fail)
     page = site_module.index_page(studies, {})
     # log(90 + s) - log(100 + s) for s = 1 to 6 is on average -0.1018: 100 * (1 - exp(-0.1018)) = 9.7
@@ -202,10 +202,7 @@ def test_a_list_without_end_is_not_read(files, tmp_path):
 
 
 def test_a_suite_file_that_is_not_valid_is_left_out_with_its_problem(tmp_path, files):
-    (tmp_path / "suites").mkdir()
-    for name, text in (("small", handmade.changed()), ("other", OTHER)):
-        (tmp_path / "suites" / f"{name}.yaml").write_text(text)
-        finish(tmp_path, name)
+    planted(tmp_path, small=handmade.changed(), other=OTHER)
     path, results, said = tmp_path / "suites" / "other.yaml", tmp_path / "results", []
     path.write_text(OTHER.replace("epochs: 2", "epochs: two"))
     found = site_module.studies(results, tmp_path / "suites", said.append)

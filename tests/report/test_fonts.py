@@ -6,10 +6,9 @@ import sys
 from importlib.util import find_spec
 
 import pytest
-from matplotlib.text import Text
 
 from harness.report.figures import fonts, plots
-from harness.report.figures.drawn import LeftOut, Plot
+from harness.report.figures.drawn import LeftOut
 from harness.report.figures.style import Frame, axes, finished, settings
 
 NOT_INSTALLED = pytest.mark.skipif(find_spec("matplotlib_inline") is not None, reason="matplotlib_inline is installed")
@@ -64,14 +63,6 @@ def test_letters_without_a_font_are_one_sentence_and_no_warning_for_each(machine
     sentence = plots.boxes_in([made, LeftOut(title="x", reason="y")])
     assert sentence.startswith(f"no font of this machine has {''.join(sorted(CHINESE))}: PNG and PDF files show boxes")
     assert plots.boxes_in([drawn("plain")]) == ""
-
-
-def test_every_text_of_a_plot_gets_the_fonts_also_those_made_before(monkeypatch):
-    monkeypatch.setattr(fonts, "_families", lambda letters: ("DejaVu Serif",) if letters else ())
-    with settings():
-        on = axes(CHINESE, "y", Frame(title=CHINESE))
-        assert isinstance(finished(on, name="a", title="", caption="", of="1 ok"), Plot)
-    assert {tuple(text.get_fontfamily()) for text in on.figure.findobj(Text)} == {("sans-serif", "DejaVu Serif")}
 
 
 @pytest.mark.system

@@ -61,8 +61,8 @@ def timing(trial, ms):
         pytest.param(
             {"changes": (-3.0, -2.9, -2.9, -3.1), "costs": (10.0, 10.0, 20.0, 30.0, 11.0)},
             [
-                "Four heads (MoS 3, MoS 2, MoS 5, MoC 5) beat softmax by 2.9 to 3.1 %; which of them is the best is not "
-                "decided; MoS 3 is the cheapest of them with 1.0 times the baseline's time a batch, MoS 5 the most "
+                "Four heads (MoS 3, MoS 2, MoS 5, MoC 5) beat softmax by 2.9 to 3.1 %; which of them is the best is "
+                "not decided; MoS 3 is the cheapest of them with 1.0 times the baseline's time a batch, MoS 5 the most "
                 "expensive with 3.0 times; MoC 5, which has the lowest mean, takes 1.1 times."
             ],
             id="lowest",
