@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from pathlib import Path
 
 import handmade
 import pytest
@@ -66,11 +65,6 @@ def finish(tmp_path, results):
 def found(results):
     """A function: the groups of what was saved."""
     return lambda: groups(gather(results, pytest.fail)[0])
-
-
-def text_of(made) -> str:
-    """The tables of some groups in markdown."""
-    return leaderboard.Leaderboard(results=Path(), groups=tuple(made), unknown=0, differing=()).text()
 
 
 def lines(group) -> list[dict[str, str]]:
