@@ -237,3 +237,16 @@ def test_a_changed_suite_says_so_in_its_title_and_file_name(suite_of, overrides,
     assert suite_table.stem(suite) == (file or suite_table.stem(suite))
     outside = replace(suite, overrides=(("train.x", "../a/b", None),))  # a file name has no path in it
     assert re.fullmatch(r"suite\.x=\.\._a_b-[0-9a-f]{8}", suite_table.stem(outside))
+
+
+def test_hostile_text_of_a_change_is_text_in_the_title(suite_of):
+    suite = suite_of(SUITE, "train.lr=2 # <script>|`x`\x0b[a](b)".replace("\x0b", ""))
+    title = tabulated(suite).splitlines()[0]
+    assert title.startswith("# suite, version 3; CHANGED: train.lr = 2 \\# &lt;script>\\|\\`x\\`[a]\\(b) instead of ")
+
+
+def test_a_mistake_of_the_file_that_the_command_line_mends_is_told_as_a_change(suite_of):
+    for wrong in ("''", "two", "[1]", "'" + "9" * 5_000 + "'", "~", "'['"):
+        suite = suite_of(SUITE.replace("epochs: 2", f"epochs: {wrong}"), "train.epochs=1")
+        title = tabulated(suite).splitlines()[0]
+        assert title.startswith("# suite, version 3; CHANGED: train.epochs = 1")

@@ -234,6 +234,27 @@ def test_a_target_that_is_no_number_is_one_sentence(suite_of, compared, tmp_path
         printed_numbers.load(suite_of(SUITE.replace("COMPARE", "one/a")))
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "the column 'table' is missing"),
+        (b"table,corpus\n1,ptb\n", "the column 'params' is missing"),
+        (b"\xff\xfe", "cannot be read as CSV"),
+        (",".join(printed_numbers.CELL).encode() + b'\n"' + b"x" * 200_000, "cannot be read as CSV"),
+        (b" " * 5_000_000, "cannot be read as CSV"),
+        (",".join(printed_numbers.CELL).encode() + b"\n1,a=[", "the parameters 'a=[': '[' cannot be read"),
+    ],
+)
+def test_printed_numbers_that_are_no_table_are_a_sentence(content, reason, suite_of, tmp_path):
+    folder = tmp_path / "results" / "published"
+    folder.mkdir(parents=True)
+    (folder / "paper.csv").write_bytes(content)
+    suite = suite_of(SUITE.replace("COMPARE", "paper/1"))
+    with pytest.raises(HarnessError) as caught:
+        printed_numbers.load(suite)
+    assert str(caught.value).startswith(f"{folder / 'paper.csv'}: {reason}")
+
+
 COMPARING = sorted(path for path in SUITES.glob("*.yaml") if "compare: " in path.read_text(encoding="utf-8"))
 
 
