@@ -213,6 +213,13 @@ def test_a_head_that_is_no_probability_is_in_no_ladder(planted):
             "No worth is known",
             id="a head is worse",
         ),
+        pytest.param(
+            [{"where": {**MOS, "backbone.d_model": 16, "seed": 2}, "record": False}],
+            {},
+            ["undecided: seeds missing at lstm 2.18k"],
+            "No worth is known",
+            id="a seed is missing",
+        ),
         # the geometric mean of 200, 202, 198, 200
         pytest.param(
             [{"where": {"head": "softmax", "backbone.d_model": 32}, "metrics": {"test_ppl": 210.0}}],

@@ -102,6 +102,17 @@ def test_a_single_seed_has_the_interval_over_blocks_which_ranks_nothing(suite_of
 # notes
 
 
+def test_without_a_baseline_times_with_other_threads_are_marked_against_the_first(suite_of, record_of):
+    suite = suite_of(SUITE.replace("[1, 2]", "[1]").replace("baseline: softmax", "baseline: null"))
+    made = [record_of(trial, train_ms_per_batch=10.0) for trial in suite.trials]
+    made = [each.model_copy(update={"weights_sha256": "w"}) for each in made]
+    for threads, marks in (((2, 2, 2), ["", "", ""]), ((4, 4, 1), ["", "", "‡"])):
+        timings = {each.id: bundles.timing_of(each, threads=n) for each, n in zip(made, threads, strict=True)}
+        shown, said = built(suite, made, timings=timings)
+        assert [line["train ms/batch"].mark for line in shown] == marks
+        assert any("threads do not compare: with 1 thread: MoS 3; with 4" in note for note in said) == ("‡" in marks)
+
+
 def test_a_text_with_unknown_test_tokens_has_no_bits_per_byte_which_is_said_where_they_are_no_words(
     suite_of, record_of, tmp_path
 ):
