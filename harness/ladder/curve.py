@@ -143,62 +143,29 @@ class Straight:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Curve:
-    """The curve of one row, with what a reader has to see of its fit.
+    """The curve of one row.
 
     Args:
         x_K: the axis, growing; fixed numbers, not random.
-        means_K: the mean loss of each size, in nats.
-        sd_K: of a seed's loss, by size; None if a size has one seed, and then there is no band.
         law: the fitted power law for FIT_SIZES sizes or more, else straight lines: first of the
-            found means, then of drawn ones, if there are sds.
-        residuals: mean loss less the power law's, in nats, by size; () for straight lines, and the
-            next two are None.
-        r2: 1 - sum of squared residuals / sum of squares about the mean.
-        floor: L_inf; its interval is over seeds, and None where the floor was given.
+            found means, then of drawn ones, if each size has two seeds.
     """
 
     x_K: np.ndarray
-    means_K: np.ndarray
-    sd_K: np.ndarray | None
     law: PowerLaw | Straight
-    residuals: tuple[float, ...] = ()
-    r2: float | None = None
-    floor: Estimate | None = None
 
     def loss_at(self, x: float) -> Estimate | None:
         """The loss at a size, in nats, for a curve with its band. None beyond the ends."""
         return Estimate.of(self.law.at(x)) if self.x_K[0] <= x <= self.x_K[-1] else None
 
-    def predicted(self, x: float) -> Estimate | None:
-        """The loss at a larger size, by the power law. None for straight lines, or if a residual is
-        not below the sd of a seed's loss at its size. The interval is over seeds: it does not say
-        whether the law holds there.
-        """
-        if not self.residuals or self.sd_K is None:
-            return None
-        if not (np.abs(self.residuals) < self.sd_K).all():
-            return None
-        return Estimate.of(self.law.at(x))
 
-    def reaching(self, loss: float) -> float:
-        """The size at which the curve has a loss; inf and -inf beyond the ends."""
-        first_R = self.law.at(self.x_K[0])
-        if loss > first_R[0]:
-            return -math.inf
-        distance = float(self.law.distance(0, first_R, first_R - loss)[0])
-        within = distance <= math.log(self.x_K[-1] / self.x_K[0])
-        return float(self.x_K[0]) * math.exp(distance) if within else math.inf
-
-
-def curve(x: Sequence[float], losses: Sequence[Losses], *, floor: float | None = None) -> Curve:
+def curve(x: Sequence[float], losses: Sequence[Losses]) -> Curve:
     """The curve of a row from its losses by seed at each size.
 
     Args:
         x: the axis, growing.
         losses: a seed's mean nll at each size; ones that are not finite are left out.
-        floor: L_inf, in nats; None: fitted.
-    Raises: ValueError for fewer than two sizes, one without a loss, an axis that does not grow, or
-        a floor that is not below the mean losses.
+    Raises: ValueError for fewer than two sizes, one without a loss, or an axis that does not grow.
     """
     x_K, kept = np.array(x, dtype=float), [finite(each) for each in losses]
     if len(x_K) < 2 or not all(kept):
@@ -206,29 +173,15 @@ def curve(x: Sequence[float], losses: Sequence[Losses], *, floor: float | None =
     if not grows(x_K):
         raise ValueError(f"expected an axis that grows, from above 0, got {list(x)}")
     means_K = np.array([mean(each) for each in kept])
-    check_floor(floor, means_K)
     seeds_K = np.array([len(each) for each in kept])
-    sd_K, rows_RK = None, means_K[None]
+    rows_RK = means_K[None]
     if (seeds_K > 1).all():
         sd_K = np.array([np.std(list(each.values()), ddof=1) for each in kept])
         error_K = t_factor(seeds_K - 1) * sd_K / np.sqrt(seeds_K)
         rows_RK = means_K + deviations(1, len(x_K))[0] * error_K
-
     if len(x_K) < FIT_SIZES:
-        law = Straight(x_K=x_K, losses_RK=rows_RK)
-        return Curve(x_K=x_K, means_K=means_K, sd_K=sd_K, law=law)
-
-    law = fit(x_K, rows_RK, floor=floor)
-    residuals_K = means_K - np.array([law.at(size)[0] for size in x_K])
-    return Curve(
-        x_K=x_K,
-        means_K=means_K,
-        sd_K=sd_K,
-        law=law,
-        residuals=tuple(residuals_K.tolist()),
-        r2=1 - float((residuals_K**2).mean() / means_K.var()),
-        floor=Estimate.of(law.floor_R if floor is None else law.floor_R[:1]),
-    )
+        return Curve(x_K=x_K, law=Straight(x_K=x_K, losses_RK=rows_RK))
+    return Curve(x_K=x_K, law=fit(x_K, rows_RK))
 
 
 def grows(x_K: np.ndarray) -> bool:

@@ -24,9 +24,12 @@ PPLS = {"softmax": 100.0, "mos": 90.0, "sigsoftmax": 95.0}
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A folder with two suites and their records: <place>/suites and <place>/results."""
-    place = tmp_path_factory.mktemp("place")
+    return planted(tmp_path_factory.mktemp("place"), small=handmade.changed(), other=OTHER)
+
+
+def planted(place: Path, **texts: str) -> Path:
     (place / "suites").mkdir()
-    for name, text in (("small", handmade.changed()), ("other", OTHER)):
+    for name, text in texts.items():
         (place / "suites" / f"{name}.yaml").write_text(text)
         finish(place, name)
     return place
@@ -43,13 +46,14 @@ def finish(place: Path, name: str, *, known: bool = True) -> None:
         store.save(made, store.runs_folder(place / "results", name))
 
 
+def made_of(place: Path, warn=lambda sentence: None) -> dict[str, bytes]:
+    results, suites = place / "results", place / "suites"
+    return site_module.files_of(site_module.studies(results, suites, pytest.fail), results, suites, warn)
+
+
 @pytest.fixture(scope="module")
 def files(place):
-    results = place / "results"
-    suites = place / "suites"
-    return site_module.files_of(
-        site_module.studies(results, suites, pytest.fail), results, suites, lambda sentence: None
-    )
+    return made_of(place)
 
 
 def text_of(files, name: str) -> str:
@@ -60,24 +64,15 @@ def rows(files, name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text_of(files, name))))
 
 
-def test_every_link_leads_to_a_file_of_the_site(files):
-    pages = [name for name in files if name.endswith(".html")]
+def test_every_link_leads_to_a_file_of_the_site_and_every_file_is_linked(files):
+    pages, linked = [name for name in files if name.endswith(".html")], set()
     heads = {f"heads/{name}.html" for name in ("mos", "sigsoftmax", "softmax")}
     assert set(pages) == {"index.html", "leaderboard.html", "suites/small.html", "suites/other.html", *heads}
     for page in pages:
-        links = [
-            link for link in re.findall(r'href="([^"]*)"', text_of(files, page)) if not link.startswith(("#", "data:"))
-        ]
+        links = re.findall(r'href="([^"]*)"', text_of(files, page))
+        links = [link.partition("#")[0] for link in links if not link.startswith(("#", "data:"))]
         assert links
-        found = {(Path("/") / Path(page).parent / link).resolve().relative_to("/").as_posix() for link in links}
-        assert found <= files.keys()
-
-
-def test_every_file_is_linked_from_a_page(files):
-    linked = set()
-    for page in (name for name in files if name.endswith(".html")):
-        for link in re.findall(r'href="([^"#:]+)"', text_of(files, page)):
-            linked.add((Path("/") / Path(page).parent / link).resolve().relative_to("/").as_posix())
+        linked |= {(Path("/") / Path(page).parent / link).resolve().relative_to("/").as_posix() for link in links}
     assert linked == files.keys()
 
 
@@ -93,38 +88,25 @@ def test_all_rows_of_all_suites_can_be_searched(files):
     assert "<dt>Trials</dt><dd>8 ok of 8</dd>" in index
 
 
-def test_a_head_has_a_page_with_its_equation_and_its_rows_in_all_suites(files):
+def test_a_head_has_a_page_with_what_it_is_and_its_rows_in_all_suites(files):
     page = text_of(files, "heads/softmax.html").replace("<wbr>", "")
     assert "log p = log_softmax(phi(W f + b))" in page
     rows_of = r'<td class="text name"[^>]*><a href="../heads/softmax.html">([^<]*)<'
     assert re.findall(rows_of, page) == ["softmax", "softmax"]
-    assert 'href="../suites/other.html"' in page
-    assert 'href="../index.html"' in page
-
-
-def test_the_page_of_a_head_leaves_out_what_its_docstring_says_for_tables(files):
     page = text_of(files, "heads/mos.html")
     assert "Mixture of Softmaxes (MoS): a prior-weighted sum" in page
     assert "Shapes: top layer h" in page
-    assert not re.search("^(Cost|Family):", page, re.MULTILINE)
-
-
-def test_a_row_has_the_full_name_of_its_head(files):
-    for page in ("index.html", "heads/mos.html"):
-        assert re.search(
-            r'<td class="text name" title="Mixture of Softmaxes \(MoS\)"><a [^>]*>MoS 2<', text_of(files, page)
-        )
+    assert not re.search("^(Cost|Family):", page, re.MULTILINE)  # what a docstring says for tables
+    for text in (page, text_of(files, "index.html")):
+        assert re.search(r'<td class="text name" title="Mixture of Softmaxes \(MoS\)"><a [^>]*>MoS 2<', text)
 
 
 def test_the_first_page_says_what_is_known_of_each_corpus_in_one_sentence(files, tmp_path):
     known = r"<h2>What is known</h2>\s*<ul[^>]*>\s*<li>(.*)</li>\s*</ul>\s*</section>"
     assert re.search(known, text_of(files, "index.html"))[1] == "On markov: nothing is decided yet with lstm."
-    (tmp_path / "suites").mkdir()
     seeds = ("seeds: [1, 2]", "seeds: [1, 2, 3, 4, 5, 6]")
     longer = handmade.changed(("name: small", "name: longer"), seeds, ("lstm:", "bilstm:"))
-    for name, text in (("other", OTHER), ("small", handmade.changed()), ("longer", longer)):
-        (tmp_path / "suites" / f"{name}.yaml").write_text(text)
-        finish(tmp_path, name)
+    planted(tmp_path, other=OTHER, small=handmade.changed(), longer=longer)
     studies = site_module.studies(tmp_path / "results", tmp_path / "suites", pytest.fail)
     page = site_module.index_page(studies, {})
     # log(90 + s) - log(100 + s) for s = 1 to 6 is on average -0.1018: 100 * (1 - exp(-0.1018)) = 9.7
@@ -165,25 +147,11 @@ def test_the_data_has_every_trial_and_every_epoch_unrounded(place, files):
 
 
 def test_the_same_records_give_the_same_site_and_each_is_read_once(place, files, times_read):
-    results, suites = place / "results", place / "suites"
-    again = site_module.files_of(
-        site_module.studies(results, suites, pytest.fail), results, suites, lambda sentence: None
-    )
-    assert again == files
+    assert made_of(place) == files
     assert set(times_read.values()) == {1}
 
 
-def test_writing_it_again_removes_what_is_no_longer_made(files, tmp_path):
-    site_module.write({**files, "suites/gone.html": b"gone"}, tmp_path / "site")
-    site_module.write(files, tmp_path / "site")
-    found = {
-        path.relative_to(tmp_path / "site").as_posix() for path in (tmp_path / "site").rglob("*") if path.is_file()
-    }
-    assert found == {*files, site_module.MARK}
-    assert (tmp_path / "site" / "index.html").read_bytes() == files["index.html"]
-
-
-def test_what_the_site_did_not_write_stays(files, tmp_path):
+def test_writing_it_again_removes_what_is_no_longer_made_and_nothing_else(files, tmp_path):
     site = tmp_path / "site"
     site_module.write({**files, "suites/gone.html": b"gone"}, site)
     kept = {".git/HEAD": "ref: refs/heads/pages", ".nojekyll": "", "CNAME": "heads.example", "suites/mine.html": "mine"}
@@ -191,8 +159,10 @@ def test_what_the_site_did_not_write_stays(files, tmp_path):
         (site / name).parent.mkdir(exist_ok=True)
         (site / name).write_text(content)
     site_module.write(files, site)
+    found = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
+    assert found == {*files, *kept, site_module.MARK}
     assert {name: (site / name).read_text() for name in kept} == kept
-    assert not (site / "suites" / "gone.html").exists()
+    assert (site / "index.html").read_bytes() == files["index.html"]
 
 
 def test_a_list_from_elsewhere_removes_nothing_outside_the_folder(files, tmp_path):
@@ -232,10 +202,7 @@ def test_a_list_without_end_is_not_read(files, tmp_path):
 
 
 def test_a_suite_file_that_is_not_valid_is_left_out_with_its_problem(tmp_path, files):
-    (tmp_path / "suites").mkdir()
-    for name, text in (("small", handmade.changed()), ("other", OTHER)):
-        (tmp_path / "suites" / f"{name}.yaml").write_text(text)
-        finish(tmp_path, name)
+    planted(tmp_path, small=handmade.changed(), other=OTHER)
     path, results, said = tmp_path / "suites" / "other.yaml", tmp_path / "results", []
     path.write_text(OTHER.replace("epochs: 2", "epochs: two"))
     found = site_module.studies(results, tmp_path / "suites", said.append)
@@ -251,8 +218,8 @@ def test_without_a_trial_for_the_leaderboard_the_site_has_none(tmp_path):
     (tmp_path / "suites").mkdir()
     (tmp_path / "suites" / "small.yaml").write_text(handmade.changed())
     finish(tmp_path, "small", known=False)
-    results, suites, said = tmp_path / "results", tmp_path / "suites", []
-    made = site_module.files_of(site_module.studies(results, suites, pytest.fail), results, suites, said.append)
+    said = []
+    made = made_of(tmp_path, said.append)
     *records, last = said
     assert len(records) == len([each for each in records if "does not say what it read" in each]) == 4
     assert last.startswith("the site has no leaderboard: ")

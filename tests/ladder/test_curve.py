@@ -39,9 +39,9 @@ def test_the_printed_fit_with_a_free_floor():
         assert law.at(x)[0] == pytest.approx(loss, abs=1e-6)
 
 
-@pytest.mark.parametrize("draw", range(40))
+@pytest.mark.parametrize("draw", range(12))
 def test_the_fit_is_that_of_scipy(draw):
-    # the floors that are fitted without bounds are below 0 in a quarter of these ladders
+    # the floors that are fitted without bounds are below 0 in some of these ladders
     rng = np.random.default_rng(draw)
     x = 1e6 * np.cumprod(rng.uniform(1.5, 5, rng.integers(FIT_SIZES, 7)))
     floor, alpha, first = rng.uniform(0, 3), rng.uniform(0.05, 0.5), rng.uniform(1.5, 6)
@@ -105,20 +105,8 @@ def test_two_and_three_sizes_are_joined_by_lines_and_four_are_fitted():
     for sizes in (2, 3):
         found = curve(x[:sizes], single(losses[:sizes]))
         assert isinstance(found.law, Straight)
-        assert (found.residuals, found.r2, found.floor) == ((), None, None)
         assert found.loss_at(2).value == pytest.approx(2)
-        assert found.reaching(2) == pytest.approx(2)
     assert isinstance(curve(x, single(losses)).law, PowerLaw)
-
-
-def test_a_fitted_curve_shows_how_well_it_fits():
-    x, rng = 1e6 * 2.0 ** np.arange(5), np.random.default_rng(3)
-    losses = 2 + 20 * x**-0.2 + rng.normal(0, 0.01, 5)
-    found = curve(x, single(losses))
-    misses = losses - (found.law.floor_R[0] + found.law.scale_R[0] * x ** -found.law.alpha_R[0])
-    assert found.residuals == pytest.approx(misses)
-    assert found.r2 == pytest.approx(1 - (misses**2).sum() / ((losses - losses.mean()) ** 2).sum())
-    assert (found.sd_K, found.floor.low, found.loss_at(x[1]).low) == (None, None, None)  # one seed
 
 
 def test_nothing_is_read_beyond_the_ends():
@@ -126,58 +114,29 @@ def test_nothing_is_read_beyond_the_ends():
     for sizes in (3, 4):
         found = curve(x[:sizes], single((2 + 20 * x**-0.2)[:sizes]))
         assert (found.loss_at(x[0] / 1.01), found.loss_at(x[sizes - 1] * 1.01)) == (None, None)
-        assert (found.reaching(1.9), found.reaching(2.5), found.reaching(4)) == (math.inf, math.inf, -math.inf)
-        assert found.reaching(found.loss_at(x[1]).value) == pytest.approx(x[1])
-
-
-def seeded(means, sd: float, seeds: int, draw: int) -> list[dict[int, float]]:
-    noise = np.random.default_rng(draw).normal(0, sd, (len(means), seeds))
-    return [dict(enumerate((mean + each).tolist())) for mean, each in zip(means, noise, strict=True)]
+        assert found.loss_at(x[1]).low is None  # one seed
 
 
 def test_the_band_of_lines_is_the_t_interval_at_each_size():
     # sd 0.1 with 2 degrees of freedom, and 0.05 sqrt(2) with 1; failed trials are left out
     x, losses = [1, 2], [{1: 3.1, 2: 3.0, 3: 3.2}, {1: 2.5, 2: 2.6, 3: math.nan}]
     found = curve(x, losses)
-    assert found.sd_K == pytest.approx([0.1, 0.05 * math.sqrt(2)])
     for size, mean, reach in ((1, 3.1, 4.30265 * 0.1 / math.sqrt(3)), (2, 2.55, 12.7062 * 0.05)):
         band = found.loss_at(size)
         assert band.value == pytest.approx(mean)
         assert (band.high - band.low) / 2 == pytest.approx(reach, rel=0.06)
-    alone = curve(x, [losses[0], {1: 2.5}])
-    assert (alone.sd_K, alone.loss_at(1).low) == (None, None)
-
-
-def test_a_fitted_floor_has_an_interval_and_a_given_one_has_none():
-    x = 1e6 * 3.2 ** np.arange(4)
-    losses = seeded(2 + 20 * x**-0.2, 0.005, 4, 1)
-    fitted, given = curve(x, losses), curve(x, losses, floor=1.6)
-    assert fitted.floor.low < fitted.floor.value < fitted.floor.high
-    assert fitted.floor.low <= 2 <= fitted.floor.high
-    assert (given.floor.value, given.floor.low) == (1.6, None)
-
-
-def test_a_prediction_needs_four_sizes_and_residuals_below_the_spread_of_seeds():
-    x = 1e6 * 2.0 ** np.arange(5)
-    law = 2 + 20 * x**-0.2
-    assert curve(x[:3], seeded(law[:3], 0.005, 4, 1)).predicted(2 * x[-1]) is None
-    assert curve(x, single(law)).predicted(2 * x[-1]) is None
-    bent = law + np.array([0, 0.05, -0.05, 0.05, 0])
-    assert curve(x, seeded(bent, 0.005, 4, 1)).predicted(2 * x[-1]) is None
-    found = curve(x, seeded(law, 0.005, 4, 1)).predicted(2 * x[-1])
-    assert found.low < 2 + 20 * (2 * x[-1]) ** -0.2 < found.high
+    assert curve(x, [losses[0], {1: 2.5}]).loss_at(1).low is None
 
 
 @pytest.mark.parametrize(
-    ("x", "losses", "floor", "message"),
+    ("x", "losses", "message"),
     [
-        ([1], [3.0], None, "two sizes or more"),
-        ([1, 2], [3.0, math.nan], None, "each with a loss"),
-        ([2, 1], [3.0, 2.0], None, "an axis that grows"),
-        ([0, 1], [3.0, 2.0], None, "an axis that grows"),
-        ([1, 2, 3, 4], [3.0, 2.5, 2.2, 2.0], 2.0, "a floor below the lowest loss, 2, got 2"),
+        ([1], [3.0], "two sizes or more"),
+        ([1, 2], [3.0, math.nan], "each with a loss"),
+        ([2, 1], [3.0, 2.0], "an axis that grows"),
+        ([0, 1], [3.0, 2.0], "an axis that grows"),
     ],
 )
-def test_what_is_no_curve_is_refused(x, losses, floor, message):
+def test_what_is_no_curve_is_refused(x, losses, message):
     with pytest.raises(ValueError, match=message):
-        curve(x, single(losses), floor=floor)
+        curve(x, single(losses))

@@ -126,44 +126,33 @@ def test_a_trend_is_the_least_squares_line_through_all_seeds():
 
 
 @pytest.mark.parametrize(
-    ("gains_by_size", "expected"),
+    ("gains_by_size", "given", "expected"),
     [
-        ([3, 2, 1], "shrinks"),
-        ([1, 2, 3], "grows"),
-        ([2, 2, 2], "holds"),
-        ([2, 2.3, 2], "holds"),
-        ([2, 2.4, 2.8, 3.2], "grows"),  # within the margin, and above 0
-        ([4, 2, 1], "shrinks"),  # no line, and shrinking all the same
-        ([12, 6, 3, 1.5], "shrinks"),
-        ([-1, -2, -3], "shrinks"),  # the head falls behind
-        ([-1.5, -0.5, 0.5, 1.5], "grows"),
-        ([2, 1], "shrinks"),
-        ([2, 2], "holds"),
+        ([3, 2, 1], {}, "shrinks"),
+        ([1, 2, 3], {}, "grows"),
+        ([2, 2, 2], {}, "holds"),
+        ([2, 2.3, 2], {}, "holds"),
+        ([2, 2.4, 2.8, 3.2], {}, "grows"),  # within the margin, and above 0
+        ([4, 2, 1], {}, "shrinks"),  # no line, and shrinking all the same
+        ([12, 6, 3, 1.5], {}, "shrinks"),
+        ([-1, -2, -3], {}, "shrinks"),  # the head falls behind
+        ([-1.5, -0.5, 0.5, 1.5], {}, "grows"),
+        ([2, 1], {}, "shrinks"),
+        ([2, 2], {}, "holds"),
         # one size is reversed
-        ([2, -2, 2], "undecided"),
-        ([3, -2, 1], "undecided"),
-        ([1, -2, 3], "undecided"),
-        ([1, 4, 1], "undecided"),
-        ([4, 1, 4], "undecided"),
-        ([2, 2, -2, 2], "undecided"),
-        ([3, -2, 2, 1], "undecided"),
-        # nothing to shrink or to hold
-        ([0, 0, 0], "undecided"),
-        ([0, 0.02, -0.02], "undecided"),
+        ([2, -2, 2], {}, "undecided"),
+        ([1, -2, 3], {}, "undecided"),
+        ([4, 1, 4], {}, "undecided"),
+        ([3, -2, 2, 1], {}, "undecided"),
+        # four doublings from size to size: -4 and +4 % are 1 % for each doubling, the margin
+        ([2, -2, 2], {"each": 4}, "undecided"),
+        ([2, 2.2, 2], {"each": 4}, "holds"),
+        ([3, 2.5, 2], {"spread": 0.02}, "undecided"),  # the seeds do not show it
+        ([0, 0.02, -0.02], {}, "undecided"),  # nothing to shrink or to hold
     ],
 )
-def test_words_of_trends(gains_by_size, expected):
-    assert word(gains_by_size) == expected
-
-
-def test_a_reversed_size_is_seen_between_sizes_that_are_far_apart():
-    # four doublings from size to size: -4 and +4 % are 1 % for each doubling, the margin
-    assert word([2, -2, 2], each=4) == "undecided"
-    assert word([2, 2.2, 2], each=4) == "holds"
-
-
-def test_a_trend_that_the_seeds_do_not_show_is_undecided():
-    assert word([3, 2.5, 2], spread=0.02) == "undecided"
+def test_words_of_trends(gains_by_size, given, expected):
+    assert word(gains_by_size, **given) == expected
 
 
 @pytest.mark.parametrize("order", [1, -1])

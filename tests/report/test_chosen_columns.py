@@ -90,11 +90,8 @@ def test_a_note_goes_with_the_columns_that_it_is_about():
     assert layouts.select(whole, wide=True).notes == notes
 
 
-@pytest.mark.parametrize(
-    "given", ["test ppl, last epoch,vs , params", "test ppl, last epoch, vs,params,", " test ppl,last epoch,vs,params"]
-)
-def test_spaces_around_a_comma_do_not_matter_and_a_name_may_have_a_comma(given):
-    made = layouts.select(table(), given.split(","))
+def test_spaces_around_a_comma_do_not_matter_and_a_name_may_have_a_comma():
+    made = layouts.select(table(), [" test ppl", "last epoch", " vs ", "params", ""])
     assert list(shown(made)) == ["head", "test ppl, last epoch", "vs softmax", "params"]
 
 

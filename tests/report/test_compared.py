@@ -171,14 +171,12 @@ def test_a_verdict_on_rows_that_are_not_converged_says_so_and_has_no_star(table_
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.parametrize("whose", ["row", "control", "both"])
-def test_what_limits_a_comparison_changes_no_word_so_words_err_as_often_as_without_it(limit, whose):
+def test_what_limits_a_comparison_changes_no_word_so_words_err_as_often_as_without_it(limit):
     """The rates of simulated tables (tests/report/test_simulated_tables.py) hold for rows that have not converged."""
-    row, control = (limit if whose in (each, "both") else "" for each in ("row", "control"))
     found = paired([-0.02, -0.03, -0.01, -0.02, -0.025, -0.015])
-    said = {"row": limit, "control": f"control {limit}", "both": BOTH[limit]}[whose]
-    values = (0.001, 0.049, 0.051, 1.0)
-    for beyond, settings in itertools.product(itertools.product(values, values), repeat=2):
+    whose = [(limit, "", limit), ("", limit, f"control {limit}"), (limit, limit, BOTH[limit])]
+    pairs = list(itertools.product((0.001, 0.049, 0.051, 1.0), repeat=2))
+    for (row, control, said), beyond, settings in itertools.product(whose, pairs, pairs):
         tests = found, Corrected(*beyond), Corrected(*settings)
         plain, limited = verdict(*tests, ""), verdict(*tests, limit_of(row, control))
         assert (limited.word, limited.reason) == (plain.word, plain.reason)

@@ -52,7 +52,6 @@ def heads(text: str, entries: str) -> str:
 @pytest.mark.parametrize(
     ("entries", "expected"),
     [
-        ("softmax, {mos: {num_mixtures: 3, dropout: [0.1, 0.2]}}", ["Every mos: num_mixtures=3."]),
         (
             "{mos: {num_mixtures: 3, dropout: 0.2}}, {mos: {gate: static, dropout: 0.2, num_mixtures: 3}}",
             ["Every mos: num_mixtures=3, dropout=0.2."],
@@ -60,7 +59,6 @@ def heads(text: str, entries: str) -> str:
         # a default is given by neither, and a value that one leaves at its default is not given to every one
         ("{mos: {num_mixtures: 10}}, {mos: {gate: static}}", []),
         ("softmax, {mos: {num_mixtures: 3, dropout: 0.2}}", []),
-        ("{mos: {num_mixtures: [2, 3]}}", []),
         (
             "{switched: {components: [[3, 1]], size: [1, 2]}}, {mos: {num_mixtures: [2, 3], bias: false}}",
             ["Every switched: components=[3, 1].", "Every mos: bias=False."],

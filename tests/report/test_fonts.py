@@ -6,10 +6,9 @@ import sys
 from importlib.util import find_spec
 
 import pytest
-from matplotlib.text import Text
 
 from harness.report.figures import fonts, plots
-from harness.report.figures.drawn import LeftOut, Plot
+from harness.report.figures.drawn import LeftOut
 from harness.report.figures.style import Frame, axes, finished, settings
 
 NOT_INSTALLED = pytest.mark.skipif(find_spec("matplotlib_inline") is not None, reason="matplotlib_inline is installed")
@@ -66,30 +65,19 @@ def test_letters_without_a_font_are_one_sentence_and_no_warning_for_each(machine
     assert plots.boxes_in([drawn("plain")]) == ""
 
 
-def test_every_text_of_a_plot_gets_the_fonts_also_those_made_before(monkeypatch):
-    monkeypatch.setattr(fonts, "_families", lambda letters: ("DejaVu Serif",) if letters else ())
-    with settings():
-        on = axes(CHINESE, "y", Frame(title=CHINESE))
-        assert isinstance(finished(on, name="a", title="", caption="", of="1 ok"), Plot)
-    assert {tuple(text.get_fontfamily()) for text in on.figure.findobj(Text)} == {("sans-serif", "DejaVu Serif")}
-
-
 @pytest.mark.system
 @pytest.mark.parametrize(
     ("named", "code", "left"),
     [
         pytest.param("module://matplotlib_inline.backend_inline", "", None, marks=NOT_INSTALLED),
         ("nonsense", "", None),
-        ("svg", "", "svg"),
         ("svg", "import matplotlib; matplotlib.use('pdf'); ", "pdf"),  # the user's choice stays
-        (None, "", None),
     ],
 )
 def test_plots_are_drawn_whatever_backend_the_environment_names(named, code, left):
     code += "import harness.report.figures, os, matplotlib as m; from harness.report.figures import plots; "
     code += "print(os.environ.get('MPLBACKEND')); print(m.rcParams._get('backend'))"
-    variables = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
-    variables |= {"MPLBACKEND": named} if named else {}
+    variables = {**os.environ, "MPLBACKEND": named}
     done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
     variable, backend = done.stdout.splitlines()
     assert (variable == "None") == (left is None)

@@ -86,77 +86,134 @@ def test_a_trial_that_failed_or_is_invalid_is_run_again(plant, status, said):
     assert verdict(plant(TUNED, softmax=100, mos=95)) == "better"
 
 
+FEW, TWO = (each.replace("[1, 2, 3, 4, 5, 6]", seeds) for each, seeds in ((TUNED, "[1, 2, 3]"), (UNTUNED, "[1, 2]")))
+FROM_0 = UNTUNED.replace("[1, 2,", "[0, 1, 2,")
+LOST = {"softmax": COLLAPSED, "mos": 100}
+MENDED = {"mos": 100.05}
+RATES = "tune={seed: SEED, space: {train.lr: [0.25, 0.5, 1, 2, 4]}}"
+ANY_SEED, OF_0_TO_6 = RATES.replace("SEED", "0"), RATES.replace("SEED", "7")
+WIDER, FINER = "tune.space.train.lr=[0.5,1,2,4]", "tune.space.train.lr=[0.5,0.71,1,1.4,2]"
+OF_SOFTMAX = "Collapsed (↓) or diverged: softmax."
+
+
 @pytest.mark.parametrize(
-    ("curve", "sentence", "more"),
+    ("text", "before", "word", "said", "changed", "after", "then"),
     [
-        (FLAT, "At other learning rates:", []),
-        (FALLING, "At other learning rates and for longer:", ["train.epochs=6"]),
+        # after a collapse the rate is tuned, and rows that still fall are trained longer; the verdict before is one
+        # against a control that learned nothing
+        (UNTUNED, LOST, "better, ", f"{OF_SOFTMAX} At other learning rates:", [ANY_SEED], MENDED, "equivalent"),
+        (
+            UNTUNED,
+            {**LOST, "curve": FALLING},
+            "better, ",
+            f"{OF_SOFTMAX} At other learning rates and for longer:",
+            [ANY_SEED, "train.epochs=6"],
+            MENDED,
+            "equivalent",
+        ),
+        # a trial that diverged needs another rate, not another try; 0 to 6 are seeds of the table
+        (
+            FROM_0,
+            {"mos": 95, "statuses": {("mos", 3): "diverged"}},
+            "undecided: seeds failed",
+            "Collapsed (↓) or diverged: MoS 2. At other learning rates:",
+            [OF_0_TO_6],
+            {"mos": 95},
+            "better",
+        ),
+        # a tuned row that collapsed at an end gets a wider range, and within it more epochs
+        (
+            TUNED,
+            {**LOST, "best": 2},
+            "better, ",
+            f"{OF_SOFTMAX} With a wider range:",
+            [WIDER],
+            {**MENDED, "best": 2},
+            "equivalent",
+        ),
+        (TUNED, LOST, "better, ", f"{OF_SOFTMAX} Trained 3 times as long:", ["train.epochs=6"], MENDED, "equivalent"),
+        # where nothing was tuned, the rate is before seeds and longer training
+        (
+            UNTUNED,
+            {"mos": 97, "curve": FALLING},
+            "better, ",
+            "With the rate tuned for each row:",
+            [ANY_SEED],
+            {"softmax": 97, "mos": 97.05},
+            "equivalent",
+        ),
+        (
+            TWO,
+            {"mos": 97, "curve": FALLING},
+            "too few seeds",
+            "With the rate tuned for each row and 6 seeds:",
+            [ANY_SEED, "seeds=6"],
+            {"softmax": 97, "mos": 97.05},
+            "equivalent",
+        ),
+        # longer training is before more seeds
+        (
+            TUNED,
+            {"mos": 95, "curve": FALLING},
+            "better, neither converged",
+            "Rows have not converged. Train 3 times as long:",
+            ["train.epochs=6"],
+            {"mos": 95},
+            "better",
+        ),
+        (
+            FEW,
+            {"mos": 95, "curve": FALLING},
+            "too few seeds",
+            "Rows have not converged. Train 3 times as long:",
+            ["train.epochs=6"],
+            {"mos": 95},
+            "too few seeds",
+        ),
+        (
+            FEW,
+            {"mos": 95},
+            "too few seeds",
+            "With 6 seeds or more, rows are ranked and have a verdict:",
+            ["seeds=6"],
+            {"mos": 95},
+            "better",
+        ),
+        # a best value at an end asks for a wider range
+        (
+            TUNED,
+            {"mos": 98.5, "best": 2},
+            "better, coarse tuning",
+            "With a wider range:",
+            [WIDER],
+            {"mos": 98.5, "best": 2},
+            "better",
+        ),
+        # between equal distances the curve may be lower by an eighth of its rise: 0.1 / 8 = 1.25 %, then 0.025 / 8
+        (
+            TUNED,
+            {"mos": 98.85, "steep": 0.1},
+            "better, coarse tuning",
+            "With more values:",
+            [FINER],
+            {"mos": 98.85, "steep": 0.1},
+            "better",
+        ),
     ],
 )
-def test_after_a_collapse_the_rate_is_tuned_and_rows_that_still_fall_are_trained_longer(plant, curve, sentence, more):
-    before = plant(UNTUNED, softmax=COLLAPSED, mos=100, curve=curve)
-    assert verdict(before).startswith("better, ")  # than a control that learned nothing
-    text, command = step(before)
-    assert text == f"Collapsed (↓) or diverged: softmax. {sentence}"
-    assert changes(command) == ["tune={seed: 0, space: {train.lr: [0.25, 0.5, 1, 2, 4]}}", *more]
-    after = plant(UNTUNED, *changes(command), softmax=100, mos=100.05)
-    assert verdict(after) == "equivalent"
-    assert [record.spec.train.epochs for record in after.evidence.finished] == [6 if more else 2] * 12
+def test_the_command_of_what_comes_next_changes_the_verdict(plant, text, before, word, said, changed, after, then):
+    found = plant(text, **{"softmax": 100, **before})
+    assert verdict(found).startswith(word)
+    sentence, command = step(found)
+    assert sentence.endswith(said)
+    assert changes(command) == changed
+    after = plant(text, *changed, **{"softmax": 100, **after})
+    assert verdict(after) == then
+    epochs = 6 if "train.epochs=6" in changed else 2
+    assert {record.spec.train.epochs for record in after.evidence.finished} == {epochs}
 
 
-def test_a_trial_that_diverged_needs_another_rate_and_not_another_try(plant):
-    before = plant(UNTUNED.replace("[1, 2,", "[0, 1, 2,"), softmax=100, mos=95, statuses={("mos", 3): "diverged"})
-    assert verdict(before) == "undecided: seeds failed"
-    text, command = step(before)
-    assert text == "Collapsed (↓) or diverged: MoS 2. At other learning rates:"
-    (change,) = changes(command)
-    assert change.startswith("tune={seed: 7, ")  # 0 to 6 are seeds of the table
-    assert verdict(plant(UNTUNED, change, softmax=100, mos=95)) == "better"
-
-
-def test_a_tuned_row_that_collapsed_at_an_end_gets_a_wider_range_and_within_it_more_epochs(plant):
-    text, command = step(plant(TUNED, softmax=COLLAPSED, mos=100, best=2))
-    assert (text, changes(command)) == (
-        "Collapsed (↓) or diverged: softmax. With a wider range:",
-        ["tune.space.train.lr=[0.5,1,2,4]"],
-    )
-    assert verdict(plant(TUNED, *changes(command), softmax=100, mos=100.05, best=2)) == "equivalent"
-    text, command = step(plant(TUNED, softmax=COLLAPSED, mos=100))
-    assert (text, changes(command)) == (
-        "Collapsed (↓) or diverged: softmax. Trained 3 times as long:",
-        ["train.epochs=6"],
-    )
-    assert verdict(plant(TUNED, *changes(command), softmax=100, mos=100.05)) == "equivalent"
-
-
-@pytest.mark.parametrize(
-    ("seeds", "and_seeds", "more"), [("[1, 2, 3, 4, 5, 6]", "", []), ("[1, 2]", " and 6 seeds", ["seeds=6"])]
-)
-def test_where_nothing_was_tuned_the_rate_is_before_seeds_and_longer_training(plant, seeds, and_seeds, more):
-    text = UNTUNED.replace("[1, 2, 3, 4, 5, 6]", seeds)
-    before = plant(text, softmax=100, mos=97, curve=FALLING)
-    said, command = step(before)
-    assert said.endswith(f"With the rate tuned for each row{and_seeds}:")
-    assert changes(command) == ["tune={seed: 0, space: {train.lr: [0.25, 0.5, 1, 2, 4]}}", *more]
-    after = plant(text, *changes(command), softmax=97, mos=97.05)
-    assert verdict(before) != verdict(after) == "equivalent"
-
-
-def test_rows_that_have_not_converged_are_trained_longer_before_there_are_more_seeds(plant):
-    few = TUNED.replace("[1, 2, 3, 4, 5, 6]", "[1, 2, 3]")
-    for text in (TUNED, few):
-        said, command = step(plant(text, softmax=100, mos=95, curve=FALLING))
-        assert (said, changes(command)) == ("Rows have not converged. Train 3 times as long:", ["train.epochs=6"])
-    assert verdict(plant(TUNED, softmax=100, mos=95, curve=FALLING)) == "better, neither converged"
-    assert verdict(plant(TUNED, *changes(command), softmax=100, mos=95)) == "better"
-
-
-def test_a_best_value_at_an_end_asks_for_a_wider_range_except_where_the_suite_says_why_it_ends_there(plant):
-    before = plant(TUNED, softmax=100, mos=98.5, best=2)
-    assert verdict(before) == "better, coarse tuning"
-    _, command = step(before)
-    assert changes(command) == ["tune.space.train.lr=[0.5,1,2,4]"]
-    assert verdict(plant(TUNED, *changes(command), softmax=100, mos=98.5, best=2)) == "better"
+def test_no_wider_range_is_asked_for_where_the_suite_says_why_it_ends_there(plant):
     ends = TUNED.replace("[0.5, 1, 2]}", "[0.5, 1, 2]}, ends: all rows diverge at 4")
     said = plant(ends, softmax=100, mos=98.5, best=2)
     assert outcome.summary(said, said.rows)["What comes next"] == []  # no value between those tried reaches the end
@@ -164,31 +221,16 @@ def test_a_best_value_at_an_end_asks_for_a_wider_range_except_where_the_suite_sa
     assert changes(step(plant(few, softmax=100, mos=98.5, best=2))[1]) == ["seeds=6"]
 
 
+def test_without_a_baseline_six_seeds_give_ranks(plant):
+    said, _ = step(plant(FEW.replace("baseline: softmax", "baseline: null"), softmax=100, mos=95))
+    assert said == "With 6 seeds or more, rows are ranked:"
+
+
 def test_epochs_that_are_tuned_are_not_set_beside_their_range(plant):
     of_epochs = TUNED.replace("[0.5, 1, 2]", "[0.5, 1, 2], train.epochs: [2, 4]")
     found = plant(of_epochs, softmax=100, mos=95, curve=FALLING)
     assert "not converged" in verdict(found) or "neither converged" in verdict(found)
     assert outcome.summary(found, found.rows)["What comes next"] == []
-
-
-def test_with_six_seeds_there_is_a_verdict(plant):
-    few = TUNED.replace("[1, 2, 3, 4, 5, 6]", "[1, 2, 3]")
-    before = plant(few, softmax=100, mos=95)
-    assert verdict(before) == "too few seeds"
-    said, command = step(before)
-    assert (said, changes(command)) == ("With 6 seeds or more, rows are ranked and have a verdict:", ["seeds=6"])
-    assert verdict(plant(few, *changes(command), softmax=100, mos=95)) == "better"
-    said, _ = step(plant(few.replace("baseline: softmax", "baseline: null"), softmax=100, mos=95))
-    assert said == "With 6 seeds or more, rows are ranked:"
-
-
-def test_values_between_those_tried_settle_a_comparison_that_is_closer_than_the_curve_is_steep(plant):
-    # between equal distances the curve may be lower by an eighth of its rise: 0.1 / 8 = 1.25 %, then 0.025 / 8
-    before = plant(TUNED, softmax=100, mos=98.85, steep=0.1)
-    assert verdict(before) == "better, coarse tuning"
-    _, command = step(before)
-    assert changes(command) == ["tune.space.train.lr=[0.5,0.71,1,1.4,2]"]
-    assert verdict(plant(TUNED, *changes(command), softmax=100, mos=98.85, steep=0.1)) == "better"
 
 
 def test_more_seeds_decide_what_their_spread_leaves_open(plant):

@@ -40,14 +40,6 @@ def lose(project, count: int) -> None:
         place.unlink()
 
 
-def test_plots_say_of_how_many_trials_they_are_made(call, project):
-    lose(project, 1)
-    assert call("report").code == 0
-    plots = [content for path, content in written(project).items() if path.startswith("plots/")]
-    assert plots
-    assert all(b"3 ok of 4" in content for content in plots)
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_what_is_made_of_fewer_trials_replaces_what_is_there(command, call, project):
     assert call(command).code == 0

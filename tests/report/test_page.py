@@ -105,25 +105,6 @@ def rendered(evidence, sections=()) -> str:
     return page_document.render(find(evidence), suite_table.build(find(evidence)), [], sections)
 
 
-def test_what_a_row_is_besides_its_head_stands_below_the_head():
-    names = ("corpus", "backbone", "head", "params", "test ppl", "vs softmax")
-    keys = ("label", "label", "label", "params_total", "test_ppl", "change")
-    columns = tuple(Column(name=name, numeric=key != "label", key=key) for name, key in zip(names, keys, strict=True))
-    line = Line(cells=tuple(map(lambda text: Cell(text=text), ("ptb", "lstm", "mos", "12", "88.6", "-1.3 % [-2, -1]"))))
-    table = Table(title="several", columns=columns, lines=(line,))
-    found = page_document.arranged(table)
-    assert (found.first.name, found.lines[0].name.text, found.lines[0].of) == ("head", "mos", ("lstm", "ptb"))
-    assert [column.name for column in found.columns] == ["test ppl", "vs softmax", "params"]
-    assert [cell.text for cell in found.lines[0].cells] == ["88.6", "-1.3 % [-2, -1]", "12"]
-    assert found.in_sight == 3
-
-
-def test_a_line_of_a_cell_breaks_between_its_numbers():
-    assert page_document.parts("-1.3 % [-2, -1] ***") == ["-1.3 %", "[-2, -1] ***"]
-    assert page_document.parts("88.58 ± 0.31") == ["88.58", "± 0.31"]
-    assert page_document.parts("156.9, 142.8, 130.0") == ["156.9,", "142.8,", "130.0"]
-
-
 def test_what_is_between_backticks_is_code_on_the_page_and_all_of_it_is_escaped(suite, record_of):
     made = [record_of(trial, test_ppl=9.0) for trial in suite.trials[1:]]
     failed = record_of(suite.trials[0], status="error", message="run `harness <b>` & look at ` alone")

@@ -78,21 +78,21 @@ def test_benka2021_counts_sos_and_tested_the_last_weights():
         assert row["backbone"] == "transformer_encoder"
 
 
-@pytest.mark.parametrize("paper", PAPERS)
-def test_a_paper_has_known_columns_metrics_and_rules(paper):
-    rows = rows_of(paper)
-    assert rows
-    for row in rows:
-        assert ",".join(row) in (HEADER, WITH_TARGETS)
-        known = row["metric"] in METRICS or row["metric"] in ("params_total_millions", "step_share_percent")
-        assert known or row["metric"].endswith("_reduction_percent")
-        assert row["weights"] in ("best", "last", "")
-        assert row["counting"] in ("eos", "sos_eos", "")
-        assert float(row["value"]) > 0
-        assert row.get("epoch", "") == "" or int(row["epoch"]) >= 1
-        # a tolerance has a reason, and is smaller than what it is to find
-        assert (row.get("tolerance_percent", "") == "") == (row.get("tolerance_reason", "") == "")
-        assert float(row.get("tolerance_percent") or 1) <= 5
+def test_every_paper_has_known_columns_metrics_and_rules():
+    for paper in PAPERS:
+        rows = rows_of(paper)
+        assert rows, paper
+        for row in rows:
+            assert ",".join(row) in (HEADER, WITH_TARGETS), paper
+            known = row["metric"] in METRICS or row["metric"] in ("params_total_millions", "step_share_percent")
+            assert known or row["metric"].endswith("_reduction_percent"), paper
+            assert row["weights"] in ("best", "last", ""), paper
+            assert row["counting"] in ("eos", "sos_eos", ""), paper
+            assert float(row["value"]) > 0, paper
+            assert row.get("epoch", "") == "" or int(row["epoch"]) >= 1, paper
+            # a tolerance has a reason, and is smaller than what it is to find
+            assert (row.get("tolerance_percent", "") == "") == (row.get("tolerance_reason", "") == ""), paper
+            assert float(row.get("tolerance_percent") or 1) <= 5, paper
 
 
 # PROTOCOLS.md section 9: (paper, table) -> (what distinguishes the row, epoch, value, tolerance in percent)
@@ -234,6 +234,27 @@ def test_a_target_that_is_no_number_is_one_sentence(suite_of, compared, tmp_path
         printed_numbers.load(suite_of(SUITE.replace("COMPARE", "one/a")))
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "the column 'table' is missing"),
+        (b"table,corpus\n1,ptb\n", "the column 'params' is missing"),
+        (b"\xff\xfe", "cannot be read as CSV"),
+        (",".join(printed_numbers.CELL).encode() + b'\n"' + b"x" * 200_000, "cannot be read as CSV"),
+        (b" " * 5_000_000, "cannot be read as CSV"),
+        (",".join(printed_numbers.CELL).encode() + b"\n1,a=[", "the parameters 'a=[': '[' cannot be read"),
+    ],
+)
+def test_printed_numbers_that_are_no_table_are_a_sentence(content, reason, suite_of, tmp_path):
+    folder = tmp_path / "results" / "published"
+    folder.mkdir(parents=True)
+    (folder / "paper.csv").write_bytes(content)
+    suite = suite_of(SUITE.replace("COMPARE", "paper/1"))
+    with pytest.raises(HarnessError) as caught:
+        printed_numbers.load(suite)
+    assert str(caught.value).startswith(f"{folder / 'paper.csv'}: {reason}")
+
+
 COMPARING = sorted(path for path in SUITES.glob("*.yaml") if "compare: " in path.read_text(encoding="utf-8"))
 
 
@@ -249,6 +270,13 @@ def test_every_suite_that_compares_has_printed_numbers_and_every_target_is_of_a_
         assert any(of_rows), path.name
         found |= {str(cell) for cells in of_rows for cell in cells}
     assert targets <= found
+
+
+def test_the_numbers_of_ngrams_fit_their_rows(suite_of):
+    text = "name: suite\nversion: 1\ncorpora: [ptb]\nngrams: [3, 5, {order: 5, cache: true}]\n"
+    suite = suite_of(text + "table: {compare: inan2017/table2}\n")
+    printed = printed_numbers.load(suite)
+    assert [value(printed, row.spec, **row.params) for row in rows(suite, {})] == [None, "141.2", "125.7"]
 
 
 def mfs(num_mixtures: int, num_input_layers: int | None, window: int, num_partitions: int) -> tuple[str, dict]:

@@ -52,19 +52,10 @@ def test_the_mean_over_seeds_is_compared_with_the_printed_number(shown, values, 
     assert (len(found.values), found.seeds) == (0 if answer == "failed" else len(values), 3)
 
 
-@pytest.mark.parametrize(
-    ("values", "differs", "column", "said"),
-    [
-        ((101.0, 102.0), "", "yes so far (+1.50 %)", "yes so far, +1.50 %, 2 of 3 seeds"),
-        ((110.0,), "", "no so far (+10.00 %)", "no so far, +10.00 %, 1 of 3 seeds; cause not known"),
-        ((110.0,), "clip of the sum", "no so far (+10.00 %)", "no so far, +10.00 %, 1 of 3 seeds; clip of the sum"),
-        ((), "", "not run", "not run"),
-    ],
-)
-def test_the_table_of_a_suite_has_a_column_and_a_note(shown, values, differs, column, said):
-    _, table = shown(values, replace(CELL, differs=differs))
-    assert handmade.cells(table)[0]["reproduced"] == column
-    assert f"- Reproduced, softmax: test ppl within 2 % of 100 (one run): {said}.\n" in table
+def test_a_number_that_is_not_reproduced_has_its_cause(shown):
+    for differs, cause in (("", "cause not known"), ("clip of the sum", "clip of the sum")):
+        (found,), _ = shown((110.0,), replace(CELL, differs=differs))
+        assert str(found).endswith(f": no so far, +10.00 %, 1 of 3 seeds; {cause}")
 
 
 @pytest.mark.parametrize(

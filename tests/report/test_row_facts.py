@@ -46,16 +46,6 @@ def test_values_are_of_ok_trials_in_the_order_of_seeds(suite_of, record_of):
     assert row.values("eval_ms_per_batch") == [1.5]  # a metric that one of them lacks
 
 
-def test_a_row_with_an_invalid_trial_has_no_values_whatever_its_others_say(suite_of, record_of):
-    suite = suite_of(SUITE)
-    three, one, two = of_head(suite, "softmax")
-    made = [record_of(three, test_ppl=30.0), record_of(one, "invalid", test_ppl=1.0), record_of(two, test_ppl=20.0)]
-    row = rows(suite, {record.id: record for record in made})[1]
-    assert row.invalid
-    assert (row.ok_seeds, row.values("test_ppl")) == ([], [])
-    assert row.state == "2/3: 1 invalid"
-
-
 def two_rows(suite, record_of, softmax: list, mos: list):
     """The rows of softmax and mos, of test perplexities for seeds 3, 1, 2; None: diverged."""
     made = {}

@@ -4,24 +4,8 @@ import handmade
 import pytest
 from bundles import timing_of
 
-from harness import plan
 from harness.records import store
 from harness.report import row_notes, study
-
-CAPPED = ("- softmax", "- softmax: {softcap: 30.0, label: capped}")
-NO_BASELINE = ("{baseline: softmax}", "{baseline: null}")
-
-
-@pytest.fixture
-def suite_of(tmp_path):
-    """A function: changes of SMALL, overrides -> the suite."""
-
-    def load(*changes, overrides=(), text=None):
-        path = tmp_path / "small.yaml"
-        path.write_text(handmade.changed(*changes) if text is None else text)
-        return plan.load(path, overrides)
-
-    return load
 
 
 @pytest.fixture
@@ -37,24 +21,6 @@ def noted(tmp_path):
     return of
 
 
-@pytest.mark.needs("board")
-def test_a_board_says_what_labels_stand_for(suite_of):
-    from harness.board import leaderboard
-    from harness.board.groups import Finished, groups
-
-    suite = suite_of(CAPPED, NO_BASELINE)
-    of = {"head": {"softmax(softcap=30.0)": "capped"}}
-    finished = []
-    for trial in suite.trials:
-        contents = suite.contents_of(trial)
-        record = handmade.record(spec=trial, suite="small", contents=contents)
-        finished.append(Finished(record=record, contents=contents, timing=None, suites=("small",)))
-    (group,) = groups(finished, {"small": of})
-    assert "Labels of suites: capped is softmax(softcap=30.0)." in leaderboard.table(group).notes
-    (group,) = groups(finished)
-    assert not [note for note in leaderboard.table(group).notes if note.startswith("Labels")]
-
-
 TIMES = 'match: {time: softmax, ratios: {softmax: 1, "mos(num_mixtures=2)": RATIO}}\n'
 
 
@@ -68,7 +34,7 @@ TIMES = 'match: {time: softmax, ratios: {softmax: 1, "mos(num_mixtures=2)": RATI
     ],
 )
 def test_ratios_are_compared_with_the_times_that_were_measured(suite_of, ratio, said):
-    suite = suite_of(text=handmade.SMALL + TIMES.replace("RATIO", str(ratio)))
+    suite = suite_of(handmade.SMALL + TIMES.replace("RATIO", str(ratio)))
     records = [handmade.record(spec=trial, suite="small") for trial in suite.trials]
     times = {"softmax": 5.0, "mos": 8.7}
     timings = {each.id: timing_of(each, metrics={"train_ms_per_batch": times[each.spec.head.name]}) for each in records}
@@ -83,22 +49,24 @@ def test_ratios_are_compared_with_the_times_that_were_measured(suite_of, ratio, 
 
 
 def test_further_seeds_and_rates_of_the_rows_are_counted(suite_of, noted):
-    every = suite_of(("[1, 2]", "8")).trials
-    slower = suite_of(overrides=("train.lr=0.001",)).trials
-    longer = suite_of(overrides=("train.lr=0.001", "train.epochs=3")).trials
-    other = suite_of(("num_mixtures: 2", "num_mixtures: 5")).trials  # softmax is a row of the suite, MoS 5 is not
-    tuned = suite_of(text=handmade.SMALL + "tune: {space: {train.lr: [0.01, 0.02]}}\n").tuning_trials
-    planned = {trial.id for trial in every}
-    assert noted(suite_of(), *suite_of().trials) == []
-    assert noted(suite_of(), *(trial for trial in tuned if trial.id not in planned), tuning=True) == []
-    (note,) = noted(suite_of(), *every, *slower[:3], longer[0], *other)
+    small, eight = handmade.SMALL, handmade.changed(("[1, 2]", "8"))
+    every = suite_of(eight).trials
+    slower = suite_of(small, "train.lr=0.001").trials
+    longer = suite_of(small, "train.lr=0.001", "train.epochs=3").trials
+    # softmax is a row of the suite, MoS 5 is not
+    other = suite_of(handmade.changed(("num_mixtures: 2", "num_mixtures: 5"))).trials
+    tuned = suite_of(small + "tune: {space: {train.lr: [0.01, 0.02]}}\n").tuning_trials
+    planned, suite = {trial.id for trial in every}, suite_of(small)
+    assert noted(suite, *suite.trials) == []
+    assert noted(suite, *(trial for trial in tuned if trial.id not in planned), tuning=True) == []
+    (note,) = noted(suite, *every, *slower[:3], longer[0], *other)
     # of two rows the seeds 3 to 8
     assert note == (
         "16 further records of these rows in the results folder, not in this table: 12 with seeds 3 to 8; 3 with "
         "another `train.lr`; 1 with another `train.lr` and `train.epochs`."
     )
     assert note.level == "reading"
-    assert noted(suite_of(("[1, 2]", "8")), *every)[0].startswith("4 further records")
+    assert noted(suite_of(eight), *every)[0].startswith("4 further records")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +74,7 @@ def test_further_seeds_and_rates_of_the_rows_are_counted(suite_of, noted):
     [(1, "warning", "count as parameters, and a plan does not know them"), (0, "detail", "are no parameters")],
 )
 def test_numbers_in_changed_buffers_count_above_a_hundredth_of_the_parameters(suite_of, more, level, counts):
-    suite = suite_of()
+    suite = suite_of(handmade.SMALL)
     parameters, of_head = suite.candidate_of(suite.trials[-1]).params
     changed = parameters // 100 + more
     records = [handmade.record(spec=trial, suite="small") for trial in suite.trials]

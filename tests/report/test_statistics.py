@@ -52,7 +52,7 @@ def test_sign_flip_by_counting(differences, expected):
     assert sign_flip(differences) == (pytest.approx(expected), 2 ** len(differences))
 
 
-@pytest.mark.parametrize("seeds", range(2, EXACT_SEEDS + 1))
+@pytest.mark.parametrize("seeds", [2, 5, EXACT_SEEDS])
 def test_the_counted_sign_flip_is_that_of_scipy(seeds):
     differences = np.random.default_rng(seeds).normal(0.5, 1, seeds)
     given = {"permutation_type": "samples", "vectorized": True, "n_resamples": np.inf}
@@ -232,7 +232,7 @@ def test_equal_blocks_have_an_interval_without_width():
     assert (found.mean, found.low, found.high, found.blocks) == (0.5, 0.5, 0.5, 20)
 
 
-@pytest.mark.parametrize("blocks", [1, 2, FEWEST_BLOCKS - 1])
+@pytest.mark.parametrize("blocks", [1, FEWEST_BLOCKS - 1])
 def test_few_blocks_have_no_interval(blocks):
     found = block_interval(np.arange(2.0 * blocks), block=2)
     assert (found.mean, found.low, found.high, found.blocks) == (blocks - 0.5, None, None, blocks)

@@ -4,7 +4,6 @@ import handmade
 import pytest
 from handmade import evidence, notes, tabulated
 
-from harness.plan.controls import NO_AFFINE
 from harness.report import outcome
 from harness.report.figures import learning
 from harness.report.findings import find
@@ -41,13 +40,6 @@ ORDERLESS = "space: {train.schedule: [null, {warmup: {steps: 2}}]}"
 @pytest.mark.parametrize(
     ("tune", "found", "expected"),
     [
-        (LR, (0, 1, 3), f"{WIDER}: softmax: lr LOW, the lowest; MoS 3: lr HIGH, the highest."),
-        (LR, (0, 0, 0), f"{WIDER}: all rows: lr LOW, the lowest."),
-        (
-            f"{LR}, ends: all diverge.",
-            (3, 3, 3),
-            f"{END}: all rows: lr HIGH, the highest. Why it ends there: all diverge.",
-        ),
         # below a dropout of 0 there is nothing; softmax has none
         (DROPOUT, ([9], [1, 9, 9], [9, 9, 1]), f"{WIDER}: MoS 3: head.dropout 0.4, the highest."),
         ("trials: 16, space: {train.lr: {choice: [0.5, 1, 2]}}", ([1, 9, 9], [9, 1, 9], [9, 9, 1]), ""),
@@ -56,11 +48,6 @@ ORDERLESS = "space: {train.schedule: [null, {warmup: {steps: 2}}]}"
     ],
 )
 def test_a_value_at_an_end_of_what_was_tried_is_named(tuned, tune, found, expected):
-    if tune.startswith(LR):  # found: the place of the best rate among the drawn ones
-        rates = [each.point["train.lr"] for each in tuned(tune).tuned_rows[0].candidates]
-        ascending = sorted(rates)
-        found = [[9.0 if rate == ascending[place] else 12.0 for rate in rates] for place in found]
-        expected = expected.replace("LOW", f"{ascending[0]:g}").replace("HIGH", f"{ascending[-1]:g}")
     suite = tuned(tune, *found)
     text = tabulated(suite)
     assert notes(text, END) == ([expected] if expected else [])
@@ -86,31 +73,12 @@ def test_a_choice_that_its_records_contradict_is_named_and_cannot_be_judged(tune
     assert notes(tabulated(suite, tuning=made), "Not tuned like the other rows") == []
 
 
-@pytest.mark.parametrize(
-    ("others", "verdicts", "sentences"),
-    [
-        ((99.5, 99.5), ["undecided: coarse tuning"] * 2, ["Nothing is decided: coarse tuning."]),
-        (
-            (98.8, 99.5),  # 1.2 % better, so beyond the margin of 1 %
-            ["better, coarse tuning", "undecided: coarse tuning"],
-            [
-                "MoS 2 beats softmax by 1.2 % [1.2, 1.2] at the chosen settings (coarse tuning).",
-                f"{NO_AFFINE}.",
-                "MoS 3 is undecided.",
-            ],
-        ),
-    ],
-)
-def test_where_tuning_is_too_coarse_verdicts_are_of_the_chosen_settings(
-    suite_of, record_of, others, verdicts, sentences
-):
+def test_where_tuning_is_too_coarse_nothing_is_decided(suite_of, record_of):
     text = SUITE.replace("[1, 2]", "[1, 2, 3, 4, 5, 6]").replace("TUNE", "space: {train.lr: [0.5, 1, 2]}")
     # the middle is the best by far: between the values it may be 1.5 % lower
     suite = handmade.chosen(suite_of(text), *[[9, 8, 9]] * 3)
-    levels, made = {None: 100.0, 2: others[0], 3: others[1]}, []
-    for trial in suite.trials:
-        level = levels[trial.head.params.get("num_mixtures")]
-        made.append(record_of(trial, test_ppl=level + (trial.seed**2 + int(level)) % 7 / 100))
+    levels = {"softmax": 100.0, "mos": 99.5}
+    made = [record_of(each, test_ppl=levels[each.head.name] + each.seed**2 % 7 / 100) for each in suite.trials]
     found = find(evidence(suite, made))
-    assert [str(each.judged) for each in found.compared.values()] == verdicts
-    assert outcome.sentences(found, found.rows)[: len(sentences)] == sentences
+    assert [str(each.judged) for each in found.compared.values()] == ["undecided: coarse tuning"] * 2
+    assert outcome.sentences(found, found.rows)[0] == "Nothing is decided: coarse tuning."
