@@ -285,3 +285,20 @@ def test_another_seed_budget_or_backbone_is_a_setting_that_differs(harness, fini
         "train.schedule.plateau.threshold": ("-", "0"),
         "train.schedule.plateau.reference": ("-", "best"),
     }
+
+
+def test_an_interval_over_seeds_is_that_of_the_logarithms(harness, finish, tmp_path):
+    ids, runs = finish(kept=False), store.runs_folder(tmp_path / "results", "pair")
+    for name, ppl in {"softmax 1": 100, "softmax 2": 200, "mos3 1": 90, "mos3 2": 190}.items():
+        record = store.load(runs, ids[name])
+        store.save(record.model_copy(update={"metrics": {**record.metrics, "test_ppl": float(ppl)}}), runs)
+    ppl = metric(told(harness, "softmax", "mos(num_mixtures=3)", "--suite", "pair.yaml"), "test_ppl")
+    one, other = math.log(0.9), math.log(0.95)
+    mean, error = (one + other) / 2, abs(one - other) / 2  # of two: sd / sqrt(2) is half of what lies between them
+    reach = error * math.tan(0.475 * math.pi)  # t_0.975 of one degree of freedom, Cauchy's
+    assert (ppl["a"], ppl["b"], ppl["n"]) == (150, 140, 2)
+    assert ppl["change"] == pytest.approx(math.expm1(mean))
+    assert (ppl["low"], ppl["high"]) == (
+        pytest.approx(math.expm1(mean - reach)),
+        pytest.approx(math.expm1(mean + reach)),
+    )

@@ -160,3 +160,11 @@ def test_windows_score_every_token_but_the_first_and_blocks_all_but_their_first(
     segments = list(cut(torch.tensor(tokens), batch_size=batch_size, seq_len=seq_len))
     assert scored(segments) == expected
     assert all(len(segment.inputs) == batch_size for segment in segments[:-1])
+
+
+def test_windows_are_drawn_from_all_places():
+    segments, every = training_segments(torch.arange(23), batch_size=2, seq_len=3, batching="windows"), set()
+    for seed in range(60):
+        for segment in segments.shuffled(torch.Generator().manual_seed(seed)):
+            every |= set(segment.inputs[:, 0].tolist())
+    assert every == set(range(20))

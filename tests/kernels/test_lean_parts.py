@@ -49,7 +49,7 @@ POINTS = [-1e4, -100, -25, -7.5, -1.5, -0.5, -1e-9, -0.0, 0.0, 1e-8, 0.7, 1 - 2.
 POINTS += [1.0, 2.0, 5.0, 27.0, 90.0, 1e4]
 
 
-@pytest.mark.parametrize(("phi", "formula"), EVERY_MAP, ids=str)
+@pytest.mark.parametrize(("phi", "formula"), EVERY_MAP, ids=[str(phi) for phi, _ in EVERY_MAP])
 def test_a_map_is_its_formula_and_its_slope_the_derivative(phi, formula):
     z, values = torch.tensor(POINTS, dtype=torch.float64, requires_grad=True), [formula(x) for x in POINTS]
     slopes = torch.autograd.grad(phi(z).sum(), z)[0].tolist()
