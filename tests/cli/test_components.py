@@ -66,7 +66,7 @@ def test_on_a_terminal_each_is_one_line_of_80_characters(harness, monkeypatch, w
         assert [line for line in lines if "…" in line] == []
     if what == "suites":
         costs = [re.split("  +", line.strip())[-1] for line in lines]
-        assert [cost for cost in costs if not re.fullmatch(r"(\d+ h )?[1-5]?\d min|\d+ trials", cost)] == []
+        assert [cost for cost in costs if not re.fullmatch(r"(\d+ h [0-5]\d|[1-5]?\d) min|\d+ trials", cost)] == []
 
 
 @pytest.mark.needs(*EXTENSIONS)
