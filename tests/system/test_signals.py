@@ -4,7 +4,6 @@ import json
 import re
 import signal
 import time
-from functools import partial
 
 import pytest
 from disturbed import Place, all_gone, descendants, suite_text, wait_for, workers
@@ -41,14 +40,11 @@ def resumed_from(there) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("executor", ["inline", "ray"])
 def test_sigterm_to_the_driver_saves_the_trial_after_the_step_under_way(executor, place, undisturbed):
-    """Ctrl-C: tests/cli/test_run.py inline, tests/system/test_drivers.py under Ray with a worker that hangs. Here it
-    comes first, and is ignored, as under nohup or in a shell's background job.
-    """
+    """Ctrl-C: tests/cli/test_run.py inline, tests/system/test_drivers.py under Ray with a worker that hangs."""
     there = place(HEAD, train=LONG)
-    driver = there.start("run", *OPTIONS, executor, preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_IGN))
+    driver = there.start("run", *OPTIONS, executor)
     wait_for(there.held)
     below = descendants(driver.pid)
-    driver.send_signal(signal.SIGINT)
     driver.terminate()
     there.let_go()
     done = there.end(driver)
@@ -98,6 +94,18 @@ def test_a_second_signal_ends_at_once_whatever_a_trial_does(executor, place):
     assert all_gone(below)
     assert there.steps() == AT
     assert there.records() == {}
+
+
+def test_a_signal_that_is_ignored_stays_ignored(place, undisturbed):
+    there = place(HEAD, train=LONG)
+    ignored = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731 - as nohup, or a shell's background job
+    driver = there.start("run", *OPTIONS, "inline", preexec_fn=ignored)
+    wait_for(there.held)
+    driver.send_signal(signal.SIGINT)
+    there.let_go()
+    assert there.end(driver).returncode == 0
+    assert there.results() == undisturbed
+    assert resumed_from(there) == []
 
 
 @pytest.mark.skipif(cpus_available() < 2, reason="two workers need two processor cores")
