@@ -17,6 +17,7 @@ from harness.containment import first_line
 from harness.corpora.batching import Segment
 from harness.fading import Fade
 from harness.model import Chosen, LanguageModel, build_backbone, build_head, on_meta
+from harness.protocols import Hidden
 from harness.random_streams import own_generators
 
 BACKWARD = 2  # products of the backward pass for one of the forward pass: for its input and for its weight
@@ -41,7 +42,9 @@ class Flops:
         return self.body + self.head
 
 
-def training_flops(backbone: Chosen, head: Chosen, vocab_size: int, rows: int, tokens: int) -> Flops:
+def training_flops(
+    backbone: Chosen, head: Chosen, vocab_size: int, rows: int, tokens: int, body: float | None = None
+) -> Flops:
     """Return the FLOPs of a training token, for batches of `rows` x `tokens`.
 
     Each matrix product of the forward pass counts 2 m n k, and twice as much in the backward pass, for its input
@@ -54,46 +57,50 @@ def training_flops(backbone: Chosen, head: Chosen, vocab_size: int, rows: int, t
     The model runs once on tensors without content, so nothing is allocated, and products are counted where torch sees
     them, whatever code a head has.
 
+    Args:
+        body: of the backbone, where another head on it was counted before; None: it is counted. It is counted again
+            under a head that puts a hook on the embedding.
     Raises: ValueError where the products depend on the values of tensors, as in adaptive, which computes the clusters
         of the targets only, or where a component raises an error.
     """
     what = f"the FLOPs of {head.name} on {backbone.name} are not known from shapes"
     try:
         with own_generators(0, torch.device("cpu")), on_meta():
-            body = build_backbone(backbone, vocab_size)
+            built = build_backbone(backbone, vocab_size)
             counts = torch.ones(vocab_size, device="cpu")  # some heads rank the words by them
             texts = (b"-",) * vocab_size  # and some learn the bytes of words
             names = f"backbone {backbone.name}", f"head {head.name}"
-            model = LanguageModel(body, build_head(head, body, vocab_size, counts, texts), names)
-        return _counted(model, rows, tokens)
+            model = LanguageModel(built, build_head(head, built, vocab_size, counts, texts), names)
+        is_known = body is not None and getattr(built.embedding, "changed_by", None) is None
+        return _counted(model, rows, tokens, body if is_known else None)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise ValueError(f"{what}: its products depend on the values of tensors ({error})") from error
     except Exception as error:  # of any code that a component has
         raise ValueError(f"{what}: {first_line(error)}") from error
 
 
-def _counted(model: LanguageModel, rows: int, tokens: int) -> Flops:
+def _counted(model: LanguageModel, rows: int, tokens: int, body: float | None) -> Flops:
     frozen = hasattr(model.backbone, "shapes")
     of_body, of_head = 0, 0
     plain = sdpa_kernel(SDPBackend.MATH)  # torch does not count its fused attention on a CPU
     with _quiet(), FakeTensorMode(allow_non_fake_inputs=True), kernels.reference_only(), plain:
         model.to_empty(device="cpu")
         ids = torch.zeros(rows, tokens, dtype=torch.int64)
-        states = torch.zeros(rows, tokens, sum(model.backbone.layer_dims)) if frozen else None
-        segment = Segment(ids, ids, states=states)
+        segment = Segment(ids, ids)
         for each, text in ((model, segment), (model.from_the_right(), segment.reversed())):
             if each is None:
                 continue
-            with _products() as counter, torch.no_grad():
-                hidden = each.hidden(text)
-            of_body += (1 + BACKWARD) * counter.get_total_flops()
+            if body is None and not frozen:
+                with _products() as counter, torch.no_grad():
+                    each.hidden(text)
+                of_body += (1 + BACKWARD) * counter.get_total_flops()
             # The head's backward pass as it is: without gradients for the states of a frozen backbone.
-            layers = tuple(layer.detach().requires_grad_(not frozen) for layer in hidden.layers)
+            layers = [torch.zeros(rows, tokens, width).requires_grad_(not frozen) for width in each.backbone.layer_dims]
             for share in _stages(each):
                 with _products() as counter:
-                    each.distribution(hidden._replace(layers=layers)).training_loss(text.targets).backward()
+                    each.distribution(Hidden(tuple(layers))).training_loss(text.targets).backward()
                 of_head += share * counter.get_total_flops()
-    return Flops(of_body / (rows * tokens), of_head / (rows * tokens))
+    return Flops(of_body / (rows * tokens) if body is None else body, of_head / (rows * tokens))
 
 
 def _stages(model: LanguageModel) -> Iterator[float]:

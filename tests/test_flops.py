@@ -88,6 +88,13 @@ def test_a_real_training_step_has_as_many(backbone, head):
     assert found.total * batch * tokens == pytest.approx(counter.get_total_flops(), rel=1e-12)
 
 
+def test_a_body_that_is_known_is_counted_again_only_under_a_hook_on_the_embedding():
+    lstm = spec("lstm", d_model=30, num_layers=1)
+    hooked = spec("softmax", tie_weights=True, input_gradient_scale=0.5)
+    assert training_flops(lstm, SOFTMAX, 100, 2, 5, body=1.0).body == 1.0
+    assert training_flops(lstm, hooked, 100, 2, 5, body=1.0).body == 6 * 4 * 2 * 30**2  # one layer of four gates
+
+
 def test_products_that_depend_on_the_words_are_not_known():
     with pytest.raises(ValueError, match="FLOPs of adaptive on lstm are not known from shapes"):
         training_flops(spec("lstm", d_model=30), spec("adaptive"), 100, 2, 5)

@@ -309,20 +309,23 @@ class Construction:
         body = self._built(backbone, "", partial(build_backbone, backbone.spec, vocab_size))
         if body is None:  # what a head would complain of may be the fault of the backbone
             return None
-        of_heads = []
+        of_heads, of_body = [], None  # FLOPs of the body, once they are counted
         for head in heads:
             with _Copies(body) as copies:
                 build = partial(_measured, head, body, vocab_size)
                 found = self._built(head, str(backbone.spec), build)
-            flops = self._flops(vocab_size, backbone, head) if found else None
+            flops = self._flops(vocab_size, backbone, head, of_body) if found else None
+            of_body = flops[0] if isinstance(flops, tuple) else of_body
             of_heads.append(found and (*found, copies.made, flops))
         return (asdict(_body(body)), of_heads) if of_heads and None not in of_heads else None
 
-    def _flops(self, vocab_size: int, backbone: Component, head: Component) -> tuple[float, float] | str | None:
+    def _flops(
+        self, vocab_size: int, backbone: Component, head: Component, of_body: float | None
+    ) -> tuple[float, float] | str | None:
         if self.batch is None:
             return None
         try:
-            found = training_flops(backbone.spec, head.spec, vocab_size, *self.batch)
+            found = training_flops(backbone.spec, head.spec, vocab_size, *self.batch, of_body)
         except ValueError as error:
             return str(error)
         return found.body, found.head
