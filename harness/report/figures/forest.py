@@ -36,7 +36,7 @@ LOOKS = {  # word of a verdict -> colour, marker and fill: apart in grey print, 
     for word, colour, marker in zip(("better", "worse", "equivalent"), VERDICTS, "osD", strict=True)
 }
 LOOKS["control"] = (INK, "x", "full")
-OTHER = (INK, "o", "none")
+OTHER, UNDECIDED = (INK, "o", "none"), "not decided"
 LETTER, TEXT_LETTER, GAP = 0.6, 0.52, 1.3  # of the size of a text: a letter, one of a long text, between columns
 
 
@@ -77,7 +77,8 @@ def draw(
         spans = [(place - TEXT / 2, place + BELOW) for place in range(len(rows))]
     for top, bottom in spans:
         band = [percent(-math.log1p(margin))] * 2, [100 * margin] * 2
-        on.fill_betweenx([top, bottom], *band, color=FAINT, alpha=0.2, linewidth=0)
+        within = f"within {100 * margin:g} %"
+        on.fill_betweenx([top, bottom], *band, color=FAINT, alpha=0.2, linewidth=0, label=within)
         on.vlines(0, top, bottom, color=INK, linewidth=0.8)
     words = [str(compared[row].judged) for row in effects]
     short = stacked or max(map(len, words)) > MOST_WORD[False]
@@ -129,11 +130,14 @@ def _interval(on: Axes, place: int, found: Effect, verdict: str, size: float) ->
     """Draw the effect of a row; returns what is drawn. Beyond the edge it is a number with its interval."""
     (colour, marker, fill), (low, high) = LOOKS.get(verdict, OTHER), on.get_xlim()
     ends = [max(found.low, low), min(found.high, high)]
-    drawn = on.plot(ends, [place, place], color=colour, linewidth=1.3, linestyle=":" if found.blocks else "-")
-    drawn += on.plot(found.seeds, [place + 0.22] * len(found.seeds), ".", color=FAINT, markersize=2.5)
+    line, of = (":", " over blocks of text") if found.blocks else ("-", "")
+    interval = f"{100 * CONFIDENCE:.0f} % interval{of}"
+    drawn = on.plot(ends, [place, place], color=colour, linewidth=1.3, linestyle=line, label=interval)
+    drawn += on.plot(found.seeds, [place + 0.22] * len(found.seeds), ".", color=FAINT, markersize=2.5, label="a seed")
     mean = {"color": colour, "fillstyle": fill, "markersize": size / 1.5}
     if low <= found.mean <= high:
-        return drawn + on.plot([found.mean], [place], marker, **mean)
+        label = verdict if verdict in LOOKS else UNDECIDED
+        return drawn + on.plot([found.mean], [place], marker, label=label, **mean)
     above = found.mean > 0
     end, arrow, align = (high, ">", "right") if above else (low, "<", "left")
     drawn += on.plot([end], [place], arrow, clip_on=False, **mean)

@@ -54,15 +54,13 @@ def lines(
         log: 'x', 'y' or 'xy': the axes that are logarithmic where their values span more than a factor of 3.
         bands: show ranges as bands, not as bars.
     """
-    on, sources = axes(x, y, frame), set()
+    on = axes(x, y, frame)
     for each in found:
         drawn = _line(on, each, bands=bands)
         printed = [point for point in each.points if point.printed is not None]
         for point in printed:
-            label = None if point.source in sources else shown(point.source)
-            sources.add(point.source)
             star = {"color": each.look.colour, "markersize": 9, "fillstyle": "none", "clip_on": False}
-            drawn += on.plot(point.x, point.printed, "*", label=label, **star)
+            drawn += on.plot(point.x, point.printed, "*", label=shown(point.source), **star)
         belongs(each.look.row, drawn)
     points = [point for each in found for point in each.points]
     if "x" in log:

@@ -26,7 +26,8 @@ from harness.report.figures import fonts
 from harness.report.figures.drawn import Plot
 from harness.report.figures.looks import FAINT, INK, PAPER
 
-WIDTH, HEIGHT, LEGEND_LINE = 4.4, 2.9, 0.17  # inches
+WIDTH, HEIGHT = 4.4, 2.9  # inches, as all below
+LEGEND_LINE, LEGEND_LETTER, LEGEND_MARK = 0.17, 0.058, 0.6  # of a legend: a line, a letter, a mark and the room beside it
 DPI = 200
 MAX_LABEL = 60
 SETTINGS = {
@@ -125,11 +126,13 @@ def finished(on: Axes, *, name: str, title: str, caption: str, of: str) -> Plot:
         of: the trials that it is made of, '32 ok of 32': the description in its files.
     """
     figure = on.figure
-    handles, labels = on.get_legend_handles_labels()
-    if labels:
-        columns = 2 if max(map(len, labels)) <= 26 else 1
-        figure.set_figheight(figure.get_figheight() + LEGEND_LINE * -(-len(labels) // columns))
-        figure.legend(handles, labels, loc="outside lower left", ncols=columns)
+    named = {}
+    for handle, label in zip(*on.get_legend_handles_labels(), strict=True):
+        named.setdefault(label, handle)
+    if named:
+        columns = max(1, int(figure.get_figwidth() / (LEGEND_LETTER * max(map(len, named)) + LEGEND_MARK)))
+        figure.set_figheight(figure.get_figheight() + LEGEND_LINE * -(-len(named) // columns))
+        figure.legend(named.values(), named, loc="outside lower left", ncols=columns)
     svg = svg_of(figure, of)
     figure.set_layout_engine(None)  # keep the layout of the SVG
     png = partial(_saved, figure, "png", {"Software": None, "Description": of})
