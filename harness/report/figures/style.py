@@ -27,7 +27,7 @@ from harness.report.figures.drawn import Plot
 from harness.report.figures.looks import FAINT, INK, PAPER
 
 WIDTH, HEIGHT = 4.4, 2.9  # inches, as all below
-LEGEND_LINE, LEGEND_LETTER, LEGEND_MARK = 0.17, 0.058, 0.6  # of a legend: a line, a letter, a mark and the room beside it
+LEGEND_LINE, LEGEND_LETTER, LEGEND_MARK = 0.17, 0.058, 0.6  # of a legend: a line, a letter, a mark with its room
 DPI = 200
 MAX_LABEL = 60
 SETTINGS = {
