@@ -53,7 +53,7 @@ weighted_mean, statistics_of = kernels.weighted_mean, kernels.statistics_of
 linear = kernels.linear
 # Options that reproduce the arithmetic of published code. The default of a head is None: no such option.
 Compat = dict[Literal["log_epsilon"], float]
-Start = Literal["xavier", "embedding", "pretrained"]  # of a head's output layer (start_as_)
+Start = Literal["xavier", "identity", "embedding", "pretrained"]  # of a head's output layer (start_as_)
 # The option `softcap` of a head: c of SoftCap, or a, b and c of SigmoidCap.
 Cap = float | dict[Literal["a", "b", "c"], float]
 
@@ -425,9 +425,11 @@ def start_as_(
     are initialised.
 
     'xavier': the facet layer by torch's Xavier-uniform rule; the output layer stays as it is.
+    'identity': the output layer stays as it is, too: the head starts as a plain softmax of the state.
     'embedding': W is a copy of the input embedding, and biases are zero: what a model with tied weights computes.
     'pretrained': W, b and the soft cap are those of the backbone's pretrained output layer: what the model computes.
-    In the last two the facet layer is the identity, K times. A bias that only the head has starts at zero.
+    In the last three the facet layer is the identity, K times. A bias that only the head has starts at zero in the last
+    two.
 
     Args:
         init_range: the option of the head; it contradicts the last two.
@@ -436,6 +438,9 @@ def start_as_(
     """
     if start == "xavier":
         xavier_uniform_(facet)
+        return
+    if start == "identity":
+        _identity_(facet, output.in_features, start, "output matrix")
         return
     if init_range is not None:
         raise ValueError(f"init_range: start '{start}' gives the output matrix its values; give one of the two")
@@ -452,21 +457,26 @@ def start_as_(
         raise ValueError("tie_weights: the pretrained output matrix is not the input embedding; leave tie_weights out")
     if bias is not None and output.bias is None:
         raise ValueError("bias: the pretrained output layer has one; set bias to true")
+    _identity_(facet, output.in_features, start, what)
     with torch.no_grad():
-        if isinstance(facet, nn.Linear):
-            if facet.out_features % facet.in_features or output.in_features != facet.in_features:
-                widths = f"{facet.in_features} to {facet.out_features}"
-                raise ValueError(
-                    f"start: '{start}' needs a top layer of the width of the {what}, the projection maps {widths}"
-                )
-            for each in facet.weight.split(facet.in_features):
-                nn.init.eye_(each)
-            nn.init.zeros_(facet.bias)
         output.weight.copy_(weight)
         if bias is not None:
             output.bias.copy_(bias)
         elif output.bias is not None:
             nn.init.zeros_(output.bias)
+
+
+def _identity_(facet: nn.Module, width: int, start: Start, what: str) -> None:
+    """Initialise a facet layer as the identity, K times. `what` has the width."""
+    if not isinstance(facet, nn.Linear):
+        return
+    if facet.out_features % facet.in_features or width != facet.in_features:
+        widths = f"{facet.in_features} to {facet.out_features}"
+        raise ValueError(f"start: '{start}' needs a top layer of the width of the {what}, the projection maps {widths}")
+    with torch.no_grad():
+        for each in facet.weight.split(facet.in_features):
+            nn.init.eye_(each)
+        nn.init.zeros_(facet.bias)
 
 
 def copy_output_(dims: HeadDims, embedding: nn.Embedding, output: nn.Linear) -> None:

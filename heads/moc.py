@@ -43,9 +43,10 @@ class MixtureOfContexts(nn.Module):
         d_embed: E; None for the width of the backbone's embedding.
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is
             Xavier-uniform, and b U(-1/sqrt(E), 1/sqrt(E)).
-        start: 'xavier': Xavier-uniform; 'embedding': W is a copy of the input embedding, and b zero; 'pretrained': W, b
-            and c are those of the backbone's own output layer. In the last two A_k is the identity and a_k zero: the
-            head starts as the pretrained model. That needs activation 'none'.
+        start: 'xavier': Xavier-uniform; 'identity': the same W and b; 'embedding': W is a copy of the input embedding,
+            and b zero; 'pretrained': W, b and c are those of the backbone's own output layer. In the last three A_k is
+            the identity and a_k zero, so that the head starts as a plain softmax, in the last one as the pretrained
+            model. That needs activation 'none'.
         activation: act, the non-linearity of the facets: 'tanh', or 'none'.
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
         softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). {a, b, c}: it

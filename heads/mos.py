@@ -56,9 +56,10 @@ class MixtureOfSoftmaxes(nn.Module):
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: an own W is
             Xavier-uniform, and b U(-1/sqrt(E), 1/sqrt(E)).
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
-        start: 'xavier': see Differs; 'embedding': W is a copy of the input embedding, and b zero; 'pretrained': W, b
-            and c are those of the backbone's own output layer. In the last two A_k is the identity and a_k zero: the
-            head starts as the pretrained model. That needs activation 'none'.
+        start: 'xavier': see Differs; 'identity': the same W and b; 'embedding': W is a copy of the input embedding,
+            and b zero; 'pretrained': W, b and c are those of the backbone's own output layer. In the last three A_k is
+            the identity and a_k zero, so that the head starts as a plain softmax, in the last one as the pretrained
+            model. That needs activation 'none'.
         softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). {a, b, c}: it
             becomes a sigmoid((z + b) / c) (SigmoidCap; modded-nanogpt has 23, 5 and 7.5). Not with
             another logit_map. None: z.

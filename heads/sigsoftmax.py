@@ -35,9 +35,9 @@ class SigSoftmax(nn.Module):
         projection: apply an affine map D -> E before the output matrix (the multi-facet poster's "SigSoftmax" row).
         bias: add a bias b for each word.
         tie_weights: use the backbone's input embedding as W.
-        start: the initialisation. 'xavier': matrices are Xavier-uniform; 'embedding': W is a copy of the input
-            embedding; 'pretrained': W and b are those of the backbone's own output layer; in both U is the identity.
-            Because of the sigmoid neither computes what a pretrained softmax computes.
+        start: the initialisation. 'xavier': matrices are Xavier-uniform; 'identity': the same W; 'embedding': W is a
+            copy of the input embedding; 'pretrained': W and b are those of the backbone's own output layer. In the last
+            three U is the identity. Because of the sigmoid none computes what a pretrained softmax computes.
         compat: {log_epsilon: 1e-8} computes log(p + 1e-8), as the code of the multi-facet poster does in every row.
             None for log p.
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: as `start` says.

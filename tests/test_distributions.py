@@ -93,7 +93,7 @@ def test_the_z_term_of_a_binary_loss_by_hand(weight):
 
 def test_the_options_that_a_suite_may_give():
     assert Compat == dict[Literal["log_epsilon"], float]
-    assert Start == Literal["xavier", "embedding", "pretrained"]
+    assert Start == Literal["xavier", "identity", "embedding", "pretrained"]
     assert Cap == float | dict[Literal["a", "b", "c"], float]
 
 
@@ -288,16 +288,24 @@ def test_a_pretrained_bias_is_not_lost(start):
 
 
 @pytest.mark.parametrize(
-    ("layers", "sentence"),
+    ("start", "layers", "sentence"),
     [
-        ({"weight": torch.ones(7, 4)}, "copies the pretrained output layer, which has width 4, the output matrix 5"),
-        ({"facet": nn.Linear(5, 7)}, "the width of the pretrained output layer, the projection maps 5 to 7"),
-        ({"facet": nn.Linear(10, 10)}, "the width of the pretrained output layer, the projection maps 10 to 10"),
+        (
+            "pretrained",
+            {"weight": torch.ones(7, 4)},
+            "copies the pretrained output layer, which has width 4, the output matrix 5",
+        ),
+        (
+            "pretrained",
+            {"facet": nn.Linear(5, 7)},
+            "the width of the pretrained output layer, the projection maps 5 to 7",
+        ),
+        ("identity", {"facet": nn.Linear(10, 10)}, "the width of the output matrix, the projection maps 10 to 10"),
     ],
 )
-def test_a_layer_of_another_width_cannot_start_as_the_pretrained_one(layers, sentence):
-    with pytest.raises(ValueError, match=f"^start: 'pretrained' .*{sentence}$"):
-        start_as_("pretrained", *pretrained(**layers))
+def test_a_layer_of_another_width_cannot_start_so(start, layers, sentence):
+    with pytest.raises(ValueError, match=f"^start: '{start}' .*{sentence}$"):
+        start_as_(start, *pretrained(**layers))
 
 
 def test_a_tied_matrix_is_the_pretrained_one_or_refused():

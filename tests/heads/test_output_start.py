@@ -158,14 +158,21 @@ def test_a_start_that_cannot_be_is_refused(name, params):
             started(name, {**params, **given})
 
 
-@pytest.mark.parametrize("name", ["mos", "moc"])
-def test_a_mixture_that_starts_as_the_embedding_is_the_softmax_that_does(name):
+@pytest.mark.parametrize(("start", "of_softmax"), [("embedding", "embedding"), ("identity", "xavier")])
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("softmax", {"projection": True}),
+        *((name, {"num_mixtures": 3, "activation": "none"}) for name in ("mos", "moc")),
+    ],
+)
+def test_a_head_whose_maps_start_at_the_identity_starts_as_a_plain_softmax(name, params, start, of_softmax):
     tokens = torch.arange(2 * 3).view(2, 3) % V
-    softmax, mixture = (
-        started(head, {**params, "start": "embedding"}).eval()(Segment(tokens, tokens))[0].log_probs()
-        for head, params in (("softmax", {}), (name, {"num_mixtures": 3, "activation": "none"}))
+    softmax, mapped = (
+        started(head, given).eval()(Segment(tokens, tokens))[0].log_probs()
+        for head, given in (("softmax", {"start": of_softmax}), (name, {**params, "start": start}))
     )
-    torch.testing.assert_close(mixture, softmax)
+    torch.testing.assert_close(mapped, softmax)
 
 
 @pytest.mark.parametrize("params", [{}, {"init_range": RANGE}, {"log_normaliser": 9.0}], ids=str)
