@@ -76,6 +76,7 @@ def test_every_other_choice_of_a_parameter_is_a_variant():
         "gate=static",
         "loss=binary",
         "init_bias=uniform",
+        "start=identity",
         "start=embedding",
         "start=pretrained",
     ]
