@@ -20,21 +20,13 @@ from harness.cli.options import Interrupted, errors, option, warn
 from harness.errors import HarnessError, SuiteError
 from harness.machine.limits import cpus_available
 from harness.printable import counted, sentence
-from harness.removed import refuse
 
 TERMINATED = 143  # exit code
 SUMMARY = "Compare language-model output heads on equal terms: suites of trials, records, tables."
 
 
-class _Parsing:
-    """Help shows a flag as '--json', without '<bool>'. What was removed is refused with what to use instead."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
-        command = f"harness{ctx.command_path.removeprefix(ctx.find_root().info_name)}"  # whatever the program is called
-        for given in args:
-            typed = given.partition("=")[0]
-            refuse(typed, f"{command} {typed}")
-        return super().parse_args(ctx, args)
+class _PlainFlags:
+    """Help shows a flag as '--json', without '<bool>'."""
 
     def get_params(self, ctx: typer.Context) -> list:
         found = super().get_params(ctx)
@@ -44,15 +36,11 @@ class _Parsing:
         return found
 
 
-class OneCommand(_Parsing, TyperCommand):
+class OneCommand(_PlainFlags, TyperCommand):
     """A command."""
 
 
-class CommandGroup(_Parsing, TyperGroup):
-    """A command with commands of its own."""
-
-
-class LazyGroup(CommandGroup):
+class LazyGroup(_PlainFlags, TyperGroup):
     """COMMANDS, of which only the one that is called is imported: `harness --help` waits for none of them."""
 
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> tuple:
@@ -65,12 +53,8 @@ def loaded(name: str) -> Any:
     """Import a command, and return it as typer calls it, with its options."""
     module, _, function = COMMANDS[name].place.partition(":")
     found = getattr(importlib.import_module(f"harness.cli.{module}"), function)
-    example = f"Example: harness {COMMANDS[name].example}"
-    if isinstance(found, typer.Typer):
-        found.info.epilog = example
-        return get_command(found)
     alone = typer.Typer(add_completion=False)
-    alone.command(name, epilog=example, cls=OneCommand)(found)
+    alone.command(name, epilog=f"Example: harness {COMMANDS[name].example}", cls=OneCommand)(found)
     return get_command(alone)
 
 

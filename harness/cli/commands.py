@@ -10,8 +10,7 @@ class Command:
     """A command, as the list of commands knows it.
 
     Args:
-        place: its module below harness.cli and its function there, 'run:run'; or a typer.Typer with commands of its
-            own, 'bench:app'.
+        place: its module below harness.cli and its function there, 'run:run'.
         summary: what the list of commands says of it. Its own help is the docstring of the function.
     """
 

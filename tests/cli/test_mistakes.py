@@ -5,16 +5,12 @@ import shlex
 import pytest
 from commands import files, mistakes
 
-from harness.cli.commands import COMMANDS
-from harness.removed import INSTEAD
-
 NOT_RUN = "1 problem; nothing was run"  # the last line where the mistake is one of the suite
 CASES = [
     pytest.param(of, *each, marks=[pytest.mark.needs("integrity")] if each[0].startswith("site") else [])
     for of in ("fresh", "finished", "typer")
     for each in mistakes(of)
 ]
-TYPED = {each: each.removeprefix("harness ").split() for each in INSTEAD if each.startswith(("harness ", "--"))}
 
 
 @pytest.mark.parametrize(("of", "command", "says"), CASES)
@@ -30,12 +26,3 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(of, command, says, req
         assert says in first
         assert others in ([], [NOT_RUN])
     assert files(folder) == before
-
-
-@pytest.mark.parametrize("removed", TYPED)
-def test_what_was_removed_is_refused_with_what_to_use_instead(removed, harness):
-    words = TYPED[removed]
-    done = harness(*(["run", "quickstart", *words] if removed.startswith("--") else words))
-    assert (done.code, done.out) == (2, "")
-    assert done.err == f"'{removed}' was removed: {INSTEAD[removed]}\n"
-    assert removed.removeprefix("harness ") not in COMMANDS
