@@ -28,11 +28,9 @@ from harness.records import store
 from harness.records.record import TrialRecord
 from harness.records.sidecars import Timing
 from harness.registry import BACKBONES, HEADS, home
-from harness.training.checkpoint import BEST, ends_with_seal
 from harness.training.loop import Progress
 from harness.training.step import refuse_unfit
 from harness.trial import routes, sessions
-from harness.trial.log import LOG_NAME
 from harness.trial.run import tidy
 from harness.trial.setup import fetch_sources
 from harness.trial.task import Task
@@ -350,14 +348,6 @@ def tidy_finished(runs: Path, finished: Iterable[str]) -> None:
                 found, _ = store.load_all(runs, [trial])  # read again: another process may have moved it meanwhile
                 if trial in found:
                     tidy(folder, found[trial].status)
-
-
-def without_weights(runs: Path, records: Mapping[str, TrialRecord]) -> list[str]:
-    """The ids of trials that ended 'ok' on this machine and whose best.pt is missing or cut off. A trial was trained
-    on this machine when its log exists: imported and committed records have no log and no weights.
-    """
-    ok = [store.folder(runs, trial) for trial, record in records.items() if record.status == "ok"]
-    return [folder.name for folder in sorted(ok) if (folder / LOG_NAME).exists() and not ends_with_seal(folder / BEST)]
 
 
 def check_folder(runs: Path, warn: Callable[[str], None]) -> None:

@@ -27,7 +27,6 @@ from harness.execution.executors import (
     repeated,
     run_trials,
     tidy_finished,
-    without_weights,
 )
 from harness.execution.live import LiveView, Reporter
 from harness.execution.timed import time_rows
@@ -290,8 +289,6 @@ def _report(run: _Run, records: Records, tried: set[str], *, outdated: bool) -> 
             reporter.say(f"{end}: {ends[end]} of the tuning trials; {ADVICE[end]}")
     chosen = [spec.id for spec in chosen_trials(suite, run.options.only)]
     before = {trial: records.table[trial] for trial in chosen if trial in records.table and trial not in tried}
-    if lost := without_weights(records.runs, before):
-        reporter.warn(_lost_weights(lost))
     if chosen and tried.isdisjoint(chosen):
         what = "nothing else to run" if outdated else "nothing to run"
         have = "the trial has" if len(chosen) == 1 else f"all {len(chosen)} trials have"
@@ -307,15 +304,6 @@ def _end(record: TrialRecord) -> str:
     if record.uncertified:
         return "not certified"
     return record.status if record.status in ("ok", "invalid", "diverged") else "failed"
-
-
-def _lost_weights(trials: list[str]) -> str:
-    more = f" and {len(trials) - SHOWN} more" if len(trials) > SHOWN else ""
-    which = f"{counted(len(trials), 'finished trial')} ({', '.join(trials[:SHOWN])}{more})"
-    return (
-        f"the weights, best.pt, are missing or damaged of {which}. Records and tables do not need them; "
-        "inspect, sample and exclusive times do. --force with --only trains such a trial again"
-    )
 
 
 def _time(run: _Run, records: Records) -> bool:

@@ -12,7 +12,6 @@ converts between a Checkpoint and the plain values in a file. A trial's folder h
 
 import hashlib
 import io
-import os
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -120,16 +119,6 @@ def load(place: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
         raise
     except Exception as cause:  # torch raises many kinds for a file that `save` did not write
         raise Damaged(f"{place}: no checkpoint ({type(cause).__name__}: {str(cause).partition(chr(10))[0]})") from cause
-
-
-def ends_with_seal(place: Path) -> bool:
-    """Whether a file ends as `save` ends one: not a missing or truncated one; `load` finds flipped bits, too."""
-    try:
-        with place.open("rb") as file:
-            file.seek(-SEALED, os.SEEK_END)
-            return file.read(len(SEAL)) == SEAL
-    except OSError:  # no file, or one that is shorter than a seal
-        return False
 
 
 def load_weights(place: Path, device: torch.device | str) -> dict[str, Tensor]:

@@ -125,21 +125,3 @@ def test_ctrl_c_ends_a_run_inline_with_130_and_no_record(fresh):
     assert process.returncode == 130
     assert "Traceback" not in err
     assert record_files(fresh) == {}
-
-
-def test_finished_trials_without_weights_are_one_warning_and_imported_ones_none(finished, run):
-    first, second, third, fourth = sorted(path.parent for path in finished.glob("results/runs/tiny/*/best.pt"))
-    (first / "best.pt").unlink()
-    content = (second / "best.pt").read_bytes()
-    (second / "best.pt").write_bytes(content[:-1])  # cut off
-    (third / "best.pt").unlink()
-    (third / "trial.log").unlink()  # as an imported record is: it was trained elsewhere
-    before = files(finished)
-    done = run()
-    assert done.code == 0
-    whose = f"2 finished trials ({first.name}, {second.name})"
-    assert done.err.startswith(f"warning: the weights, best.pt, are missing or damaged of {whose}. ")
-    assert done.err.count("warning") == 1
-    assert files(finished) == before
-    (fourth / "best.pt").write_bytes(b"")
-    assert "3 finished trials" in run().err
