@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -292,36 +292,15 @@ class Executor(Protocol):
         """
 
 
-class Tracker(Protocol):
-    """Shows records elsewhere, as in MLflow. No method raises."""
-
-    def show(self, record: TrialRecord) -> None:
-        """Show the record of a trial that has just ended."""
-
-    def show_suite(self, suite: str, records: Iterable[TrialRecord]) -> None:
-        """Show those records of a suite that are not shown yet."""
-
-
-class NoTracker:
-    """The Tracker of an installation without one."""
-
-    def __init__(self, results: Path | None, warn: Callable[[str], None]):
-        pass
-
-    def show(self, record: TrialRecord) -> None:
-        """See Tracker."""
-
-    def show_suite(self, suite: str, records: Iterable[TrialRecord]) -> None:
-        """See Tracker."""
-
-
 def executor(execution: Execution) -> Executor:
     return importlib.import_module(EXECUTORS[execution.tasks[0].executor])
 
 
-def run_trials(execution: Execution, show: OnEvent, tracking: Tracker) -> dict[str, TrialRecord]:
+def run_trials(execution: Execution, show: OnEvent, tracking: Any) -> dict[str, TrialRecord]:
     """Run trials with their executor, and show each record in MLflow when it arrives. Returns the new records, by id.
 
+    Args:
+        tracking: the Tracker of harness/tracking/sync.py; None: nothing is written to MLflow.
     Raises: as Executor.execute.
     """
     records: dict[str, TrialRecord] = {}
@@ -330,7 +309,7 @@ def run_trials(execution: Execution, show: OnEvent, tracking: Tracker) -> dict[s
         if event.record is not None:
             records[event.spec.id] = event.record
         show(event)
-        if event.record is not None:
+        if event.record is not None and tracking is not None:
             tracking.show(event.record)
 
     executor(execution).execute(execution.with_route(), on_event)

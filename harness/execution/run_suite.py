@@ -13,16 +13,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from harness import plan
 from harness.corpora.download import DEFAULT_DATA
 from harness.errors import ExecutionError, Interruption, StorageError
 from harness.execution.executors import (
     Execution,
-    NoTracker,
     Resources,
     RunOptions,
-    Tracker,
     check_folder,
     repeated,
     run_trials,
@@ -93,8 +92,8 @@ def run_suite(
         reporter=reporter or Reporter(),
     )
     records = choices.read(suite, results, run.reporter.warn)
-    tracker = provided("harness.tracking.sync:Tracker", NoTracker)
-    tracking = tracker(results if options.tracking else None, run.reporter.warn)
+    tracker = provided("harness.tracking.sync:Tracker", None) if options.tracking else None
+    tracking = tracker and tracker(results, run.reporter.warn)
     try:
         after, tried = _train(run, records, tracking)
         timed = _time(run, after)
@@ -177,7 +176,7 @@ def due(records: Records, options: RunOptions, tried: Collection[str] = ()) -> l
     return asked or [trial for trial in chosen_trials(suite, options.only) if again(trial)]
 
 
-def _train(run: _Run, records: Records, tracking: Tracker) -> tuple[Records, set[str]]:
+def _train(run: _Run, records: Records, tracking: Any) -> tuple[Records, set[str]]:
     """Run the trials that are due, until none is: first those that tuning asks for, then those of the table.
 
     Returns: the records as they are then, and the ids of the trials that were run.
@@ -315,7 +314,7 @@ def _time(run: _Run, records: Records) -> bool:
     return time_rows(execution, records.table, run.reporter)
 
 
-def _publish(run: _Run, found: Study, tracking: Tracker | None) -> None:
+def _publish(run: _Run, found: Study, tracking: Any) -> None:
     run.reporter.table(found.summary, found.table)
     if not found.rows:
         return  # no row is tuned yet
