@@ -21,6 +21,7 @@ from harness.errors import ExecutionError, HarnessError
 from harness.execution.executors import Execution, OnEvent, check_workers, refuse_classes_of_session
 from harness.execution.watcher import ProgressFile, Watcher
 from harness.machine.environment import resolve_device
+from harness.machine.files import read_end
 from harness.printable import counted, sentence
 from harness.records import store
 from harness.training.loop import Progress
@@ -84,11 +85,10 @@ class Job:
 
     def last_line(self) -> str:
         """Of its log; '' without one."""
-        if not self.log.exists():
+        try:
+            lines = read_end(self.log, TAIL).decode(errors="replace").split("\n")
+        except OSError:
             return ""
-        with self.log.open("rb") as file:
-            file.seek(max(0, os.path.getsize(self.log) - TAIL))
-            lines = file.read().decode(errors="replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 

@@ -23,6 +23,7 @@ import psutil
 import harness
 from harness import bundled
 from harness.errors import ExecutionError
+from harness.machine.files import read_end
 from harness.machine.limits import cpus_available
 from harness.printable import printable
 from harness.submissions.outcomes import Check, from_json
@@ -116,11 +117,10 @@ def _read(report: Path, log: Path, code: int) -> list[Check]:
 
 def _end(place: Path) -> str:
     """The last 2,000 bytes of a file, as text."""
-    if not place.is_file():
+    try:
+        return read_end(place, 2000).decode(errors="replace")
+    except OSError:
         return ""
-    with place.open("rb") as file:
-        file.seek(max(0, place.stat().st_size - 2000))
-        return file.read(2000).decode("utf-8", errors="replace")
 
 
 @cache
