@@ -81,7 +81,7 @@ def unpacked(place: Path, folder: Path) -> Submission:
     except SuiteError as fault:
         said = "; ".join(fault.problems).replace(str(folder / CARD), CARD)
         raise RecordError(f"{place} is no submission ({said})") from None
-    name, source = head_name(card.head), None
+    (name, _), source = head_of(card.head), None
     if SOURCE in parts:
         try:
             source = parts[SOURCE].decode("utf-8")
@@ -93,19 +93,21 @@ def unpacked(place: Path, folder: Path) -> Submission:
     return Submission(place=place, digest=digest, folder=folder, card=card, head_name=name, source=source)
 
 
-def head_name(spec: str) -> str:
-    """The name in an entry of `heads`: 'mine' of '{mine: {k: 3}}'. Raises RecordError for anything else."""
+def head_of(spec: str) -> tuple[str, dict]:
+    """The name and the parameters in an entry of `heads`: 'mine', {'k': 3} of '{mine: {k: 3}}'. Raises RecordError for
+    anything else.
+    """
     try:
         value = value_of(spec)
     except (ValueError, SuiteError):
         value = None
-    (name,) = value if isinstance(value, dict) and len(value) == 1 else (value,)
+    ((name, params),) = value.items() if isinstance(value, dict) and len(value) == 1 else [(value, None)]
     if not isinstance(name, str) or not re.fullmatch(HEAD_NAME, name):
         shown = printable(spec[:80])
         raise RecordError(
             f"'{shown}' is no head: expected a name, or one name with its parameters: '{{mine: {{k: 3}}}}'"
         )
-    return name
+    return name, params or {}
 
 
 def _parts(place: Path) -> dict[str, bytes]:

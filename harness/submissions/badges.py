@@ -12,7 +12,7 @@ against forgers: that a note comes from whom it names is known by who commits it
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,22 +27,13 @@ from harness.machine.environment import device_name
 from harness.records import sealed
 from harness.submissions.card import FullCard
 from harness.submissions.checking import Checked
+from harness.submissions.outcomes import Check
 
 SCHEMA = 1
 MAX_BYTES = 2**20
 GOOD = ("identical", "plausible")
 Line = Annotated[str, Field(max_length=500)]
 Kind = Literal["checked", "confirmed", "signed off"]
-
-
-class NotedCheck(BaseModel):
-    """One line of the checks."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: Line
-    outcome: Literal["ok", "refused", "marked", "not checked"]
-    sentence: str
 
 
 class Note(BaseModel):
@@ -69,7 +60,7 @@ class Note(BaseModel):
     trial: Line
     verdict: Line
     lot: Line = ""
-    checks: tuple[NotedCheck, ...]
+    checks: tuple[Check, ...]
     agreed: Line = ""
 
     @property
@@ -95,7 +86,6 @@ class Badge:
 
 def write(place: Path, kind: Kind, found: Checked, who: str, agreed: str = "") -> Path:
     """Write a note beside a submission; its path. Raises StorageError."""
-    checks = [NotedCheck(name=each.name, outcome=each.outcome, sentence=each.sentence) for each in found.checks]
     where = f"{device_name(torch.device('cpu'))}, torch {torch.__version__}"
     note = Note(
         kind=kind,
@@ -107,18 +97,13 @@ def write(place: Path, kind: Kind, found: Checked, who: str, agreed: str = "") -
         trial=found.trial,
         verdict=found.verdict,
         lot=found.lot,
-        checks=tuple(checks),
+        checks=found.checks,
         agreed=agreed,
     )
     endings = {"checked": "checked", "confirmed": f"confirmed-{_plain(who)}", "signed off": "signed-off"}
     target = place.with_name(f"{place.stem}.{endings[kind]}.json")
     sealed.save(note, target)
     return target
-
-
-def notes_beside(place: Path) -> Iterator[Note]:
-    """The notes on a submission that verify, are of this file and hold, by name."""
-    return (note for note in verified_notes(place) if note.holds)
 
 
 def verified_notes(place: Path) -> Iterator[Note]:
@@ -134,9 +119,9 @@ def verified_notes(place: Path) -> Iterator[Note]:
             yield note
 
 
-def badges_of(place: Path, card: FullCard) -> tuple[Badge, ...]:
+def badges_of(notes: Iterable[Note], card: FullCard) -> tuple[Badge, ...]:
     """The badges of a submission, in their order. An author is no second party of an own submission."""
-    notes = list(notes_beside(place))
+    notes = [each for each in notes if each.holds]
     authors = {_plain(each) for each in card.authors}
     others = [each for each in notes if each.kind == "confirmed" and _plain(each.who) not in authors]
     own = [each for each in notes if each.kind == "confirmed" and each not in others]

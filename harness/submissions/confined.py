@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import psutil
 
@@ -26,7 +26,7 @@ from harness.errors import ExecutionError
 from harness.machine.files import read_end
 from harness.machine.limits import cpus_available
 from harness.printable import printable
-from harness.submissions.outcomes import Check, from_json
+from harness.submissions.outcomes import CHECKS, Check
 
 MODULE = "harness.submissions.inside"
 MEMORY = 16 * 2**30  # bytes of addresses; torch alone takes some 5 GiB of them
@@ -59,13 +59,6 @@ class Job:
     trial: str = ""
     minutes: float | None = None
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        return cls(**json.loads(text))
-
 
 Run = Callable[[Job, float], list[Check]]
 
@@ -76,7 +69,7 @@ def run(job: Job, seconds: float) -> list[Check]:
     report, stopped, log = folder / "report.json", folder / "stopped.txt", folder / "log.txt"
     for each in (report, stopped):
         each.unlink(missing_ok=True)
-    (folder / "job.json").write_text(job.to_json(), encoding="utf-8")
+    (folder / "job.json").write_text(json.dumps(asdict(job)), encoding="utf-8")
     command = [*_without_network(), sys.executable, "-m", MODULE, str(folder / "job.json")]
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -108,8 +101,8 @@ def _read(report: Path, log: Path, code: int) -> list[Check]:
     try:
         if not report.is_file() or report.stat().st_size > MAX_REPORT:
             raise ValueError("no report, or too large a one")
-        return from_json(json.loads(report.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError):
+        return CHECKS.validate_python(json.loads(report.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError):
         last = _end(log).strip().splitlines()
         said = f": {printable(last[-1][:300])}" if last else ""
         return [Check(LIMITS, "refused", f"the process that runs the source ended with code {code}{said}")]

@@ -172,7 +172,7 @@ JOBS = {"examine": examine, "train": train}
 
 def main(place: str) -> None:
     """Do the job in a file, and write what was found beside it."""
-    job = Job.from_json(Path(place).read_text(encoding="utf-8"))
+    job = Job(**json.loads(Path(place).read_text(encoding="utf-8")))
     found = [asdict(each) for each in JOBS[job.kind](job)]
     Path(place).with_name("report.json").write_text(json.dumps(found), encoding="utf-8")
 

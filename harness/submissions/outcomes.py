@@ -1,7 +1,9 @@
 """The outcome of one check of a submission, as a line and as JSON."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
+
+from pydantic import TypeAdapter
 
 from harness.printable import sentence
 
@@ -26,6 +28,9 @@ class Check:
         return f"{self.outcome:<11}  {self.name}: {sentence(self.sentence)}"
 
 
+CHECKS = TypeAdapter(list[Check])  # reads those that another process has written
+
+
 def judged(name: str, faults: list[str], marks: list[str], otherwise: str) -> Check:
     """The outcome of what was found: refused with faults, marked with marks, else ok with a sentence."""
     found: list[str] = faults or marks
@@ -36,12 +41,3 @@ def judged(name: str, faults: list[str], marks: list[str], otherwise: str) -> Ch
 
 def is_refused(checks: list[Check]) -> bool:
     return any(each.outcome == "refused" for each in checks)
-
-
-def from_json(values: list[dict[str, Any]]) -> list[Check]:
-    """Read checks that another process has written. Raises TypeError or ValueError for anything else."""
-    found = [Check(**each) for each in values]
-    for each in found:
-        if not all(isinstance(text, str) for text in (each.name, each.outcome, each.sentence, each.verdict)):
-            raise ValueError("expected texts")
-    return found

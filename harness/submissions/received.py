@@ -15,10 +15,9 @@ from harness.errors import HarnessError, RecordError
 from harness.extensions import is_there, needed
 from harness.machine.files import unsynced
 from harness.plan.names import MAX_LABEL
-from harness.plan.reader import value_of
 from harness.registry import HEADS
 from harness.submissions import source_rules
-from harness.submissions.archive import Submission, unpacked
+from harness.submissions.archive import Submission, head_of, unpacked
 from harness.submissions.badges import Badge, Note, badges_of, same_person, verified_notes
 
 UNCHECKED = "not checked yet"
@@ -80,9 +79,7 @@ class Received:
     @property
     def head(self) -> tuple[str, dict]:
         """The name of its head, and the parameters that it gives."""
-        value = value_of(self.submission.card.head)
-        ((name, params),) = value.items() if isinstance(value, dict) else [(value, {})]
-        return name, params or {}
+        return head_of(self.submission.card.head)
 
     def add_to(self, results: Path) -> None:
         """Write its records into a results folder. Raises RecordError, StorageError."""
@@ -127,7 +124,8 @@ def _received(file: Path, place: Path) -> Received:
         raise RecordError(f"{file} is of the suite {card.suite}; expected it as {expected}, and it is left out")
     with needed("harness.exchange.bundle:opened", "a submission")(submission.records) as bundle:
         trials = frozenset(trial.id for trial in bundle.trials)
-    notes, badges = tuple(verified_notes(file)), badges_of(file, card)
+    notes = tuple(verified_notes(file))
+    badges = badges_of(notes, card)
     refused = [f"refused: {check.name}" for note in notes for check in note.checks if check.outcome == "refused"]
     checked = any(badge.earned for badge in badges if badge.name == "checked")
     why_not = refused[0] if refused else "" if checked else UNCHECKED

@@ -103,7 +103,7 @@ def _card(place: Path, faults: list[str]) -> Card | None:
 def _planned(wish: Wish, faults: list[str]) -> tuple[list[Row], choices.Records | None]:
     """The rows of the head in the suite as it is released, and its records."""
     try:
-        archive.head_name(wish.head)
+        archive.head_of(wish.head)
         suite = plan.load(released.suite_file(suite_name(wish.suite)), (f"heads+={wish.head}",))
         records = choices.read(suite, wish.results, faults.append)
         return planned_rows(records.suite), records
@@ -116,7 +116,7 @@ def _planned(wish: Wish, faults: list[str]) -> tuple[list[Row], choices.Records 
 
 def _complete(head: str, rows: Sequence[Row], records: choices.Records, faults: list[str]) -> list[TrialRecord]:
     """The records of some rows. Adds a sentence for each thing that is missing."""
-    name = archive.head_name(head)
+    name, _ = archive.head_of(head)
     sent, command = [], f"`harness run {records.suite.name} --set 'heads+={head}' --only head={name}` trains them"
     for row in rows:
         if row.tune is not None:
@@ -148,7 +148,7 @@ def _complete(head: str, rows: Sequence[Row], records: choices.Records, faults: 
 def _source(wish: Wish, card: Card | None, faults: list[str]) -> tuple[str, Path | None]:
     """The name of the head, and the file of its source; None for a head of the harness."""
     try:
-        name = archive.head_name(wish.head)
+        name, _ = archive.head_of(wish.head)
         place = wish.source or Path(inspect.getfile(HEADS.get(name)))
     except (HarnessError, TypeError, OSError):  # which was reported with the plan
         return "", None

@@ -20,7 +20,7 @@ def earned(place, tmp_path) -> list[str]:
     (tmp_path / "unpacked").mkdir()
     card = unpacked(place, tmp_path / "unpacked").card
     shutil.rmtree(tmp_path / "unpacked")
-    return [badge.name for badge in badges.badges_of(place, card) if badge.earned]
+    return [badge.name for badge in badges.badges_of(badges.verified_notes(place), card) if badge.earned]
 
 
 def test_an_honest_submission_is_checked_confirmed_and_signed_off(here, sent, harness, tmp_path):
@@ -67,7 +67,7 @@ def test_an_honest_submission_is_checked_confirmed_and_signed_off(here, sent, ha
     assert earned(sent, tmp_path) == ["submitted", "checked", "run again by a second party", "signed off"]
     sent.write_bytes(sent.read_bytes() + b"\n")
     (tmp_path / "unpacked").mkdir()
-    assert list(badges.notes_beside(sent)) == []
+    assert list(badges.verified_notes(sent)) == []
 
 
 def test_a_full_run_that_lacks_a_trial_signs_nothing_off(here, sent, harness, tmp_path):
