@@ -14,6 +14,7 @@ from harness.code import hashes
 from harness.errors import CorpusError, HarnessError, RecordError
 from harness.extensions import needed
 from harness.plan.suite import Row, Suite
+from harness.printable import counted
 from harness.records import choices, store
 from harness.records.contents import without_folders
 from harness.records.record import UNKNOWN, TrialRecord
@@ -33,6 +34,30 @@ def planned_rows(suite: Suite) -> list[Row]:
     if len({row.head.written for row in rows}) > 1:
         raise RecordError("the head is a grid of several; submit one at a time")
     return rows
+
+
+def planned_trials(rows: Sequence[Row], records: choices.Records) -> tuple[dict[str, None], list[str]]:
+    """The ids of the trials that a suite plans for some rows, and a sentence for each thing that its records lack."""
+    ids, lacking = {}, []
+    for row in rows:
+        if row.tune is not None:
+            choice = choices.of_records(row, records.tuning)
+            if choice is None:
+                asked = row.next({trial: choices.perplexity(each) for trial, each in records.tuning.items()})
+                of = f"{row.label}, {row.backbone.label}"
+                lacking.append(f"{of}: {counted(len(asked), 'trial')} of its tuning are missing")
+                ids |= dict.fromkeys(trial.id for trial in row.possible_trials)
+                continue
+            if row.choice is None or row.choice.trial != choice.trial:
+                lacking.append(f"{row.label}: the table is not of the point that its tuning trials give")
+            ids |= dict.fromkeys(choice.valid_ppl)
+        elif not row.trials:
+            lacking.append(f"{row.label}: its learning rate follows from other trials, which are missing")
+        if missing := [str(trial.seed) for trial in row.trials if trial.id not in records.table]:
+            number = counted(len(missing), "trial")
+            lacking.append(f"{row.label}: {number} of the table are missing (seed {', '.join(missing)})")
+        ids |= dict.fromkeys(trial.id for trial in row.trials)
+    return ids, lacking
 
 
 def examine(job: Job) -> list[Check]:
@@ -64,24 +89,9 @@ def examine(job: Job) -> list[Check]:
 
 def _plan(records: choices.Records, rows: Sequence[Row], found: Mapping[str, TrialRecord], faults: list[str]) -> Check:
     """Whether the records are those that the suite plans for the head: all of them, and no others."""
-    expected: set[str] = set()
-    marks = []
+    expected, lacking = planned_trials(rows, records)
+    faults, marks = [*faults, *lacking], []
     for row in rows:
-        if row.tune is not None:
-            choice = choices.of_records(row, records.tuning)
-            if choice is None:
-                asked = row.next({trial: choices.perplexity(each) for trial, each in records.tuning.items()})
-                faults.append(f"{row.label}: {len(asked)} trials of its tuning are missing")
-                expected |= {trial.id for trial in row.possible_trials}
-                continue
-            if row.choice is None or row.choice.trial != choice.trial:
-                faults.append(f"{row.label}: the table is not of the point that its tuning trials give")
-            expected |= choice.valid_ppl.keys()
-        elif not row.trials:
-            faults.append(f"{row.label}: its learning rate follows from other trials, which are missing")
-        missing = [trial for trial in row.trials if trial.id not in records.table]
-        faults += [f"the trial of seed {trial.seed} is missing ({trial})" for trial in missing]
-        expected |= {trial.id for trial in row.trials}
         params = (
             {} if row.chosen is None else dict(zip(("params_total", "params_head"), row.chosen.params, strict=True))
         )

@@ -15,13 +15,12 @@ from harness.errors import HarnessError, SuiteError
 from harness.extensions import needed
 from harness.plan.reader import suite_name
 from harness.plan.suite import Row
-from harness.printable import counted
 from harness.records import choices, sidecars, store
 from harness.records.record import TrialRecord
 from harness.registry import HEADS
 from harness.submissions import archive, released, source_rules
 from harness.submissions.card import NEW_CARD, Card, FullCard, core_hours_of, hardware_of, read_card
-from harness.submissions.inside import ENDED, planned_rows
+from harness.submissions.inside import ENDED, planned_rows, planned_trials
 
 SENT = (store.FILE_NAME, sidecars.TIMING.file, sidecars.TOKEN_NLL.file)  # of each trial
 
@@ -117,22 +116,10 @@ def _planned(wish: Wish, faults: list[str]) -> tuple[list[Row], choices.Records 
 def _complete(head: str, rows: Sequence[Row], records: choices.Records, faults: list[str]) -> list[TrialRecord]:
     """The records of some rows. Adds a sentence for each thing that is missing."""
     name, _ = archive.head_of(head)
-    sent, command = [], f"`harness run {records.suite.name} --set 'heads+={head}' --only head={name}` trains them"
-    for row in rows:
-        if row.tune is not None:
-            choice = choices.of_records(row, records.tuning)
-            if choice is None:
-                missing = [trial for trial in row.tuning_trials if trial.id not in records.tuning]
-                of = f"{row.label}, {row.backbone.label}"
-                faults.append(f"{of}: {counted(len(missing), 'trial')} of its tuning are missing; {command}")
-                continue
-            sent += [records.tuning[trial] for trial in choice.valid_ppl]
-            if row.choice is None or row.choice.trial != choice.trial:
-                faults.append(f"{row.label}: the stored choice is not what its tuning trials give")
-        missing = [trial for trial in row.trials if trial.id not in records.table]
-        if missing or not row.trials:
-            faults.append(f"{row.label}: {counted(len(missing), 'trial')} of the table are missing; {command}")
-        sent += [records.table[trial.id] for trial in row.trials if trial.id in records.table]
+    command = f"`harness run {records.suite.name} --set 'heads+={head}' --only head={name}` trains what is missing"
+    ids, lacking = planned_trials(rows, records)
+    faults += [f"{each}; {command}" for each in lacking]
+    sent = [records.found[trial] for trial in ids if trial in records.found]
     runs = records.runs
     for record in sent:
         if record.status not in ENDED:
