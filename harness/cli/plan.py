@@ -1,7 +1,6 @@
 """`harness plan`: what a suite would run."""
 
 import json
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -46,7 +45,6 @@ from harness.records.contents import of_others
 from harness.report import screen
 from harness.report.grouping import grouped
 
-NO_BREAK = "\u00a0"  # a space at which textwrap breaks no line
 HALF_A_LINE = 40
 SCREEN = 25  # lines of a terminal
 MAX_ROWS = 13  # of more rows, those with the same head share a line
@@ -283,21 +281,13 @@ def _all_keys(suite: Suite) -> list[str]:
     specs = suite.possible_trials
     written = dict.fromkeys(_defined(suite, kind, spec) for kind in KINDS for spec in specs)
     keys = key_texts(choices(facts_of(specs, suite)))
-    return [*written, "--only takes KEY=VALUE with these keys, and id:", *(_wrapped(key) for key in keys)]
+    return [*written, "--only takes KEY=VALUE with these keys, and id:", *(f"  {key}" for key in keys)]
 
 
 def _defined(suite: Suite, kind: str, trial: TrialSpec) -> str:
     """'head: affine softmax = softmax(projection=True)', or 'head: softmax' where name and definition are equal."""
     name, spec = getattr(suite.row_of(trial), kind).name, str(getattr(trial, kind))
     return f"{kind}: {spec}" if name == spec else f"{kind}: {name} = {spec}"
-
-
-def _wrapped(key: str) -> str:
-    """A list 'a: 1, b: 2', indented; on a terminal broken after a comma and never after a colon."""
-    if (width := _width()) is None:
-        return f"  {key}"
-    whole, indents = key.replace(": ", f":{NO_BREAK}"), {"initial_indent": "  ", "subsequent_indent": "    "}
-    return textwrap.fill(whole, width, break_on_hyphens=False, **indents).replace(NO_BREAK, " ")
 
 
 def _times(rows: list[RowTime], suite: Suite, device: str) -> screen.Shown:

@@ -36,16 +36,6 @@ from harness.trial import routes
 DISTRIBUTION = "output-head-harness"
 SHOWN_PACKAGES = ("torch", "triton", "ray", "mlflow", "pydantic", "scipy", "transformers")
 NOT_NEEDED_TO_RUN = ("mlflow",)  # without it a run prints a warning
-SCRIPTS = {  # a letter of each, which plots may not have a font for
-    "Chinese": "\u4e2d",
-    "Japanese": "\u3042",
-    "Korean": "\ud55c",
-    "Arabic": "\u0639",
-    "Hebrew": "\u05d0",
-    "Devanagari": "\u0939",
-    "Thai": "\u0e01",
-    "emoji": "\U0001f642",
-}
 GIB = 2**30
 LSTM = ComponentSpec(name="lstm", params={"d_model": 16, "num_layers": 1, "dropout": 0.3})
 MOS = ComponentSpec(name="mos", params={"num_mixtures": 2, "dropout": 0.3})
@@ -68,7 +58,6 @@ def examine(results: Path, data: Path, *, again: bool = False, gpu: bool = False
         found.values["GPU code"] = f"{len(wrong)} parts are wrong" if wrong else "right, or there is no GPU"
         found.problems.extend(wrong)
     _packages(found)
-    _fonts(found)
     _folders(found, results, data)
     _ray(found)
     return found
@@ -142,15 +131,6 @@ def _packages(found: Findings) -> None:
             named.append(f"{each.name} is not installed; needed: {each}")
         elif not each.specifier.contains(version, prereleases=True):
             named.append(f"{each.name} is {version}; needed: {each}")
-
-
-def _fonts(found: Findings) -> None:
-    from harness.report.figures import fonts  # here: matplotlib takes a second to import
-
-    without = [script for script, letter in SCRIPTS.items() if fonts.without(letter)]
-    found.values["fonts"] = (
-        f"none for {', '.join(without)}: boxes in PNG and PDF plots" if without else "for all scripts"
-    )
 
 
 def _folders(found: Findings, results: Path, data: Path) -> None:

@@ -147,10 +147,3 @@ def test_planted_batches_find_wrong_forms_and_graphs():
         "Left out on this device: the CUDA graph of the training step",
     ]
     assert "the gradient of the prior is wrong" in found[0]
-
-
-def test_scripts_without_a_font_are_named(monkeypatch):
-    from harness.report.figures import fonts
-
-    monkeypatch.setattr(fonts, "without", lambda letter: letter if letter == "\u0e01" else "")
-    assert examined().values["fonts"] == "none for Thai: boxes in PNG and PDF plots"
