@@ -409,14 +409,8 @@ def write(files: Mapping[str, bytes], out: Path) -> None:
     for name in (MARK, *before, *files):
         _refuse_link(out, name)
     _list(mark, {*before, *files})  # an interrupted write leaves no file that is not listed
-    for name, content in files.items():
-        place = out / name
-        if not place.is_file() or place.read_bytes() != content:
-            write_atomically(place, content)
-    for name in before - files.keys():
-        place = out / name
-        if place.is_file():
-            place.unlink()
+    gone = [out / name for name in before - files.keys() if (out / name).is_file()]
+    outputs.write({out / name: content for name, content in files.items()}, gone=gone)
     _list(mark, files)
 
 

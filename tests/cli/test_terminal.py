@@ -67,13 +67,3 @@ def test_the_table_of_ground_truths_is_a_summary_whose_numbers_are_whole(termina
     log = io.StringIO()
     Reporter(Console(file=log, width=300)).table(*shown)
     assert is_markdown(log.getvalue())
-
-
-def test_the_values_with_one_value_are_broken_between_two_of_them(fresh, harness, monkeypatch, terminal):
-    harness("plan", "tiny", "--keys")
-    lines = [line.rstrip() for line in terminal.shown().splitlines()]
-    first = next(number for number, line in enumerate(lines) if line.startswith("  with one value: corpus: markov,"))
-    assert len(lines) > first + 3
-    assert max(map(len, lines[first:])) <= 80
-    for line in lines[first + 1 :]:
-        assert all(re.fullmatch(r"\S+: .+", pair) for pair in line.strip().rstrip(",").split(", "))
