@@ -4,11 +4,11 @@ import math
 import statistics
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness.errors import RecordError
 from harness.records import store
-from harness.records.record import TrialRecord
 from harness.records.replicates import Seeds, result
 from harness.submissions.archive import unpacked
 from harness.submissions.consistency import read_records
@@ -42,15 +42,12 @@ def compared(place: Path, results: Path) -> Check:
         if relation in ("different", "unknown"):
             faults.append(f"trial {record.id}: {result(here[record.id])} here, {result(record)} in the submission")
     pairs = [(record, here[record.id]) for record in sent if record.id in here]
-    ratios = [math.log(ours.metrics["test_ppl"] / its.metrics["test_ppl"]) for its, ours in pairs if _are_ok(its, ours)]
+    ok = [(its.metrics, ours.metrics) for its, ours in pairs if its.status == ours.status == "ok"]
+    ratios = [math.log(ours["test_ppl"] / its["test_ppl"]) for its, ours in ok]
     faults += _all_lower(ratios)
     verdict = "different" if faults else "identical" if equal == len(sent) else "plausible"
     check = judged(FULL_RUN, faults, [], f"{len(sent)} trials were trained again, {equal} of them to the same bits")
-    return Check(check.name, check.outcome, check.sentence, verdict)
-
-
-def _are_ok(*records: TrialRecord) -> bool:
-    return all(record.status == "ok" for record in records)
+    return replace(check, verdict=verdict)
 
 
 def _all_lower(ratios: Sequence[float]) -> list[str]:

@@ -79,9 +79,9 @@ def examine(job: Job) -> list[Check]:
     checks = [_plan(records, rows, found, [*warnings, *damaged]), _code(job, found)]
     (params,) = {row.head.written: row.head.spec.params for row in rows}.values()
     if job.own_source:
-        others = [likeness.Candidate(row.head.spec.name, row.head.spec.params) for row in suite.rows]
-        own = [each for each in others if each.name != job.head_name]
-        checks.append(likeness.compared(job.head_name, params, own))
+        specs = [row.head.spec for row in suite.rows]
+        others = [(spec.name, spec.params) for spec in specs if spec.name != job.head_name]
+        checks.append(likeness.compared(job.head_name, params, others))
     else:
         checks.append(Check(likeness.NAME, "ok", "it is a head of the harness"))
     return [*checks, _conformance(job, params)]

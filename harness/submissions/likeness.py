@@ -4,8 +4,8 @@ Both get the same small inputs, and the parameters of one are given to the other
 with the same numbers under another name is the same head.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,24 +21,19 @@ NEAR = 1e-9  # nats, in float64
 NAME = "a head of its own"
 
 
-class Candidate(NamedTuple):
-    """A head of the harness with values of its parameters."""
-
-    name: str
-    params: dict[str, Any]
-
-
-def compared(name: str, params: dict[str, Any], others: Iterable[Candidate]) -> Check:
-    """Compare a head with heads of the harness: each of `others`, and each other one with its defaults."""
+def compared(name: str, params: dict[str, Any], others: Iterable[tuple[str, dict[str, Any]]]) -> Check:
+    """Compare a head with heads of the harness: each of `others`, names with parameters, and each other one with its
+    defaults.
+    """
     faults, marks, number = [], [], 0
     case = needed("harness.conformance.heads:HeadCase", "the comparison of heads")
     mine = case(HEADS.get(name), params)
-    candidates = [*others, *(Candidate(each, {}) for each in HEADS.names() if each != name)]
-    for each in candidates:
-        shown = f"{each.name}{each.params or ''}"
+    candidates = [*others, *((each, {}) for each in HEADS.names() if each != name)]
+    for other, given in candidates:
+        shown = f"{other}{given or ''}"
         try:
             with contained(f"head {name}"):
-                scores, losses = _distances(mine, case(HEADS.get(each.name), each.params))
+                scores, losses = _distances(mine, case(HEADS.get(other), given))
         except (HarnessError, TypeError, ValueError, RuntimeError):
             continue  # it cannot be built without more parameters, or has others than this head
         number += 1
@@ -69,13 +64,9 @@ def _distances(mine: Any, other: Any) -> tuple[float, float]:
 
 def _give(one: nn.Module, two: nn.Module) -> None:
     """Give the parameters of one module to another: sorted by their shapes, those of one shape in their order."""
-    sources, targets = list(_by_shape(one)), list(_by_shape(two))
+    sources, targets = (sorted(each.parameters(), key=lambda weight: tuple(weight.shape)) for each in (one, two))
     if [each.shape for each in sources] != [each.shape for each in targets]:
         raise ValueError("other parameters")
     with torch.no_grad():
         for source, target in zip(sources, targets, strict=True):
             target.copy_(source)
-
-
-def _by_shape(module: nn.Module) -> Iterator[torch.Tensor]:
-    return iter(sorted(module.parameters(), key=lambda each: tuple(each.shape)))

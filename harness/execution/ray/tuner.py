@@ -66,15 +66,11 @@ def time_rows(execution: Execution, records: Mapping[str, TrialRecord]) -> tuple
         alone = [replace(task, shared=shared) for task in _placed(execution)[0]]
         needed = {"num_cpus": alone[0].threads, "num_gpus": 1 if alone[0].gpus else 0}
         timing = ray.remote(_time_in_worker).options(**needed, max_retries=0)
-        given = [packed(task, scratch) | {"record": records[task.id].model_dump_json()} for task in alone]
-        found, faults = ray.get(timing.remote(given))
-    return [Timing.model_validate_json(each) for each in found], faults
+        return ray.get(timing.remote([packed(task, scratch) for task in alone], records))
 
 
-def _time_in_worker(given: list[dict[str, str]]) -> tuple[list[str], list[str]]:
-    records = {each["id"]: TrialRecord.model_validate_json(each["record"]) for each in given}
-    found, faults = exclusive_pass(list(map(unpacked, given)), records)
-    return [timing.model_dump_json() for timing in found], faults
+def _time_in_worker(given: list[dict[str, str]], records: Mapping[str, TrialRecord]) -> tuple[list[Timing], list[str]]:
+    return exclusive_pass(list(map(unpacked, given)), records)
 
 
 def _placed(execution: Execution) -> tuple[list[Task], int | None]:
