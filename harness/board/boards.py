@@ -157,16 +157,8 @@ def _gain(found: Study, row: RowFacts) -> Gain | None:
     return Gain(gain.mean, gain)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class First:
-    """A head that was the first of a board from a day on."""
-
-    date: str
-    head: HeadOnBoard
-
-
-def history(found: Study, received: Sequence[Received]) -> list[First]:
-    """Who was first when: by the mean gain at the last size, of heads with a gain at each size.
+def history(found: Study, received: Sequence[Received]) -> list[tuple[str, HeadOnBoard]]:
+    """Days, and the head that was first from then on: by the mean gain at the last size, of heads with a gain at each.
 
     It begins with the best head of the suite, on the day of the last of their trials. A submission counts from the day
     of its first check.
@@ -178,10 +170,10 @@ def history(found: Study, received: Sequence[Received]) -> list[First]:
     if own:
         records = [record for each in own for row in each.rows for record in row.records.values()]
         day = max(record.environment.finished for record in records)[:10]
-        firsts.append(First(date=day, head=max(own, key=_last)))
+        firsts.append((day, max(own, key=_last)))
     for each in sorted(sent, key=lambda one: (one.submission.counted_on, one.submission.stem)):
-        if not firsts or _last(each) > _last(firsts[-1].head):
-            firsts.append(First(date=each.submission.counted_on, head=each))
+        if not firsts or _last(each) > _last(firsts[-1][1]):
+            firsts.append((each.submission.counted_on, each))
     return firsts
 
 
@@ -189,18 +181,17 @@ def _last(head: HeadOnBoard) -> float:
     return head.gains[-1].nats
 
 
-def history_table(found: Study, received: Sequence[Received], up: str = "../") -> Table:
-    """`up`: from the page of the table to the first page."""
+def history_table(found: Study, received: Sequence[Received]) -> Table:
     places = sizes(found)
     several = len({corpus for corpus, _ in places}) > 1
     groups = [f"{corpus}, {backbone}" if several else backbone for corpus, backbone in places]
     columns = [Column(name="since"), Column(name="head")]
     columns += [Column(name="gain in nats", group=group, numeric=True) for group in groups]
     lines = []
-    for first in history(found, received):
-        of, head = first.head.submission, first.head
-        by = Cell(text="the suite") if of is None else Cell(text=of.stem, link=f"{up}{of.page}")
-        cells = (Cell(text=first.date), Cell(text=head.name), *map(_gain_cell, head.gains), by)
+    for day, head in history(found, received):
+        of = head.submission
+        by = Cell(text="the suite") if of is None else Cell(text=of.stem, link=f"../{of.page}")
+        cells = (Cell(text=day), Cell(text=head.name), *map(_gain_cell, head.gains), by)
         lines.append(Line(cells=cells))
     lead = (
         "The head with the largest mean gain over the strongest control at the last size, in nats for each token, with "

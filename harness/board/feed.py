@@ -33,13 +33,13 @@ def results_feed(boards: Sequence[Study], received: Sequence[Received]) -> str:
 
 def _board(found: Study, received: Sequence[Received]) -> dict[str, Any]:
     firsts = []
-    for each in history(found, received):
-        of = each.head.submission
+    for day, head in history(found, received):
+        of = head.submission
         firsts.append(
             {
-                "since": each.date,
-                "label": each.head.name,
-                "gains": [_gain(gain) for gain in each.head.gains],
+                "since": day,
+                "label": head.name,
+                "gains": list(map(_gain, head.gains)),
                 "submission": None if of is None else of.page,
             }
         )

@@ -23,6 +23,7 @@ from harness.machine import file_systems
 from harness.machine.environment import resolve_device
 from harness.plan.reader import results_option
 from harness.plan.specs import TrialSpec
+from harness.plan.suite_file import Resources
 from harness.printable import sentence
 from harness.records import store
 from harness.records.record import TrialRecord
@@ -143,19 +144,6 @@ class GuardedListener:
                 with contextlib.suppress(OSError):  # standard error may be closed
                     text = f"the progress of {event.spec} cannot be shown: {type(error).__name__}: {error}"
                     print(sentence(text), file=sys.stderr)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
-    """What one trial needs. A data-parallel trial needs `cpus` for each worker.
-
-    Args:
-        cpus: CPU cores, which is also the number of torch threads.
-        gpus: GPUs or a share of one. 0: the trial runs on the CPU. None: one GPU for each worker where a GPU exists.
-    """
-
-    cpus: int
-    gpus: float | None
 
 
 def check_workers(tasks: list[Task], resources: Resources) -> None:
