@@ -49,7 +49,7 @@ def component_page(kind: str, name: str, cls: type, origin: str) -> str:
     """What the docstring of a head, backbone or corpus says, and where its code is."""
     described, _, rest = inspect.cleandoc(cls.__doc__).partition("Args:\n")
     _, *sections = re.split(r"^(Raises|Source|Differs): ", rest, flags=re.MULTILINE)
-    parts = [f"# {name}", f"```text\n{described.strip()}\n```", "\n".join(parameter_lines(name, cls, set(), {}))]
+    parts = [f"# {name}", f"```text\n{described.strip()}\n```", "\n".join(parameter_lines(cls, set()))]
     for title, text in zip(sections[::2], sections[1::2], strict=True):
         parts.append(f"*{title}*: {in_yaml(' '.join(text.split()))}")
     parts.append(f"Code: [{origin}](../../{origin})" if (ROOT / origin).is_file() else f"Code: {origin}")

@@ -108,29 +108,22 @@ def summary(cls: type) -> Iterator[str]:
         yield f"Source: {escaped(' '.join(source.split()).rstrip('.'))}."
 
 
-def parameter_lines(component: str, cls: type, shared: set[str], explained: dict[str, str]) -> Iterator[str]:
-    """The parameters of a component: those with a meaning of its own, then those that are explained elsewhere.
-
-    `explained`: name and meaning -> the component that has it; this one's are added.
-    """
+def parameter_lines(cls: type, shared: set[str]) -> Iterator[str]:
+    """The parameters of a component with their meanings, then the names of those that are `shared`."""
     from harness.plan.parameters import REQUIRED, parameters
     from harness.plan.suite_file import descriptions
 
-    texts, elsewhere = descriptions(cls), {}
+    texts, elsewhere = descriptions(cls), []
     for name, parameter in parameters(cls).items():
         default = parameter.default
         written = default if isinstance(default, str) else "" if default is REQUIRED else json.dumps(default)
         shown = f"`{name}: {written}`" if written else f"`{name}`"
-        meaning = f"{name}: {texts[name]}"
         if name in shared:
-            elsewhere.setdefault("Shared", []).append(shown)
-        elif meaning in explained:
-            elsewhere.setdefault(f"As `{explained[meaning]}`", []).append(shown)
+            elsewhere.append(shown)
         else:
-            explained[meaning] = component
             yield f"- {shown}: {in_yaml(texts[name])}"
-    for place, names in elsewhere.items():
-        yield f"- {place}: {', '.join(names)}."
+    if elsewhere:
+        yield f"- Shared: {', '.join(elsewhere)}."
 
 
 def components() -> str:
@@ -145,12 +138,11 @@ def components() -> str:
     ]
     for title, registry in (("Heads", HEADS), ("Backbones", BACKBONES), ("Corpora", CORPORA)):
         lines += ["", f"## {title}"]
-        explained: dict[str, str] = {}
         for name in registry.names():
             if registry.origin(name).startswith(OURS):
                 cls = registry.get(name)
                 shared = SHARED if registry is HEADS else set()
-                lines += ["", f"### `{name}`", "", *summary(cls), "", *parameter_lines(name, cls, shared, explained)]
+                lines += ["", f"### `{name}`", "", *summary(cls), "", *parameter_lines(cls, shared)]
     return re.sub(r"\n{3,}", "\n\n", "\n".join([*lines, ""]))
 
 
