@@ -1,7 +1,6 @@
 """What commands show on a terminal: a summary that fits it. Pipes get markdown, and an explicit form is kept."""
 
 import io
-import re
 from types import SimpleNamespace
 
 import pytest
