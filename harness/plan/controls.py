@@ -25,6 +25,7 @@ NO_AFFINE = (
     "Mixtures have an affine map before the output matrix, and no control has one: add `softmax: {projection: true}` "
     "to `heads`"
 )
+AT_RANDOM = "xavier"  # how a map starts that starts at random; the other ways are at the identity
 
 
 class Role(NamedTuple):
@@ -66,8 +67,17 @@ def control_notes(
     fits = all(body.fits for body in bodies)
     if claims and not has_plain and fits:
         found.append(NO_PLAIN)
-    if not mapped and any(_is_mixture(each) for each in claims):
-        found.append(NO_AFFINE)
+    known_starts = {_start(each) for each in mapped}
+    for each in claims:
+        start = _start(each)
+        if not _is_mixture(each) or start in known_starts:
+            continue
+        if start != AT_RANDOM:
+            # such a map alone can gain more than mixing does (docs/heads.md)
+            what = "The map of a mixture starts at the identity, and that of no control does"
+            found.append(f"{what}: add `softmax: {{projection: true, start: {start}}}` to `heads`")
+        elif not mapped:
+            found.append(NO_AFFINE)
     return list(dict.fromkeys(found))
 
 
@@ -78,6 +88,10 @@ def computes_softmax(head: Component) -> bool:
         return False
     with guarded(f"head {head.spec.name}", "is_control"):
         return bool(head.cls.is_control(**resolved(head.cls, head.spec.params)))
+
+
+def _start(head: Component) -> str:
+    return resolved(head.cls, head.spec.params).get("start", AT_RANDOM)
 
 
 def _value(head: Component, name: str) -> bool:
