@@ -45,7 +45,7 @@ def planned_trials(rows: Sequence[Row], records: choices.Records) -> tuple[dict[
             if choice is None:
                 asked = row.next({trial: choices.perplexity(each) for trial, each in records.tuning.items()})
                 of = f"{row.label}, {row.backbone.label}"
-                lacking.append(f"{of}: {counted(len(asked), 'trial')} of its tuning are missing")
+                lacking.append(f"{of}: its tuning lacks {counted(len(asked), 'trial')}")
                 ids |= dict.fromkeys(trial.id for trial in row.possible_trials)
                 continue
             if row.choice is None or row.choice.trial != choice.trial:
@@ -54,8 +54,7 @@ def planned_trials(rows: Sequence[Row], records: choices.Records) -> tuple[dict[
         elif not row.trials:
             lacking.append(f"{row.label}: its learning rate follows from other trials, which are missing")
         if missing := [str(trial.seed) for trial in row.trials if trial.id not in records.table]:
-            number = counted(len(missing), "trial")
-            lacking.append(f"{row.label}: {number} of the table are missing (seed {', '.join(missing)})")
+            lacking.append(f"{row.label}: the table lacks its trials of seed {', '.join(missing)}")
         ids |= dict.fromkeys(trial.id for trial in row.trials)
     return ids, lacking
 

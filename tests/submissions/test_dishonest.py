@@ -133,7 +133,7 @@ def other_curve(runs):
 
 RECORDS = {  # a change of the records -> the check that refuses or marks it, and a part of its sentence
     "an edited record": (edited, "trained again", "refused", "test_ppl is"),
-    "picked seeds": (other_seed, "plan", "refused", "1 trial of the table are missing (seed 2)"),
+    "picked seeds": (other_seed, "plan", "refused", "the table lacks its trials of seed 2"),
     "hidden tuning": (more_tuning, "plan", "refused", "is not planned by the suite in its tuning (mine"),
     "swapped weights": (swapped, "trained again", "marked", "equal bits were expected"),
     "a forged certificate": (forged_certificate, "certificates", "refused", "no token has an nll below"),
