@@ -425,7 +425,7 @@ def start_as_(
     are initialised.
 
     'xavier': the facet layer by torch's Xavier-uniform rule; the output layer stays as it is.
-    'identity': the output layer stays as it is, too: the head starts as a plain softmax of the state.
+    'identity': the output layer stays as it is, too: the head starts as one without a facet layer.
     'embedding': W is a copy of the input embedding, and biases are zero: what a model with tied weights computes.
     'pretrained': W, b and the soft cap are those of the backbone's pretrained output layer: what the model computes.
     In the last three the facet layer is the identity, K times. A bias that only the head has starts at zero in the last
@@ -434,12 +434,15 @@ def start_as_(
     Args:
         init_range: the option of the head; it contradicts the last two.
     Raises: ValueError when the facet layer's input and output, or W and what it copies, have different widths, when
-        init_range is given, when there is no pretrained output layer, or when it has a bias and the head has none.
+        'identity' has no facet layer, when the last two have an init_range, when there is no pretrained output layer,
+        or when it has a bias and the head has none.
     """
     if start == "xavier":
         xavier_uniform_(facet)
         return
     if start == "identity":
+        if not isinstance(facet, nn.Linear):
+            raise ValueError("start: 'identity' is of a map before the output matrix; set projection to true")
         _identity_(facet, output.in_features, start, "output matrix")
         return
     if init_range is not None:

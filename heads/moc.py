@@ -45,8 +45,8 @@ class MixtureOfContexts(nn.Module):
             Xavier-uniform, and b U(-1/sqrt(E), 1/sqrt(E)).
         start: 'xavier': Xavier-uniform; 'identity': the same W and b; 'embedding': W is a copy of the input embedding,
             and b zero; 'pretrained': W, b and c are those of the backbone's own output layer. In the last three A_k is
-            the identity and a_k zero, so that the head starts as a plain softmax, in the last one as the pretrained
-            model. That needs activation 'none'.
+            the identity and a_k zero, so that the head starts as a softmax of the state, in the last one as the
+            pretrained model. That needs activation 'none'.
         activation: act, the non-linearity of the facets: 'tanh', or 'none'.
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
         softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). {a, b, c}: it

@@ -58,8 +58,8 @@ class MixtureOfSoftmaxes(nn.Module):
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
         start: 'xavier': see Differs; 'identity': the same W and b; 'embedding': W is a copy of the input embedding,
             and b zero; 'pretrained': W, b and c are those of the backbone's own output layer. In the last three A_k is
-            the identity and a_k zero, so that the head starts as a plain softmax, in the last one as the pretrained
-            model. That needs activation 'none'.
+            the identity and a_k zero, so that the head starts as one softmax of the state, in the last one as the
+            pretrained model. That needs activation 'none'.
         softcap: c: each logit z becomes c tanh(z / c) before the softmax (SoftCap; Gemma 2 has 30). {a, b, c}: it
             becomes a sigmoid((z + b) / c) (SigmoidCap; modded-nanogpt has 23, 5 and 7.5). Not with
             another logit_map. None: z.

@@ -42,9 +42,9 @@ class SigSoftmax(nn.Module):
             None for log p.
         init_range: r: W starts as U(-r, r), also if it is tied, and b as init_bias says. None: as `start` says.
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
-    Raises: ValueError when D differs from E without a projection or with start 'embedding', start 'embedding' has an
-        init_range, init_range <= 0, init_bias is 'uniform' without init_range or without b, or the pretrained output
-        layer has a soft cap.
+    Raises: ValueError when D differs from E without a projection or with another start than 'xavier', start 'identity'
+        has no projection, start 'embedding' or 'pretrained' has an init_range, init_range <= 0, init_bias is 'uniform'
+        without init_range or without b, or the pretrained output layer has a soft cap.
     Source: Kanai et al. (2018), arXiv:1805.10829, section 3.3; Parthiban et al. (2021), equation 1.
     Differs: evaluated in log space. The code of the multi-facet softmax multiplies exp(z - max z) by 1e-20 +
         sigmoid(z), which has an error of 0.12 in probability at logits near -60 in float32. For the mixture (MoSS) use

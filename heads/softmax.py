@@ -63,11 +63,11 @@ class Softmax(nn.Module):
         init_bias: the start of b with init_range: 'zero', or 'uniform', U(-r, r).
         logit_map: phi: 'identity', or 'stablemax' (StableMax), with which no start computes what a pretrained softmax
             computes.
-    Raises: ValueError when D differs from E without a projection or with another start than 'xavier', start 'embedding'
-        or 'pretrained' has an init_range, init_range <= 0, init_bias is 'uniform' without init_range or without b,
-        d_embed < 1, weights are tied or copied and E is not the width of the embedding, softcap <= 0 or given with
-        'stablemax', mu_loss < 0 or beside mu_centering, z_loss < 0, input_gradient_scale <= 0 or without tie_weights,
-        or there is no pretrained output layer.
+    Raises: ValueError when D differs from E without a projection or with another start than 'xavier', start 'identity'
+        has no projection, start 'embedding' or 'pretrained' has an init_range, init_range <= 0, init_bias is 'uniform'
+        without init_range or without b, d_embed < 1, weights are tied or copied and E is not the width of the
+        embedding, softcap <= 0 or given with 'stablemax', mu_loss < 0 or beside mu_centering, z_loss < 0,
+        input_gradient_scale <= 0 or without tie_weights, or there is no pretrained output layer.
     Source: the usual log-linear output layer; the baseline of Benka et al. (2021). Low rank: Yang et al. (2018),
         arXiv:1711.03953, section 2.2. Soft cap: Bello et al. (2016), arXiv:1611.09940; Gemma 2, arXiv:2408.00118;
         KellerJordan/modded-nanogpt, train_gpt.py. StableMax: Prieto et al. (2025), arXiv:2501.04697. Z-loss: Chowdhery

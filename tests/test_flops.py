@@ -1,5 +1,7 @@
 """FLOPs of a training token: by hand from the sizes of models, and against torch's counter on a real training step."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from head_table import rows, total
@@ -10,8 +12,10 @@ from harness import kernels
 from harness.corpora.batching import Segment
 from harness.flops import training_flops
 from harness.model import LanguageModel, build_backbone, build_head
+from harness.plan.components import Component, Construction
+from harness.plan.reader import Problems, Source
 from harness.plan.specs import ComponentSpec
-from harness.registry import HEADS
+from harness.registry import BACKBONES, HEADS
 
 LLAMA = {"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 
@@ -116,3 +120,23 @@ def test_a_head_that_cannot_be_built_without_content_is_trained_all_the_same(mon
     monkeypatch.setitem(HEADS._classes, "from_counts", FromCounts)
     with pytest.raises(ValueError, match="FLOPs of from_counts on lstm are not known from shapes: "):
         training_flops(spec("lstm", d_model=200), spec("from_counts"), 100, 2, 5)
+
+
+def test_a_head_that_changes_what_the_body_computes_changes_no_other_head_of_a_plan(monkeypatch):
+    class Hooked(HEADS.get("softmax")):
+        def __init__(self, dims, embedding, *, factor: float = 2.0):
+            super().__init__(dims, embedding)
+            square = torch.eye(embedding.embedding_dim)
+            embedding.register_forward_hook(lambda module, given, found: factor * found @ square.to(found))
+            embedding.changed_by = "factor"
+
+    monkeypatch.setitem(HEADS._classes, "hooked", Hooked)
+    lstm, hooked = spec("lstm", d_model=30, num_layers=1), spec("hooked", factor=2.0)
+    construction = Construction(Problems(Source(Path("suite.yaml"))), batch=(2, 5))
+    heads = [Component(each, HEADS.get(each.name)) for each in (hooked, SOFTMAX)]
+    construction.check([100], [Component(lstm, BACKBONES.get("lstm"))], heads)
+    of_lstm = 6 * 4 * 2 * 30**2  # one layer of four gates
+    assert {head: flops.body for (_, _, head), flops in construction.flops.items()} == {
+        "hooked(factor=2.0)": of_lstm + 6 * 30**2,
+        "softmax": of_lstm,
+    }

@@ -315,7 +315,8 @@ class Construction:
                 build = partial(_measured, head, body, vocab_size)
                 found = self._built(head, str(backbone.spec), build)
             flops = self._flops(vocab_size, backbone, head, of_body) if found else None
-            of_body = flops[0] if isinstance(flops, tuple) else of_body
+            if isinstance(flops, tuple) and getattr(body.embedding, "changed_by", None) is None:
+                of_body = flops[0]
             of_heads.append(found and (*found, copies.made, flops))
         return (asdict(_body(body)), of_heads) if of_heads and None not in of_heads else None
 

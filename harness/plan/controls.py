@@ -6,9 +6,10 @@ entry of `heads`.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from harness.containment import guarded
+from harness.distributions import Start
 from harness.plan.components import Component
 from harness.plan.kept_models import Body
 from harness.plan.parameters import parameters, resolved
@@ -25,7 +26,7 @@ NO_AFFINE = (
     "Mixtures have an affine map before the output matrix, and no control has one: add `softmax: {projection: true}` "
     "to `heads`"
 )
-AT_RANDOM = "xavier"  # how a map starts that starts at random; the other ways are at the identity
+AT_RANDOM, *AT_IDENTITY = get_args(Start)  # how the map of a head may start
 
 
 class Role(NamedTuple):
@@ -67,17 +68,17 @@ def control_notes(
     fits = all(body.fits for body in bodies)
     if claims and not has_plain and fits:
         found.append(NO_PLAIN)
-    known_starts = {_start(each) for each in mapped}
-    for each in claims:
-        start = _start(each)
-        if not _is_mixture(each) or start in known_starts:
+    if not mapped and any(_is_mixture(each) and _start(each) == AT_RANDOM for each in claims):
+        found.append(NO_AFFINE)
+    starts = {_start(each) for each in mapped}
+    for head, role, name in zip(heads, known, names, strict=True):
+        has_map = _value(head, MAP) or _is_mixture(head)
+        if role.is_control or not has_map or _start(head) in (AT_RANDOM, *starts):
             continue
-        if start != AT_RANDOM:
-            # such a map alone can gain more than mixing does (docs/heads.md)
-            what = "The map of a mixture starts at the identity, and that of no control does"
-            found.append(f"{what}: add `softmax: {{projection: true, start: {start}}}` to `heads`")
-        elif not mapped:
-            found.append(NO_AFFINE)
+        # such a map alone can gain as much as a mixture does (docs/heads.md)
+        starts.add(_start(head))
+        what = f"No control with a map starts as {name} does"
+        found.append(f"{what}: add `softmax: {{projection: true, start: {_start(head)}}}` to `heads`")
     return list(dict.fromkeys(found))
 
 
@@ -91,7 +92,8 @@ def computes_softmax(head: Component) -> bool:
 
 
 def _start(head: Component) -> str:
-    return resolved(head.cls, head.spec.params).get("start", AT_RANDOM)
+    start = resolved(head.cls, head.spec.params).get("start")
+    return start if start in AT_IDENTITY else AT_RANDOM
 
 
 def _value(head: Component, name: str) -> bool:

@@ -40,21 +40,21 @@ def planned_trials(rows: Sequence[Row], records: choices.Records) -> tuple[dict[
     """The ids of the trials that a suite plans for some rows, and a sentence for each thing that its records lack."""
     ids, lacking = {}, []
     for row in rows:
+        of = ", ".join(filter(None, (row.label, row.backbone.label)))
         if row.tune is not None:
             choice = choices.of_records(row, records.tuning)
             if choice is None:
                 asked = row.next({trial: choices.perplexity(each) for trial, each in records.tuning.items()})
-                of = f"{row.label}, {row.backbone.label}"
                 lacking.append(f"{of}: its tuning lacks {counted(len(asked), 'trial')}")
                 ids |= dict.fromkeys(trial.id for trial in row.possible_trials)
                 continue
             if row.choice is None or row.choice.trial != choice.trial:
-                lacking.append(f"{row.label}: the table is not of the point that its tuning trials give")
+                lacking.append(f"{of}: the table is not of the point that its tuning trials give")
             ids |= dict.fromkeys(choice.valid_ppl)
         elif not row.trials:
-            lacking.append(f"{row.label}: its learning rate follows from other trials, which are missing")
+            lacking.append(f"{of}: its learning rate follows from other trials, which are missing")
         if missing := [str(trial.seed) for trial in row.trials if trial.id not in records.table]:
-            lacking.append(f"{row.label}: the table lacks its trials of seed {', '.join(missing)}")
+            lacking.append(f"{of}: the table lacks its trials of seed {', '.join(missing)}")
         ids |= dict.fromkeys(trial.id for trial in row.trials)
     return ids, lacking
 

@@ -168,11 +168,12 @@ def test_a_start_that_cannot_be_is_refused(name, params):
 )
 def test_a_head_whose_maps_start_at_the_identity_starts_as_a_plain_softmax(name, params, start, of_softmax):
     tokens = torch.arange(2 * 3).view(2, 3) % V
-    softmax, mapped = (
-        started(head, given).eval()(Segment(tokens, tokens))[0].log_probs()
-        for head, given in (("softmax", {"start": of_softmax}), (name, {**params, "start": start}))
-    )
-    torch.testing.assert_close(mapped, softmax)
+    for more in ({}, *([{"init_range": RANGE}] if start == "identity" else [])):
+        softmax, mapped = (
+            started(head, {**given, **more}).eval()(Segment(tokens, tokens))[0].log_probs()
+            for head, given in (("softmax", {"start": of_softmax}), (name, {**params, "start": start}))
+        )
+        torch.testing.assert_close(mapped, softmax)
 
 
 @pytest.mark.parametrize("params", [{}, {"init_range": RANGE}, {"log_normaliser": 9.0}], ids=str)

@@ -90,6 +90,8 @@ def draw(
         if row in effects:
             drawn = _interval(on, place, effects[row], compared[row].judged.word, size)
         belongs(looks[row].row, [*drawn, *written[place]])
+    if any(each.low < each.high for each in effects.values()):  # in the legend, in no verdict's colour
+        on.plot([], [], color=INK, linewidth=1.3, label=f"{100 * CONFIDENCE:.0f} % interval")
     on.xaxis.set_major_locator(MaxNLocator(5 if stacked else 7, steps=[1, 2, 5, 10]))
     on.tick_params(axis="x", labelsize=size)
     on.xaxis.label.set_size(size + 1)
@@ -130,10 +132,9 @@ def _interval(on: Axes, place: int, found: Effect, verdict: str, size: float) ->
     """Draw the effect of a row; returns what is drawn. Beyond the edge it is a number with its interval."""
     (colour, marker, fill), (low, high) = LOOKS.get(verdict, OTHER), on.get_xlim()
     ends = [max(found.low, low), min(found.high, high)]
-    line, of = (":", " over blocks of text") if found.blocks else ("-", "")
-    interval = f"{100 * CONFIDENCE:.0f} % interval{of}"
-    drawn = on.plot(ends, [place, place], color=colour, linewidth=1.3, linestyle=line, label=interval)
-    drawn += on.plot(found.seeds, [place + 0.22] * len(found.seeds), ".", color=FAINT, markersize=2.5, label="a seed")
+    drawn = on.plot(ends, [place, place], color=colour, linewidth=1.3, linestyle=":" if found.blocks else "-")
+    dots = {"color": FAINT, "markersize": 2.5, "label": "a seed" if found.seeds else ""}
+    drawn += on.plot(found.seeds, [place + 0.22] * len(found.seeds), ".", **dots)
     mean = {"color": colour, "fillstyle": fill, "markersize": size / 1.5}
     if low <= found.mean <= high:
         label = verdict if verdict in LOOKS else UNDECIDED
