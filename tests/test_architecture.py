@@ -22,7 +22,6 @@ PACKAGES: tuple[tuple[str, ...], ...] = (
     ("printable",),
     ("errors",),
     ("extensions",),
-    ("removed",),
     ("random_streams",),
     ("machine",),
     ("model_folder",),

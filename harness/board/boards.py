@@ -182,6 +182,7 @@ def _last(head: HeadOnBoard) -> float:
 
 
 def history_table(found: Study, received: Sequence[Received]) -> Table:
+    """The history of a board for its page, with the gains at each size in nats for a token."""
     places = sizes(found)
     several = len({corpus for corpus, _ in places}) > 1
     groups = [f"{corpus}, {backbone}" if several else backbone for corpus, backbone in places]

@@ -22,7 +22,6 @@ from harness.errors import ExecutionError
 from harness.plan.parameters import Parameter, parameters, resolved, with_paths
 from harness.plan.specs import ComponentSpec, value_text
 from harness.registry import Registry
-from harness.removed import INSTEAD
 
 MAX_LABEL = 60  # characters, of a suite's label
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -183,7 +182,7 @@ def _name(
             raised = f"{type(fault).__name__}: {fault}"
             raise ExecutionError(f"the label of '{spec.name}' raised {raised}") from fault
     elif section(cls, "Label"):
-        removed = f"which was removed: {INSTEAD['Label: in a docstring']}"
+        removed = "which was removed: a class method says the name, as label(cls, p) of heads/mos.py"
         raise ExecutionError(f"'{spec.name}' has 'Label:' in its docstring, {removed}")
     parts = [label]
     for name in differing:

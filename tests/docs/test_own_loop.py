@@ -11,7 +11,7 @@ PAGE = (ROOT / "docs" / "own_loop.md").read_text(encoding="utf-8")
 NEEDED = [
     *("protocols", "registry", "distributions", "dropout", "fading", "kernels", "gpu", "heads"),
     # modules without dependencies: messages, and what keeps a faulty component from ending the program
-    *("errors", "extensions", "printable", "removed", "containment", "random_streams", "machine.stop_request"),
+    *("errors", "extensions", "printable", "containment", "random_streams", "machine.stop_request"),
 ]
 HIDE = """
 import sys
