@@ -65,8 +65,8 @@ class MixtureOfSoftmaxes(nn.Module):
             another logit_map. None: z.
     Raises: ValueError when softcap <= 0 or beside another logit_map, init_range <= 0, init_bias is 'uniform' without
         init_range or without b, num_mixtures or d_embed < 1, dropout is not in [0, 1), a prior bias is set for a gate
-        that is not learned, weights are tied and E is not the width of the embedding, or a start that the activation or
-        the pretrained layer does not allow.
+        that is not learned, weights are tied and E is not the width of the embedding, or a start that the activation,
+        the gate or the pretrained layer does not allow.
     Source: Yang et al. (2018), arXiv:1711.03953, section 2.3; zihangdai/mos, model.py; Benka et al. (2021) and
         ChrisBenka/Transformer_MOS, whose settings (dropout per position, untied Xavier-uniform W) are used here. MoSS:
         Kanai et al. (2018), section 3.4. StableMax: Prieto et al. (2025), arXiv:2501.04697. Gates: Orhan's note on
@@ -107,6 +107,8 @@ class MixtureOfSoftmaxes(nn.Module):
             raise ValueError(f"prior_bias is possible for gate 'learned' only, got gate '{gate}'")
         if start != "xavier" and activation != "none":
             raise ValueError(f"start: '{start}' needs activation 'none', got '{activation}'")
+        if start != "xavier" and num_mixtures > 1 and gate != "learned" and not dropout:
+            raise ValueError(f"start: '{start}' with gate '{gate}' needs dropout: equal components stay equal")
         softcap = softcap_of(start, dims, softcap)
         d_top = dims.layer_dims[-1]
         self.num_mixtures, self.activation = num_mixtures, activation
