@@ -4,7 +4,7 @@ A size is a row like any other: its trials are ordinary trials, with the ids tha
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from harness.plan.parameters import parameters
 from harness.plan.reader import Problems
 from harness.plan.specs import ComponentSpec
 from harness.plan.suite import Candidate, Row
-from harness.plan.suite_file import SuiteFile, TableSpec
+from harness.plan.suite_file import LadderSpec, SuiteFile, TableSpec
 from harness.plan.tuning import DIGITS, rounded
 from harness.registry import BACKBONES
 
@@ -118,6 +118,9 @@ def check(file: SuiteFile, problems: Problems) -> None:
     if ladder.tuned is not None and (file.tune is None or list(file.tune.space) != [RATE]):
         message = f"the rate of the other sizes follows from tuned ones: give tune.space {RATE} only"
         problems.add((*LADDER, "tuned"), message)
+    if ladder.rate_power and ladder.tuned is None:
+        message = "it moves the rates of sizes that are not tuned: name the tuned ones in ladder.tuned"
+        problems.add((*LADDER, "rate_power"), message)
 
 
 def with_shape(file: SuiteFile) -> TableSpec:
@@ -140,40 +143,29 @@ def seeds_of(file: SuiteFile, row: Row) -> list[int]:
     return file.seeds[: file.ladder.seeds[row.backbone.size - 1]]
 
 
-def rate_at(size: int, tuned: Mapping[int, float]) -> float:
-    """Return the learning rate at a size N by a power law: the least-squares line through the
-    rates of the tuned sizes, in log N and log rate.
+def following(row: Row, ladder: LadderSpec, at: Callable[[float], Candidate]) -> Row:
+    """Return a row whose learning rate follows from that of the nearest tuned size of its family.
 
-        log rate(N) = mean(log r) + b (log N - mean(log n)),
-        b = sum (log n - mean)(log r - mean) / sum (log n - mean)^2
+        rate(N) = rate(n) (N / n)^p,  n the tuned size for which |log(N / n)| is smallest
 
-    Args:
-        tuned: n -> r, of two sizes or more.
-    """
-    logs = [(math.log(n), math.log(rate)) for n, rate in tuned.items()]
-    mean_n = math.fsum(n for n, _ in logs) / len(logs)
-    mean_rate = math.fsum(rate for _, rate in logs) / len(logs)
-    products = math.fsum((n - mean_n) * (rate - mean_rate) for n, rate in logs)
-    slope = products / math.fsum((n - mean_n) ** 2 for n, _ in logs)
-    rate = math.exp(mean_rate + slope * (math.log(size) - mean_n))
-    return rounded(rate, DIGITS)
-
-
-def following(row: Row, tuned: Collection[int], at: Callable[[float], Candidate]) -> Row:
-    """Return a row whose learning rate follows from those of the tuned sizes of its family.
+    p is one for all heads. A line through a head's own rates would carry the noise of one choice to
+    the largest size, where it can cost more than heads differ by (docs/ladder.md).
 
     Args:
+        ladder: has the numbers of the tuned sizes, and p, its `rate_power`.
         at: returns the row's candidate at a learning rate.
     """
 
+    def distance(other: Row) -> float:
+        return abs(math.log(row.non_embedding / other.non_embedding))
+
     def follows(rows: Sequence[Row]) -> Candidate:
-        rates = {}
-        for each in rows:
-            if each.family == row.family and each.size in tuned and each.chosen is not None:
-                rates[each.non_embedding] = each.chosen.point[RATE]
-        if len(rates) < len(set(tuned)):
+        tuned = [each for each in rows if each.family == row.family and each.size in ladder.tuned]
+        near = min(tuned, key=distance, default=None)
+        if near is None or near.chosen is None:
             return at(row.train.lr)
-        rate = rate_at(row.non_embedding, rates)
+        moved = (row.non_embedding / near.non_embedding) ** ladder.rate_power
+        rate = rounded(near.chosen.point[RATE] * moved, DIGITS)
         return replace(at(rate), point={RATE: rate})
 
     return replace(row, candidates=(follows([]),), follows=follows)

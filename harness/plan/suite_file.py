@@ -279,13 +279,15 @@ class LadderSpec(Strict):
     Args:
         sizes: the sizes, from small to large: parameters that take the place of the backbone's own, or keys of its
             parameter `config`.
-        tuned: the sizes, by their numbers from 1, whose learning rate is tuned. The rate of the others lies on the line
-            through those that were chosen for the same head, in log N and log rate. None: every size is tuned.
+        tuned: the sizes, by their numbers from 1, whose learning rate is tuned. At the others a head has its rate of
+            the nearest tuned size (in log N), moved by rate_power. None: every size is tuned.
+        rate_power: p: a rate that is not tuned is (N / n)^p times that of the tuned size n, for every head alike.
         seeds: how many seeds each size has: the first ones of `seeds`. None: all of them.
     """
 
     sizes: list[Annotated[dict[str, Any], Field(min_length=1)]]
     tuned: list[Annotated[int, Field(ge=1)]] | None = None
+    rate_power: Annotated[float, Field(ge=-1, le=1)] = 0.0
     seeds: list[Annotated[int, Field(ge=1)]] | None = None
 
     @model_validator(mode="after")
@@ -293,7 +295,7 @@ class LadderSpec(Strict):
         if len(self.sizes) < 2:
             raise ValueError(f"sizes: a ladder needs two sizes or more, got {len(self.sizes)}")
         if self.tuned is not None and len(set(self.tuned)) < 2:
-            raise ValueError(f"tuned: a line of learning rates needs two tuned sizes or more, got {self.tuned}")
+            raise ValueError(f"tuned: a rule for learning rates needs two tuned sizes or more, got {self.tuned}")
         return self
 
 
