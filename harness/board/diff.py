@@ -78,7 +78,10 @@ def of_heads(lines: Iterable[RowFacts], evidence: Evidence, a: str, b: str) -> l
                 selections.append(Selection(runs=evidence.runs, row=replace(row, trials=trials)))
             found.append((", ".join(group), *selections))
     if not found:
-        invalid = [name for name in (a, b) if any(_row(rows, name).invalid for rows in groups.values())]
+        invalid = []
+        for name in (a, b):
+            if any(_row(rows, name).invalid for rows in groups.values()):
+                invalid.append(name)
         again = f"`harness run {shown(evidence.suite.path)}` trains what is missing"
         if invalid:
             again = (
@@ -281,12 +284,15 @@ def _code(pairs: list[tuple[TrialRecord, TrialRecord]]) -> list[str]:
 
 def _scores(a: Selection, b: Selection) -> tuple[tuple[TokenScores, TokenScores] | None, list[str]]:
     """The token scores of a and b, averaged over their trials, or a note why there are none."""
+
+    def stored(of: Selection) -> list[TokenScores | None]:
+        return [sidecars.TOKEN_NLL.load(of.runs, record) for record in of.records]
+
     missing = "not every trial has token scores (measure: {token_nll: true})"
     try:
-        pair = [[sidecars.TOKEN_NLL.load(each.runs, record) for record in each.records] for each in (a, b)]
-        if all(None not in scores for scores in pair):
-            one, other = (mean_scores(tuple(scores)) for scores in pair)
-            return (one, other), []
+        one, other = stored(a), stored(b)  # both first: either may be damaged
+        if None not in (*one, *other):
+            return (mean_scores(tuple(one)), mean_scores(tuple(other))), []
     except RecordError as damaged:
         missing = str(damaged)
     return None, [f"no comparison of single tokens: {missing}"]

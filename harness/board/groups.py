@@ -207,10 +207,20 @@ def _distinguished(made: list[Group]) -> list[Group]:
     named = []
     for together in alike.values():
         known = [_untitled(group) for group in together]
-        differing = [name for name in known[0] if len({each[name] for each in known}) > 1]
+        differing = _differing(known)
         for group, each in zip(together, known, strict=True):
             named.append(replace(group, apart=tuple(f"{name}={each[name]}" for name in differing)))
     return named
+
+
+def _differing(found: list[Mapping[str, object]]) -> list[str]:
+    """The names whose values are not the same in all of them."""
+    names = []
+    for name in found[0]:
+        texts = {value_text(each[name]) for each in found}  # as texts: a set takes no lists
+        if len(texts) > 1:
+            names.append(name)
+    return names
 
 
 def _untitled(group: Group) -> dict[str, str]:
@@ -232,13 +242,13 @@ def _group(finished: list[Finished], counting: Mapping[str, str], corpora: Mappi
     specs = [each.record.spec for each in finished]
     names, of_labels = {"corpus": corpora}, {}
     for kind, registry in {"backbone": BACKBONES, "head": HEADS}.items():
-        known = {str(spec): spec for spec in (getattr(each, kind) for each in specs)}
+        components = [getattr(spec, kind) for spec in specs]
+        known = {str(component): component for component in components}
         given = _given(finished, kind, registry, labels)
         names[kind] = names_of(known.values(), registry, labels=given)
         used = {text: label for text, label in given.items() if names[kind][text] == label}
         of_labels |= {label: with_settings(known[text], registry) for text, label in used.items()}
-    settings = [spec.train.model_dump(include=COMPARED) for spec in specs]
-    differing = [name for name in settings[0] if len({value_text(each[name]) for each in settings}) > 1]
+    differing = _differing([spec.train.model_dump(include=COMPARED) for spec in specs])
     entries = [_entry_of(line, names, differing) for line in lines.values()]
     conditions = _conditions(finished[0])
     return Group(

@@ -149,10 +149,11 @@ def of_group(table: Table) -> Table:
     """The summary of a table of the leaderboard, which compares with the row of rank 1. A backbone that all rows have
     stands in the title.
     """
-    texts = {
-        at: list(dict.fromkeys(line.cells[at].text for line in table.lines)) for at in places_of(table, ["label"])[1:]
-    }
-    shared = {at: found[0] for at, found in texts.items() if len(found) == 1}
+    shared = {}
+    for at in places_of(table, ["label"])[1:]:
+        texts = {line.cells[at].text for line in table.lines}
+        if len(texts) == 1:
+            shared[at] = texts.pop()
     made = summary(table, [at for at in places_of(table, OF_GROUP) if at not in shared])
     return replace(made, title=", ".join([table.title, *shared.values()]))
 
@@ -172,8 +173,11 @@ def contents(groups: Sequence[Group], tables: Sequence[Group]) -> Table:
 
 def ranking(groups: Sequence[Group]) -> tuple[Group, ...]:
     """The groups of which a row can be ranked; all, if there are none."""
-    ranked = tuple(group for group in groups if any(place.rank for place in places(group)))
-    return ranked or tuple(groups)
+    ranked = []
+    for group in groups:
+        if any(place.rank for place in places(group)):
+            ranked.append(group)
+    return tuple(ranked or groups)
 
 
 def _first(group: Group) -> str:
@@ -197,19 +201,21 @@ def trials(groups: tuple[Group, ...]) -> Trials:
 
 def groups_json(groups: tuple[Group, ...]) -> list[dict[str, Any]]:
     """The groups with unrounded numbers, for JSON."""
-    return [
-        {
+    found = []
+    for group in groups:
+        placed = zip(group.entries, places(group), strict=True)
+        about = {
             "title": _title(group),
             "corpus": group.corpus.model_dump(),
             "content": group.content,
             "epochs": group.train.epochs,
             "pretrained": group.pretrained,
             "bidirectional": group.bidirectional,
-            "rows": [_row(entry, place, group) for entry, place in zip(group.entries, places(group), strict=True)],
+            "rows": [_row(entry, place, group) for entry, place in placed],
             "invalid": [_entry(entry, group) for entry in group.invalid],
         }
-        for group in groups
-    ]
+        found.append(about)
+    return found
 
 
 def _entry(entry: Entry, group: Group) -> dict[str, Any]:

@@ -233,7 +233,9 @@ def index_page(found: Sequence[Study], links: Mapping[str, str], received: Seque
 
 def head_page(name: str, found: Sequence[Study], links: Mapping[str, str]) -> str:
     """The page of a head: what it is, as its docstring says, and its rows in all suites."""
-    of_head = ((each, [row for row in each.rows if row.spec.head.name == name]) for each in found)
+    of_head = []
+    for each in found:
+        of_head.append((each, [row for row in each.rows if row.spec.head.name == name]))
     lead = "Only rows of one suite compare. A suite has its own budget and, for 'vs control', its own controls."
     rows = _rows("In all suites", lead, of_head, up="../")
     sections = [
@@ -355,23 +357,25 @@ def results_json(found: Sequence[Study], board: Leaderboard | None) -> str:
     content = {
         "format": RESULTS_FORMAT,
         "harness": harness.__version__,
-        "suites": [
-            {
-                "name": each.suite.name,
-                "version": each.suite.version,
-                "found": f"{each.found()}.",
-                "baseline": each.findings.baseline,
-                "controls": [
-                    {"corpus": corpus, "backbone": backbone, "heads": [row.head for row in known]}
-                    for (corpus, backbone), known in each.findings.controls.items()
-                ],
-                "rows": [_row_json(each, row) for row in each.rows],
-            }
-            for each in found
-        ],
+        "suites": [_suite_json(each) for each in found],
         "leaderboard": None if board is None else board.as_json(),
     }
     return json.dumps(content, separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def _suite_json(found: Study) -> dict[str, object]:
+    controls = []
+    for (corpus, backbone), known in found.findings.controls.items():
+        heads = [row.head for row in known]
+        controls.append({"corpus": corpus, "backbone": backbone, "heads": heads})
+    return {
+        "name": found.suite.name,
+        "version": found.suite.version,
+        "found": f"{found.found()}.",
+        "baseline": found.findings.baseline,
+        "controls": controls,
+        "rows": [_row_json(found, row) for row in found.rows],
+    }
 
 
 def _row_json(found: Study, row: RowFacts) -> dict[str, object]:

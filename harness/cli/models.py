@@ -119,11 +119,12 @@ def _voices(position: "Position") -> Table:
     words and their probabilities.
     """
     table = Table(title=screen.text(f"after '{position.token}'"))
+    columns = []
     for voice in position.voices:
         owned = f"\n{voice.owns}" if voice.owns else ""
         table.add_column(Text(f"{voice.name}\n{voice.weight:.3f}{owned}"), overflow="fold")
-    words = ([f"{word} {p:.4f}" for word, p in voice.words] for voice in position.voices)
-    for row in zip_longest(*words, fillvalue=""):
+        columns.append([f"{word} {p:.4f}" for word, p in voice.words])
+    for row in zip_longest(*columns, fillvalue=""):
         table.add_row(*map(screen.text, row))
     return table
 
@@ -243,23 +244,16 @@ def _show(found: "Study", of: "Diagnosed", files: Mapping[str, Sequence[Path]]) 
 
 
 def _as_json(found: "Study", stored: "list[Diagnosed]", wanted: set[str]) -> dict[str, object]:
-    trials = [trial for trial in found.suite.trials if trial.id in wanted]
-    return {
-        "suite": found.suite.name,
-        "trials": [
-            {
-                "id": trial.id,
-                "head": str(trial.head),
-                "seed": trial.seed,
-                "diagnostics": {
-                    of.diagnostic.name: of.stored[trial.id].model_dump(mode="json")
-                    for of in stored
-                    if trial.id in of.stored
-                },
-            }
-            for trial in trials
-        ],
-    }
+    trials = []
+    for trial in found.suite.trials:
+        if trial.id in wanted:
+            results = {}
+            for of in stored:
+                if trial.id in of.stored:
+                    results[of.diagnostic.name] = of.stored[trial.id].model_dump(mode="json")
+            about = {"id": trial.id, "head": str(trial.head), "seed": trial.seed}
+            trials.append({**about, "diagnostics": results})
+    return {"suite": found.suite.name, "trials": trials}
 
 
 class Experiment(StrEnum):

@@ -82,7 +82,8 @@ def plan(
         return
     match = found.suite.match
     below = [] if match is None else [f"{match.kind} matched: {match}"]
-    below += [f"note: {text}" for text in (*(each.text for each in found.suite.notes), *found.suite.control_notes)]
+    notes = [*(note.text for note in found.suite.notes), *found.suite.control_notes]
+    below += [f"note: {text}" for text in notes]
     if any(True for _ in found.to_run()) and (others := of_others(read, store.runs_folder(results, read.name))):
         below.append(f"note: {others}")
     below += [*_corpora(found.suite), *_ladder(found.suite, times or []), *([] if time else _cost(found))]
@@ -130,7 +131,9 @@ class _Row:
 
     def cells(self) -> list[str]:
         distinct = [" / ".join(found) for found in (*self.names, self.params, self.head_params)]
-        states = [", ".join(f"{number} {state}" for state, number in of.items()) for of in (self.tuning, self.trials)]
+        states = []
+        for of in (self.tuning, self.trials):
+            states.append(", ".join(f"{number} {state}" for state, number in of.items()))
         mean = f"{sum(self.minutes) / len(self.minutes):.1f}" if self.minutes else ""
         return [cell or screen.NOTHING for cell in (*distinct, *states, mean)]
 
@@ -165,7 +168,10 @@ def _rows(found: PlannedSuite, room: int | None) -> Iterator[Text | Table | str]
     cells = [row.cells() for row in rows.values()]
     columns = (*KINDS, "params", "head params", "tuning trials", "trials", "min/trial")
     right = ("params", "head params", "min/trial")
-    keep = [name for index, name in enumerate(KINDS) if len({of[index] for of in cells}) > 1]
+    keep = []
+    for index, name in enumerate(KINDS):
+        if len({of[index] for of in cells}) > 1:
+            keep.append(name)
     keep += ["head", "params", "trials", *(["min/trial"] if any(row.minutes for row in rows.values()) else [])]
 
     def drawn(most: int) -> Iterator[Text | Table | str]:

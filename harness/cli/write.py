@@ -131,8 +131,8 @@ def _kept_components(what: str) -> list[dict[str, Any]]:
 
     def make() -> list[dict[str, Any]] | None:
         found, registry = _components(what), _registry(what)
-        broken = [each for each in found if any(text.startswith(BROKEN) for text in each["parameters"])]
-        if broken or registry.faults():
+        texts = [text for each in found for text in each["parameters"]]
+        if any(text.startswith(BROKEN) for text in texts) or registry.faults():
             return None
         return found if all(is_of_package(registry.get(each["name"])) for each in found) else None
 

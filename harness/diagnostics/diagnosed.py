@@ -59,7 +59,9 @@ def gathered(
     kept = {each: evidence.stored(sidecars.DIAGNOSES, each) or () for each in evidence.records}
     found, planned = [], len(evidence.suite.trials)
     for diagnostic in diagnostics:
-        of = {trial: [each for each in many if each.diagnostic == diagnostic.name] for trial, many in kept.items()}
+        of = {}
+        for trial, many in kept.items():
+            of[trial] = [each for each in many if each.diagnostic == diagnostic.name]
         newest = max((each for many in of.values() for each in many), key=lambda each: each.taken, default=None)
         if newest is None:
             continue
@@ -74,7 +76,10 @@ def gathered(
 def build(evidence: Evidence, of: Diagnosed) -> Table:
     """The table of one diagnostic: all rows of the suite."""
     rows, figures = evidence.rows, of.diagnostic.figures
-    labels = [kind for kind in KINDS if kind == "head" or len({getattr(row, kind) for row in rows}) > 1]
+    labels = []
+    for kind in KINDS:
+        if kind == "head" or len({getattr(row, kind) for row in rows}) > 1:
+            labels.append(kind)
     columns = [Column(name=kind) for kind in labels]
     columns += [Column(name=figure.name, numeric=True) for figure in figures]
     columns += [Column(name=METRICS["test_ppl"].label, numeric=True, key="test_ppl")]
@@ -184,7 +189,10 @@ def for_page(evidence: Evidence, only: Container[str] | None = None) -> "tuple[l
     tables, plots = [], []
     for of in (each for each in gathered(evidence, DIAGNOSTICS.values()) if each.results):
         table = build(evidence, of)
-        shown = [line for line in table.lines if only is None or any(trial in only for trial in line.trials)]
+        shown = []
+        for line in table.lines:
+            if only is None or any(trial in only for trial in line.trials):
+                shown.append(line)
         tables.append(replace(table, lines=tuple(shown)))
         plots += plots_of(evidence, of)
     return [Section(heading=HEADING, tables=tuple(tables))] if tables else [], plots

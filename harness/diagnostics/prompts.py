@@ -92,7 +92,9 @@ def prompts_of(corpus: Corpus, longest: int | None) -> Prompts:
         forms = [form for template in templates if (form := _form(template, written, start)) is not None]
         forms = [form for form in forms if longest is None or len(form) <= longest]
         templates_left_out += len(templates) - len(forms)
-        tokens = [tuple(_token(written, word) for word in pair.split()) for pair in section.split(", ")]
+        tokens = []
+        for pair in section.split(", "):
+            tokens.append(tuple(_token(written, word) for word in pair.split()))
         for every in (_crossed(tokens), _control(tokens)):
             pairs = [pair for pair in every if _is_known(*pair)]
             pairs_left_out += len(every) - len(pairs)

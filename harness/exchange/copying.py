@@ -93,7 +93,8 @@ def _folders(results: Path, suites: tuple[str, ...], trials: tuple[str, ...]) ->
         others = f"{nearest(suite, known)} (known: {', '.join(known) or 'none'})"
         raise RecordError(f"{runs} holds no records of a suite '{suite}'{others}")
     found = [each for each in found if not suites or each.parent.name in suites]
-    for trial in (each for each in trials if each not in {folder.name for folder in found}):
+    ids = {each.name for each in found}
+    for trial in (each for each in trials if each not in ids):
         raise RecordError(f"no record of a trial '{trial}' among the {len(found)} that --suite and --results choose")
     return [each for each in found if not trials or each.name in trials]
 

@@ -52,7 +52,11 @@ class Spectrum:
 
     def below(self, share: float) -> tuple[float, ...]:
         """For each seed the share of singular values below `share` times the largest."""
-        return tuple(sum(value < share * values[0] for value in values) / len(values) for values in self.seeds)
+        shares = []
+        for values in self.seeds:
+            small = sum(value < share * values[0] for value in values)
+            shares.append(small / len(values))
+        return tuple(shares)
 
 
 def spectrum(layer: Layer, seeds: Sequence[int], *, inputs: Inputs = "uniform") -> Spectrum:

@@ -39,10 +39,12 @@ def of_degeneracy(found: Sequence[Spectrum], seeds: Sequence[int]) -> Table:
     columns += [Column(name=f"{name} / largest", numeric=True) for name in ("median", "smallest")]
     lines = []
     for each in found:
-        shares = [Cell.mean([100 * value for value in each.below(share)], 1) for share in SHARES]
-        ratios = [[of(values) / values[0] for values in each.seeds] for of in (statistics.median, min)]
-        names = (Cell(text=LAWS[each.inputs]), Cell(text=each.layer.name))
-        lines.append(Line(cells=(*names, *shares, *(Cell.mean(values, 3) for values in ratios))))
+        cells = [Cell(text=LAWS[each.inputs]), Cell(text=each.layer.name)]
+        for share in SHARES:
+            cells.append(Cell.mean([100 * value for value in each.below(share)], 1))
+        for of in (statistics.median, min):
+            cells.append(Cell.mean([of(values) / values[0] for values in each.seeds], 3))
+        lines.append(Line(cells=tuple(cells)))
     return Table(title=JACOBIAN, columns=tuple(columns), lines=tuple(lines), notes=(*OF_DEGENERACY, _made(seeds)))
 
 
@@ -52,7 +54,9 @@ def write_degeneracy(found: Sequence[Spectrum], seeds: Sequence[int], results: P
 
     table = of_degeneracy(found, seeds)
     tables = {results / "tables" / f"degeneracy{ending}": form(table).encode() for ending, form in FORMS.values()}
-    drawn = [_plot([each for each in found if each.inputs == inputs], inputs) for inputs in LAWS]
+    drawn = []
+    for inputs in LAWS:
+        drawn.append(_plot([each for each in found if each.inputs == inputs], inputs))
     pictures, _ = plots.files_of(drawn, results / "plots" / "degeneracy")
     outputs.write({**tables, **pictures})
     return list(tables), list(pictures)

@@ -136,11 +136,12 @@ def _same(found: list[Tensor], expected: list[Tensor], bound: float) -> bool:
     """Whether the difference of all tensors together is at most so much of them, in norm."""
     if [each.shape for each in found] != [each.shape for each in expected]:
         return False
-    error, size = (
-        math.sqrt(sum(float(each.square().sum()) for each in tensors))
-        for tensors in ([a - b for a, b in zip(found, expected, strict=True)], expected)
-    )
-    return error <= bound * size  # so NaN is another value, too
+    differences = [a - b for a, b in zip(found, expected, strict=True)]
+    return _norm(differences) <= bound * _norm(expected)  # so NaN is another value, too
+
+
+def _norm(tensors: list[Tensor]) -> float:
+    return math.sqrt(sum(float(each.square().sum()) for each in tensors))
 
 
 class GraphStep:

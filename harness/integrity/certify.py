@@ -243,12 +243,14 @@ def certify(
 
 def joined(found: Sequence[Certificate]) -> Certificate:
     """Several certificates of the same weights as one."""
-    sizes = ("sum_error", "nll_gap", "mean_gap")
+    largest = {}
+    for size in ("sum_error", "nll_gap", "mean_gap"):
+        largest[size] = _largest([getattr(each, size) for each in found])
     lowest = [each.lowest_nll for each in found]
     return found[0].model_copy(
         update={
             "positions": sum(each.positions for each in found),
-            **{size: _largest([getattr(each, size) for each in found]) for size in sizes},
+            **largest,
             "lowest_nll": None if None in lowest else min(lowest),
             "drawn": {name: places for each in found for name, places in each.drawn.items()},
             "seconds": sum(each.seconds for each in found),

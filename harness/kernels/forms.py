@@ -135,10 +135,11 @@ def in_chunks(evaluate: Callable[..., Tensor], mixture: Tensors, *per_token: Ten
         with products.using(multiplied):  # the backward pass calls this again, on a GPU in another thread
             return evaluate(part, *given_n)
 
-    found = [
-        checkpoint(evaluated, mixture.part(c), *(given_N[c] for given_N in per_token), use_reentrant=False)
-        for c in chunks
-    ]
+    found = []
+    for c in chunks:
+        part = mixture.part(c)
+        given = [given_N[c] for given_N in per_token]
+        found.append(checkpoint(evaluated, part, *given, use_reentrant=False))
     return torch.cat(found)
 
 

@@ -87,7 +87,8 @@ def means(baseline: Sequence[Losses], head: Sequence[Losses]) -> Means:
 
     Losses that are not finite (of failed trials) are left out, with their pairs.
     """
-    ours, theirs = ([finite(each) for each in losses] for losses in (head, baseline))
+    ours = [finite(each) for each in head]
+    theirs = [finite(each) for each in baseline]
     gains, gain_K, covariances = [], [], []
     for mine, other in zip(ours, theirs, strict=True):
         seeds = sorted(mine.keys() & other.keys())

@@ -88,7 +88,10 @@ def drawn(ladder: Ladder, evidence: Evidence, frame: Frame) -> tuple[Axes, str]:
 def _shown(ladder: Ladder) -> list[HeadOnLadder]:
     """The heads with a result, at most MOST with the baseline: those with the largest gains or losses."""
     others = [head for head in ladder.heads if head.rows != ladder.baseline]
-    measured = [head for head in others if any(gain.difference is not None for gain in head.gains)]
+    measured = []
+    for head in others:
+        if any(gain.difference is not None for gain in head.gains):
+            measured.append(head)
     if len(measured) < MOST:
         return measured
 

@@ -22,7 +22,8 @@ def lay_out(findings: Findings) -> tuple[list[Column], list[Line], list[str]] | 
     ladders = of_findings(findings)
     if not ladders:
         return None
-    axes = [axis for axis in AXES if any(axis in head.worth for each in ladders for head in each.heads)]
+    known = {axis for each in ladders for head in each.heads for axis in head.worth}
+    axes = [axis for axis in AXES if axis in known]
     (ppl,) = [each for each in quantities(findings) if each.column.key == "test_ppl"]
     several, lines = len(ladders) > 1, []
     for ladder in ladders:

@@ -33,7 +33,10 @@ def sentences(findings: Findings, rows: Sequence[RowFacts]) -> list[str]:
     """
     found, ladders = [], of_findings(findings)
     for ladder in ladders:
-        heads = [head for head in ladder.heads if not head.is_control and any(row in rows for row in head.rows)]
+        heads = []
+        for head in ladder.heads:
+            if not head.is_control and any(row in rows for row in head.rows):
+                heads.append(head)
         named = heads if len(heads) <= MOST else sorted(heads, key=_last_gain, reverse=True)[:MOST]
         said = [of_head(ladder, head) for head in named]
         if len(heads) > len(named):

@@ -156,7 +156,11 @@ def chosen_rows(suite: Suite, only: tuple[str, ...]) -> list[Row]:
 def met_rows(suite: Suite, only: tuple[str, ...]) -> list[Row]:
     """Return all rows with a trial that meets some conditions. Raises SuiteError as `select` does."""
     met = {trial.id for trial in select(suite.possible_trials, only, suite)}
-    return [row for row in suite.rows if not met.isdisjoint(each.id for each in row.possible_trials)]
+    rows = []
+    for row in suite.rows:
+        if any(trial.id in met for trial in row.possible_trials):
+            rows.append(row)
+    return rows
 
 
 def chosen_tuning(suite: Suite, only: tuple[str, ...]) -> tuple[TrialSpec, ...]:

@@ -91,7 +91,8 @@ def collapsed(row: RowFacts) -> bool:
     known = [each for each in metrics if "test_ppl" in each and "unigram_test_ppl" in each]
     if row.is_ngram or not known:
         return False
-    ours, unigram = (statistics.fmean(each[name] for each in known) for name in ("test_ppl", "unigram_test_ppl"))
+    ours = statistics.fmean(each["test_ppl"] for each in known)
+    unigram = statistics.fmean(each["unigram_test_ppl"] for each in known)
     return ours >= COLLAPSED * unigram
 
 

@@ -23,7 +23,11 @@ class Trials:
 def total(every: Iterable[Trials]) -> Trials:
     """The numbers of the trials of several suites together."""
     found = list(every)
-    return Trials(*(sum(getattr(each, name) for each in found) for name in ("ok", "planned", "invalid")))
+    return Trials(
+        ok=sum(each.ok for each in found),
+        planned=sum(each.planned for each in found),
+        invalid=sum(each.invalid for each in found),
+    )
 
 
 def write(files: Mapping[Path, bytes], *, gone: Iterable[Path] = ()) -> None:

@@ -28,7 +28,7 @@ def of_rows(suite: Suite, lines: list[RowFacts]) -> list[str]:
     """
     facts = facts_of([line.spec for line in lines])  # the trials of a row differ only in their seed
     parts = [_conditions(lines, kind) for kind in REGISTRIES]
-    conditions = [",".join(part for part in each if part) for each in zip(*parts, strict=True)]
+    conditions = [",".join(filter(None, each)) for each in zip(*parts, strict=True)]
     return [
         of_trials(suite, line.ids, [condition] if _fits(facts, condition, line) else None)
         for line, condition in zip(lines, conditions, strict=True)
@@ -89,9 +89,11 @@ def _conditions(lines: list[RowFacts], kind: str) -> list[str]:
     found = {}
     for key, (name, params) in named.items():
         alike = [each for other, each in named.values() if other == name]
-        differing = [each for each in params if len({value_text(others.get(each)) for others in alike}) > 1]
         about = [f"{kind}={name}"] if len(named) > 1 else []
-        found[key] = ",".join([*about, *(f"{kind}.{each}={value_text(params[each])}" for each in differing)])
+        for parameter, value in params.items():
+            if len({value_text(other.get(parameter)) for other in alike}) > 1:
+                about.append(f"{kind}.{parameter}={value_text(value)}")
+        found[key] = ",".join(about)
     return [found[str(spec)] for spec in specs]
 
 

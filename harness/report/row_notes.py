@@ -36,8 +36,11 @@ def of_heads(suite: Suite) -> list[str]:
             entries.setdefault(row.head.spec.name, {})[row.head.written] = row.head.given
     notes = []
     for name, specs in entries.items():
-        given = [{key: value_text(value) for key, value in spec.params.items()} for spec in specs.values()]
-        common = [f"{key}={text}" for key, text in given[0].items() if all(each.get(key) == text for each in given)]
+        given = []
+        for spec in specs.values():
+            given.append([f"{key}={value_text(value)}" for key, value in spec.params.items()])
+        in_all = set(given[0]).intersection(*given)
+        common = [text for text in given[0] if text in in_all]
         if len(given) > 1 and common:
             notes.append(f"Every {name}: {', '.join(common)}.")
     return notes

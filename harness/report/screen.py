@@ -35,14 +35,16 @@ def table(
         width: characters of the terminal; None: all columns.
     """
     rows = list(rows)
-    cells = {name: [row[index] for row in rows] for index, name in enumerate(columns)}
+    cells = {}
+    for index, name in enumerate(columns):
+        cells[name] = [row[index] for row in rows]
     same = {name: of[0] for name, of in cells.items() if name not in keep and len(set(of)) == 1}
     left = {name: of for name, of in cells.items() if name not in same}
     if title is not None:
         yield Text(printable(title), style="bold")
     if said := [f"{name}: {value}" for name, value in same.items() if value != NOTHING]:
         yield text("; ".join(said))
-    room = {name: max(cell_len(printable(each)) for each in (name, *of)) for name, of in left.items()}
+    room = {name: _room((name, *of)) for name, of in left.items()}
     hidden = []
     for name in reversed([name for name in left if name not in keep]):
         if width is not None and sum(room.values()) + GAP * (len(room) - 1) > width:
@@ -74,13 +76,19 @@ def grid(
     return shown
 
 
+def _room(column: Iterable[str]) -> int:
+    return max(cell_len(printable(each)) for each in column)
+
+
 def short(of: content.Table, width: int) -> Table:
     """The summary of a table (harness.report.layouts) with at most so many characters a line. Where there is no room,
     changes have no interval; then names, verdicts and states go on in further lines.
     """
     names = [column.name for column in of.columns]
-    rows = [[cell.text for cell in line.cells] for line in of.lines]
-    room = [max(cell_len(printable(each)) for each in column) for column in zip(names, *rows, strict=True)]
+    rows = []
+    for line in of.lines:
+        rows.append([cell.text for cell in line.cells])
+    room = [_room(column) for column in zip(names, *rows, strict=True)]
     if sum(room) + GAP * (len(room) - 1) > width:
         for place, column in enumerate(of.columns):
             if column.key == "change":

@@ -61,7 +61,9 @@ _SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
 
 def markdown(table: Table) -> str:
     """A title, a lead, the table, a list of notes. The best of a column is bold."""
-    lines = [[_bold(escaped(cell.text), cell, "**{}**") for cell in line.cells] for line in table.lines]
+    lines = []
+    for line in table.lines:
+        lines.append([_bold(escaped(cell.text), cell, "**{}**") for cell in line.cells])
     drawn = tabulate(
         lines,
         headers=[escaped(column.header) for column in table.columns],
@@ -76,9 +78,11 @@ def markdown(table: Table) -> str:
 
 def html(table: Table) -> str:
     """Title, lead, the table and its notes as HTML, for a notebook. All text is escaped."""
-    cells = [[one_line(cell.text) for cell in line.cells] for line in table.lines]
+    lines = []
+    for line in table.lines:
+        lines.append([one_line(cell.text) for cell in line.cells])
     headers = [one_line(column.header) for column in table.columns]
-    drawn = tabulate(cells, headers=headers, tablefmt="html", disable_numparse=True)
+    drawn = tabulate(lines, headers=headers, tablefmt="html", disable_numparse=True)
     lead = [f"<p>{escape(one_line(table.lead))}</p>"] if table.lead else []
     notes = "".join(f"<li>{escape(one_line(note))}</li>" for note in table.notes)
     return "\n".join([f"<h4>{escape(one_line(table.title))}</h4>", *lead, drawn, f"<ul>{notes}</ul>"])
@@ -87,9 +91,12 @@ def html(table: Table) -> str:
 def csv(table: Table) -> str:
     """`frame` as CSV with one header line, without title and notes."""
     names, lines = unrounded(table)
-    shown = [["" if value is None or value != value else value for value in line] for line in lines]  # '' for NaN
     text = io.StringIO()
-    csv_files.writer(text, lineterminator="\n").writerows([names, *shown])  # pandas would take a second to import
+    writer = csv_files.writer(text, lineterminator="\n")  # pandas would take a second to import
+    writer.writerow(names)
+    for line in lines:
+        shown = ["" if value is None or value != value else value for value in line]  # '' for NaN
+        writer.writerow(shown)
     return text.getvalue()
 
 
@@ -106,8 +113,9 @@ def frame(table: Table) -> "pd.DataFrame":
 
 def unrounded(table: Table) -> tuple[list[str], list[tuple[object, ...]]]:
     """The names of the columns of `frame`, and its lines."""
-    of_columns = [[line.cells[index] for line in table.lines] for index in range(len(table.columns))]
-    parts = [part for pair in zip(table.columns, of_columns, strict=True) for part in _parts(*pair)]
+    parts = []
+    for index, column in enumerate(table.columns):
+        parts += _parts(column, [line.cells[index] for line in table.lines])
     return [harmless(name) for name, _ in parts], list(zip(*(values for _, values in parts), strict=True))
 
 
@@ -121,6 +129,10 @@ def latex(table: Table, *, compact: bool = False) -> str:
     aligned = "".join("r" if column.numeric else "l" for column in table.columns)
     width = r"\columnwidth" if compact else r"\textwidth"
     printed = legend(table)
+    rows = []
+    for line in table.lines:
+        pairs = zip(line.cells, table.columns, strict=True)
+        rows.append(_tex_row([_tex_cell(cell, column) for cell, column in pairs]))
     return "\n".join(
         [
             r"% \usepackage[T1]{fontenc} \usepackage{booktabs,adjustbox}",
@@ -134,10 +146,7 @@ def latex(table: Table, *, compact: bool = False) -> str:
             *_tex_groups(table.columns),
             _tex_row([_tex(column.name) for column in table.columns]),
             r"\midrule",
-            *(
-                _tex_row([_tex_cell(*pair) for pair in zip(line.cells, table.columns, strict=True)])
-                for line in table.lines
-            ),
+            *rows,
             r"\bottomrule",
             r"\end{tabular}",
             r"\end{adjustbox}",
@@ -165,7 +174,9 @@ def _parts(column: Column, cells: list[Cell]) -> Iterator[tuple[str, list[object
         "ratio": [cell.ratio for cell in cells],
         "mark": [cell.mark or None for cell in cells],
     }
-    yield from ((f"{name} {what}", values) for what, values in more.items() if any(v is not None for v in values))
+    for what, values in more.items():
+        if any(value is not None for value in values):
+            yield f"{name} {what}", values
 
 
 def _raw(cell: Cell) -> object:

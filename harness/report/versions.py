@@ -73,7 +73,10 @@ def _made_by(records: Sequence[TrialRecord], outdated: Changed) -> tuple[int, st
     """
     versions = dict.fromkeys(version for _, version in _versions(records, outdated))
     since = {kind for record in records for kind in outdated.get(record.id, ())}
-    parts = [kind for at, kind in enumerate(KINDS) if kind in since or len({each[at] for each in versions}) > 1]
+    parts = []
+    for at, kind in enumerate(KINDS):
+        if kind in since or len({version[at] for version in versions}) > 1:
+            parts.append(kind)
     return len(versions), ", ".join(hashes.place(kind, getattr(records[0].spec, kind).name) for kind in parts)
 
 

@@ -113,7 +113,12 @@ def _error(route: Route) -> float:
         (torch.bmm, (rows.view(4, 24, width), words[:40].view(4, width, 10))),
     ]
     with Products(route=route).switched(torch.device("cpu")):
-        return max(_relative_error(product(*given), product(*(x.double() for x in given))) for product, given in cases)
+        errors = []
+        for product, given in cases:
+            found = product(*given)
+            exact = product(*(each.double() for each in given))
+            errors.append(_relative_error(found, exact))
+        return max(errors)
 
 
 def _relative_error(found: Tensor, exact: Tensor) -> float:

@@ -111,7 +111,9 @@ def _ok(results: Path, prefix: str, lacking: str) -> list[tuple[TrialRecord, Pat
     ok = [(record, folder) for record, folder in found if record.status == "ok"]
     two = Seeds(record for record, _ in found).contradiction([record for record, _ in found])
     if two is not None:
-        first, second = (next(folder for record, folder in found if record is each) for each in two)
+        one, other = two
+        first = next(folder for record, folder in found if record is one)
+        second = next(folder for record, folder in found if record is other)
         raise ExecutionError(f"trial {trial} has different results in {first} and {second}: remove one of them")
     if not ok:
         status = next((record.status for record, _ in found), "missing")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -62,8 +63,10 @@ def draw(
     Raises: RecordError where there is no such kind.
     """
     evidence = findings.evidence
-    lines = [line for line in findings.rows if not line.is_ngram]
-    lines = [line for line in lines if only is None or any(trial in only for trial in line.ids)]
+    lines = []
+    for line in findings.rows:
+        if not line.is_ngram and (only is None or any(trial in only for trial in line.ids)):
+            lines.append(line)
     with settings():
         kinds = {each.name: each for each in _kinds(lines, findings)}
         if kind is not None and kind not in kinds:
@@ -128,9 +131,10 @@ def _of_kind(
     if not parts:
         reason = "no trial is finished with a time" if lines else "n-grams are in no plot"
         return [LeftOut(title=kind.title, reason=reason)]
+    differs = [len(set(labels)) > 1 for labels in zip(*parts, strict=True)]
     made, names, reasons = [], [], []
     for part, inside in parts.items():
-        labels = [label for index, label in enumerate(part) if len({other[index] for other in parts}) > 1]
+        labels = list(compress(part, differs))  # what all plots share is not in their names
         titles = {} if suite is None else {"title": kind.title, "below": "; ".join([*labels, suite])}
         drawn = kind.draw(inside, evidence, Frame(width=width, **titles))
         if isinstance(drawn, str):

@@ -87,8 +87,8 @@ def _details_of(line: RowFacts, command: str, evidence: Evidence) -> RowDetails:
 
 
 def _values(found: Sequence[Mapping[str, float]], names: Iterable[str]) -> list[Values]:
-    values = []
-    for name in (name for name in names if any(name in each for each in found)):
+    values, measured = [], {name for each in found for name in each}
+    for name in (name for name in names if name in measured):
         direction = METRICS[name].direction
         better = "" if direction == "none" else f" {direction.capitalize()} is better."
         values.append((name, METRICS[name].description + better, [each.get(name) for each in found]))

@@ -75,20 +75,18 @@ def arranged(table: Table) -> Arranged:
     scored = any(column.key == "test_ppl" for column in table.columns)
     if scored:
         others.sort(key=lambda index: _importance(table.columns[index]))
+    lines = []
+    for line in table.lines:
+        texts = [line.cells[index].text for index in labels[1:]]
+        of = tuple(text for text in texts if text)
+        cells = tuple(line.cells[index] for index in others)
+        lines.append(ArrangedLine(name=line.cells[labels[0]], of=of, cells=cells, line=line))
     return Arranged(
         title=table.title,
         first=table.columns[labels[0]],
         columns=tuple(table.columns[index] for index in others),
         in_sight=sum(not scored or _importance(table.columns[index]) < len(IN_SIGHT) for index in others),
-        lines=tuple(
-            ArrangedLine(
-                name=line.cells[labels[0]],
-                of=tuple(text for index in labels[1:] if (text := line.cells[index].text)),
-                cells=tuple(line.cells[index] for index in others),
-                line=line,
-            )
-            for line in table.lines
-        ),
+        lines=tuple(lines),
     )
 
 
@@ -137,7 +135,9 @@ def render(
     by_trial: dict[str, RowDetails] = {}
     for one in row_details(evidence):
         by_trial |= dict.fromkeys(one.row.ids, one)
-    behind = [list(dict.fromkeys(by_trial[each] for each in line.trials)) for line in table.lines]
+    behind = []
+    for line in table.lines:
+        behind.append(list(dict.fromkeys(by_trial[each] for each in line.trials)))
     shown = dict.fromkeys(one.row for ones in behind for one in ones)
     drawn = [plot for plot in plots if isinstance(plot, Plot)]
     return _page(
@@ -214,7 +214,9 @@ def number(value: float) -> str:
 def curve(record: TrialRecord) -> str:
     """A trial's curve as aligned text, because thousands of curves as tables would slow a browser down."""
     names = list(CurvePoint.model_fields)
-    lines = [names, *([number(getattr(point, name)) for name in names] for point in record.curve)]
+    lines = [names]
+    for point in record.curve:
+        lines.append([number(getattr(point, name)) for name in names])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join("  ".join(map(str.rjust, row, widths)) for row in lines)
 
