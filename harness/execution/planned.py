@@ -171,8 +171,9 @@ def _later(rows: list[Row]) -> list[LaterTrials]:
     found = []
     for row in rows:
         if row.chosen is None:
-            # A rate that follows is lost with any of the rows that it follows from.
-            of = [each for each in rows if each.family == row.family] if row.follows else [row]
+            # A rate that follows another is lost with it.
+            size = row.size if row.nearest is None else row.nearest
+            of = [each for each in rows if (each.family, each.size) == (row.family, size)]
             lost = any(each.chosen is None and each.choice is not None for each in of)
             found.append(LaterTrials(row=row, lost=lost))
     return found

@@ -143,29 +143,29 @@ def seeds_of(file: SuiteFile, row: Row) -> list[int]:
     return file.seeds[: file.ladder.seeds[row.backbone.size - 1]]
 
 
-def following(row: Row, ladder: LadderSpec, at: Callable[[float], Candidate]) -> Row:
+def following(row: Row, rows: list[Row], ladder: LadderSpec, at: Callable[[float], Candidate]) -> Row:
     """Return a row whose learning rate follows from that of the nearest tuned size of its family.
 
         rate(N) = rate(n) (N / n)^p,  n the tuned size for which |log(N / n)| is smallest
 
     p is one for all heads. A line through a head's own rates would carry the noise of one choice to
-    the largest size, where it can cost more than heads differ by (docs/ladder.md).
+    the largest size, where it can cost more than heads differ by (docs/log.md).
 
     Args:
+        rows: all rows of the suite.
         ladder: has the numbers of the tuned sizes, and p, its `rate_power`.
         at: returns the row's candidate at a learning rate.
     """
-
-    def distance(other: Row) -> float:
-        return abs(math.log(row.non_embedding / other.non_embedding))
+    tuned = [each for each in rows if each.family == row.family and each.size in ladder.tuned]
+    near = min(tuned, key=lambda each: abs(math.log(row.non_embedding / each.non_embedding)))
+    moved = (row.non_embedding / near.non_embedding) ** ladder.rate_power
 
     def follows(rows: Sequence[Row]) -> Candidate:
-        tuned = [each for each in rows if each.family == row.family and each.size in ladder.tuned]
-        near = min(tuned, key=distance, default=None)
-        if near is None or near.chosen is None:
-            return at(row.train.lr)
-        moved = (row.non_embedding / near.non_embedding) ** ladder.rate_power
-        rate = rounded(near.chosen.point[RATE] * moved, DIGITS)
-        return replace(at(rate), point={RATE: rate})
+        for each in rows:
+            is_near = each.family == near.family and each.size == near.size
+            if is_near and each.chosen is not None:
+                rate = rounded(each.chosen.point[RATE] * moved, DIGITS)
+                return replace(at(rate), point={RATE: rate})
+        return at(row.train.lr)
 
-    return replace(row, candidates=(follows([]),), follows=follows)
+    return replace(row, candidates=(follows([]),), follows=follows, nearest=near.size)

@@ -142,15 +142,15 @@ def _equal(values: list[Any] | None, text: str, read: list[Any]) -> bool:
 
 def chosen_rows(suite: Suite, only: tuple[str, ...]) -> list[Row]:
     """Return the rows whose tuning belongs to some conditions: those with a trial that meets them, and of a ladder the
-    tuned sizes of a row whose learning rate follows from them.
+    tuned size that the learning rate of such a row follows.
 
     The trial is a tuning trial of the row, or a trial of the table at any of its points: 'seed=1' is met by every row.
 
     Raises: SuiteError as `select` does.
     """
     met = met_rows(suite, only)
-    families = {row.family for row in met if row.follows is not None}
-    return [row for row in suite.tuned_rows if row in met or row.family in families]
+    followed = {(row.family, row.nearest) for row in met}
+    return [row for row in suite.tuned_rows if row in met or (row.family, row.size) in followed]
 
 
 def met_rows(suite: Suite, only: tuple[str, ...]) -> list[Row]:

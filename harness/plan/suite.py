@@ -76,8 +76,9 @@ class Row:
             of positions.
         flops: of a training token, or why they are not known; None where the suite does not ask.
         follows: of a size of a ladder that is not tuned: given all rows, it returns the candidate
-            that follows from the choices of others. Before these are made it returns one with the
-            point {}, which stands for it.
+            that follows from the choice of another. Before that is made it returns one with the point
+            {}, which stands for it.
+        nearest: the number of the size that it follows.
     """
 
     corpus: Component
@@ -94,6 +95,7 @@ class Row:
     non_embedding: int = 0
     flops: "Flops | str | None" = None
     follows: "Callable[[Sequence[Row]], Candidate] | None" = None
+    nearest: int | None = None
 
     @property
     def model(self) -> tuple[int, str, str]:

@@ -48,7 +48,7 @@ def with_candidates(file: SuiteFile, rows: list[Row], problems: Problems) -> lis
         problems.raise_if_any()
     for row in rows:
         if not ladder_rows.is_tuned(file, row):
-            found.append(ladder_rows.following(row, file.ladder, partial(_at_rate, file, row)))
+            found.append(ladder_rows.following(row, rows, file.ladder, partial(_at_rate, file, row)))
             continue
         candidates: dict[str, Candidate | None] = {}  # None: the point has a problem
         for drawn_point in drawn:

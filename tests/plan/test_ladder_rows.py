@@ -92,6 +92,6 @@ def test_a_rate_that_follows_is_known_when_the_others_are_chosen(write):
     # conditions choose a size, and what its rate follows from
     assert {row.size for row in chosen_rows(found, ("size=2",))} == {2}
     rows = chosen_rows(found, ("size=3,head=mos",))
-    assert [(row.size, row.head.name) for row in rows] == [(1, "MoS 2"), (2, "MoS 2")]
+    assert [(row.size, row.head.name) for row in rows] == [(2, "MoS 2")]
     chosen = with_choices(found, choices_of(found, (0.02,) * 4))
     assert len(chosen_trials(chosen, ("size=3",))) == 6
