@@ -1,4 +1,4 @@
-"""The key `ladder` of a suite: each backbone at several sizes, and a learning rate that follows from other sizes.
+"""The key `ladder` of a suite: each backbone at several sizes, and a learning rate that follows from another size.
 
 A size is a row like any other: its trials are ordinary trials, with the ids that they have without a ladder.
 """
@@ -160,8 +160,8 @@ def following(row: Row, rows: list[Row], ladder: LadderSpec, at: Callable[[float
     near = min(tuned, key=lambda each: abs(math.log(row.non_embedding / each.non_embedding)))
     moved = (row.non_embedding / near.non_embedding) ** ladder.rate_power
 
-    def follows(rows: Sequence[Row]) -> Candidate:
-        for each in rows:
+    def follows(now: Sequence[Row]) -> Candidate:
+        for each in now:
             is_near = each.family == near.family and each.size == near.size
             if is_near and each.chosen is not None:
                 rate = rounded(each.chosen.point[RATE] * moved, DIGITS)

@@ -273,12 +273,10 @@ class MatchSpec(Strict):
 
 
 class LadderSpec(Strict):
-    """A family of backbones of several sizes, for the question whether a difference holds when the model grows
-    (harness/plan/ladder_rows.py).
+    """Backbones of several sizes: does a difference hold when the model grows? (harness/plan/ladder_rows.py)
 
     Args:
-        sizes: the sizes, from small to large: parameters that take the place of the backbone's own, or keys of its
-            parameter `config`.
+        sizes: from small to large: parameters in place of the backbone's own, or keys of its parameter `config`.
         tuned: the sizes, by their numbers from 1, whose learning rate is tuned. At the others a head has its rate of
             the nearest tuned size (in log N), moved by rate_power. None: every size is tuned.
         rate_power: p: a rate that is not tuned is (N / n)^p times that of the tuned size n, for every head alike.
